@@ -1,0 +1,37 @@
+# Two commands do everything on a fresh machine with Python 3.11 or newer: `make quickstart` and `make test`.
+PYTHON ?= python3
+BIN := .venv/bin
+export JAX_PLATFORMS ?=
+
+.PHONY: quickstart test test-slow lint clean
+.DELETE_ON_ERROR:
+
+quickstart: .venv/installed
+	$(BIN)/python -m prism_jax.train --config=configs/quickstart.py --workdir=runs/quickstart
+
+test: .venv/installed-dev lint
+	$(BIN)/python -m pytest -n 2 -m "not slow"
+
+test-slow: .venv/installed-dev
+	$(BIN)/python -m pytest -m slow
+
+lint: .venv/installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+.venv/bin/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "prism_jax needs Python 3.11 or newer, found %s; set PYTHON=..." % sys.version.split()[0])'
+	$(PYTHON) -m venv .venv
+
+.venv/installed: setup.py pyproject.toml | .venv/bin/python
+	$(BIN)/pip install --quiet --editable .
+	touch $@
+
+.venv/installed-dev: setup.py pyproject.toml | .venv/bin/python
+	$(BIN)/pip install --quiet --editable '.[dev]'
+	touch $@ .venv/installed
+
+clean:
+	rm -rf .venv runs build dist *.egg-info

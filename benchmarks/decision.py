@@ -1,0 +1,244 @@
+"""Speed of the decision library, each function beside its peers in one run.
+
+    python benchmarks/decision.py              # everything, some four minutes on two cores
+    python benchmarks/decision.py surface ece  # some of it
+
+Every time is the median of at least five runs after a warm-up, in which compilation is paid. Peers that would run for
+minutes are timed on a random part (cells of a surface, margins, resamples) and multiplied up; the table says so. Ratios
+are peer time / our time. Inputs are float32 NumPy arrays.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import pathlib
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import jax
+import numpy as np
+from scipy import stats
+from sklearn.isotonic import IsotonicRegression
+
+from prism_jax.decision import audbc, calibration, metrics, surface, uncertainty
+
+STEPS = 1_000_000
+COSTS = np.geomspace(0.1, 10, 256).astype(np.float32)
+MARGINS = np.linspace(0, 0.63, 64).astype(np.float32)
+RATES = ("precision", "recall", "f1")
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One timing: `times` is how much larger the whole job is than what was timed."""
+
+    name: str
+    seconds: float
+    times: int = 1
+    note: str = ""
+
+
+def median(run: Callable[[], object], repeats: int = 5) -> float:
+    """The median time of `repeats` calls in seconds, after one call that is not counted."""
+    run()
+    seconds = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        run()
+        seconds.append(time.perf_counter() - start)
+    return statistics.median(seconds)
+
+
+def median_over(run: Callable[[int], object], items: Iterable[int]) -> float:
+    """The median time of `run` over several items, in seconds; the first item is run once more, uncounted."""
+    items = list(items)
+    run(items[0])
+    seconds = []
+    for item in items:
+        start = time.perf_counter()
+        run(item)
+        seconds.append(time.perf_counter() - start)
+    return statistics.median(seconds)
+
+
+def signals(steps: int) -> dict[str, Any]:
+    """Uniform fast signals, slow ones near them, and labels drawn from the fast ones."""
+    rng = np.random.default_rng(0)
+    need, accept = rng.random(steps, np.float32), rng.random(steps, np.float32)
+    near = [np.clip(p + rng.normal(0, 0.1, steps), 0, 1).astype(np.float32) for p in (need, accept)]
+    return {
+        "p_need_fast": need,
+        "p_accept_fast": accept,
+        "p_need_slow": near[0],
+        "p_accept_slow": near[1],
+        "y": (rng.random(steps) < need) & (rng.random(steps) < accept),
+    }
+
+
+def evaluate_cell(data: dict[str, Any], margin: np.float32, r: np.float32) -> tuple[Any, Any, Any]:
+    """True positives, interventions and slow passes of one cell, by NumPy over all steps."""
+    need, accept, need_slow, accept_slow, y = data.values()
+    tau = 1 / (1 + need * r)
+    slow = np.abs(accept - tau) <= margin
+    chosen = np.where(slow, accept_slow >= 1 / (1 + need_slow * r), accept >= tau)
+    return np.count_nonzero(chosen & y), np.count_nonzero(chosen), np.count_nonzero(slow)
+
+
+def evaluate_margin(data: dict[str, Any], margin: np.float32, slow_index: np.ndarray) -> np.ndarray:
+    """The same for all costs at one margin, by NumPy's vectorised form of the index identity (maths section 3)."""
+    need, accept, _, _, y = data.values()
+    with np.errstate(divide="ignore"):
+        high, low = accept + margin, accept - margin
+        start_ratio = np.where(high >= 1, 0, (1 - high) / (high * need))
+        stop_ratio = np.where(low <= 0, np.inf, (1 - low) / (low * need))
+    start, stop = np.searchsorted(COSTS, start_ratio), np.searchsorted(COSTS, stop_ratio, side="right")
+    first = np.clip(slow_index, start, stop)
+    bins = len(COSTS) + 1
+    spoken = np.bincount(first + bins * y, minlength=2 * bins).reshape(2, bins)
+    slow = np.bincount(start, minlength=bins) - np.bincount(stop, minlength=bins)
+    return np.cumsum([*spoken, slow], axis=1)[:, :-1]
+
+
+def benchmark_surface() -> Iterator[Row]:
+    """256 costs x 64 margins: counts and slow rate, and peak memory."""
+    data = signals(STEPS)
+
+    def ours() -> surface.Surface:
+        return surface.control_surface(**data, cost_ratios=COSTS, margins=MARGINS)
+
+    yield Row("control_surface", median(ours))
+    _, _, need_slow, accept_slow, _ = data.values()
+    slow_index = np.searchsorted(COSTS, (1 - accept_slow) / np.maximum(accept_slow * need_slow, 1e-30))
+    seconds = median_over(lambda m: evaluate_margin(data, MARGINS[m], slow_index), range(3, 63, 8))
+    yield Row("NumPy histogram of the identity", seconds, len(MARGINS), "8 margins timed; target 3x")
+    cells = np.random.default_rng(1).integers(1, len(MARGINS) * len(COSTS), 48)
+    seconds = median_over(
+        lambda cell: evaluate_cell(data, MARGINS[cell // len(COSTS)], COSTS[cell % len(COSTS)]), cells
+    )
+    yield Row("NumPy, cell by cell", seconds, len(MARGINS) * len(COSTS), "48 cells timed; target 100x")
+    command = [sys.executable, __file__, "--memory"]  # a fresh process: this one's heap holds what peers gave back
+    print("   ", subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip())
+
+
+def report_surface_memory() -> None:
+    """Prints the peak memory of the surface, inputs included, in multiples of its inputs plus output."""
+    data = signals(STEPS)
+
+    def run(steps: int) -> surface.Surface:
+        part = {name: value[:steps] for name, value in data.items()}
+        return surface.control_surface(**part, cost_ratios=COSTS, margins=MARGINS)
+
+    run(1 << 15)  # one block of steps: compiles, and leaves the heap with no more than a block
+    before = resident("VmRSS")
+    found = run(STEPS)
+    inputs, output = sum(x.nbytes for x in data.values()), sum(x.nbytes for x in found if x is not None)
+    share = (inputs + resident("VmHWM") - before) / (inputs + output)
+    print(f"peak memory: {share:.2f} x (inputs + output), inputs included; target below 3 x")
+
+
+def resident(field: str) -> int:
+    """This process's resident memory in bytes, now (VmRSS) or at its highest (VmHWM); Linux only."""
+    lines = pathlib.Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith(field))
+
+
+def benchmark_ece() -> Iterator[Row]:
+    """Expected calibration error of 1e7 probabilities in 15 bins."""
+    rng = np.random.default_rng(0)
+    p = rng.random(10 * STEPS, np.float32)
+    y = rng.random(10 * STEPS) < p
+
+    def bincount() -> float:
+        index = np.minimum((p * np.float32(15)).astype(np.intp), 14)
+        return np.abs(np.bincount(index, p - y, 15)).sum() / len(p)
+
+    def binned_statistic() -> float:
+        return np.abs(stats.binned_statistic(p, p - y, "sum", bins=15, range=(0, 1)).statistic).sum() / len(p)
+
+    ours = calibration.expected_calibration_error
+    yield Row("expected_calibration_error, NumPy inputs", median(lambda: ours(p, y)))
+    p_jax, y_jax = jax.numpy.asarray(p), jax.numpy.asarray(y)
+    jitted = jax.jit(ours)
+    yield Row("the same, jitted on JAX inputs", median(lambda: jitted(p_jax, y_jax).block_until_ready()))
+    yield Row("numpy.bincount", median(bincount), note="target: ahead of it")
+    yield Row("scipy.stats.binned_statistic", median(binned_statistic), note="target 5x")
+    np.testing.assert_allclose([float(ours(p, y)), binned_statistic()], bincount(), atol=1e-5)
+
+
+def benchmark_bootstrap() -> Iterator[Row]:
+    """10,000 resamples of F1, precision and recall of 1e5 decisions."""
+    steps = STEPS // 10
+    data = signals(steps)
+    decision, y = data["p_accept_fast"] > 0.5, data["y"]
+    rng = np.random.default_rng(0)
+
+    def resample_rows(_: int) -> list[float]:
+        rows = rng.integers(0, steps, steps)
+        chosen, gold = decision[rows], y[rows]
+        tp, offers, positives = (np.count_nonzero(x) for x in (chosen & gold, chosen, gold))
+        return [tp / offers, tp / positives, 2 * tp / (offers + positives)]
+
+    yield Row("rate_intervals", median(lambda: uncertainty.rate_intervals(decision, y, streams=None, names=RATES), 9))
+    seconds = median_over(resample_rows, range(100))
+    yield Row("NumPy index resampling", seconds, 10_000, "100 resamples timed; target 300x")
+
+
+def benchmark_isotonic() -> Iterator[Row]:
+    """Isotonic calibration."""
+    p, y = signals(STEPS)["p_accept_fast"], signals(STEPS)["y"]
+    yield Row("fit_isotonic", median(lambda: calibration.fit_isotonic(p, y)))
+    peer = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip")
+    yield Row("scikit-learn IsotonicRegression.fit", median(lambda: peer.fit(p, y)), note="target 5x")
+
+
+def benchmark_reading() -> Iterator[Row]:
+    """Fits and areas against the time of reading their inputs once."""
+    data = signals(STEPS)
+    need, accept, y = data["p_need_fast"], data["p_accept_fast"], data["y"]
+    streams = np.random.default_rng(0).integers(0, 5000, STEPS)
+    yield Row("reading p_need, p_accept and y once", median(lambda: (need.sum(), accept.sum(), np.count_nonzero(y)), 9))
+    yield Row("fit_temperature", median(lambda: calibration.fit_temperature(accept, y)))
+    yield Row("audbc_value", median(lambda: audbc.audbc_value(need, accept, y)))
+    yield Row("audbc, 1000 resamples of steps", median(lambda: audbc.audbc(need, accept, y)))
+    yield Row("audbc, 1000 resamples of 5000 streams", median(lambda: audbc.audbc(need, accept, y, streams=streams)))
+    yield Row("expected_cost", median(lambda: audbc.expected_cost(need, accept, y, y)))
+    decision = accept > 0.5
+    yield Row("confusion", median(lambda: metrics.confusion(decision, y), 9))
+
+
+BENCHMARKS = {
+    "surface": benchmark_surface,
+    "ece": benchmark_ece,
+    "bootstrap": benchmark_bootstrap,
+    "isotonic": benchmark_isotonic,
+    "reading": benchmark_reading,
+}
+
+
+def main() -> None:
+    """Runs the benchmarks named on the command line, or all."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="|".join(BENCHMARKS))
+    parser.add_argument("--memory", action="store_true", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if unknown := set(arguments.names) - set(BENCHMARKS):
+        parser.error(f"unknown benchmarks {sorted(unknown)}; expected some of {', '.join(BENCHMARKS)}")
+    if arguments.memory:
+        return report_surface_memory()
+    for name in arguments.names or BENCHMARKS:
+        print(f"{name}: {BENCHMARKS[name].__doc__}")
+        base = None
+        for row in BENCHMARKS[name]():
+            total = row.seconds * row.times
+            base = base or total
+            note = f"  ({row.note})" if row.note else ""
+            print(f"    {row.name:42s} {total * 1e3:12.1f} ms {total / base:9.1f} x{note}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

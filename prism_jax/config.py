@@ -1,0 +1,109 @@
+"""The bridge from `ml_collections` config files to frozen dataclasses, and back to plain JSON.
+
+A config file in `configs/` returns `to_config_dict(SomeConfig(...))`, so every key exists and absl flags can override
+it (`--config.training.steps=100`); a main turns the result back with `from_config_dict`, which rejects unknown keys and
+bad values by name. The dataclasses check their own values in `__post_init__` and start each message with the field.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import ml_collections
+
+T = TypeVar("T")
+
+
+class ConfigError(ValueError):
+    """A config key or value that cannot be used; the message names the key, what was found and what was expected."""
+
+
+def to_dict(config: Any) -> dict[str, Any]:
+    """A config dataclass as nested plain dicts and lists, ready for JSON."""
+    return {
+        field.name: to_dict(value)
+        if dataclasses.is_dataclass(value)
+        else list(value)
+        if isinstance(value, tuple)
+        else value
+        for field in dataclasses.fields(config)
+        for value in [getattr(config, field.name)]
+    }
+
+
+def to_config_dict(config: Any) -> ml_collections.ConfigDict:
+    """A config dataclass as a `ConfigDict` whose every key absl flags can override."""
+
+    def convert(value: Any) -> Any:
+        if dataclasses.is_dataclass(value):
+            return ml_collections.ConfigDict(
+                {f.name: convert(getattr(value, f.name)) for f in dataclasses.fields(value)}
+            )
+        return value
+
+    return convert(config)
+
+
+def from_config_dict(cls: type[T], tree: Mapping[str, Any] | ml_collections.ConfigDict, place: str = "config") -> T:
+    """Builds the frozen dataclass `cls` from nested mappings.
+
+    Args:
+      cls: A dataclass whose fields are numbers, strings, booleans, tuples of these, or config dataclasses.
+      tree: Nested mapping; missing keys take the dataclass's defaults.
+      place: Name of the mapping in messages.
+
+    Raises:
+      ConfigError: for an unknown key (with the nearest known one), a value of the wrong type, or a value that the
+        dataclass itself rejects; always with the full dotted key.
+    """
+    hints = typing.get_type_hints(cls)
+    known = {field.name for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    values = {}
+    for key, value in tree.items():
+        if key not in known:
+            near = difflib.get_close_matches(str(key), known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(sorted(known))}"
+            raise ConfigError(f"{place}.{key}: unknown key; {hint}")
+        values[key] = _convert(hints[key], value, f"{place}.{key}")
+    try:
+        return cls(**values)
+    except ConfigError:
+        raise
+    except (ValueError, TypeError) as error:
+        raise ConfigError(f"{place}.{error}") from error
+
+
+def _convert(kind: Any, value: Any, place: str) -> Any:
+    """`value` as `kind`, or a ConfigError that names `place`."""
+    origin = typing.get_origin(kind)
+    if origin in (typing.Union, types.UnionType):
+        options = typing.get_args(kind)
+        if value is None and type(None) in options:
+            return None
+        return _convert(next(option for option in options if option is not type(None)), value, place)
+    if origin is tuple:
+        if isinstance(value, str) or not isinstance(value, list | tuple):
+            raise ConfigError(f"{place}: found {value!r}, expected a list")
+        return tuple(_convert(typing.get_args(kind)[0], item, f"{place}[{i}]") for i, item in enumerate(value))
+    if origin is typing.Literal:
+        if value not in typing.get_args(kind):
+            raise ConfigError(
+                f"{place}: found {value!r}, expected one of {', '.join(map(repr, typing.get_args(kind)))}"
+            )
+        return value
+    if dataclasses.is_dataclass(kind):
+        if dataclasses.is_dataclass(value):
+            return value
+        if not isinstance(value, Mapping | ml_collections.ConfigDict):
+            raise ConfigError(f"{place}: found {value!r}, expected a section with keys")
+        return from_config_dict(typing.cast(type, kind), value, place)
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        raise ConfigError(f"{place}: found {value!r} ({type(value).__name__}), expected {kind.__name__}")
+    return value

@@ -1,0 +1,148 @@
+"""Agreement between two judges, or among several (maths section 8). Host only, in float64.
+
+Raw agreement is high for any judge where one label is rare, so `compare` sets the base rate and the best constant
+judge beside it; kappa and Matthews' coefficient are 0 for a constant or a random judge.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int
+
+from prism_jax.decision import arrays, metrics
+from prism_jax.decision.arrays import Array
+
+
+def raw_agreement(first: Any, second: Any) -> float:
+    """Share of items that both judges label alike.
+
+    Args:
+      first: Labels of one judge, of any kind that can be compared.
+      second: Labels of the other, one for each item in the same order.
+
+    Raises:
+      ValueError: for unequal lengths, empty input, or a label that is NaN.
+    """
+    table = _table(first, second)
+    return float(np.trace(table) / table.sum())
+
+
+def cohens_kappa(first: Any, second: Any) -> float:
+    """Cohen's kappa (1960): (observed - chance) / (1 - chance), chance from each judge's own label frequencies.
+
+    1 for judges who always agree, 0 for independent ones; NaN where both give one and the same label throughout, which
+    leaves no disagreement for chance to produce. Arguments and errors as in `raw_agreement`.
+    """
+    table = _table(first, second)
+    if len(table) == 1:
+        return float("nan")
+    items, alike = int(table.sum()), int(np.trace(table))
+    chance = sum(int(a) * int(b) for a, b in zip(table.sum(0), table.sum(1), strict=True))
+    return (items * alike - chance) / (items**2 - chance)  # in whole numbers up to here
+
+
+def matthews(first: Any, second: Any) -> float:
+    """Matthews correlation coefficient of two binary judges; NaN where either gives one label throughout.
+
+    Equals kappa where both judges give each label equally often.
+
+    Raises:
+      ValueError: for unequal lengths, empty input, or a label that is neither 0 nor 1.
+    """
+    a, b = _binary(first, second)
+    return float(metrics.rates(metrics.confusion(a, b)).matthews)
+
+
+def fleiss_kappa(votes: Int[Array, "items categories"]) -> float:
+    """Fleiss' kappa (1971) for a panel of interchangeable judges.
+
+    Args:
+      votes: How many judges put each item in each category; every item has the same number of votes, at least 2.
+
+    Returns:
+      Kappa, or NaN where all votes fall in one category.
+
+    Raises:
+      ValueError: for negative counts, an empty table, or items with fewer than 2 or unequal numbers of votes.
+    """
+    table = arrays.host(votes)
+    if table.ndim != 2 or table.size == 0:
+        raise ValueError(f"votes: found shape {table.shape}, expected [items, categories] with at least one of each")
+    arrays.check_range("votes", table, 0.0, np.inf, "a count of at least 0")
+    judges = table.sum(axis=1)
+    if judges[0] < 2 or np.any(judges != judges[0]):
+        raise ValueError(
+            f"votes: found items with {judges.min():g} to {judges.max():g} votes, "
+            "expected the same number for each item, at least 2"
+        )
+    n = judges[0]
+    pairs_agreeing = (table * (table - 1)).sum(axis=1) / (n * (n - 1))
+    share = table.sum(axis=0) / table.sum()
+    chance = float(share @ share)
+    return (float(pairs_agreeing.mean()) - chance) / (1 - chance) if np.count_nonzero(share) > 1 else float("nan")
+
+
+@dataclasses.dataclass(frozen=True)
+class Agreement:
+    """A judge against a reference, with what a constant judge would reach.
+
+    Attributes:
+      items: Number of items.
+      agreement: Share of items labelled alike.
+      kappa: Cohen's kappa.
+      matthews: Matthews correlation coefficient.
+      base_rate: Share of 1 in the reference.
+      judge_rate: Share of 1 from the judge.
+      constant_agreement: Agreement of the better constant judge, max(base_rate, 1 - base_rate).
+    """
+
+    items: int
+    agreement: float
+    kappa: float
+    matthews: float
+    base_rate: float
+    judge_rate: float
+    constant_agreement: float
+
+
+def compare(judge: Any, reference: Any) -> Agreement:
+    """All agreement measures of a binary judge against a binary reference.
+
+    Raises:
+      ValueError: for unequal lengths, empty input, or a label that is neither 0 nor 1.
+    """
+    a, b = _binary(judge, reference)
+    base_rate = float(b.mean())
+    return Agreement(
+        items=a.size,
+        agreement=raw_agreement(a, b),
+        kappa=cohens_kappa(a, b),
+        matthews=matthews(a, b),
+        base_rate=base_rate,
+        judge_rate=float(a.mean()),
+        constant_agreement=max(base_rate, 1 - base_rate),
+    )
+
+
+def _binary(first: Any, second: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Two checked binary judges as booleans."""
+    arrays.check_lengths(first=first, second=second)
+    arrays.check_hard("first", first)
+    arrays.check_hard("second", second)
+    return np.asarray(first).astype(bool), np.asarray(second).astype(bool)
+
+
+def _table(first: Any, second: Any) -> np.ndarray:
+    """Counts of each pair of labels, [labels, labels]."""
+    arrays.check_lengths(first=first, second=second)
+    a, b = np.asarray(first), np.asarray(second)
+    for name, labels in (("first", a), ("second", b)):
+        if labels.dtype.kind == "f" and np.isnan(labels).any():
+            index = int(np.argmax(np.isnan(labels)))
+            raise ValueError(f"{name}: found NaN at index {index}, expected a label for each item")
+    names, codes = np.unique(np.concatenate([a, b]), return_inverse=True)
+    pairs = codes[: a.size] * names.size + codes[a.size :]
+    return np.bincount(pairs, minlength=names.size**2).reshape(names.size, names.size)

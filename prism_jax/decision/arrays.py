@@ -1,0 +1,189 @@
+"""Which array library answers, and the checks at the public boundary.
+
+Every public function of `prism_jax.decision` follows the namespace of its inputs: if any of them is a JAX array or
+tracer, the result is computed by `jax.numpy` and can be jitted, mapped and differentiated; otherwise NumPy computes it
+on the host, in the inputs' own precision (float64 by default). Python scalars follow the arrays they meet.
+
+Checks look at values, so they run only where values are known: on NumPy arrays, Python scalars and concrete JAX arrays
+(which are copied to the host for it). Inside `jit`, `vmap` and `grad` an input is a tracer and only its shape is
+checked; a bad value there gives what the formula gives, NaN included.
+
+An axis named `_n` in an annotation documents the length that all arguments share; `check_lengths` enforces it.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool, Float, Real
+
+Array = jax.Array | np.ndarray
+Scalar = bool | int | float | np.number | np.bool_
+"""A Python or NumPy scalar."""
+Number = Scalar | Real[Array, ""]
+"""One number, which may be traced."""
+Reals = Scalar | Real[Array, "..."] | Bool[Array, "..."]
+"""Numbers of any kind and shape; arguments of elementwise functions broadcast."""
+Floats = float | np.floating | Float[Array, "..."]
+"""Floating-point results; a NumPy scalar where every argument was a scalar."""
+Booleans = bool | np.bool_ | Bool[Array, "..."]
+"""Boolean results; a NumPy scalar where every argument was a scalar."""
+Vector = Real[Array, "_n"] | Bool[Array, "_n"]
+"""One number for each row."""
+
+
+def namespace(*values: Any) -> ModuleType:
+    """`jax.numpy` if any of `values` is a JAX array or tracer, else `numpy`."""
+    return jnp if any(isinstance(value, jax.Array) for value in values) else np
+
+
+def is_traced(*values: Any) -> bool:
+    """Whether any of `values` is a tracer, so that its numbers are not known yet."""
+    return any(isinstance(value, jax.core.Tracer) for value in values)
+
+
+def as_float(value: Any) -> Any:
+    """`value` as floating point: integer and boolean arrays become the default float, scalars Python floats."""
+    if isinstance(value, bool | int | float | np.generic):
+        return value if isinstance(value, np.floating) else float(value)
+    if isinstance(value, jax.Array):
+        return value if jnp.issubdtype(value.dtype, jnp.floating) else value.astype(jnp.result_type(float))
+    value = np.asarray(value)
+    return value if jnp.issubdtype(value.dtype, np.floating) else value.astype(np.float64)
+
+
+def as_floats(*values: Any) -> tuple[Any, ...]:
+    """The namespace of `values`, then each of them as floating point (see `as_float`)."""
+    return namespace(*values), *(as_float(value) for value in values)
+
+
+def sigmoid(z: Any) -> Any:
+    """1 / (1 + exp(-z)) in the namespace of z, without overflow."""
+    if isinstance(z, jax.Array):
+        return jax.nn.sigmoid(z)
+    tail = np.exp(-np.abs(z))
+    return np.where(z >= 0, 1.0, tail) / (1 + tail)
+
+
+def host(value: Any) -> np.ndarray:
+    """`value` as a float64 NumPy array on the host.
+
+    Raises:
+      jax.errors.TracerArrayConversionError: inside `jit`, `vmap` or `grad`; host fits need concrete values.
+    """
+    return np.asarray(value, dtype=np.float64)
+
+
+def check_lengths(**named: Any) -> None:
+    """Raises ValueError unless all arguments that are not None are vectors of one length of at least 1."""
+    shapes = {name: np.shape(value) for name, value in named.items() if value is not None}
+    first, shape = next(iter(shapes.items()))
+    for name, other in shapes.items():
+        if len(other) != 1:
+            raise ValueError(f"{name}: found shape {other}, expected a vector (one value for each row)")
+        if other != shape:
+            raise ValueError(f"{name}: found {other[0]} rows, expected {shape[0]} as in {first}")
+    if shape == (0,):
+        raise ValueError(f"{first}: found an empty array, expected at least one row")
+
+
+def check_broadcast(**named: Any) -> None:
+    """Raises ValueError unless all arguments that are not None broadcast to one shape that is not empty."""
+    shapes = {name: np.shape(value) for name, value in named.items() if value is not None}
+    try:
+        shape = np.broadcast_shapes(*shapes.values())
+    except ValueError:
+        listed = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
+        raise ValueError(f"{listed}: found shapes that do not broadcast, expected equal lengths or scalars") from None
+    if 0 in shape:
+        empty = next(name for name, other in shapes.items() if 0 in other)
+        raise ValueError(f"{empty}: found an empty array, expected at least one value")
+
+
+def check_range(name: str, value: Any, low: float, high: float, expected: str, *, open_low: bool = False) -> None:
+    """Raises ValueError unless every number lies in [low, high], or (low, high] with `open_low`; NaN never does.
+
+    Args:
+      name: The argument, for the message.
+      value: Scalar or array; tracers are skipped (see the module's docstring).
+      low: Lower end.
+      high: Upper end; infinity is itself refused.
+      expected: What was expected, for the message.
+      open_low: Whether `low` itself is refused.
+    """
+    if is_traced(value):
+        return
+    array = np.asarray(value)
+    if array.size == 0:
+        raise ValueError(f"{name}: found an empty array, expected {expected}")
+    # Both ends are NaN if any entry is, and then no comparison holds.
+    lowest, highest = float(array.min()), float(array.max())
+    above = lowest > low if open_low else lowest >= low
+    if above and highest <= high and highest < np.inf:
+        return
+    good = ((array > low) if open_low else (array >= low)) & (array <= high) & (array < np.inf)
+    index = int(np.argmin(good))
+    place = f" at index {index}" if array.ndim == 1 else ""
+    count = int(array.size - np.count_nonzero(good))
+    more = f" ({count} of {array.size} values are bad)" if count > 1 else ""
+    raise ValueError(f"{name}: found {array.reshape(-1)[index]}{place}{more}, expected {expected}")
+
+
+def check_probability(name: str, p: Any) -> None:
+    """Raises ValueError unless every number is a probability in [0, 1]."""
+    check_range(name, p, 0.0, 1.0, "a probability in [0, 1]")
+
+
+def check_label(name: str, y: Any) -> None:
+    """Raises ValueError unless every number is a label in [0, 1]; values between 0 and 1 are soft labels."""
+    check_range(name, y, 0.0, 1.0, "a label in [0, 1]")
+
+
+def check_finite(name: str, value: Any) -> None:
+    """Raises ValueError unless every number is finite."""
+    check_range(name, value, -np.inf, np.inf, "a finite number", open_low=True)
+
+
+def check_hard(name: str, y: Any) -> None:
+    """Raises ValueError unless every number is 0 or 1."""
+    check_label(name, y)
+    if is_traced(y) or np.asarray(y).dtype == np.bool_:
+        return
+    array = np.asarray(y)
+    hard = (array == 0) | (array == 1)
+    if not hard.all():
+        index = int(np.argmin(hard))
+        raise ValueError(f"{name}: found {array.reshape(-1)[index]} at index {index}, expected 0 or 1")
+
+
+def check_weight(name: str, weight: Any) -> None:
+    """Raises ValueError unless every weight is finite and at least 0, and at least one is above 0."""
+    if weight is None or is_traced(weight):
+        return
+    check_range(name, weight, 0.0, np.inf, "a finite weight of at least 0")
+    if not np.any(np.asarray(weight) > 0):
+        raise ValueError(f"{name}: found only zeros, expected at least one weight above 0")
+
+
+def check_scored_rows(p: Any, y: Any, weight: Any) -> None:
+    """Raises ValueError unless p, y and weight (or None) are probabilities, labels and weights of one length."""
+    check_lengths(p=p, y=y, weight=weight)
+    check_probability("p", p)
+    check_label("y", y)
+    check_weight("weight", weight)
+
+
+def check_costs(c_fa: Any, c_fn: Any) -> None:
+    """Raises ValueError unless C_FA > 0 and C_FN >= 0, both finite."""
+    check_range("c_fa", c_fa, 0.0, np.inf, "a finite cost above 0", open_low=True)
+    check_range("c_fn", c_fn, 0.0, np.inf, "a finite cost of at least 0")
+
+
+def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    """Raises ValueError unless `value` is one of `choices`."""
+    if value not in choices:
+        raise ValueError(f"{name}: found {value!r}, expected one of {', '.join(map(repr, choices))}")

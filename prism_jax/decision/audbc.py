@@ -1,0 +1,199 @@
+"""AUDBC, the area under benefit over burden, with its interval (maths section 9); the door to all curves.
+
+The curves live in `curves`, the costs in `cost_curves`, the paper's own areas in `paper_audbc`; this module names them
+all. AUDBC asks whether the gate's one scalar ranks steps well and cannot see calibration; `expected_cost` can.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int, Num
+from scipy import sparse
+
+from prism_jax.decision import arrays
+from prism_jax.decision.arrays import Floats, Scalar, Vector
+from prism_jax.decision.bootstrap import Cells, Method, interval
+from prism_jax.decision.cost_curves import CostCurve, ExpectedCost, cost_curve, expected_cost
+from prism_jax.decision.curves import (
+    BurdenBenefitCurve,
+    NetBenefitCurve,
+    burden_benefit_curve,
+    net_benefit_curve,
+    rank,
+    trace_curve,
+)
+from prism_jax.decision.paper_audbc import PaperAudbc, audbc_appendix_paper, audbc_main_paper
+from prism_jax.decision.sweep import check_rows, check_signals, critical_ratio, policy_signals
+
+__all__ = [
+    "Audbc",
+    "BurdenBenefitCurve",
+    "CostCurve",
+    "ExpectedCost",
+    "NetBenefitCurve",
+    "PaperAudbc",
+    "audbc",
+    "audbc_appendix_paper",
+    "audbc_main_paper",
+    "audbc_value",
+    "burden_benefit_curve",
+    "cost_curve",
+    "expected_cost",
+    "net_benefit_curve",
+    "policy_signals",
+]
+
+
+class Audbc(NamedTuple):
+    """An area with its bootstrap interval.
+
+    Attributes:
+      value: The area divided by the oracle's, pi - pi^2 / 2: 1 for a ranking with every positive step first.
+      low: Lower end of the interval.
+      high: Upper end.
+      standard_error: Standard deviation of the replicates.
+      chance: c = 1 / (2 - pi), the value of a random ranking.
+      rescaled: (value - c) / (1 - c): 0 for a random ranking, 1 for the oracle's; NaN where all steps are positive.
+    """
+
+    value: float
+    low: float
+    high: float
+    standard_error: float
+    chance: float
+    rescaled: float
+
+
+def audbc_value(
+    p_need: Vector,
+    p_accept: Vector,
+    y: Vector,
+    *,
+    p_need_slow: Vector | None = None,
+    p_accept_slow: Vector | None = None,
+    margin: Scalar = 0.0,
+    weight: Vector | None = None,
+) -> Floats:
+    """The normalised area alone; may be traced. Arguments and errors as `audbc`, whose `value` it is.
+
+    Where no step is positive there is no benefit to rank for: a ValueError, or NaN inside `jit`.
+    """
+    signals = check_signals(p_need, p_accept, p_need_slow, p_accept_slow, margin)
+    _check_labels(signals, y, weight)
+    return trace_curve(critical_ratio(signals, margin), y, weight).normalised_area()
+
+
+def audbc(
+    p_need: Vector,
+    p_accept: Vector,
+    y: Vector,
+    *,
+    streams: Any | None = None,
+    p_need_slow: Vector | None = None,
+    p_accept_slow: Vector | None = None,
+    margin: Scalar = 0.0,
+    weight: Vector | None = None,
+    level: float = 0.95,
+    method: Method = "percentile",
+    resamples: int = 1000,
+    seed: int = 0,
+    max_ranks: int | None = 4096,
+) -> Audbc:
+    """Area under benefit over burden, divided by the oracle's, with a bootstrap interval.
+
+    The cost ratio is swept through every value the scores distinguish. Burden is the share of steps with an
+    intervention, benefit the share with a gold-positive one. The area depends on the order of the gate's scalar only: a
+    common monotone map of it changes nothing, nor does repeating all data. Runs on the host.
+
+    Args:
+      p_need: Need probability of each step.
+      p_accept: Acceptance probability.
+      y: Gold labels, 0 or 1, not all 0.
+      streams: Stream of each step: whole streams are resampled, since the steps of one depend on each other. None takes
+        steps as independent, which makes the interval too narrow for steps that come in streams.
+      p_need_slow: Need probability of the slow pass; needed with a margin.
+      p_accept_slow: Acceptance probability of the slow pass.
+      margin: delta; above 0 the curve follows the policy with the slow pass at each ratio.
+      weight: Importance of each step; None is 1.
+      level: Coverage aimed at.
+      method: `percentile` or `bca`.
+      resamples: Number of resamples.
+      seed: Seed of the resamples.
+      max_ranks: Resamples see at most this many ranks: neighbouring ranks are merged into groups of equal mass, and the
+        replicates shifted by what that changes on the data, so the value stays exact and the ends move by far less than
+        the interval's width. None resamples every distinct score.
+
+    Raises:
+      ValueError: for a value outside its range, unequal lengths, empty input, a margin without slow signals, or labels
+        without a positive.
+    """
+    signals = check_signals(p_need, p_accept, p_need_slow, p_accept_slow, margin)
+    signals = type(signals)(*(np.asarray(value) for value in signals))
+    _check_labels(signals, y, weight)
+    arrays.check_lengths(p_need=p_need, streams=streams)
+    gold, mass = np.asarray(y) != 0, None if weight is None else arrays.host(weight)
+    critical = critical_ratio(signals, margin)
+    order, last = rank(critical)
+    value = float(trace_curve(critical, gold, mass, (order, last)).normalised_area())
+    ranks = np.empty(len(order), np.int64)
+    ranks[order] = _dense_ranks(last, max_ranks)
+    cells = _rank_cells(ranks, gold, mass, streams)
+    shift = value - float(_normalised_area(cells.totals()))
+    found = interval(
+        cells,
+        lambda counts: _normalised_area(counts) + shift,
+        level=level,
+        method=method,
+        resamples=resamples,
+        seed=seed,
+    )
+    prevalence = gold.mean() if mass is None else np.average(gold, weights=mass)
+    chance = float(1 / (2 - prevalence))
+    rescaled = (value - chance) / (1 - chance) if chance < 1 else np.nan
+    return Audbc(value, float(found.low), float(found.high), float(found.standard_error), chance, float(rescaled))
+
+
+def _check_labels(signals: Any, y: Any, weight: Any) -> None:
+    check_rows(signals, y=y, weight=weight)
+    arrays.check_hard("y", y)
+    arrays.check_weight("weight", weight)
+    if arrays.is_traced(y, weight):
+        return
+    positive = np.asarray(y) != 0
+    if not (positive if weight is None else positive & (np.asarray(weight) > 0)).any():
+        raise ValueError("y: found only 0s, expected at least one positive; benefit is undefined without")
+
+
+def _dense_ranks(last: Int[np.ndarray, " n"], max_ranks: int | None) -> Int[np.ndarray, " n"]:
+    """Ranks 0, 1, ... in the order of intervention, from the last position each position ties with (see `rank`)."""
+    n = len(last)
+    if max_ranks is not None:
+        if max_ranks < 1:
+            raise ValueError(f"max_ranks: found {max_ranks}, expected at least 1, or None")
+        if np.count_nonzero(last == np.arange(n)) > max_ranks:
+            last = last * max_ranks // n
+    return np.cumsum(np.diff(last, prepend=last[:1]) != 0)
+
+
+def _rank_cells(ranks: np.ndarray, gold: np.ndarray, mass: np.ndarray | None, streams: Any | None) -> Cells:
+    """Units over the cells (rank, label), label fastest."""
+    cell, number = 2 * ranks + gold, 2 * (int(ranks.max()) + 1)
+    if mass is None and streams is None:
+        return Cells(None, np.bincount(cell, minlength=number))
+    unit = np.arange(len(cell)) if streams is None else np.unique(np.asarray(streams), return_inverse=True)[1]
+    content = np.ones(len(cell), np.int64) if mass is None else mass
+    units = sparse.csr_array((content, (unit, cell)), shape=(int(unit.max()) + 1, number))
+    return Cells(units, np.ones(units.shape[0], np.int64))
+
+
+def _normalised_area(counts: Num[np.ndarray, "*resamples cells"]) -> Float[np.ndarray, "*resamples"]:
+    """The normalised area of counts over (rank, label); NaN without a positive step."""
+    positive = counts[..., 1::2]
+    everyone = counts[..., 0::2] + positive
+    benefit = np.cumsum(positive, axis=-1)
+    area = (everyone * (benefit - positive / 2)).sum(axis=-1)
+    positives, total = benefit[..., -1], everyone.sum(axis=-1)
+    oracle = positives * total - positives**2 / 2
+    return np.asarray(np.where(oracle == 0, np.nan, area / np.where(oracle == 0, 1.0, oracle)))

@@ -1,0 +1,247 @@
+"""The bootstrap over joint cells, and the intervals drawn from it (maths section 10).
+
+Resampling n steps with replacement and counting them gives one multinomial draw over the cells they fall in, so a
+resample of a confusion costs four numbers, not n. Steps of one stream are not independent: given their streams, whole
+streams are drawn instead, and a resample is a multinomial draw over the streams' count vectors. Either draw has exactly
+the law of resampling rows by index.
+
+Everything here runs on the host, from concrete arrays; randomness comes from `seed` alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int, Num
+from scipy import sparse, special
+
+from prism_jax.decision import arrays
+
+Method = Literal["percentile", "bca"]
+Statistic = Callable[[np.ndarray], Any]
+"""Counts [..., cells] to one number each, [...], or to k of them, [..., k]."""
+
+_BLOCK = 1 << 20
+"""Most numbers held at once while resampling."""
+_DRAWS_PER_BINOMIAL = 5
+"""How many uniform draws cost as much as one binomial draw."""
+
+
+class Cells(NamedTuple):
+    """Independent units (steps, or streams of steps), by what each contributes to the cells.
+
+    Attributes:
+      units: Counts (or weights) of each type of unit: [types, cells], dense or sparse; None if types are the cells.
+      multiplicity: How many units there are of each type.
+    """
+
+    units: np.ndarray | sparse.csr_array | None
+    multiplicity: Int[np.ndarray, " types"]
+
+    def totals(self) -> Num[np.ndarray, " cells"]:
+        """The counts of the data themselves."""
+        return self.multiplicity if self.units is None else self.multiplicity @ self.units
+
+    @property
+    def number(self) -> int:
+        """How many independent units there are."""
+        return int(self.multiplicity.sum())
+
+
+class Interval(NamedTuple):
+    """An estimate with its bootstrap interval; numbers, or arrays of k where the statistic gives k.
+
+    Attributes:
+      estimate: The statistic on the data.
+      low: Lower end.
+      high: Upper end.
+      standard_error: Standard deviation of the replicates.
+      undefined: Share of resamples on which the statistic is NaN, such as a precision without interventions; the
+        other fields leave those out.
+    """
+
+    estimate: Any
+    low: Any
+    high: Any
+    standard_error: Any
+    undefined: Any
+
+
+def count_cells(cell: Int[np.ndarray, "_n"], number: int, streams: Any | None = None) -> Cells:
+    """Sorts steps into joint cells, as units that are independent of each other.
+
+    Args:
+      cell: The cell of each step, in 0 .. number - 1.
+      number: Number of cells.
+      streams: Stream of each step, of any sortable kind; None takes steps as independent.
+
+    Raises:
+      ValueError: for unequal lengths, empty input, or a cell outside its range.
+    """
+    arrays.check_lengths(cell=cell, streams=streams)
+    arrays.check_range("cell", cell, 0.0, float(number - 1), f"a cell in [0, {number - 1}]")
+    if streams is None:
+        return Cells(None, np.bincount(cell, minlength=number))
+    names, stream = np.unique(np.asarray(streams), return_inverse=True)
+    counts = np.bincount(stream.astype(np.int64) * number + cell, minlength=len(names) * number).reshape(-1, number)
+    units, multiplicity = np.unique(counts, axis=0, return_counts=True)
+    return Cells(units, multiplicity)
+
+
+def resample(cells: Cells, resamples: int, seed: int) -> Num[np.ndarray, "resamples cells"]:
+    """Counts of `resamples` bootstrap resamples of the units.
+
+    Raises:
+      ValueError: for fewer than one resample.
+    """
+    return np.concatenate(list(_resample_blocks(cells, resamples, seed)))
+
+
+def interval(
+    cells: Cells,
+    statistic: Statistic,
+    *,
+    level: float = 0.95,
+    method: Method = "percentile",
+    resamples: int = 10_000,
+    seed: int = 0,
+) -> Interval:
+    """Bootstrap interval of a statistic of cell counts.
+
+    Args:
+      cells: From `count_cells`.
+      statistic: Vectorised over leading axes of its counts.
+      level: Coverage aimed at, in (0, 1).
+      method: `percentile`, or `bca` (bias-corrected and accelerated; Efron 1987), second-order accurate.
+      resamples: Number of resamples.
+      seed: Seed of NumPy's default generator; equal seeds give equal resamples.
+
+    Raises:
+      ValueError: for a level, method or number of resamples outside its range, a statistic undefined on the data or on
+        every resample, or a BCa interval whose replicates lie all on one side of the estimate.
+    """
+    arrays.check_choice("method", method, ("percentile", "bca"))
+    _check_level(level)
+    estimate = np.asarray(statistic(cells.totals()), np.float64)
+    replicates = np.concatenate(
+        [np.asarray(statistic(counts), np.float64) for counts in _resample_blocks(cells, resamples, seed)]
+    )
+    if method == "percentile":
+        return summarise(estimate, replicates, level)
+    left_out, times = leave_one_out(cells, statistic)
+    return summarise(estimate, replicates, level, left_out, times)
+
+
+def summarise(
+    estimate: Float[np.ndarray, "*k"],
+    replicates: Float[np.ndarray, "resamples *k"],
+    level: float,
+    left_out: Float[np.ndarray, "types *k"] | None = None,
+    times: Int[np.ndarray, " types"] | None = None,
+) -> Interval:
+    """The interval of given replicates: percentile, or BCa where leave-one-out values are given.
+
+    Args:
+      estimate: The statistic on the data.
+      replicates: The statistic on each resample; NaN where it is undefined.
+      level: Coverage aimed at, in (0, 1).
+      left_out: The statistic without one unit, for each type of unit (see `leave_one_out`).
+      times: How many units there are of each type.
+
+    Raises:
+      ValueError: as `interval`.
+    """
+    _check_level(level)
+    if np.isnan(estimate).any():
+        raise ValueError(
+            "statistic: found NaN on the data, expected a number; there is nothing to give an interval for"
+        )
+    shape = estimate.shape
+    columns = replicates.reshape(len(replicates), -1)
+    rows = []
+    for index, (value, column) in enumerate(zip(estimate.reshape(-1), columns.T, strict=True)):
+        defined = column[~np.isnan(column)]
+        if len(defined) == 0:
+            raise ValueError("statistic: found NaN on every resample, expected a number on some")
+        tails = np.array([(1 - level) / 2, (1 + level) / 2])
+        if left_out is not None and times is not None:
+            tails = _bca_tails(value, defined, left_out.reshape(len(left_out), -1)[:, index], times, tails)
+        low, high = np.quantile(defined, tails)
+        error = defined.std(ddof=1) if len(defined) > 1 else np.nan
+        rows.append((value, low, high, error, 1 - len(defined) / len(column)))
+    return Interval(*(np.reshape(field, shape)[()] for field in zip(*rows, strict=True)))
+
+
+def leave_one_out(
+    cells: Cells, statistic: Statistic
+) -> tuple[Float[np.ndarray, "types *k"], Int[np.ndarray, " types"]]:
+    """The statistic on the data without one unit, for each type of unit that occurs, and how many there are of it."""
+    (types,) = np.nonzero(cells.multiplicity)
+    totals = cells.totals()
+    values = []
+    for block in _split(types, len(totals)):
+        if cells.units is None:
+            removed = np.zeros((len(block), len(totals)), totals.dtype)
+            removed[np.arange(len(block)), block] = 1
+        else:
+            removed = cells.units[block]
+            removed = removed.toarray() if sparse.issparse(removed) else removed
+        values.append(np.asarray(statistic(totals - removed), np.float64))
+    return np.concatenate(values), cells.multiplicity[types]
+
+
+def _resample_blocks(cells: Cells, resamples: int, seed: int) -> Iterator[Num[np.ndarray, "block cells"]]:
+    """The resamples of `resample`, in blocks of bounded size; their sum over blocks does not depend on the sizes."""
+    if resamples < 1:
+        raise ValueError(f"resamples: found {resamples}, expected at least 1")
+    generator = np.random.default_rng(seed)
+    number, types = cells.number, len(cells.multiplicity)
+    by_draws = _DRAWS_PER_BINOMIAL * np.count_nonzero(cells.multiplicity) > number
+    unit_type = np.repeat(np.arange(types), cells.multiplicity) if by_draws else None
+    shares = cells.multiplicity / number
+    width = types if cells.units is None else max(types, cells.units.shape[1])
+    for block in _split(np.arange(resamples), width):
+        if unit_type is None:
+            times = generator.multinomial(number, shares, size=len(block))
+        else:
+            times = np.stack(
+                [np.bincount(unit_type[generator.integers(0, number, number)], minlength=types) for _ in block]
+            )
+        yield times if cells.units is None else times @ cells.units
+
+
+def _split(rows: np.ndarray, width: int) -> list[np.ndarray]:
+    """`rows` in blocks of at most `_BLOCK` numbers of the given width each."""
+    size = max(1, _BLOCK // max(width, 1))
+    return [rows[start : start + size] for start in range(0, len(rows), size)]
+
+
+def _bca_tails(
+    estimate: float, replicates: np.ndarray, left_out: np.ndarray, times: np.ndarray, tails: np.ndarray
+) -> np.ndarray:
+    """The replicates' quantile levels of a BCa interval (Efron and Tibshirani 1993, section 14.3).
+
+    Replicates equal to the estimate count half below it, so that the interval of 1 - x mirrors that of x.
+    """
+    below = (np.count_nonzero(replicates < estimate) + 0.5 * np.count_nonzero(replicates == estimate)) / len(replicates)
+    if not 0 < below < 1:
+        raise ValueError(
+            f"method: found every replicate on one side of the estimate {estimate}, where bca is undefined; "
+            f"expected percentile for such a statistic"
+        )
+    bias = special.ndtri(below)
+    known = ~np.isnan(left_out)
+    weight = times[known]
+    influence = np.average(left_out[known], weights=weight) - left_out[known]
+    spread = (weight * influence**2).sum()
+    acceleration = (weight * influence**3).sum() / (6 * spread**1.5) if spread > 0 else 0.0
+    shifted = bias + special.ndtri(tails)
+    stretch = np.maximum(1 - acceleration * shifted, np.finfo(np.float64).tiny)  # at 0 and below: the last replicate
+    return special.ndtr(bias + shifted / stretch)
+
+
+def _check_level(level: float) -> None:
+    if not 0 < level < 1:
+        raise ValueError(f"level: found {level}, expected a coverage strictly between 0 and 1")

@@ -1,0 +1,243 @@
+"""What decisions got right and what they cost (maths section 8).
+
+The gold label of a decision is y = y_need AND y_accept. A confusion counts decisions against it; rates name the counts'
+ratios in the paper's words and in the field's; costs charge errors in the units of C_FA and C_FN.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+from jaxtyping import Bool, Shaped
+
+from prism_jax.decision import arrays
+from prism_jax.decision.arrays import Array, Floats, Reals, Vector
+
+STABILISER = 1e-8
+"""The paper's epsilon in the denominator of F1; the official scorer's in every denominator."""
+Compat = Literal["official"]
+Count = int | float | np.number | Shaped[Array, "..."]
+
+
+class Confusion(NamedTuple):
+    """Counts of decisions (rows: what was done) against gold labels; sums of weights where rows are weighted.
+
+    Each field may be one number or an array of numbers, such as a whole control surface.
+    """
+
+    tp: Count
+    fp: Count
+    fn: Count
+    tn: Count
+
+
+def confusion(decision: Bool[Array, "_n"], y: Vector, weight: Vector | None = None) -> Confusion:
+    """Counts interventions and silences against gold labels.
+
+    Args:
+      decision: Whether the policy intervened.
+      y: Gold labels. Boolean and integer labels must be 0 or 1 and give integer counts; floating-point labels may be
+        soft (in [0, 1]) and give sums, exact for hard labels up to 2^53 rows (2^24 in JAX's float32).
+      weight: Importance of each row; None is 1 everywhere.
+
+    Raises:
+      ValueError: for unequal lengths, empty input, or a label or weight outside its range.
+    """
+    arrays.check_lengths(decision=decision, y=y, weight=weight)
+    arrays.check_label("y", y)
+    arrays.check_weight("weight", weight)
+    xp = arrays.namespace(decision, y, weight)
+    chosen, label = xp.asarray(decision, dtype=bool), xp.asarray(y)
+    if weight is None and not xp.issubdtype(label.dtype, xp.floating):
+        gold = label.astype(bool)
+        tp, offers, positives = (xp.count_nonzero(rows) for rows in (chosen & gold, chosen, gold))
+        return Confusion(tp, offers - tp, positives - tp, chosen.shape[0] - offers - positives + tp)
+    label = arrays.as_float(label)
+    v = xp.ones_like(label) if weight is None else arrays.as_float(xp.asarray(weight))
+    dtype = np.float64 if xp is np else None
+    cells = (chosen * label, chosen * (1 - label), ~chosen * label, ~chosen * (1 - label))
+    return Confusion(*((v * cell).sum(dtype=dtype) for cell in cells))
+
+
+@dataclasses.dataclass(frozen=True)
+class Rates:
+    """Ratios of a confusion, each under its standard name, and under the paper's where that differs.
+
+    Attributes:
+      steps: Total weight n = TP + FP + FN + TN.
+      prevalence: (TP + FN) / n.
+      speak_rate: (TP + FP) / n, the share of steps with an intervention.
+      recall: TP / (TP + FN).
+      precision: TP / (TP + FP).
+      accuracy: (TP + TN) / n.
+      f1: 2 P R / (P + R + 1e-8).
+      matthews: Matthews correlation coefficient.
+      specificity: TN / (FP + TN).
+      false_positive_rate: FP / (FP + TN), the field's "false-alarm rate".
+      false_alarm: FP / (TP + FP) = 1 - precision, the false discovery rate; the paper's "False-Alarm".
+      false_alarms_per_step: FP / n.
+      missed_need: FN / (TP + FN) = 1 - recall.
+    """
+
+    steps: Count
+    prevalence: Floats
+    speak_rate: Floats
+    recall: Floats
+    precision: Floats
+    accuracy: Floats
+    f1: Floats
+    matthews: Floats
+    specificity: Floats
+    false_positive_rate: Floats
+    false_alarm: Floats
+    false_alarms_per_step: Floats
+    missed_need: Floats
+
+
+def rates(counts: Confusion, compat: Compat | None = None) -> Rates:
+    """The rates of a confusion, elementwise over arrays of counts.
+
+    Args:
+      counts: The confusion.
+      compat: By default a ratio with denominator 0 is NaN. With `official` every denominator has 1e-8 added, as in
+        ProactiveBench's scorer, so that such a ratio is 0 and every other one moves in its ninth digit.
+
+    Raises:
+      ValueError: for negative counts or an unknown `compat`.
+    """
+    if compat is not None:
+        arrays.check_choice("compat", compat, get_args(Compat))
+    for name, value in zip(Confusion._fields, counts, strict=True):
+        arrays.check_range(name, value, 0.0, np.inf, "a finite count of at least 0")
+    xp, tp, fp, fn, tn = arrays.as_floats(*counts)
+
+    def ratio(part: Any, whole: Any) -> Any:
+        if compat == "official":
+            return part / (whole + STABILISER)
+        empty = whole == 0
+        return xp.where(empty, np.nan, part / xp.where(empty, 1.0, whole))[()]
+
+    offers, silences, positives, negatives = tp + fp, fn + tn, tp + fn, fp + tn
+    total = offers + silences
+    recall, precision = ratio(tp, positives), ratio(tp, offers)
+    # Roots of the margins, one by one: their product overflows for large counts.
+    spread = xp.sqrt(offers) * xp.sqrt(silences) * xp.sqrt(positives) * xp.sqrt(negatives)
+    return Rates(
+        steps=total,
+        prevalence=ratio(positives, total),
+        speak_rate=ratio(offers, total),
+        recall=recall,
+        precision=precision,
+        accuracy=ratio(tp + tn, total),
+        f1=2 * precision * recall / (precision + recall + STABILISER),
+        matthews=ratio(tp * tn - fp * fn, spread),
+        specificity=ratio(tn, negatives),
+        false_positive_rate=ratio(fp, negatives),
+        false_alarm=ratio(fp, offers),
+        false_alarms_per_step=ratio(fp, total),
+        missed_need=ratio(fn, positives),
+    )
+
+
+def realised_cost(
+    decision: Bool[Array, "_n"],
+    y_need: Vector,
+    y_accept: Vector,
+    c_fa: Reals,
+    c_fn: Reals,
+    weight: Vector | None = None,
+) -> Floats:
+    """Mean over rows of C_FA * a * (1 - y_accept) + C_FN * (1 - a) * y_need * y_accept for decisions a.
+
+    The cost of the paper's Proposition 1, whose expectation Eq. 1 minimises.
+
+    Raises:
+      ValueError: for unequal lengths, empty input, or a label, cost or weight outside its range.
+    """
+    arrays.check_lengths(decision=decision, y_need=y_need, y_accept=y_accept, weight=weight)
+    arrays.check_label("y_need", y_need)
+    arrays.check_label("y_accept", y_accept)
+    _, need, accept = arrays.as_floats(y_need, y_accept)
+    return _mean_cost(decision, 1 - accept, need * accept, c_fa, c_fn, weight)
+
+
+def expected_realised_cost(
+    decision: Bool[Array, "_n"],
+    p_accept: Vector,
+    p_both: Vector,
+    c_fa: Reals,
+    c_fn: Reals,
+    weight: Vector | None = None,
+) -> Floats:
+    """`realised_cost` in expectation, for rows whose true probabilities are known, as in the simulator.
+
+    Args:
+      decision: Whether the policy intervened.
+      p_accept: True Pr(accept | X, intervene).
+      p_both: True Pr(need AND accept | X), at most p_accept.
+      c_fa: C_FA > 0.
+      c_fn: C_FN >= 0.
+      weight: Importance of each row; None is 1 everywhere.
+
+    Raises:
+      ValueError: for unequal lengths, empty input, or a probability, cost or weight outside its range.
+    """
+    arrays.check_lengths(decision=decision, p_accept=p_accept, p_both=p_both, weight=weight)
+    arrays.check_probability("p_accept", p_accept)
+    arrays.check_probability("p_both", p_both)
+    _, accept, both = arrays.as_floats(p_accept, p_both)
+    return _mean_cost(decision, 1 - accept, both, c_fa, c_fn, weight)
+
+
+def gold_cost(decision: Bool[Array, "_n"], y: Vector, c_fa: Reals, c_fn: Reals, weight: Vector | None = None) -> Floats:
+    """Mean of C_FA * FP + C_FN * FN against gold y = y_need AND y_accept; the policy `product` minimises it.
+
+    Raises:
+      ValueError: for unequal lengths, empty input, or a label, cost or weight outside its range.
+    """
+    arrays.check_lengths(decision=decision, y=y, weight=weight)
+    arrays.check_label("y", y)
+    _, gold = arrays.as_floats(y)
+    return _mean_cost(decision, 1 - gold, gold, c_fa, c_fn, weight)
+
+
+def official_counts(proposed: Bool[Array, "_n"], accepted: Vector, weight: Vector | None = None) -> Confusion:
+    """Official-compatible counts: a judge rates the model's own proposal, or its silence (maths section 8).
+
+    An accepted proposal is a true positive and a rejected one a false positive; an accepted silence is a true negative
+    and a rejected one a false negative. So gold means "the judge wanted an offer".
+
+    Args:
+      proposed: Whether the model proposed something.
+      accepted: Whether the judge accepted what the model did, silence included.
+      weight: Importance of each row; None is 1 everywhere.
+
+    Raises:
+      ValueError: for unequal lengths, empty input, or a label or weight outside its range.
+    """
+    arrays.check_lengths(proposed=proposed, accepted=accepted, weight=weight)
+    arrays.check_label("accepted", accepted)
+    xp = arrays.namespace(proposed, accepted)
+    chosen, verdict = xp.asarray(proposed, dtype=bool), xp.asarray(accepted)
+    if not xp.issubdtype(verdict.dtype, xp.floating):
+        return confusion(chosen, chosen == verdict.astype(bool), weight)
+    return confusion(chosen, xp.where(chosen, verdict, 1 - verdict), weight)
+
+
+def _mean_cost(decision: Any, offer_cost: Any, silence_cost: Any, c_fa: Any, c_fn: Any, weight: Any) -> Any:
+    """Weighted mean of C_FA * offer_cost where intervening and C_FN * silence_cost elsewhere."""
+    arrays.check_costs(c_fa, c_fn)
+    for name, cost in (("c_fa", c_fa), ("c_fn", c_fn)):
+        if np.ndim(cost):
+            arrays.check_lengths(decision=decision, **{name: cost})
+    arrays.check_weight("weight", weight)
+    xp = arrays.namespace(decision, offer_cost, silence_cost, c_fa, c_fn, weight)
+    chosen = xp.asarray(decision, dtype=bool)
+    costs = xp.where(chosen, arrays.as_float(c_fa) * offer_cost, arrays.as_float(c_fn) * silence_cost)
+    dtype = np.float64 if xp is np else None
+    if weight is None:
+        return costs.mean(dtype=dtype)[()]
+    v = arrays.as_float(xp.asarray(weight))
+    return ((v * costs).sum(dtype=dtype) / v.sum(dtype=dtype))[()]

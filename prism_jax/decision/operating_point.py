@@ -1,0 +1,43 @@
+"""The one `decision` section of a config: the costs, margin and policy that shape training and deployment alike."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Literal
+
+Policy = Literal["fixed", "static", "dynamic", "product", "always", "never"]
+
+
+@dataclasses.dataclass(frozen=True)
+class OperatingPoint:
+    """Costs, slow margin and policy (maths section 1, defaults; the paper's operating point).
+
+    Attributes:
+      c_fa: C_FA > 0, the cost of an offer that is not accepted.
+      c_fn: C_FN >= 0, the cost of silence where help was needed and would have been accepted.
+      margin: delta >= 0, the slow margin around the threshold, in units of probability.
+      policy: Which rule decides; `dynamic` is the paper's Eq. 1.
+      fixed_threshold: tau of the policy `fixed`.
+    """
+
+    c_fa: float = 1.0
+    c_fn: float = 2.0
+    margin: float = 0.10
+    policy: Policy = "dynamic"
+    fixed_threshold: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.c_fa) and self.c_fa > 0):
+            raise ValueError(f"c_fa: found {self.c_fa}, expected a finite cost above 0")
+        if not (math.isfinite(self.c_fn) and self.c_fn >= 0):
+            raise ValueError(f"c_fn: found {self.c_fn}, expected a finite cost of at least 0")
+        if not 0 <= self.margin <= 1:
+            raise ValueError(f"margin: found {self.margin}, expected a number in [0, 1]")
+        if not 0 <= self.fixed_threshold <= 1:
+            raise ValueError(f"fixed_threshold: found {self.fixed_threshold}, expected a probability in [0, 1]")
+
+    @property
+    def cost_ratio(self) -> float:
+        """The cost ratio r = C_FN / C_FA."""
+        return self.c_fn / self.c_fa

@@ -1,0 +1,297 @@
+"""The control surface: what every cost ratio and every slow margin would have done, counted exactly in one pass.
+
+For each margin a step's final decision is one threshold on the cost ratio (maths section 3), so one histogram of
+indices into the sorted cost grid and a cumulative sum give the counts at every cost: O(steps + costs) per margin
+instead of O(steps * costs). Indices come from the gate's own comparison (`cost_grid`), so each cell equals
+`gate.decide_with_slow` at that cell bit for bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Int
+
+from prism_jax.decision import arrays
+from prism_jax.decision.arrays import Array, Scalar, Vector
+from prism_jax.decision.cost_grid import CostGrid, check_axis, cost_grid
+from prism_jax.decision.metrics import Confusion
+from prism_jax.decision.surface_counts import (
+    Classes,
+    Histograms,
+    Signals,
+    count_on_device,
+    count_on_host,
+    host_slow_range,
+)
+
+PAPER_COST_RATIOS = (4.0, 2.0, 1.0, 1 / 1.2)
+"""r = C_FN / C_FA of the paper's grid sweep."""
+PAPER_MARGINS = (0.0, 0.05, 0.10, 0.15)
+"""delta of the paper's grid sweep."""
+
+Counts = Int[Array, "*groups margins costs"]
+Rates = Float[Array, "*groups margins costs"]
+
+_GOLD, _ACCEPTED, _WANTED = 1, 2, 4  # bits of a label class: y, y_accept, y_need AND y_accept
+
+
+class Surface(NamedTuple):
+    """Exact counts of steps for every margin and cost ratio, in the order in which those were given.
+
+    Arrays are [margin, cost], or [group, margin, cost] where groups were given.
+
+    Attributes:
+      cost_ratios: r = C_FN / C_FA of each column, in the dtype the comparisons were made in.
+      margins: delta of each row, likewise.
+      steps: Number of steps; one number for each group where groups were given.
+      tp: Interventions on gold-positive steps.
+      fp: Interventions on gold-negative steps.
+      fn: Silences on gold-positive steps.
+      tn: Silences on gold-negative steps.
+      slow: Steps on which the slow pass ran.
+      slow_tokens: Tokens of the slow pass on those steps; None without `tokens`.
+      rejected: Interventions with y_accept = 0, Proposition 1's false alarms; None without `y_need` and `y_accept`.
+      missed: Silences with y_need = y_accept = 1, Proposition 1's misses; None likewise.
+    """
+
+    cost_ratios: Float[Array, " costs"]
+    margins: Float[Array, " margins"]
+    steps: Int[Array, "*groups"]
+    tp: Counts
+    fp: Counts
+    fn: Counts
+    tn: Counts
+    slow: Counts
+    slow_tokens: Counts | None
+    rejected: Counts | None
+    missed: Counts | None
+
+    def confusion(self) -> Confusion:
+        """The counts in the form `metrics.rates` takes."""
+        return Confusion(self.tp, self.fp, self.fn, self.tn)
+
+    def slow_rate(self) -> Rates:
+        """Share of steps on which the slow pass ran; NaN for a group without steps."""
+        return self._per_step(self.slow)
+
+    def speak_rate(self) -> Rates:
+        """Share of steps with an intervention; NaN for a group without steps."""
+        return self._per_step(self.tp + self.fp)
+
+    def realised_cost(self, c_fa: Scalar = 1.0) -> Rates:
+        """Mean of C_FA * a * (1 - y_accept) + C_FN * (1 - a) * y_need * y_accept, where C_FN = r * C_FA in column r.
+
+        Raises:
+          ValueError: if the surface was counted without `y_need` and `y_accept`, or c_fa is not above 0.
+        """
+        arrays.check_costs(c_fa, 0.0)
+        if self.rejected is None or self.missed is None:
+            raise ValueError(
+                "realised_cost: found no acceptance counts, expected y_need and y_accept in control_surface"
+            )
+        return self._per_step(c_fa * (self.rejected + self.cost_ratios * self.missed))
+
+    def _per_step(self, total: Any) -> Any:
+        xp = arrays.namespace(self.steps)
+        steps = self.steps[..., None, None]
+        return xp.where(steps == 0, xp.nan, total / xp.maximum(steps, 1))
+
+
+def control_surface(
+    p_need_fast: Vector,
+    p_accept_fast: Vector,
+    p_need_slow: Vector,
+    p_accept_slow: Vector,
+    y: Vector,
+    cost_ratios: Sequence[Scalar] | Array = PAPER_COST_RATIOS,
+    margins: Sequence[Scalar] | Array = PAPER_MARGINS,
+    groups: Vector | None = None,
+    tokens: Vector | None = None,
+    *,
+    y_need: Vector | None = None,
+    y_accept: Vector | None = None,
+    num_groups: int | None = None,
+) -> Surface:
+    """Counts, slow passes and tokens of the dynamic gate with a slow margin, at every margin and cost ratio.
+
+    Probabilities are compared in their common dtype, float32 or float64, to which costs and margins are rounded.
+    Concrete arrays are counted on the host's CPU; inside `jit` and for arrays on an accelerator XLA counts, in int32.
+
+    Args:
+      p_need_fast: Need probability of the fast pass, one for each step.
+      p_accept_fast: Acceptance probability of the fast pass.
+      p_need_slow: Need probability of the slow pass; NaN, in both slow signals, where it never ran.
+      p_accept_slow: Acceptance probability of the slow pass.
+      y: Gold labels y_need AND y_accept, 0 or 1.
+      cost_ratios: r = C_FN / C_FA >= 0, any number in any order; known before tracing.
+      margins: delta >= 0, likewise. 0 is fast-only, 1 and more slow-only.
+      groups: Group of each step, integers from 0 (a domain, a persona, a pair of both); every count gets a leading
+        axis.
+      tokens: Tokens of each step's slow pass, integers of at least 0.
+      y_need: Need labels, 0 or 1; with `y_accept` they give the counts behind `Surface.realised_cost`.
+      y_accept: Acceptance labels, 0 or 1.
+      num_groups: Number of groups, needed inside `jit`; elsewhere the largest group plus 1 by default.
+
+    Returns:
+      The counts: NumPy int64 from NumPy inputs, JAX int32 from JAX inputs.
+
+    Raises:
+      ValueError: for a value outside its range, lengths that differ, empty arrays, one of `y_need` and `y_accept`
+        without the other, or a margin at which the slow pass would run on a step whose slow signals are NaN: a log can
+        be replayed only at margins and costs for which it holds them. Inside `jit` values are not checked.
+    """
+    probabilities = Signals(p_need_fast, p_accept_fast, p_need_slow, p_accept_slow)
+    rest = {"y": y, "groups": groups, "tokens": tokens, "y_need": y_need, "y_accept": y_accept}
+    arrays.check_lengths(**probabilities._asdict(), **rest)
+    given = [value for value in (*probabilities, *rest.values()) if value is not None]
+    device = arrays.is_traced(*given) or any(_on_accelerator(value) for value in given)
+    xp = jnp if device else np
+    signals = _signals(xp, probabilities)
+    classes = _classes(xp, y, y_need, y_accept, groups, num_groups)
+    token = None if tokens is None else _integers(xp, "tokens", tokens)
+    dtype = signals.p_need_fast.dtype
+    ratios, deltas = check_axis("cost_ratios", cost_ratios, dtype), check_axis("margins", margins, dtype)
+    order = np.argsort(ratios, kind="stable")
+    grid = cost_grid(ratios[order])
+    if device:
+        counted = count_on_device(signals, classes, token, deltas, grid, len(ratios) + 1)
+    else:
+        _check_missing(signals, deltas, grid)
+        counted = count_on_host(signals, classes, token, deltas, grid, len(ratios) + 1)
+    surface = _assemble(counted, ratios, deltas, order, grouped=groups is not None, accepts=y_accept is not None)
+    return _as_jax(surface) if arrays.namespace(*given) is jnp and not device else surface
+
+
+def _signals(xp: Any, probabilities: Signals) -> Signals:
+    """The four signals in their common dtype, checked; NaN only as a pair of slow signals."""
+    _, *floats = arrays.as_floats(*probabilities)
+    dtype = np.result_type(*(value.dtype for value in floats))
+    signals = Signals(*(xp.asarray(value, np.float64 if dtype == np.float64 else np.float32) for value in floats))
+    arrays.check_probability("p_need_fast", signals.p_need_fast)
+    arrays.check_probability("p_accept_fast", signals.p_accept_fast)
+    if arrays.is_traced(*signals):
+        return signals
+    missing = xp.isnan(signals.p_need_slow)
+    unpaired = missing != xp.isnan(signals.p_accept_slow)
+    if unpaired.any():
+        index = int(unpaired.argmax())
+        raise ValueError(
+            f"p_need_slow, p_accept_slow: found {signals.p_need_slow[index]} and {signals.p_accept_slow[index]} "
+            f"at index {index}, expected two probabilities, or NaN in both where the slow pass never ran"
+        )
+    for name in ("p_need_slow", "p_accept_slow"):
+        value = getattr(signals, name)
+        arrays.check_probability(name, xp.where(missing, 0, value) if missing.any() else value)
+    return signals
+
+
+def _check_missing(signals: Signals, margins: np.ndarray, grid: CostGrid) -> None:
+    """Raises ValueError if the widest margin runs the slow pass on a step without slow signals, at any cost."""
+    (missing,) = np.nonzero(np.isnan(signals.p_need_slow))
+    if len(missing) == 0:
+        return
+    start, stop = host_slow_range(Signals(*(value[missing] for value in signals)), margins.max(), grid)
+    needed = start < stop
+    if needed.any():
+        first = int(needed.argmax())
+        raise ValueError(
+            f"margins: found {margins.max()}, which runs the slow pass where the slow signals are NaN "
+            f"(steps: {int(needed.sum())}, the first at index {missing[first]} and cost ratio "
+            f"{grid.costs[start[first]]}); expected margins and cost ratios for which the log holds the slow signals"
+        )
+
+
+def _classes(xp: Any, y: Any, y_need: Any, y_accept: Any, groups: Any, num_groups: int | None) -> Classes:
+    """Label class and group of each step, checked."""
+    if (y_need is None) != (y_accept is None):
+        raise ValueError("y_need, y_accept: found one of them, expected both or neither")
+    for name, labels in (("y", y), ("y_need", y_need), ("y_accept", y_accept)):
+        if labels is not None:
+            arrays.check_hard(name, labels)
+    label = xp.asarray(y).astype(np.int8) * xp.asarray(_GOLD, np.int8)
+    if y_need is not None:
+        need, accept = xp.asarray(y_need).astype(np.int8), xp.asarray(y_accept).astype(np.int8)
+        label = label + accept * xp.asarray(_ACCEPTED, np.int8) + need * accept * xp.asarray(_WANTED, np.int8)
+    labels = 2 if y_need is None else 8
+    if groups is None:
+        return Classes(None, label, 1, labels)
+    group = _integers(xp, "groups", groups)
+    if num_groups is None:
+        if arrays.is_traced(group):
+            raise ValueError("num_groups: found None inside jit, expected the number of groups")
+        num_groups = int(group.max()) + 1
+    elif not arrays.is_traced(group):
+        arrays.check_range("groups", group, 0.0, float(num_groups - 1), f"an integer in [0, {num_groups - 1}]")
+    return Classes(group, label, num_groups, labels)
+
+
+def _integers(xp: Any, name: str, value: Any) -> Any:
+    """`value` as an array of integers of at least 0."""
+    if not jnp.issubdtype(value.dtype, np.integer):
+        raise ValueError(f"{name}: found dtype {value.dtype}, expected integers")
+    arrays.check_range(name, value, 0.0, np.inf, "an integer of at least 0")
+    return xp.asarray(value)
+
+
+def _assemble(
+    counted: Histograms, ratios: np.ndarray, margins: np.ndarray, order: np.ndarray, *, grouped: bool, accepts: bool
+) -> Surface:
+    """Cumulative sums over the grid, columns back in the order of `ratios`, the group axis first or dropped."""
+    xp = arrays.namespace(counted.first)
+    back = np.argsort(order)
+
+    def at_costs(histogram: Any) -> Any:
+        """[margin, group, ..., K + 1] to counts up to each cost, [group, ..., margin, cost]."""
+        below = xp.moveaxis(xp.cumsum(histogram, axis=-1)[..., back], 0, -2)
+        return below if grouped else below[0]
+
+    def with_bit(counts: Any, bit: int) -> Any:
+        """Sum of counts [..., label, margin, cost] over the label classes that have `bit`."""
+        return counts[..., [label for label in range(counts.shape[-3]) if label & bit], :, :].sum(axis=-3)
+
+    spoken = at_costs(counted.first)
+    everyone = counted.first[0].sum(axis=-1)  # [group, label]
+    everyone = (everyone if grouped else everyone[0])[..., None, None]
+    tp, positive = with_bit(spoken, _GOLD), with_bit(everyone, _GOLD)
+    interventions, steps = spoken.sum(axis=-3), everyone.sum(axis=-3)
+    fp = interventions - tp
+    tokens = None
+    if counted.tokens_from is not None:
+        tokens = at_costs(counted.tokens_from) - at_costs(counted.tokens_to)
+    return Surface(
+        cost_ratios=xp.asarray(ratios),
+        margins=xp.asarray(margins),
+        steps=steps[..., 0, 0],
+        tp=tp,
+        fp=fp,
+        fn=positive - tp,
+        tn=steps - positive - fp,
+        slow=at_costs(counted.slow_from) - at_costs(counted.slow_to),
+        slow_tokens=tokens,
+        rejected=interventions - with_bit(spoken, _ACCEPTED) if accepts else None,
+        missed=with_bit(everyone, _WANTED) - with_bit(spoken, _WANTED) if accepts else None,
+    )
+
+
+def _on_accelerator(value: Any) -> bool:
+    """Whether a concrete array lives on something other than a CPU."""
+    return isinstance(value, jax.Array) and any(device.platform != "cpu" for device in value.devices())
+
+
+def _as_jax(surface: Surface) -> Surface:
+    """The host's counts as JAX arrays.
+
+    Raises:
+      ValueError: if a token sum does not fit JAX's default integers.
+    """
+    top = jnp.iinfo(jnp.result_type(int)).max
+    if surface.slow_tokens is not None and surface.slow_tokens.max() > top:
+        raise ValueError(
+            f"tokens: found a total of {surface.slow_tokens.max()}, expected at most {top}; give NumPy arrays"
+        )
+    return jax.tree.map(jnp.asarray, surface)

@@ -1,0 +1,140 @@
+"""The protocol: temperatures are fitted on the calibration split, and everything is measured on the test split.
+
+    scores = read_scores("scores.parquet")
+    calibration = calibrate(scores)
+    evaluation = evaluate(scores, calibration, OperatingPoint(c_fa=1.0, c_fn=2.0))
+
+Both are deterministic functions of their arguments.
+"""
+
+from __future__ import annotations
+
+import collections
+
+import numpy as np
+
+from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.evaluation import policies, signals
+from prism_jax.evaluation.results import Calibration, Counts, Evaluation, Signal, SignalRow, Thinking
+from prism_jax.scores import Scores, ScoresError
+
+CALIBRATION, TEST = "calibration", "test"
+
+
+def calibrate(scores: Scores) -> Calibration:
+    """Fits one temperature for each signal and pass on the rows whose split is "calibration".
+
+    Need counts each step once; acceptance counts each offer whose answer was observed, weighted by
+    min(1 / max(e, 0.05), 20) where the log records the offer's propensity e (maths sections 4 and 7).
+
+    Raises:
+      ScoresError: for an empty split, or labels that no temperature can be fitted on.
+
+    Warns:
+      CalibrationWarning: naming the signal, if its temperature ends at a bound.
+    """
+    rows = rows_of(scores, CALIBRATION)
+    need, accept = signals.fit(rows, "need", "fast"), signals.fit(rows, "accept", "fast")
+    assert need is not None and accept is not None, "a scores table has both fast signals everywhere"
+    return Calibration(need, accept, signals.fit(rows, "need", "slow"), signals.fit(rows, "accept", "slow"))
+
+
+def evaluate(scores: Scores, calibration: Calibration, point: OperatingPoint) -> Evaluation:
+    """Measures every policy and every signal on the rows whose split is "test".
+
+    Args:
+      scores: The table; its optional columns decide what can be computed (see `Evaluation.switched_off`).
+      calibration: What `calibrate` found.
+      point: The costs, margin and policy that are deployed.
+
+    Raises:
+      ScoresError: for an empty split, or one without a step whose need and acceptance labels are both known.
+    """
+    rows = rows_of(scores, TEST)
+    steps = rows.steps()
+    off = _missing(steps, calibration)
+    truth = None
+    if "truth" not in off and steps.p_accept_true is not None and steps.p_both_true is not None:
+        truth = policies.Truth(steps.p_accept_true, steps.p_both_true)
+    bench = policies.Bench(steps, calibration, point, "slow pass" not in off, truth)
+    if not bench.judged.any():
+        raise ScoresError(
+            f"split {TEST!r}: found no step with both y_need and y_accept among {len(steps)}, expected at least one"
+        )
+    return Evaluation(
+        point=point,
+        counts=_count(rows, bench),
+        policies=policies.compare(bench),
+        signals=_signals(rows, calibration),
+        switched_off=tuple(off.values()),
+        trace=policies.trace(bench),
+    )
+
+
+def rows_of(scores: Scores, split: str) -> Scores:
+    """The rows of one split.
+
+    Raises:
+      ScoresError: naming the split and what was found, if it has none.
+    """
+    if scores.split is None:
+        raise ScoresError(f"found no such column, expected it to name the split {split!r}", "split")
+    mask = scores.split == split
+    if not mask.any():
+        counts = collections.Counter(scores.split.tolist())
+        found = ", ".join(f"{count} of {name!r}" for name, count in sorted(counts.items()))
+        raise ScoresError(f"found no row of the split {split!r} (there are {found}), expected at least one", "split")
+    return scores.take(mask)
+
+
+def _signals(rows: Scores, calibration: Calibration) -> tuple[SignalRow, ...]:
+    passes: tuple[Thinking, ...] = ("fast", "slow")
+    kinds: tuple[Signal, ...] = ("need", "accept")
+    return tuple(
+        row
+        for thinking in passes
+        for signal in kinds
+        if getattr(calibration, f"{signal}_{thinking}") is not None
+        for row in signals.measure(rows, signal, thinking, calibration)
+    )
+
+
+def _missing(steps: Scores, calibration: Calibration) -> dict[str, str]:
+    """What the test split cannot show, and for want of what."""
+    off = {}
+    needed = {
+        "truth": (
+            "Bayes oracle, regret, gap closed and distance to the truth",
+            ("need_true", "accept_true", "both_true"),
+        ),
+        "slow pass": ("slow pass", ("need_slow", "accept_slow")),
+    }
+    for key, (what, names) in needed.items():
+        for name in (f"p_{name}" for name in names):
+            column = getattr(steps, name)
+            if column is None:
+                off[key] = f"{what}: there is no column {name}"
+            elif np.isnan(column).any():
+                off[key] = f"{what}: {name} is null on {np.isnan(column).sum()} of {len(steps)} test steps"
+    if "slow pass" not in off and (calibration.need_slow is None or calibration.accept_slow is None):
+        off["slow pass"] = "slow pass: the calibration split has no slow signals"
+    if steps.logged is None or steps.propensity is None:
+        missing = "logged" if steps.logged is None else "propensity"
+        off["weights"] = f"inverse-propensity weights (all are 1): there is no column {missing}"
+    return off
+
+
+def _count(rows: Scores, bench: policies.Bench) -> Counts:
+    judged = bench.judged
+    weight = signals.acceptance_weight(bench.steps)[judged]
+    gold = (bench.label("need") * bench.label("accept"))[judged]
+    return Counts(
+        streams=len(set(bench.steps.stream)),
+        steps=len(bench.steps),
+        rows=len(rows),
+        judged=int(judged.sum()),
+        need_unknown=int(np.isnan(bench.label("need")).sum()),
+        accept_unknown=int(np.isnan(bench.label("accept")).sum()),
+        positive=float(np.average(gold, weights=weight)),
+        effective=signals.effective_count(weight),
+    )

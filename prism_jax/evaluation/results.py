@@ -1,0 +1,315 @@
+"""What calibration and evaluation find, as plain records that turn into JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import pathlib
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Bool, Float64, Int64, Shaped
+
+from prism_jax.decision.calibration import Reliability
+from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.scores import write_file
+
+Signal = Literal["need", "accept"]
+Thinking = Literal["fast", "slow"]
+Form = Literal["raw", "calibrated"]
+SIGNALS = ("need_fast", "accept_fast", "need_slow", "accept_slow")
+
+
+@dataclasses.dataclass(frozen=True)
+class SignalFit:
+    """One signal's fit on the calibration split.
+
+    Attributes:
+      temperature: T > 0; the calibrated probability is sigmoid(logit(p) / T).
+      base_rate: Weighted mean label in [0, 1], the best constant prediction.
+      count: Labels it was fitted on: steps for need, offers with an observed answer for acceptance.
+      effective_count: (sum w)^2 / sum w^2 of their inverse-propensity weights; `count` where all are equal.
+    """
+
+    temperature: float
+    base_rate: float
+    count: int
+    effective_count: float
+
+    def __post_init__(self) -> None:
+        expected = {
+            "temperature": (0 < self.temperature < math.inf, "a finite number above 0"),
+            "base_rate": (0 <= self.base_rate <= 1, "a number in [0, 1]"),
+            "count": (self.count >= 1, "at least 1"),
+            "effective_count": (0 < self.effective_count < math.inf, "a finite number above 0"),
+        }
+        for name, (right, words) in expected.items():
+            if not right:
+                raise ValueError(f"{name}: found {getattr(self, name)}, expected {words}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Calibration:
+    """One fit for each signal and pass; None for a pass that the scores do not have."""
+
+    need_fast: SignalFit
+    accept_fast: SignalFit
+    need_slow: SignalFit | None = None
+    accept_slow: SignalFit | None = None
+
+    def fit(self, signal: str, thinking: str) -> SignalFit:
+        """The fit of one signal.
+
+        Raises:
+          ValueError: for a pass that was not calibrated.
+        """
+        fit = getattr(self, f"{signal}_{thinking}")
+        if fit is None:
+            raise ValueError(
+                f"{signal}_{thinking}: found no temperature, expected scores whose calibration split has it"
+            )
+        return fit
+
+    def to_dict(self) -> dict[str, Any]:
+        """The content of calibration.json."""
+        return dataclasses.asdict(self)
+
+
+def write_calibration(path: str | os.PathLike[str], calibration: Calibration) -> None:
+    """Writes calibration.json, in one move."""
+    write_file(path, (json.dumps(calibration.to_dict(), indent=2, allow_nan=False) + "\n").encode())
+
+
+def read_calibration(path: str | os.PathLike[str]) -> Calibration:
+    """Reads what `write_calibration` wrote.
+
+    Raises:
+      ValueError: naming file and key, for broken JSON, a missing or unknown key, or a value out of range.
+    """
+    try:
+        tree = json.loads(pathlib.Path(path).read_bytes())
+    except ValueError as error:
+        raise ValueError(f"{path}: found broken JSON ({error}), expected a calibration") from None
+    if not isinstance(tree, dict) or set(tree) != set(SIGNALS):
+        found = ", ".join(tree) if isinstance(tree, dict) else type(tree).__name__
+        raise ValueError(f"{path}: found {found}, expected the keys {', '.join(SIGNALS)}")
+    fits: dict[str, Any] = {name: _read_fit(f"{path}, {name}", name, value) for name, value in tree.items()}
+    return Calibration(**fits)
+
+
+def _read_fit(place: str, name: str, value: Any) -> SignalFit | None:
+    if value is None and name.endswith("_slow"):
+        return None
+    names = [field.name for field in dataclasses.fields(SignalFit)]
+    if not isinstance(value, dict) or set(value) != set(names):
+        raise ValueError(f"{place}: found {value!r}, expected an object with the keys {', '.join(names)}")
+    for key, number in value.items():
+        whole = isinstance(number, int) and not isinstance(number, bool)
+        if not (whole or (isinstance(number, float) and key != "count")):
+            raise ValueError(f"{place}.{key}: found {number!r}, expected a number")
+    numbers: dict[str, Any] = {key: number if key == "count" else float(number) for key, number in value.items()}
+    try:
+        return SignalFit(**numbers)
+    except ValueError as error:
+        raise ValueError(f"{place}.{error}") from None
+
+
+@dataclasses.dataclass(frozen=True)
+class PolicyRow:
+    """What one policy did on the test split; costs are means over steps. None is not known here, NaN undefined.
+
+    Attributes:
+      policy: The policy's name.
+      form: Whether it decided on raw or calibrated signals; None for constants and oracles.
+      deployed: Whether this is the policy of the operating point, on calibrated signals.
+      realised_cost: Mean of C_FA a (1 - y_a) + C_FN (1 - a) y_n y_a, on judged steps.
+      gold_cost: Mean of C_FA FP + C_FN FN against y_n y_a, on judged steps.
+      expected_cost: Realised cost's expectation under the simulator's truth, on all steps.
+      regret: Expected cost less that of the Bayes decisions.
+      gap_closed: (K - expected cost) / (K - Bayes), K the better constant's expected cost.
+      gap_closed_realised: The same of realised costs.
+      speak_rate: Share of all steps with an offer; of judged steps for the clairvoyant.
+      slow_rate: Share of all steps on which the slow pass ran.
+      recall: TP / (TP + FN).
+      precision: TP / (TP + FP).
+      false_alarm: FP / (TP + FP), the paper's False-Alarm.
+      false_positive_rate: FP / (FP + TN).
+      false_alarms_per_step: FP / all.
+      f1: 2 P R / (P + R + 1e-8).
+      accuracy: (TP + TN) / all.
+      mcc: Matthews correlation coefficient.
+      tp: Offers where y_n y_a holds, weighted like the labels.
+      fp: Other offers.
+      fn: Silences where y_n y_a holds.
+      tn: Other silences.
+    """
+
+    policy: str
+    form: Form | None
+    deployed: bool
+    realised_cost: float
+    gold_cost: float
+    expected_cost: float | None
+    regret: float | None
+    gap_closed: float | None
+    gap_closed_realised: float | None
+    speak_rate: float
+    slow_rate: float | None
+    recall: float
+    precision: float
+    false_alarm: float
+    false_positive_rate: float
+    false_alarms_per_step: float
+    f1: float
+    accuracy: float
+    mcc: float
+    tp: float
+    fp: float
+    fn: float
+    tn: float
+
+
+@dataclasses.dataclass(frozen=True)
+class SignalRow:
+    """How well one signal is calibrated on the test split.
+
+    Attributes:
+      signal: need or accept.
+      thinking: fast or slow.
+      form: raw or calibrated.
+      temperature: 1 for raw.
+      count: Labels it was measured on.
+      ece: Expected calibration error, 15 bins of equal width.
+      brier: Mean of (p - y)^2.
+      nll: Mean negative log-likelihood, in nats; infinite where a certain p is wrong.
+      distance: Mean of |p - true p| on the simulator; None elsewhere.
+      constant_distance: The same of the calibration split's base rate.
+      reliability: The diagram's bins.
+    """
+
+    signal: Signal
+    thinking: Thinking
+    form: Form
+    temperature: float
+    count: int
+    ece: float
+    brier: float
+    nll: float
+    distance: float | None
+    constant_distance: float | None
+    reliability: Reliability
+
+
+@dataclasses.dataclass(frozen=True)
+class Counts:
+    """What the test split holds.
+
+    Attributes:
+      streams: Streams.
+      steps: Steps; each is decided once.
+      rows: Rows, one for each offer at each step.
+      judged: Steps whose need and acceptance labels are both known; the others are masked.
+      need_unknown: Steps without a need label.
+      accept_unknown: Steps whose offer has no observed answer.
+      positive: Weighted share of judged steps with y_n y_a = 1, the prevalence.
+      effective: (sum w)^2 / sum w^2 of the judged steps' weights.
+    """
+
+    streams: int
+    steps: int
+    rows: int
+    judged: int
+    need_unknown: int
+    accept_unknown: int
+    positive: float
+    effective: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Trace:
+    """The deployed policy on each step of the test split; NaN is an unknown label.
+
+    Attributes:
+      stream: The step's stream.
+      step: The step's position in its stream.
+      p_need: Calibrated, after the slow pass where it ran.
+      p_accept: The same of acceptance.
+      threshold: The least p_accept at which the policy intervenes, infinite where it never would.
+      decision: Whether it intervened.
+      slow: Whether the slow pass ran.
+      y_need: Need labels.
+      y_accept: Acceptance labels.
+    """
+
+    stream: Shaped[np.ndarray, "steps"]
+    step: Int64[np.ndarray, "steps"]
+    p_need: Float64[np.ndarray, "steps"]
+    p_accept: Float64[np.ndarray, "steps"]
+    threshold: Float64[np.ndarray, "steps"]
+    decision: Bool[np.ndarray, "steps"]
+    slow: Bool[np.ndarray, "steps"]
+    y_need: Float64[np.ndarray, "steps"]
+    y_accept: Float64[np.ndarray, "steps"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+    """All that `protocol.evaluate` finds on the test split.
+
+    Attributes:
+      point: The operating point that fixed the policies.
+      counts: What the split holds.
+      policies: One row for each policy: constants and oracles, then on calibrated, then on raw signals.
+      signals: One row for each signal, pass and form.
+      switched_off: What could not be computed, and for want of what.
+      trace: The deployed policy step by step.
+    """
+
+    point: OperatingPoint
+    counts: Counts
+    policies: tuple[PolicyRow, ...]
+    signals: tuple[SignalRow, ...]
+    switched_off: tuple[str, ...]
+    trace: Trace
+
+    def policy(self, name: str, form: Form | None = None) -> PolicyRow:
+        """The row of one policy.
+
+        Raises:
+          KeyError: where there is none.
+        """
+        for row in self.policies:
+            if (row.policy, row.form) == (name, form):
+                return row
+        raise KeyError(f"policy {name!r} on {form or 'no'} signals: expected one of {self._names()}")
+
+    @property
+    def deployed(self) -> PolicyRow:
+        """The row of the operating point's policy."""
+        return next(row for row in self.policies if row.deployed)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but the trace, ready for JSON; a number that is undefined or infinite is null."""
+        names = ("point", "counts", "policies", "signals", "switched_off")
+        return {name: _plain(getattr(self, name)) for name in names}
+
+    def _names(self) -> str:
+        return ", ".join(f"{row.policy} ({row.form})" if row.form else row.policy for row in self.policies)
+
+
+def _plain(value: Any) -> Any:
+    """Records, arrays and numbers as what JSON knows."""
+    if dataclasses.is_dataclass(value):
+        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, np.ndarray):
+        return _plain(value.tolist())
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

@@ -1,0 +1,242 @@
+"""Tables of an evaluation: one structure of text, which the terminal and the report both show.
+
+Costs are means over steps; rates are in percent. A dash is a ratio that is undefined or a number that is not known.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import rich.box
+import rich.console
+import rich.measure
+import rich.table
+import rich.text
+
+from prism_jax.evaluation.results import Evaluation, PolicyRow, SignalRow
+
+DASH = "–"
+POLICIES = {
+    "always": ("always", "Offers at every step."),
+    "never": ("never", "Stays silent at every step."),
+    "bayes": ("Bayes", "Decides on the simulator's true probabilities: no policy has a lower expected cost."),
+    "clairvoyant": ("clairvoyant", "Decides on the labels themselves: a bound that nobody can reach."),
+    "fixed": ("fixed", "Offers where p_accept reaches one fixed threshold."),
+    "static": ("static", "Offers where p_accept reaches C_FA / (C_FA + C_FN), whatever the need."),
+    "dynamic": ("dynamic", "Offers where p_accept reaches C_FA / (C_FA + p_need C_FN): the gate of the paper's Eq. 1."),
+    "product": ("product", "Offers where p_need p_accept reaches C_FA / (C_FA + C_FN); minimises the gold cost."),
+    "need_only": ("need only", "The dynamic gate with p_accept replaced by the calibration split's acceptance rate."),
+    "slow_only": ("slow only", "The dynamic gate on the slow pass's signals at every step."),
+    "slow_on_margin": ("on margin", "The dynamic gate; thinks slowly where p_accept is within the margin of tau."),
+}
+SECTIONS = {None: "References", "calibrated": "Calibrated", "raw": "Raw"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Column:
+    """A column's head and, in one sentence, what its numbers mean."""
+
+    label: str
+    meaning: str
+    unit: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A row's name and meaning, one cell for each column, and whether it is the one to look at."""
+
+    name: str
+    meaning: str
+    cells: tuple[str, ...]
+    strong: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Section:
+    """Rows under one heading."""
+
+    title: str
+    rows: tuple[Row, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """A table; every row of every section has as many cells as there are columns."""
+
+    title: str
+    names: str
+    columns: tuple[Column, ...]
+    sections: tuple[Section, ...]
+
+
+def number(value: float | None, digits: int = 4) -> str:
+    """A number with a fixed count of decimals; a dash where there is none."""
+    if value is None or math.isnan(value):
+        return DASH
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    return f"{value + 0.0:.{digits}f}".replace("-", "−")
+
+
+def percent(value: float | None) -> str:
+    """A share in percent, without the sign."""
+    return number(None if value is None else 100 * value, 1)
+
+
+def count(value: float | int) -> str:
+    """A count; sums of weights keep a decimal."""
+    return f"{value:.0f}" if float(value).is_integer() else f"{value:.1f}"
+
+
+Format = Callable[[Any], str]
+
+_COSTS: dict[str, tuple[Column, Format]] = {
+    "realised_cost": (Column("realised cost", "Mean of C_FA for an offer not accepted, C_FN for help missed."), number),
+    "gold_cost": (Column("gold cost", "Mean of C_FA for an offer that is not gold, C_FN for gold missed."), number),
+    "expected_cost": (Column("expected cost", "Realised cost in expectation under the simulator's truth."), number),
+    "regret": (Column("regret", "Expected cost beyond that of the Bayes decisions."), number),
+    "gap_closed": (
+        Column("gap closed", "Share of the expected cost between the better constant and Bayes that is saved.", "%"),
+        percent,
+    ),
+    "gap_closed_realised": (Column("gap labels", "The same share, of realised costs.", "%"), percent),
+    "speak_rate": (Column("speak rate", "Share of all steps with an offer.", "%"), percent),
+    "false_alarms_per_step": (Column("FP per step", "Offers that were not gold, over all judged steps.", "%"), percent),
+    "slow_rate": (Column("slow rate", "Share of all steps on which the slow pass ran.", "%"), percent),
+}
+_RATES: dict[str, tuple[Column, Format]] = {
+    "recall": (Column("recall", "TP / (TP + FN).", "%"), percent),
+    "precision": (Column("prec.", "Precision, TP / (TP + FP).", "%"), percent),
+    "false_alarm": (Column("false alarm", "FP / (TP + FP) = 1 − precision: the paper's False-Alarm.", "%"), percent),
+    "false_positive_rate": (Column("FPR", "False positive rate, FP / (FP + TN).", "%"), percent),
+    "f1": (Column("F1", "Harmonic mean of recall and precision.", "%"), percent),
+    "accuracy": (Column("acc.", "Accuracy, (TP + TN) / all.", "%"), percent),
+    "mcc": (Column("MCC", "Matthews correlation coefficient."), lambda value: number(value, 3)),
+    "tp": (Column("TP", "Offers where help was needed and accepted."), count),
+    "fp": (Column("FP", "All other offers."), count),
+    "fn": (Column("FN", "Silence where help was needed and would have been accepted."), count),
+    "tn": (Column("TN", "All other silence."), count),
+}
+_SIGNALS: dict[str, tuple[Column, Format]] = {
+    "temperature": (Column("T", "Temperature: p becomes sigmoid(logit(p) / T)."), lambda value: number(value, 3)),
+    "ece": (Column("ECE", "Expected calibration error, 15 bins of equal width."), number),
+    "brier": (Column("Brier", "Mean of (p − y)²."), number),
+    "nll": (Column("NLL", "Mean negative log-likelihood, in nats."), number),
+    "distance": (Column("distance to truth", "Mean distance to the simulator's true probability."), number),
+    "constant_distance": (
+        Column("constant's distance", "The same of the calibration split's base rate."),
+        number,
+    ),
+    "count": (Column("labels", "Labels of the test split that were measured on."), count),
+}
+
+
+def cost_table(evaluation: Evaluation) -> Table:
+    """What each policy's decisions cost, and how often it speaks."""
+    return _policy_table("What decisions cost, per step", evaluation, _COSTS)
+
+
+def rate_table(evaluation: Evaluation) -> Table:
+    """What each policy's decisions got right."""
+    return _policy_table("What decisions got right", evaluation, _RATES)
+
+
+def signal_table(evaluation: Evaluation) -> Table:
+    """How well each signal is calibrated, raw and calibrated."""
+    chosen = _known(evaluation.signals, _SIGNALS)
+    sections = []
+    for signal, title in (("need", "p_need"), ("accept", "p_accept")):
+        rows = [row for row in evaluation.signals if row.signal == signal]
+        if rows:
+            cells = tuple(Row(f"{row.thinking}, {row.form}", "", _cells(row, chosen)) for row in rows)
+            sections.append(Section(title, cells))
+    return Table("How well the signals are calibrated", "signal", _columns(chosen), tuple(sections))
+
+
+def all_tables(evaluation: Evaluation) -> tuple[Table, ...]:
+    """The tables, in the order in which they are shown."""
+    return cost_table(evaluation), rate_table(evaluation), signal_table(evaluation)
+
+
+def print_tables(evaluation: Evaluation, console: rich.console.Console | None = None) -> None:
+    """Prints the tables, after a line on what they were measured on and before the lines on what is switched off."""
+    shown = [_to_rich(table) for table in all_tables(evaluation)]
+    if console is None:  # a narrow terminal wraps lines, so that no number is cut
+        console = rich.console.Console()
+        unbounded = console.options.update(width=1000)
+        needed = max(rich.measure.Measurement.get(console, unbounded, table).maximum for table in shown)
+        console.width = max(console.width, needed)
+    costs = (
+        f"C_FA = {evaluation.point.c_fa:g}, C_FN = {evaluation.point.c_fn:g}; ▸ is the policy of the operating point."
+    )
+    console.print(rich.text.Text(f"{what_was_measured(evaluation)} {costs}"), soft_wrap=True)
+    for table in shown:
+        console.print(table)
+    for line in evaluation.switched_off:
+        console.print(rich.text.Text(f"off: {line}", style="dim"), soft_wrap=True)
+
+
+def what_was_measured(evaluation: Evaluation) -> str:
+    """One sentence on the test split and its masked steps."""
+    counts = evaluation.counts
+    masked = counts.steps - counts.judged
+    labels = "all judged" if masked == 0 else f"{counts.judged} judged and {masked} masked for want of a label"
+    return f"{counts.steps} test steps of {counts.streams} streams, {labels}; {100 * counts.positive:.1f} % gold."
+
+
+def _policy_table(title: str, evaluation: Evaluation, columns: dict[str, tuple[Column, Format]]) -> Table:
+    chosen = _known(evaluation.policies, columns)
+    sections = tuple(
+        Section(heading, tuple(_policy_row(row, chosen) for row in evaluation.policies if row.form == form))
+        for form, heading in SECTIONS.items()
+    )
+    return Table(title, "policy", _columns(chosen), sections)
+
+
+def _policy_row(row: PolicyRow, chosen: dict[str, tuple[Column, Format]]) -> Row:
+    label, meaning = POLICIES[row.policy]
+    return Row(label, meaning, _cells(row, chosen), row.deployed)
+
+
+def _known(
+    rows: Iterable[PolicyRow | SignalRow], columns: dict[str, tuple[Column, Format]]
+) -> dict[str, tuple[Column, Format]]:
+    """The columns that are known for at least one row."""
+    return {name: column for name, column in columns.items() if any(getattr(row, name) is not None for row in rows)}
+
+
+def _cells(row: PolicyRow | SignalRow, chosen: dict[str, tuple[Column, Format]]) -> tuple[str, ...]:
+    return tuple(show(getattr(row, name)) for name, (_, show) in chosen.items())
+
+
+def _columns(chosen: dict[str, tuple[Column, Format]]) -> tuple[Column, ...]:
+    return tuple(column for column, _ in chosen.values())
+
+
+def _to_rich(table: Table) -> rich.table.Table:
+    shown = rich.table.Table(
+        title=table.title, title_justify="left", box=rich.box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False
+    )
+    shown.add_column(table.names, no_wrap=True)
+    for column in table.columns:
+        shown.add_column(_two_lines(column), justify="right", no_wrap=True)
+    for section in table.sections:
+        shown.add_row(rich.text.Text(section.title, style="italic"))
+        for row in section.rows:
+            name = ("▸ " if row.strong else "  ") + row.name
+            shown.add_row(name, *row.cells, style="bold" if row.strong else None)
+        shown.add_section()
+    return shown
+
+
+def _two_lines(column: Column) -> str:
+    """A column's head on two lines, its unit on the shorter one."""
+    first, _, second = column.label.partition(" ")
+    if column.unit and (len(first) < len(second)):
+        first = f"{first} {column.unit}"
+    elif column.unit:
+        second = f"{second} {column.unit}".lstrip()
+    return f"{first}\n{second}".strip()

@@ -1,0 +1,234 @@
+"""Packing: a whole stream becomes one row, its trunk once, every decision a branch off it.
+
+A row has two regions: the trunk of events, causal, whose positions count from 0; and the branches one after another,
+each at the positions that follow its newest visible event. `stop`, `branch` and `leaf` let a branch position see
+exactly what it would see alone (`prism_jax.student.attention`). Row-wise packing, one decision a row, is the same
+function on `decisions(stream)`.
+
+Dimensions: T trunk tokens, R branch tokens, S steps (need slots), C candidates (accept slots), Q supervised tokens.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from prism_jax.prompting.template import Template
+from prism_jax.streams import Candidate, Step, Stream
+
+# A NumPy array while a row is packed and batched, a JAX array or tracer inside a step.
+Column = Any
+
+
+class Packed(NamedTuple):
+    """One row, or a batch of rows along a leading axis. Padding sees only itself and weighs nothing.
+
+    Attributes:
+      trunk: [T] token ids of the events.
+      tokens: [R] token ids of the branches.
+      positions: [R] rotary positions of the branches.
+      stop: [R] trunk positions below this are visible.
+      branch: [R] number of the branch, from 1; 0 is padding.
+      leaf: [R] 0 on a head, else the number of the leaf.
+      need_slot: [S] branch index of the token whose next-token logits give p_need.
+      y_need: [S] need label in [0, 1]; 0 where unobserved.
+      need_weight: [S] 1 where the label was observed, else 0.
+      accept_slot: [C] branch index of the token whose next-token logits give p_accept.
+      accept_step: [C] which of the S steps the candidate belongs to.
+      y_accept: [C] acceptance label in [0, 1]; 0 where unobserved.
+      accept_weight: [C] 1 where the outcome is known or the offer was not made, else 0.
+      logged: [C] A, 1 where the offer was made.
+      propensity: [C] e = Pr(A = 1); 1 where nothing was logged.
+      response_source: [Q] branch index of the token that predicts the supervised token.
+      response_target: [Q] the supervised token.
+      response_weight: [Q] 1, or 0 for padding.
+      row: [] number of the stream in its data set.
+    """
+
+    trunk: Column
+    tokens: Column
+    positions: Column
+    stop: Column
+    branch: Column
+    leaf: Column
+    need_slot: Column
+    y_need: Column
+    need_weight: Column
+    accept_slot: Column
+    accept_step: Column
+    y_accept: Column
+    accept_weight: Column
+    logged: Column
+    propensity: Column
+    response_source: Column
+    response_target: Column
+    response_weight: Column
+    row: Column
+
+
+_AXES = {
+    "trunk": "trunk",
+    **dict.fromkeys(("tokens", "positions", "stop", "branch", "leaf"), "branches"),
+    **dict.fromkeys(("need_slot", "y_need", "need_weight"), "steps"),
+    **dict.fromkeys(("accept_slot", "accept_step", "y_accept", "accept_weight", "logged", "propensity"), "candidates"),
+    **dict.fromkeys(("response_source", "response_target", "response_weight"), "responses"),
+}
+_REAL = {"y_need", "need_weight", "y_accept", "accept_weight", "logged", "propensity", "response_weight"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Sizes:
+    """Static sizes of packed rows.
+
+    Attributes:
+      trunk: T, trunk tokens.
+      branches: R, branch tokens; a multiple of `window`.
+      window: W, at least the length of the longest branch.
+      steps: S, need slots.
+      candidates: C, accept slots.
+      responses: Q, supervised tokens.
+    """
+
+    trunk: int
+    branches: int
+    window: int
+    steps: int
+    candidates: int
+    responses: int
+
+
+class _Row:
+    """Grows one row part by part."""
+
+    def __init__(self, row: int) -> None:
+        self.columns: dict[str, list] = {name: [] for name in _AXES}
+        self.row = row
+
+    def __len__(self) -> int:
+        return len(self.columns["tokens"])
+
+    def branch(self, ids: list[int], position: int, stop: int, branch: int, leaf: int) -> int:
+        """Adds branch tokens from `position` on; returns the position after them."""
+        columns, count = self.columns, len(ids)
+        columns["tokens"] += ids
+        columns["positions"] += range(position, position + count)
+        columns["stop"] += [stop] * count
+        columns["branch"] += [branch] * count
+        columns["leaf"] += [leaf] * count
+        return position + count
+
+    def put(self, **values: int | float) -> None:
+        """Adds one entry to each of the named columns."""
+        for name, value in values.items():
+            self.columns[name].append(value)
+
+    def finish(self) -> Packed:
+        columns = {k: np.asarray(v, np.float32 if k in _REAL else np.int32) for k, v in self.columns.items()}
+        return Packed(**columns, row=np.asarray(self.row, np.int32))
+
+
+def pack(stream: Stream, template: Template, context: int, row: int = 0) -> Packed:
+    """Packs one stream, unpadded.
+
+    Args:
+      stream: Its events become the trunk, its steps the branches.
+      template: Gives the token ids.
+      context: Most positions that the model may use, for the trunk up to a decision and its longest leaf.
+      row: Number of the stream in its data set.
+
+    Raises:
+      ValueError: naming the stream and step, when a decision does not fit into the context.
+    """
+    out, trunk, stops = _Row(row), template.system(), []
+    for before, event in zip((None, *stream.events), stream.events, strict=False):
+        trunk += template.event(event, before)
+        stops.append(len(trunk))
+    for number, step in enumerate(stream.steps, start=1):
+        used = _add_branch(out, step, number, stops[step.event], template)
+        if used > context:
+            raise ValueError(
+                f"stream {stream.id!r}, steps[{number - 1}]: found {used} tokens up to the end of the decision, "
+                f"expected at most the context of {context}; raise data.context or shorten the stream"
+            )
+    out.columns["trunk"] = trunk[: stops[stream.steps[-1].event]] if stream.steps else trunk
+    return out.finish()
+
+
+def _add_branch(out: _Row, step: Step, number: int, stop: int, template: Template) -> int:
+    """Adds the branch of one step; returns how many positions its longest leaf needs."""
+    after_head = out.branch(template.head(), stop, stop, number, 0)
+    out.put(
+        need_slot=len(out) - 1,
+        y_need=0.0 if step.y_need is None else step.y_need,
+        need_weight=float(step.y_need is not None),
+    )
+    used = after_head
+    for leaf, candidate in enumerate(step.candidates, start=1):
+        position = out.branch(template.leaf(candidate), after_head, stop, number, leaf)
+        _add_accept(out, candidate, number - 1)
+        if candidate.response is not None:
+            before, response = template.response(candidate.response)
+            # The last token predicts nothing that is trained on, so it need not be read.
+            position = out.branch([*before, *response[:-1]], position, stop, number, leaf)
+            out.columns["response_source"] += range(len(out) - len(response), len(out))
+            out.columns["response_target"] += response
+            out.columns["response_weight"] += [1.0] * len(response)
+        used = max(used, position)
+    return used
+
+
+def _add_accept(out: _Row, candidate: Candidate, step: int) -> None:
+    """Records the accept slot, which is the newest token, with its label and log."""
+    observed = candidate.y_accept is not None
+    logged = observed if candidate.logged is None else candidate.logged
+    # An offer that was not made belongs to the mean over the log; one that was made, its outcome lost, does not.
+    known = observed if candidate.logged is None else observed or not logged
+    out.put(
+        accept_slot=len(out) - 1,
+        accept_step=step,
+        y_accept=0.0 if candidate.y_accept is None else candidate.y_accept,
+        accept_weight=float(known),
+        logged=float(logged),
+        propensity=1.0 if candidate.propensity is None else candidate.propensity,
+    )
+
+
+def decisions(stream: Stream) -> Iterator[Stream]:
+    """Each decision of the stream by itself: its visible events, one step, one candidate."""
+    for step in stream.steps:
+        for candidate in step.candidates:
+            alone = dataclasses.replace(step, candidates=(candidate,))
+            yield dataclasses.replace(stream, events=stream.events[: step.event + 1], steps=(alone,))
+
+
+def sizes(rows: Sequence[Packed], multiple: int = 8) -> Sizes:
+    """The smallest sizes that hold every row, lengths rounded up to `multiple`."""
+
+    def up(count: int, to: int) -> int:
+        return max(1, -(-count // to)) * to
+
+    window = up(max(int(np.bincount(row.branch).max(initial=0)) for row in rows), multiple)
+    return Sizes(
+        trunk=up(max(len(row.trunk) for row in rows), multiple),
+        branches=up(max(len(row.tokens) for row in rows), window),
+        window=window,
+        steps=max(1, max(len(row.need_slot) for row in rows)),
+        candidates=max(1, max(len(row.accept_slot) for row in rows)),
+        responses=up(max(len(row.response_target) for row in rows), multiple),
+    )
+
+
+def pad(row: Packed, size: Sizes, token: int) -> Packed:
+    """Pads a row to static sizes with `token`; padded propensities are 1 and all else is 0."""
+    fill = {"trunk": token, "tokens": token, "propensity": 1.0}
+    padded = {}
+    for name, axis in _AXES.items():
+        values = getattr(row, name)
+        room = getattr(size, axis) - len(values)
+        if room < 0:
+            raise ValueError(f"{name}: found {len(values)} entries, expected at most {getattr(size, axis)}")
+        padded[name] = np.pad(values, (0, room), constant_values=fill.get(name, 0))
+    return Packed(**padded, row=row.row)

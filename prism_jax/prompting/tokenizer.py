@@ -1,0 +1,134 @@
+"""A tokenizer whose special tokens no text can forge.
+
+Special tokens are ids asked for by name; text is encoded by a tokenizer that has none, so that `<|im_end|>` inside an
+event is five ordinary pieces. Built on the `tokenizers` library: a run's own byte-level BPE, or any `tokenizer.json`.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+import tokenizers
+from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
+
+SPECIAL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>")
+# One digit a token, letters with the sign before them, signs with the newline after them: as Qwen splits.
+_SPLIT = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+
+class Tokenizer:
+    """Encodes text without special tokens and gives special tokens by name.
+
+    Attributes:
+      size: Number of ids, special ones included.
+      pad: Id of the padding token.
+    """
+
+    def __init__(self, definition: str):
+        """Builds from the text of a `tokenizer.json`.
+
+        Raises:
+          ValueError: when a special token that the template needs is missing.
+        """
+        self._definition = definition
+        whole = tokenizers.Tokenizer.from_str(definition)
+        content = json.loads(definition)
+        self._specials = {token["content"]: token["id"] for token in content["added_tokens"]}
+        missing = [name for name in SPECIAL_TOKENS if name not in self._specials]
+        if missing:
+            raise ValueError(f"tokenizer: found no special token {', '.join(missing)}, expected a ChatML vocabulary")
+        content["added_tokens"] = []
+        # A saved tokenizer may also frame, cut or pad what it encodes.
+        content["post_processor"] = content["truncation"] = content["padding"] = None
+        self._text = tokenizers.Tokenizer.from_str(json.dumps(content))
+        self._whole = whole
+        # Streams repeat themselves, row-wise packing most of all.
+        self._encode = functools.lru_cache(maxsize=1 << 16)(self._encode_anew)
+        self.size = max(whole.get_vocab(with_added_tokens=True).values()) + 1
+        self.pad = self.special("<|endoftext|>")
+
+    @classmethod
+    def train(cls, texts: Iterable[str], size: int) -> Tokenizer:
+        """Trains a byte-level BPE vocabulary of at most `size` ids; deterministic in the order of `texts`.
+
+        Raises:
+          ValueError: when `size` leaves no room beyond the 256 bytes and the special tokens.
+        """
+        smallest = 256 + len(SPECIAL_TOKENS)
+        if size < smallest:
+            raise ValueError(f"vocabulary_size: found {size}, expected at least {smallest} (bytes and special tokens)")
+        tokenizer = tokenizers.Tokenizer(models.BPE())
+        tokenizer.normalizer = normalizers.NFC()
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+            [
+                pre_tokenizers.Split(tokenizers.Regex(_SPLIT), behavior="isolated"),
+                pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+            ]
+        )
+        tokenizer.decoder = decoders.ByteLevel()
+        trainer = trainers.BpeTrainer(
+            vocab_size=size - len(SPECIAL_TOKENS),
+            initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+            show_progress=False,
+        )
+        tokenizer.train_from_iterator(texts, trainer)
+        tokenizer.add_special_tokens(list(SPECIAL_TOKENS))
+        return cls(tokenizer.to_str())
+
+    @classmethod
+    def load(cls, path: str | Path) -> Tokenizer:
+        """Reads a `tokenizer.json`, or the one in a directory.
+
+        Raises:
+          FileNotFoundError: naming the path.
+        """
+        path = Path(path)
+        path = path / "tokenizer.json" if path.is_dir() else path
+        if not path.is_file():
+            raise FileNotFoundError(f"{path}: no such file, expected a tokenizer.json or a directory that holds one")
+        return cls(path.read_text(encoding="utf-8"))
+
+    def save(self, path: str | Path) -> None:
+        """Writes the `tokenizer.json` at `path`, whole or not at all."""
+        path = Path(path)
+        temporary = path.with_name(path.name + ".partial")
+        temporary.write_text(self._definition, encoding="utf-8")
+        temporary.replace(path)
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of `text`; never a special one, whatever the text says."""
+        return list(self._encode(text))
+
+    def _encode_anew(self, text: str) -> tuple[int, ...]:
+        return tuple(self._text.encode(text, add_special_tokens=False).ids)
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of `ids`, special tokens shown."""
+        return self._whole.decode(list(ids), skip_special_tokens=False)
+
+    def special(self, name: str) -> int:
+        """Id of a special token.
+
+        Raises:
+          KeyError: for a name that the vocabulary doesn't have.
+        """
+        return self._specials[name]
+
+    def only(self, text: str) -> int:
+        """Id of a text that is a single token.
+
+        Raises:
+          ValueError: when it is several.
+        """
+        ids = self.encode(text)
+        if len(ids) != 1:
+            raise ValueError(
+                f"tokenizer: found {len(ids)} tokens for {text!r}, expected one: answers are single tokens"
+            )
+        return ids[0]

@@ -1,0 +1,150 @@
+"""Scores tables in files: Parquet, or JSONL with the same names; null is null, and NaN is an error."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from prism_jax.scores.schema import COLUMNS, Column, Kind, ScoresError, check_known, object_array
+from prism_jax.scores.table import Scores
+
+_TYPES: dict[Kind, pa.DataType] = {
+    "text": pa.string(),
+    "index": pa.int64(),
+    "number": pa.float64(),
+    "unit": pa.float64(),
+    "flag": pa.bool_(),
+    "count": pa.int64(),
+    "votes": pa.list_(pa.bool_()),
+}
+
+
+def read_scores(path: str | os.PathLike[str]) -> Scores:
+    """Reads a scores table from a .parquet or .jsonl file.
+
+    Raises:
+      ScoresError: in one line that names file, line (JSONL, from 1) or row (Parquet, from 0), column, what was found
+        and what was expected.
+      FileNotFoundError: where there is no such file.
+    """
+    path = pathlib.Path(path)
+    _check_suffix(path)
+    try:
+        return _read_parquet(path) if path.suffix == ".parquet" else Scores.from_rows(_read_jsonl(path))
+    except ScoresError as error:
+        if path.suffix == ".jsonl" and error.row is not None:
+            raise ScoresError(error.found, error.column, place=f"{path}, line {error.row + 1}") from None
+        raise ScoresError(error.found, error.column, error.row, str(path)) from None
+
+
+def write_scores(path: str | os.PathLike[str], scores: Scores) -> None:
+    """Writes a scores table as .parquet or .jsonl; the bytes depend on the table and on pyarrow's version alone.
+
+    A reader sees the old file or the whole new one, never a part.
+
+    Raises:
+      ScoresError: for another suffix.
+    """
+    path = pathlib.Path(path)
+    _check_suffix(path)
+    table = pa.table({name: _to_arrow(COLUMNS[name], array) for name, array in scores.columns().items()})
+    if path.suffix == ".parquet":
+        sink = pa.BufferOutputStream()
+        pq.write_table(table, sink, compression="zstd")
+        write_file(path, sink.getvalue().to_pybytes())
+    else:
+        lines = (json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in table.to_pylist())
+        write_file(path, "".join(lines).encode())
+
+
+def write_file(path: str | os.PathLike[str], content: bytes) -> None:
+    """Puts `content` at `path` in one move, so that no crash leaves a half-written file and no reader sees one."""
+    path = pathlib.Path(path)
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        part.write_bytes(content)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _check_suffix(path: pathlib.Path) -> None:
+    if path.suffix not in (".parquet", ".jsonl"):
+        raise ScoresError(f"found the suffix {path.suffix!r}, expected .parquet or .jsonl", place=str(path))
+
+
+def _read_jsonl(path: pathlib.Path) -> Iterator[dict[str, Any]]:
+    """One mapping per line; the errors' rows are line numbers less one."""
+    with path.open("rb") as file:
+        for row, line in enumerate(file):
+            try:
+                value = json.loads(line)
+            except ValueError as error:  # broken JSON, or bytes that are not UTF-8
+                raise ScoresError(f"found broken JSON ({error}), expected one object a line", None, row) from None
+            if not isinstance(value, dict):
+                raise ScoresError(f"found {line[:40]!r}, expected an object with columns as keys", None, row)
+            yield value
+
+
+def _read_parquet(path: pathlib.Path) -> Scores:
+    try:
+        with path.open("rb") as file:
+            table = pq.read_table(file)
+    except pa.ArrowInvalid as error:
+        raise ScoresError(f"found no readable Parquet ({str(error).splitlines()[0]})") from None
+    for name in table.column_names:
+        check_known(name)
+    return Scores.from_columns({name: _from_arrow(name, table[name]) for name in table.column_names})
+
+
+def _from_arrow(name: str, column: pa.ChunkedArray) -> np.ndarray:
+    """An Arrow column as the array that holds it in memory."""
+    spec = COLUMNS[name]
+    if pa.types.is_null(column.type):
+        column = column.cast(_TYPES[spec.kind])
+    if not _has_kind(column.type, spec.kind):
+        raise ScoresError(f"found the type {column.type}, expected {_TYPES[spec.kind]}: {spec.expected}", name)
+    null = column.is_null().to_numpy()
+    if null.any() and not spec.nullable:
+        raise ScoresError(f"found null, expected {spec.expected}", name, int(null.argmax()))
+    if spec.kind == "text":
+        return object_array(column.to_pylist())
+    if spec.kind == "votes":
+        return object_array([tuple(votes or ()) for votes in column.to_pylist()])
+    if spec.kind == "index":
+        return column.to_numpy().astype(np.int64)
+    values = column.cast(pa.int8() if spec.kind == "flag" else pa.float64()).to_numpy().astype(np.float64)
+    bad = np.isnan(values) & ~null
+    if bad.any():
+        raise ScoresError(f"found nan, expected {spec.expected}", name, int(bad.argmax()))
+    return values
+
+
+def _has_kind(found: pa.DataType, kind: Kind) -> bool:
+    """Whether an Arrow type can hold a kind of column; integers and narrower floats can hold numbers."""
+    if kind == "text":
+        plain = found.value_type if pa.types.is_dictionary(found) else found
+        return pa.types.is_string(plain) or pa.types.is_large_string(plain)
+    if kind == "votes":
+        return (pa.types.is_list(found) or pa.types.is_large_list(found)) and pa.types.is_boolean(found.value_type)
+    if kind == "flag":
+        return pa.types.is_boolean(found)
+    return pa.types.is_integer(found) or (kind in ("number", "unit") and pa.types.is_floating(found))
+
+
+def _to_arrow(spec: Column, array: np.ndarray) -> pa.Array:
+    """An array as the Arrow column that holds it in a file."""
+    kind = _TYPES[spec.kind]
+    if spec.kind == "votes":
+        return pa.array([list(votes) for votes in array], kind)
+    if not spec.nullable:
+        return pa.array(array, kind)
+    null = np.isnan(array)
+    return pa.array(np.where(null, 0.0, array).astype(kind.to_pandas_dtype()), kind, mask=null)

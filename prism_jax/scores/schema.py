@@ -1,0 +1,188 @@
+"""The schema of the scores table: its columns, what each may hold, and the error that says what is wrong with one."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Bool, Shaped
+
+Kind = Literal["text", "index", "number", "unit", "flag", "count", "votes"]
+Scope = Literal["row", "step", "stream"]
+
+_EXPECTED: dict[Kind, str] = {
+    "text": "a non-empty string",
+    "index": "an integer of at least 0",
+    "number": "a finite number",
+    "unit": "a number in [0, 1]",
+    "flag": "true or false",
+    "count": "an integer of at least 0",
+    "votes": "a list of true and false",
+}
+
+
+class ScoresError(ValueError):
+    """A scores table that cannot be used; the message names the place, what was found and what was expected.
+
+    Attributes:
+      column: The column at fault; None where it is the whole row or table.
+      row: The row at fault, from 0; None where it is the whole table.
+      found: What was found and what was expected.
+    """
+
+    def __init__(self, found: str, column: str | None = None, row: int | None = None, place: str = "scores"):
+        where = place if row is None else f"{place}, row {row}"
+        super().__init__(": ".join([where if column is None else f"{where}, {column}", found]))
+        self.found, self.column, self.row = found, column, row
+
+
+@dataclasses.dataclass(frozen=True)
+class Column:
+    """What a column may hold: its kind, whether nulls are allowed, and within what it is constant."""
+
+    kind: Kind
+    nullable: bool = False
+    constant_within: Scope = "row"
+
+    @property
+    def expected(self) -> str:
+        """The values this column takes, in words."""
+        return _EXPECTED[self.kind] + (" or null" if self.nullable else "")
+
+
+COLUMNS: dict[str, Column] = {
+    "stream": Column("text"),
+    "step": Column("index"),
+    "candidate": Column("index"),
+    "time": Column("number", nullable=True, constant_within="step"),
+    "domain": Column("text", constant_within="stream"),
+    "persona": Column("text", constant_within="stream"),
+    "split": Column("text", constant_within="stream"),
+    "fold": Column("index", constant_within="stream"),
+    "p_need_fast": Column("unit", constant_within="step"),
+    "p_accept_fast": Column("unit"),
+    "p_need_slow": Column("unit", nullable=True, constant_within="step"),
+    "p_accept_slow": Column("unit", nullable=True),
+    "y_need": Column("unit", nullable=True, constant_within="step"),
+    "y_accept": Column("unit", nullable=True),
+    "votes": Column("votes", nullable=True),
+    "logged": Column("flag", nullable=True),
+    "propensity": Column("unit", nullable=True),
+    "p_need_true": Column("unit", nullable=True, constant_within="step"),
+    "p_accept_true": Column("unit", nullable=True),
+    "p_both_true": Column("unit", nullable=True),
+    "tokens_fast": Column("count", nullable=True),
+    "tokens_slow": Column("count", nullable=True),
+    "tokens_response": Column("count", nullable=True),
+}
+REQUIRED = ("stream", "step", "p_need_fast", "p_accept_fast")
+
+
+def check_known(name: str, row: int | None = None) -> None:
+    """Raises a ScoresError with the nearest column's name unless `name` is a column."""
+    if name not in COLUMNS:
+        near = difflib.get_close_matches(name, COLUMNS, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(COLUMNS)}"
+        raise ScoresError(f"unknown column {name!r}; {hint}", None, row)
+
+
+def as_column(name: str, values: Any) -> np.ndarray:
+    """An array, or a list with None for null, as the array that holds the column `name` in memory.
+
+    Raises:
+      ScoresError: for a value of the wrong type, or null where the column is not nullable.
+    """
+    spec = COLUMNS[name]
+    if isinstance(values, np.ndarray):
+        if values.ndim != 1:
+            raise ScoresError(f"found the shape {values.shape}, expected one value a row", name)
+        if values.dtype.kind in {"index": "iu", "flag": "fiub", "text": "U", "votes": ""}.get(spec.kind, "fiu"):
+            return values.astype({"index": np.int64, "text": object}.get(spec.kind, np.float64), copy=False)
+    values = list(values)
+    if not set(map(type, values)) <= _PLAIN[spec.kind] | ({type(None)} if spec.nullable else set()):
+        for row, value in enumerate(values):
+            _check_value(name, spec, row, value)
+    if spec.kind in ("text", "votes"):
+        return object_array(values if spec.kind == "text" else [tuple(map(bool, votes or ())) for votes in values])
+    nulls = sum(value is None for value in values)
+    try:
+        array = np.array(values, np.int64 if spec.kind == "index" else np.float64)
+    except OverflowError:
+        array = np.full(len(values), np.nan)
+    if np.count_nonzero(np.isnan(array)) != nulls:  # a NaN in a list is an error: null is None
+        for row, value in enumerate(values):
+            _check_value(name, spec, row, value)
+    return array
+
+
+def object_array(values: list[Any]) -> Shaped[np.ndarray, "rows"]:
+    """The values, whatever they are, as the elements of a vector of objects."""
+    array = np.empty(len(values), object)
+    array[:] = values
+    return array
+
+
+_PLAIN: dict[Kind, set[type]] = {
+    "text": {str},
+    "index": {int},
+    "number": {int, float},
+    "unit": {int, float},
+    "flag": {bool},
+    "count": {int},
+    "votes": set(),
+}
+"""Types of values that need no look at each."""
+
+
+def _check_value(name: str, spec: Column, row: int, value: Any) -> None:
+    """Raises for a value of the wrong type."""
+    if value is None and spec.nullable:
+        return
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool) and -(2**63) <= int(value) < 2**63
+    right = {
+        "text": isinstance(value, str),
+        "index": whole,
+        "count": whole,
+        "flag": isinstance(value, bool | np.bool_),
+        "votes": isinstance(value, list | tuple) and all(isinstance(vote, bool | np.bool_) for vote in value),
+    }.get(spec.kind, whole or isinstance(value, float | np.floating))
+    if not right or value != value:
+        found = "null" if value is None else repr(_plain(value))
+        raise ScoresError(f"found {found}, expected {spec.expected}", name, row)
+
+
+def fail_at(bad: Bool[np.ndarray, "rows"], name: str, values: Any, expected: str) -> None:
+    """Raises for the first row where `bad` holds."""
+    if bad.any():
+        row = int(bad.argmax())
+        raise ScoresError(f"found {shown(name, values[row])}, expected {expected}", name, row)
+
+
+def shown(name: str, value: Any) -> str:
+    """A checked column's value as it reads in a message, NaN as the null it stands for."""
+    if value != value and COLUMNS[name].nullable:
+        return "null"
+    return repr(int(value) if COLUMNS[name].kind == "count" and float(value).is_integer() else _plain(value))
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def check_range(name: str, array: np.ndarray) -> None:
+    """Checks each value by itself."""
+    spec = COLUMNS[name]
+    if spec.kind == "votes":
+        return
+    if spec.kind == "text":
+        fail_at(array == "", name, array, spec.expected)
+        return
+    null = np.isnan(array)
+    right = {
+        "number": np.isfinite(array),
+        "unit": (array >= 0) & (array <= 1),
+        "flag": (array == 0) | (array == 1),
+    }.get(spec.kind, (array >= 0) & (array < 2**63) & (array == np.floor(array)))
+    fail_at(~right & ~(null & spec.nullable), name, array, spec.expected)

@@ -1,0 +1,231 @@
+"""Streams as JSON lines: one stream a line, its keys the fields of the dataclasses, defaults left out.
+
+Reading checks everything and says where it hurts in one line; what `write_streams` wrote, `read_streams` gives back
+exactly.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import dataclasses
+import difflib
+import functools
+import json
+import reprlib
+import types
+import typing
+import uuid
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from etils import epath
+
+from prism_jax.streams.types import Stream
+
+_EXPECTED = {float: "a number", int: "a whole number", str: "text", bool: "true or false"}
+
+
+class StreamError(ValueError):
+    """Data that cannot be streams; one line: `FILE:LINE: field: found ..., expected ...`."""
+
+
+def read_streams(path: epath.PathLike) -> list[Stream]:
+    """Reads and checks a file of streams.
+
+    Args:
+      path: A JSON-lines file, local or in a bucket; the keys are the fields of `Stream`, `Event`, `Step`, `Candidate`.
+
+    Returns:
+      The streams, in file order; at least one.
+
+    Raises:
+      FileNotFoundError: no such file.
+      StreamError: naming file, line and field, for anything but valid streams with distinct ids.
+    """
+    streams: list[Stream] = []
+    lines: dict[str, int] = {}
+    for number, value in json_lines(path):
+        try:
+            stream = _decode(Stream, value, "")
+            if stream.id in lines:
+                raise StreamError(
+                    f"id: found {stream.id!r} again (first on line {lines[stream.id]}), expected a new id"
+                )
+        except StreamError as error:
+            raise StreamError(f"{path}:{number}: {error}") from error
+        lines[stream.id] = number
+        streams.append(stream)
+    if not streams:
+        raise StreamError(f"{path}: found an empty file, expected one stream a line")
+    return streams
+
+
+def write_streams(path: epath.PathLike, streams: Iterable[Stream]) -> None:
+    """Writes streams, one a line; the file appears complete or not at all.
+
+    Args:
+      path: Where to; its folder must exist. An older file of this name is replaced at the end, in one move.
+      streams: At least one, with distinct ids.
+
+    Raises:
+      FileNotFoundError: no such folder.
+      StreamError: no streams, an id used twice, or text that UTF-8 cannot hold.
+    """
+    path = epath.Path(path)
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"{path}: found no folder {path.parent}, expected an existing one")
+    partial = path.parent / f".{path.name}.{uuid.uuid4().hex}.partial"
+    ids: set[str] = set()
+    try:
+        with partial.open("wb") as file:
+            for number, stream in enumerate(streams, start=1):
+                if stream.id in ids:
+                    raise StreamError(f"{path}:{number}: id: found {stream.id!r} again, expected a new id")
+                ids.add(stream.id)
+                line = json.dumps(_encode(stream), ensure_ascii=False, allow_nan=False)
+                check_text(line, f"{path}:{number}: stream {stream.id!r}")
+                file.write(line.encode("utf-8") + b"\n")
+        if not ids:
+            raise StreamError(f"{path}: found no streams to write, expected at least one")
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def json_lines(path: epath.PathLike) -> Iterator[tuple[int, Any]]:
+    """Yields (line number from 1, JSON value) for each line of a file.
+
+    Raises:
+      FileNotFoundError: no such file.
+      StreamError: naming file and line, for a line that is not one JSON value in UTF-8, or that has a key twice.
+    """
+    path = epath.Path(path)
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: found no such file, expected JSON lines")
+    with path.open("rb") as file:
+        # Bytes, because only "\n" ends a line here: text may hold any other separator that Unicode knows.
+        for number, line in enumerate(file, start=1):
+            yield number, parse_json(line, f"{path}:{number}")
+
+
+def parse_json(data: bytes, place: str) -> Any:
+    """One JSON value from UTF-8 bytes; a StreamError that starts with `place` if there is none."""
+    if not data.strip():
+        raise StreamError(f"{place}: found nothing, expected a JSON value")
+    try:
+        return json.loads(data.decode("utf-8"), object_pairs_hook=_object)
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno} column {error.colno}" if error.lineno > 1 else f"column {error.colno}"
+        raise StreamError(f"{place}: found broken JSON at {where} ({error.msg}), expected a JSON value") from error
+    except UnicodeDecodeError as error:
+        raise StreamError(f"{place}: found byte {data[error.start]:#04x} at {error.start}, expected UTF-8") from error
+    except RecursionError as error:
+        raise StreamError(f"{place}: found brackets nested too deep, expected a JSON value") from error
+    except StreamError as error:
+        raise StreamError(f"{place}: {error}") from error
+    except ValueError as error:  # Python's guard against integers of thousands of digits
+        raise StreamError(f"{place}: found a number with too many digits, expected a JSON value") from error
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object, which may name each key once only: the last one must not win silently."""
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise StreamError(f"found key {twice!r} twice in one object, expected each key once")
+    return value
+
+
+def check_text(text: str, place: str) -> None:
+    """Raises a StreamError that starts with `place` if UTF-8 cannot hold `text`: JSON can escape half a character."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise StreamError(
+            f"{place}: found the lone surrogate {text[error.start]!a}, expected text that UTF-8 can hold"
+        ) from error
+
+
+@functools.cache
+def _fields(cls: type) -> dict[str, tuple[Any, bool]]:
+    """Name to (type, required) of a dataclass's fields, in their order."""
+    hints = typing.get_type_hints(cls)
+    return {
+        field.name: (
+            hints[field.name],
+            field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING,
+        )
+        for field in dataclasses.fields(cls)
+    }
+
+
+def _encode(value: Any) -> Any:
+    """`value` as plain JSON values, without the fields that are at their default."""
+    if isinstance(value, str | bool | int | float | None):
+        return value
+    if isinstance(value, tuple):
+        return [_encode(item) for item in value]
+    if isinstance(value, collections.abc.Mapping):
+        return dict(value)
+    encoded = {}
+    for field in dataclasses.fields(value):
+        item = getattr(value, field.name)
+        default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+        if item != default:
+            encoded[field.name] = _encode(item)
+    return encoded
+
+
+def _decode(kind: Any, value: Any, place: str) -> Any:
+    """The JSON `value` as the annotation `kind`, or a StreamError that starts with `place`."""
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (typing.Union, types.UnionType):  # always `something | None` here
+        return None if value is None else _decode(arguments[0], value, place)
+    if origin is tuple:
+        if not isinstance(value, list):
+            raise _mismatch(place, value, "a list")
+        return tuple(_decode(arguments[0], item, f"{place}[{i}]") for i, item in enumerate(value))
+    if origin is collections.abc.Mapping:
+        if not isinstance(value, dict):
+            raise _mismatch(place, value, "an object with keys")
+        return {_decode(str, key, place): _decode(arguments[1], item, f"{place}.{key}") for key, item in value.items()}
+    if dataclasses.is_dataclass(kind):
+        return _decode_record(typing.cast(type, kind), value, place)
+    return _decode_scalar(kind, value, place)
+
+
+def _decode_scalar(kind: type, value: Any, place: str) -> Any:
+    number = kind is float and isinstance(value, int | float)
+    if not (isinstance(value, kind) or number) or (isinstance(value, bool) and kind is not bool):
+        raise _mismatch(place, value, _EXPECTED[kind])
+    if kind is str:
+        check_text(value, place)
+    try:
+        return float(value) if number else value
+    except OverflowError as error:
+        raise _mismatch(place, value, "a number that a double can hold") from error
+
+
+def _decode_record(cls: type, value: Any, place: str) -> Any:
+    """An object as the dataclass `cls`, whose own checks then run and are reported under `place`."""
+    if not isinstance(value, dict):
+        raise _mismatch(place or "the line", value, "an object with keys")
+    prefix, known = f"{place}." if place else "", _fields(cls)
+    for key in value:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1)
+            hint = f"{near[0]!r}" if near else f"one of {', '.join(known)}"
+            raise StreamError(f"{prefix}{key}: found an unknown key, expected {hint}")
+    for key, (_, required) in known.items():
+        if required and key not in value:
+            raise StreamError(f"{prefix}{key}: found nothing, expected this key")
+    values = {key: _decode(known[key][0], item, f"{prefix}{key}") for key, item in value.items()}
+    try:
+        return cls(**values)
+    except ValueError as error:
+        raise StreamError(f"{prefix}{error}") from error
+
+
+def _mismatch(place: str, value: Any, expected: str) -> StreamError:
+    return StreamError(f"{place}: found {reprlib.repr(value)} ({type(value).__name__}), expected {expected}")

@@ -1,0 +1,233 @@
+"""ProactiveBench (thunlp/ProactiveAgent): human judgements of offers and of silence, as a TFDS dataset and as streams.
+
+The dataset needs no TensorFlow: it is written as array records and read as a random-access data source. Its one split,
+"streams", has one example per stream; hold out whole streams with `prism_jax.streams.splits`. An example is flat tables
+that refer to each other by row number (nested ragged features would need TensorFlow), with times as the source writes
+them (a number would be stored as float32, which holds seconds since the epoch to two minutes).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, get_args
+
+import numpy as np
+import tensorflow_datasets as tfds
+from absl import logging
+from etils import epath
+
+from prism_jax.streams import proactivebench_source
+from prism_jax.streams.times import to_seconds
+from prism_jax.streams.types import Candidate, Event, Step, Stream
+
+Need = Literal["strict", "majority", "any_valid"]
+Candidates = Literal["listed", "constant"]
+
+SPLIT = "streams"
+# The commit that the reward data and the test streams come from: a dataset's version must name one state of the data.
+COMMIT = "50940be8cdf76f3149e780a2fa8768b0b5d135b1"
+ARCHIVE = f"https://github.com/thunlp/ProactiveAgent/archive/{COMMIT}.zip"
+
+_DESCRIPTION = """\
+Streams of user events from ProactiveBench with 2 or 3 annotators' raw votes at each step on up to five offers and on \
+silence. Row numbers start at 0; votes are words of 1 (true) and 0."""
+_CITATION = """\
+@article{lu2024proactive,
+  title={Proactive Agent: Shifting LLM Agents from Reactive Responses to Active Assistance},
+  author={Lu, Yaxi and Yang, Shenzhi and Qian, Cheng and Chen, Guirong and Luo, Qinyu and Wu, Yesai and others},
+  journal={arXiv preprint arXiv:2410.12361},
+  year={2024}
+}"""
+
+
+@dataclasses.dataclass(eq=False, kw_only=True, repr=False)
+class SourceConfig(tfds.core.BuilderConfig):
+    """A source folder; named after its content, so that changed files are never served from an older cache.
+
+    Attributes:
+      source: The folder.
+    """
+
+    source: str
+
+    def __repr__(self) -> str:
+        return f"{self.source} (content {self.name})"
+
+
+class ProactiveBench(tfds.core.GeneratorBasedBuilder):
+    """TFDS builder; `ProactiveBench(source=DIR)` reads a folder, `ProactiveBench()` downloads the official archive.
+
+    Features of an example, beside `id` and `domain`:
+      events: `time` and `text` of each event.
+      steps: `event` (row of the newest event), need by each definition, `silence_votes` (1 = ticked no offer; empty
+        where no verdict on silence was recorded).
+      candidates: `step` (row), `text`, `valid` (majority accepted it), `votes` (1 = accepted it).
+    """
+
+    VERSION = tfds.core.Version("1.0.0")
+    RELEASE_NOTES = {"1.0.0": "First version."}  # noqa: RUF012
+    # Finding this out by itself takes TFDS a package that it does not install, importlib_resources.
+    code_path = epath.Path(__file__)
+
+    def __init__(self, *, source: epath.PathLike | None = None, file_format: str = "array_record", **kwargs: Any):
+        """Makes the builder; nothing is prepared yet.
+
+        Args:
+          source: A folder laid out as the repository; None downloads the archive of `COMMIT` when preparing.
+          file_format: `array_record` is what can be read without TensorFlow.
+          **kwargs: As for `tfds.core.GeneratorBasedBuilder`, `data_dir` for one.
+
+        Raises:
+          FileNotFoundError: naming the missing folder or file of `source`.
+        """
+        if source is not None:
+            content = proactivebench_source.digest(source)
+            kwargs["config"] = SourceConfig(name=content[:16], source=str(source))
+        super().__init__(file_format=file_format, **kwargs)
+
+    def _info(self) -> tfds.core.DatasetInfo:
+        text, number, flag = tfds.features.Text(), tfds.features.Scalar(np.int32), tfds.features.Scalar(np.bool_)
+        features = {
+            "id": text,
+            "domain": text,
+            "events": tfds.features.Sequence({"time": text, "text": text}),
+            "steps": tfds.features.Sequence(
+                {
+                    "event": number,
+                    "need_strict": flag,
+                    "need_majority": flag,
+                    "need_any_valid": flag,
+                    "silence_votes": text,
+                }
+            ),
+            "candidates": tfds.features.Sequence({"step": number, "text": text, "valid": flag, "votes": text}),
+        }
+        return tfds.core.DatasetInfo(
+            builder=self,
+            description=_DESCRIPTION,
+            features=tfds.features.FeaturesDict(features),
+            homepage="https://github.com/thunlp/ProactiveAgent",
+            citation=_CITATION,
+            license="Apache-2.0",
+        )
+
+    def _split_generators(self, dl_manager: tfds.download.DownloadManager) -> dict[str, Any]:
+        if isinstance(self.builder_config, SourceConfig):
+            return {SPLIT: self._generate_examples(self.builder_config.source)}
+        archive = epath.Path(dl_manager.download_and_extract(ARCHIVE))
+        return {SPLIT: self._generate_examples(archive / f"ProactiveAgent-{COMMIT}")}
+
+    def _generate_examples(self, source: epath.PathLike) -> Iterator[tuple[str, dict[str, Any]]]:
+        for record in proactivebench_source.read_source(source):
+            yield record["id"], record
+
+
+def load(
+    source: epath.PathLike | None,
+    data_dir: epath.PathLike | None = None,
+    *,
+    need: Need = "strict",
+    candidates: Candidates = "listed",
+) -> list[Stream]:
+    """ProactiveBench's judged streams, prepared once per content of the source and then read from the cache.
+
+    Args:
+      source: A folder laid out as the repository; None downloads the official archive (a fixed commit).
+      data_dir: TFDS data folder of the cache; None takes TFDS's own default.
+      need: Which steps need help. `strict`, the official one: some offer was ticked by every annotator. `majority`:
+        more than half of the annotators ticked something. `any_valid`: some offer was accepted by a majority.
+      candidates: `listed` gives one candidate per judged offer. `constant` gives one per step, "an offer", accepted if
+        any listed one is valid. Either way a step without judged offers has the constant one, without a label.
+
+    Returns:
+      Streams sorted by id. All offers count as made: judged ones are logged with propensity 1. Where an event is
+      stamped earlier than one before it, it takes that one's time (the order is the one the annotators saw); a warning
+      says how many and by how much.
+
+    Raises:
+      ValueError: for an unknown `need` or `candidates`.
+      FileNotFoundError: naming the missing folder or file of `source`.
+      StreamError: naming file, line and field of malformed data.
+    """
+    for name, value, known in (("need", need, get_args(Need)), ("candidates", candidates, get_args(Candidates))):
+        if value not in known:
+            raise ValueError(f"{name}: found {value!r}, expected one of {', '.join(known)}")
+    builder = ProactiveBench(source=source, data_dir=data_dir)
+    builder.download_and_prepare()
+    examples = sorted(builder.as_data_source(split=SPLIT), key=lambda example: example["id"])
+    streams = [_to_stream(example, need, candidates) for example in examples]
+    _warn_of_held_times(examples, streams)
+    return streams
+
+
+def _to_stream(example: Mapping[str, Any], need: Need, candidates: Candidates) -> Stream:
+    """An example of the dataset as a stream."""
+    offers: dict[int, list[Candidate]] = {}
+    for step, text, valid, votes in _rows(example["candidates"], "step", "text", "valid", "votes"):
+        candidate = Candidate(text=_text(text), y_accept=float(valid), votes=_votes(votes), logged=True, propensity=1.0)
+        offers.setdefault(int(step), []).append(candidate)
+    return Stream(
+        id=_text(example["id"]),
+        domain=_text(example["domain"]),
+        events=tuple(
+            Event(time=time, text=_text(text))
+            for time, text in zip(_held(_seconds(example)), example["events"]["text"], strict=True)
+        ),
+        steps=tuple(
+            Step(
+                event=int(event),
+                y_need=float(needed),
+                votes=_votes(silence),
+                candidates=_candidates(offers.get(row, []), candidates),
+            )
+            for row, (event, needed, silence) in enumerate(
+                _rows(example["steps"], "event", f"need_{need}", "silence_votes")
+            )
+        ),
+    )
+
+
+def _candidates(offers: list[Candidate], candidates: Candidates) -> tuple[Candidate, ...]:
+    if not offers:
+        return (Candidate(),)
+    if candidates == "listed":
+        return tuple(offers)
+    return (Candidate(y_accept=max(offer.y_accept or 0.0 for offer in offers), logged=True, propensity=1.0),)
+
+
+def _rows(table: Mapping[str, Any], *columns: str) -> Iterator[tuple[Any, ...]]:
+    return zip(*(table[column] for column in columns), strict=True)
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8")
+
+
+def _votes(data: bytes) -> tuple[bool, ...]:
+    return tuple(vote == "1" for vote in _text(data))
+
+
+def _seconds(example: Mapping[str, Any]) -> tuple[float, ...]:
+    return to_seconds([_text(time) for time in example["events"]["time"]])
+
+
+def _held(seconds: tuple[float, ...]) -> tuple[float, ...]:
+    """Times that never run back: each at least the one before."""
+    return tuple(itertools.accumulate(seconds, max))
+
+
+def _warn_of_held_times(examples: list[Mapping[str, Any]], streams: list[Stream]) -> None:
+    held = {
+        stream.id: [event.time - time for event, time in zip(stream.events, _seconds(example), strict=True)]
+        for example, stream in zip(examples, streams, strict=True)
+    }
+    late = {name: [gap for gap in gaps if gap > 0] for name, gaps in held.items() if any(gaps)}
+    if late:
+        logging.warning(
+            "ProactiveBench: events stamped before an earlier one take its time: %d (%s), by up to %.0f s",
+            sum(map(len, late.values())),
+            ", ".join(late),
+            max(gap for gaps in late.values() for gap in gaps),
+        )

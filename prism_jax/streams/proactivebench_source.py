@@ -1,0 +1,252 @@
+"""The official ProactiveBench repository, read from a folder: judged rows become whole streams.
+
+The reward data (`dataset/reward_data/{train,test}_data.jsonl`) has one row per judgement: the events so far, and either
+an offer or silence with the votes on it. It names no streams and its own split leaks, since every test row's step is
+in train as well. So both files are read as one, rows that share a first event are one stream, and its longest history
+is its events. A stream that overlaps with a file of `dataset/test_data` is known by that file's name.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import hashlib
+import reprlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from etils import epath
+
+from prism_jax.streams.jsonl import StreamError, check_text, json_lines, parse_json
+from prism_jax.streams.times import to_seconds
+
+REWARD_FILES = ("dataset/reward_data/train_data.jsonl", "dataset/reward_data/test_data.jsonl")
+STREAM_FOLDER = "dataset/test_data"
+DOMAINS = {"code": "coding"}  # every other prefix of a file's name is its own domain
+
+_KINDS: dict[type, str] = {str: "text", bool: "true or false", list: "a list", dict: "an object with keys"}
+
+Events = tuple[tuple[str, str], ...]  # (time, text) of each, as the source writes them
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One judgement.
+
+    Attributes:
+      place: FILE:LINE, for messages.
+      events: Everything the user had done by then.
+      offer: The judged offer; None where silence was judged.
+      valid: Majority verdict on the offer or the silence.
+      help_needed: Whether some offer of this step was ticked by every annotator.
+      votes: Raw votes; true = would accept the offer, or ticked no offer at all.
+    """
+
+    place: str
+    events: Events
+    offer: str | None
+    valid: bool
+    help_needed: bool
+    votes: tuple[bool, ...]
+
+
+def read_source(source: epath.PathLike) -> list[dict[str, Any]]:
+    """All judged streams of a folder, as examples of the dataset `ProactiveBench`, sorted by id.
+
+    Args:
+      source: The repository's folder, or a folder of the same layout; any number of streams.
+
+    Raises:
+      FileNotFoundError: naming the missing folder or file.
+      StreamError: naming file, line and field, for a malformed row, a row that fits no stream, or labels that
+        contradict each other.
+    """
+    source = epath.Path(source)
+    files = _stream_files(source)
+    streams: dict[tuple[str, str], list[Row]] = collections.defaultdict(list)
+    for row in _rows(source):
+        streams[row.events[0]].append(row)
+    records: dict[str, dict[str, Any]] = {}
+    places: dict[str, str] = {}
+    for rows in streams.values():
+        record = _stream(rows, files)
+        name, place = record["id"], rows[0].place
+        if name in records:
+            raise StreamError(f"{place}: obs: found a second stream that matches {name} (first {places[name]})")
+        records[name], places[name] = record, place
+    return [records[name] for name in sorted(records)]
+
+
+def digest(source: epath.PathLike) -> str:
+    """SHA-256 over names and bytes of every file that `read_source` reads: changes when the data does."""
+    source = epath.Path(source)
+    total = hashlib.sha256()
+    for path in [source / name for name in REWARD_FILES] + _stream_paths(source):
+        content = hashlib.sha256(_existing(path).read_bytes()).hexdigest()
+        total.update(f"{path.name} {content}\n".encode())
+    return total.hexdigest()
+
+
+def _existing(path: epath.Path) -> epath.Path:
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: not found, expected the layout of the repository thunlp/ProactiveAgent")
+    return path
+
+
+def _stream_paths(source: epath.Path) -> list[epath.Path]:
+    folder = _existing(_existing(source) / STREAM_FOLDER)
+    return sorted(path for path in folder.iterdir() if path.suffix == ".json" and path.name != "splits.json")
+
+
+def _stream_files(source: epath.Path) -> dict[str, list[str]]:
+    """File stem to the texts of its events."""
+    files = {}
+    for path in _stream_paths(source):
+        steps = parse_json(path.read_bytes(), str(path))
+        if not isinstance(steps, list):
+            raise StreamError(f"{path}: found {reprlib.repr(steps)}, expected a list of steps")
+        files[path.stem] = [
+            _field(_field(step, "observation", dict, f"{path}: [{i}]."), "event", str, f"{path}: [{i}].observation.")
+            for i, step in enumerate(steps)
+        ]
+    return files
+
+
+def _rows(source: epath.Path) -> list[Row]:
+    """The rows of both reward files, each judgement once."""
+    rows: dict[tuple[Any, ...], Row] = {}
+    for name in REWARD_FILES:
+        path = _existing(source / name)
+        for number, value in json_lines(path):
+            row = _row(value, f"{path}:{number}")
+            rows.setdefault((row.events, row.offer, row.valid, row.help_needed, row.votes), row)
+    if not rows:
+        raise StreamError(f"{source}: found no rows in {' and '.join(REWARD_FILES)}, expected one per judgement")
+    return list(rows.values())
+
+
+def _row(value: Any, place: str) -> Row:
+    """A line of the reward data, checked."""
+    at = f"{place}: "
+    events = _field(value, "obs", list, at)
+    votes = _field(value, "annotation", list, at)
+    for name, items in (("obs", events), ("annotation", votes)):
+        if not items:
+            raise StreamError(f"{at}{name}: found an empty list, expected at least one entry")
+    for i, vote in enumerate(votes):
+        if not isinstance(vote, bool):
+            raise StreamError(f"{at}annotation[{i}]: found {reprlib.repr(vote)}, expected true or false")
+    silence = "pred_task" in value and value["pred_task"] is None
+    return Row(
+        place=place,
+        events=tuple(
+            (_field(event, "time", str, f"{at}obs[{i}]."), _field(event, "event", str, f"{at}obs[{i}]."))
+            for i, event in enumerate(events)
+        ),
+        offer=None if silence else _field(value, "pred_task", str, at),
+        valid=_field(value, "valid", bool, at),
+        help_needed=_field(value, "help_needed", bool, at),
+        votes=tuple(votes),
+    )
+
+
+def _field(record: Any, name: str, kind: type, at: str) -> Any:
+    """`record[name]` if it is there, of the type `kind` and, if text, not blank; `at` starts the error's line."""
+    if not isinstance(record, dict):
+        raise StreamError(f"{at}{name}: found {reprlib.repr(record)} around it, expected an object with this key")
+    if name not in record:
+        raise StreamError(f"{at}{name}: found nothing, expected this key")
+    value = record[name]
+    if not isinstance(value, kind) or (isinstance(value, str) and not value.strip()):
+        raise StreamError(f"{at}{name}: found {reprlib.repr(value)}, expected {_KINDS[kind]}")
+    if isinstance(value, str):
+        check_text(value, f"{at}{name}")
+    return value
+
+
+def _stream(rows: Sequence[Row], files: Mapping[str, list[str]]) -> dict[str, Any]:
+    """The rows that share a first event as one stream."""
+    longest = max(rows, key=lambda row: len(row.events))
+    for row in rows:
+        for i, (event, expected) in enumerate(zip(row.events, longest.events, strict=False)):
+            if event != expected:
+                raise StreamError(f"{row.place}: obs[{i}]: found {event}, expected {expected} as in {longest.place}")
+    try:
+        to_seconds([time for time, _ in longest.events])
+    except ValueError as error:
+        raise StreamError(f"{longest.place}: obs{error}") from error
+    name, domain = _identify(longest.events, files)
+    steps, candidates = _steps(rows)
+    return {
+        "id": name,
+        "domain": domain,
+        "events": [{"time": time, "text": text} for time, text in longest.events],
+        "steps": steps,
+        "candidates": candidates,
+    }
+
+
+def _identify(events: Events, files: Mapping[str, list[str]]) -> tuple[str, str]:
+    """Id and domain: of the file that holds at least half of the events, or the first one; else of a synthetic stream.
+
+    Half, because texts differ a little between the versions of a stream.
+    """
+    best, shared, starts = "", 0, False
+    for stem, texts in files.items():
+        score = sum(text in texts for _, text in events), events[0][1] == texts[0] if texts else False
+        if score > (shared, starts):
+            best, (shared, starts) = stem, score
+    if starts or 2 * shared >= len(events):
+        prefix = best.split("_")[0]
+        return best, DOMAINS.get(prefix, prefix)
+    time, text = events[0]
+    return f"synthetic_{hashlib.sha256(f'{time} {text}'.encode()).hexdigest()[:8]}", "synthetic"
+
+
+def _steps(rows: Sequence[Row]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The tables of steps and of judged offers; a step is all rows with equally many events."""
+    by_length: dict[int, list[Row]] = collections.defaultdict(list)
+    for row in rows:
+        by_length[len(row.events)].append(row)
+    steps, candidates = [], []
+    for length, judged in sorted(by_length.items()):
+        offers = [row for row in judged if row.offer is not None]
+        silence = _silence(judged)
+        steps.append(
+            {
+                "event": length - 1,
+                "need_strict": judged[0].help_needed,
+                # A false vote on silence is an annotator who wanted something; with no row on silence nobody did.
+                "need_majority": 2 * silence.count(False) > len(silence),
+                "need_any_valid": any(row.valid for row in offers),
+                "silence_votes": _ballot(silence),
+            }
+        )
+        candidates += [
+            {"step": len(steps) - 1, "text": row.offer, "valid": row.valid, "votes": _ballot(row.votes)}
+            for row in offers
+        ]
+    return steps, candidates
+
+
+def _silence(judged: Sequence[Row]) -> tuple[bool, ...]:
+    """The votes on silence of one step's rows, which must agree on whether help was needed; () where none was cast."""
+    first = judged[0]
+    for row in judged:
+        if row.help_needed != first.help_needed:
+            raise StreamError(
+                f"{row.place}: help_needed: found {row.help_needed}, expected {first.help_needed} as in {first.place}, "
+                "a row of the same step"
+            )
+    silences = [row for row in judged if row.offer is None]
+    if len(silences) > 1:
+        raise StreamError(
+            f"{silences[1].place}: pred_task: found another verdict on silence than in {silences[0].place}, "
+            "expected one a step"
+        )
+    return silences[0].votes if silences else ()
+
+
+def _ballot(votes: Sequence[bool]) -> str:
+    """Votes as a word of 1 (true) and 0."""
+    return "".join("1" if vote else "0" for vote in votes)

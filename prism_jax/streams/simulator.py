@@ -1,0 +1,291 @@
+"""The simulator: event streams whose true need, acceptance and Bayes decisions are known functions of what is seen.
+
+A user (one of three personas, in one of three domains) works on a few items. Trouble with an item opens a problem and a
+solution closes it; the user is *stuck* while any problem is open, and *quiet* after muting until unmuting. What the
+newest event means depends on both: `NEED` and `ACCEPT` are the whole truth. Reading them takes the order of events (a
+later solution cancels an earlier trouble, but only with the same item) and their interaction, so that counting words
+does not suffice.
+
+Acceptance also moves with a variable that is recorded but hidden from the prompt (the user is on a call), and so does
+the logging policy: acceptances in the log are biased, and inverse propensities undo the bias (maths section 4).
+
+Every number is a table entry or a product of table entries, and randomness comes from Python's own generator seeded by
+(seed, index): stream i is the same on every machine, whatever else is drawn.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import random
+from typing import Literal, NamedTuple
+
+from prism_jax.streams import simulator_text as text
+from prism_jax.streams.types import Candidate, Event, Step, Stream
+
+KINDS = ("trouble", "solved", "work", "search", "pause", "undo", "mute", "unmute")
+
+# Pr(need | newest event's kind, stuck).
+NEED = {
+    #          free  stuck
+    "trouble": (None, 0.85),
+    "solved": (0.03, 0.85),
+    "work": (0.04, 0.75),
+    "search": (0.70, 0.25),
+    "pause": (0.06, 0.97),
+    "undo": (0.90, 0.15),
+    "mute": (0.03, 0.75),
+    "unmute": (0.10, 0.92),
+}
+
+# Pr(accept | persona, quiet, stuck), the hidden variable averaged out.
+ACCEPT = {
+    #             free  stuck
+    ("newcomer", False): (0.40, 0.97),
+    ("newcomer", True): (0.06, 0.88),
+    ("regular", False): (0.30, 0.94),
+    ("regular", True): (0.04, 0.35),
+    ("expert", False): (0.92, 0.30),
+    ("expert", True): (0.35, 0.03),
+}
+
+# Share of each kind among the next events, while free and while stuck.
+NEXT_FREE = {
+    "trouble": 0.24,
+    "solved": 0.10,
+    "work": 0.22,
+    "search": 0.10,
+    "pause": 0.10,
+    "undo": 0.06,
+    "mute": 0.09,
+    "unmute": 0.09,
+}
+NEXT_STUCK = {
+    "trouble": 0.12,
+    "solved": 0.24,
+    "work": 0.12,
+    "search": 0.12,
+    "pause": 0.14,
+    "undo": 0.08,
+    "mute": 0.09,
+    "unmute": 0.09,
+}
+
+# Share of the events, while stuck, that are about an open item; the others are about any item of the stream.
+STAYS = {
+    "trouble": 0.6,
+    "solved": 0.95,
+    "work": 0.8,
+    "search": 0.8,
+    "pause": 0.8,
+    "undo": 0.8,
+    "mute": 0.0,
+    "unmute": 0.0,
+}
+
+ON_CALL_SHARE = 0.4
+# Pr(the log offers | on a call, stuck).
+PROPENSITY = {
+    #       free  stuck
+    False: (0.85, 0.95),
+    True: (0.30, 0.40),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class SimulatorConfig:
+    """The simulator's knobs.
+
+    Attributes:
+      seed: Names the population of streams.
+      min_events: Fewest events of a stream, the arrival included.
+      max_events: Most events of a stream.
+      responses: Most steps of a stream that carry a response; the first offers that were needed and accepted do.
+      dependence: Need-acceptance dependence in [-1, 1]: 0 makes them independent given what is seen (where Eq. 1 is
+        exactly optimal), 1 nests the rarer in the commoner, -1 keeps them apart as far as their rates allow.
+      hidden_effect: How far the hidden variable moves acceptance, in [0, 1]; 0 switches it off.
+    """
+
+    seed: int = 0
+    min_events: int = 10
+    max_events: int = 12
+    responses: int = 2
+    dependence: float = 0.0
+    hidden_effect: float = 0.9
+
+    def __post_init__(self) -> None:
+        if self.min_events < 2:
+            raise ValueError(f"min_events: found {self.min_events}, expected at least 2 (the arrival and one more)")
+        if self.max_events < self.min_events:
+            raise ValueError(f"max_events: found {self.max_events}, expected at least min_events = {self.min_events}")
+        if self.responses < 0:
+            raise ValueError(f"responses: found {self.responses}, expected at least 0")
+        if not -1 <= self.dependence <= 1:
+            raise ValueError(f"dependence: found {self.dependence}, expected a number in [-1, 1]")
+        if not 0 <= self.hidden_effect <= 1:
+            raise ValueError(f"hidden_effect: found {self.hidden_effect}, expected a number in [0, 1]")
+
+
+class Situation(NamedTuple):
+    """All that matters of a history: what the truth is a function of."""
+
+    persona: str
+    kind: str
+    stuck: bool
+    quiet: bool
+
+
+class Truth(NamedTuple):
+    """Probabilities of a situation, given the hidden variable or with it averaged out."""
+
+    p_need: float
+    p_accept: float
+    p_both: float
+
+
+def truth(situation: Situation, config: SimulatorConfig, on_call: bool | None = None) -> Truth:
+    """True probabilities of `situation`; with `on_call` None, given only what the prompt shows."""
+    p_need = NEED[situation.kind][situation.stuck]
+    assert p_need is not None, "trouble always leaves the user stuck"
+    if on_call is None:
+        calls = [truth(situation, config, False), truth(situation, config, True)]
+        p_both = (1 - ON_CALL_SHARE) * calls[0].p_both + ON_CALL_SHARE * calls[1].p_both
+        return Truth(p_need, ACCEPT[situation.persona, situation.quiet][situation.stuck], p_both)
+    p_accept = _accept_given_call(ACCEPT[situation.persona, situation.quiet][situation.stuck], config, on_call)
+    independent = p_need * p_accept
+    extreme = min(p_need, p_accept) if config.dependence >= 0 else max(0.0, p_need + p_accept - 1)
+    return Truth(p_need, p_accept, independent + abs(config.dependence) * (extreme - independent))
+
+
+def _accept_given_call(mean: float, config: SimulatorConfig, on_call: bool) -> float:
+    """Acceptance on or off a call: their mean is `mean`, and `hidden_effect` 1 pushes one of them to 0 or 1."""
+    reach = config.hidden_effect * min(mean / (1 - ON_CALL_SHARE), (1 - mean) / ON_CALL_SHARE)
+    return mean - reach * (1 - ON_CALL_SHARE) if on_call else mean + reach * ON_CALL_SHARE
+
+
+def simulate(
+    config: SimulatorConfig, index: int, logging: Literal["policy", "always"] = "policy", prefix: str = "sim"
+) -> Stream:
+    """Stream number `index` of the population that `config` describes.
+
+    Args:
+      config: The simulator's knobs.
+      index: Which stream; streams are independent of each other and of how many are drawn.
+      logging: `policy` offers with the logging policy's propensities, and acceptance is observed only where it did;
+        `always` is a trial that offers at every step (propensity 1), for evaluation.
+      prefix: First part of the stream's id.
+
+    Returns:
+      A stream with labels, log, responses, rationales and true probabilities at every event after the arrival.
+    """
+    rng = random.Random(f"prism_jax {config.seed} {index}")
+    domain, persona = _pick(rng, tuple(text.PHRASES)), _pick(rng, tuple(text.ARRIVALS))
+    length = config.min_events + int(rng.random() * (config.max_events - config.min_events + 1))
+    items = tuple(sorted(text.ITEMS[domain], key=lambda _: rng.random())[:3])
+    events, steps = [Event(time=0.0, text=_pick(rng, text.ARRIVALS[persona]))], []
+    open_items: list[str] = []
+    quiet, responses = False, 0
+    for position in range(1, length):
+        kind = _draw(rng, NEXT_STUCK if open_items else NEXT_FREE)
+        item = _choose_item(rng, kind, items, open_items)
+        if kind == "trouble" and item not in open_items:
+            open_items.append(item)
+        elif kind == "solved" and item in open_items:
+            open_items.remove(item)
+        quiet = kind == "mute" or (quiet and kind != "unmute")
+        gap = 5 + int(rng.random() * 55)
+        phrase = _pick(rng, text.PHRASES[domain][kind]).format(item=item)
+        events.append(Event(time=events[-1].time + gap, text=phrase))
+        situation = Situation(persona, kind, bool(open_items), quiet)
+        about = open_items[-1] if open_items else item
+        step, gold = _step(rng, config, position, situation, about, logging)
+        if gold and responses < config.responses:
+            responses += 1
+            step = _with_response(step, _response(rng, domain, about))
+        steps.append(step)
+    return Stream(
+        id=f"{prefix}-{config.seed}-{index}", domain=domain, persona=persona, events=tuple(events), steps=tuple(steps)
+    )
+
+
+def _choose_item(rng: random.Random, kind: str, items: tuple[str, ...], open_items: list[str]) -> str:
+    """Mostly an open item where there is one; trouble may open a second problem before the first is solved."""
+    if open_items and rng.random() < STAYS[kind]:
+        return _pick(rng, tuple(open_items))
+    return _pick(rng, items)
+
+
+def _step(
+    rng: random.Random,
+    config: SimulatorConfig,
+    position: int,
+    situation: Situation,
+    item: str,
+    logging: str,
+) -> tuple[Step, bool]:
+    """Draws one step: hidden variable, labels, log; and whether an offer was made, needed and accepted."""
+    seen = truth(situation, config)
+    on_call = rng.random() < ON_CALL_SHARE
+    hidden = truth(situation, config, on_call)
+    u = rng.random()
+    need = u < hidden.p_need
+    accept = u < hidden.p_both or hidden.p_need <= u < hidden.p_need + hidden.p_accept - hidden.p_both
+    propensity = 1.0 if logging == "always" else PROPENSITY[on_call][situation.stuck]
+    logged = rng.random() < propensity
+    candidate = Candidate(
+        y_accept=float(accept) if logged else None,
+        logged=logged,
+        propensity=propensity,
+        p_accept_true=seen.p_accept,
+        p_both_true=seen.p_both,
+    )
+    step = Step(
+        event=position,
+        candidates=(candidate,),
+        y_need=float(need),
+        p_need_true=seen.p_need,
+        rationale=_rationale(situation, item),
+        recorded={"on_call": float(on_call)},
+    )
+    return step, logged and need and accept
+
+
+def _with_response(step: Step, response: str) -> Step:
+    return dataclasses.replace(step, candidates=(dataclasses.replace(step.candidates[0], response=response),))
+
+
+def _response(rng: random.Random, domain: str, item: str) -> str:
+    """The visible response, in ProactiveBench's keys."""
+    task = _pick(rng, text.OFFERS[domain]).format(item=item)
+    return json.dumps(
+        {
+            "Purpose": text.PURPOSES[domain],
+            "Thoughts": f"Stuck on {item}.",
+            "Proactive Task": task,
+            "Response": "Shall I?",
+        }
+    )
+
+
+def _rationale(situation: Situation, item: str) -> dict[str, str]:
+    """The slow pass's fields: what the history amounts to, which a small model may fail to work out at once."""
+    stuck, quiet = situation.stuck, situation.quiet
+    return {
+        "if_silent": f"stays stuck on {item}" if stuck else "goes on alone",
+        "if_offered": "may feel disturbed" if quiet else "can listen",
+        "evidence": f"{item} is unsolved" if stuck else "nothing is unsolved",
+        "risk": f"{situation.persona}, notifications {'off' if quiet else 'on'}",
+    }
+
+
+def _pick(rng: random.Random, options: tuple[str, ...]) -> str:
+    return options[int(rng.random() * len(options))]
+
+
+def _draw(rng: random.Random, shares: dict[str, float]) -> str:
+    u = rng.random()
+    for kind, share in shares.items():
+        u -= share
+        if u < 0:
+            return kind
+    return next(reversed(shares))

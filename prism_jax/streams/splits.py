@@ -1,0 +1,117 @@
+"""Splits of whole streams into train, calibration and test: a stream is never cut, and never on two sides.
+
+Who goes where depends on the seed and the streams' ids and domains alone, not on the order of the list. Domains are
+spread evenly: streams are laid out domain by domain, shuffled within each, and drawn at equal distances.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import hashlib
+from collections.abc import Sequence
+
+from prism_jax.streams.types import Stream
+
+
+@dataclasses.dataclass(frozen=True)
+class Splits:
+    """Three disjoint sets of streams, each sorted by id and none empty.
+
+    Attributes:
+      train: What the student learns from.
+      calibration: What temperatures and thresholds are fitted on; never the test split.
+      test: What results are measured on.
+    """
+
+    train: tuple[Stream, ...]
+    calibration: tuple[Stream, ...]
+    test: tuple[Stream, ...]
+
+
+def folds(streams: Sequence[Stream], folds: int, fold: int, *, calibration: float = 0.25, seed: int = 0) -> Splits:
+    """Fold number `fold` of `folds`: over all folds every stream is tested exactly once.
+
+    Args:
+      streams: With distinct ids.
+      folds: K >= 2. Fold sizes differ by at most one, over all streams and within each domain.
+      fold: Which fold is the test split, 0 to K - 1.
+      calibration: Share of the other folds' streams, in (0, 1), rounded, at least one stream.
+      seed: Names the shuffle.
+
+    Raises:
+      ValueError: in one line, for an argument out of range, an id used twice, or a split left empty.
+    """
+    if folds < 2:
+        raise ValueError(f"folds: found {folds}, expected at least 2")
+    if not 0 <= fold < folds:
+        raise ValueError(f"fold: found {fold}, expected 0 to {folds - 1} (folds = {folds})")
+    _check_share("calibration", calibration)
+    laid_out = _lay_out(streams, f"{seed} fold")
+    test = laid_out[fold::folds]
+    rest = [stream for i, stream in enumerate(laid_out) if i % folds != fold]
+    drawn, train = _draw(rest, _count(calibration, len(rest)), f"{seed} calibration")
+    return _splits(
+        train, drawn, test, f"use fewer folds than {folds}, lower calibration = {calibration}, or add streams"
+    )
+
+
+def fractions(streams: Sequence[Stream], *, calibration: float = 0.2, test: float = 0.2, seed: int = 0) -> Splits:
+    """One split with the given shares of the streams.
+
+    Args:
+      streams: With distinct ids.
+      calibration: Share of all streams, in (0, 1), rounded, at least one stream.
+      test: Share of all streams, in (0, 1), rounded, at least one stream.
+      seed: Names the shuffle.
+
+    Raises:
+      ValueError: in one line, for an argument out of range, an id used twice, or a split left empty.
+    """
+    _check_share("calibration", calibration)
+    _check_share("test", test)
+    total = len(streams)
+    tested, rest = _draw(streams, _count(test, total), f"{seed} test")
+    drawn, train = _draw(rest, _count(calibration, total), f"{seed} calibration")
+    return _splits(train, drawn, tested, f"lower calibration = {calibration} or test = {test}, or add streams")
+
+
+def _check_share(name: str, share: float) -> None:
+    if not 0 < share < 1:
+        raise ValueError(f"{name}: found {share}, expected a share between 0 and 1")
+
+
+def _count(share: float, total: int) -> int:
+    return max(1, round(share * total))
+
+
+def _lay_out(streams: Sequence[Stream], salt: str) -> list[Stream]:
+    """Streams domain by domain, each domain shuffled by a hash of salt and id: the same on every machine."""
+    twice = [name for name, count in collections.Counter(stream.id for stream in streams).items() if count > 1]
+    if twice:
+        raise ValueError(f"streams: found id {twice[0]!r} twice, expected distinct ids")
+
+    def key(stream: Stream) -> tuple[str, bytes]:
+        return stream.domain, hashlib.sha256(f"{salt} {stream.id}".encode()).digest()
+
+    return sorted(streams, key=key)
+
+
+def _draw(streams: Sequence[Stream], count: int, salt: str) -> tuple[list[Stream], list[Stream]]:
+    """`count` streams (or all, if there are fewer) spread evenly over the domains, and the others."""
+    laid_out = _lay_out(streams, salt)
+    count = min(count, len(laid_out))
+    # The middles of `count` equal stretches of the layout: distinct, since no stretch is shorter than one stream.
+    places = {(2 * i + 1) * len(laid_out) // (2 * count) for i in range(count)}
+    drawn = [stream for i, stream in enumerate(laid_out) if i in places]
+    return drawn, [stream for i, stream in enumerate(laid_out) if i not in places]
+
+
+def _splits(train: list[Stream], calibration: list[Stream], test: list[Stream], fix: str) -> Splits:
+    """The three sorted by id, or an error that names the empty one."""
+    sides = {"train": train, "calibration": calibration, "test": test}
+    counts = ", ".join(f"{name} {len(side)}" for name, side in sides.items())
+    for name, side in sides.items():
+        if not side:
+            raise ValueError(f"split {name}: found no streams ({counts}), expected at least one in each; {fix}")
+    return Splits(**{name: tuple(sorted(side, key=lambda stream: stream.id)) for name, side in sides.items()})

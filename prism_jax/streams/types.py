@@ -1,0 +1,168 @@
+"""What happened: events, the steps at which a decision was due, and the candidates that could have been offered."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+
+
+def _check_unit(place: str, value: float | None, what: str) -> None:
+    """Raises unless `value` is None or a finite number in [0, 1]."""
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value <= 1.0:
+        raise ValueError(f"{place}: found {value!r}, expected {what} in [0, 1] or null")
+
+
+def _check_votes(place: str, votes: tuple[bool, ...]) -> None:
+    for i, vote in enumerate(votes):
+        if not isinstance(vote, bool):
+            raise ValueError(f"{place}[{i}]: found {vote!r}, expected true or false")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Event:
+    """One thing the user did.
+
+    Attributes:
+      time: Seconds, from an origin that the whole stream shares.
+      text: What happened, in words. Untrusted: it may hold anything.
+    """
+
+    time: float
+    text: str
+
+    def __post_init__(self) -> None:
+        if isinstance(self.time, bool) or not isinstance(self.time, int | float) or not math.isfinite(self.time):
+            raise ValueError(f"time: found {self.time!r}, expected a finite number of seconds")
+        if not isinstance(self.text, str) or not self.text.strip():
+            raise ValueError(f"text: found {self.text!r}, expected what happened, in words")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """One offer that could be made at a step, and what became of it.
+
+    Attributes:
+      text: The offer; None stands for the constant "an offer", where no particular one was proposed.
+      y_accept: Acceptance label in [0, 1]; None where it was not observed.
+      votes: Raw votes of the annotators, true = would accept this offer.
+      logged: A, whether the offer was made when the stream was recorded; None where nothing was logged.
+      propensity: e = Pr(A = 1 | everything the logging policy saw), in [0, 1].
+      response: What the assistant wrote with the offer: the target of response training.
+      p_accept_true: Pr(accept | what the prompt shows, intervene); simulator only.
+      p_both_true: Pr(need and accept | what the prompt shows, intervene); simulator only.
+
+    Raises:
+      ValueError: naming the field, for a value out of range, for a label on an offer that was never made, or for a
+        propensity that contradicts the log (maths section 4, positivity).
+    """
+
+    text: str | None = None
+    y_accept: float | None = None
+    votes: tuple[bool, ...] = ()
+    logged: bool | None = None
+    propensity: float | None = None
+    response: str | None = None
+    p_accept_true: float | None = None
+    p_both_true: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("text", "response"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, str) or not value.strip()):
+                raise ValueError(f"{name}: found {value!r}, expected text or null")
+        for name, what in (
+            ("y_accept", "a label"),
+            ("propensity", "a probability"),
+            ("p_accept_true", "a probability"),
+            ("p_both_true", "a probability"),
+        ):
+            _check_unit(name, getattr(self, name), what)
+        _check_votes("votes", self.votes)
+        if self.logged is not None and not isinstance(self.logged, bool):
+            raise ValueError(f"logged: found {self.logged!r}, expected true, false or null")
+        if self.propensity == 0.0:
+            raise ValueError("propensity: found 0, expected above 0: inverse propensities need every offer possible")
+        if self.propensity == 1.0 and self.logged is False:
+            raise ValueError("propensity: found 1 on an offer that was not made (logged is false)")
+        if self.logged is False and self.y_accept is not None:
+            raise ValueError(f"y_accept: found {self.y_accept!r}, expected null where the offer was not made")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Step:
+    """A moment at which the agent had to decide: the user had just done `event`.
+
+    Attributes:
+      event: Index in the stream of the newest event the agent has seen; every earlier one is visible too.
+      candidates: At least one; a step without particular offers has one `Candidate` whose text is None.
+      y_need: Need label in [0, 1]; None where it was not judged.
+      votes: Raw votes of the annotators on silence, true = nothing on the list was wanted.
+      p_need_true: Pr(need | what the prompt shows); simulator only.
+      rationale: Structured fields of the slow pass's ground truth (field name to text); simulator or teacher.
+      recorded: Variables that were recorded but that the prompt hides (name to value).
+    """
+
+    event: int
+    candidates: tuple[Candidate, ...] = (Candidate(),)
+    y_need: float | None = None
+    votes: tuple[bool, ...] = ()
+    p_need_true: float | None = None
+    rationale: Mapping[str, str] | None = None
+    recorded: Mapping[str, float] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.event, bool) or not isinstance(self.event, int) or self.event < 0:
+            raise ValueError(f"event: found {self.event!r}, expected the index of an event")
+        if not self.candidates:
+            raise ValueError('candidates: found none, expected at least one (text null means "an offer")')
+        _check_unit("y_need", self.y_need, "a label")
+        _check_unit("p_need_true", self.p_need_true, "a probability")
+        _check_votes("votes", self.votes)
+        if self.rationale is not None:
+            for name, text in self.rationale.items():
+                if not isinstance(text, str) or not text.strip():
+                    raise ValueError(f"rationale.{name}: found {text!r}, expected text")
+        for name, value in self.recorded.items():
+            if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+                raise ValueError(f"recorded.{name}: found {value!r}, expected a finite number")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Stream:
+    """One user's recorded session: the unit that splits, packing and resampling never cut.
+
+    Attributes:
+      id: Unique among the streams of a source.
+      events: In time order.
+      steps: In event order, at most one per event.
+      domain: For example coding, writing, life.
+      persona: Which kind of user, where it is known.
+    """
+
+    id: str
+    events: tuple[Event, ...]
+    steps: tuple[Step, ...]
+    domain: str = "unknown"
+    persona: str = "unknown"
+
+    def __post_init__(self) -> None:
+        for name in ("id", "domain", "persona"):
+            value = getattr(self, name)
+            if not isinstance(value, str) or not value:
+                raise ValueError(f"{name}: found {value!r}, expected a non-empty string")
+        if not self.events:
+            raise ValueError("events: found none, expected at least one")
+        for i, (before, after) in enumerate(zip(self.events, self.events[1:], strict=False), start=1):
+            if after.time < before.time:
+                raise ValueError(f"events[{i}].time: found {after.time}, expected at least {before.time}: time runs on")
+        last = -1
+        for i, step in enumerate(self.steps):
+            if not last < step.event < len(self.events):
+                raise ValueError(
+                    f"steps[{i}].event: found {step.event}, expected above {last} (the step before) and below "
+                    f"{len(self.events)} (the number of events)"
+                )
+            last = step.event

@@ -1,0 +1,146 @@
+"""Attention over sequences in which decision branches hang off a shared trunk.
+
+A row is [trunk | branches]: T trunk positions, causal, then R branch positions. A branch (one decision) sees the trunk
+up to its own moment; it has a head, which its leaves (one a candidate) share without seeing each other. Three integers
+a branch position say so:
+
+    stop     it sees the trunk positions below this
+    branch   the branch's number, from 1; 0 is padding
+    leaf     0 on the head, else the leaf's number within the branch
+
+Branches lie one after another and none is longer than the window W, so a position's own branch lies in its chunk of W
+positions or the one before: scores cost T*T + R*T + R*2W, not (T + R)^2.
+
+Dimensions: B batch, L = T + R length, N query heads, K key/value heads, G = N / K queries a key, H head width,
+C = R / W chunks.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+# Score of a key that may not be seen: finite, so that a part without any visible key stays a number until it is merged.
+_HIDDEN = -1e30
+
+
+class TreeMask(NamedTuple):
+    """Which keys a branch position sees; the trunk needs no mask, it is causal.
+
+    Attributes:
+      to_trunk: [B, R, T] of the trunk.
+      local: [B, C, W, 2W] of the chunk before its own (first W) and its own chunk (last W).
+    """
+
+    to_trunk: Bool[Array, "B R T"]
+    local: Bool[Array, "B C W W2"]
+
+
+def tree_mask(
+    stop_BxR: Int[Array, "B R"], branch_BxR: Int[Array, "B R"], leaf_BxR: Int[Array, "B R"], trunk: int, window: int
+) -> TreeMask:
+    """The mask of rows whose trunk region has `trunk` positions and whose branches are at most `window` long.
+
+    A position always sees itself, padding too, so that no softmax runs over nothing.
+
+    Raises:
+      ValueError: when R is not a multiple of `window`.
+    """
+    batch, length = stop_BxR.shape
+    if length % window:
+        raise ValueError(f"branches: found {length} positions, expected a multiple of the window {window}")
+    shape = (batch, length // window, window)
+    branch, leaf = (_with_previous(x.reshape(shape), axis=1) for x in (branch_BxR, leaf_BxR))
+    own_branch, own_leaf = branch_BxR.reshape(shape)[..., None], leaf_BxR.reshape(shape)[..., None]
+    query, key = jnp.arange(window)[:, None] + window, jnp.arange(2 * window)[None, :]
+    same_branch = (branch[:, :, None] == own_branch) & (own_branch > 0)
+    same_leaf = (leaf[:, :, None] == 0) | (leaf[:, :, None] == own_leaf)
+    local = (same_branch & same_leaf & (key <= query)) | (key == query)
+    return TreeMask(jnp.arange(trunk)[None, None, :] < stop_BxR[..., None], local)
+
+
+def no_branches(batch: int, trunk: int) -> TreeMask:
+    """The mask of rows that are all trunk: plain causal attention."""
+    return TreeMask(jnp.zeros((batch, 0, trunk), bool), jnp.zeros((batch, 0, 1, 2), bool))
+
+
+def attend(
+    q_BxLxNxH: Float[Array, "B L N H"],
+    k_BxLxKxH: Float[Array, "B L K H"],
+    v_BxLxKxH: Float[Array, "B L K H"],
+    mask: TreeMask,
+) -> Float[Array, "B L N H"]:
+    """Grouped-query attention of trunk and branches; softmax in float32, scores scaled by 1/sqrt(H).
+
+    The trunk attends to itself; a branch attends to the trunk and to itself, two parts under one softmax, merged by
+    their log-sum-exp. Everything is batched matrix products over contiguous heads, the form that XLA runs fastest.
+    """
+    batch, _, heads, width = q_BxLxNxH.shape
+    kv_heads, (branches, trunk) = k_BxLxKxH.shape[2], mask.to_trunk.shape[1:]
+    groups = heads // kv_heads
+    q = (q_BxLxNxH * width**-0.5).reshape(batch, -1, kv_heads, groups, width).transpose(0, 2, 3, 1, 4)
+    k, v = k_BxLxKxH.transpose(0, 2, 1, 3), v_BxLxKxH.transpose(0, 2, 1, 3)
+    k_trunk, v_trunk = k[:, :, None, :trunk], v[:, :, None, :trunk]
+    causal = jnp.tril(jnp.ones((trunk, trunk), bool))
+    out = _part(q[:, :, :, :trunk], k_trunk, v_trunk, causal).normalised()
+    if branches:
+        over_trunk = _part(q[:, :, :, trunk:], k_trunk, v_trunk, mask.to_trunk[:, None, None])
+        own = _own_branch(q[:, :, :, trunk:], k[:, :, trunk:], v[:, :, trunk:], mask.local)
+        out = jnp.concatenate([out, _merge(over_trunk, own).normalised()], axis=3)
+    return out.transpose(0, 3, 1, 2, 4).reshape(q_BxLxNxH.shape).astype(q_BxLxNxH.dtype)
+
+
+class _Part(NamedTuple):
+    """Attention over some of the keys, before the division: sum e^(s - peak) v, sum e^(s - peak), and the peak."""
+
+    values: Float[Array, "*rest q H"]
+    total: Float[Array, "*rest q 1"]
+    peak: Float[Array, "*rest q 1"]
+
+    def normalised(self) -> Float[Array, "*rest q H"]:
+        return self.values / self.total
+
+
+def _part(
+    q: Float[Array, "B K G *c q H"], k: Float[Array, "B K 1 *c k H"], v: Float[Array, "B K 1 *c k H"], mask: Array
+) -> _Part:
+    """Attention of scaled queries over the keys that the mask lets them see; the groups of a head share its keys."""
+    scores = jnp.matmul(q, k.swapaxes(-1, -2), preferred_element_type=jnp.float32)
+    scores = jnp.where(mask, scores, _HIDDEN)
+    peak = jax.lax.stop_gradient(jnp.max(scores, axis=-1, keepdims=True))
+    weights = jnp.exp(scores - peak)
+    values = jnp.matmul(weights.astype(v.dtype), v, preferred_element_type=jnp.float32)
+    return _Part(values, jnp.sum(weights, axis=-1, keepdims=True), peak)
+
+
+def _own_branch(
+    q: Float[Array, "B K G R H"],
+    k: Float[Array, "B K R H"],
+    v: Float[Array, "B K R H"],
+    local: Bool[Array, "B C W W2"],
+) -> _Part:
+    """Branch positions over their own chunk and the one before it."""
+    chunks, window = local.shape[1:3]
+
+    def split(x: Array) -> Array:
+        return x.reshape(*x.shape[:-2], chunks, window, x.shape[-1])
+
+    keys, values = (_with_previous(split(x), axis=2)[:, :, None] for x in (k, v))
+    part = _part(split(q), keys, values, local[:, None, None])
+    return _Part(*(x.reshape(*q.shape[:4], x.shape[-1]) for x in part))
+
+
+def _merge(a: _Part, b: _Part) -> _Part:
+    """Two parts as one: what one softmax over both would give."""
+    peak = jnp.maximum(a.peak, b.peak)
+    scale_a, scale_b = jnp.exp(a.peak - peak), jnp.exp(b.peak - peak)
+    return _Part(a.values * scale_a + b.values * scale_b, a.total * scale_a + b.total * scale_b, peak)
+
+
+def _with_previous(x: Array, axis: int) -> Array:
+    """Each chunk (chunks along `axis`, positions along the next) behind the one before it, zeros before the first."""
+    shifted = jnp.roll(x, 1, axis).at[(slice(None),) * axis + (0,)].set(0)
+    return jnp.concatenate([shifted, x], axis=axis + 1)

@@ -1,0 +1,69 @@
+"""The student's architecture as one frozen dataclass: Qwen3, or Llama-shaped models when `qk_norm` is off."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+DTYPES = ("float32", "bfloat16", "float16")
+Remat = Literal["none", "dots", "full"]
+
+
+@dataclasses.dataclass(frozen=True)
+class StudentConfig:
+    """Sizes and switches; the names in brackets are those of a Hugging Face `config.json`.
+
+    Attributes:
+      vocabulary_size: Rows of the embedding; 0 takes the tokenizer's size.
+      width: Of the residual stream (hidden_size).
+      layers: Number of blocks (num_hidden_layers).
+      heads: Query heads (num_attention_heads).
+      kv_heads: Key and value heads, a divisor of `heads` (num_key_value_heads).
+      head_dim: Width of one head, even; need not be width / heads.
+      ffn: Inner width of the SwiGLU (intermediate_size).
+      rope_theta: Base of the rotary frequencies.
+      norm_epsilon: Inside the root of RMSNorm (rms_norm_eps).
+      qk_norm: RMSNorm of each query and key head before RoPE, as Qwen3 has it.
+      tied: Whether the output head is the embedding (tie_word_embeddings).
+      initializer_range: Standard deviation of fresh weights.
+      dtype: Of activations.
+      param_dtype: Of parameters.
+      unroll: Layers a turn of the scan; more compile longer and, for small models on CPU, run faster.
+      remat: What the backward pass recomputes: nothing, all but matrix products, or every block.
+    """
+
+    vocabulary_size: int = 0
+    width: int = 96
+    layers: int = 3
+    heads: int = 4
+    kv_heads: int = 2
+    head_dim: int = 24
+    ffn: int = 256
+    rope_theta: float = 10_000.0
+    norm_epsilon: float = 1e-6
+    qk_norm: bool = True
+    tied: bool = True
+    initializer_range: float = 0.02
+    dtype: str = "float32"
+    param_dtype: str = "float32"
+    remat: Remat = "none"
+    unroll: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("unroll", "width", "layers", "heads", "kv_heads", "head_dim", "ffn"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: found {getattr(self, name)}, expected at least 1")
+        if self.vocabulary_size < 0:
+            raise ValueError(
+                f"vocabulary_size: found {self.vocabulary_size}, expected at least 0 (0 = the tokenizer's)"
+            )
+        if self.heads % self.kv_heads:
+            raise ValueError(f"kv_heads: found {self.kv_heads}, expected a divisor of heads = {self.heads}")
+        if self.head_dim % 2:
+            raise ValueError(f"head_dim: found {self.head_dim}, expected an even number: RoPE rotates pairs")
+        for name in ("rope_theta", "norm_epsilon", "initializer_range"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name}: found {getattr(self, name)}, expected a number above 0")
+        for name in ("dtype", "param_dtype"):
+            if getattr(self, name) not in DTYPES:
+                raise ValueError(f"{name}: found {getattr(self, name)!r}, expected one of {', '.join(DTYPES)}")

@@ -1,0 +1,128 @@
+"""Qwen3's block (arXiv 2505.09388): RMSNorm, rotary grouped-query attention with q/k norm, SwiGLU.
+
+Dimensions: B batch, L length, D width, N query heads, K key/value heads, H head width, F inner width.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jaxtyping import Array, Float, Int
+
+from prism_jax.student.attention import TreeMask, attend
+from prism_jax.student.config import StudentConfig
+
+
+class RMSNorm(nnx.Module):
+    """Root-mean-square norm in float32, cast to the input's dtype before the weight, as Qwen3 does."""
+
+    def __init__(self, size: int, config: StudentConfig):
+        self.weight = nnx.Param(jnp.ones((size,), config.param_dtype))
+        self.epsilon = config.norm_epsilon
+
+    def __call__(self, x: Float[Array, "*rest d"]) -> Float[Array, "*rest d"]:
+        """Normalises the last axis."""
+        x32 = x.astype(jnp.float32)
+        scale = jax.lax.rsqrt(jnp.mean(jnp.square(x32), axis=-1, keepdims=True) + self.epsilon)
+        return (x32 * scale).astype(x.dtype) * self.weight[...].astype(x.dtype)
+
+
+class Linear(nnx.Module):
+    """A matrix product without bias; the kernel is [in, out]."""
+
+    def __init__(self, inner: int, outer: int, config: StudentConfig, rngs: nnx.Rngs):
+        init = jax.nn.initializers.normal(config.initializer_range)
+        self.kernel = nnx.Param(init(rngs.params(), (inner, outer), config.param_dtype))
+
+    def __call__(self, x: Float[Array, "*rest i"]) -> Float[Array, "*rest o"]:
+        """Computes x @ kernel in the dtype of x."""
+        # Flat, since the backward pass of a product with several leading axes is far slower on CPU.
+        flat = x.reshape(-1, x.shape[-1]) @ self.kernel[...].astype(x.dtype)
+        return flat.reshape(*x.shape[:-1], flat.shape[-1])
+
+
+def rotary_tables(
+    positions_BxL: Int[Array, "B L"], head_dim: int, theta: float
+) -> tuple[Float[Array, "B L H"], Float[Array, "B L H"]]:
+    """Cosines and sines of the rotary embedding (arXiv 2104.09864), in float32, halves repeated."""
+    inverse = theta ** (-jnp.arange(0, head_dim, 2, dtype=jnp.float32) / head_dim)
+    angles = positions_BxL[..., None].astype(jnp.float32) * inverse
+    angles = jnp.concatenate([angles, angles], axis=-1)
+    return jnp.cos(angles), jnp.sin(angles)
+
+
+def rotate(
+    x: Float[Array, "B L n H"], cos: Float[Array, "B L H"], sin: Float[Array, "B L H"]
+) -> Float[Array, "B L n H"]:
+    """Rotates each head by its position, pairing dimension i with i + H/2 (the Hugging Face layout)."""
+    low, high = jnp.split(x, 2, axis=-1)
+    turned = jnp.concatenate([-high, low], axis=-1)
+    return x * cos[:, :, None].astype(x.dtype) + turned * sin[:, :, None].astype(x.dtype)
+
+
+class Attention(nnx.Module):
+    """Grouped-query attention with rotary positions and, for Qwen3, a norm of every query and key head."""
+
+    def __init__(self, config: StudentConfig, rngs: nnx.Rngs):
+        c = config
+        self.q_proj = Linear(c.width, c.heads * c.head_dim, c, rngs)
+        self.k_proj = Linear(c.width, c.kv_heads * c.head_dim, c, rngs)
+        self.v_proj = Linear(c.width, c.kv_heads * c.head_dim, c, rngs)
+        self.o_proj = Linear(c.heads * c.head_dim, c.width, c, rngs)
+        self.q_norm = RMSNorm(c.head_dim, c) if c.qk_norm else None
+        self.k_norm = RMSNorm(c.head_dim, c) if c.qk_norm else None
+        self.heads, self.kv_heads, self.head_dim = c.heads, c.kv_heads, c.head_dim
+
+    def __call__(
+        self,
+        x_BxLxD: Float[Array, "B L D"],
+        cos: Float[Array, "B L H"],
+        sin: Float[Array, "B L H"],
+        mask: TreeMask,
+    ) -> Float[Array, "B L D"]:
+        """Attends within each row, trunk and branches as the mask says."""
+        batch, length, _ = x_BxLxD.shape
+        q = self.q_proj(x_BxLxD).reshape(batch, length, self.heads, self.head_dim)
+        k = self.k_proj(x_BxLxD).reshape(batch, length, self.kv_heads, self.head_dim)
+        v = self.v_proj(x_BxLxD).reshape(batch, length, self.kv_heads, self.head_dim)
+        if self.q_norm is not None and self.k_norm is not None:
+            q, k = self.q_norm(q), self.k_norm(k)
+        out = attend(rotate(q, cos, sin), rotate(k, cos, sin), v, mask)
+        return self.o_proj(out.reshape(batch, length, self.heads * self.head_dim))
+
+
+class SwiGLU(nnx.Module):
+    """The gated feed-forward layer (arXiv 2002.05202)."""
+
+    def __init__(self, config: StudentConfig, rngs: nnx.Rngs):
+        self.gate_proj = Linear(config.width, config.ffn, config, rngs)
+        self.up_proj = Linear(config.width, config.ffn, config, rngs)
+        self.down_proj = Linear(config.ffn, config.width, config, rngs)
+
+    def __call__(self, x: Float[Array, "B L D"]) -> Float[Array, "B L D"]:
+        """Computes down(silu(gate(x)) * up(x))."""
+        return self.down_proj(jax.nn.silu(self.gate_proj(x)) * self.up_proj(x))
+
+
+class Block(nnx.Module):
+    """One pre-norm transformer block."""
+
+    def __init__(self, config: StudentConfig, rngs: nnx.Rngs):
+        self.input_norm = RMSNorm(config.width, config)
+        self.attention = Attention(config, rngs)
+        self.post_norm = RMSNorm(config.width, config)
+        self.mlp = SwiGLU(config, rngs)
+
+    def __call__(
+        self,
+        x: Float[Array, "B L D"],
+        cos: Float[Array, "B L H"],
+        sin: Float[Array, "B L H"],
+        mask: TreeMask,
+    ) -> Float[Array, "B L D"]:
+        """Adds attention, then the feed-forward layer, to the residual stream."""
+        with jax.named_scope("attention"):
+            x = x + self.attention(self.input_norm(x), cos, sin, mask)
+        with jax.named_scope("mlp"):
+            return x + self.mlp(self.post_norm(x))

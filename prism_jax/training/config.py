@@ -1,0 +1,157 @@
+"""The whole configuration of a run, one frozen dataclass a section; `configs/` builds these."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.prompting.template import PromptConfig
+from prism_jax.streams.simulator import SimulatorConfig
+from prism_jax.student import StudentConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class DataConfig:
+    """Where streams come from and how whole streams are split.
+
+    Attributes:
+      name: `simulator`, `proactivebench`, or `jsonl` (streams in this project's own format).
+      source: Directory of ProactiveBench's repository, or path of the JSONL file.
+      need: ProactiveBench's definition of need: strict (official help_needed), majority, or any_valid.
+      folds: Number of folds of a fixed data set; the simulator draws each split afresh instead.
+      fold: Which fold is the test split.
+      calibration: Share of the other folds' streams that calibrate.
+      split_seed: Names the shuffle behind the folds.
+      train_streams: Simulator: streams of the training split.
+      calibration_streams: Simulator: streams of the calibration split.
+      test_streams: Simulator: streams of the test split, on which every offer is made.
+      context: Most tokens up to the end of one decision.
+    """
+
+    name: Literal["simulator", "proactivebench", "jsonl"] = "simulator"
+    source: str = ""
+    need: Literal["strict", "majority", "any_valid"] = "strict"
+    folds: int = 4
+    fold: int = 0
+    calibration: float = 0.25
+    split_seed: int = 0
+    train_streams: int = 4096
+    calibration_streams: int = 256
+    test_streams: int = 512
+    context: int = 2048
+
+    def __post_init__(self) -> None:
+        for name in ("train_streams", "calibration_streams", "test_streams", "context"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: found {getattr(self, name)}, expected at least 1")
+        if self.name != "simulator" and not self.source:
+            raise ValueError(f"source: found none, expected a path for data.name = {self.name!r}")
+
+
+@dataclasses.dataclass(frozen=True)
+class LossConfig:
+    """Weights and estimators of the objective (maths section 4; defaults of section 1).
+
+    Attributes:
+      response: lambda_LM, of the cross-entropy of response tokens.
+      need: lambda_n.
+      accept: lambda_a.
+      burden: lambda_b.
+      estimator: How logged acceptances are weighted; `none` ignores the propensities (for comparison).
+      e_min: Propensities below are raised to this.
+      w_max: Inverse propensities above are lowered to this.
+      false_alarm: lambda_FA, inside the burden.
+      missed: Weight of missed help, inside the burden.
+      width_start: h of the soft gate at the first step, in log-odds.
+      width_end: h at the last step.
+      response_chunk: Supervised tokens whose logits exist at once.
+    """
+
+    response: float = 1.0
+    need: float = 1.0
+    accept: float = 1.0
+    burden: float = 0.1
+    estimator: Literal["snips", "ips", "none"] = "snips"
+    e_min: float = 0.05
+    w_max: float = 20.0
+    false_alarm: float = 1.0
+    missed: float = 1.0
+    width_start: float = 0.25
+    width_end: float = 0.05
+    response_chunk: int = 1024
+
+    def __post_init__(self) -> None:
+        for name in ("response", "need", "accept", "burden", "false_alarm", "missed"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name}: found {getattr(self, name)}, expected at least 0")
+        for name in ("e_min", "w_max", "width_start", "width_end", "response_chunk"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name}: found {getattr(self, name)}, expected above 0")
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingConfig:
+    """Steps, optimizer and checkpoints.
+
+    Attributes:
+      seed: Of the initial parameters and the order of the data.
+      steps: Optimizer steps.
+      batch: Streams a step.
+      learning_rate: Peak of the cosine.
+      warmup: Share of the steps that warm up.
+      final_rate: Learning rate at the end, as a share of the peak.
+      weight_decay: Decoupled, on matrices only.
+      b1: AdamW's first moment.
+      b2: AdamW's second moment.
+      clip: Global gradient norm is clipped to this.
+      checkpoint_every: Steps between checkpoints; the last step is always kept.
+      data: Devices along the data axis of the mesh.
+      fsdp: Devices along the axis that shards parameters.
+      tensor: Devices along the axis that splits heads and inner widths.
+    """
+
+    seed: int = 0
+    steps: int = 400
+    batch: int = 16
+    learning_rate: float = 3e-3
+    warmup: float = 0.1
+    final_rate: float = 0.02
+    weight_decay: float = 0.05
+    b1: float = 0.9
+    b2: float = 0.98
+    clip: float = 1.0
+    checkpoint_every: int = 200
+    data: int = 1
+    fsdp: int = 1
+    tensor: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch", "checkpoint_every", "data", "fsdp", "tensor"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: found {getattr(self, name)}, expected at least 1")
+        for name in ("learning_rate", "clip"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name}: found {getattr(self, name)}, expected above 0")
+        for name in ("warmup", "final_rate", "b1", "b2"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name}: found {getattr(self, name)}, expected a number in [0, 1]")
+        if not self.weight_decay >= 0:
+            raise ValueError(f"weight_decay: found {self.weight_decay}, expected at least 0")
+        if self.batch % (self.data * self.fsdp):
+            raise ValueError(
+                f"batch: found {self.batch}, expected a multiple of data * fsdp = {self.data * self.fsdp} devices"
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class RunConfig:
+    """A whole run; `decision` feeds the training losses and the evaluation alike."""
+
+    data: DataConfig = dataclasses.field(default_factory=DataConfig)
+    simulator: SimulatorConfig = dataclasses.field(default_factory=SimulatorConfig)
+    prompt: PromptConfig = dataclasses.field(default_factory=PromptConfig)
+    student: StudentConfig = dataclasses.field(default_factory=StudentConfig)
+    decision: OperatingPoint = dataclasses.field(default_factory=OperatingPoint)
+    loss: LossConfig = dataclasses.field(default_factory=LossConfig)
+    training: TrainingConfig = dataclasses.field(default_factory=TrainingConfig)

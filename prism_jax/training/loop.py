@@ -1,0 +1,176 @@
+"""The training loop: resume, step, log one step late, save."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, TextIO
+
+import jax
+import numpy as np
+import tqdm
+from absl import logging
+from etils import epath
+
+from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.student import sharding
+from prism_jax.student.qwen3 import Params
+from prism_jax.training.checkpoint import Checkpoints
+from prism_jax.training.config import LossConfig, TrainingConfig
+from prism_jax.training.data import PackedSplit, batches
+from prism_jax.training.objective import Slots
+from prism_jax.training.step import Metrics, abstract_state, init_state, make_step
+from prism_jax.training.workdir import truncate_lines
+
+SHOWN = ("loss", "need", "accept", "burden", "response")
+
+
+class TrainingError(RuntimeError):
+    """Training cannot go on; the message says at which step, in which term, on which streams."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """One training job.
+
+    Attributes:
+      slots: The student and how its decisions are read.
+      split: Packed training streams.
+      names: Ids of these streams, for messages.
+      training: Steps and optimizer.
+      loss: Weights of the terms.
+      point: Costs that the burden shares with the gate.
+      workdir: Where checkpoints and logs go.
+    """
+
+    slots: Slots
+    split: PackedSplit
+    names: Sequence[str]
+    training: TrainingConfig
+    loss: LossConfig
+    point: OperatingPoint
+    workdir: epath.Path
+
+
+class _Log:
+    """metrics.jsonl (reproducible to the byte), timings.jsonl (not), TensorBoard and the progress bar."""
+
+    def __init__(self, job: Job, start: int, progress: bool):
+        import tensorboardX  # imports torch where that is installed, which takes seconds
+
+        for name in ("metrics.jsonl", "timings.jsonl"):
+            truncate_lines(job.workdir / name, start)
+        self._metrics: TextIO = (job.workdir / "metrics.jsonl").open("a")
+        self._timings: TextIO = (job.workdir / "timings.jsonl").open("a")
+        self._board = tensorboardX.SummaryWriter(str(job.workdir / "tensorboard"), purge_step=start + 1)
+        self._bar = tqdm.tqdm(
+            total=job.training.steps, initial=start, unit="step", disable=not progress, dynamic_ncols=True
+        )
+        self._job = job
+        self._tokens = job.split.tokens / len(job.split.rows) * job.training.batch
+        self._clock = time.monotonic()
+
+    def write(self, step: int, rows: np.ndarray, metrics: Metrics) -> None:
+        """Logs one step, or raises if it is not finite."""
+        values = {name: float(value) for name, value in metrics.items()}
+        self._check(step, rows, values)
+        self._metrics.write(json.dumps({"step": step, **values}) + "\n")
+        now = time.monotonic()
+        seconds, self._clock = now - self._clock, now
+        speed = self._tokens / max(seconds, 1e-9)
+        self._timings.write(json.dumps({"step": step, "seconds": seconds, "tokens_per_second": speed}) + "\n")
+        for name, value in {**values, "tokens_per_second": speed}.items():
+            self._board.add_scalar(name, value, step)
+        shown = {name: f"{values[name]:.3f}" for name in SHOWN}
+        self._bar.set_postfix({**shown, "tokens/s": f"{speed:,.0f}"}, refresh=False)
+        self._bar.update()
+
+    def _check(self, step: int, rows: np.ndarray, values: dict[str, float]) -> None:
+        terms = [name for name in (*SHOWN[1:], "loss", "gradient_norm") if not math.isfinite(values[name])]
+        if terms:
+            names = ", ".join(self._job.names[row] for row in rows.tolist())
+            raise TrainingError(
+                f"step {step}: found {terms[0]} = {values[terms[0]]}, expected finite numbers; the batch holds streams "
+                f"{names}"
+            )
+
+    def flush(self) -> None:
+        """Makes sure that what was logged can be read."""
+        self._metrics.flush()
+        self._timings.flush()
+
+    def close(self) -> None:
+        self._bar.close()
+        self._metrics.close()
+        self._timings.close()
+        self._board.close()
+
+
+def train(job: Job, *, progress: bool = True, after_step: Callable[[int], None] | None = None) -> Params:
+    """Trains from the newest checkpoint of the workdir, or from the start, to the last step.
+
+    Killed at any moment and started again, a run ends with the same parameters and the same metrics.jsonl, bit for bit
+    on the same device kind: the checkpoint holds the state and the position in the data, and logs are cut back to it.
+
+    Args:
+      job: What to train.
+      progress: Whether to show a progress bar.
+      after_step: Called with the number of each finished step.
+
+    Returns:
+      The trained parameters.
+
+    Raises:
+      TrainingError: when a loss term or the gradient is NaN or infinite; nothing is saved from that step on.
+    """
+    config = job.training
+    mesh = sharding.make_mesh(config.data, config.fsdp, config.tensor)
+    checkpoints = Checkpoints(job.workdir)
+    iterator = batches(job.split, config.batch, config.seed)
+    start = checkpoints.latest() or 0
+    if start:
+        logging.info("resuming from step %d of %s", start, checkpoints.folder)
+        state, position = checkpoints.restore(start, abstract_state(job.slots.model, config, mesh))
+        iterator.set_state(position)
+    else:
+        state = init_state(job.slots.model, config, mesh, jax.random.key(config.seed))
+    step_fn = make_step(job.slots, config, job.loss, job.point, mesh)
+    log = _Log(job, start, progress)
+    pending: tuple[int, np.ndarray, Metrics] | None = None
+    try:
+        for step in range(start + 1, config.steps + 1):
+            batch = next(iterator)
+            state, metrics = step_fn(state, batch)
+            # The step before this one is done by now, so reading its metrics waits for nothing.
+            if pending is not None:
+                log.write(*pending)
+            pending = (step, batch.row, metrics)
+            if step % config.checkpoint_every == 0 or step == config.steps:
+                log.write(*pending)
+                log.flush()
+                pending = None
+                checkpoints.save(step, state, iterator.get_state())
+            if after_step is not None:
+                after_step(step)
+    finally:
+        log.close()
+        checkpoints.close()
+    return state.params
+
+
+def describe(job: Job) -> dict[str, Any]:
+    """What will be trained on what: for the start-up report."""
+    params = job.slots.model.abstract_params()
+    count = sum(leaf.size for leaf in jax.tree.leaves(params))
+    split, steps = job.split, job.training.steps
+    return {
+        "device": f"{jax.device_count()} x {jax.devices()[0].device_kind}",
+        "parameters": f"{count:,} ({job.slots.model.config.param_dtype})",
+        "rows": f"{len(split.rows):,} streams of at most {split.size.trunk} + {split.size.branches} tokens, "
+        f"{split.padding:.0%} padding",
+        "steps": f"{steps:,} of {job.training.batch} streams, "
+        f"{steps * job.training.batch / len(split.rows):.1f} epochs",
+    }

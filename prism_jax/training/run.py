@@ -1,0 +1,90 @@
+"""A run, from its config: streams, tokenizer, template, model and packed rows, the same for training and evaluation."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from etils import epath
+
+from prism_jax.prompting.template import Template, make_tokenizer
+from prism_jax.prompting.tokenizer import Tokenizer
+from prism_jax.streams.account import account
+from prism_jax.streams.splits import Splits
+from prism_jax.student import Qwen3
+from prism_jax.student.qwen3 import Params
+from prism_jax.student.sharding import make_mesh
+from prism_jax.training.checkpoint import Checkpoints
+from prism_jax.training.config import RunConfig
+from prism_jax.training.data import load_splits
+from prism_jax.training.step import abstract_state
+
+NEED = {
+    "strict": "some offer was accepted by every annotator (official help_needed)",
+    "majority": "more than half of the annotators accepted some offer",
+    "any_valid": "some offer was accepted by most annotators",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """What training and evaluation of one run share.
+
+    Attributes:
+      config: With every size filled in.
+      splits: Whole streams.
+      template: Over the run's tokenizer.
+      model: The static half of the student.
+    """
+
+    config: RunConfig
+    splits: Splits
+    template: Template
+    model: Qwen3
+
+    def facts(self) -> dict[str, str]:
+        """What was read, by split, and which definition of need it uses: for the terminal and the report."""
+        data = self.config.data
+        need = {"proactivebench": f"{data.need}: {NEED[data.need]}", "simulator": "drawn with the true p_need"}
+        source = "the built-in simulator" if data.name == "simulator" else data.source
+        return {
+            "data": f"{data.name} ({source})",
+            "need": need.get(data.name, "as labelled in the file"),
+            **{name: str(account(getattr(self.splits, name))["all"]) for name in ("train", "calibration", "test")},
+        }
+
+
+def open_run(config: RunConfig, tokenizer: Tokenizer | None = None) -> Run:
+    """Reads the streams and builds what depends on them; writes nothing.
+
+    Args:
+      config: Of the run; a vocabulary size of 0 is filled in.
+      tokenizer: The run's own; None makes the one that the config asks for.
+
+    Raises:
+      ValueError, OSError: in one line, for a source or setting that cannot be used.
+    """
+    splits = load_splits(config.data, config.simulator)
+    tokenizer = tokenizer or make_tokenizer(list(splits.train), config.prompt)
+    rows = config.student.vocabulary_size or tokenizer.size
+    if rows < tokenizer.size:
+        raise ValueError(
+            f"student.vocabulary_size: found {rows}, expected at least the tokenizer's {tokenizer.size} (0 takes that)"
+        )
+    student = dataclasses.replace(config.student, vocabulary_size=rows)
+    return Run(dataclasses.replace(config, student=student), splits, Template(tokenizer, config.prompt), Qwen3(student))
+
+
+def trained_params(run: Run, workdir: epath.Path) -> tuple[int, Params]:
+    """The newest checkpoint's step and parameters, on one device.
+
+    Raises:
+      FileNotFoundError: when there is no checkpoint.
+    """
+    checkpoints = Checkpoints(workdir)
+    try:
+        step = checkpoints.latest()
+        if step is None:
+            raise FileNotFoundError(f"{checkpoints.folder}: found no checkpoint, expected a run that trained")
+        return step, checkpoints.params(step, abstract_state(run.model, run.config.training, make_mesh()))
+    finally:
+        checkpoints.close()

@@ -1,0 +1,120 @@
+"""What a run leaves behind beside its checkpoints, and the check that a folder is this run's (design section 8)."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from etils import epath
+
+from prism_jax.config import ConfigError, from_config_dict, to_dict
+from prism_jax.training.config import RunConfig
+
+PACKAGES = ("jax", "flax", "optax", "orbax-checkpoint", "grain", "numpy", "transformers", "prism_jax")
+
+
+def write_text(path: epath.Path, text: str) -> None:
+    """Writes a file under a temporary name and renames it: readers see the old file or the new one."""
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(text)
+    partial.replace(path)
+
+
+def write_json(path: epath.Path, value: Any) -> None:
+    """Writes indented JSON, whole or not at all."""
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def claim(workdir: epath.Path, config: RunConfig) -> None:
+    """Makes `workdir` this run's: writes config.json, or checks that the one there says the same.
+
+    Raises:
+      ConfigError: naming the first key that differs, when the folder holds a run of another config.
+    """
+    path = workdir / "config.json"
+    if path.exists():
+        found, wanted = dict(_flatten(to_dict(load_config(workdir)))), dict(_flatten(to_dict(config)))
+        for key, value in wanted.items():
+            if found[key] != value:
+                raise ConfigError(
+                    f"{path}: config.{key}: found {found[key]!r}, expected {value!r}; the folder holds a run of "
+                    "another config, choose another --workdir"
+                )
+        return
+    workdir.mkdir(parents=True, exist_ok=True)
+    write_json(path, to_dict(config))
+
+
+def load_config(workdir: epath.Path) -> RunConfig:
+    """The config of a run.
+
+    Raises:
+      FileNotFoundError: when the folder holds no run.
+      ConfigError: when its config.json cannot be used.
+    """
+    path = workdir / "config.json"
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: no such file, expected the workdir of a run (see prism_jax.train)")
+    try:
+        tree = json.loads(path.read_text())
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"{path}:{error.lineno}: found malformed JSON ({error.msg}), expected a config") from error
+    return from_config_dict(RunConfig, tree, f"{path}: config")
+
+
+def _flatten(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            yield from _flatten(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value
+
+
+def provenance() -> dict[str, Any]:
+    """The command, package versions, platform and git commit that a run was made with."""
+    return {
+        "command": shlex.join([Path(sys.executable).name, *_arguments()]),
+        "python": platform.python_version(),
+        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+        "packages": {name: importlib.metadata.version(name) for name in PACKAGES},
+        "commit": _commit(),
+    }
+
+
+def _arguments() -> list[str]:
+    """The command line, a module run with -m named as it was."""
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    return ["-m", spec.name, *sys.argv[1:]] if spec and spec.name else list(sys.argv)
+
+
+def _commit() -> str | None:
+    """Commit of the checkout that the package lies in, marked if it has changes; None outside a checkout."""
+    folder = Path(__file__).parent
+    try:
+        commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=folder, capture_output=True, text=True, check=True)
+        status = subprocess.run(
+            ["git", "status", "--porcelain"], cwd=folder, capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return commit.stdout.strip() + (" with uncommitted changes" if status.stdout.strip() else "")
+
+
+def truncate_lines(path: epath.Path, step: int) -> None:
+    """Drops the lines of a JSON-lines log after `step`: a resumed run writes them again."""
+    if not path.exists():
+        return
+    kept = []
+    for line in path.read_text().splitlines(keepends=True):
+        # A line cut off by a crash has no end and is newer than any checkpoint.
+        if line.endswith("\n") and json.loads(line)["step"] <= step:
+            kept.append(line)
+    write_text(path, "".join(kept))

@@ -1,0 +1,57 @@
+"""Packaging of prism_jax. Tool settings (ruff, mypy, pytest, import-linter) are in pyproject.toml."""
+
+import pathlib
+
+from setuptools import find_packages, setup
+
+HERE = pathlib.Path(__file__).parent
+
+TEST = [
+    "beartype>=0.22",
+    "hypothesis>=6.150",
+    "import-linter>=2.5",
+    "pytest>=8.4",
+    "pytest-xdist>=3.8",
+    "scikit-learn>=1.7",
+    "torch==2.13.0",  # the oracle of the student's parity tests; the package itself never imports it
+]
+
+setup(
+    name="prism_jax",
+    version="0.1.0",
+    description="The calibrated decision layer for proactive agents, in JAX/Flax.",
+    long_description=(HERE / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    packages=find_packages(include=["prism_jax", "prism_jax.*"]),
+    package_data={"prism_jax": ["py.typed", "evaluation/*.html.jinja"]},
+    python_requires=">=3.11",
+    install_requires=[
+        "absl-py>=2.3",
+        "array_record>=0.8.1",
+        "chex~=0.1.92",
+        "etils[epath]>=1.13",
+        "flax~=0.12.8",
+        "grain~=0.2.18",
+        "jax~=0.10.2",
+        "jaxtyping>=0.3.11",
+        "jinja2>=3.1",
+        "ml_collections~=1.1",
+        "numpy>=2.2",
+        "optax~=0.2.8",
+        "orbax-checkpoint~=0.12.8",
+        "pyarrow>=20",
+        "rich>=14",
+        "scipy>=1.15",
+        "tensorboardX>=2.6",
+        "tensorflow-datasets==4.9.10",
+        "tokenizers>=0.22",
+        "tqdm>=4.67",
+        "transformers>=5.23,<6",
+    ],
+    extras_require={
+        "cuda12": ["jax[cuda12]~=0.10.2"],
+        "test": TEST,
+        "dev": [*TEST, "mypy>=1.18", "ruff>=0.14"],
+    },
+)

@@ -1,0 +1,106 @@
+"""What all tests share: hypothesis without deadlines, and a template over a vocabulary trained on a few streams."""
+
+import os
+import pathlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import settings
+
+# The same examples on every machine; `--hypothesis-profile=explore` draws others.
+settings.register_profile("repeatable", deadline=None, derandomize=True, print_blob=True)
+settings.register_profile("explore", deadline=None, max_examples=1000, print_blob=True)
+settings.load_profile("repeatable")
+
+
+def pytest_configure(config):
+    # Beartype draws which item of a container it checks; hypothesis blames the strategy that builds the container.
+    config.addinivalue_line("filterwarnings", "ignore:Do not use the `random` module inside strategies")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compile_once(tmp_path_factory):
+    """Keeps compiled programs for the session: many tests build the same small student anew."""
+    import jax
+
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path_factory.mktemp("compiled")))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
+
+
+REPOSITORY = pathlib.Path(__file__).parents[1]
+QWEN3 = pathlib.Path(os.environ.get("PRISM_QWEN3_TOKENIZER", REPOSITORY.parent / "shared" / "qwen3-tokenizer"))
+
+
+@pytest.fixture(scope="session")
+def root():
+    """The folder of the checkout."""
+    return REPOSITORY
+
+
+@pytest.fixture(scope="session")
+def simulated():
+    """A few streams of the simulator."""
+    from prism_jax.streams.simulator import SimulatorConfig, simulate
+
+    return [simulate(SimulatorConfig(), index) for index in range(24)]
+
+
+@pytest.fixture(scope="session")
+def template(simulated):
+    """A template with a short system message over a vocabulary of 600 ids."""
+    from prism_jax.prompting.template import PromptConfig, Template, make_tokenizer
+
+    config = PromptConfig(system="Watch.", vocabulary_size=600)
+    return Template(make_tokenizer(simulated, config), config)
+
+
+@pytest.fixture(scope="session")
+def qwen3_folder():
+    """The folder of Qwen3's own tokenizer, which is never part of the project."""
+    if not (QWEN3 / "tokenizer.json").is_file():
+        pytest.skip(f"no Qwen3 tokenizer: {QWEN3}/tokenizer.json is missing (PRISM_QWEN3_TOKENIZER names another one)")
+    return QWEN3
+
+
+@pytest.fixture(scope="session")
+def qwen3_tokenizer(qwen3_folder):
+    from prism_jax.prompting.tokenizer import Tokenizer
+
+    return Tokenizer.load(qwen3_folder)
+
+
+@pytest.fixture(scope="session")
+def draw_params():
+    """Draws parameters at which nothing is special: matrices that neither shrink nor grow, norms away from 1."""
+
+    def draw(model, seed=0):
+        rng = np.random.default_rng(seed)
+
+        def one(path, leaf):
+            drawn = rng.normal(size=leaf.shape)
+            if path[-1].key == "weight":
+                drawn = 1 + 0.2 * drawn
+            elif path[-1].key == "kernel":
+                drawn /= leaf.shape[-2] ** 0.5
+            return jnp.asarray(drawn, leaf.dtype)
+
+        return jax.tree_util.tree_map_with_path(one, model.abstract_params())
+
+    return draw
+
+
+def _equations(jaxpr):
+    for equation in jaxpr.eqns:
+        yield equation
+        for inner in jax.tree.leaves(list(equation.params.values()), is_leaf=lambda x: hasattr(x, "jaxpr")):
+            inner = getattr(inner, "jaxpr", inner)
+            if hasattr(inner, "eqns"):
+                yield from _equations(inner)
+
+
+@pytest.fixture(scope="session")
+def equations():
+    """Every primitive operation of a traced function, those inside of scans and the like included."""
+    return lambda function, *args: list(_equations(jax.make_jaxpr(function)(*args).jaxpr))

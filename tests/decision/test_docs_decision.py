@@ -1,0 +1,80 @@
+"""The reference page runs, and names every public function of the library."""
+
+import ast
+import doctest
+import importlib
+import inspect
+import pathlib
+import re
+
+import pytest
+
+PAGE = pathlib.Path(__file__).parents[2] / "docs" / "decision.md"
+MODULES = (
+    "gate",
+    "surface",
+    "audbc",
+    "losses",
+    "curation",
+    "calibration",
+    "metrics",
+    "agreement",
+    "uncertainty",
+    "drift",
+)
+
+
+def examples():
+    """The page with everything but its example blocks blanked, so that line numbers in failures are the page's."""
+    lines, inside = [], False
+    for line in PAGE.read_text(encoding="utf-8").splitlines():
+        fence = line.startswith("```")
+        inside = line == "```pycon" if fence else inside
+        lines.append(line if inside and not fence else "")
+    return "\n".join(lines) + "\n"
+
+
+def public_functions(module):
+    """Functions that users are meant to call: those in `__all__`, or else those that the module itself defines."""
+    names = getattr(module, "__all__", None) or [
+        name for name, value in vars(module).items() if getattr(value, "__module__", None) == module.__name__
+    ]
+    return sorted(name for name in names if not name.startswith("_") and inspect.isfunction(getattr(module, name)))
+
+
+def test_examples_run_as_printed():
+    test = doctest.DocTestParser().get_doctest(examples(), {}, PAGE.name, str(PAGE), 0)
+    assert len(test.examples) > 80, "the blocks must have been found"
+    result = doctest.DocTestRunner(verbose=False).run(test)
+    assert result.failed == 0
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_page_names_every_public_function(name):
+    module = importlib.import_module(f"prism_jax.decision.{name}")
+    page = PAGE.read_text(encoding="utf-8")
+    section = re.search(rf"^## {name}$(.*?)^## ", page, re.MULTILINE | re.DOTALL)
+    assert section, f"the page needs a section on {name}"
+    functions = public_functions(module)
+    assert functions
+    missing = [function for function in functions if f"`{function}" not in section[1]]
+    assert not missing
+
+
+def test_every_policy_of_the_gate_has_its_row():
+    from prism_jax.decision import gate
+
+    page = PAGE.read_text(encoding="utf-8")
+    for rule in gate.Rule.__args__:
+        assert re.search(rf"^\| [^|]*`{rule}`", page, re.MULTILINE), rule
+
+
+def test_every_paper_form_is_among_the_departures():
+    departures = PAGE.read_text(encoding="utf-8").split("## Departures from the paper")[-1]
+    forms = set()
+    for path in (pathlib.Path(__file__).parents[2] / "prism_jax" / "decision").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef) and node.name.endswith("_paper"):
+                forms.add(node.name)
+    assert len(forms) >= 3
+    assert not [form for form in forms if f"`{form}`" not in departures and f"{form}`" not in departures]

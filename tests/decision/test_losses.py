@@ -1,0 +1,397 @@
+import itertools
+import operator
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import expit
+from sklearn.metrics import log_loss
+
+from prism_jax.decision import gate, losses, metrics
+
+ROWS = 64
+
+
+@pytest.fixture
+def log():
+    """A logged batch in float32: logits, labels, interventions and their propensities."""
+    rng = np.random.default_rng(7)
+    z_need, z_accept = rng.normal(scale=2, size=(2, ROWS)).astype(np.float32)
+    y_need, y_accept = (rng.random((2, ROWS)) < 0.5).astype(np.float32)
+    propensity = rng.uniform(0.02, 0.98, ROWS).astype(np.float32)
+    logged = (rng.random(ROWS) < propensity).astype(np.float32)
+    mu = rng.random(ROWS).astype(np.float32)
+    return dict(
+        z_need=z_need, z_accept=z_accept, y_need=y_need, y_accept=y_accept, propensity=propensity, logged=logged, mu=mu
+    )
+
+
+def accept(log, **options):
+    columns = {name: log[name] for name in ("z_accept", "y_accept", "logged", "propensity", "mu")}
+    return losses.accept_loss(**{**columns, **options})
+
+
+def cross_entropy(z, y):
+    """An independent form of binary cross-entropy, in float64."""
+    z = np.asarray(z, np.float64)
+    return -(y * np.log(expit(z)) + (1 - y) * np.log(expit(-z)))
+
+
+BURDEN = dict(c_fa=1.0, c_fn=2.0, width=0.25)
+
+
+def burden(log, **options):
+    columns = {name: log[name] for name in ("z_need", "z_accept", "y_need", "y_accept")}
+    return losses.burden_loss(**{**columns, **BURDEN, **options})
+
+
+ALL_LOSSES = {
+    "need": lambda log, weight: losses.need_loss(log["z_need"], log["y_need"], weight),
+    "ips": lambda log, weight: accept(log, estimator="ips", weight=weight)[0],
+    "snips": lambda log, weight: accept(log, estimator="snips", weight=weight)[0],
+    "dr": lambda log, weight: accept(log, estimator="dr", weight=weight)[0],
+    "burden": lambda log, weight: burden(log, weight=weight, margin=0.1, slow_weight=0.3, observed=log["logged"]),
+}
+
+
+def test_need_loss_against_scikit_learn_and_optax(log):
+    weight = np.random.default_rng(0).random(ROWS).astype(np.float32)
+    z, y = log["z_need"], log["y_need"]
+    expected = log_loss(y, expit(z.astype(np.float64)), sample_weight=weight)
+    np.testing.assert_allclose(losses.need_loss(z, y, weight), expected, rtol=1e-6)
+    np.testing.assert_allclose(losses.need_loss(z, y), optax.sigmoid_binary_cross_entropy(z, y).mean(), rtol=1e-6)
+
+
+def test_soft_labels_and_slot_targets(log):
+    y, teacher = log["y_need"], log["mu"]
+    target = losses.slot_target(y, teacher, alpha=0.25)
+    np.testing.assert_allclose(target, 0.75 * y + 0.25 * teacher, rtol=1e-6)
+    np.testing.assert_array_equal(losses.slot_target(y), y)
+    mixed = losses.need_loss(log["z_need"], target)
+    parts = [losses.need_loss(log["z_need"], labels) for labels in (y, teacher)]
+    np.testing.assert_allclose(mixed, 0.75 * parts[0] + 0.25 * parts[1], rtol=1e-5)
+    with pytest.raises(ValueError, match=r"teacher: found None with alpha = 0\.5"):
+        losses.slot_target(y, alpha=0.5)
+
+
+def test_estimators_against_their_formulas(log):
+    w = np.minimum(log["logged"] / np.maximum(log["propensity"], 0.1), 5.0)
+    ell = cross_entropy(log["z_accept"], log["y_accept"])
+    label = log["mu"] + w * (log["y_accept"] - log["mu"])
+    z = log["z_accept"].astype(np.float64)
+    expected = {
+        "ips": np.mean(w * ell),
+        "snips": np.sum(w * ell) / np.sum(w),
+        "dr": np.mean(np.logaddexp(0, z) - label * z),
+    }
+    for estimator, value in expected.items():
+        loss, diagnostics = accept(log, estimator=estimator, e_min=0.1, w_max=5.0)
+        np.testing.assert_allclose(loss, value, rtol=1e-5)
+        np.testing.assert_allclose(diagnostics.effective_sample_size, w.sum() ** 2 / (w**2).sum(), rtol=1e-5)
+        unclipped = log["logged"] / log["propensity"]
+        np.testing.assert_allclose(diagnostics.clipped_mass, 1 - w.sum() / unclipped.sum(), rtol=1e-4)
+        np.testing.assert_allclose(diagnostics.mean_a_over_e, unclipped.mean(), rtol=1e-5)
+        error = unclipped.std() / np.sqrt(ROWS)
+        np.testing.assert_allclose(diagnostics.standard_error, error, rtol=1e-4)
+        np.testing.assert_allclose(diagnostics.high - diagnostics.low, 2 * 1.959964 * error, rtol=1e-4)
+        outside = np.mean((label < 0) | (label > 1)) if estimator == "dr" else 0.0
+        np.testing.assert_allclose(diagnostics.outside_share, outside, rtol=1e-6)
+
+
+def test_propensities_of_one_collapse_all_estimators_to_the_mean(log):
+    ones = np.ones(ROWS, np.float32)
+    weight = np.random.default_rng(1).random(ROWS).astype(np.float32)
+    expected = losses.need_loss(log["z_accept"], log["y_accept"], weight)
+    for estimator in ("ips", "snips", "dr"):
+        loss, diagnostics = accept(log, estimator=estimator, logged=ones, propensity=ones, weight=weight)
+        np.testing.assert_allclose(loss, expected, rtol=1e-6)
+        assert diagnostics.clipped_mass == diagnostics.outside_share == diagnostics.standard_error == 0
+        assert diagnostics.mean_a_over_e == diagnostics.low == diagnostics.high == 1
+
+
+def test_unweighted_effective_sample_size_is_the_number_of_equal_weights():
+    logged = np.array([1, 1, 1, 0, 0], np.float32)
+    half = np.full(5, 0.5, np.float32)
+    _, diagnostics = losses.accept_loss(np.zeros(5, np.float32), logged, logged, half)
+    assert diagnostics.effective_sample_size == 3
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.tuples(st.floats(0.01, 1), st.floats(0.01, 3)), min_size=1, max_size=20))
+def test_effective_sample_size_lies_between_one_and_the_logged_rows(rows):
+    propensity, weight = np.array(rows, np.float32).T
+    ones = np.ones_like(propensity)
+    _, diagnostics = losses.accept_loss(ones, ones, ones, propensity, weight=weight)
+    assert 1 - 1e-5 <= diagnostics.effective_sample_size <= len(rows) * (1 + 1e-5)
+
+
+def all_logs(propensity):
+    """Every way the logging policy could have acted, with its probability."""
+    for chosen in itertools.product([0.0, 1.0], repeat=len(propensity)):
+        logged = np.array(chosen)
+        yield logged, float(np.prod(np.where(logged > 0, propensity, 1 - propensity)))
+
+
+def test_ips_and_dr_are_unbiased_by_exact_enumeration():
+    propensity = np.array([0.3, 0.5, 0.8, 0.25])
+    z, y = np.array([1.0, -2.0, 0.5, 3.0]), np.array([1.0, 1.0, 0.0, 0.0])
+    mu = np.array([0.9, 0.2, 0.5, 0.6])  # any baseline will do
+    truth = np.mean(cross_entropy(z, y))
+    with jax.enable_x64(True):
+        for estimator in ("ips", "dr"):
+            mean = sum(
+                probability
+                * float(losses.accept_loss(z, y, logged, propensity, estimator=estimator, mu=mu, e_min=0.01)[0])
+                for logged, probability in all_logs(propensity)
+            )
+            assert mean == pytest.approx(truth, rel=1e-12), estimator
+        mean_ratio = sum(
+            probability * float(losses.accept_loss(z, y, logged, propensity)[1].mean_a_over_e)
+            for logged, probability in all_logs(propensity)
+        )
+    assert mean_ratio == pytest.approx(1, rel=1e-12)
+
+
+def test_dr_label_is_unbiased_if_either_part_is_right():
+    propensity, y = np.array([0.3, 0.5, 0.8]), np.array([1.0, 0.0, 0.7])
+    wrong_e, wrong_mu = np.array([0.6, 0.6, 0.6]), np.array([0.1, 0.9, 0.5])
+    for e, mu in ((propensity, wrong_mu), (wrong_e, y)):
+        mean = sum(
+            probability * losses.doubly_robust_label(y, losses.propensity_weight(logged, e, e_min=0.01), mu)
+            for logged, probability in all_logs(propensity)
+        )
+        np.testing.assert_allclose(mean, y, rtol=1e-12, atol=1e-15)
+
+
+def test_dr_without_baseline_is_ips(log):
+    """With mu = 0 the doubly robust label is the IPS label w * y, so the label's part of both gradients agrees."""
+    zero = np.zeros(ROWS, np.float32)
+    w = losses.propensity_weight(log["logged"], log["propensity"])
+    np.testing.assert_array_equal(losses.doubly_robust_label(log["y_accept"], w, zero), w * log["y_accept"])
+
+    def label_part(estimator):
+        flipped = [accept(log, estimator=estimator, mu=zero, y_accept=y)[0] for y in (log["y_accept"], zero)]
+        return flipped[0] - flipped[1]
+
+    bounded = np.abs(log["z_accept"]).max() < 10
+    assert bounded
+    np.testing.assert_allclose(label_part("dr"), label_part("ips"), rtol=1e-4)
+
+
+@settings(deadline=None, max_examples=100)
+@given(*[st.floats(-40, 40)] * 2, st.floats(0, 1), st.floats(0, 1), st.floats(0.05, 1), st.sampled_from([0.0, 1.0]))
+def test_dr_loss_is_convex_in_the_logit(first, second, y, mu, e, logged):
+    logged = logged if e < 1 else 1.0
+
+    def loss(z):
+        with jax.enable_x64(True):
+            columns = [np.array([value], np.float64) for value in (z, y, logged, e)]
+            return float(losses.accept_loss(*columns, estimator="dr", mu=np.array([mu]))[0])
+
+    middle, ends = loss((first + second) / 2), (loss(first) + loss(second)) / 2
+    assert middle <= ends + 1e-12 * (1 + abs(ends))
+
+
+@pytest.mark.parametrize(("y", "mu"), [(1.0, 0.0), (0.0, 1.0)])
+def test_dr_loss_is_bounded_below_where_its_label_leaves_the_unit_interval(y, mu):
+    """The label is 20 or -19 here, and without a bound the loss would fall forever."""
+
+    def slope(z):
+        columns = [jnp.array([value]) for value in (y, 1.0, 0.05)]
+        return jax.grad(lambda z: losses.accept_loss(z, *columns, estimator="dr", mu=jnp.array([mu]))[0])(
+            jnp.array([z])
+        )[0]
+
+    direction = 1.0 if y else -1.0
+    assert direction * slope(direction * 9.0) < 0, "inside the bound the label pulls outwards"
+    assert direction * slope(direction * 30.0) > 0, "far beyond it, inwards"
+
+
+JUNK = dict(z_need=1e30, z_accept=-1e30, y_need=-7.0, y_accept=9.0, propensity=0.0, logged=5.0, mu=3.0)
+
+
+@pytest.mark.parametrize("junk", [JUNK, dict.fromkeys(JUNK, np.nan), dict.fromkeys(JUNK, np.inf)])
+@pytest.mark.parametrize("name", ALL_LOSSES)
+def test_padding_rows_may_hold_anything(name, junk, log):
+    weight = np.where(np.arange(ROWS) < 40, 1.0, 0.0).astype(np.float32)
+    spoiled = {key: np.where(weight > 0, values, junk[key]).astype(np.float32) for key, values in log.items()}
+    short = {key: values[:40] for key, values in log.items()}
+    expected = ALL_LOSSES[name](short, None)
+    np.testing.assert_allclose(ALL_LOSSES[name](spoiled, weight), expected, rtol=1e-6)
+
+    def loss(z, rows):
+        return ALL_LOSSES[name]({**rows, **z}, weight)
+
+    logits = {key: jnp.asarray(spoiled[key]) for key in ("z_need", "z_accept")}
+    gradient = jax.jit(jax.grad(loss))(logits, spoiled)
+    for values in gradient.values():
+        assert np.isfinite(values).all()
+        assert not np.any(values[40:])
+
+
+@pytest.mark.parametrize("name", ALL_LOSSES)
+def test_a_batch_of_padding_has_loss_and_gradient_zero(name, log):
+    weight = np.zeros(ROWS, np.float32)
+    logits = {key: jnp.asarray(log[key]) for key in ("z_need", "z_accept")}
+    value, gradient = jax.value_and_grad(lambda z: ALL_LOSSES[name]({**log, **z}, weight))(logits)
+    assert value == 0
+    assert not any(np.any(values) for values in jax.tree.leaves(gradient))
+
+
+@pytest.mark.parametrize("name", ALL_LOSSES)
+def test_weights_act_like_repeated_rows(name, log):
+    times = np.random.default_rng(3).integers(0, 4, ROWS)
+    repeated = {key: np.repeat(values, times) for key, values in log.items()}
+    weighted = ALL_LOSSES[name](log, times.astype(np.float32))
+    np.testing.assert_allclose(weighted, ALL_LOSSES[name](repeated, None), rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ALL_LOSSES)
+def test_jit_changes_nothing(name, log):
+    weight = np.random.default_rng(4).random(ROWS).astype(np.float32)
+    compiled = jax.jit(chex.assert_max_traces(ALL_LOSSES[name], n=1))
+    chex.clear_trace_counter()
+    for _ in range(2):
+        np.testing.assert_allclose(compiled(log, weight), ALL_LOSSES[name](log, weight), rtol=1e-6)
+
+
+def split(log, parts=4):
+    return [{key: values[start::parts] for key, values in log.items()} for start in range(parts)]
+
+
+@pytest.mark.parametrize("estimator", ["ips", "snips", "dr"])
+def test_sums_add_up_over_microbatches(estimator, log):
+    def sums(rows):
+        names = ("z_accept", "y_accept", "logged", "propensity")
+        return losses.accept_sums(*(rows[name] for name in names), estimator=estimator, mu=rows["mu"])
+
+    total = sums(split(log)[0])
+    for part in split(log)[1:]:
+        total = jax.tree.map(operator.add, total, sums(part))
+    whole, diagnostics = accept(log, estimator=estimator)
+    np.testing.assert_allclose(total.mean(), whole, rtol=1e-5)
+    for found, expected in zip(total.diagnostics(), diagnostics, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_burden_and_need_sums_add_up_over_microbatches(log):
+    def sums(rows):
+        columns = [rows[name] for name in ("z_need", "z_accept", "y_need", "y_accept")]
+        both = losses.burden_sums(*columns, **BURDEN, margin=0.1, observed=rows["logged"])
+        return losses.need_sums(rows["z_need"], rows["y_need"]), both
+
+    need, both = jax.tree.map(lambda *parts: sum(parts), *map(sums, split(log)))
+    np.testing.assert_allclose(need.mean(), losses.need_loss(log["z_need"], log["y_need"]), rtol=1e-6)
+    total = both.false_alarm.mean() + both.missed.mean() + 0.3 * both.slow.mean()
+    np.testing.assert_allclose(total, ALL_LOSSES["burden"](log, None), rtol=1e-6)
+
+
+def test_denominators_carry_no_gradient(log):
+    def denominators(z):
+        rows = {**log, **z}
+        columns = [rows[name] for name in ("z_need", "z_accept", "y_need", "y_accept")]
+        names = ("z_accept", "y_accept", "logged", "propensity")
+        return (
+            losses.need_sums(rows["z_need"], rows["y_need"]).denominator
+            + losses.accept_sums(*(rows[name] for name in names)).denominator
+            + sum(part.denominator for part in losses.burden_sums(*columns, **BURDEN, margin=0.1))
+        )
+
+    gradient = jax.grad(denominators)({key: jnp.asarray(log[key]) for key in ("z_need", "z_accept")})
+    assert not any(np.any(values) for values in jax.tree.leaves(gradient))
+
+
+def test_unseen_acceptances_are_not_read(log):
+    hidden = np.where(log["logged"] > 0, log["y_accept"], np.nan).astype(np.float32)
+    for estimator in ("ips", "snips", "dr"):
+        expected, _ = accept(log, estimator=estimator)
+        assert accept(log, estimator=estimator, y_accept=hidden)[0] == expected
+    assert burden(log, y_accept=hidden, observed=log["logged"]) == burden(log, observed=log["logged"])
+
+
+@pytest.mark.parametrize("c_fn", [0.5, 2.0])
+def test_burden_becomes_the_hard_gates_realised_cost(c_fn, log):
+    p_need, p_accept = expit(log["z_need"].astype(np.float64)), expit(log["z_accept"].astype(np.float64))
+    decision = gate.decide(p_need, p_accept, 1.0, c_fn)
+    expected = metrics.realised_cost(decision, log["y_need"], log["y_accept"], 1.0, c_fn)
+    np.testing.assert_allclose(burden(log, c_fn=c_fn, width=1e-6), expected, rtol=1e-5)
+    slow = gate.slow_band(p_need, p_accept, 1.0, c_fn, 0.1)
+    tokens = np.arange(ROWS, dtype=np.float32)
+    only_slow = dict(fa_weight=0.0, missed_weight=0.0, slow_weight=0.01, margin=0.1, slow_width=1e-6)
+    found = burden(log, c_fn=c_fn, slow_tokens=tokens, **only_slow)
+    np.testing.assert_allclose(found, 0.01 * np.mean(slow * tokens), rtol=1e-5)
+    np.testing.assert_allclose(burden(log, c_fn=c_fn, **only_slow), 0.01 * np.mean(slow), rtol=1e-5)
+
+
+def test_burden_terms_pull_the_right_way(log):
+    """Raising p_accept never lowers the false-alarm term and never raises the missed-help term."""
+
+    def gradient(**weights):
+        return jax.grad(lambda z: burden({**log, "z_accept": z}, **weights))(jnp.asarray(log["z_accept"]))
+
+    assert np.all(gradient(missed_weight=0.0) >= 0)
+    assert np.any(gradient(missed_weight=0.0) > 0)
+    assert np.all(gradient(fa_weight=0.0) <= 0)
+    assert np.any(gradient(fa_weight=0.0) < 0)
+
+
+def test_width_may_be_a_schedules_tracer(log):
+    compiled = jax.jit(lambda width: burden(log, width=width))
+    for width in (0.25, 0.05):
+        np.testing.assert_allclose(compiled(width), burden(log, width=width), rtol=1e-6)
+
+
+def test_low_precision_logits_are_summed_in_float32(log):
+    low = jnp.asarray(log["z_need"], jnp.bfloat16)
+    loss = losses.need_loss(low, log["y_need"])
+    assert loss.dtype == jnp.float32
+    np.testing.assert_allclose(loss, losses.need_loss(low.astype(jnp.float32), log["y_need"]), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("logged", "propensity", "message"),
+    [
+        ([1.0, 0.0], [0.5, 0.0], r"propensity: found e = 0.0 with A = 0.0 at index 1"),
+        ([1.0, 0.0], [0.5, 1.0], r"propensity: found e = 1.0 with A = 0.0 at index 1"),
+        ([1.0, 1.0], [1.2, 0.5], r"propensity: found e = 1.2\d* with A = 1.0 at index 0"),
+        ([1.0, 1.0], [0.5, np.nan], r"propensity: found e = nan with A = 1.0 at index 1"),
+        ([0.5, 1.0], [0.5, 0.5], r"propensity: found e = 0.5 with A = 0.5 at index 0"),
+    ],
+)
+def test_broken_positivity_is_refused_on_rows_that_count(logged, propensity, message):
+    columns = [np.zeros(2, np.float32), np.ones(2), np.array(logged), np.array(propensity)]
+    with pytest.raises(ValueError, match=message):
+        losses.accept_loss(*columns)
+    good = 1 - int(message[-1])
+    weight = np.eye(2, dtype=np.float32)[good]
+    assert np.isfinite(losses.accept_loss(*columns, weight=weight)[0])
+
+
+def test_bad_input_is_refused_by_name(log):
+    bad = {
+        "y_need: found 2.0 at index 0": lambda: losses.need_loss(log["z_need"], np.full(ROWS, 2.0)),
+        "y_need: found 3 rows, expected 64 as in z_need": lambda: losses.need_loss(log["z_need"], np.ones(3)),
+        "z_need: found an empty array": lambda: losses.need_loss(np.ones(0, np.float32), np.ones(0)),
+        "weight: found -1.0": lambda: losses.need_loss(log["z_need"], log["y_need"], np.full(ROWS, -1.0)),
+        "weight: found nan": lambda: losses.need_loss(log["z_need"], log["y_need"], np.full(ROWS, np.nan)),
+        "e_min: found 2.0": lambda: accept(log, e_min=2.0),
+        "w_max: found 0.0": lambda: accept(log, w_max=0.0),
+        "mu: found None": lambda: accept(log, estimator="dr", mu=None),
+        "mu: found 2.0": lambda: accept(log, estimator="dr", mu=np.full(ROWS, 2.0)),
+        "y_accept: found -1.0": lambda: accept(log, y_accept=np.full(ROWS, -1.0)),
+        "c_fa: found 0.0": lambda: burden(log, c_fa=0.0),
+        "c_fn: found -1.0": lambda: burden(log, c_fn=-1.0),
+        "width: found 0.0": lambda: burden(log, width=0.0),
+        "margin: found -0.1": lambda: burden(log, margin=-0.1),
+        "observed: found 3 rows": lambda: burden(log, observed=np.ones(3)),
+        "observed: found -1.0": lambda: burden(log, observed=np.full(ROWS, -1.0)),
+        "slow_tokens: found nan": lambda: burden(log, slow_tokens=np.full(ROWS, np.nan)),
+    }
+    for message, call in bad.items():
+        with pytest.raises(ValueError, match=message):
+            call()

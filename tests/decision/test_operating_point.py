@@ -1,0 +1,33 @@
+import dataclasses
+
+import pytest
+
+from prism_jax.decision.operating_point import OperatingPoint
+
+
+def test_defaults_are_the_papers_operating_point():
+    point = OperatingPoint()
+    assert (point.c_fa, point.c_fn, point.margin, point.policy) == (1.0, 2.0, 0.10, "dynamic")
+    assert point.cost_ratio == 2
+
+
+def test_an_operating_point_does_not_change():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        OperatingPoint().c_fa = 2.0
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"c_fa": 0.0}, "c_fa: found 0.0, expected a finite cost above 0"),
+        ({"c_fa": float("inf")}, "c_fa: found inf"),
+        ({"c_fn": -1.0}, "c_fn: found -1.0"),
+        ({"c_fn": float("nan")}, "c_fn: found nan"),
+        ({"margin": 1.5}, "margin: found 1.5"),
+        ({"margin": float("nan")}, "margin: found nan"),
+        ({"fixed_threshold": -0.1}, "fixed_threshold: found -0.1"),
+    ],
+)
+def test_bad_values_are_refused_by_name(changes, message):
+    with pytest.raises(ValueError, match=message):
+        OperatingPoint(**changes)

@@ -1,0 +1,314 @@
+"""The control surface against brute force: in exact rationals, and bit for bit against the gate itself."""
+
+import functools
+import itertools
+from fractions import Fraction
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from absl.testing import parameterized
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from prism_jax.decision import cost_grid, gate, metrics, surface, surface_counts
+from prism_jax.decision.surface import control_surface
+
+EIGHTHS = [Fraction(k, 8) for k in range(9)]
+EXACT_COSTS = [Fraction(c) for c in (1, 0, 8, 2, Fraction(1, 2), 3, Fraction(1, 7 * 8), 1)]
+EXACT_MARGINS = [Fraction(m) for m in (Fraction(1, 8), 0, Fraction(3, 8), 1, Fraction(1, 2), Fraction(3, 2))]
+SIGNALS = ("p_need_fast", "p_accept_fast", "p_need_slow", "p_accept_slow")
+
+
+def floats(values, dtype=np.float64):
+    return np.array([float(value) for value in values], dtype)
+
+
+@functools.cache
+def intervenes(p_need, p_accept, r):
+    """Paper Eq. 1 in rationals."""
+    return p_need * p_accept > 0 and p_accept >= 1 / (1 + p_need * r)
+
+
+@functools.cache
+def thinks(p_need, p_accept, r, margin):
+    """The slow band of maths section 3 in rationals."""
+    return margin > 0 and abs(p_accept - 1 / (1 + p_need * r)) <= margin
+
+
+def random_steps(seed, n, dtype=np.float32, decimals=None):
+    """Random signals and consistent labels; few decimals make many equal and many tie with thresholds."""
+    rng = np.random.default_rng(seed)
+    signals = {name: rng.random(n) for name in SIGNALS}
+    if decimals is not None:
+        signals = {name: value.round(decimals) for name, value in signals.items()}
+    y_need, y_accept = (rng.random(n) < signals["p_need_fast"]), (rng.random(n) < signals["p_accept_fast"])
+    labels = {"y": y_need & y_accept, "y_need": y_need, "y_accept": y_accept}
+    return {name: value.astype(dtype) for name, value in signals.items()} | labels
+
+
+def brute_force(steps, cost_ratios, margins, tokens):
+    """Every cell by the gate itself; [margin, cost] each, costs and margins already in the signals' dtype."""
+    y, need, accept = steps["y"].astype(bool), steps["y_need"].astype(bool), steps["y_accept"].astype(bool)
+    fields = ("tp", "fp", "fn", "tn", "slow", "slow_tokens", "rejected", "missed")
+    table = {name: np.zeros((len(margins), len(cost_ratios)), np.int64) for name in fields}
+    for m, c in itertools.product(range(len(margins)), range(len(cost_ratios))):
+        one = cost_ratios.dtype.type(1)
+        decision, slow = gate.decide_with_slow(*(steps[name] for name in SIGNALS), one, cost_ratios[c], margins[m])
+        cell = [decision & y, decision & ~y, ~decision & y, ~decision & ~y, slow]
+        cell += [np.where(slow, tokens, 0), decision & ~accept, ~decision & need & accept]
+        for name, values in zip(fields, cell, strict=True):
+            table[name][m, c] = values.sum()
+    return table
+
+
+def assert_same_table(found, expected):
+    for name, counts in expected.items():
+        np.testing.assert_array_equal(getattr(found, name), counts, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("convert", "dtype"), [(np.asarray, np.float32), (np.asarray, np.float64), (jnp.asarray, np.float32)]
+)
+def test_equals_brute_force_in_exact_rationals_ties_and_edges_included(convert, dtype):
+    slow_pairs = list(itertools.product([Fraction(0), Fraction(1, 2), Fraction(7, 8), Fraction(1)], repeat=2))
+    steps = [(*fast, *slow) for fast in itertools.product(EIGHTHS, repeat=2) for slow in slow_pairs]
+    y = np.arange(len(steps)) % 3 == 0
+    found = control_surface(
+        *(convert(floats(column, dtype)) for column in zip(*steps, strict=True)),
+        convert(y),
+        floats(EXACT_COSTS),
+        floats(EXACT_MARGINS),
+    )
+    ties = 0
+    for (m, margin), (c, r) in itertools.product(enumerate(EXACT_MARGINS), enumerate(EXACT_COSTS)):
+        slow = np.array([thinks(need, accept, r, margin) for need, accept, *_ in steps])
+        decision = np.array(
+            [intervenes(*step[2:], r) if s else intervenes(*step[:2], r) for step, s in zip(steps, slow, strict=True)]
+        )
+        cell = (decision & y, decision & ~y, ~decision & y, ~decision & ~y, slow)
+        counts = (found.tp, found.fp, found.fn, found.tn, found.slow)
+        assert [int(x.sum()) for x in cell] == [int(x[m, c]) for x in counts], (margin, r)
+        ties += sum(abs(p - 1 / (1 + q * r)) in (0, margin) for q, p in itertools.product(EIGHTHS, repeat=2))
+    assert ties > 100, "the grid must hold ties"
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    n=st.integers(1, 400),
+    decimals=st.sampled_from([None, 1, 2]),
+    dtype=st.sampled_from([np.float32, np.float64]),
+    cost_ratios=st.lists(st.floats(0, 50) | st.sampled_from([0.0, 1.0, 2.0, 1 / 1.2]), min_size=1, max_size=12),
+    margins=st.lists(st.floats(0, 1.5) | st.sampled_from([0.0, 0.1, 0.3, 1.0]), min_size=1, max_size=10),
+)
+def test_equals_the_gate_bit_for_bit(seed, n, decimals, dtype, cost_ratios, margins):
+    steps = random_steps(seed, n, dtype, decimals)
+    tokens = np.random.default_rng(seed).integers(0, 500, n)
+    found = control_surface(**steps, cost_ratios=cost_ratios, margins=margins, tokens=tokens)
+    assert found.cost_ratios.dtype == found.margins.dtype == dtype
+    assert_same_table(found, brute_force(steps, found.cost_ratios, found.margins, tokens))
+
+
+@pytest.mark.parametrize(
+    "cost_ratios",
+    [
+        np.geomspace(0.1, 10, 256),
+        np.linspace(0, 4, 256),
+        1 + np.arange(40) * np.finfo(np.float32).eps,  # neighbouring floats: one bucket holds them all
+        np.concatenate([[0, 0, 1e-40, 1e-30], np.geomspace(1e-6, 1e6, 30), [1e37]]),
+        [0.0],
+        [1.0] * 5,
+    ],
+    ids=["log", "linear", "neighbours", "wide", "zero", "equal"],
+)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_any_grid_of_costs_is_searched_exactly(cost_ratios, dtype):
+    steps = random_steps(7, 3000, dtype, decimals=2)
+    margins = np.array([0, 0.07, 0.5], dtype)
+    found = control_surface(**steps, cost_ratios=cost_ratios, margins=margins)
+    ratios = np.asarray(cost_ratios, dtype)
+    expected = brute_force(steps, ratios, margins, np.zeros(3000, int))
+    del expected["slow_tokens"]
+    assert_same_table(found, expected)
+
+
+def test_index_search_is_exact_next_to_every_quotient():
+    """Costs within a few ulps of r*: a comparison with the rounded quotient would misplace some."""
+    rng = np.random.default_rng(0)
+    need, accept = rng.random(2000, np.float32), rng.random(2000, np.float32)
+    ratios = (1 - accept) / (accept * need)
+    wrong = 0
+    for ulps in (-2, -1, 0, 1, 2):
+        costs = np.sort((ratios.view(np.int32) + ulps).view(np.float32))
+        grid = cost_grid.cost_grid(costs)
+        index = np.asarray(cost_grid.decision_index(need, accept, grid))
+        assert np.all((1 - accept)[index > 0] > (accept * need * costs[index - 1])[index > 0])
+        inside = index < len(costs)
+        assert np.all((1 - accept)[inside] <= (accept * need * np.append(costs, np.float32(np.inf))[index])[inside])
+        wrong += np.count_nonzero(index != np.searchsorted(costs, ratios))
+    assert wrong > 0, "the costs must include some that the quotient misplaces"
+
+
+def test_blocks_and_tails_count_every_step_once():
+    n = surface_counts._CHUNK + 777  # one whole block of steps and a padded one
+    steps, tokens = random_steps(3, n), np.arange(n) % 300
+    margins = np.linspace(0, 0.6, surface_counts._MARGINS + 3).astype(np.float32)
+    cost_ratios = np.float32([0.5, 1, 2, 4])
+    found = control_surface(**steps, cost_ratios=cost_ratios, margins=margins, tokens=tokens)
+    assert_same_table(found, brute_force(steps, cost_ratios, margins, tokens))
+
+
+class BothWaysOfCounting(chex.TestCase, parameterized.TestCase):
+    """XLA's counting (what `jit` and accelerators run) gives the host's integers."""
+
+    @chex.variants(with_jit=True, without_jit=True)
+    @parameterized.product(grouped=(False, True), with_tokens=(False, True), accepts=(False, True))
+    def test_jit_equals_host(self, grouped, with_tokens, accepts):
+        steps = random_steps(5, 500, decimals=2)
+        if not accepts:
+            del steps["y_need"], steps["y_accept"]
+        extra = {"groups": np.arange(500) % 3} if grouped else {}
+        extra |= {"tokens": np.arange(500) * 7} if with_tokens else {}
+
+        def count(arguments):
+            return control_surface(
+                **arguments,
+                cost_ratios=(4.0, 0.5, 1.0, 1 / 1.2),
+                margins=(0.0, 0.1, 2.0),
+                num_groups=3 if grouped else None,
+            )
+
+        host = count(steps | extra)
+        traced = self.variant(count)(jax.tree.map(jnp.asarray, steps | extra))
+        chex.assert_trees_all_equal_structs(host, traced)
+        for name, on_host, by_xla in zip(surface.Surface._fields, host, traced, strict=True):
+            if on_host is not None:
+                self.assertIsInstance(by_xla, jax.Array)
+                np.testing.assert_array_equal(on_host, by_xla, err_msg=name)
+        chex.assert_trees_all_close(np.float32(host.slow_rate()), np.asarray(traced.slow_rate()))
+
+    def test_same_shapes_compile_once(self):
+        count = jax.jit(chex.assert_max_traces(lambda steps: control_surface(**steps).tp, n=1))
+        for seed in range(3):
+            count(jax.tree.map(jnp.asarray, random_steps(seed, 64)))
+
+
+def test_host_blocks_compile_few_programs():
+    before = surface_counts._slow_range._cache_size()
+    for n in (5000, 6000, 8000):
+        control_surface(**random_steps(n, n))
+    assert surface_counts._slow_range._cache_size() - before <= 1
+
+
+def test_groups_partition_the_surface():
+    steps, tokens = random_steps(11, 1000), np.arange(1000)
+    groups = np.random.default_rng(0).integers(0, 4, 1000)
+    groups[groups == 2] = 0  # a group without steps
+    whole = control_surface(**steps, tokens=tokens)
+    parts = control_surface(**steps, tokens=tokens, groups=groups)
+    assert parts.tp.shape == (4, *whole.tp.shape)
+    for name in ("steps", "tp", "fp", "fn", "tn", "slow", "slow_tokens", "rejected", "missed"):
+        np.testing.assert_array_equal(getattr(parts, name).sum(axis=0), getattr(whole, name), err_msg=name)
+    for group in (0, 1, 3):
+        rows = groups == group
+        alone = control_surface(**{name: value[rows] for name, value in steps.items()}, tokens=tokens[rows])
+        for name in ("tp", "fn", "slow", "slow_tokens", "rejected"):
+            np.testing.assert_array_equal(getattr(parts, name)[group], getattr(alone, name), err_msg=name)
+    assert np.isnan(parts.speak_rate()[2]).all() and not np.isnan(parts.speak_rate()[[0, 1, 3]]).any()
+
+
+@given(seed=st.integers(0, 2**32 - 1))
+@settings(deadline=None, max_examples=25)
+def test_margin_identities(seed):
+    steps = random_steps(seed, 300, decimals=2)
+    margins = (0.0, 0.05, 0.1, 0.3, 0.7, 1.0, 2.0)
+    cost_ratios = (0.25, 0.5, 1.0, 2.0, 4.0)
+    found = control_surface(**steps, cost_ratios=cost_ratios, margins=margins)
+    assert np.all(np.diff(found.slow, axis=0) >= 0), "the slow set grows with the margin"
+    assert np.all(found.slow[0] == 0) and np.all(found.slow[-2:] == 300)
+    intervened = found.tp + found.fp
+    assert np.all(np.diff(intervened, axis=1) >= 0), "decisions are nested in the cost ratio"
+    for c, r in enumerate(np.float32(cost_ratios)):
+        for row, pair in ((0, "fast"), (-1, "slow")):
+            decision = gate.decide(steps[f"p_need_{pair}"], steps[f"p_accept_{pair}"], np.float32(1), r)
+            assert metrics.confusion(decision, steps["y"]) == tuple(int(x[row, c]) for x in found.confusion())
+    same = control_surface(
+        **steps | {"p_need_slow": steps["p_need_fast"], "p_accept_slow": steps["p_accept_fast"]},
+        cost_ratios=cost_ratios,
+        margins=margins,
+    )
+    for counts in same.confusion():
+        assert np.all(counts == counts[:1]), "slow signals equal to the fast ones make the margin irrelevant"
+
+
+def test_realised_cost_is_the_metric_of_each_cell():
+    steps = random_steps(13, 400)
+    found = control_surface(**steps)
+    signals = [steps[name] for name in SIGNALS]
+    for (m, margin), (c, r) in itertools.product(enumerate(found.margins), enumerate(found.cost_ratios)):
+        decision, _ = gate.decide_with_slow(*signals, np.float32(1), r, margin)
+        expected = metrics.realised_cost(decision, steps["y_need"], steps["y_accept"], 3.0, 3.0 * float(r))
+        np.testing.assert_allclose(found.realised_cost(c_fa=3.0)[m, c], expected, rtol=1e-6)
+    with pytest.raises(ValueError, match="found no acceptance counts, expected y_need and y_accept"):
+        control_surface(*signals, steps["y"]).realised_cost()
+
+
+def test_a_log_replays_only_where_it_holds_the_slow_signals():
+    steps = random_steps(17, 500, np.float64)
+    ran = gate.slow_band(steps["p_need_fast"], steps["p_accept_fast"], 1.0, 2.0, 0.10)
+    log = steps | {name: np.where(ran, steps[name], np.nan) for name in ("p_need_slow", "p_accept_slow")}
+    replay = {"cost_ratios": [2.0], "margins": [0.0, 0.04, 0.10]}
+    assert_same_table(
+        control_surface(**log, **replay), control_surface(**steps, **replay)._asdict() | {"slow_tokens": None}
+    )
+    with pytest.raises(ValueError, match=r"margins: found 0\.11, which runs the slow pass where the slow signals are NaN"):
+        control_surface(**log, cost_ratios=[2.0], margins=[0.0, 0.11])
+    with pytest.raises(ValueError, match=r"margins: found 0\.1, which runs"):
+        control_surface(**log, cost_ratios=[2.0, 1.0], margins=[0.10])
+    log["p_need_slow"] = steps["p_need_slow"]
+    with pytest.raises(ValueError, match="expected two probabilities, or NaN in both"):
+        control_surface(**log)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"p_need_fast": np.array([0.5, 1.5])}, "p_need_fast: found 1.5 at index 1"),
+        ({"p_accept_slow": np.array([-0.5, 0.5])}, "p_accept_slow: found -0.5 at index 0"),
+        ({"p_accept_fast": np.array([0.5, np.nan])}, "p_accept_fast: found nan at index 1"),
+        ({"y": np.array([0.0, 0.5])}, "y: found 0.5 at index 1, expected 0 or 1"),
+        ({"y": np.array([1, 0, 1])}, "y: found 3 rows, expected 2"),
+        ({"y_need": np.array([1, 0])}, "found one of them, expected both or neither"),
+        ({"groups": np.array([0, -1])}, "groups: found -1 at index 1"),
+        ({"groups": np.array([0, 5]), "num_groups": 5}, r"groups: found 5 at index 1, expected an integer in \[0, 4\]"),
+        ({"tokens": np.array([0.5, 1])}, "tokens: found dtype float64, expected integers"),
+        ({"cost_ratios": [1.0, -1.0]}, "cost_ratios: found -1.0 at index 1"),
+        ({"cost_ratios": [np.inf]}, "cost_ratios: found inf"),
+        ({"cost_ratios": []}, "cost_ratios: found an empty array"),
+        ({"margins": np.array([[0.1]])}, "margins: found shape"),
+        ({"margins": np.array([np.nan])}, "margins: found nan"),
+    ],
+)
+def test_bad_input_is_named(change, message):
+    steps = {name: np.array([0.25, 0.75]) for name in SIGNALS} | {"y": np.array([0, 1])}
+    with pytest.raises(ValueError, match=message):
+        control_surface(**steps | change)
+
+
+def test_traced_axes_are_refused():
+    steps = {name: jnp.array([0.25, 0.75]) for name in SIGNALS} | {"y": jnp.array([0, 1])}
+    with pytest.raises(ValueError, match="margins: found a traced value"):
+        jax.jit(lambda margin: control_surface(**steps, margins=margin[None]).tp)(jnp.array(0.1))
+
+
+def test_token_totals_that_jax_cannot_hold_are_refused():
+    n = 3
+    steps = {name: jnp.full(n, 0.5) for name in SIGNALS} | {"y": jnp.ones(n, int)}
+    tokens = jnp.full(n, 2**30)
+    with pytest.raises(ValueError, match="tokens: found a total of 3221225472, expected at most 2147483647"):
+        control_surface(**steps, tokens=tokens, margins=[1.0])
+    exact = control_surface(**jax.tree.map(np.asarray, steps), tokens=np.asarray(tokens), margins=[1.0])
+    assert np.all(exact.slow_tokens == 3 * 2**30)

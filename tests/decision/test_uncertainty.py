@@ -1,0 +1,317 @@
+"""Bootstrap, intervals and tests of pairs, against the multinomial law, index resampling and scipy."""
+
+import itertools
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse, stats
+
+from prism_jax.decision import bootstrap, metrics
+from prism_jax.decision.bootstrap import leave_one_out, summarise
+from prism_jax.decision.uncertainty import (
+    HEADLINE,
+    Cells,
+    count_cells,
+    interval,
+    mcnemar,
+    paired_rates,
+    rate_intervals,
+    resample,
+    tost,
+)
+
+seeds = st.integers(0, 2**32 - 1)
+quick = settings(deadline=None, max_examples=30)
+decisions = st.lists(st.tuples(st.booleans(), st.booleans(), st.booleans()), min_size=1, max_size=60)
+
+
+def sample(seed, n=300, streams=30):
+    rng = np.random.default_rng(seed)
+    stream = rng.integers(0, streams, n)
+    habit = rng.random(streams)[stream]
+    y = rng.random(n) < habit
+    return rng.random(n) < 0.2 + 0.6 * y, rng.random(n) < 0.3 + 0.5 * y, y, stream
+
+
+def mean_of_cells(values):
+    """The statistic "mean of a variable that takes values[c] in cell c"."""
+    return lambda counts: counts @ values / counts.sum(axis=-1)
+
+
+# --- the resamples ---------------------------------------------------------------------------------------------------
+
+
+def test_plain_resamples_have_the_multinomials_mean_and_covariance():
+    counts = np.array([40, 0, 7, 53])
+    draws = resample(Cells(None, counts), 40_000, seed=0)
+    n, p = 100, counts / 100
+    assert np.all(draws.sum(axis=1) == n) and np.all(draws[:, 1] == 0)
+    covariance = n * (np.diag(p) - np.outer(p, p))
+    np.testing.assert_allclose(draws.mean(axis=0), n * p, atol=4 * math.sqrt(25 / 40_000))
+    np.testing.assert_allclose(np.cov(draws.T), covariance, atol=4 * 25 * math.sqrt(2 / 40_000))
+
+
+def test_clustered_resamples_have_the_law_of_drawing_streams():
+    _, decision, y, stream = sample(0, n=200, streams=12)
+    cell = 2 * y + decision
+    cells = count_cells(cell, 4, stream)
+    assert cells.number == 12 and cells.totals().tolist() == np.bincount(cell, minlength=4).tolist()
+    by_stream = np.array([np.bincount(cell[stream == s], minlength=4) for s in np.unique(stream)])
+    draws = resample(cells, 40_000, seed=1)
+    np.testing.assert_allclose(draws.mean(axis=0), by_stream.sum(axis=0), rtol=0.01)
+    expected = 12 * np.cov(by_stream.T, ddof=0)  # a sum of 12 independent draws of a stream
+    np.testing.assert_allclose(np.cov(draws.T), expected, atol=0.04 * np.abs(expected).max())
+
+
+def test_both_ways_of_drawing_have_one_law(monkeypatch):
+    """Binomials for few types of many units, index draws for many types: the same multinomial."""
+    counts = np.array([5, 1, 3, 1])
+    moments = []
+    for cost in (0, 10**9):
+        monkeypatch.setattr(bootstrap, "_DRAWS_PER_BINOMIAL", cost)
+        draws = resample(Cells(None, counts), 60_000, seed=2)
+        assert np.all(draws.sum(axis=1) == 10)
+        moments.append(np.concatenate([draws.mean(axis=0), np.cov(draws.T).ravel()]))
+    np.testing.assert_allclose(*moments, atol=0.05)
+
+
+@given(seed=seeds)
+@quick
+def test_a_stream_of_one_step_each_is_plain(seed):
+    _, decision, y, _ = sample(seed, n=40)
+    cell = 2 * y + decision
+    plain, alone = count_cells(cell, 4), count_cells(cell, 4, np.arange(40))
+    assert plain.totals().tolist() == alone.totals().tolist() and plain.number == alone.number == 40
+    names = np.array([f"stream {i}" for i in range(40)])
+    assert count_cells(cell, 4, names).multiplicity.tolist() == alone.multiplicity.tolist()
+
+
+def test_sparse_units_resample_like_dense_ones():
+    _, decision, y, stream = sample(3)
+    dense = count_cells(2 * y + decision, 4, stream)
+    thin = Cells(sparse.csr_array(dense.units), dense.multiplicity)
+    np.testing.assert_array_equal(resample(thin, 500, seed=3), resample(dense, 500, seed=3))
+    statistic = mean_of_cells(np.arange(4.0))
+    for left, right in zip(leave_one_out(thin, statistic), leave_one_out(dense, statistic), strict=True):
+        np.testing.assert_array_equal(left, right)
+    assert interval(thin, statistic, method="bca") == interval(dense, statistic, method="bca")
+
+
+def test_blocks_change_nothing(monkeypatch):
+    _, decision, y, stream = sample(4)
+    cells = count_cells(2 * y + decision, 4, stream)
+    whole = resample(cells, 300, seed=0), leave_one_out(cells, mean_of_cells(np.arange(4.0)))[0]
+    monkeypatch.setattr(bootstrap, "_BLOCK", 64)
+    np.testing.assert_array_equal(resample(cells, 300, seed=0), whole[0])
+    np.testing.assert_array_equal(leave_one_out(cells, mean_of_cells(np.arange(4.0)))[0], whole[1])
+
+
+# --- intervals -------------------------------------------------------------------------------------------------------
+
+
+def test_intervals_agree_with_index_resampling():
+    decision, _, y, stream = sample(5)
+    rng = np.random.default_rng(9)
+    for streams in (None, stream):
+        found = rate_intervals(decision, y, streams=streams, resamples=20_000)
+        rows_of = [np.flatnonzero(stream == s) for s in np.unique(stream)]
+        values = {name: [] for name in HEADLINE}
+        for _ in range(3000):
+            if streams is None:
+                rows = rng.integers(0, len(y), len(y))
+            else:
+                rows = np.concatenate([rows_of[s] for s in rng.integers(0, len(rows_of), len(rows_of))])
+            rates = metrics.rates(metrics.confusion(decision[rows], y[rows]))
+            for name in HEADLINE:
+                values[name].append(getattr(rates, name))
+        for name in HEADLINE:
+            spread = np.std(values[name])
+            assert found[name].standard_error == pytest.approx(spread, rel=0.06), name
+            tails = np.quantile(values[name], [0.025, 0.975])
+            np.testing.assert_allclose([found[name].low, found[name].high], tails, atol=0.2 * spread, err_msg=name)
+            assert found[name].estimate == getattr(metrics.rates(metrics.confusion(decision, y)), name)
+
+
+def test_streams_that_repeat_a_step_widen_the_interval():
+    decision, _, y, _ = sample(6, n=100)
+    again = np.repeat(decision, 4), np.repeat(y, 4)
+    plain = rate_intervals(*again, streams=None)["precision"]
+    streams = rate_intervals(*again, streams=np.repeat(np.arange(100), 4))["precision"]
+    assert streams.standard_error == pytest.approx(2 * plain.standard_error, rel=0.1)
+
+
+@given(seed=seeds, method=st.sampled_from(["percentile", "bca"]))
+@quick
+def test_false_alarm_mirrors_precision_under_one_seed(seed, method):
+    decision, _, y, stream = sample(seed)
+    found = rate_intervals(decision, y, streams=stream, method=method, resamples=500, seed=seed % 7)
+    precision, alarm = found["precision"], found["false_alarm"]
+    np.testing.assert_allclose([1 - precision.high, 1 - precision.low], [alarm.low, alarm.high], atol=1e-12)
+    assert alarm.standard_error == pytest.approx(precision.standard_error)
+
+
+@pytest.mark.parametrize("method", ["percentile", "bca"])
+def test_scipy_gives_the_same_interval_from_the_same_replicates(method):
+    values = np.random.default_rng(0).exponential(size=25)
+    levels, inverse = np.unique(values, return_inverse=True)
+    cells = count_cells(inverse, len(levels))
+    found = interval(cells, mean_of_cells(levels), method=method, resamples=5000, level=0.9)
+    replicates = mean_of_cells(levels)(resample(cells, 5000, seed=0))
+    theirs = stats.bootstrap(
+        (values,),
+        np.mean,
+        n_resamples=0,
+        confidence_level=0.9,
+        method=method,
+        bootstrap_result=type("Replicates", (), {"bootstrap_distribution": replicates})(),
+    )
+    np.testing.assert_allclose(
+        [found.low, found.high], [theirs.confidence_interval.low, theirs.confidence_interval.high], rtol=1e-9
+    )
+    assert found.standard_error == pytest.approx(theirs.standard_error)
+
+
+def test_leave_one_out_is_the_statistic_without_each_unit():
+    decision, _, y, stream = sample(7, n=50, streams=8)
+    cell = 2 * y + decision
+    statistic = mean_of_cells(np.array([1.0, 5.0, -2.0, 0.5]))
+    for streams in (None, stream):
+        values, times = leave_one_out(count_cells(cell, 4, streams), statistic)
+        units = np.arange(50) if streams is None else stream
+        expected = [statistic(np.bincount(cell[units != unit], minlength=4)) for unit in np.unique(units)]
+        np.testing.assert_allclose(np.sort(np.repeat(values, times)), np.sort(expected), rtol=1e-12)
+
+
+def test_percentile_interval_covers():
+    """95 % intervals of a precision hold the truth in about 95 % of samples."""
+    rng = np.random.default_rng(11)
+    hits = 0
+    for _ in range(400):
+        y = rng.random(200) < 0.6
+        found = rate_intervals(np.ones(200, bool), y, streams=None, names=["precision"], resamples=400)["precision"]
+        hits += found.low <= 0.6 <= found.high
+    assert stats.binomtest(hits, 400, 0.95).pvalue > 1e-4
+
+
+def test_undefined_resamples_are_counted_and_left_out():
+    decision, y = np.array([True, False, False]), np.array([True, False, True])
+    found = rate_intervals(decision, y, streams=None, names=["precision", "recall"], resamples=20_000)
+    assert found["precision"].undefined == pytest.approx((2 / 3) ** 3, abs=0.02)
+    assert (found["precision"].low, found["precision"].high, found["precision"].standard_error) == (1, 1, 0)
+    assert 0 < found["recall"].undefined < 0.06
+    with pytest.raises(ValueError, match="found NaN on the data"):
+        rate_intervals(~np.ones(3, bool), y, streams=None)
+
+
+def test_a_constant_statistic_has_a_point_for_an_interval():
+    cells = Cells(None, np.array([4, 6]))
+    for method in ("percentile", "bca"):
+        found = interval(cells, lambda counts: counts.sum(axis=-1) * 1.0, method=method, resamples=100)
+        assert (found.estimate, found.low, found.high, found.standard_error) == (10, 10, 10, 0)
+    with pytest.raises(ValueError, match="expected percentile for such a statistic"):
+        summarise(np.zeros(()), np.ones(50), 0.9, np.arange(3.0), np.ones(3, int))
+
+
+# --- pairs -----------------------------------------------------------------------------------------------------------
+
+
+@given(rows=decisions)
+@quick
+def test_paired_differences_are_differences(rows):
+    first, second, y = np.array(rows, bool).T
+    names = ("accuracy", "speak_rate")
+    found = paired_rates(first, second, y, streams=None, names=names, resamples=50)
+    for name in names:
+        expected = getattr(metrics.rates(metrics.confusion(second, y)), name) - getattr(
+            metrics.rates(metrics.confusion(first, y)), name
+        )
+        assert found[name].estimate == pytest.approx(expected, abs=1e-12)
+    same = paired_rates(first, first, y, streams=None, names=names, resamples=50)
+    assert all(tuple(same[name]) == (0, 0, 0, 0, 0) for name in names), "a policy does not differ from itself"
+
+
+def test_pairing_removes_what_policies_share():
+    decision, _, y, stream = sample(8, n=600)
+    other = decision.copy()
+    other[::50] ^= True
+    paired = paired_rates(decision, other, y, streams=stream, names=["accuracy"])["accuracy"]
+    alone = [rate_intervals(d, y, streams=stream, names=["accuracy"])["accuracy"] for d in (decision, other)]
+    assert paired.standard_error < 0.5 * math.hypot(*(one.standard_error for one in alone))
+    swapped = paired_rates(other, decision, y, streams=stream, names=["accuracy"])["accuracy"]
+    assert swapped.estimate == pytest.approx(-paired.estimate)
+
+
+@given(rows=decisions)
+@quick
+def test_mcnemar_is_the_exact_binomial(rows):
+    first, second, y = np.array(rows, bool).T
+    found = mcnemar(first, second, y)
+    b, c = np.sum((first == y) & (second != y)), np.sum((second == y) & (first != y))
+    assert (found.only_first, found.only_second) == (b, c)
+    n = int(b + c)
+    chances = [Fraction(math.comb(n, k), 2**n) for k in range(n + 1)]
+    exact = sum(chance for chance in chances if chance <= chances[int(b)])  # as likely as seen, or less
+    assert found.p_value == pytest.approx(float(exact), rel=1e-12)
+    assert mcnemar(second, first, y).p_value == pytest.approx(found.p_value, rel=1e-12)
+
+
+def test_mcnemar_knows_the_textbook_value():
+    first = np.array([True] * 10 + [False] * 2)
+    assert mcnemar(first, ~first, np.ones(12, bool)).p_value == pytest.approx(2 * 79 / 4096)
+
+
+# --- equivalence -----------------------------------------------------------------------------------------------------
+
+
+@given(seed=seeds)
+@quick
+def test_tost_is_two_one_sided_t_tests(seed):
+    values = np.random.default_rng(seed).normal(0.02, 0.1, 20)
+    found = tost(values.mean(), values.std(ddof=1) / math.sqrt(20), -0.05, 0.05, degrees_of_freedom=19)
+    above = stats.ttest_1samp(values, -0.05, alternative="greater").pvalue
+    below = stats.ttest_1samp(values, 0.05, alternative="less").pvalue
+    np.testing.assert_allclose(found, (above, below, max(above, below)), rtol=1e-9)
+
+
+@given(estimate=st.floats(-1, 1), error=st.floats(0.01, 1), alpha=st.floats(0.01, 0.3))
+@quick
+def test_tost_rejects_exactly_if_the_interval_lies_within(estimate, error, alpha):
+    z = stats.norm.ppf(1 - alpha)
+    inside = min(estimate - z * error + 0.4, 0.4 - (estimate + z * error))
+    found = tost(estimate, error, -0.4, 0.4)
+    if abs(inside) > 1e-9:
+        assert (found.p_value < alpha) == (inside > 0)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda d, y: rate_intervals(d, y[:2], streams=None), "y: found 2 rows, expected 3"),
+        (lambda d, y: rate_intervals(d, y * 0.5, streams=None), "y: found 0.5 at index 0, expected 0 or 1"),
+        (lambda d, y: rate_intervals(d, y, streams=[1, 2]), "streams: found 2 rows"),
+        (lambda d, y: rate_intervals(d, y, streams=None, names=["gain"]), "names: found 'gain', expected one of"),
+        (lambda d, y: rate_intervals(d, y, streams=None, level=0.0), "level: found 0.0"),
+        (lambda d, y: rate_intervals(d, y, streams=None, resamples=0), "resamples: found 0"),
+        (lambda d, y: mcnemar(d, d[:0], y), "second: found 0 rows"),
+        (lambda d, y: count_cells(np.array([0, 4]), 4), r"cell: found 4 at index 1, expected a cell in \[0, 3\]"),
+        (lambda d, y: tost(0.0, 0.0, -1.0, 1.0), "standard_error: found 0.0"),
+        (lambda d, y: tost(0.0, 1.0, 1.0, 1.0), "low, high: found 1.0 and 1.0"),
+        (lambda d, y: tost(math.nan, 1.0, -1.0, 1.0), "estimate: found nan"),
+    ],
+)
+def test_bad_input_is_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        call(np.array([True, False, True]), np.array([1, 1, 0]))
+
+
+def test_all_resamples_of_a_small_sample_are_possible():
+    """Plain resampling of three steps reaches each of the ten count vectors, with the multinomial's chances."""
+    draws = resample(Cells(None, np.array([1, 1, 1])), 50_000, seed=0)
+    for counts in itertools.product(range(4), repeat=3):
+        if sum(counts) == 3:
+            chance = math.factorial(3) / math.prod(map(math.factorial, counts)) / 27
+            assert np.mean((draws == counts).all(axis=1)) == pytest.approx(chance, abs=0.01)

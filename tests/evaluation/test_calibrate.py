@@ -1,0 +1,167 @@
+import json
+
+import numpy as np
+import pytest
+from synthetic_scores import POINT, changed, evaluate, make_columns, make_scores
+
+from prism_jax.decision import calibration as measures
+from prism_jax.evaluation import protocol, signals
+from prism_jax.evaluation.results import read_calibration, write_calibration
+from prism_jax.scores import Scores, ScoresError
+
+
+def test_temperatures_of_signals_that_are_too_sure_by_a_known_factor_are_recovered():
+    scores = make_scores(streams=4000, noise=0.0, temperature=0.5)
+    fits = protocol.calibrate(scores)
+    for fit in (fits.need_fast, fits.accept_fast, fits.need_slow, fits.accept_slow):
+        assert fit.temperature == pytest.approx(2.0, abs=0.05)
+        assert fit.count == fit.effective_count == 24_000
+
+
+def test_calibration_sees_the_calibration_split_only_and_evaluation_the_test_split_only():
+    scores = make_scores(splits=("train", "calibration", "test"))
+    fits, evaluation = protocol.calibrate(scores), evaluate(scores)
+    other = scores.split != "calibration"
+    assert protocol.calibrate(changed(scores, other, y_need=1.0, p_accept_fast=0.5, y_accept=0.0)) == fits
+    other = scores.split != "test"
+    swapped = changed(scores, other, y_need=1 - scores.y_need, p_need_fast=0.25, p_accept_true=0.5)
+    assert protocol.evaluate(swapped, fits, POINT).to_dict() == evaluation.to_dict()
+
+
+def test_need_counts_each_step_once_and_acceptance_each_offer():
+    columns = make_columns(streams=30, slow=False)
+    n = len(columns["step"])
+    wide = {name: np.repeat(np.asarray(column), 3) for name, column in columns.items()}
+    wide["candidate"] = np.tile([0, 1, 2], n)
+    rng = np.random.default_rng(3)
+    kept = rng.random(3 * n) < 0.6
+    kept[::3] = True
+    narrow = protocol.calibrate(Scores.from_columns(columns))
+    several = protocol.calibrate(Scores.from_columns({name: column[kept] for name, column in wide.items()}))
+    assert several.need_fast == narrow.need_fast
+    assert several.accept_fast.count > narrow.accept_fast.count
+
+
+def test_inverse_propensities_weight_offers_like_repeated_rows():
+    columns = make_columns(streams=40, slow=False)
+    n = len(columns["step"])
+    rng = np.random.default_rng(4)
+    propensity = rng.choice([1.0, 0.5, 0.25, 0.2, 0.05, 0.01], n)
+    logged = Scores.from_columns({**columns, "logged": np.ones(n, bool), "propensity": propensity})
+    weight = signals.acceptance_weight(logged)
+    expected = {1.0: 1, 0.5: 2, 0.25: 4, 0.2: 5, 0.05: 20, 0.01: 20}
+    np.testing.assert_allclose(weight, [expected[e] for e in propensity], rtol=1e-12)
+    times = np.rint(weight).astype(int)
+    repeated = {name: np.repeat(np.asarray(column), times) for name, column in columns.items()}
+    repeated["candidate"] = np.concatenate([np.arange(k) for k in times])
+    copies = protocol.calibrate(Scores.from_columns(repeated))
+    fits = protocol.calibrate(logged)
+    assert fits.accept_fast.temperature == pytest.approx(copies.accept_fast.temperature, rel=1e-9)
+    assert fits.accept_fast.base_rate == pytest.approx(copies.accept_fast.base_rate, rel=1e-12)
+    assert fits.need_fast == copies.need_fast
+    rows = protocol.rows_of(logged, "calibration")
+    weight = signals.acceptance_weight(rows)
+    assert fits.accept_fast.effective_count == pytest.approx(weight.sum() ** 2 / (weight**2).sum(), rel=1e-12)
+    assert 1 <= fits.accept_fast.effective_count < fits.accept_fast.count
+
+
+def test_weights_bring_the_logged_acceptance_rate_back_to_the_true_one():
+    columns = make_columns(streams=6000, slow=False)
+    p = columns["p_accept_true"]
+    rng = np.random.default_rng(5)
+    propensity = np.where(p > 0.4, 0.8, 0.1)  # offers mostly what would be accepted
+    logged = rng.random(len(p)) < propensity
+    columns |= {"logged": logged, "propensity": propensity, "y_accept": np.where(logged, columns["y_accept"], np.nan)}
+    scores = Scores.from_columns(columns)
+    truth = p[scores.split == "calibration"].mean()
+    naive = np.nanmean(scores.y_accept[scores.split == "calibration"])
+    assert abs(protocol.calibrate(scores).accept_fast.base_rate - truth) < 0.02
+    assert naive - truth > 0.1
+
+
+def test_rows_without_an_answer_do_not_count():
+    scores = make_scores(slow=False)
+    unknown = np.random.default_rng(6).random(len(scores)) < 0.3
+    masked = changed(scores, unknown, y_accept=np.nan)
+    fits = protocol.calibrate(masked)
+    assert fits.accept_fast == protocol.calibrate(scores.take(~unknown)).accept_fast
+    assert fits.need_fast == protocol.calibrate(scores).need_fast
+
+
+def test_a_temperature_at_a_bound_warns_with_the_signals_name():
+    scores = make_scores(slow=False)
+    sure = changed(scores, scores.split == "calibration", p_need_fast=np.where(scores.y_need == 1, 0.6, 0.4))
+    with pytest.warns(measures.CalibrationWarning, match="p_need_fast: temperature"):
+        protocol.calibrate(sure)
+
+
+@pytest.mark.parametrize("split", ["calibration", "test"])
+def test_an_empty_split_is_refused_by_name(split):
+    scores = make_scores()
+    with pytest.raises(ScoresError, match=rf"split: found no row of the split '{split}' \(there are 960 of 'other'\)"):
+        protocol.rows_of(changed(scores, True, split="other"), split)
+    without = Scores.from_columns({name: column for name, column in scores.columns().items() if name != "split"})
+    with pytest.raises(ScoresError, match=rf"split: found no such column, expected it to name the split '{split}'"):
+        protocol.rows_of(without, split)
+
+
+def test_labels_that_no_temperature_can_be_fitted_on_are_refused():
+    scores = make_scores()
+    with pytest.raises(ScoresError, match=r"y_need: cannot calibrate p_need_fast: .*only the label 1"):
+        protocol.calibrate(changed(scores, True, y_need=1.0))
+    with pytest.raises(ScoresError, match="y_accept: found no label on the calibration split"):
+        protocol.calibrate(changed(scores, True, y_accept=np.nan))
+    bare = {name: column for name, column in scores.columns().items() if name != "y_need"}
+    with pytest.raises(ScoresError, match="y_need: found no label on the calibration split"):
+        protocol.calibrate(Scores.from_columns(bare))
+
+
+def test_a_test_split_without_a_judged_step_is_refused():
+    scores = make_scores()
+    fits = protocol.calibrate(scores)
+    with pytest.raises(ScoresError, match=r"split 'test': found no step with both y_need and y_accept among 480"):
+        protocol.evaluate(changed(scores, True, y_accept=np.nan), fits, POINT)
+
+
+# calibration.json
+
+
+def test_calibration_round_trips(tmp_path):
+    for slow in (True, False):
+        fits = protocol.calibrate(make_scores(slow=slow))
+        write_calibration(tmp_path / "calibration.json", fits)
+        assert read_calibration(tmp_path / "calibration.json") == fits
+        assert (fits.need_slow is None) == (not slow)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda tree: tree.pop("need_fast"), "expected the keys need_fast, accept_fast"),
+        (lambda tree: tree.update(extra=1), "expected the keys need_fast, accept_fast"),
+        (lambda tree: tree.update(need_fast=None), "need_fast: found None, expected an object"),
+        (
+            lambda tree: tree["need_fast"].pop("count"),
+            "need_fast: found .* expected an object with the keys temperature",
+        ),
+        (lambda tree: tree["need_fast"].update(temperature=0), "need_fast.temperature: found 0.0, expected a finite"),
+        (lambda tree: tree["need_fast"].update(temperature="1"), "need_fast.temperature: found '1', expected a number"),
+        (
+            lambda tree: tree["accept_slow"].update(base_rate=1.5),
+            "accept_slow.base_rate: found 1.5, expected a number in",
+        ),
+        (lambda tree: tree["accept_slow"].update(count=1.5), "accept_slow.count: found 1.5, expected a number"),
+    ],
+)
+def test_a_broken_calibration_is_refused(tmp_path, change, message):
+    path = tmp_path / "calibration.json"
+    write_calibration(path, protocol.calibrate(make_scores()))
+    tree = json.loads(path.read_text())
+    change(tree)
+    path.write_text(json.dumps(tree))
+    with pytest.raises(ValueError, match=message) as caught:
+        read_calibration(path)
+    assert str(caught.value).startswith(str(path))
+    path.write_text("{")
+    with pytest.raises(ValueError, match="found broken JSON"):
+        read_calibration(path)

@@ -1,0 +1,146 @@
+import json
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from synthetic_scores import POINT, changed, evaluate, make_columns, make_scores
+
+from prism_jax.evaluation import protocol
+from prism_jax.evaluation.results import Calibration, SignalFit
+from prism_jax.scores import Scores
+
+
+def test_signals_are_measured_by_the_decision_librarys_own_measures():
+    scores = make_scores(seed=11)
+    fits = protocol.calibrate(scores)
+    evaluation = protocol.evaluate(scores, fits, POINT)
+    assert [(row.signal, row.thinking, row.form) for row in evaluation.signals] == [
+        (signal, thinking, form)
+        for thinking in ("fast", "slow")
+        for signal in ("need", "accept")
+        for form in ("raw", "calibrated")
+    ]
+    rows = protocol.rows_of(scores, "test")
+    for row in evaluation.signals:
+        fit = fits.fit(row.signal, row.thinking)
+        p, y = getattr(rows, f"p_{row.signal}_{row.thinking}"), getattr(rows, f"y_{row.signal}")
+        true = getattr(rows, f"p_{row.signal}_true")
+        assert row.temperature == (1.0 if row.form == "raw" else fit.temperature)
+        p = 1 / (1 + np.exp(-np.log(p / (1 - p)) / row.temperature))
+        edges = np.linspace(0, 1, 16)
+        bins = np.clip(np.searchsorted(edges, p, side="right") - 1, 0, 14)
+        gaps = [abs((p - y)[bins == k].sum()) for k in range(15)]
+        assert row.ece == pytest.approx(sum(gaps) / len(p), rel=1e-9)
+        assert row.brier == pytest.approx(np.mean((p - y) ** 2), rel=1e-9)
+        assert row.nll == pytest.approx(-np.mean(np.log(np.where(y == 1, p, 1 - p))), rel=1e-9)
+        assert row.distance == pytest.approx(np.abs(p - true).mean(), rel=1e-9)
+        assert row.constant_distance == pytest.approx(np.abs(fit.base_rate - true).mean(), rel=1e-9)
+        assert row.reliability.count.sum() == row.count == 480
+        if row.form == "calibrated":
+            assert row.ece < 0.1
+
+
+def test_measures_take_the_acceptance_weights():
+    columns = make_columns(seed=12, logging=True)
+    scores = Scores.from_columns(columns)
+    row = next(row for row in evaluate(scores).signals if (row.signal, row.form) == ("accept", "raw"))
+    rows = protocol.rows_of(scores, "test")
+    seen = rows.logged == 1
+    weight = np.minimum(1 / np.maximum(rows.propensity[seen], 0.05), 20)
+    square = (rows.p_accept_fast - rows.y_accept)[seen] ** 2
+    assert row.count == seen.sum() < len(rows)
+    assert row.brier == pytest.approx((weight * square).sum() / weight.sum(), rel=1e-12)
+    everywhere = np.abs(rows.p_accept_fast - rows.p_accept_true).mean()
+    assert row.distance == pytest.approx(everywhere, rel=1e-12)
+
+
+# What is switched off, and the record as a whole
+
+
+@pytest.mark.parametrize(
+    ("without", "message", "gone"),
+    [
+        (
+            "p_both_true",
+            "Bayes oracle, regret, gap closed and distance to the truth: there is no column p_both_true",
+            "bayes",
+        ),
+        ("p_accept_true", "there is no column p_accept_true", "bayes"),
+        ("propensity", r"inverse-propensity weights \(all are 1\): there is no column propensity", None),
+        (("p_need_slow", "p_accept_slow"), "slow pass: there is no column p_", "slow_only"),
+    ],
+)
+def test_a_missing_column_switches_off_by_name_what_needs_it(without, message, gone):
+    columns = make_columns(logging=True)
+    for name in (without,) if isinstance(without, str) else without:
+        del columns[name]
+    evaluation = evaluate(Scores.from_columns(columns))
+    assert len(evaluation.switched_off) == 1
+    assert re.search(message, evaluation.switched_off[0])
+    assert gone not in [row.policy for row in evaluation.policies]
+
+
+def test_a_signal_that_is_null_in_places_switches_off_what_needs_it_everywhere():
+    scores = make_scores(logging=True)
+    one = np.arange(len(scores)) == np.flatnonzero(scores.split == "test")[0]
+    evaluation = evaluate(changed(scores, one, p_need_slow=np.nan, p_accept_slow=np.nan, p_both_true=np.nan))
+    assert sorted(evaluation.switched_off) == [
+        "Bayes oracle, regret, gap closed and distance to the truth: p_both_true is null on 1 of 480 test steps",
+        "slow pass: p_accept_slow is null on 1 of 480 test steps",
+    ]
+    assert evaluation.deployed.policy == "dynamic"
+    assert evaluation.deployed.gap_closed is None
+
+
+def test_the_smallest_table_is_evaluated():
+    names = ("stream", "step", "split", "p_need_fast", "p_accept_fast", "y_need", "y_accept")
+    columns = make_columns()
+    evaluation = evaluate(Scores.from_columns({name: columns[name] for name in names}))
+    assert len(evaluation.switched_off) == 3
+    assert evaluation.deployed.policy == "dynamic"
+    assert evaluation.deployed.regret is None
+    with pytest.raises(KeyError, match="expected one of always, never, clairvoyant, fixed"):
+        evaluation.policy("bayes")
+
+
+def test_a_step_decides_on_its_likeliest_candidate_and_masks_the_others():
+    columns = {
+        "stream": ["a"] * 4,
+        "step": [0, 0, 1, 1],
+        "candidate": [0, 1, 0, 1],
+        "split": ["test"] * 4,
+        "p_need_fast": [0.9] * 4,
+        "p_accept_fast": [0.2, 0.9, 0.8, 0.3],
+        "y_need": [1.0] * 4,
+        "y_accept": [0.0, 1.0, None, 1.0],
+    }
+    fit = SignalFit(temperature=1.0, base_rate=0.5, count=1, effective_count=1.0)
+    evaluation = protocol.evaluate(Scores.from_columns(columns), Calibration(fit, fit), POINT)
+    counts = evaluation.counts
+    assert (counts.rows, counts.steps, counts.judged, counts.accept_unknown, counts.need_unknown) == (4, 2, 1, 1, 0)
+    assert (evaluation.deployed.tp, evaluation.deployed.realised_cost, evaluation.deployed.speak_rate) == (
+        1.0,
+        0.0,
+        1.0,
+    )
+    assert evaluation.trace.p_accept.tolist() == [0.9, 0.8]
+
+
+def test_the_record_is_plain_json_without_nan_and_always_the_same():
+    scores = make_scores(logging=True)
+    first, second = (json.dumps(evaluate(scores).to_dict(), allow_nan=False) for _ in range(2))
+    assert first == second
+    tree = json.loads(first)
+    never = next(row for row in tree["policies"] if row["policy"] == "never")
+    assert never["precision"] is None and never["recall"] == 0.0
+    assert set(tree) == {"point", "counts", "policies", "signals", "switched_off"}
+
+
+def test_evaluation_loads_no_language_model_library():
+    code = "import prism_jax.evaluation.protocol, prism_jax.evaluation.report, sys; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"flax", "transformers", "torch", "tensorflow"} & set(loaded)
+    ours = {name.split(".")[1] for name in loaded if name.startswith("prism_jax.")}
+    assert ours == {"decision", "evaluation", "scores", "streams"}

@@ -1,0 +1,164 @@
+import json
+import subprocess
+import sys
+import unicodedata
+
+import pytest
+import tokenizers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from prism_jax.prompting.template import ACCEPT, NEED, NO, YES, PromptConfig, corpus
+from prism_jax.prompting.tokenizer import SPECIAL_TOKENS, Tokenizer
+
+TEXTS = ("The parser fails.", "The parser works again.", " yes", " no", "Needed:", "user\n", "Stares at the bike.")
+
+
+@pytest.fixture(scope="module")
+def small():
+    return Tokenizer.train(TEXTS, 300)
+
+
+def encode_in_a_fresh_process():
+    """What another process, with another hash seed, makes of the same texts."""
+    program = (
+        "from prism_jax.prompting.tokenizer import Tokenizer\n"
+        f"print(Tokenizer.train({TEXTS!r}, 300).encode('The parser stares at café №9.'))"
+    )
+    return json.loads(
+        subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    )
+
+
+def test_training_is_deterministic(small, tmp_path):
+    small.save(tmp_path / "first.json")
+    Tokenizer.train(iter(TEXTS), 300).save(tmp_path / "second.json")
+    assert (tmp_path / "first.json").read_bytes() == (tmp_path / "second.json").read_bytes()
+    assert encode_in_a_fresh_process() == small.encode("The parser stares at café №9.")
+
+
+def test_trained_vocabulary_has_every_byte_the_specials_and_no_more_than_asked_for(small):
+    assert 256 + len(SPECIAL_TOKENS) < small.size <= 300
+    assert sorted(small.special(name) for name in SPECIAL_TOKENS) == list(range(small.size - 5, small.size))
+    assert small.pad == small.special("<|endoftext|>")
+    assert small.decode([small.special("<|im_start|>")]) == "<|im_start|>"
+
+
+def test_a_vocabulary_without_merges_is_the_bytes(small):
+    bare = Tokenizer.train(TEXTS, 261)
+    assert bare.size == 261
+    assert len(bare.encode("The parser é")) == len("The parser é".encode())
+    assert len(small.encode("The parser é")) < len("The parser é".encode())
+
+
+def test_training_rejects_a_size_below_the_bytes():
+    with pytest.raises(ValueError, match=r"^vocabulary_size: found 260, expected at least 261 "):
+        Tokenizer.train(TEXTS, 260)
+
+
+def test_merges_never_cross_words_digits_or_lines():
+    greedy = Tokenizer.train(["the end\nthe end\n 12 12 yes! yes!"] * 50, 400)
+    texts = {greedy.decode([i]) for i in range(greedy.size - len(SPECIAL_TOKENS))}
+    assert {"the", " end", "\n", " yes", "!"} <= texts
+    assert not {"12", " 1", "the end", "end\n", "yes!", "\nthe"} & texts
+
+
+@given(text=st.text())
+def test_decoding_gives_back_the_normalised_text(small, text):
+    assert small.decode(small.encode(text)) == unicodedata.normalize("NFC", text)
+
+
+SPELLINGS = [spelling for name in SPECIAL_TOKENS for spelling in (name, f" {name}", f"{name}{name}", f"a{name}b\n")]
+
+
+@pytest.mark.parametrize("which", ["small", "qwen3_tokenizer"])
+@settings(max_examples=200)
+@given(text=st.lists(st.sampled_from([*SPELLINGS, "<|", "im_", "end|>", "<", "think>", "/"]) | st.text()).map("".join))
+def test_no_text_becomes_a_special_token(which, request, text):
+    tokenizer = request.getfixturevalue(which)
+    specials = {tokenizer.special(name) for name in SPECIAL_TOKENS}
+    assert not specials & set(tokenizer.encode(text))
+
+
+def test_every_added_token_of_qwen3_is_plain_text(qwen3_tokenizer, qwen3_folder):
+    added = json.loads((qwen3_folder / "tokenizer.json").read_text())["added_tokens"]
+    assert len(added) == 26
+    for token in added:
+        assert qwen3_tokenizer.special(token["content"]) == token["id"]
+        ids = qwen3_tokenizer.encode(token["content"])
+        assert len(ids) > 1 and token["id"] not in ids
+        assert qwen3_tokenizer.decode(ids) == token["content"]
+
+
+def test_qwen3_text_is_encoded_as_its_own_tokenizer_does(qwen3_tokenizer, qwen3_folder):
+    own = tokenizers.Tokenizer.from_file(str(qwen3_folder / "tokenizer.json"))
+    assert qwen3_tokenizer.size == 151_669
+    for text in ("def f(x):\n    return x", "  Ünïcode  ñ 12 345", "Needed:", "日本語 ok\n\n\n", "I'll say: don't!"):
+        assert qwen3_tokenizer.encode(text) == own.encode(text, add_special_tokens=False).ids
+
+
+@pytest.mark.parametrize("name", ["trained", "qwen3"])
+def test_answers_are_single_different_tokens(name, request, simulated):
+    if name == "qwen3":
+        tokenizer = request.getfixturevalue("qwen3_tokenizer")
+    else:
+        tokenizer = Tokenizer.train(corpus(simulated, PromptConfig()), 400)
+    assert tokenizer.decode([tokenizer.only(YES)]) == YES
+    assert tokenizer.decode([tokenizer.only(NO)]) == NO
+    # The answer that follows a slot in training text elsewhere would be cut in the same place.
+    for slot in (NEED, ACCEPT):
+        for answer in (YES, NO):
+            assert tokenizer.encode(slot + answer) == [*tokenizer.encode(slot), tokenizer.only(answer)]
+
+
+def test_only_rejects_several_tokens(small):
+    with pytest.raises(ValueError, match=r"^tokenizer: found \d+ tokens for ' perhaps', expected one"):
+        small.only(" perhaps")
+
+
+def test_save_and_load_give_the_same_tokenizer(small, tmp_path):
+    small.save(tmp_path / "tokenizer.json")
+    assert [path.name for path in tmp_path.iterdir()] == ["tokenizer.json"]
+    for path in (tmp_path, tmp_path / "tokenizer.json", str(tmp_path)):
+        loaded = Tokenizer.load(path)
+        assert (loaded.size, loaded.pad) == (small.size, small.pad)
+        assert [loaded.special(name) for name in SPECIAL_TOKENS] == [small.special(name) for name in SPECIAL_TOKENS]
+        for text in (*TEXTS, "<|im_end|>", "№ ５"):
+            assert loaded.encode(text) == small.encode(text)
+    loaded.save(tmp_path / "again.json")
+    assert (tmp_path / "again.json").read_bytes() == (tmp_path / "tokenizer.json").read_bytes()
+
+
+def test_a_missing_file_is_named(tmp_path):
+    for path, named in ((tmp_path, tmp_path / "tokenizer.json"), (tmp_path / "x.json", tmp_path / "x.json")):
+        with pytest.raises(FileNotFoundError) as error:
+            Tokenizer.load(path)
+        assert str(error.value).startswith(f"{named}: no such file, expected a tokenizer.json")
+
+
+def definition(small, tmp_path):
+    """The parsed tokenizer.json of `small`."""
+    small.save(tmp_path / "whole.json")
+    return json.loads((tmp_path / "whole.json").read_text())
+
+
+def test_missing_specials_are_named(small, tmp_path):
+    content = definition(small, tmp_path)
+    content["added_tokens"] = [token for token in content["added_tokens"] if "think" not in token["content"]]
+    with pytest.raises(ValueError, match=r"^tokenizer: found no special token <think>, </think>, expected a ChatML"):
+        Tokenizer(json.dumps(content))
+    with pytest.raises(KeyError, match="im_middle"):
+        small.special("<|im_middle|>")
+
+
+def test_what_a_file_says_of_length_or_framing_is_ignored(small, tmp_path):
+    """A saved tokenizer may cut, pad or frame what it encodes; an event is encoded as it is."""
+    whole = tokenizers.Tokenizer.from_str(json.dumps(definition(small, tmp_path)))
+    whole.enable_truncation(4)
+    whole.enable_padding(length=16)
+    whole.post_processor = tokenizers.processors.TemplateProcessing(
+        single="<think> $A", special_tokens=[("<think>", small.special("<think>"))]
+    )
+    framed = Tokenizer(whole.to_str())
+    for text in ("a", "The parser stares at the bike for long."):
+        assert framed.encode(text) == small.encode(text)

@@ -1,0 +1,70 @@
+"""kill -9 in the middle of training, then the same command again: the same run to the byte."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import chex
+import jax
+import numpy as np
+import pytest
+from etils import epath
+
+from prism_jax.prompting.tokenizer import Tokenizer
+from prism_jax.training.run import open_run, trained_params
+from prism_jax.training.workdir import load_config
+
+pytestmark = pytest.mark.slow
+
+ARGUMENTS = (
+    "--config=configs/quickstart.py",
+    "--config.data.train_streams=64",
+    "--config.data.calibration_streams=12",
+    "--config.data.test_streams=12",
+    "--config.training.steps=60",
+    "--config.training.batch=4",
+    "--config.training.checkpoint_every=10",
+)
+
+
+def command(workdir):
+    return [sys.executable, "-m", "prism_jax.train", *ARGUMENTS, f"--workdir={workdir}"]
+
+
+def final(workdir):
+    workdir = epath.Path(workdir)
+    run = open_run(load_config(workdir), Tokenizer.load(workdir / "tokenizer.json"))
+    return jax.device_get(trained_params(run, workdir))
+
+
+def steps_done(workdir):
+    path = workdir / "metrics.jsonl"
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def test_a_killed_run_ends_bit_identical(tmp_path, root):
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    subprocess.run(command(whole), cwd=root, check=True, capture_output=True)
+    rng = np.random.default_rng(0)
+    for _ in range(2):
+        before = steps_done(killed)
+        with subprocess.Popen(
+            command(killed), cwd=root, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        ) as process:
+            while steps_done(killed) <= before and process.poll() is None:
+                time.sleep(0.05)  # logs are written with each checkpoint, so one has been saved by now
+            time.sleep(rng.uniform(0, 0.5))
+            os.kill(process.pid, signal.SIGKILL)
+        assert process.returncode == -signal.SIGKILL
+    subprocess.run(command(killed), cwd=root, check=True, capture_output=True)
+    (step, params), (step_killed, params_killed) = final(whole), final(killed)
+    assert step == step_killed == 60
+    chex.assert_trees_all_equal(params_killed, params)
+    metrics = (whole / "metrics.jsonl").read_bytes()
+    assert (killed / "metrics.jsonl").read_bytes() == metrics
+    assert [json.loads(line)["step"] for line in metrics.splitlines()] == list(range(1, 61))
+    for name in ("scores.parquet", "calibration.json", "evaluation.json"):
+        assert (killed / name).read_bytes() == (whole / name).read_bytes()

@@ -1,0 +1,87 @@
+"""Inverse propensities matter: logged acceptances are biased by what the prompt hides, and weights undo the bias."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+from etils import epath
+from scipy import stats
+
+from prism_jax.policy.fast import score_streams
+from prism_jax.prompting.template import PromptConfig
+from prism_jax.streams.simulator import SimulatorConfig
+from prism_jax.student import StudentConfig
+from prism_jax.training.config import DataConfig, LossConfig, RunConfig, TrainingConfig
+from prism_jax.training.data import pack_split
+from prism_jax.training.loop import Job, train
+from prism_jax.training.objective import Slots
+from prism_jax.training.run import open_run
+
+pytestmark = pytest.mark.slow
+
+SEEDS = range(6)
+CONFIG = RunConfig(
+    data=DataConfig(train_streams=2400, calibration_streams=1, test_streams=300),
+    simulator=SimulatorConfig(min_events=4, max_events=5, responses=0),
+    prompt=PromptConfig(system="Watch."),
+    student=StudentConfig(
+        width=32, layers=2, heads=2, kv_heads=2, head_dim=16, ffn=96, rope_theta=1e3, initializer_range=0.15, unroll=2
+    ),
+    loss=LossConfig(response=0.0, burden=0.0),
+    training=TrainingConfig(steps=300, batch=16, learning_rate=5e-3, checkpoint_every=300),
+)
+
+
+def squared_distance(folder, seed, estimator, effect):
+    """Mean squared distance of p_accept to the truth on held-out streams, after training on logged acceptances."""
+    config = dataclasses.replace(
+        CONFIG,
+        simulator=dataclasses.replace(CONFIG.simulator, seed=seed, hidden_effect=effect),
+        loss=dataclasses.replace(CONFIG.loss, estimator=estimator),
+        training=dataclasses.replace(CONFIG.training, seed=seed),
+    )
+    run = open_run(config)
+    split = pack_split(run.splits.train, run.template, config.data.context)
+    workdir = epath.Path(folder) / f"{seed}-{estimator}-{effect}"
+    workdir.mkdir(parents=True)
+    job = Job(
+        slots=Slots(run.model, run.template.yes, run.template.no, split.size.window),
+        split=split,
+        names=[stream.id for stream in run.splits.train],
+        training=config.training,
+        loss=config.loss,
+        point=config.decision,
+        workdir=workdir,
+    )
+    params = jax.device_get(train(job, progress=False))
+    rows = score_streams(run.model, params, run.template, run.splits.test, split="test", fold=0, context=2048, batch=50)
+    return np.mean([(row["p_accept_fast"] - row["p_accept_true"]) ** 2 for row in rows])
+
+
+def paired_gain(folder, effect):
+    """How much closer SNIPS comes to the truth than ignoring propensities, per seed."""
+    return np.array(
+        [
+            squared_distance(folder, seed, "none", effect) - squared_distance(folder, seed, "snips", effect)
+            for seed in SEEDS
+        ]
+    )
+
+
+def interval(gain):
+    """The 95 % t interval of the mean over seeds."""
+    return stats.t.interval(0.95, len(gain) - 1, gain.mean(), gain.std(ddof=1) / np.sqrt(len(gain)))
+
+
+def test_snips_comes_closer_to_the_true_acceptance_and_only_because_of_the_hidden_variable(tmp_path, capsys):
+    on, off = paired_gain(tmp_path, effect=0.9), paired_gain(tmp_path, effect=0.0)
+    with capsys.disabled():
+        for name, gain in (("on", on), ("off", off)):
+            low, high = interval(gain)
+            print(
+                f"\nhidden variable {name}: gain of SNIPS {gain.mean():+.4f}, 95 % interval [{low:+.4f}, {high:+.4f}]"
+            )
+    assert interval(on)[0] > 0
+    low, high = interval(off)
+    assert low < 0 < high or abs(off.mean()) < on.mean() / 10

@@ -1,0 +1,60 @@
+"""The quickstart as a user runs it: what it promises, shown on held-out streams."""
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+
+from prism_jax.scores import read_scores
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def quickstart(tmp_path_factory, root):
+    workdir = tmp_path_factory.mktemp("runs") / "quickstart"
+    command = [sys.executable, "-m", "prism_jax.train", "--config=configs/quickstart.py", f"--workdir={workdir}"]
+    result = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
+    return workdir, result, json.loads((workdir / "evaluation.json").read_text())
+
+
+def policy(evaluation, name, form):
+    return next(row for row in evaluation["policies"] if (row["policy"], row["form"]) == (name, form))
+
+
+def test_the_calibrated_dynamic_gate_closes_most_of_the_gap(quickstart):
+    _, _, evaluation = quickstart
+    assert policy(evaluation, "dynamic", "calibrated")["gap_closed"] >= 0.80
+
+
+@pytest.mark.parametrize("signal", ["need", "accept"])
+def test_calibrated_signals_are_close_to_the_truth(quickstart, signal):
+    _, _, evaluation = quickstart
+    row = next(
+        row
+        for row in evaluation["signals"]
+        if (row["signal"], row["thinking"], row["form"]) == (signal, "fast", "calibrated")
+    )
+    assert row["distance"] < 0.06
+    assert row["constant_distance"] > 0.2  # a constant's, printed beside it
+
+
+def test_splits_share_no_stream(quickstart):
+    workdir, _, _ = quickstart
+    scores = read_scores(workdir / "scores.parquet")
+    held_out = {split: set(scores.stream[scores.split == split]) for split in ("calibration", "test")}
+    assert not held_out["calibration"] & held_out["test"]
+    data = json.loads((workdir / "config.json").read_text())["data"]
+    trained = {f"sim-0-{index}" for index in range(data["train_streams"])}
+    assert not trained & (held_out["calibration"] | held_out["test"])
+
+
+def test_the_report_is_one_page_without_outside_requests(quickstart):
+    workdir, result, _ = quickstart
+    page = (workdir / "report.html").read_text()
+    assert not re.search(r'(src|href)="(https?:)?//', page)
+    for word in ("reliability", "timeline", "regret"):
+        assert word in page.lower()
+    assert "report.html" in result.stdout

@@ -1,0 +1,280 @@
+import json
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from prism_jax.streams import Candidate, Event, Step, Stream
+from prism_jax.streams.jsonl import StreamError, read_streams, write_streams
+
+unit = st.floats(0, 1)
+finite = st.floats(allow_nan=False, allow_infinity=False)
+# Separators that other readers take for line ends, quotes, and whatever else Unicode has.
+texts = st.one_of(st.text(min_size=1), st.sampled_from(["a\u2028b\x85c\x0bd", "naïve – 你好 😀", '"\\\n\r\n']))
+texts = texts.filter(lambda text: text.strip())
+votes = st.lists(st.booleans(), max_size=3).map(tuple)
+
+
+@st.composite
+def candidates(draw):
+    logged = draw(st.none() | st.booleans())
+    return {
+        "text": draw(st.none() | texts),
+        "y_accept": None if logged is False else draw(st.none() | unit),
+        "votes": draw(votes),
+        "logged": logged,
+        "propensity": draw(st.none() | st.floats(0, 1, exclude_min=True, exclude_max=logged is False)),
+        "response": draw(st.none() | texts),
+        "p_accept_true": draw(st.none() | unit),
+        "p_both_true": draw(st.none() | unit),
+    }
+
+
+def steps(place):
+    return st.fixed_dictionaries(
+        {
+            "event": st.just(place),
+            "candidates": st.lists(candidates(), min_size=1, max_size=2),
+            "y_need": st.none() | unit,
+            "votes": votes,
+            "p_need_true": st.none() | unit,
+            "rationale": st.none() | st.dictionaries(st.text(), texts, max_size=2),
+            "recorded": st.dictionaries(st.text(), finite, max_size=2),
+        }
+    )
+
+
+@st.composite
+def streams(draw):
+    times = sorted(draw(st.lists(finite, min_size=1, max_size=5)))
+    places = sorted(draw(st.sets(st.integers(0, len(times) - 1))))
+    return {
+        "id": draw(st.text(min_size=1)),
+        "events": [{"time": time, "text": draw(texts)} for time in times],
+        "steps": [draw(steps(place)) for place in places],
+        "domain": draw(st.sampled_from(["unknown", "coding"])),
+        "persona": draw(st.sampled_from(["unknown", "expert"])),
+    }
+
+
+def _stream(fields):
+    return Stream(
+        **{
+            **fields,
+            "events": tuple(Event(**event) for event in fields["events"]),
+            "steps": tuple(
+                Step(**{**step, "candidates": tuple(Candidate(**candidate) for candidate in step["candidates"])})
+                for step in fields["steps"]
+            ),
+        }
+    )
+
+
+@settings(deadline=None)
+@given(st.lists(streams(), min_size=1, max_size=3, unique_by=lambda fields: fields["id"]))
+def test_what_is_written_reads_back_exactly(tmp_path_factory, many):
+    many = [_stream(fields) for fields in many]
+    path = tmp_path_factory.mktemp("streams") / "streams.jsonl"
+    write_streams(path, many)
+    assert read_streams(path) == many
+    before = path.read_bytes()
+    write_streams(str(path), iter(read_streams(str(path))))
+    assert path.read_bytes() == before
+    assert [child.name for child in path.parent.iterdir()] == ["streams.jsonl"]
+
+
+FULL = {
+    "id": "a",
+    "events": [{"time": 0.5, "text": "opens a file"}, {"time": 2, "text": "types"}],
+    "steps": [
+        {"event": 0},
+        {
+            "event": 1,
+            "candidates": [
+                {"text": "run it", "y_accept": 1.0, "votes": [True, False], "logged": True, "propensity": 0.5}
+            ],
+            "y_need": 1,
+            "recorded": {"on_call": 1},
+            "rationale": {"risk": "low"},
+        },
+    ],
+}
+
+
+def _write(tmp_path, *lines):
+    path = tmp_path / "streams.jsonl"
+    path.write_bytes(b"".join(line if isinstance(line, bytes) else json.dumps(line).encode() + b"\n" for line in lines))
+    return path
+
+
+def _edited(place, value):
+    """FULL with `value` at the path `place`; the value `...` removes the key."""
+    stream = json.loads(json.dumps(FULL))
+    target = stream
+    for key in place[:-1]:
+        target = target[key]
+    if value is ...:
+        del target[place[-1]]
+    else:
+        target[place[-1]] = value
+    return stream
+
+
+def test_a_file_written_by_hand(tmp_path):
+    (stream,) = read_streams(_write(tmp_path, FULL))
+    assert stream.domain == "unknown"
+    assert stream.events[1] == Event(time=2.0, text="types")
+    assert isinstance(stream.events[1].time, float)
+    assert stream.steps[0] == Step(event=0, candidates=(Candidate(),))
+    assert stream.steps[1].candidates[0].votes == (True, False)
+    assert stream.steps[1].recorded == {"on_call": 1.0}
+    explicit = _edited(("steps", 0, "candidates"), [{"text": None, "y_accept": None, "votes": []}])
+    assert read_streams(_write(tmp_path, explicit)) == [stream]
+
+
+def test_fields_at_their_default_are_left_out_and_text_stays_readable(tmp_path):
+    path = tmp_path / "streams.jsonl"
+    write_streams(path, [Stream(id="é", events=(Event(time=0.0, text="你好"),), steps=(Step(event=0),))])
+    assert (
+        path.read_bytes().decode()
+        == '{"id": "é", "events": [{"time": 0.0, "text": "你好"}], "steps": [{"event": 0}]}\n'
+    )
+
+
+C = ("steps", 1, "candidates", 0)
+HUGE = 10**400  # valid JSON, and beyond a double
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "message"),
+    [
+        (
+            (*C, "propensity"),
+            1.5,
+            "steps[1].candidates[0].propensity: found 1.5, expected a probability in [0, 1] or null",
+        ),
+        ((*C, "propensity"), 0.0, "steps[1].candidates[0].propensity: found 0, expected above 0"),
+        ((*C, "propensity"), "0.5", "steps[1].candidates[0].propensity: found '0.5' (str), expected a number"),
+        ((*C, "y_accept"), -1, "steps[1].candidates[0].y_accept: found -1.0, expected a label in [0, 1] or null"),
+        ((*C, "y_accept"), float("nan"), "steps[1].candidates[0].y_accept: found nan, expected a label in [0, 1]"),
+        ((*C, "y_accept"), True, "steps[1].candidates[0].y_accept: found True (bool), expected a number"),
+        ((*C, "votes"), [True, 0], "steps[1].candidates[0].votes[1]: found 0 (int), expected true or false"),
+        ((*C, "votes"), True, "steps[1].candidates[0].votes: found True (bool), expected a list"),
+        (
+            (*C, "logged"),
+            False,
+            "steps[1].candidates[0].y_accept: found 1.0, expected null where the offer was not made",
+        ),
+        ((*C, "logged"), 1, "steps[1].candidates[0].logged: found 1 (int), expected true or false"),
+        ((*C, "texts"), "x", "steps[1].candidates[0].texts: found an unknown key, expected 'text'"),
+        ((*C, "text"), "", "steps[1].candidates[0].text: found '', expected text or null"),
+        ((*C, "text"), "\ud800", "steps[1].candidates[0].text: found the lone surrogate '\\ud800', expected text"),
+        (("steps", 1, "candidates"), [], "steps[1].candidates: found none, expected at least one"),
+        (("steps", 1, "y_need"), float("inf"), "steps[1].y_need: found inf, expected a label in [0, 1] or null"),
+        (("steps", 1, "event"), 1.0, "steps[1].event: found 1.0 (float), expected a whole number"),
+        (("steps", 1, "event"), True, "steps[1].event: found True (bool), expected a whole number"),
+        (("steps", 1, "event"), None, "steps[1].event: found None (NoneType), expected a whole number"),
+        (("steps", 1, "event"), 2, "steps[1].event: found 2, expected above 0 and below 2"),
+        (("steps", 1, "event"), ..., "steps[1].event: found nothing, expected this key"),
+        (("steps", 1, "recorded", "on_call"), "no", "steps[1].recorded.on_call: found 'no' (str), expected a number"),
+        (("steps", 1, "recorded"), [], "steps[1].recorded: found [] (list), expected an object with keys"),
+        (("steps", 1, "rationale", "risk"), " ", "steps[1].rationale.risk: found ' ', expected text"),
+        (("steps", 1), 4, "steps[1]: found 4 (int), expected an object with keys"),
+        (("steps",), ..., "steps: found nothing, expected this key"),
+        (("events", 0, "time"), float("nan"), "events[0].time: found nan, expected a finite number of seconds"),
+        (("events", 0, "time"), HUGE, "events[0].time: found 10000000000000000"),
+        (("events", 0, "time"), 5.0, "events[1].time: found 2.0, expected at least 5.0"),
+        (("events", 0, "text"), ["x"], "events[0].text: found ['x'] (list), expected text"),
+        (("events",), [], "events: found none, expected at least one"),
+        (
+            ("wholly_unlike",),
+            1,
+            "wholly_unlike: found an unknown key, expected one of id, events, steps, domain, persona",
+        ),
+        (("id",), "", "id: found '', expected a non-empty string"),
+    ],
+    ids=lambda value: "huge" if value is HUGE else None,
+)
+def test_bad_values_are_named_by_file_line_and_field(tmp_path, place, value, message):
+    path = _write(tmp_path, {**FULL, "id": "before"}, _edited(place, value))
+    with pytest.raises(StreamError) as caught:
+        read_streams(path)
+    assert str(caught.value).startswith(f"{path}:2: {message}")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (b'{"id": "a", "events": [{"ti', "found broken JSON at column 25 (Unterminated string starting at), expected"),
+        (b"\n", "found nothing, expected a JSON value"),
+        (b"[1, 2]\n", "the line: found [1, 2] (list), expected an object with keys"),
+        (b'{"id": "a", "id": "b"}\n', "found key 'id' twice in one object, expected each key once"),
+        (b'{"id": "\xff"}\n', "found byte 0xff at 8, expected UTF-8"),
+        (b"[" * 100_000 + b"\n", "found brackets nested too deep, expected a JSON value"),
+        (b"1" * 5_000 + b"\n", "found a number with too many digits, expected a JSON value"),
+        (json.dumps(FULL).encode() * 2, "found broken JSON at column "),
+    ],
+)
+def test_broken_lines_are_named(tmp_path, line, message):
+    path = _write(tmp_path, {**FULL, "id": "before"}, line)
+    with pytest.raises(StreamError) as caught:
+        read_streams(path)
+    assert str(caught.value).startswith(f"{path}:2: {message}")
+    assert "\n" not in str(caught.value)
+
+
+def test_every_truncation_is_noticed(tmp_path):
+    line = json.dumps(FULL).encode()
+    for length in range(1, len(line)):
+        with pytest.raises(StreamError, match=r"streams\.jsonl:1: "):
+            read_streams(_write(tmp_path, line[:length]))
+
+
+def test_a_repeated_id_is_refused_in_reading_and_writing(tmp_path):
+    path = _write(tmp_path, FULL, {**FULL, "id": "b"}, FULL)
+    with pytest.raises(StreamError, match=r"jsonl:3: id: found 'a' again \(first on line 1\), expected a new id"):
+        read_streams(path)
+    before = path.read_bytes()
+    stream = Stream(id="a", events=(Event(time=0.0, text="x"),), steps=())
+    with pytest.raises(StreamError, match=r"jsonl:2: id: found 'a' again, expected a new id"):
+        write_streams(path, [stream, stream])
+    assert path.read_bytes() == before
+
+
+def test_nothing_is_not_a_file_of_streams(tmp_path):
+    with pytest.raises(StreamError, match=r"streams\.jsonl: found an empty file"):
+        read_streams(_write(tmp_path))
+    with pytest.raises(StreamError, match=r"none\.jsonl: found no streams to write"):
+        write_streams(tmp_path / "none.jsonl", [])
+    with pytest.raises(FileNotFoundError, match=r"missing\.jsonl: found no such file"):
+        read_streams(tmp_path / "missing.jsonl")
+    with pytest.raises(FileNotFoundError, match=r"out\.jsonl: found no folder .*nowhere"):
+        write_streams(tmp_path / "nowhere" / "out.jsonl", [])
+    assert [child.name for child in tmp_path.iterdir()] == ["streams.jsonl"]
+
+
+def test_a_writer_that_fails_midway_leaves_the_old_file(tmp_path):
+    path = _write(tmp_path, FULL)
+    before = path.read_bytes()
+
+    def failing():
+        yield Stream(id="fine", events=(Event(time=0.0, text="x"),), steps=())
+        raise RuntimeError("the source broke")
+
+    with pytest.raises(RuntimeError, match="the source broke"):
+        write_streams(path, failing())
+    with pytest.raises(StreamError, match=r"jsonl:1: stream 'a': found the lone surrogate '\\udc80', expected"):
+        write_streams(path, [Stream(id="a", events=(Event(time=0.0, text="x\udc80"),), steps=())])
+    assert path.read_bytes() == before
+    assert [child.name for child in tmp_path.iterdir()] == ["streams.jsonl"]
+
+
+def test_importing_streams_stays_light():
+    modules = "prism_jax.streams, prism_jax.streams.jsonl, prism_jax.streams.splits, prism_jax.streams.account"
+    heavy = "['tensorflow_datasets', 'jax', 'flax', 'transformers', 'numpy']"
+    code = f"import sys, {modules}; print([name for name in {heavy} if name in sys.modules])"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert found.strip() == "[]"

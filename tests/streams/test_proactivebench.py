@@ -1,0 +1,342 @@
+import json
+import shutil
+import subprocess
+import sys
+from unittest import mock
+
+import pytest
+import tensorflow_datasets as tfds
+
+from prism_jax.streams import Candidate, Event, Step, Stream
+from prism_jax.streams.jsonl import StreamError
+from prism_jax.streams.proactivebench import ARCHIVE, COMMIT, SPLIT, ProactiveBench, load
+from prism_jax.streams.proactivebench_source import digest, read_source
+
+# Three streams of the official layout. The third event of the first is stamped before the second; the second differs
+# from its file in all but half of its texts; the third has no file.
+CODE = [
+    ("1717338232.283", "Öffnet »naïve.py« 😀"),
+    ("1717338240.5", "Tippt eine\u2028Zeile"),
+    ("1717338239", "运行测试"),
+]
+WRITING = [("1717400000.0", "Opens a letter."), ("1717400001.0", "Writes 'Dear'.")]
+DAILY = [("Day 1, 11:58 PM", "Cannot sleep."), ("Day 2, 12:03 AM", "Looks for a recipe.")]
+DAILY_ID = "synthetic_09be14cc"
+
+
+def _row(events, offer, votes, help_needed=False, valid=None):
+    valid = sum(votes) >= 2 if valid is None else valid
+    return {
+        "obs": [{"time": time, "event": text} for time, text in events],
+        "pred_task": offer,
+        "valid": valid,
+        "help_needed": help_needed,
+        "annotation": votes,
+        "category": "any",
+    }
+
+
+TRAIN = [
+    _row(CODE[:1], "Offer the tests", [True, True, True], help_needed=True),
+    _row(CODE[:1], "Erklären", [True, False, False], help_needed=True),
+    _row(CODE[:1], None, [False, False, True], help_needed=True, valid=False),
+    _row(CODE, "Run it", [True, False], valid=False),  # one of two wanted something: no majority
+    _row(CODE, None, [False, True], valid=True),
+    _row(DAILY[:1], None, [False, True, True], valid=True),  # its offers were ties, which the source drops
+    _row(DAILY, "Find a recipe", [True, True, False]),
+    _row(DAILY, None, [False, False, True], valid=True),
+]
+TEST = [
+    _row(CODE[:1], None, [False, False, True], help_needed=True, valid=False),  # again: must not count twice
+    _row(CODE[:2], "Nichts", [False, False, False]),  # nobody wanted anything: no row on silence
+    _row(CODE[:1], "Format it", [True, True, False], help_needed=True),
+    _row(WRITING, "Suggest a greeting", [False, True, True], help_needed=True),
+]
+FILES = {
+    "code_7": CODE,
+    "writing_3": [("1717400000.0", "Opens the letter."), WRITING[1]],
+    "writing_4": [("1717500000.0", "Sleeps.")],
+}
+
+
+@pytest.fixture
+def source(tmp_path):
+    root = tmp_path / "source"
+    _write_rows(root / "dataset/reward_data/train_data.jsonl", TRAIN)
+    _write_rows(root / "dataset/reward_data/test_data.jsonl", TEST)
+    for stem, events in FILES.items():
+        steps = [{"observation": {"time": time, "event": text}, "task_status": True} for time, text in events]
+        _write_json(root / f"dataset/test_data/{stem}.json", steps)
+    _write_json(root / "dataset/test_data/splits.json", {"real_average": {"files": []}})
+    return root
+
+
+def _write_rows(path, rows, ensure_ascii=False):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row, ensure_ascii=ensure_ascii) + "\n" for row in rows), encoding="utf-8")
+
+
+def _write_json(path, value):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(value), encoding="utf-8")
+
+
+def _offer(text, *votes, accepted):
+    return Candidate(text=text, y_accept=float(accepted), votes=votes, logged=True, propensity=1.0)
+
+
+def test_the_layout_becomes_whole_streams(source, tmp_path):
+    y, n = True, False
+    assert load(source, tmp_path / "tfds") == [
+        Stream(
+            id="code_7",
+            domain="coding",
+            events=(
+                Event(time=1717338232.283, text=CODE[0][1]),
+                Event(time=1717338240.5, text=CODE[1][1]),
+                Event(time=1717338240.5, text=CODE[2][1]),  # held: time does not run back
+            ),
+            steps=(
+                Step(
+                    event=0,
+                    y_need=1.0,
+                    votes=(n, n, y),
+                    candidates=(
+                        _offer("Offer the tests", y, y, y, accepted=True),
+                        _offer("Erklären", y, n, n, accepted=False),
+                        _offer("Format it", y, y, n, accepted=True),
+                    ),
+                ),
+                Step(event=1, y_need=0.0, candidates=(_offer("Nichts", n, n, n, accepted=False),)),
+                Step(event=2, y_need=0.0, votes=(n, y), candidates=(_offer("Run it", y, n, accepted=False),)),
+            ),
+        ),
+        Stream(
+            id=DAILY_ID,
+            domain="synthetic",
+            events=(Event(time=86_280.0, text=DAILY[0][1]), Event(time=86_580.0, text=DAILY[1][1])),
+            steps=(
+                Step(event=0, y_need=0.0, votes=(n, y, y), candidates=(Candidate(),)),
+                Step(
+                    event=1, y_need=0.0, votes=(n, n, y), candidates=(_offer("Find a recipe", y, y, n, accepted=True),)
+                ),
+            ),
+        ),
+        Stream(
+            id="writing_3",
+            domain="writing",
+            events=tuple(Event(time=float(time), text=text) for time, text in WRITING),
+            steps=(Step(event=1, y_need=1.0, candidates=(_offer("Suggest a greeting", n, y, y, accepted=True),)),),
+        ),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("need", "labels"),
+    [
+        ("strict", [[1, 0, 0], [0, 0], [1]]),
+        ("majority", [[1, 0, 0], [0, 1], [0]]),
+        ("any_valid", [[1, 0, 0], [0, 1], [1]]),
+    ],
+)
+def test_need_has_three_definitions(source, tmp_path, need, labels):
+    streams = load(str(source), str(tmp_path / "tfds"), need=need)
+    assert [[step.y_need for step in stream.steps] for stream in streams] == labels
+
+
+def test_the_constant_offer_is_accepted_where_any_listed_one_is_valid(source, tmp_path):
+    code, daily, writing = load(source, tmp_path / "tfds", candidates="constant")
+    yes, no = (Candidate(y_accept=label, logged=True, propensity=1.0) for label in (1.0, 0.0))
+    assert [step.candidates for step in code.steps] == [(yes,), (no,), (no,)]
+    assert [step.candidates for step in daily.steps] == [(Candidate(),), (yes,)]
+    assert [step.candidates for step in writing.steps] == [(yes,)]
+
+
+def test_times_that_run_back_are_held_aloud(source, tmp_path, caplog):
+    load(source, tmp_path / "tfds")
+    assert (
+        "ProactiveBench: events stamped before an earlier one take its time: 1 (code_7), by up to 2 s"
+        in caplog.messages
+    )
+
+
+def test_the_dataset_is_a_tfds_data_source_with_everything_in_it(source, tmp_path):
+    builder = ProactiveBench(source=source, data_dir=tmp_path / "tfds")
+    builder.download_and_prepare()
+    assert builder.info.splits[SPLIT].num_examples == 3
+    again = tfds.builder_from_directory(builder.data_dir)  # as another user, without this class
+    examples = {example["id"].decode(): example for example in again.as_data_source(split=SPLIT)}
+    assert set(examples) == {"code_7", "writing_3", DAILY_ID}
+    code = examples["code_7"]
+    assert [time.decode() for time in code["events"]["time"]] == [time for time, _ in CODE]
+    assert [text.decode() for text in code["events"]["text"]] == [text for _, text in CODE]
+    assert list(code["steps"]["need_strict"]) == [True, False, False]
+    assert [votes.decode() for votes in code["steps"]["silence_votes"]] == ["001", "", "01"]
+    assert list(code["candidates"]["step"]) == [0, 0, 0, 1, 2]
+    assert list(code["candidates"]["valid"]) == [True, False, True, False, False]
+    assert [votes.decode() for votes in code["candidates"]["votes"]] == ["111", "100", "110", "000", "10"]
+
+
+def test_tensorflow_is_never_imported(source, tmp_path):
+    code = (
+        "import sys; from prism_jax.streams.proactivebench import load; "
+        f"print(len(load({str(source)!r}, {str(tmp_path / 'tfds')!r}))); assert 'tensorflow' not in sys.modules"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.splitlines()[-1] == "3"
+
+
+@pytest.mark.parametrize("wrong", ["need", "candidates"])
+def test_unknown_options_are_refused(wrong):
+    # In a process of its own, without the type checker of the tests, which would speak first.
+    code = f"from prism_jax.streams.proactivebench import load; load('nowhere', {wrong}='every')"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    expected = {"need": "strict, majority, any_valid", "candidates": "listed, constant"}[wrong]
+    assert run.stderr.splitlines()[-1] == f"ValueError: {wrong}: found 'every', expected one of {expected}"
+
+
+def test_the_cache_follows_the_content(source, tmp_path):
+    data_dir = tmp_path / "tfds"
+    first = load(source, data_dir)
+    records = sorted(data_dir.rglob("*.array_record-*"))
+    stamps = [path.stat().st_mtime_ns for path in records]
+    shutil.copytree(source, tmp_path / "copy")
+    assert load(tmp_path / "copy", data_dir) == first
+    assert sorted(data_dir.rglob("*.array_record-*")) == records
+    assert [path.stat().st_mtime_ns for path in records] == stamps
+
+    train = source / "dataset/reward_data/train_data.jsonl"
+    train.write_text(train.read_text(encoding="utf-8").replace("Erklären", "Vorlesen"), encoding="utf-8")
+    changed = load(source, data_dir)
+    assert changed[0].steps[0].candidates[1].text == "Vorlesen"
+    assert changed[1:] == first[1:]
+    assert load(tmp_path / "copy", data_dir) == first
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "reward_data/train_data.jsonl",
+        "reward_data/test_data.jsonl",
+        "test_data/code_7.json",
+        "test_data/writing_4.json",
+    ],
+)
+def test_the_digest_sees_every_file(source, name):
+    before = digest(source)
+    path = source / "dataset" / name
+    path.write_bytes(path.read_bytes() + b"\n")
+    changed = digest(source)
+    assert changed != before
+    path.rename(path.with_name(f"code_1{path.suffix}"))
+    if path.suffix == ".json":
+        assert digest(source) not in (before, changed)
+
+
+def test_without_a_source_the_official_archive_is_taken(source, tmp_path):
+    shutil.copytree(source, tmp_path / "archive" / f"ProactiveAgent-{COMMIT}")
+    manager = mock.Mock(spec=tfds.download.DownloadManager)
+    manager.download_and_extract.return_value = tmp_path / "archive"
+    builder = ProactiveBench(data_dir=tmp_path / "tfds")
+    examples = dict(builder._split_generators(manager)[SPLIT])
+    manager.download_and_extract.assert_called_once_with(ARCHIVE)
+    assert list(examples.values()) == read_source(source)
+
+
+def _edited(place, value):
+    """The first row of TRAIN with `value` at the path `place`; the value `...` removes the key."""
+    row = json.loads(json.dumps(TRAIN[0]))
+    target = row
+    for key in place[:-1]:
+        target = target[key]
+    if value is ...:
+        del target[place[-1]]
+    else:
+        target[place[-1]] = value
+    return row
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (_edited(("obs",), ...), "obs: found nothing, expected this key"),
+        (_edited(("obs",), []), "obs: found an empty list, expected at least one entry"),
+        (_edited(("obs",), "x"), "obs: found 'x', expected a list"),
+        (_edited(("obs", 0), 3), "obs[0].time: found 3 around it, expected an object with this key"),
+        (_edited(("obs", 0, "event"), " "), "obs[0].event: found ' ', expected text"),
+        (_edited(("obs", 0, "time"), 1717338232.3), "obs[0].time: found 1717338232.3, expected text"),
+        (_edited(("pred_task",), ...), "pred_task: found nothing, expected this key"),
+        (_edited(("pred_task",), ""), "pred_task: found '', expected text"),
+        (_edited(("pred_task",), "\ud83d"), "pred_task: found the lone surrogate '\\ud83d', expected text that UTF-8"),
+        (_edited(("valid",), 1), "valid: found 1, expected true or false"),
+        (_edited(("help_needed",), None), "help_needed: found None, expected true or false"),
+        (_edited(("annotation",), []), "annotation: found an empty list, expected at least one entry"),
+        (_edited(("annotation", 2), 1), "annotation[2]: found 1, expected true or false"),
+        (["not", "a", "row"], "obs: found ['not', 'a', 'row'] around it, expected an object with this key"),
+        (
+            _row([CODE[0], ("1717338240.5", "something else")], "x", [True, True]),
+            "obs[1]: found ('1717338240.5', 'something else'), expected ('1717338240.5', 'Tippt eine\\u2028Zeile')",
+        ),
+        (_row([("tomorrow", "x")], "x", [True, True]), "obs[0].time: found 'tomorrow', expected epoch seconds or"),
+        (_row([("3", "x"), DAILY[1]], "x", [True, True]), "obs[1].time: found 'Day 2, 12:03 AM', expected the clock"),
+        (_row(CODE[:2], "x", [True, True], help_needed=True), "help_needed: found True, expected False as in"),
+        (_row(CODE[:1], None, [True, False], help_needed=True), "pred_task: found another verdict on silence than in"),
+        (_row([("9", "x"), WRITING[1]], "x", [True, True]), "obs: found a second stream that matches writing_3 (first"),
+    ],
+)
+def test_bad_rows_are_named_by_file_line_and_field(source, row, message):
+    path = source / "dataset/reward_data/test_data.jsonl"
+    _write_rows(path, [*TEST, row], ensure_ascii=True)
+    with pytest.raises(StreamError) as caught:
+        read_source(source)
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).startswith(f"{path}:{len(TEST) + 1}: {message}")
+
+
+def test_a_broken_line_is_named_and_leaves_no_dataset(source, tmp_path):
+    path = source / "dataset/reward_data/train_data.jsonl"
+    path.write_bytes(path.read_bytes()[:-10])
+    with pytest.raises(StreamError) as caught:
+        load(source, tmp_path / "tfds")
+    assert str(caught.value).startswith(f"{path}:{len(TRAIN)}: found broken JSON at column ")
+    assert "\n" not in str(caught.value)
+    assert not [path for path in (tmp_path / "tfds").rglob("*") if "record" in path.name or "info" in path.name]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"steps": []}, "found {'steps': []}, expected a list of steps"),
+        ([{"observation": {"event": "x"}}, {}], "[1].observation: found nothing, expected this key"),
+        ([{"observation": {"event": None}}], "[0].observation.event: found None, expected text"),
+        ([5], "[0].observation: found 5 around it, expected an object with this key"),
+    ],
+)
+def test_bad_stream_files_are_named(source, content, message):
+    path = source / "dataset/test_data/code_9.json"
+    _write_json(path, content)
+    with pytest.raises(StreamError) as caught:
+        read_source(source)
+    assert str(caught.value) == f"{path}: {message}"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", "dataset/test_data", "dataset/reward_data/train_data.jsonl", "dataset/reward_data/test_data.jsonl"],
+)
+def test_what_is_missing_is_named(source, tmp_path, name):
+    path = source / name
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    expected = f"{path}: not found, expected the layout of the repository thunlp/ProactiveAgent"
+    for attempt in (lambda: load(source, tmp_path / "tfds"), lambda: read_source(source), lambda: digest(source)):
+        with pytest.raises(FileNotFoundError) as caught:
+            attempt()
+        assert str(caught.value) == expected
+    assert not (tmp_path / "tfds").exists()
+
+
+def test_no_rows_are_no_source(source):
+    for name in ("train", "test"):
+        _write_rows(source / f"dataset/reward_data/{name}_data.jsonl", [])
+    with pytest.raises(StreamError, match=r"source: found no rows in dataset/reward_data/train_data\.jsonl and"):
+        read_source(source)

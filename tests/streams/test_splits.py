@@ -1,0 +1,164 @@
+import collections
+import math
+import random
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from prism_jax.streams import Event, Stream
+from prism_jax.streams.splits import folds, fractions
+
+EVENTS = (Event(time=0.0, text="works"),)
+
+# Id to domain.
+many = st.dictionaries(st.text(min_size=1), st.sampled_from(["coding", "writing", "life"]), min_size=1, max_size=25)
+shares = st.floats(0.01, 0.5)
+seeds = st.integers(-5, 2**40)
+
+
+def _stream(name, domain="coding"):
+    return Stream(id=name, domain=domain, events=EVENTS, steps=())
+
+
+def _streams(domains):
+    return [_stream(name, domain) for name, domain in domains.items()]
+
+
+def _enough(count, k):
+    """Whether every fold leaves a stream to test, one to calibrate on and one to train on."""
+    return count >= k and count - math.ceil(count / k) >= 2
+
+
+def _sides(splits):
+    return splits.train, splits.calibration, splits.test
+
+
+def _assert_partition(splits, streams):
+    assert all(_sides(splits))
+    ids = [stream.id for side in _sides(splits) for stream in side]
+    assert sorted(ids) == sorted(stream.id for stream in streams)  # nothing lost, nothing on two sides
+    for side in _sides(splits):
+        assert list(side) == sorted(side, key=lambda stream: stream.id)
+
+
+@settings(deadline=None)
+@given(many, st.integers(2, 6), shares, seeds)
+def test_folds_partition_whole_streams_and_test_each_once(domains, k, share, seed):
+    streams = _streams(domains)
+    if not _enough(len(streams), k):
+        with pytest.raises(ValueError, match=r"^split (train|calibration|test): found no streams \(train \d"):
+            [folds(streams, k, fold, calibration=share, seed=seed) for fold in range(k)]
+        return
+    every = [folds(streams, k, fold, calibration=share, seed=seed) for fold in range(k)]
+    for splits in every:
+        _assert_partition(splits, streams)
+    tested = [stream.id for splits in every for stream in splits.test]
+    assert sorted(tested) == sorted(stream.id for stream in streams)
+
+
+@settings(deadline=None)
+@given(many, st.integers(2, 6), seeds)
+def test_folds_are_even_within_each_domain(domains, k, seed):
+    streams = _streams(domains)
+    assume(_enough(len(streams), k))
+    tests = [folds(streams, k, fold, seed=seed).test for fold in range(k)]
+    assert max(map(len, tests)) - min(map(len, tests)) <= 1
+    for domain in {stream.domain for stream in streams}:
+        counts = [sum(stream.domain == domain for stream in test) for test in tests]
+        assert max(counts) - min(counts) <= 1
+
+
+@settings(deadline=None)
+@given(many, shares, shares, seeds)
+def test_fractions_partition_whole_streams_in_the_shares_asked_for(domains, calibration, test, seed):
+    streams = _streams(domains)
+    total = len(streams)
+    tested, calibrated = max(1, round(test * total)), max(1, round(calibration * total))
+    if tested + calibrated >= total:
+        with pytest.raises(ValueError, match=r"^split (train|calibration): found no streams"):
+            fractions(streams, calibration=calibration, test=test, seed=seed)
+        return
+    splits = fractions(streams, calibration=calibration, test=test, seed=seed)
+    _assert_partition(splits, streams)
+    assert len(splits.test) == tested
+    assert len(splits.calibration) == calibrated
+    counts = collections.Counter(stream.domain for stream in streams)
+    for domain, count in counts.items():
+        expected = count * tested / total
+        assert abs(sum(stream.domain == domain for stream in splits.test) - expected) < 2
+
+
+@settings(deadline=None)
+@given(many, st.integers(2, 4), seeds, st.randoms())
+def test_the_order_of_the_list_does_not_matter(domains, k, seed, rng):
+    streams = _streams(domains)
+    assume(len(streams) >= 5)
+    shuffled = list(streams)
+    rng.shuffle(shuffled)
+    assert folds(streams, k, 0, seed=seed) == folds(shuffled, k, 0, seed=seed)
+    assert fractions(streams, seed=seed) == fractions(shuffled, seed=seed)
+
+
+def test_the_seed_matters_and_the_split_is_the_same_on_every_machine():
+    streams = [_stream(f"s{i}", "coding" if i % 2 else "writing") for i in range(20)]
+    chosen = {tuple(stream.id for stream in folds(streams, 4, 0, seed=seed).test) for seed in range(10)}
+    assert len(chosen) == 10
+    splits = folds(streams, 4, 1)
+    assert [stream.id for stream in splits.test] == ["s14", "s15", "s18", "s19", "s7"]
+    assert [stream.id for stream in splits.calibration] == ["s0", "s12", "s17", "s5"]
+
+
+def test_every_stream_can_be_drawn():
+    streams = [_stream(f"s{i}") for i in range(7)]
+    drawn = collections.Counter(
+        stream.id for seed in range(200) for stream in fractions(streams, calibration=0.1, test=0.1, seed=seed).test
+    )
+    # 200 draws of 1 in 7: mean 28.6, standard deviation 4.9; five of them either side.
+    assert set(drawn) == {stream.id for stream in streams}
+    assert all(4 < count < 54 for count in drawn.values())
+
+
+def test_calibration_is_a_share_of_the_streams_not_tested():
+    streams = [_stream(f"s{i}") for i in range(21)]
+    assert [len(side) for side in _sides(folds(streams, 3, 0, calibration=0.5))] == [7, 7, 7]
+    assert [len(side) for side in _sides(folds(streams, 3, 0, calibration=0.001))] == [13, 1, 7]
+
+
+@pytest.mark.parametrize(
+    ("count", "arguments", "message"),
+    [
+        (9, {"folds": 1, "fold": 0}, r"^folds: found 1, expected at least 2$"),
+        (9, {"folds": 3, "fold": 3}, r"^fold: found 3, expected 0 to 2 \(folds = 3\)$"),
+        (9, {"folds": 3, "fold": -1}, r"^fold: found -1, expected 0 to 2 \(folds = 3\)$"),
+        (
+            9,
+            {"folds": 3, "fold": 0, "calibration": 0.0},
+            r"^calibration: found 0\.0, expected a share between 0 and 1$",
+        ),
+        (9, {"folds": 3, "fold": 0, "calibration": float("nan")}, r"^calibration: found nan, expected a share"),
+        (
+            3,
+            {"folds": 4, "fold": 3},
+            r"^split test: found no streams \(train 2, calibration 1, test 0\), expected at least one in each; "
+            r"use fewer folds than 4, lower calibration = 0\.25, or add streams$",
+        ),
+        (4, {"folds": 2, "fold": 0, "calibration": 0.9}, r"^split train: found no streams \(train 0, calibration 2"),
+        (0, {"folds": 2, "fold": 0}, r"^split train: found no streams \(train 0, calibration 0, test 0\)"),
+    ],
+)
+def test_what_cannot_be_split_is_refused(count, arguments, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        folds([_stream(f"s{i}") for i in range(count)], **arguments)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_id_used_twice_is_refused():
+    streams = [_stream("a"), _stream("b"), _stream("c", "writing"), _stream("b", "writing")]
+    random.Random(0).shuffle(streams)
+    with pytest.raises(ValueError, match=r"^streams: found id 'b' twice, expected distinct ids$"):
+        folds(streams, 2, 0)
+    with pytest.raises(ValueError, match=r"^streams: found id 'b' twice, expected distinct ids$"):
+        fractions(streams)
+    with pytest.raises(ValueError, match=r"^test: found 1\.0, expected a share between 0 and 1$"):
+        fractions(streams, test=1.0)

@@ -1,0 +1,180 @@
+import dataclasses
+import json
+import math
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from prism_jax.streams import Candidate, Event, Step, Stream
+
+OUTSIDE = [-0.01, 1.01, math.nan, math.inf, -math.inf]
+
+
+def _events(*times):
+    return tuple(Event(time=time, text="works") for time in times)
+
+
+@pytest.mark.parametrize("time", [math.nan, math.inf, -math.inf])
+def test_event_time_is_finite(time):
+    with pytest.raises(ValueError, match=r"^time: found .*, expected a finite number of seconds$"):
+        Event(time=time, text="works")
+
+
+@pytest.mark.parametrize("text", ["", "  \n"])
+def test_event_says_something(text):
+    with pytest.raises(ValueError, match=r"^text: found .*, expected what happened"):
+        Event(time=0.0, text=text)
+
+
+@pytest.mark.parametrize("value", OUTSIDE)
+@pytest.mark.parametrize("name", ["y_accept", "propensity", "p_accept_true", "p_both_true"])
+def test_candidate_labels_and_probabilities_lie_in_the_unit_interval(name, value):
+    with pytest.raises(ValueError, match=rf"^{name}: found .*, expected .* in \[0, 1\] or null$"):
+        Candidate(**{name: value})
+
+
+@pytest.mark.parametrize("value", OUTSIDE)
+@pytest.mark.parametrize("name", ["y_need", "p_need_true"])
+def test_step_labels_and_probabilities_lie_in_the_unit_interval(name, value):
+    with pytest.raises(ValueError, match=rf"^{name}: found .*, expected .* in \[0, 1\] or null$"):
+        Step(event=0, **{name: value})
+
+
+@settings(deadline=None)
+@given(st.floats(0, 1))
+def test_soft_labels_are_allowed(value):
+    assert Candidate(y_accept=value).y_accept == value
+    assert Step(event=0, y_need=value).y_need == value
+
+
+@pytest.mark.parametrize("name", ["text", "response"])
+@pytest.mark.parametrize("value", ["", " "])
+def test_candidate_text_is_text_or_null(name, value):
+    with pytest.raises(ValueError, match=rf"^{name}: found .*, expected text or null$"):
+        Candidate(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"propensity": 0.0}, r"^propensity: found 0, expected above 0"),
+        ({"propensity": 1.0, "logged": False}, r"^propensity: found 1 on an offer that was not made"),
+        ({"y_accept": 1.0, "logged": False}, r"^y_accept: found 1\.0, expected null where the offer was not made$"),
+    ],
+)
+def test_a_log_that_contradicts_itself_is_refused(fields, message):
+    with pytest.raises(ValueError, match=message):
+        Candidate(**fields)
+
+
+@pytest.mark.parametrize("event", [-1, True])
+def test_step_points_at_an_event(event):
+    with pytest.raises(ValueError, match=r"^event: found .*, expected the index of an event$"):
+        Step(event=event)
+
+
+def test_step_has_a_candidate():
+    assert Step(event=0).candidates == (Candidate(),)
+    with pytest.raises(ValueError, match=r"^candidates: found none"):
+        Step(event=0, candidates=())
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"rationale": {"risk": ""}}, r"^rationale\.risk: found '', expected text$"),
+        ({"recorded": {"on_call": math.nan}}, r"^recorded\.on_call: found nan, expected a finite number$"),
+    ],
+)
+def test_step_mappings_are_checked_by_name(fields, message):
+    with pytest.raises(ValueError, match=message):
+        Step(event=0, **fields)
+
+
+@pytest.mark.parametrize("name", ["id", "domain", "persona"])
+def test_stream_names_are_text(name):
+    fields = {"id": "a", "events": _events(0.0), "steps": (), name: ""}
+    with pytest.raises(ValueError, match=rf"^{name}: found .*, expected a non-empty string$"):
+        Stream(**fields)
+
+
+def test_stream_has_an_event():
+    with pytest.raises(ValueError, match=r"^events: found none"):
+        Stream(id="a", events=(), steps=())
+
+
+@settings(deadline=None)
+@given(st.lists(st.floats(-1e12, 1e12), min_size=1, max_size=6))
+def test_time_may_stand_still_but_not_run_back(times):
+    if times == sorted(times):
+        assert [event.time for event in Stream(id="a", events=_events(*times), steps=()).events] == times
+    else:
+        with pytest.raises(ValueError, match=r"^events\[\d\]\.time: found .*, expected at least"):
+            Stream(id="a", events=_events(*times), steps=())
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 4), max_size=4))
+def test_steps_follow_the_events_and_share_none(places):
+    steps = tuple(Step(event=place) for place in places)
+    if places == sorted(set(places)) and max(places, default=0) < 3:
+        assert Stream(id="a", events=_events(0.0, 1.0, 2.0), steps=steps).steps == steps
+    else:
+        with pytest.raises(ValueError, match=r"^steps\[\d\]\.event: found \d, expected above -?\d and below 3"):
+            Stream(id="a", events=_events(0.0, 1.0, 2.0), steps=steps)
+
+
+@pytest.mark.parametrize(
+    "value", [Event(time=0.0, text="a"), Candidate(), Step(event=0), Stream(id="a", events=_events(0.0), steps=())]
+)
+def test_values_are_frozen(value):
+    name = dataclasses.fields(value)[0].name
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        setattr(value, name, getattr(value, name))
+
+
+# The tests' own type checker refuses these before the classes can: without it, they must speak for themselves.
+WRONG_TYPES = {
+    'Event(time=True, text="x")': "time: found True, expected a finite number of seconds",
+    'Event(time="1", text="x")': "time: found '1', expected a finite number of seconds",
+    "Event(time=0, text=None)": "text: found None, expected what happened, in words",
+    "Event(time=0, text=3)": "text: found 3, expected what happened, in words",
+    "Candidate(text=5)": "text: found 5, expected text or null",
+    "Candidate(response=5)": "response: found 5, expected text or null",
+    "Candidate(y_accept=True)": "y_accept: found True, expected a label in [0, 1] or null",
+    'Candidate(propensity="0.5")': "propensity: found '0.5', expected a probability in [0, 1] or null",
+    "Candidate(votes=(True, 1))": "votes[1]: found 1, expected true or false",
+    "Candidate(logged=1)": "logged: found 1, expected true, false or null",
+    "Step(event=1.0)": "event: found 1.0, expected the index of an event",
+    "Step(event=None)": "event: found None, expected the index of an event",
+    "Step(event=0, y_need='yes')": "y_need: found 'yes', expected a label in [0, 1] or null",
+    "Step(event=0, p_need_true=False)": "p_need_true: found False, expected a probability in [0, 1] or null",
+    "Step(event=0, votes=(None,))": "votes[0]: found None, expected true or false",
+    "Step(event=0, rationale={'risk': 1})": "rationale.risk: found 1, expected text",
+    "Step(event=0, recorded={'call': True})": "recorded.call: found True, expected a finite number",
+    "Stream(id=7, events=(Event(time=0, text='x'),), steps=())": "id: found 7, expected a non-empty string",
+    "Stream(id='a', events=(Event(time=0, text='x'),), steps=(), domain=None)": (
+        "domain: found None, expected a non-empty string"
+    ),
+}
+
+
+def test_wrong_types_are_named():
+    code = """
+import json, sys
+from prism_jax.streams import Candidate, Event, Step, Stream
+messages = {}
+for case in json.load(sys.stdin):
+    try:
+        eval(case)
+    except ValueError as error:
+        messages[case] = str(error)
+print(json.dumps(messages))
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", code], input=json.dumps(list(WRONG_TYPES)), capture_output=True, text=True, check=True
+    )
+    assert json.loads(run.stdout) == WRONG_TYPES

@@ -1,0 +1,138 @@
+"""Chunked tree attention against dense attention under the mask that the definition gives, position by position."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from prism_jax.student.attention import attend, no_branches, tree_mask
+
+BATCH, HEAD_DIM = 2, 4
+# Trunk, branches, window, query heads, key/value heads.
+SHAPES = ((5, 12, 4, 4, 2), (3, 24, 12, 2, 2), (7, 8, 8, 3, 1))
+
+
+@st.composite
+def rows(draw, trunk, length, window):
+    """The three integers of each branch position of a row: branches of heads and leaves, then padding."""
+    stop, branch, leaf = [], [], []
+    for number in range(1, draw(st.integers(0, 6)) + 1):
+        parts = draw(st.lists(st.integers(1, window), min_size=1, max_size=4))
+        size = min(sum(parts), window, length - len(stop))
+        if not size:
+            break
+        stop += [draw(st.integers(0, trunk))] * size
+        branch += [number] * size
+        leaf += np.repeat(np.arange(len(parts)), parts)[:size].tolist()
+    padding = [0] * (length - len(stop))
+    return [column + padding for column in (stop, branch, leaf)]
+
+
+def dense_mask(stop, branch, leaf, trunk):
+    """[L, L] of one row: may the position (first axis) see the other one (second axis)?"""
+    length = trunk + len(stop)
+    seen = np.zeros((length, length), bool)
+    for q in range(length):
+        for k in range(length):
+            if q < trunk:
+                seen[q, k] = k <= q
+            elif k < trunk:
+                seen[q, k] = k < stop[q - trunk]
+            else:
+                i, j = q - trunk, k - trunk
+                shared = branch[i] == branch[j] > 0 and leaf[j] in (0, leaf[i])
+                seen[q, k] = i == j or (shared and j < i)
+    return seen
+
+
+def dense_attend(q, k, v, seen):
+    """Textbook attention under a [B, L, L] mask; query head n reads key/value head n // (N / K)."""
+    groups = q.shape[2] // k.shape[2]
+    k, v = jnp.repeat(k, groups, axis=2), jnp.repeat(v, groups, axis=2)
+    scores = jnp.einsum("bqnh,bknh->bnqk", q, k) / np.sqrt(q.shape[3])
+    weights = jnp.where(seen[:, None], jnp.exp(scores - scores.max(axis=-1, keepdims=True)), 0)
+    return jnp.einsum("bnqk,bknh->bqnh", weights / weights.sum(axis=-1, keepdims=True), v)
+
+
+def draw_qkv(seed, length, heads, kv_heads):
+    rng = np.random.default_rng(seed)
+    shapes = [(BATCH, length, n, HEAD_DIM) for n in (heads, kv_heads, kv_heads)]
+    return [jnp.asarray(rng.normal(size=shape), jnp.float32) for shape in shapes]
+
+
+def with_gradients(attention):
+    """(q, k, v), mask, cotangent -> attention, and the gradients of its product with the cotangent."""
+
+    def product(qkv, mask, cotangent):
+        out = attention(*qkv, mask)
+        return jnp.sum(out * cotangent), out
+
+    def run(qkv, mask, cotangent):
+        (_, out), gradients = jax.value_and_grad(product, has_aux=True)(qkv, mask, cotangent)
+        return out, gradients
+
+    return run
+
+
+@functools.partial(jax.jit, static_argnums=(2, 3))
+def tree(qkv, layout, trunk, window, cotangent):
+    return with_gradients(attend)(qkv, tree_mask(*layout, trunk, window), cotangent)
+
+
+dense = jax.jit(with_gradients(dense_attend))
+
+
+def assert_same(got, want):
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5, rtol=0), got, want)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@settings(max_examples=30)
+@given(data=st.data())
+def test_values_and_gradients_equal_dense_attention(shape, data):
+    trunk, length, window, heads, kv_heads = shape
+    layouts = np.array([data.draw(rows(trunk, length, window)) for _ in range(BATCH)], np.int32)
+    qkv = draw_qkv(data.draw(st.integers(0, 2**32 - 1)), trunk + length, heads, kv_heads)
+    cotangent = draw_qkv(1, trunk + length, heads, heads)[0]
+    got = tree(qkv, tuple(layouts.swapaxes(0, 1)), trunk, window, cotangent)
+    assert_same(got, dense(qkv, np.stack([dense_mask(*layout, trunk) for layout in layouts]), cotangent))
+
+
+def test_without_branches_attention_is_causal():
+    qkv = draw_qkv(0, 9, 4, 2)
+    causal = np.tile(np.tril(np.ones((9, 9), bool)), (BATCH, 1, 1))
+    ones = jnp.ones_like(qkv[0])
+    got = jax.jit(with_gradients(attend))(qkv, no_branches(BATCH, 9), ones)
+    assert_same(got, dense(qkv, causal, ones))
+
+
+def test_what_may_not_be_seen_has_weight_zero_and_no_gradient():
+    trunk, length, window, heads, kv_heads = SHAPES[0]
+    layout = ([2] * 12, [1, 1, 1, 1, 2, 2, 2, 0, 0, 0, 0, 0], [0, 1, 1, 2, 0, 1, 2, 0, 0, 0, 0, 0])
+    seen = dense_mask(*layout, trunk)
+    qkv = draw_qkv(0, trunk + length, heads, kv_heads)
+    columns = tuple(np.array([column] * BATCH, np.int32) for column in layout)
+    for query in range(trunk, trunk + length):
+        cotangent = jnp.zeros_like(qkv[0]).at[:, query].set(1.0)
+        _, (_, to_keys, to_values) = tree(qkv, columns, trunk, window, cotangent)
+        for gradient in (to_keys, to_values):
+            assert not np.asarray(gradient)[:, ~seen[query]].any()
+        assert np.asarray(to_values)[:, seen[query]].all()
+
+
+def test_branches_must_fill_whole_windows():
+    column = jnp.zeros((1, 6), jnp.int32)
+    with pytest.raises(ValueError, match=r"^branches: found 6 positions, expected a multiple of the window 4$"):
+        tree_mask(column, column, column, 3, 4)
+
+
+def test_the_softmax_is_in_float32_whatever_the_inputs(equations):
+    mask = tree_mask(*(jnp.full((BATCH, 4), x) for x in (3, 1, 0)), 3, 4)
+    q, k, v = (x.astype(jnp.bfloat16) for x in draw_qkv(0, 7, 4, 2))
+    assert attend(q, k, v, mask).dtype == jnp.bfloat16
+    exponentials = [equation for equation in equations(attend, q, k, v, mask) if equation.primitive.name == "exp"]
+    assert {equation.invars[0].aval.dtype for equation in exponentials} == {jnp.dtype("float32")}

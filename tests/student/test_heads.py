@@ -1,0 +1,92 @@
+import functools
+import math
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from prism_jax.student.heads import token_cross_entropy
+
+TOKENS, WIDTH, VOCABULARY = 24, 6, 50
+
+
+def draw(seed, tokens=TOKENS, vocabulary=VOCABULARY):
+    rng = np.random.default_rng(seed)
+    head = jnp.asarray(rng.normal(size=(vocabulary, WIDTH)), jnp.float32)
+    hidden = jnp.asarray(rng.normal(size=(tokens, WIDTH)), jnp.float32)
+    targets = jnp.asarray(rng.integers(vocabulary, size=tokens), jnp.int32)
+    weights = jnp.asarray(rng.choice([0.0, 0.5, 1.0], size=tokens), jnp.float32)
+    return head, hidden, targets, weights
+
+
+def whole(head, hidden, targets, weights):
+    """Cross-entropy from all logits at once."""
+    losses = optax.losses.softmax_cross_entropy_with_integer_labels(hidden @ head.T, targets)
+    return jnp.sum(losses * weights)
+
+
+def total(chunk):
+    return lambda *args: token_cross_entropy(*args, chunk=chunk)[0]
+
+
+@functools.cache
+def with_gradients(function, chunk=None):
+    """Loss and its gradients by head, hidden states and weights; compiled once."""
+    function = function if chunk is None else function(chunk)
+    return jax.jit(jax.value_and_grad(function, argnums=(0, 1, 3)))
+
+
+@pytest.mark.parametrize("chunk", [1, 5, 8, TOKENS, 100])
+@settings(max_examples=10)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_chunked_equals_whole(chunk, seed):
+    """Whether or not the chunk divides the tokens: loss and gradients."""
+    args = draw(seed)
+    got, want = with_gradients(total, chunk)(*args), with_gradients(whole)(*args)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4, rtol=1e-5), got, want)
+
+
+def test_weights_are_summed_and_padding_is_free():
+    head, hidden, targets, weights = draw(0)
+    loss, weight = token_cross_entropy(head, hidden, targets, weights, chunk=7)
+    assert weight == weights.sum()
+    padded = [jnp.pad(x, [(0, 9)] + [(0, 0)] * (x.ndim - 1)) for x in (hidden, targets, weights)]
+    loss_padded, weight_padded = token_cross_entropy(head, *padded, chunk=7)
+    np.testing.assert_allclose(loss_padded, loss, rtol=1e-6)
+    assert weight_padded == weight
+
+
+def test_logits_are_compared_in_float32():
+    """With hidden states and head in bfloat16 the loss is float32 and near the exact one."""
+    head, hidden, targets, weights = (x.astype(jnp.bfloat16) if x.ndim == 2 else x for x in draw(0))
+    loss, _ = token_cross_entropy(head, hidden, targets, weights, chunk=8)
+    assert loss.dtype == jnp.float32
+    exact = whole(head.astype(jnp.float32), hidden.astype(jnp.float32), targets, weights)
+    np.testing.assert_allclose(loss, exact, rtol=2.0**-8)
+
+
+def largest_traced(equations, function, args):
+    """Most elements of any array along the vocabulary, the head and its gradient aside."""
+    shapes = {variable.aval.shape for equation in equations(function, *args) for variable in equation.outvars}
+    return max(math.prod(shape) for shape in shapes if VOCABULARY in shape and WIDTH not in shape)
+
+
+def largest_compiled(function, args):
+    """The same, of the compiled program."""
+    text = jax.jit(function).lower(*args).compile().as_text()
+    shapes = [tuple(map(int, found.split(","))) for found in re.findall(r"[a-z]+\d+\[([\d,]+)\]", text)]
+    return max(math.prod(shape) for shape in shapes if VOCABULARY in shape and WIDTH not in shape)
+
+
+def test_no_more_than_a_chunk_of_logits_ever_exists(equations):
+    """Neither forwards nor kept for the way back; and the measure sees the logits of the plain loss."""
+    args = draw(0, tokens=640)
+    for function, most in ((total(16), 16 * VOCABULARY), (whole, 640 * VOCABULARY)):
+        gradients = jax.value_and_grad(function, argnums=(0, 1))
+        assert largest_traced(equations, gradients, args) == most
+        assert largest_compiled(gradients, args) == most

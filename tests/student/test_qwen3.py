@@ -1,0 +1,286 @@
+"""The student against transformers' own Qwen3 and Llama, and the functional spine against itself."""
+
+import dataclasses
+import re
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from prism_jax.student import Qwen3, StudentConfig
+from prism_jax.student.attention import no_branches, tree_mask
+from prism_jax.student.layers import Block, RMSNorm, rotary_tables
+from prism_jax.student.qwen3 import take
+
+TINY = StudentConfig(vocabulary_size=61, width=24, layers=3, heads=4, kv_heads=2, head_dim=8, ffn=40)
+
+
+def tokens_and_positions(config, rows=2, length=11, seed=0):
+    tokens = np.random.default_rng(seed).integers(config.vocabulary_size, size=(rows, length))
+    return jnp.asarray(tokens, jnp.int32), jnp.tile(jnp.arange(length), (rows, 1))
+
+
+def causal_logits(model, params, tokens, positions):
+    return model.logits(params, model.hidden(params, tokens, positions, no_branches(*tokens.shape)))
+
+
+# Our name of a block's parameter, and Hugging Face's.
+NAMES = {
+    "input_norm": "input_layernorm",
+    "post_norm": "post_attention_layernorm",
+    "attention": "self_attn",
+    "kernel": "weight",
+}
+
+
+def state_dict(params, torch):
+    """Our parameters under Hugging Face's names: a Linear's weight is [out, in] there, and layers are apart."""
+    state = {"model.embed_tokens.weight": params["embedding"], "model.norm.weight": params["final_norm"]["weight"]}
+    if "head" in params:
+        state["lm_head.weight"] = params["head"]["kernel"].T
+    for path, stacked in jax.tree_util.tree_leaves_with_path(params["layers"]):
+        name = ".".join(NAMES.get(key.key, key.key) for key in path)
+        for i, leaf in enumerate(stacked):
+            state[f"model.layers.{i}.{name}"] = leaf.T
+    return {name: torch.tensor(np.array(leaf)) for name, leaf in state.items()}
+
+
+def reference(config, params):
+    """Hugging Face's model with our parameters: Qwen3 with, Llama without the norm of queries and keys."""
+    torch = pytest.importorskip("torch", reason="torch is the oracle of parity")
+    import transformers
+
+    torch.set_num_threads(1)  # its threads would spin against JAX's
+    kind = "Qwen3" if config.qk_norm else "Llama"
+    hf_config = getattr(transformers, f"{kind}Config")(
+        vocab_size=config.vocabulary_size,
+        hidden_size=config.width,
+        intermediate_size=config.ffn,
+        num_hidden_layers=config.layers,
+        num_attention_heads=config.heads,
+        num_key_value_heads=config.kv_heads,
+        head_dim=config.head_dim,
+        rms_norm_eps=config.norm_epsilon,
+        rope_parameters={"rope_type": "default", "rope_theta": config.rope_theta},
+        tie_word_embeddings=config.tied,
+        attention_bias=False,
+        pad_token_id=None,
+        bos_token_id=None,
+        eos_token_id=None,
+        attn_implementation="eager",
+    )
+    model = getattr(transformers, f"{kind}ForCausalLM")(hf_config).to(torch.float32).eval()
+    missing, unexpected = model.load_state_dict(state_dict(params, torch), strict=False)
+    assert not unexpected and missing == (["lm_head.weight"] if config.tied else [])
+    model.tie_weights()
+
+    def logits(tokens):
+        with torch.no_grad():
+            return model(torch.tensor(np.array(tokens, np.int64))).logits.numpy()
+
+    return logits
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({}, id="qwen3, tied, 2 queries a key, head wider than width / heads"),
+        pytest.param(
+            {"tied": False, "kv_heads": 1, "head_dim": 4, "rope_theta": 1e6}, id="qwen3, untied, 1 key, narrow heads"
+        ),
+        pytest.param({"qk_norm": False, "kv_heads": 4, "head_dim": 6, "norm_epsilon": 1e-5}, id="llama, tied, 4 keys"),
+        pytest.param(
+            {"qk_norm": False, "tied": False, "heads": 6, "kv_heads": 3, "rope_theta": 1e5}, id="llama, untied, 6 to 3"
+        ),
+    ],
+)
+def test_logits_equal_transformers(changes, draw_params):
+    config = dataclasses.replace(TINY, **changes)
+    model = Qwen3(config)
+    params = draw_params(model)
+    tokens, positions = tokens_and_positions(config, length=23)
+    want = reference(config, params)(tokens)
+    got = jax.jit(causal_logits, static_argnums=0)(model, params, tokens, positions)
+    assert got.dtype == jnp.float32
+    assert want.std() > 0.5  # logits that all lie near 0 would agree anyhow
+    np.testing.assert_allclose(got, want, atol=1e-4, rtol=0)
+
+
+def test_norm_casts_before_it_weighs():
+    """In bfloat16 the order shows: float32 statistics, cast, then the product in bfloat16, as Qwen3 rounds."""
+    torch = pytest.importorskip("torch", reason="torch is the oracle of parity")
+    from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm
+
+    rng = np.random.default_rng(0)
+    x, weight = (rng.normal(size=shape).astype(np.float32) for shape in ((64, 32), (32,)))
+    theirs = Qwen3RMSNorm(32, eps=1e-6).to(torch.bfloat16)
+    theirs.weight.data = torch.tensor(weight).to(torch.bfloat16)
+    want = theirs(torch.tensor(x).to(torch.bfloat16)).detach().to(torch.float32).numpy()
+    ours = RMSNorm(32, StudentConfig(param_dtype="bfloat16"))
+    ours.weight[...] = jnp.asarray(weight, jnp.bfloat16)
+    got = ours(jnp.asarray(x, jnp.bfloat16))
+    assert got.dtype == jnp.bfloat16
+    np.testing.assert_array_equal(got.astype(jnp.float32), want)
+
+
+@pytest.fixture(scope="module")
+def tiny(draw_params):
+    model = Qwen3(TINY)
+    return model, draw_params(model)
+
+
+def test_only_distances_between_positions_matter(tiny):
+    model, params = tiny
+    tokens, positions = tokens_and_positions(TINY)
+    logits = jax.jit(causal_logits, static_argnums=0)
+    at_zero, shifted = logits(model, params, tokens, positions), logits(model, params, tokens, positions + 100)
+    np.testing.assert_allclose(shifted, at_zero, atol=1e-4)
+    stretched = logits(model, params, tokens, 2 * positions)
+    assert np.abs(stretched - at_zero).max() > 0.1
+
+
+def tree_inputs(rows=2, trunk=6, length=8, window=4):
+    """Two branches, of a head and two leaves and of a head alone, and one position of padding."""
+    rng = np.random.default_rng(0)
+    columns = ([5] * 4 + [6] * 3 + [0], [1] * 4 + [2] * 3 + [0], [0, 0, 1, 2, 0, 0, 0, 0])
+    stop, branch, leaf = (jnp.tile(jnp.asarray(column), (rows, 1)) for column in columns)
+    positions = jnp.tile(jnp.asarray([5, 6, 7, 7, 6, 7, 8, 0]), (rows, 1))
+    trunk_ids, ids = (jnp.asarray(rng.integers(TINY.vocabulary_size, size=(rows, n))) for n in (trunk, length))
+    return trunk_ids, ids, positions, stop, branch, leaf, window
+
+
+def test_scan_over_layers_equals_a_loop_over_blocks(tiny):
+    model, params = tiny
+    trunk, ids, positions, stop, branch, leaf, window = tree_inputs()
+    got = jax.jit(model.branch_hidden, static_argnums=7)(params, trunk, ids, positions, stop, branch, leaf, window)
+
+    block = nnx.graphdef(nnx.eval_shape(lambda: Block(TINY, nnx.Rngs(0))))
+
+    @jax.jit
+    def loop(params):
+        x = params["embedding"][jnp.concatenate([trunk, ids], axis=1)]
+        trunk_positions = jnp.tile(jnp.arange(trunk.shape[1]), (len(trunk), 1))
+        tables = rotary_tables(jnp.concatenate([trunk_positions, positions], axis=1), TINY.head_dim, TINY.rope_theta)
+        mask = tree_mask(stop, branch, leaf, trunk.shape[1], window)
+        for i in range(TINY.layers):
+            x = nnx.merge(block, jax.tree.map(lambda leaf: leaf[i], params["layers"]))(x, *tables, mask)  # noqa: B023
+        scale = jnp.sqrt(jnp.mean(x**2, axis=-1, keepdims=True) + TINY.norm_epsilon)
+        return (x / scale * params["final_norm"]["weight"])[:, trunk.shape[1] :]
+
+    np.testing.assert_allclose(got, loop(params), atol=1e-5)
+
+
+def test_remat_policies_give_the_same_loss_and_gradients(tiny, equations):
+    _, params = tiny
+    inputs = tree_inputs()
+
+    def loss(params, model):
+        return jnp.mean(model.branch_hidden(params, *inputs) ** 3)
+
+    models = {remat: Qwen3(dataclasses.replace(TINY, remat=remat)) for remat in ("none", "dots", "full")}
+    results = {remat: jax.jit(jax.value_and_grad(loss), static_argnums=1)(params, m) for remat, m in models.items()}
+    for remat in ("dots", "full"):
+        jax.tree.map(
+            lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6, rtol=1e-5), results[remat], results["none"]
+        )
+
+    def products(remat):
+        """Matrix products in the traced gradient, and whether anything is recomputed."""
+        names = [e.primitive.name for e in equations(lambda p: jax.grad(loss)(p, models[remat]), params)]
+        return names.count("dot_general"), any(name.startswith(("remat", "checkpoint")) for name in names)
+
+    assert [products(remat)[1] for remat in ("none", "dots", "full")] == [False, True, True]
+    # Saving matrix products means that only those that attention makes (they have batch axes) are made again.
+    assert products("none")[0] < products("dots")[0] < products("full")[0]
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_answers_are_differences_of_two_logits(tied, draw_params):
+    model = Qwen3(dataclasses.replace(TINY, tied=tied))
+    params = draw_params(model)
+    hidden = jnp.asarray(np.random.default_rng(0).normal(size=(2, 7, TINY.width)), jnp.float32)
+    places = jnp.asarray([[0, 6, 3], [5, 5, 1]])
+    logits = take(model.logits(params, hidden), places)
+    yes, no = 17, 4
+    np.testing.assert_allclose(
+        model.answers(params, hidden, places, yes, no), logits[..., yes] - logits[..., no], atol=1e-4
+    )
+    np.testing.assert_array_equal(take(hidden, places), np.asarray(hidden)[np.arange(2)[:, None], places])
+
+
+def test_answers_never_read_the_whole_vocabulary(tiny, equations):
+    model, params = tiny
+    hidden, places = jnp.ones((2, 7, TINY.width)), jnp.zeros((2, 3), jnp.int32)
+    made = equations(lambda h: model.answers(params, h, places, 1, 2), hidden)
+    assert not [e for e in made if any(TINY.vocabulary_size in v.aval.shape for v in e.outvars)]
+
+
+@pytest.mark.parametrize(("tied", "qk_norm"), [(True, True), (False, True), (True, False)])
+def test_number_of_parameters(tied, qk_norm):
+    c = dataclasses.replace(TINY, tied=tied, qk_norm=qk_norm)
+    projections = 2 * c.width * c.head_dim * (c.heads + c.kv_heads) + 3 * c.width * c.ffn
+    block = projections + 2 * c.width + (2 * c.head_dim if qk_norm else 0)
+    expected = c.layers * block + c.width + (1 if tied else 2) * c.vocabulary_size * c.width
+    assert sum(leaf.size for leaf in jax.tree.leaves(Qwen3(c).abstract_params())) == expected
+
+
+def test_fresh_parameters():
+    """Norms are 1, matrices spread as asked for, the key alone decides them, and no two layers are alike."""
+    model = Qwen3(dataclasses.replace(TINY, tied=False, width=48, vocabulary_size=301))
+    init = jax.jit(model.init)
+    params, again, others = (init(jax.random.key(seed)) for seed in (3, 3, 4))
+    chex.assert_trees_all_equal_shapes_and_dtypes(params, model.abstract_params())
+    chex.assert_trees_all_equal(params, again)
+    leaves = jax.tree_util.tree_leaves_with_path(params)
+    for (path, leaf), other in zip(leaves, jax.tree.leaves(others), strict=True):
+        if path[-1].key == "weight":
+            assert (leaf == 1).all()
+        else:
+            np.testing.assert_allclose([leaf.mean() / 0.02, leaf.std() / 0.02], [0, 1], atol=0.1)
+            assert (leaf != other).mean() > 0.99
+        if path[0].key == "layers" and path[-1].key == "kernel":
+            assert (leaf[0] != leaf[1]).mean() > 0.99
+
+
+def test_the_static_half_is_hashable_and_compiles_once(tiny):
+    _, params = tiny
+    tokens, positions = tokens_and_positions(TINY)
+    traced = jax.jit(chex.assert_max_traces(causal_logits, n=1), static_argnums=0)
+    chex.assert_trees_all_equal(
+        traced(Qwen3(TINY), params, tokens, positions),
+        traced(Qwen3(dataclasses.replace(TINY)), params, tokens, positions),
+    )
+
+
+def test_activations_and_parameters_have_the_dtypes_asked_for(draw_params):
+    model = Qwen3(dataclasses.replace(TINY, dtype="bfloat16", param_dtype="float32"))
+    params = draw_params(model)
+    tokens, positions = tokens_and_positions(TINY)
+    low = model.hidden(params, tokens, positions, no_branches(*tokens.shape))
+    assert low.dtype == jnp.bfloat16
+    assert {leaf.dtype for leaf in jax.tree.leaves(params)} == {jnp.dtype("float32")}
+    assert model.logits(params, low).dtype == jnp.float32
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"width": 0}, "width: found 0, expected at least 1"),
+        ({"vocabulary_size": -1}, "vocabulary_size: found -1, expected at least 0 (0 = the tokenizer's)"),
+        ({"kv_heads": 3}, "kv_heads: found 3, expected a divisor of heads = 4"),
+        ({"head_dim": 7}, "head_dim: found 7, expected an even number: RoPE rotates pairs"),
+        ({"rope_theta": float("nan")}, "rope_theta: found nan, expected a number above 0"),
+        ({"dtype": "float64"}, "dtype: found 'float64', expected one of float32, bfloat16, float16"),
+    ],
+)
+def test_bad_sizes_are_named(changes, message):
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        dataclasses.replace(TINY, **changes)
+
+
+def test_a_model_needs_its_vocabulary():
+    with pytest.raises(ValueError, match=r"^vocabulary_size: found 0, expected the tokenizer's size to be filled in$"):
+        Qwen3(StudentConfig())

@@ -1,0 +1,142 @@
+import json
+import os
+import subprocess
+import sys
+
+import jax
+import optax
+import pytest
+from jax.sharding import PartitionSpec as P
+
+from prism_jax.student import Qwen3, StudentConfig
+from prism_jax.student.sharding import BATCH, MESH_AXES, RULES, make_mesh, partition_spec, path_of, shardings
+
+CONFIG = StudentConfig(vocabulary_size=64, width=32, layers=2, heads=4, kv_heads=2, head_dim=8, ffn=48, tied=False)
+
+# Where each parameter lives; the leading axis of stacked layers is never split.
+SPECS = {
+    "embedding": P("tensor", "fsdp"),
+    "final_norm/weight": P(None),
+    "head/kernel": P("fsdp", "tensor"),
+    "layers/attention/k_norm/weight": P(None, None),
+    "layers/attention/k_proj/kernel": P(None, "fsdp", "tensor"),
+    "layers/attention/o_proj/kernel": P(None, "tensor", "fsdp"),
+    "layers/attention/q_norm/weight": P(None, None),
+    "layers/attention/q_proj/kernel": P(None, "fsdp", "tensor"),
+    "layers/attention/v_proj/kernel": P(None, "fsdp", "tensor"),
+    "layers/input_norm/weight": P(None, None),
+    "layers/mlp/down_proj/kernel": P(None, "tensor", "fsdp"),
+    "layers/mlp/gate_proj/kernel": P(None, "fsdp", "tensor"),
+    "layers/mlp/up_proj/kernel": P(None, "fsdp", "tensor"),
+    "layers/post_norm/weight": P(None, None),
+}
+
+
+def specs(tree):
+    found = jax.tree_util.tree_leaves_with_path(shardings(tree, make_mesh()))
+    return {path_of(path): sharding.spec for path, sharding in found}
+
+
+def test_every_parameter_has_the_spec_it_should():
+    assert specs(Qwen3(CONFIG).abstract_params()) == SPECS
+
+
+def test_a_tied_or_llama_shaped_model_has_fewer_parameters_and_no_other_specs():
+    small = StudentConfig(vocabulary_size=64, qk_norm=False)
+    absent = {name for name in SPECS if name.startswith("head") or ("_norm/weight" in name and "attention" in name)}
+    assert specs(Qwen3(small).abstract_params()) == {k: v for k, v in SPECS.items() if k not in absent}
+
+
+def test_moments_of_the_optimizer_live_where_their_parameters_do():
+    params = Qwen3(CONFIG).abstract_params()
+    state = jax.eval_shape(optax.adam(1e-3).init, params)
+    found = specs({"params": params, "optimizer": state})
+    for name, spec in SPECS.items():
+        owners = [path for path in found if path.endswith("/" + name)]
+        assert len(owners) == 3  # the parameter and its two moments
+        assert {found.pop(path) for path in owners} == {spec}
+    assert set(found.values()) == {P()}  # the count of steps
+
+
+@pytest.mark.parametrize(("path", "ndim"), [("layers/attention/q_proj/bias", 2), ("embedding", 1), ("my_embedding", 2)])
+def test_unknown_parameters_are_errors(path, ndim):
+    with pytest.raises(
+        ValueError, match=rf"^sharding: found parameter '{path}' with {ndim} axes, expected one that AXES"
+    ):
+        partition_spec(path, ndim)
+
+
+def test_rules_name_axes_of_the_mesh():
+    assert {axis for axis in RULES.values() if axis} | {axis for axes in BATCH for axis in axes} == set(MESH_AXES)
+    assert make_mesh().axis_names == MESH_AXES
+
+
+def test_too_few_devices_is_an_error_that_counts_them():
+    found = jax.device_count()
+    with pytest.raises(ValueError) as error:
+        make_mesh(data=found, fsdp=2, tensor=3)
+    assert str(error.value) == (
+        f"mesh: found {found} devices, expected at least {6 * found} (data {found} x fsdp 2 x tensor 3)"
+    )
+
+
+ON_MESHES = """
+import dataclasses, json, sys
+import jax, jax.numpy as jnp, numpy as np
+from jax.sharding import NamedSharding
+from prism_jax.student import Qwen3, StudentConfig
+from prism_jax.student.sharding import BATCH, make_mesh, shardings
+
+model = Qwen3(StudentConfig(**json.loads(sys.argv[1])))
+rng = np.random.default_rng(0)
+params = jax.tree.map(lambda leaf: rng.normal(size=leaf.shape).astype(np.float32) / 4, model.abstract_params())
+rows, trunk, branches, window = 8, 6, 8, 4
+ids = lambda length: rng.integers(64, size=(rows, length)).astype(np.int32)
+column = lambda values: np.tile(np.array(values, np.int32), (rows, 1))
+batch = [ids(trunk), ids(branches), column([5, 6, 7, 7, 6, 7, 8, 0]), column([5] * 4 + [6] * 3 + [0])]
+batch += [column([1] * 4 + [2] * 3 + [0]), column([0, 0, 1, 2, 0, 0, 0, 0])]
+
+def loss(params, batch):
+    hidden = model.branch_hidden(params, *batch, window)
+    return jnp.mean(jnp.tanh(model.logits(params, hidden)) * jnp.arange(64) / 64), hidden
+
+def run(*sizes):
+    mesh = make_mesh(*sizes)
+    where, rows_where = shardings(params, mesh), NamedSharding(mesh, BATCH)
+    step = jax.jit(jax.value_and_grad(loss, has_aux=True), in_shardings=(where, rows_where),
+                   out_shardings=((None, rows_where), where))
+    placed = jax.device_put(params, where)
+    (value, hidden), gradients = step(placed, jax.device_put(batch, rows_where))
+    share = max(leaf.addressable_shards[0].data.size / leaf.size for leaf in jax.tree.leaves(placed) if leaf.ndim == 3)
+    return {"value": value, "hidden": hidden, "gradients": gradients}, share
+
+want, _ = run(1, 1, 1)
+report = {}
+for sizes in json.loads(sys.argv[2]):
+    got, share = run(*sizes)
+    worst = {name: max(float(np.abs(np.asarray(a) - np.asarray(b)).max() / np.abs(np.asarray(b)).max())
+             for a, b in zip(jax.tree.leaves(got[name]), jax.tree.leaves(want[name]))) for name in want}
+    report[str(sizes)] = {"share": share, **worst}
+print(json.dumps({"devices": jax.device_count(), "value": float(want["value"]), "report": report}))
+"""
+
+
+def test_every_mesh_computes_what_one_device_does():
+    """Forward and gradient on eight fake devices: relative to the largest entry, rounding apart."""
+    meshes = [[2, 2, 2], [1, 8, 1]]
+    environment = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
+    sizes = {"vocabulary_size": 64, "width": 32, "layers": 2, "heads": 4, "kv_heads": 2, "head_dim": 8, "ffn": 48}
+    done = subprocess.run(
+        [sys.executable, "-c", ON_MESHES, json.dumps(sizes), json.dumps(meshes)],
+        capture_output=True,
+        text=True,
+        env=environment,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["devices"] == 8 and abs(found["value"]) > 1e-3
+    for mesh in meshes:
+        errors = found["report"][str(mesh)]
+        # Matrices are split over fsdp and tensor; data repeats them.
+        assert errors.pop("share") == 1 / (mesh[1] * mesh[2])
+        assert max(errors.values()) < 1e-5, (mesh, errors)

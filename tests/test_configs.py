@@ -1,0 +1,49 @@
+"""Every file in configs/ loads, states its command, time and result, and takes one step."""
+
+import dataclasses
+import importlib.util
+import pathlib
+
+import pytest
+from etils import epath
+
+from prism_jax import train
+from prism_jax.config import from_config_dict, to_config_dict
+from prism_jax.training.config import RunConfig
+
+ROOT = pathlib.Path(__file__).parents[1]
+FILES = sorted((ROOT / "configs").glob("*.py"))
+
+
+def load(path):
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_it_survives_the_bridge_and_tells_how_to_run_it(path):
+    module = load(path)
+    config = from_config_dict(RunConfig, module.get_config())
+    assert to_config_dict(config) == module.get_config()
+    assert f"--config=configs/{path.name}" in module.__doc__
+    for word in ("Time:", "Result:"):
+        assert word in module.__doc__
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_it_takes_one_step(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "tfds"))
+    config = from_config_dict(RunConfig, load(path).get_config())
+    if config.data.name == "proactivebench" and not pathlib.Path(config.data.source).is_dir():
+        pytest.skip(f"no ProactiveBench data: {config.data.source} is missing")
+    small = dataclasses.replace(
+        config,
+        data=dataclasses.replace(config.data, train_streams=8, calibration_streams=8, test_streams=8),
+        training=dataclasses.replace(config.training, steps=1, batch=2, checkpoint_every=1),
+    )
+    train.run(small, epath.Path(tmp_path / "run"), progress=False)
+    assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 1
+    assert (tmp_path / "run" / "report.html").stat().st_size > 10_000

@@ -1,0 +1,176 @@
+"""The mains as a user runs them: subprocesses, exit codes, one-line errors, nothing half-written."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1]
+TINY = (
+    "--config=configs/quickstart.py",
+    "--config.data.train_streams=12",
+    "--config.data.calibration_streams=12",
+    "--config.data.test_streams=12",
+    "--config.simulator.min_events=4",
+    "--config.simulator.max_events=5",
+    "--config.student.width=16",
+    "--config.student.layers=1",
+    "--config.student.heads=2",
+    "--config.student.kv_heads=1",
+    "--config.student.head_dim=8",
+    "--config.student.ffn=32",
+    "--config.training.steps=4",
+    "--config.training.batch=4",
+    "--config.training.checkpoint_every=2",
+)
+
+
+def run(main, *arguments):
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
+    return subprocess.run(
+        [sys.executable, "-m", f"prism_jax.{main}", *map(str, arguments)],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    workdir = tmp_path_factory.mktemp("runs") / "tiny"
+    result = run("train", *TINY, f"--workdir={workdir}")
+    assert result.returncode == 0, result.stderr
+    return workdir, result
+
+
+def test_train_leaves_what_the_design_lists(finished):
+    workdir, result = finished
+    for name in (
+        "config.json",
+        "run.json",
+        "tokenizer.json",
+        "metrics.jsonl",
+        "timings.jsonl",
+        "tensorboard",
+        "checkpoints",
+        "scores.parquet",
+        "calibration.json",
+        "evaluation.json",
+        "report.html",
+    ):
+        assert (workdir / name).exists(), name
+    assert not list(workdir.rglob("*.partial"))
+    assert "train        12 streams" in result.stdout
+    assert "need" in result.stdout
+    assert "dynamic" in result.stdout
+    assert json.loads((workdir / "config.json").read_text())["student"]["vocabulary_size"] > 0
+    assert json.loads((workdir / "run.json").read_text())["command"].startswith("python -m prism_jax.train --config")
+
+
+def test_the_progress_bar_shows_step_terms_speed_and_time_left(finished):
+    _, result = finished
+    line = result.stderr.replace("\r", "\n").strip().splitlines()[-1]
+    for part in ("4/4", "loss=", "need=", "accept=", "burden=", "response=", "tokens/s="):
+        assert part in line
+    assert "<" in line  # tqdm's [elapsed<left]
+
+
+def test_evaluate_gives_the_same_numbers_without_training(finished):
+    workdir, trained = finished
+    names = ("scores.parquet", "calibration.json", "evaluation.json")
+    before = [(workdir / name).read_bytes() for name in names]
+    steps = (workdir / "metrics.jsonl").read_bytes()
+    result = run("evaluate", f"--workdir={workdir}")
+    assert result.returncode == 0, result.stderr
+    assert [(workdir / name).read_bytes() for name in names] == before
+    assert (workdir / "metrics.jsonl").read_bytes() == steps
+    table = trained.stdout[trained.stdout.index("test steps of") :]
+    assert result.stdout.endswith(table)
+
+
+def test_a_workdir_of_another_config_is_refused(finished):
+    workdir, _ = finished
+    before = (workdir / "config.json").read_bytes()
+    result = run("train", *TINY, f"--workdir={workdir}", "--config.decision.c_fn=3.0")
+    assert result.returncode == 1
+    message = "config.decision.c_fn: found 2.0, expected 3.0; the folder holds a run of another config"
+    assert message in result.stderr.splitlines()[-1]
+    assert (workdir / "config.json").read_bytes() == before
+
+
+BAD = {
+    "an unknown key": (("--config.training.setps=3",), "setps"),
+    "a bad value": (("--config.decision.c_fa=-1.0",), "config.decision.c_fa: found -1.0, expected a finite"),
+    "a bad choice": (
+        ("--config.data.need=loose", "--config.data.name=jsonl", "--config.data.source=x"),
+        "config.data.need: found 'loose', expected one of 'strict', 'majority', 'any_valid'",
+    ),
+    "a wrong type": (("--config.training.steps=many",), "many"),
+    "a short context": (("--config.data.context=30",), "expected at most the context of 30"),
+    "too small a vocabulary": (("--config.student.vocabulary_size=100",), "student.vocabulary_size: found 100"),
+    "a missing source": (
+        ("--config.data.name=proactivebench", "--config.data.source=/no/such/folder"),
+        "/no/such/folder",
+    ),
+    "a missing file": (("--config.data.name=jsonl", "--config.data.source=/no/such.jsonl"), "/no/such.jsonl"),
+    "more devices than there are": (("--config.training.tensor=64",), "mesh: found"),
+    "a stray argument": (("stray",), "found argument 'stray'"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_line_and_leaves_nothing(tmp_path, case):
+    arguments, message = BAD[case]
+    result = run("train", *TINY, *arguments, f"--workdir={tmp_path / 'run'}")
+    assert result.returncode == 1
+    lines = [line for line in result.stderr.splitlines() if line.strip()]
+    assert lines[-1].startswith("error: ")
+    assert message in lines[-1]
+    assert "Traceback" not in result.stderr
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"id": "a", "events": [{"time": 0, "text": "x"}], "steps": [{"event": 0', "streams.jsonl:1: "),
+        (
+            '{"id": "a", "events": [{"time": 0, "text": "x"}], "steps": [{"event": 0, "y_need": 1.5}]}\n',
+            "streams.jsonl:1: steps[0].y_need: found 1.5",
+        ),
+        (
+            '{"id": "a", "events": [{"time": 0, "text": "x"}], "steps": '
+            '[{"event": 0, "candidates": [{"logged": true, "propensity": NaN}]}]}\n',
+            "streams.jsonl:1: ",
+        ),
+        ('{"id": "a", "events": [{"time": 0, "text": "x"}], "steps": [{"event": 0, "y_need": 1}]}\n', "split"),
+    ],
+    ids=["truncated", "label out of range", "NaN propensity", "an empty split"],
+)
+def test_bad_streams_are_one_line_and_leave_nothing(tmp_path, content, message):
+    source = tmp_path / "streams.jsonl"
+    source.write_text(content)
+    workdir = tmp_path / "run"
+    result = run("train", *TINY, "--config.data.name=jsonl", f"--config.data.source={source}", f"--workdir={workdir}")
+    assert result.returncode == 1
+    assert result.stderr.splitlines()[-1].startswith("error: ")
+    assert message in result.stderr.splitlines()[-1]
+    assert not workdir.exists()
+
+
+def test_evaluate_without_a_run_says_so(tmp_path):
+    result = run("evaluate", f"--workdir={tmp_path}")
+    assert result.returncode == 1
+    assert result.stderr.splitlines()[-1].startswith(f"error: {tmp_path}/config.json: no such file")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_missing_flag_is_one_line():
+    result = run("train", "--config=configs/quickstart.py")
+    assert result.returncode == 1
+    assert "--workdir" in result.stderr.splitlines()[-1]

@@ -1,0 +1,355 @@
+import json
+import pathlib
+import subprocess
+import sys
+
+import hypothesis.strategies as st
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+
+from prism_jax.scores import Scores, ScoresError, read_scores, write_file, write_scores
+from prism_jax.scores.schema import COLUMNS, REQUIRED
+
+REQUIRED_ROW = {"stream": "a", "step": 0, "p_need_fast": 0.25, "p_accept_fast": 0.5}
+FULL_ROW = {
+    **REQUIRED_ROW,
+    "candidate": 1,
+    "time": 12.5,
+    "domain": "coding",
+    "persona": "expert",
+    "split": "test",
+    "fold": 3,
+    "p_need_slow": 0.375,
+    "p_accept_slow": 0.625,
+    "y_need": 1.0,
+    "y_accept": 0.0,
+    "votes": [True, False, True],
+    "logged": True,
+    "propensity": 0.75,
+    "p_need_true": 0.3,
+    "p_accept_true": 0.4,
+    "p_both_true": 0.2,
+    "tokens_fast": 120,
+    "tokens_slow": 77,
+    "tokens_response": 0,
+}
+NULLABLE = [name for name, column in COLUMNS.items() if column.nullable]
+SUFFIXES = pytest.mark.parametrize("suffix", [".parquet", ".jsonl"])
+
+
+def row(**changes):
+    return {**REQUIRED_ROW, **changes}
+
+
+def equal(left, right):
+    return list(left.columns()) == list(right.columns()) and all(
+        a.dtype == b.dtype and (np.array_equal(a, b, equal_nan=True) if a.dtype != object else list(a) == list(b))
+        for a, b in zip(left.columns().values(), right.columns().values(), strict=True)
+    )
+
+
+unit = st.floats(0, 1)
+
+
+@st.composite
+def tables(draw):
+    """Tables of several streams, steps and candidates, with nulls and every optional column drawn or not."""
+    rows = []
+    for stream in draw(st.lists(st.text(min_size=1, max_size=4), min_size=1, max_size=3, unique=True)):
+        of_stream = {
+            "domain": "writing",
+            "fold": draw(st.integers(0, 4)),
+            "split": draw(st.sampled_from(["train", "test"])),
+        }
+        for step in draw(st.lists(st.integers(0, 2**40), min_size=1, max_size=3, unique=True)):
+            of_step = {
+                "p_need_fast": draw(unit),
+                "y_need": draw(st.none() | unit),
+                "time": draw(st.none() | st.floats(-1e9, 1e9)),
+            }
+            for candidate in draw(st.lists(st.integers(0, 5), min_size=1, max_size=3, unique=True)):
+                logged = draw(st.none() | st.booleans())
+                rows.append(
+                    {
+                        "stream": stream,
+                        "step": step,
+                        "candidate": candidate,
+                        "p_accept_fast": draw(unit),
+                        "y_accept": None if logged is False else draw(st.none() | unit),
+                        "votes": draw(st.lists(st.booleans(), max_size=3)),
+                        "logged": logged,
+                        "propensity": draw(st.floats(0.01, 0.99)),
+                        "tokens_fast": draw(st.none() | st.integers(0, 2**50)),
+                        **of_stream,
+                        **of_step,
+                    }
+                )
+    dropped = draw(st.sets(st.sampled_from([name for name in rows[0] if name not in (*REQUIRED, "candidate")])))
+    order = draw(st.permutations(range(len(rows))))
+    return [{name: value for name, value in rows[i].items() if name not in dropped} for i in order]
+
+
+@SUFFIXES
+@settings(max_examples=40, deadline=None)
+@given(rows=tables())
+def test_files_hold_exactly_the_table_and_their_bytes_depend_on_it_alone(tmp_path_factory, suffix, rows):
+    folder = tmp_path_factory.mktemp("scores")
+    scores = Scores.from_rows(rows)
+    write_scores(folder / f"first{suffix}", scores)
+    again = read_scores(folder / f"first{suffix}")
+    assert equal(scores, again)
+    write_scores(folder / f"second{suffix}", again)
+    assert (folder / f"first{suffix}").read_bytes() == (folder / f"second{suffix}").read_bytes()
+
+
+@given(rows=tables())
+def test_steps_take_the_first_candidate_of_highest_acceptance(rows):
+    scores = Scores.from_rows(rows)
+    best = {}
+    for i in range(len(scores)):
+        key = (scores.stream[i], int(scores.step[i]))
+        rank = (-scores.p_accept_fast[i], scores.candidate[i], i)
+        best[key] = min(best.get(key, rank), rank)
+    streams = list(dict.fromkeys(scores.stream))
+    expected = sorted(best, key=lambda key: (streams.index(key[0]), key[1]))
+    steps = scores.steps()
+    assert list(zip(steps.stream, steps.step.tolist(), strict=True)) == expected
+    assert steps.candidate.tolist() == [best[key][1] for key in expected]
+    assert equal(steps, scores.take(np.array([best[key][2] for key in expected])))
+    assert equal(steps.steps(), steps)
+
+
+@SUFFIXES
+def test_every_column_round_trips(tmp_path, suffix):
+    scores = Scores.from_rows([FULL_ROW, {**FULL_ROW, "candidate": 2, **dict.fromkeys(set(NULLABLE) & {"y_accept"})}])
+    assert list(scores.columns()) == list(COLUMNS)
+    write_scores(tmp_path / f"x{suffix}", scores)
+    again = read_scores(tmp_path / f"x{suffix}")
+    assert equal(again, scores)
+    assert again.votes[0] == (True, False, True)
+    assert np.isnan(again.y_accept[1])
+
+
+@SUFFIXES
+def test_every_nullable_column_may_be_null_throughout(tmp_path, suffix):
+    scores = Scores.from_rows([{**FULL_ROW, **dict.fromkeys(NULLABLE)}])
+    write_scores(tmp_path / f"x{suffix}", scores)
+    assert equal(read_scores(tmp_path / f"x{suffix}"), scores)
+
+
+def test_the_dataclass_has_the_schemas_columns_and_only_the_required_ones_are_required():
+    fields = Scores.__dataclass_fields__
+    assert list(fields) == list(COLUMNS)
+    assert [name for name in fields if fields[name].default is not None] == [
+        name for name in COLUMNS if name in (*REQUIRED, "candidate")
+    ]
+    assert list(Scores.from_rows([REQUIRED_ROW]).columns()) == [
+        name for name in COLUMNS if name in (*REQUIRED, "candidate")
+    ]
+
+
+def test_a_missing_candidate_column_means_one_candidate_a_step():
+    assert Scores.from_rows([row(), row(step=1)]).candidate.tolist() == [0, 0]
+    with pytest.raises(ScoresError, match="row 1: found stream 'a', step 0, candidate 0 a second time"):
+        Scores.from_rows([row(), row()])
+
+
+def test_columns_cannot_be_written_to():
+    one, p = {"stream": ["a"], "step": [0]}, np.array([0.5])
+    scores = Scores.from_columns({**one, "p_need_fast": p, "p_accept_fast": np.array([1], np.float32)})
+    with pytest.raises(ValueError, match="read-only"):
+        scores.p_need_fast[0] = 1.0
+    p[0] = 0.25  # the caller's own array stays the caller's
+    assert scores.p_accept_fast.dtype == np.float64
+
+
+BAD_ROWS = [
+    ([row(p_need_fast=1.5)], 0, "p_need_fast", r"found 1\.5, expected a number in \[0, 1\]"),
+    ([row(p_accept_fast=-0.1)], 0, "p_accept_fast", r"found -0\.1, expected a number in \[0, 1\]"),
+    ([row(), row(step=1, p_accept_fast=None)], 1, "p_accept_fast", r"found null, expected a number in \[0, 1\]"),
+    ([row(p_accept_fast=True)], 0, "p_accept_fast", "found True, expected a number"),
+    ([row(), row(step=1, p_need_fast="0.5")], 1, "p_need_fast", "found '0.5', expected a number"),
+    ([row(y_need=2.0)], 0, "y_need", r"found 2\.0, expected a number in \[0, 1\] or null"),
+    ([row(stream="")], 0, "stream", "found '', expected a non-empty string"),
+    ([row(stream=7)], 0, "stream", "found 7, expected a non-empty string"),
+    ([row(step=-1)], 0, "step", "found -1, expected an integer of at least 0"),
+    ([row(step=0.0)], 0, "step", r"found 0\.0, expected an integer"),
+    ([row(step=2**70)], 0, "step", "expected an integer"),
+    ([row(tokens_fast=-3)], 0, "tokens_fast", "found -3, expected an integer of at least 0 or null"),
+    ([row(tokens_fast=1.5)], 0, "tokens_fast", r"found 1\.5, expected an integer"),
+    ([row(logged=1)], 0, "logged", "found 1, expected true or false or null"),
+    ([row(votes=[1, 0])], 0, "votes", r"found \[1, 0\], expected a list of true and false"),
+    ([row(propensity=0.0)], 0, "propensity", r"found 0\.0, expected above 0"),
+    ([row(propensity=1.0, logged=False)], 0, "propensity", r"found 1\.0, expected below 1 where logged is false"),
+    ([row(y_accept=1.0, logged=False)], 0, "y_accept", r"found 1\.0, expected null where logged is false"),
+    (
+        [row(logged=False, propensity=0.5), row(step=1, logged=True)],
+        1,
+        "propensity",
+        "found null, expected a number, as other rows have one",
+    ),
+    ([row(p_need_slow=0.5, p_accept_slow=None)], 0, "p_accept_slow", "found null, expected a number, as p_need_slow"),
+    ([row(p_need_slow=None, p_accept_slow=0.5)], 0, "p_need_slow", "found null, expected a number, as p_accept_slow"),
+    (
+        [row(candidate=0), row(candidate=1, p_need_fast=0.3)],
+        1,
+        "p_need_fast",
+        r"found 0\.3, expected 0\.25 .*within a step",
+    ),
+    (
+        [row(y_need=1.0, candidate=0), row(candidate=1)],
+        1,
+        "y_need",
+        r"found null, expected 1\.0 as elsewhere in stream 'a', step 0",
+    ),
+    ([row(split="test"), row(step=1, split="train")], 1, "split", "found 'train', expected 'test' .*within a stream"),
+]
+
+
+@SUFFIXES
+@pytest.mark.parametrize(("rows", "at", "column", "message"), BAD_ROWS)
+def test_bad_rows_are_refused_in_one_line_that_names_the_place(tmp_path, suffix, rows, at, column, message):
+    with pytest.raises(ScoresError, match=message) as caught:
+        Scores.from_rows(rows)
+    assert (caught.value.row, caught.value.column) == (at, column)
+    path = tmp_path / f"bad{suffix}"
+    if suffix == ".jsonl":
+        path.write_text("".join(json.dumps(one) + "\n" for one in rows))
+        place = f"{path}, line {at + 1}, {column}: "
+    else:
+        try:
+            pq.write_table(pa.Table.from_pylist(rows), path)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+            return  # rows that Parquet cannot even hold
+        place = f"{path}, "
+    with pytest.raises(ScoresError) as caught:
+        read_scores(path)
+    assert str(caught.value).startswith(place)
+    assert f"{column}: " in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", list(COLUMNS))
+def test_no_column_takes_a_value_of_another_kind(name):
+    for wrong in ({}, object(), "x" if COLUMNS[name].kind != "text" else 1.5):
+        with pytest.raises(ScoresError, match=rf"^scores, row 0, {name}: found .*, expected "):
+            Scores.from_rows([{**FULL_ROW, name: wrong}])
+    if not COLUMNS[name].nullable:
+        with pytest.raises(ScoresError, match=rf"^scores, row 0, {name}: found null, expected "):
+            Scores.from_rows([{**FULL_ROW, name: None}])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"stream": "a", "st', "line 1: found broken JSON"),
+        ('{"stream": "a", "step": 0, "p_need_fast": NaN, "p_accept_fast": 0}', "line 1, p_need_fast: found nan"),
+        (json.dumps(row()) + "\n" + json.dumps(row(step=1, y_need=float("nan"))), "line 2, y_need: found nan"),
+        ("[1]\n", r"line 1: found b'\[1\]\\n', expected an object"),
+        (json.dumps(row()) + "\n\n", "line 2: found broken JSON"),
+        ("", "found no rows"),
+        (json.dumps({**REQUIRED_ROW, "p_acept_fast": 1}), "line 1: unknown column 'p_acept_fast'; did you mean 'p_a"),
+        (json.dumps({**REQUIRED_ROW, "zzz": 1}), "unknown column 'zzz'; expected one of stream, step"),
+        ('{"stream": "a", "step": 0, "p_need_fast": 1}', "p_accept_fast: found only stream, step, p_need_f"),
+        (json.dumps(row(p_need_slow=0.5)), "p_accept_slow: found no such column beside p_need_slow"),
+    ],
+)  # fmt: skip
+def test_broken_jsonl_is_refused(tmp_path, text, message):
+    path = tmp_path / "bad.jsonl"
+    path.write_text(text)
+    with pytest.raises(ScoresError, match=message) as caught:
+        read_scores(path)
+    assert str(caught.value).startswith(str(path))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        ({"p_need_fast": pa.array([float("nan")])}, r"row 0, p_need_fast: found nan, expected a number in \[0, 1\]"),
+        ({"y_need": pa.array([float("nan")])}, r"row 0, y_need: found nan, expected a number in \[0, 1\] or null"),
+        ({"p_need_fast": pa.array([None], pa.float64())}, "row 0, p_need_fast: found null"),
+        ({"p_need_fast": pa.array(["0.5"])}, "p_need_fast: found the type string, expected double"),
+        ({"step": pa.array([1.0])}, "step: found the type double, expected int64"),
+        ({"logged": pa.array([1])}, "logged: found the type int64, expected bool"),
+        ({"votes": pa.array([[1.0]])}, "votes: found the type list.*, expected list<"),
+        ({"y_ned": pa.array([1.0])}, "unknown column 'y_ned'; did you mean 'y_need'"),
+        ({"stream": pa.array(["a"]), "p_accept_fast": None}, "p_accept_fast: found only stream, step, p_need_fast"),
+    ],
+)
+def test_wrong_parquet_is_refused(tmp_path, column, message):
+    table = {**{name: pa.array([value]) for name, value in REQUIRED_ROW.items()}, **column}
+    path = tmp_path / "bad.parquet"
+    pq.write_table(pa.table({name: values for name, values in table.items() if values is not None}), path)
+    with pytest.raises(ScoresError, match=message) as caught:
+        read_scores(path)
+    assert str(caught.value).startswith(str(path))
+
+
+def test_a_truncated_parquet_file_is_refused(tmp_path):
+    path = tmp_path / "x.parquet"
+    write_scores(path, Scores.from_rows([FULL_ROW]))
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(ScoresError, match="found no readable Parquet") as caught:
+        read_scores(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_narrower_and_dictionary_types_of_other_writers_are_read(tmp_path):
+    path = tmp_path / "x.parquet"
+    table = {
+        "stream": pa.array(["a", "a"]).dictionary_encode(),
+        "step": pa.array([0, 1], pa.uint8()),
+        "p_need_fast": pa.array([0, 1], pa.int32()),
+        "p_accept_fast": pa.array([0.1, 0.2], pa.float32()),
+        "y_accept": pa.nulls(2),
+    }
+    pq.write_table(pa.table(table), path)
+    scores = read_scores(path)
+    assert scores.stream.tolist() == ["a", "a"]
+    assert scores.p_accept_fast.tolist() == np.array([0.1, 0.2], np.float32).astype(np.float64).tolist()
+    assert np.isnan(scores.y_accept).all()
+
+
+def test_other_suffixes_are_refused(tmp_path):
+    for use in (lambda path: read_scores(path), lambda path: write_scores(path, Scores.from_rows([REQUIRED_ROW]))):
+        with pytest.raises(ScoresError, match=r"found the suffix '\.csv', expected \.parquet or \.jsonl"):
+            use(tmp_path / "x.csv")
+
+
+def test_columns_of_different_lengths_and_no_rows_are_refused():
+    one = {"stream": ["a"], "step": [0], "p_need_fast": [0.5], "p_accept_fast": [0.5]}
+    with pytest.raises(ScoresError, match="p_need_fast: found 2 rows, expected 1"):
+        Scores.from_columns({**one, "p_need_fast": [0.5, 0.5]})
+    with pytest.raises(ScoresError, match=r"step: found the shape \(1, 1\), expected one value a row"):
+        Scores.from_columns({**one, "step": np.zeros((1, 1), int)})
+    with pytest.raises(ScoresError, match="found no rows"):
+        Scores.from_columns({name: [] for name in one})
+    with pytest.raises(ScoresError, match="found no rows"):
+        Scores.from_columns(one).take(np.array([False]))
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
+    path = tmp_path / "x.jsonl"
+    write_scores(path, Scores.from_rows([REQUIRED_ROW]))
+    before = path.read_bytes()
+
+    def fail(self, target):
+        raise OSError("disk gone")
+
+    monkeypatch.setattr(pathlib.Path, "replace", fail)
+    with pytest.raises(OSError, match="disk gone"):
+        write_file(path, b"new")
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_importing_scores_loads_no_other_part_and_no_jax():
+    code = "import prism_jax.scores, sys; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"jax", "flax", "transformers"} & set(loaded)
+    ours = {name.split(".")[1] for name in loaded if name.startswith("prism_jax.")}
+    assert ours == {"scores"}

@@ -1,0 +1,133 @@
+import dataclasses
+import json
+
+import chex
+import jax
+import numpy as np
+import pytest
+import tiny
+from etils import epath
+
+from prism_jax.config import ConfigError
+from prism_jax.training.data import pack_split
+from prism_jax.training.loop import Job, TrainingError, train
+from prism_jax.training.objective import Slots
+from prism_jax.training.run import open_run, trained_params
+from prism_jax.training.workdir import claim, truncate_lines
+
+
+class StoppedError(Exception):
+    pass
+
+
+def job(folder, config=tiny.CONFIG):
+    run = open_run(config)
+    split = pack_split(run.splits.train, run.template, config.data.context)
+    folder.mkdir(parents=True, exist_ok=True)
+    return run, Job(
+        slots=Slots(run.model, run.template.yes, run.template.no, split.size.window),
+        split=split,
+        names=[stream.id for stream in run.splits.train],
+        training=config.training,
+        loss=config.loss,
+        point=config.decision,
+        workdir=epath.Path(folder),
+    )
+
+
+def kill_after(step):
+    def stop(done):
+        if done == step:
+            raise StoppedError
+
+    return stop
+
+
+def test_a_run_stopped_twice_ends_bit_identical_to_one_that_was_not(tmp_path):
+    run, whole = job(tmp_path / "whole")
+    expected = train(whole, progress=False)
+    _, parts = job(tmp_path / "parts")
+    for step in (4, 7):  # one and one step after the checkpoints at 3 and 6
+        with pytest.raises(StoppedError):
+            train(parts, progress=False, after_step=kill_after(step))
+    seen = []
+    chex.assert_trees_all_equal(train(parts, progress=False, after_step=seen.append), expected)
+    assert seen == [7, 8]
+    metrics = (tmp_path / "whole" / "metrics.jsonl").read_bytes()
+    assert (tmp_path / "parts" / "metrics.jsonl").read_bytes() == metrics
+    assert [json.loads(line)["step"] for line in metrics.splitlines()] == list(range(1, 9))
+    step, restored = trained_params(run, whole.workdir)
+    assert step == 8
+    chex.assert_trees_all_equal(jax.device_get(restored), jax.device_get(expected))
+
+
+def test_a_finished_run_started_again_trains_no_further(tmp_path):
+    _, this = job(tmp_path, tiny.with_training(steps=3))
+    first, seen = train(this, progress=False), []
+    chex.assert_trees_all_equal(train(this, progress=False, after_step=seen.append), first)
+    assert seen == []
+
+
+def test_the_same_seed_gives_the_same_run_and_another_does_not(tmp_path):
+    files = []
+    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
+        _, this = job(tmp_path / name, tiny.with_training(steps=2, seed=seed))
+        train(this, progress=False)
+        files.append((tmp_path / name / "metrics.jsonl").read_bytes())
+    assert files[0] == files[1] != files[2]
+
+
+def test_not_a_number_stops_the_run_with_step_term_and_streams_and_saves_nothing_more(tmp_path):
+    config = dataclasses.replace(
+        tiny.with_training(learning_rate=1e30, warmup=0.0, clip=1e30),
+        loss=dataclasses.replace(tiny.CONFIG.loss, burden=0.0),
+    )
+    run, this = job(tmp_path, config)
+    with pytest.raises(TrainingError, match=r"step [234]: found \w+ = (nan|inf), expected finite numbers") as caught:
+        train(this, progress=False)
+    named = str(caught.value).rsplit("streams ", 1)[1].split(", ")
+    assert len(named) == config.training.batch
+    assert set(named) <= {stream.id for stream in run.splits.train}
+    kept = [int(path.name) for path in (tmp_path / "checkpoints").iterdir() if path.name.isdigit()]
+    for line in (tmp_path / "metrics.jsonl").read_text().splitlines():
+        assert np.isfinite(list(json.loads(line).values())).all()
+    assert all(step < 4 for step in kept)
+
+
+def test_timings_stay_out_of_the_metrics(tmp_path):
+    _, this = job(tmp_path, tiny.with_training(steps=2))
+    train(this, progress=False)
+    metrics = json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[0])
+    timings = json.loads((tmp_path / "timings.jsonl").read_text().splitlines()[0])
+    assert timings.keys() == {"step", "seconds", "tokens_per_second"}
+    assert {"loss", "need", "accept", "burden", "response", "learning_rate", "gradient_norm"} <= metrics.keys()
+    assert not {"seconds", "tokens_per_second"} & metrics.keys()
+
+
+def test_training_lowers_every_term(tmp_path):
+    _, this = job(tmp_path, tiny.with_training(steps=40, batch=12, checkpoint_every=40))
+    train(this, progress=False)
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    for term in ("need", "accept", "response", "loss"):
+        first, last = (np.mean([line[term] for line in part]) for part in (lines[:3], lines[-3:]))
+        assert last < first, term
+
+
+def test_a_workdir_of_another_config_is_refused_by_key(tmp_path):
+    workdir = epath.Path(tmp_path / "run")
+    claim(workdir, tiny.CONFIG)
+    claim(workdir, tiny.CONFIG)
+    before = (workdir / "config.json").read_bytes()
+    with pytest.raises(
+        ConfigError, match=r"config\.json: config\.training\.steps: found 8, expected 9; the folder hold"
+    ):
+        claim(workdir, tiny.with_training(steps=9))
+    assert (workdir / "config.json").read_bytes() == before
+
+
+def test_truncate_keeps_lines_up_to_the_step_and_drops_a_line_cut_short(tmp_path):
+    path = epath.Path(tmp_path / "metrics.jsonl")
+    path.write_text('{"step": 1}\n{"step": 2}\n{"step": 3}\n{"st')
+    truncate_lines(path, 2)
+    assert path.read_text() == '{"step": 1}\n{"step": 2}\n'
+    truncate_lines(epath.Path(tmp_path / "missing"), 2)

@@ -1,0 +1,21 @@
+"""The smallest run that is still a run: a few short simulated streams and a student of a few thousand parameters."""
+
+import dataclasses
+
+from prism_jax.prompting.template import PromptConfig
+from prism_jax.streams.simulator import SimulatorConfig
+from prism_jax.student import StudentConfig
+from prism_jax.training.config import DataConfig, RunConfig, TrainingConfig
+
+CONFIG = RunConfig(
+    data=DataConfig(train_streams=12, calibration_streams=12, test_streams=12),
+    simulator=SimulatorConfig(min_events=4, max_events=5),
+    prompt=PromptConfig(system="Watch.", vocabulary_size=400),
+    student=StudentConfig(width=16, layers=2, heads=2, kv_heads=1, head_dim=8, ffn=32),
+    training=TrainingConfig(steps=8, batch=4, checkpoint_every=3, learning_rate=1e-2),
+)
+
+
+def with_training(config=CONFIG, **changes):
+    """The config with some training settings changed."""
+    return dataclasses.replace(config, training=dataclasses.replace(config.training, **changes))
