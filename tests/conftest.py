@@ -25,7 +25,9 @@ def compile_once(tmp_path_factory):
     """Keeps compiled programs for the session: many tests build the same small student anew."""
     import jax
 
-    jax.config.update("jax_compilation_cache_dir", str(tmp_path_factory.mktemp("compiled")))
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    jax.config.update("jax_compilation_cache_dir", str(shared / "compiled"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
 
 

@@ -107,9 +107,9 @@ class SimulatorConfig:
     """
 
     seed: int = 0
-    min_events: int = 10
-    max_events: int = 12
-    responses: int = 2
+    min_events: int = 6
+    max_events: int = 8
+    responses: int = 1
     dependence: float = 0.0
     hidden_effect: float = 0.9
 

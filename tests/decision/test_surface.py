@@ -264,7 +264,7 @@ def test_a_log_replays_only_where_it_holds_the_slow_signals():
     assert_same_table(
         control_surface(**log, **replay), control_surface(**steps, **replay)._asdict() | {"slow_tokens": None}
     )
-    with pytest.raises(ValueError, match=r"margins: found 0\.11, which runs the slow pass where the slow signals are NaN"):
+    with pytest.raises(ValueError, match=r"margins: found 0\.11, which runs the slow pass where"):
         control_surface(**log, cost_ratios=[2.0], margins=[0.0, 0.11])
     with pytest.raises(ValueError, match=r"margins: found 0\.1, which runs"):
         control_surface(**log, cost_ratios=[2.0, 1.0], margins=[0.10])

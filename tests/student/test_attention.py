@@ -11,6 +11,10 @@ from hypothesis import strategies as st
 
 from prism_jax.student.attention import attend, no_branches, tree_mask
 
+# What runs once is compiled quickly: compiling is what takes the time here.
+QUICK = {"xla_backend_optimization_level": 0}
+jit = functools.partial(jax.jit, compiler_options=QUICK)
+
 BATCH, HEAD_DIM = 2, 4
 # Trunk, branches, window, query heads, key/value heads.
 SHAPES = ((5, 12, 4, 4, 2), (3, 24, 12, 2, 2), (7, 8, 8, 3, 1))
@@ -78,12 +82,12 @@ def with_gradients(attention):
     return run
 
 
-@functools.partial(jax.jit, static_argnums=(2, 3))
+@functools.partial(jit, static_argnums=(2, 3))
 def tree(qkv, layout, trunk, window, cotangent):
     return with_gradients(attend)(qkv, tree_mask(*layout, trunk, window), cotangent)
 
 
-dense = jax.jit(with_gradients(dense_attend))
+dense = jit(with_gradients(dense_attend))
 
 
 def assert_same(got, want):
@@ -106,7 +110,7 @@ def test_without_branches_attention_is_causal():
     qkv = draw_qkv(0, 9, 4, 2)
     causal = np.tile(np.tril(np.ones((9, 9), bool)), (BATCH, 1, 1))
     ones = jnp.ones_like(qkv[0])
-    got = jax.jit(with_gradients(attend))(qkv, no_branches(BATCH, 9), ones)
+    got = jit(with_gradients(attend))(qkv, no_branches(BATCH, 9), ones)
     assert_same(got, dense(qkv, causal, ones))
 
 
@@ -131,8 +135,8 @@ def test_branches_must_fill_whole_windows():
 
 
 def test_the_softmax_is_in_float32_whatever_the_inputs(equations):
-    mask = tree_mask(*(jnp.full((BATCH, 4), x) for x in (3, 1, 0)), 3, 4)
+    mask = jit(tree_mask, static_argnums=(3, 4))(*(np.full((BATCH, 4), x) for x in (3, 1, 0)), 3, 4)
     q, k, v = (x.astype(jnp.bfloat16) for x in draw_qkv(0, 7, 4, 2))
-    assert attend(q, k, v, mask).dtype == jnp.bfloat16
-    exponentials = [equation for equation in equations(attend, q, k, v, mask) if equation.primitive.name == "exp"]
-    assert {equation.invars[0].aval.dtype for equation in exponentials} == {jnp.dtype("float32")}
+    assert jax.eval_shape(attend, q, k, v, mask).dtype == jnp.bfloat16
+    types = [e.invars[0].aval.dtype for e in equations(attend, q, k, v, mask) if e.primitive.name == "exp"]
+    assert len(types) >= 2 and set(types) == {jnp.dtype("float32")}  # the trunk's and the branches'

@@ -30,6 +30,9 @@ def whole(head, hidden, targets, weights):
     return jnp.sum(losses * weights)
 
 
+chunked = jax.jit(token_cross_entropy, static_argnames="chunk")
+
+
 def total(chunk):
     return lambda *args: token_cross_entropy(*args, chunk=chunk)[0]
 
@@ -53,10 +56,10 @@ def test_chunked_equals_whole(chunk, seed):
 
 def test_weights_are_summed_and_padding_is_free():
     head, hidden, targets, weights = draw(0)
-    loss, weight = token_cross_entropy(head, hidden, targets, weights, chunk=7)
+    loss, weight = chunked(head, hidden, targets, weights, chunk=7)
     assert weight == weights.sum()
     padded = [jnp.pad(x, [(0, 9)] + [(0, 0)] * (x.ndim - 1)) for x in (hidden, targets, weights)]
-    loss_padded, weight_padded = token_cross_entropy(head, *padded, chunk=7)
+    loss_padded, weight_padded = chunked(head, *padded, chunk=7)
     np.testing.assert_allclose(loss_padded, loss, rtol=1e-6)
     assert weight_padded == weight
 
@@ -64,7 +67,7 @@ def test_weights_are_summed_and_padding_is_free():
 def test_logits_are_compared_in_float32():
     """With hidden states and head in bfloat16 the loss is float32 and near the exact one."""
     head, hidden, targets, weights = (x.astype(jnp.bfloat16) if x.ndim == 2 else x for x in draw(0))
-    loss, _ = token_cross_entropy(head, hidden, targets, weights, chunk=8)
+    loss, _ = chunked(head, hidden, targets, weights, chunk=8)
     assert loss.dtype == jnp.float32
     exact = whole(head.astype(jnp.float32), hidden.astype(jnp.float32), targets, weights)
     np.testing.assert_allclose(loss, exact, rtol=2.0**-8)

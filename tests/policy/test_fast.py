@@ -1,0 +1,94 @@
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+from prism_jax.policy.fast import score_streams
+from prism_jax.prompting.packing import decisions, pack
+from prism_jax.scores import Scores
+from prism_jax.streams import Candidate
+from prism_jax.student import Qwen3, StudentConfig
+
+
+@pytest.fixture(scope="module")
+def model(template):
+    sizes = dict(width=16, layers=2, heads=2, kv_heads=1, head_dim=8, ffn=32, initializer_range=0.3)
+    return Qwen3(StudentConfig(vocabulary_size=template.tokenizer.size, **sizes))
+
+
+@pytest.fixture(scope="module")
+def params(model):
+    return model.init(jax.random.key(0))
+
+
+def rows_of(model, params, template, streams, batch=4):
+    return list(score_streams(model, params, template, streams, split="test", fold=2, context=2048, batch=batch))
+
+
+def test_every_candidate_is_one_row_of_a_valid_table(model, params, template, simulated):
+    streams = [
+        dataclasses.replace(
+            stream,
+            steps=tuple(
+                dataclasses.replace(
+                    step, candidates=(Candidate(text="Tea?"), Candidate(text="Or coffee?", y_accept=1.0))
+                )
+                if number % 2
+                else step
+                for number, step in enumerate(stream.steps)
+            ),
+        )
+        for stream in simulated[:5]
+    ]
+    rows = rows_of(model, params, template, streams)
+    assert [(row["stream"], row["step"], row["candidate"]) for row in rows] == [
+        (stream.id, number, index)
+        for stream in streams
+        for number, step in enumerate(stream.steps)
+        for index in range(len(step.candidates))
+    ]
+    scores = Scores.from_rows(rows)  # checks ranges and that p_need is one number a step
+    assert len(set(scores.p_need_fast)) == len(scores.steps())
+    assert len(set(scores.p_accept_fast)) == len(scores)
+    by_id = {stream.id: stream for stream in streams}
+    for row in rows:
+        stream = by_id[row["stream"]]
+        step = stream.steps[row["step"]]
+        assert row["time"] == stream.events[step.event].time
+        assert row["y_need"] == step.y_need
+        assert row["y_accept"] == step.candidates[row["candidate"]].y_accept
+        assert (row["split"], row["fold"]) == ("test", 2)
+
+
+def test_scores_depend_on_neither_batch_nor_company(model, params, template, simulated):
+    streams = simulated[:5]
+    together = rows_of(model, params, template, streams, batch=5)
+    by_twos = rows_of(model, params, template, streams, batch=2)
+    alone = rows_of(model, params, template, streams[3:4], batch=1)
+    for name in ("p_need_fast", "p_accept_fast"):
+        whole = np.array([row[name] for row in together])
+        np.testing.assert_allclose([row[name] for row in by_twos], whole, atol=1e-5)
+        of_one = [row[name] for row in together if row["stream"] == streams[3].id]
+        np.testing.assert_allclose([row[name] for row in alone], of_one, atol=1e-5)
+
+
+def test_tokens_are_those_of_a_cold_read_of_the_decision(model, params, template, simulated):
+    stream = next(stream for stream in simulated if any(step.candidates[0].response for step in stream.steps))
+    rows = rows_of(model, params, template, [stream])
+    for row, alone in zip(rows, decisions(stream), strict=True):
+        silent = dataclasses.replace(alone, steps=(dataclasses.replace(alone.steps[0], candidates=(Candidate(),)),))
+        packed = pack(silent, template, 2048)
+        assert row["tokens_fast"] == len(packed.trunk) + len(packed.tokens)
+
+
+def test_a_response_on_record_changes_no_score(model, params, template, simulated):
+    stream = next(stream for stream in simulated if any(step.candidates[0].response for step in stream.steps))
+    bare = dataclasses.replace(
+        stream,
+        steps=tuple(
+            dataclasses.replace(step, candidates=(dataclasses.replace(step.candidates[0], response=None),))
+            for step in stream.steps
+        ),
+    )
+    assert rows_of(model, params, template, [stream]) == rows_of(model, params, template, [bare])

@@ -1,0 +1,413 @@
+"""The simulator tells the truth: its labels, log and text are what its own probabilities say, on every machine."""
+
+import dataclasses
+import functools
+import hashlib
+import json
+import random
+import re
+
+import jaxtyping
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from prism_jax.streams import simulator_text
+from prism_jax.streams.jsonl import write_streams
+from prism_jax.streams.simulator import (
+    ACCEPT,
+    KINDS,
+    NEED,
+    NEXT_FREE,
+    NEXT_STUCK,
+    ON_CALL_SHARE,
+    PROPENSITY,
+    STAYS,
+    SimulatorConfig,
+    Situation,
+    simulate,
+    truth,
+)
+
+CONFIG = SimulatorConfig()
+
+
+@functools.cache
+def draw(count, logging="policy", config=CONFIG, first=0):
+    """Some streams; large samples without the run-time type checks, which take most of the time."""
+    jaxtyping.config.update("jaxtyping_disable", count > 300)
+    try:
+        return [simulate(config, index, logging) for index in range(first, first + count)]
+    finally:
+        jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@functools.cache
+def patterns(domain):
+    """What each phrase of a domain looks like, with the kind it tells."""
+    return [
+        (re.compile(re.escape(phrase).replace(re.escape("{item}"), "(?P<item>.+)")), kind)
+        for kind, phrases in simulator_text.PHRASES[domain].items()
+        for phrase in phrases
+    ]
+
+
+def read(stream):
+    """Situation and open items at each step, worked out from the text alone."""
+    (persona,) = (name for name, texts in simulator_text.ARRIVALS.items() if stream.events[0].text in texts)
+    open_items, quiet = [], False
+    for event in stream.events[1:]:
+        (match, kind), *others = [
+            (match, kind) for pattern, kind in patterns(stream.domain) if (match := pattern.fullmatch(event.text))
+        ]
+        assert not others, f"{event.text!r} can be read in two ways"
+        item = match.groupdict().get("item")
+        if kind == "trouble" and item not in open_items:
+            open_items.append(item)
+        elif kind == "solved" and item in open_items:
+            open_items.remove(item)
+        elif kind in ("mute", "unmute"):
+            quiet = kind == "mute"
+        yield Situation(persona, kind, bool(open_items), quiet), tuple(open_items)
+
+
+@dataclasses.dataclass
+class Table:
+    """Every step of some streams, as arrays."""
+
+    need: np.ndarray
+    accept: np.ndarray
+    logged: np.ndarray
+    propensity: np.ndarray
+    on_call: np.ndarray
+    p_need: np.ndarray
+    p_accept: np.ndarray
+    p_both: np.ndarray
+
+
+def table(streams):
+    rows = [
+        (
+            step.y_need,
+            np.nan if offer.y_accept is None else offer.y_accept,
+            offer.logged,
+            offer.propensity,
+            step.recorded["on_call"],
+            step.p_need_true,
+            offer.p_accept_true,
+            offer.p_both_true,
+        )
+        for stream in streams
+        for step in stream.steps
+        for offer in step.candidates
+    ]
+    return Table(*(np.array(column, float) for column in zip(*rows, strict=True)))
+
+
+def chance(outcomes, probability, bins=20):
+    """P-value of the hypothesis that each outcome had its probability: a chi-square over bins of like probabilities."""
+    variance = probability * (1 - probability)
+    certain = variance == 0
+    assert (outcomes[certain] == probability[certain]).all()
+    order = np.argsort(probability, kind="stable")
+    which = np.minimum(np.cumsum(variance[order]) / variance.sum() * bins, bins - 1).astype(int)
+    excess, spread = (np.bincount(which, weights=x[order]) for x in (outcomes - probability, variance))
+    assert spread.min() > 20, "too few for the normal approximation"
+    return stats.chi2.sf((excess**2 / spread).sum(), bins)
+
+
+# The population itself.
+
+
+def test_streams_are_the_same_on_every_machine(tmp_path):
+    """A change here changes every number that was ever measured on the simulator."""
+    mixed = [simulate(dataclasses.replace(CONFIG, seed=i % 3), i, "always" if i % 2 else "policy") for i in range(40)]
+    write_streams(tmp_path / "streams.jsonl", mixed)
+    digest = hashlib.sha256((tmp_path / "streams.jsonl").read_bytes()).hexdigest()
+    assert digest == "GOLDEN"
+
+
+def test_a_stream_does_not_depend_on_what_else_is_drawn():
+    random.seed(1)
+    np.random.seed(1)
+    alone = simulate(CONFIG, 17)
+    random.seed(2)
+    assert alone == draw(20)[17] == simulate(CONFIG, 17)
+    assert simulate(CONFIG, 17, prefix="other") == dataclasses.replace(alone, id="other-0-17")
+
+
+def test_streams_and_seeds_differ():
+    streams = draw(300) + [simulate(dataclasses.replace(CONFIG, seed=1), i) for i in range(300)]
+    assert len({stream.id for stream in streams}) == 600
+    assert len({stream.events for stream in streams}) == 600
+
+
+def test_shape_of_the_population():
+    streams = draw(3000)
+    assert {s.domain for s in streams} == set(simulator_text.PHRASES)
+    for names in ([s.domain for s in streams], [s.persona for s in streams], [len(s.events) for s in streams]):
+        counts = np.unique(names, return_counts=True)[1]
+        assert stats.chisquare(counts).pvalue > 1e-3
+    assert {s.persona for s in streams} == set(simulator_text.ARRIVALS)
+    assert {len(s.events) for s in streams} == set(range(CONFIG.min_events, CONFIG.max_events + 1))
+    for stream in streams[:300]:
+        gaps = np.diff([event.time for event in stream.events])
+        assert ((gaps >= 5) & (gaps < 60)).all()
+        assert [step.event for step in stream.steps] == list(range(1, len(stream.events)))
+        assert all(len(step.candidates) == 1 and step.candidates[0].text is None for step in stream.steps)
+
+
+def test_tables_are_complete():
+    for shares in (NEXT_FREE, NEXT_STUCK):
+        assert tuple(shares) == KINDS
+        assert sum(shares.values()) == pytest.approx(1, abs=1e-12)
+    assert set(NEED) == set(STAYS) == set(KINDS)
+    personas, domains = set(simulator_text.ARRIVALS), set(simulator_text.PHRASES)
+    assert set(ACCEPT) == {(persona, quiet) for persona in personas for quiet in (False, True)}
+    assert domains == set(simulator_text.ITEMS) == set(simulator_text.OFFERS) == set(simulator_text.PURPOSES)
+    assert all(set(phrases) == set(KINDS) for phrases in simulator_text.PHRASES.values())
+    assert all(0 < p < 1 for pair in PROPENSITY.values() for p in pair)
+
+
+# The truth, as a function of what is seen.
+
+
+def test_the_truth_can_be_read_off_the_text():
+    """Persona, kinds, items and their order give exactly the recorded probabilities: nothing else is in them."""
+    for stream in draw(300):
+        for step, (situation, open_items) in zip(stream.steps, read(stream), strict=True):
+            expected = truth(situation, CONFIG)
+            offer = step.candidates[0]
+            assert (step.p_need_true, offer.p_accept_true, offer.p_both_true) == expected
+            assert situation.persona == stream.persona
+            stuck = f"{open_items[-1]} is unsolved" if open_items else "nothing is unsolved"
+            assert step.rationale["evidence"] == stuck
+            assert step.rationale["risk"] == f"{stream.persona}, notifications {'off' if situation.quiet else 'on'}"
+
+
+configs = st.builds(
+    SimulatorConfig, dependence=st.floats(-1, 1), hidden_effect=st.floats(0, 1) | st.sampled_from([0.0, 1.0])
+)
+situations = st.builds(
+    Situation,
+    persona=st.sampled_from(sorted(simulator_text.ARRIVALS)),
+    kind=st.sampled_from(KINDS),
+    stuck=st.booleans(),
+    quiet=st.booleans(),
+).filter(lambda s: s.stuck or s.kind != "trouble")
+
+
+@given(config=configs, situation=situations)
+def test_the_hidden_variable_averages_out(config, situation):
+    off, on = truth(situation, config, False), truth(situation, config, True)
+    seen = truth(situation, config)
+    mean = [(1 - ON_CALL_SHARE) * a + ON_CALL_SHARE * b for a, b in zip(off, on, strict=True)]
+    np.testing.assert_allclose(seen, mean, atol=1e-12)
+    assert seen.p_need == NEED[situation.kind][situation.stuck] == off.p_need == on.p_need
+    assert seen.p_accept == ACCEPT[situation.persona, situation.quiet][situation.stuck]
+    assert 0 <= on.p_accept <= seen.p_accept <= off.p_accept <= 1
+
+
+@given(situation=situations)
+def test_the_hidden_effect_is_none_at_zero_and_all_there_is_at_one(situation):
+    def accept(effect):
+        return [truth(situation, SimulatorConfig(hidden_effect=effect), call).p_accept for call in (False, True)]
+
+    assert accept(0.0)[0] == accept(0.0)[1]
+    off, on = accept(1.0)
+    assert off == pytest.approx(1, abs=1e-12) or on == pytest.approx(0, abs=1e-12)
+
+
+@given(config=configs, situation=situations, call=st.sampled_from([None, False, True]))
+def test_need_and_acceptance_together_are_possible(config, situation, call):
+    p_need, p_accept, p_both = truth(situation, config, call)
+    assert max(0, p_need + p_accept - 1) - 1e-12 <= p_both <= min(p_need, p_accept) + 1e-12
+
+
+@given(situation=situations, effect=st.floats(0, 1), call=st.booleans())
+def test_dependence_runs_from_apart_over_independent_to_nested(situation, effect, call):
+    def both(dependence, call):
+        return truth(situation, SimulatorConfig(dependence=dependence, hidden_effect=effect), call).p_both
+
+    p_need, p_accept, _ = truth(situation, SimulatorConfig(hidden_effect=effect), call)
+    assert both(0.0, call) == pytest.approx(p_need * p_accept, abs=1e-12)
+    assert both(1.0, call) == pytest.approx(min(p_need, p_accept), abs=1e-12)
+    assert both(-1.0, call) == pytest.approx(max(0, p_need + p_accept - 1), abs=1e-12)
+    assert both(0.5, call) == pytest.approx((both(0.0, call) + both(1.0, call)) / 2, abs=1e-12)
+    # Independent given the call, and need does not depend on it: independent given what is seen.
+    seen = truth(situation, SimulatorConfig(hidden_effect=effect))
+    assert seen.p_both == pytest.approx(seen.p_need * seen.p_accept, abs=1e-12)
+
+
+# Labels and log, against the truth.
+
+
+@pytest.mark.parametrize("config", [CONFIG, *(SimulatorConfig(dependence=d, hidden_effect=1.0) for d in (-1.0, 0.6))])
+def test_labels_have_the_true_frequencies(config):
+    t = table(draw(3000, "always", config))
+    assert chance(t.need, t.p_need) > 1e-3
+    assert chance(t.accept, t.p_accept) > 1e-3
+    assert chance(t.need * t.accept, t.p_both) > 1e-3
+    assert chance(t.on_call, np.full_like(t.on_call, ON_CALL_SHARE)) > 1e-3
+    # The measure can tell: truths that are off by three hundredths are rejected.
+    for label, p in ((t.need, t.p_need), (t.accept, t.p_accept), (t.need * t.accept, t.p_both)):
+        assert chance(label, np.where(p < 0.5, p + 0.03, p - 0.03)) < 1e-6
+
+
+def test_acceptance_given_the_hidden_variable():
+    streams = draw(3000, "always")
+    t = table(streams)
+    situations = [situation for stream in streams for situation, _ in read(stream)]
+    calls = zip(situations, t.on_call, strict=True)
+    expected = np.array([truth(situation, CONFIG, bool(call)) for situation, call in calls])
+    assert chance(t.accept, expected[:, 1]) > 1e-3
+    assert chance(t.need * t.accept, expected[:, 2]) > 1e-3
+
+
+def test_the_log_offers_as_its_propensity_says():
+    streams = draw(3000)
+    t = table(streams)
+    stuck = [situation.stuck for stream in streams for situation, _ in read(stream)]
+    expected = [PROPENSITY[bool(call)][is_stuck] for call, is_stuck in zip(t.on_call, stuck, strict=True)]
+    np.testing.assert_array_equal(t.propensity, expected)
+    assert chance(t.logged, t.propensity) > 1e-3
+    np.testing.assert_array_equal(np.isnan(t.accept), t.logged == 0)
+
+
+def test_always_makes_every_offer_and_sees_what_became_of_it():
+    t = table(draw(300, "always"))
+    assert (t.propensity == 1).all() and (t.logged == 1).all() and not np.isnan(t.accept).any()
+
+
+def z_score(errors):
+    return errors.mean() / (errors.std() / len(errors) ** 0.5)
+
+
+def test_logged_acceptances_are_biased_and_propensities_undo_it():
+    t = table(draw(3000))
+    offered = t.logged == 1
+    error = t.accept - t.p_accept
+    assert error[offered].mean() > 0.05 and z_score(error[offered]) > 10
+    weighted = np.where(offered, error / t.propensity, 0)
+    assert abs(z_score(weighted)) < 3
+
+
+def test_without_the_hidden_effect_logged_acceptances_are_unbiased():
+    t = table(draw(3000, config=SimulatorConfig(hidden_effect=0.0)))
+    assert abs(z_score((t.accept - t.p_accept)[t.logged == 1])) < 3
+    assert abs(z_score(t.logged - t.propensity)) < 3
+
+
+# Responses.
+
+
+@pytest.mark.parametrize("most", [0, 1, 2, 5])
+def test_the_first_offers_that_were_needed_and_accepted_carry_responses(most):
+    for stream in draw(200, config=SimulatorConfig(responses=most)):
+        good = [s for s in stream.steps if s.candidates[0].logged and s.y_need and s.candidates[0].y_accept]
+        answered = [step for step in stream.steps if step.candidates[0].response is not None]
+        assert answered == good[:most]
+
+
+def test_a_response_has_the_visible_keys_and_is_about_an_item():
+    answered = 0
+    for stream in draw(200):
+        for step in stream.steps:
+            if step.candidates[0].response is None:
+                continue
+            answered += 1
+            response = json.loads(step.candidates[0].response)
+            assert list(response) == ["Purpose", "Thoughts", "Proactive Task", "Response"]
+            assert any(item in response["Proactive Task"] for item in simulator_text.ITEMS[stream.domain])
+    assert answered > 100
+
+
+# Knobs.
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"min_events": 1}, "min_events: found 1, expected at least 2 (the arrival and one more)"),
+        ({"min_events": 9, "max_events": 8}, "max_events: found 8, expected at least min_events = 9"),
+        ({"responses": -1}, "responses: found -1, expected at least 0"),
+        ({"dependence": 1.5}, "dependence: found 1.5, expected a number in [-1, 1]"),
+        ({"dependence": float("nan")}, "dependence: found nan, expected a number in [-1, 1]"),
+        ({"hidden_effect": -0.1}, "hidden_effect: found -0.1, expected a number in [0, 1]"),
+    ],
+)
+def test_bad_knobs_are_named(changes, message):
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        SimulatorConfig(**changes)
+
+
+def test_lengths_are_as_asked_for():
+    assert {len(s.events) for s in draw(50, config=SimulatorConfig(min_events=2, max_events=3))} == {2, 3}
+    assert {len(s.events) for s in draw(20, config=SimulatorConfig(min_events=30, max_events=30))} == {30}
+
+
+# Hardness: reading order is needed to decide well.
+
+C_FA, C_FN = 1.0, 2.0
+
+
+def expected_cost(offer, t):
+    """Realised cost of decisions under the true probabilities (Proposition 1)."""
+    return np.where(offer, C_FA * (1 - t.p_accept), C_FN * t.p_both).mean()
+
+
+def decisions_of_linear_models(train, test, texts):
+    """Decisions on the test steps of logistic regressions on bags of words, each way of fitting, each penalty."""
+    from sklearn.feature_extraction.text import CountVectorizer
+    from sklearn.linear_model import LogisticRegression
+
+    words = CountVectorizer(token_pattern=r"\S+")
+    x = words.fit_transform(texts(train)).astype(float)
+    x_test = words.transform(texts(test)).astype(float)
+    t = table(train)
+    gain = C_FN * t.need * t.accept - C_FA * (1 - t.accept)
+    for penalty in (0.01, 0.1, 1.0):
+
+        def fit(label, weight, penalty=penalty):
+            model = LogisticRegression(C=penalty, max_iter=1000)
+            used = weight > 0
+            return model.fit(x[used], label[used], sample_weight=weight[used]).predict_proba(x_test)[:, 1]
+
+        p_need, p_accept = (fit(label, np.ones_like(label)) for label in (t.need, t.accept))
+        yield C_FA * (1 - p_accept) <= C_FN * p_need * p_accept  # both signals, through the gate
+        yield fit(gain > 0, np.abs(gain)) > 0.5  # the decision itself, weighted by what it costs
+
+
+def last_event(streams):
+    return [stream.events[step.event].text for stream in streams for step in stream.steps]
+
+
+def whole_history(streams):
+    return [" ".join(e.text for e in s.events[: step.event + 1]) for s in streams for step in s.steps]
+
+
+@pytest.mark.parametrize(("texts", "most"), [(last_event, 0.50), (whole_history, 0.65)])
+def test_counting_words_does_not_suffice(texts, most):
+    train, test = draw(3000, "always"), draw(3000, "always", first=3000)
+    t = table(test)
+    bayes = expected_cost(C_FA * (1 - t.p_accept) <= C_FN * t.p_both, t)
+    constant = min(expected_cost(np.full(len(t.need), offer), t) for offer in (True, False))
+    closed = [
+        (constant - expected_cost(offer, t)) / (constant - bayes)
+        for offer in decisions_of_linear_models(train, test, texts)
+    ]
+    assert len(closed) == 6
+    assert 0.1 < max(closed) <= most, closed
+
+
+def test_good_decisions_pay_and_are_neither_always_nor_never():
+    t = table(draw(3000, "always", first=3000))
+    offer = C_FA * (1 - t.p_accept) <= C_FN * t.p_both
+    constant = min(expected_cost(np.full(len(offer), always), t) for always in (True, False))
+    assert expected_cost(offer, t) <= 0.60 * constant
+    assert 0.25 <= offer.mean() <= 0.75
+    # The realised cost on drawn labels is what the true probabilities promise.
+    realised = np.where(offer, C_FA * (1 - t.accept), C_FN * t.need * t.accept)
+    assert abs(realised.mean() - expected_cost(offer, t)) < 3 * realised.std() / len(realised) ** 0.5
