@@ -1,6 +1,6 @@
 """Speed of the decision library, each function beside its peers in one run.
 
-    python benchmarks/decision.py              # everything, some four minutes on two cores
+    python benchmarks/decision.py              # everything, about a minute on two cores
     python benchmarks/decision.py surface ece  # some of it
 
 Every time is the median of at least five runs after a warm-up, in which compilation is paid. Peers that would run for
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import os
 import pathlib
 import statistics
 import subprocess
@@ -230,6 +231,7 @@ def main() -> None:
         parser.error(f"unknown benchmarks {sorted(unknown)}; expected some of {', '.join(BENCHMARKS)}")
     if arguments.memory:
         return report_surface_memory()
+    print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, NumPy {np.__version__}, JAX {jax.__version__}")
     for name in arguments.names or BENCHMARKS:
         print(f"{name}: {BENCHMARKS[name].__doc__}")
         base = None

@@ -12,6 +12,7 @@ from ml_collections import config_flags
 from prism_jax import command, evaluate
 from prism_jax.config import from_config_dict
 from prism_jax.prompting.tokenizer import Tokenizer
+from prism_jax.student.sharding import make_mesh
 from prism_jax.training.config import RunConfig
 from prism_jax.training.data import pack_split
 from prism_jax.training.loop import Job, describe, train
@@ -29,16 +30,19 @@ def run(config: RunConfig, workdir: epath.Path, *, progress: bool = True) -> Non
     opened = open_run(config, Tokenizer.load(saved) if saved.exists() else None)
     template = opened.template
     split = pack_split(opened.splits.train, template, config.data.context)
-    claim(workdir, opened.config)
+    training = config.training
+    mesh = make_mesh(training.data, training.fsdp, training.tensor)
+    claim(workdir, opened.config)  # from here on files are written
     template.tokenizer.save(saved)
     write_json(workdir / "run.json", provenance())
     job = Job(
         slots=Slots(opened.model, template.yes, template.no, split.size.window),
         split=split,
         names=[stream.id for stream in opened.splits.train],
-        training=config.training,
+        training=training,
         loss=config.loss,
         point=config.decision,
+        mesh=mesh,
         workdir=workdir,
     )
     for name, fact in {**opened.facts(), **describe(job)}.items():

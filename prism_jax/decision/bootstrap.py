@@ -193,7 +193,7 @@ def leave_one_out(
 
 
 def _resample_blocks(cells: Cells, resamples: int, seed: int) -> Iterator[Num[np.ndarray, "block cells"]]:
-    """The resamples of `resample`, in blocks of bounded size; their sum over blocks does not depend on the sizes."""
+    """The resamples of `resample`, in blocks of bounded size; the size does not change what is drawn."""
     if resamples < 1:
         raise ValueError(f"resamples: found {resamples}, expected at least 1")
     generator = np.random.default_rng(seed)

@@ -158,11 +158,10 @@ def control_surface(
     ratios, deltas = check_axis("cost_ratios", cost_ratios, dtype), check_axis("margins", margins, dtype)
     order = np.argsort(ratios, kind="stable")
     grid = cost_grid(ratios[order])
-    if device:
-        counted = count_on_device(signals, classes, token, deltas, grid, len(ratios) + 1)
-    else:
+    if not arrays.is_traced(*signals):
         _check_missing(signals, deltas, grid)
-        counted = count_on_host(signals, classes, token, deltas, grid, len(ratios) + 1)
+    count = count_on_device if device else count_on_host
+    counted = count(signals, classes, token, deltas, grid, len(ratios) + 1)
     surface = _assemble(counted, ratios, deltas, order, grouped=groups is not None, accepts=y_accept is not None)
     return _as_jax(surface) if arrays.namespace(*given) is jnp and not device else surface
 
@@ -192,10 +191,10 @@ def _signals(xp: Any, probabilities: Signals) -> Signals:
 
 def _check_missing(signals: Signals, margins: np.ndarray, grid: CostGrid) -> None:
     """Raises ValueError if the widest margin runs the slow pass on a step without slow signals, at any cost."""
-    (missing,) = np.nonzero(np.isnan(signals.p_need_slow))
+    (missing,) = np.nonzero(np.isnan(np.asarray(signals.p_need_slow)))
     if len(missing) == 0:
         return
-    start, stop = host_slow_range(Signals(*(value[missing] for value in signals)), margins.max(), grid)
+    start, stop = host_slow_range(Signals(*(np.asarray(value)[missing] for value in signals)), margins.max(), grid)
     needed = start < stop
     if needed.any():
         first = int(needed.argmax())

@@ -80,8 +80,9 @@ def count_on_device(
     columns: int,
 ) -> Histograms:
     """The histograms, `columns` = K + 1 bins each, by XLA's scatter, in int32; may be traced."""
-    group = jnp.zeros_like(classes.label) if classes.group is None else classes.group.astype(jnp.int32)
-    base, label_base = group * columns, (group * classes.labels + classes.label) * columns
+    label = classes.label.astype(jnp.int32)
+    group = jnp.zeros_like(label) if classes.group is None else classes.group.astype(jnp.int32)
+    base, label_base = group * columns, (group * classes.labels + label) * columns
     fast = decision_index(signals.p_need_fast, signals.p_accept_fast, grid)
     slow = decision_index(signals.p_need_slow, signals.p_accept_slow, grid)
 
@@ -203,6 +204,10 @@ def _one_ahead(blocks: Iterator[_Block]) -> Iterator[_Block]:
 
 @contextmanager
 def _host_precision(dtype: DTypeLike) -> Iterator[None]:
-    """Within it, this thread's JAX keeps float64 exactly if `dtype` is float64, and computes on the host's CPU."""
-    with jax.enable_x64(np.dtype(dtype) == np.float64), jax.default_device(jax.local_devices(backend="cpu")[0]):
+    """Within it, this thread's JAX keeps float64 exactly if `dtype` is float64, and computes on a CPU if it has one."""
+    try:
+        device = jax.local_devices(backend="cpu")[0]
+    except RuntimeError:  # JAX_PLATFORMS names accelerators only
+        device = None
+    with jax.enable_x64(np.dtype(dtype) == np.float64), jax.default_device(device):
         yield

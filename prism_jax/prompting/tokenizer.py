@@ -9,9 +9,9 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Iterable
-from pathlib import Path
 
 import tokenizers
+from etils import epath
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 SPECIAL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>")
@@ -82,23 +82,23 @@ class Tokenizer:
         return cls(tokenizer.to_str())
 
     @classmethod
-    def load(cls, path: str | Path) -> Tokenizer:
+    def load(cls, path: epath.PathLike) -> Tokenizer:
         """Reads a `tokenizer.json`, or the one in a directory.
 
         Raises:
           FileNotFoundError: naming the path.
         """
-        path = Path(path)
+        path = epath.Path(path)
         path = path / "tokenizer.json" if path.is_dir() else path
         if not path.is_file():
             raise FileNotFoundError(f"{path}: no such file, expected a tokenizer.json or a directory that holds one")
-        return cls(path.read_text(encoding="utf-8"))
+        return cls(path.read_text())
 
-    def save(self, path: str | Path) -> None:
+    def save(self, path: epath.PathLike) -> None:
         """Writes the `tokenizer.json` at `path`, whole or not at all."""
-        path = Path(path)
+        path = epath.Path(path)
         temporary = path.with_name(path.name + ".partial")
-        temporary.write_text(self._definition, encoding="utf-8")
+        temporary.write_text(self._definition)
         temporary.replace(path)
 
     def encode(self, text: str) -> list[int]:

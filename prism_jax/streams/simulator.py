@@ -160,12 +160,10 @@ def truth(situation: Situation, config: SimulatorConfig, on_call: bool | None = 
 def _accept_given_call(mean: float, config: SimulatorConfig, on_call: bool) -> float:
     """Acceptance on or off a call: their mean is `mean`, and `hidden_effect` 1 pushes one of them to 0 or 1."""
     reach = config.hidden_effect * min(mean / (1 - ON_CALL_SHARE), (1 - mean) / ON_CALL_SHARE)
-    return mean - reach * (1 - ON_CALL_SHARE) if on_call else mean + reach * ON_CALL_SHARE
+    return max(0.0, mean - reach * (1 - ON_CALL_SHARE)) if on_call else min(1.0, mean + reach * ON_CALL_SHARE)
 
 
-def simulate(
-    config: SimulatorConfig, index: int, logging: Literal["policy", "always"] = "policy", prefix: str = "sim"
-) -> Stream:
+def simulate(config: SimulatorConfig, index: int, logging: Literal["policy", "always"] = "policy") -> Stream:
     """Stream number `index` of the population that `config` describes.
 
     Args:
@@ -173,7 +171,6 @@ def simulate(
       index: Which stream; streams are independent of each other and of how many are drawn.
       logging: `policy` offers with the logging policy's propensities, and acceptance is observed only where it did;
         `always` is a trial that offers at every step (propensity 1), for evaluation.
-      prefix: First part of the stream's id.
 
     Returns:
       A stream with labels, log, responses, rationales and true probabilities at every event after the arrival.
@@ -204,7 +201,7 @@ def simulate(
             step = _with_response(step, _response(rng, domain, about))
         steps.append(step)
     return Stream(
-        id=f"{prefix}-{config.seed}-{index}", domain=domain, persona=persona, events=tuple(events), steps=tuple(steps)
+        id=f"sim-{config.seed}-{index}", domain=domain, persona=persona, events=tuple(events), steps=tuple(steps)
     )
 
 

@@ -162,7 +162,7 @@ class Stream:
         for i, step in enumerate(self.steps):
             if not last < step.event < len(self.events):
                 raise ValueError(
-                    f"steps[{i}].event: found {step.event}, expected above {last} (the step before) and below "
-                    f"{len(self.events)} (the number of events)"
+                    f"steps[{i}].event: found {step.event}, expected above {last} and below {len(self.events)} "
+                    "(the step before, the number of events)"
                 )
             last = step.event

@@ -14,9 +14,9 @@ import numpy as np
 import tqdm
 from absl import logging
 from etils import epath
+from jax.sharding import Mesh
 
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.student import sharding
 from prism_jax.student.qwen3 import Params
 from prism_jax.training.checkpoint import Checkpoints
 from prism_jax.training.config import LossConfig, TrainingConfig
@@ -43,6 +43,7 @@ class Job:
       training: Steps and optimizer.
       loss: Weights of the terms.
       point: Costs that the burden shares with the gate.
+      mesh: Devices, as `sharding.make_mesh` lays them out.
       workdir: Where checkpoints and logs go.
     """
 
@@ -52,6 +53,7 @@ class Job:
     training: TrainingConfig
     loss: LossConfig
     point: OperatingPoint
+    mesh: Mesh
     workdir: epath.Path
 
 
@@ -127,17 +129,16 @@ def train(job: Job, *, progress: bool = True, after_step: Callable[[int], None] 
       TrainingError: when a loss term or the gradient is NaN or infinite; nothing is saved from that step on.
     """
     config = job.training
-    mesh = sharding.make_mesh(config.data, config.fsdp, config.tensor)
     checkpoints = Checkpoints(job.workdir)
     iterator = batches(job.split, config.batch, config.seed)
     start = checkpoints.latest() or 0
     if start:
         logging.info("resuming from step %d of %s", start, checkpoints.folder)
-        state, position = checkpoints.restore(start, abstract_state(job.slots.model, config, mesh))
+        state, position = checkpoints.restore(start, abstract_state(job.slots.model, config, job.mesh))
         iterator.set_state(position)
     else:
-        state = init_state(job.slots.model, config, mesh, jax.random.key(config.seed))
-    step_fn = make_step(job.slots, config, job.loss, job.point, mesh)
+        state = init_state(job.slots.model, config, job.mesh, jax.random.key(config.seed))
+    step_fn = make_step(job.slots, config, job.loss, job.point, job.mesh)
     log = _Log(job, start, progress)
     pending: tuple[int, np.ndarray, Metrics] | None = None
     try:

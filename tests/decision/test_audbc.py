@@ -281,6 +281,19 @@ def test_net_benefit_identity(seed, c_fa):
     np.testing.assert_array_equal(silent.delta_utility, 0)
 
 
+def test_net_benefit_against_dcurves():
+    dcurves, pandas = pytest.importorskip("dcurves"), pytest.importorskip("pandas")
+    p_need, p_accept, y_need, y_accept = sample(2, n=300)
+    y = y_need & y_accept
+    found = net_benefit_curve(p_need, p_accept, y, [0.5, 1.0, 4.0], c_fa=2.0)
+    for c, r in enumerate(found.cost_ratio):
+        chosen = gate.decide(p_need, p_accept, 1.0, r)
+        table = pandas.DataFrame({"gold": y.astype(int), "gate": chosen.astype(float)})
+        theirs = dcurves.dca(data=table, outcome="gold", modelnames=["gate"], thresholds=[float(found.threshold[c])])
+        expected = theirs.loc[theirs["model"] == "gate", "net_benefit"].item()
+        assert found.net_benefit[c] == pytest.approx(expected, abs=1e-12)
+
+
 @given(seed=seeds, form=st.sampled_from(["odds_paper", "bayes"]))
 @quick
 def test_appendix_area_is_bounded_and_sees_no_label(seed, form):

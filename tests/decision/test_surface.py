@@ -190,6 +190,20 @@ class BothWaysOfCounting(chex.TestCase, parameterized.TestCase):
                 np.testing.assert_array_equal(on_host, by_xla, err_msg=name)
         chex.assert_trees_all_close(np.float32(host.slow_rate()), np.asarray(traced.slow_rate()))
 
+    @chex.variants(with_jit=True)
+    def test_jit_equals_host_on_long_axes(self):
+        steps = random_steps(19, 400)
+        axes = {"cost_ratios": np.geomspace(0.05, 20, 300), "margins": np.linspace(0, 1, 7)}
+        host = control_surface(**steps, **axes)
+        traced = self.variant(lambda arguments: control_surface(**arguments, **axes))(jax.tree.map(jnp.asarray, steps))
+        chex.assert_trees_all_equal(tuple(host[2:7]), jax.tree.map(np.asarray, tuple(traced[2:7])))
+
+    def test_vmap_counts_each_batch(self):
+        batches = [random_steps(seed, 50) for seed in range(3)]
+        stacked = {name: jnp.stack([jnp.asarray(batch[name]) for batch in batches]) for name in batches[0]}
+        found = jax.vmap(lambda steps: control_surface(**steps).tp)(stacked)
+        np.testing.assert_array_equal(found, np.stack([control_surface(**batch).tp for batch in batches]))
+
     def test_same_shapes_compile_once(self):
         count = jax.jit(chex.assert_max_traces(lambda steps: control_surface(**steps).tp, n=1))
         for seed in range(3):

@@ -120,7 +120,7 @@ def test_intervals_agree_with_index_resampling():
         found = rate_intervals(decision, y, streams=streams, resamples=20_000)
         rows_of = [np.flatnonzero(stream == s) for s in np.unique(stream)]
         values = {name: [] for name in HEADLINE}
-        for _ in range(3000):
+        for _ in range(1500):
             if streams is None:
                 rows = rng.integers(0, len(y), len(y))
             else:
@@ -130,7 +130,7 @@ def test_intervals_agree_with_index_resampling():
                 values[name].append(getattr(rates, name))
         for name in HEADLINE:
             spread = np.std(values[name])
-            assert found[name].standard_error == pytest.approx(spread, rel=0.06), name
+            assert found[name].standard_error == pytest.approx(spread, rel=0.08), name
             tails = np.quantile(values[name], [0.025, 0.975])
             np.testing.assert_allclose([found[name].low, found[name].high], tails, atol=0.2 * spread, err_msg=name)
             assert found[name].estimate == getattr(metrics.rates(metrics.confusion(decision, y)), name)

@@ -12,6 +12,7 @@ from prism_jax.policy.fast import score_streams
 from prism_jax.prompting.template import PromptConfig
 from prism_jax.streams.simulator import SimulatorConfig
 from prism_jax.student import StudentConfig
+from prism_jax.student.sharding import make_mesh
 from prism_jax.training.config import DataConfig, LossConfig, RunConfig, TrainingConfig
 from prism_jax.training.data import pack_split
 from prism_jax.training.loop import Job, train
@@ -20,16 +21,25 @@ from prism_jax.training.run import open_run
 
 pytestmark = pytest.mark.slow
 
-SEEDS = range(6)
+SEEDS = range(5)
 CONFIG = RunConfig(
-    data=DataConfig(train_streams=2400, calibration_streams=1, test_streams=300),
+    data=DataConfig(train_streams=2000, calibration_streams=1, test_streams=300),
     simulator=SimulatorConfig(min_events=4, max_events=5, responses=0),
     prompt=PromptConfig(system="Watch."),
     student=StudentConfig(
-        width=32, layers=2, heads=2, kv_heads=2, head_dim=16, ffn=96, rope_theta=1e3, initializer_range=0.15, unroll=2
+        vocabulary_size=1024,
+        width=32,
+        layers=2,
+        heads=2,
+        kv_heads=2,
+        head_dim=16,
+        ffn=96,
+        rope_theta=1e3,
+        initializer_range=0.15,
+        unroll=2,
     ),
     loss=LossConfig(response=0.0, burden=0.0),
-    training=TrainingConfig(steps=300, batch=16, learning_rate=5e-3, checkpoint_every=300),
+    training=TrainingConfig(steps=250, batch=16, learning_rate=5e-3, checkpoint_every=250),
 )
 
 
@@ -52,6 +62,7 @@ def squared_distance(folder, seed, estimator, effect):
         training=config.training,
         loss=config.loss,
         point=config.decision,
+        mesh=make_mesh(),
         workdir=workdir,
     )
     params = jax.device_get(train(job, progress=False))

@@ -126,7 +126,7 @@ def test_streams_are_the_same_on_every_machine(tmp_path):
     mixed = [simulate(dataclasses.replace(CONFIG, seed=i % 3), i, "always" if i % 2 else "policy") for i in range(40)]
     write_streams(tmp_path / "streams.jsonl", mixed)
     digest = hashlib.sha256((tmp_path / "streams.jsonl").read_bytes()).hexdigest()
-    assert digest == "GOLDEN"
+    assert digest == "69c945e5e9f5b9f7513e02dbdae24b063a59678fe73d9cc9e71ef69ba3492ed8"
 
 
 def test_a_stream_does_not_depend_on_what_else_is_drawn():
@@ -135,7 +135,6 @@ def test_a_stream_does_not_depend_on_what_else_is_drawn():
     alone = simulate(CONFIG, 17)
     random.seed(2)
     assert alone == draw(20)[17] == simulate(CONFIG, 17)
-    assert simulate(CONFIG, 17, prefix="other") == dataclasses.replace(alone, id="other-0-17")
 
 
 def test_streams_and_seeds_differ():

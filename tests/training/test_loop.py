@@ -9,6 +9,7 @@ import tiny
 from etils import epath
 
 from prism_jax.config import ConfigError
+from prism_jax.student.sharding import make_mesh
 from prism_jax.training.data import pack_split
 from prism_jax.training.loop import Job, TrainingError, train
 from prism_jax.training.objective import Slots
@@ -31,6 +32,7 @@ def job(folder, config=tiny.CONFIG):
         training=config.training,
         loss=config.loss,
         point=config.decision,
+        mesh=make_mesh(),
         workdir=epath.Path(folder),
     )
 
