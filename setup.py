@@ -14,7 +14,10 @@ TEST = [
     "pytest-xdist>=3.8",
     "scikit-learn>=1.7",
     "torch==2.13.0",  # the oracle of the student's parity tests; the package itself never imports it
-    "torchmetrics>=1.8",  # a peer of the calibration measures
+    # Peers that the decision library is compared with: net benefit, off-policy estimators, calibration errors.
+    "dcurves>=1.1",
+    "obp==0.4.1",
+    "torchmetrics>=1.8",
 ]
 
 setup(

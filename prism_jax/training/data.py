@@ -54,11 +54,13 @@ class PackedSplit:
       rows: One a stream, padded.
       size: Their sizes.
       tokens: Tokens before padding.
+      tokens_alone: Tokens if every decision were read by itself, its trunk again and again.
     """
 
     rows: tuple[Packed, ...]
     size: Sizes
     tokens: int
+    tokens_alone: int
 
     @property
     def padding(self) -> float:
@@ -77,7 +79,9 @@ def pack_split(streams: Sequence[Stream], template: Template, context: int) -> P
         raise ValueError(f"data: found {len(rows)} streams without any need or acceptance label, expected some")
     size = sizes(rows)
     tokens = sum(len(row.trunk) + len(row.tokens) for row in rows)
-    return PackedSplit(tuple(pad(row, size, template.tokenizer.pad) for row in rows), size, tokens)
+    # A decision alone is its visible trunk, head and leaf up to the accept slot, and its response.
+    alone = sum(int((row.positions[row.accept_slot] + 1).sum()) + len(row.response_target) for row in rows)
+    return PackedSplit(tuple(pad(row, size, template.tokenizer.pad) for row in rows), size, tokens, alone)
 
 
 def batches(split: PackedSplit, batch: int, seed: int) -> grain.DatasetIterator:

@@ -172,6 +172,8 @@ def describe(job: Job) -> dict[str, Any]:
         "parameters": f"{count:,} ({job.slots.model.config.param_dtype})",
         "rows": f"{len(split.rows):,} streams of at most {split.size.trunk} + {split.size.branches} tokens, "
         f"{split.padding:.0%} padding",
+        "packing": f"{split.tokens:,} tokens, {split.tokens_alone / split.tokens:.1f} times fewer than "
+        f"{split.tokens_alone:,} row by row",
         "steps": f"{steps:,} of {job.training.batch} streams, "
         f"{steps * job.training.batch / len(split.rows):.1f} epochs",
     }

@@ -7,12 +7,12 @@ import json
 import random
 import re
 
-import jaxtyping
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
+from simulated_steps import CONFIG, draw, table
 
 from prism_jax.streams import simulator_text
 from prism_jax.streams.jsonl import write_streams
@@ -30,18 +30,6 @@ from prism_jax.streams.simulator import (
     simulate,
     truth,
 )
-
-CONFIG = SimulatorConfig()
-
-
-@functools.cache
-def draw(count, logging="policy", config=CONFIG, first=0):
-    """Some streams; large samples without the run-time type checks, which take most of the time."""
-    jaxtyping.config.update("jaxtyping_disable", count > 300)
-    try:
-        return [simulate(config, index, logging) for index in range(first, first + count)]
-    finally:
-        jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @functools.cache
@@ -71,39 +59,6 @@ def read(stream):
         elif kind in ("mute", "unmute"):
             quiet = kind == "mute"
         yield Situation(persona, kind, bool(open_items), quiet), tuple(open_items)
-
-
-@dataclasses.dataclass
-class Table:
-    """Every step of some streams, as arrays."""
-
-    need: np.ndarray
-    accept: np.ndarray
-    logged: np.ndarray
-    propensity: np.ndarray
-    on_call: np.ndarray
-    p_need: np.ndarray
-    p_accept: np.ndarray
-    p_both: np.ndarray
-
-
-def table(streams):
-    rows = [
-        (
-            step.y_need,
-            np.nan if offer.y_accept is None else offer.y_accept,
-            offer.logged,
-            offer.propensity,
-            step.recorded["on_call"],
-            step.p_need_true,
-            offer.p_accept_true,
-            offer.p_both_true,
-        )
-        for stream in streams
-        for step in stream.steps
-        for offer in step.candidates
-    ]
-    return Table(*(np.array(column, float) for column in zip(*rows, strict=True)))
 
 
 def chance(outcomes, probability, bins=20):
@@ -345,68 +300,3 @@ def test_bad_knobs_are_named(changes, message):
 def test_lengths_are_as_asked_for():
     assert {len(s.events) for s in draw(50, config=SimulatorConfig(min_events=2, max_events=3))} == {2, 3}
     assert {len(s.events) for s in draw(20, config=SimulatorConfig(min_events=30, max_events=30))} == {30}
-
-
-# Hardness: reading order is needed to decide well.
-
-C_FA, C_FN = 1.0, 2.0
-
-
-def expected_cost(offer, t):
-    """Realised cost of decisions under the true probabilities (Proposition 1)."""
-    return np.where(offer, C_FA * (1 - t.p_accept), C_FN * t.p_both).mean()
-
-
-def decisions_of_linear_models(train, test, texts):
-    """Decisions on the test steps of logistic regressions on bags of words, each way of fitting, each penalty."""
-    from sklearn.feature_extraction.text import CountVectorizer
-    from sklearn.linear_model import LogisticRegression
-
-    words = CountVectorizer(token_pattern=r"\S+")
-    x = words.fit_transform(texts(train)).astype(float)
-    x_test = words.transform(texts(test)).astype(float)
-    t = table(train)
-    gain = C_FN * t.need * t.accept - C_FA * (1 - t.accept)
-    for penalty in (0.01, 0.1, 1.0):
-
-        def fit(label, weight, penalty=penalty):
-            model = LogisticRegression(C=penalty, max_iter=1000)
-            used = weight > 0
-            return model.fit(x[used], label[used], sample_weight=weight[used]).predict_proba(x_test)[:, 1]
-
-        p_need, p_accept = (fit(label, np.ones_like(label)) for label in (t.need, t.accept))
-        yield C_FA * (1 - p_accept) <= C_FN * p_need * p_accept  # both signals, through the gate
-        yield fit(gain > 0, np.abs(gain)) > 0.5  # the decision itself, weighted by what it costs
-
-
-def last_event(streams):
-    return [stream.events[step.event].text for stream in streams for step in stream.steps]
-
-
-def whole_history(streams):
-    return [" ".join(e.text for e in s.events[: step.event + 1]) for s in streams for step in s.steps]
-
-
-@pytest.mark.parametrize(("texts", "most"), [(last_event, 0.50), (whole_history, 0.65)])
-def test_counting_words_does_not_suffice(texts, most):
-    train, test = draw(3000, "always"), draw(3000, "always", first=3000)
-    t = table(test)
-    bayes = expected_cost(C_FA * (1 - t.p_accept) <= C_FN * t.p_both, t)
-    constant = min(expected_cost(np.full(len(t.need), offer), t) for offer in (True, False))
-    closed = [
-        (constant - expected_cost(offer, t)) / (constant - bayes)
-        for offer in decisions_of_linear_models(train, test, texts)
-    ]
-    assert len(closed) == 6
-    assert 0.1 < max(closed) <= most, closed
-
-
-def test_good_decisions_pay_and_are_neither_always_nor_never():
-    t = table(draw(3000, "always", first=3000))
-    offer = C_FA * (1 - t.p_accept) <= C_FN * t.p_both
-    constant = min(expected_cost(np.full(len(offer), always), t) for always in (True, False))
-    assert expected_cost(offer, t) <= 0.60 * constant
-    assert 0.25 <= offer.mean() <= 0.75
-    # The realised cost on drawn labels is what the true probabilities promise.
-    realised = np.where(offer, C_FA * (1 - t.accept), C_FN * t.need * t.accept)
-    assert abs(realised.mean() - expected_cost(offer, t)) < 3 * realised.std() / len(realised) ** 0.5

@@ -8,7 +8,7 @@ import pytest
 import tiny
 
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.prompting.packing import Packed
+from prism_jax.prompting.packing import Packed, decisions, pack
 from prism_jax.training.data import batches, pack_split
 from prism_jax.training.objective import Slots, gate_width, objective
 from prism_jax.training.run import open_run
@@ -128,6 +128,12 @@ def test_the_step_compiles_once_and_donates_its_state():
     assert step._cache_size() == 1
     assert first.is_deleted()
     assert int(state.step) == 3
+
+
+def test_packing_says_how_many_tokens_it_saves():
+    alone = [pack(decision, RUN.template, 512) for stream in RUN.splits.train for decision in decisions(stream)]
+    assert SPLIT.tokens_alone == sum(len(row.trunk) + len(row.tokens) for row in alone)
+    assert SPLIT.tokens < SPLIT.tokens_alone
 
 
 def test_every_stream_comes_once_an_epoch_in_an_order_of_its_own():

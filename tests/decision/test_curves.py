@@ -1,0 +1,229 @@
+"""Cost, net-benefit and the paper's own curves against the decisions they sum up, and all curves inside JAX."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import integrate
+from step_samples import sample, slow_sample, trapezoid
+
+from prism_jax.decision import gate, metrics
+from prism_jax.decision.audbc import (
+    audbc_appendix_paper,
+    audbc_main_paper,
+    audbc_value,
+    burden_benefit_curve,
+    cost_curve,
+    expected_cost,
+    net_benefit_curve,
+)
+
+seeds = st.integers(0, 2**32 - 1)
+quick = settings(deadline=None, max_examples=40)
+
+
+@given(seed=seeds, margin=st.sampled_from([0.0, 0.1, 0.4]))
+@quick
+def test_cost_curve_is_the_realised_cost_of_each_decision(seed, margin):
+    p_need, p_accept, y_need, y_accept = sample(seed)
+    slow = slow_sample(seed)
+    ratios = [2.0, 0.5, 0.0, 1 / 1.2, 4.0]
+    found = cost_curve(p_need, p_accept, y_need, y_accept, ratios, margin=margin, **slow)
+    everyone = np.ones(len(p_need), bool)
+    for c, r in enumerate(ratios):
+        costs = 1 / (1 + r), r / (1 + r)
+        decision, _ = gate.decide_with_slow(p_need, p_accept, *slow.values(), 1.0, r, margin)
+        for curve, policy in ((found.cost, decision), (found.always, everyone), (found.never, ~everyone)):
+            assert curve[c] == pytest.approx(metrics.realised_cost(policy, y_need, y_accept, *costs), abs=1e-12)
+    np.testing.assert_array_equal(found.oracle, 0)  # hard labels: intervening where it is accepted costs nothing
+
+
+@given(seed=seeds, margin=st.sampled_from([0.0, 0.2]), weighted=st.booleans(), soft=st.booleans())
+@settings(deadline=None, max_examples=15)
+def test_expected_cost_is_the_integral_of_the_cost_curve(seed, margin, weighted, soft):
+    p_need, p_accept, y_need, y_accept = sample(seed, n=12)
+    rng = np.random.default_rng(seed)
+    options = {"margin": margin, **slow_sample(seed, 12)}
+    if soft:
+        y_need, y_accept = rng.random(12), rng.random(12)
+    if weighted:
+        options["weight"] = rng.random(12)
+    found = expected_cost(p_need, p_accept, y_need, y_accept, low=0.25, high=3.0, **options)
+    u = np.linspace(np.log(0.25), np.log(3.0), 40001)
+    curve = cost_curve(p_need, p_accept, y_need, y_accept, np.exp(u), **options)
+    for name in ("cost", "always", "never", "oracle"):
+        mean = integrate.trapezoid(getattr(curve, name), u) / (u[-1] - u[0])
+        assert getattr(found, name) == pytest.approx(mean, abs=2e-4), name
+    constant = min(found.always, found.never)
+    assert found.rescaled == pytest.approx((constant - found.cost) / (constant - found.oracle))
+
+
+@given(seed=seeds)
+@quick
+def test_constant_policies_and_the_oracle_are_the_ends_of_the_scale(seed):
+    _, _, y_need, y_accept = sample(seed)
+    n = len(y_need)
+    always = expected_cost(np.ones(n), np.ones(n), y_need, y_accept)
+    never = expected_cost(np.zeros(n), np.zeros(n), y_need, y_accept)
+    assert max(always.rescaled, never.rescaled) == pytest.approx(0, abs=1e-12)
+    assert always.cost == pytest.approx(always.always) and never.cost == pytest.approx(never.never)
+    oracle = expected_cost(y_need.astype(float), y_accept.astype(float), y_need, y_accept)
+    assert oracle.rescaled == pytest.approx(1) and oracle.cost == pytest.approx(0, abs=1e-12)
+
+
+@given(seed=seeds)
+@quick
+def test_the_gate_on_true_probabilities_is_the_bayes_oracle(seed):
+    """No signals beat the true ones, for independent need and acceptance, at any ratio."""
+    rng = np.random.default_rng(seed)
+    p_need, p_accept = rng.random(40), rng.random(40)
+    true = cost_curve(p_need, p_accept, p_need, p_accept)
+    np.testing.assert_allclose(true.cost, true.oracle, atol=1e-12)
+    other = cost_curve(rng.random(40), rng.random(40), p_need, p_accept)
+    assert np.all(other.cost >= other.oracle - 1e-12)
+    dependent = np.minimum(p_need, p_accept)
+    bayes = cost_curve(p_need, p_accept, p_need, p_accept, y_both=dependent)
+    r = np.asarray(bayes.cost_ratio)[:, None]
+    best = np.minimum(1 - p_accept, r * dependent).mean(axis=1) / (1 + r[:, 0])
+    np.testing.assert_allclose(bayes.oracle, best, rtol=1e-9)
+    assert expected_cost(p_need, p_accept, p_need, p_accept).rescaled == pytest.approx(1)
+
+
+@given(seed=seeds, c_fa=st.sampled_from([0.5, 1.0, 3.0]))
+@quick
+def test_net_benefit_identity(seed, c_fa):
+    p_need, p_accept, y_need, y_accept = sample(seed)
+    y = y_need & y_accept
+    ratios = np.array([0.0, 0.5, 1.0, 2.0, 4.0])
+    found = net_benefit_curve(p_need, p_accept, y, ratios, c_fa=c_fa)
+    for c, r in enumerate(ratios):
+        c_fn = r * c_fa
+        chosen = gate.decide(p_need, p_accept, 1.0, r)
+        tp, fp, fn = (chosen & y).mean(), (chosen & ~y).mean(), (~chosen & y).mean()
+        z = (1 + c_fn) * y.mean()
+        silence = -c_fn * y.mean()
+        assert found.delta_utility[c] == pytest.approx((tp - c_fa * fp - c_fn * fn - silence) / z, abs=1e-12)
+        t = c_fa / (1 + c_fn + c_fa)
+        assert found.threshold[c] == pytest.approx(t)
+        assert found.net_benefit[c] == pytest.approx(tp - fp * t / (1 - t), abs=1e-12)
+        assert z * found.delta_utility[c] == pytest.approx((1 + c_fn) * found.net_benefit[c], abs=1e-12)
+    assert np.all(found.delta_utility <= 1)
+    perfect = net_benefit_curve(y.astype(float), y.astype(float), y, ratios, c_fa=c_fa)
+    np.testing.assert_allclose(perfect.delta_utility, 1)
+    silent = net_benefit_curve(np.zeros(len(y)), p_accept, y, ratios, c_fa=c_fa)
+    np.testing.assert_array_equal(silent.delta_utility, 0)
+
+
+def test_net_benefit_against_dcurves():
+    dcurves, pandas = pytest.importorskip("dcurves"), pytest.importorskip("pandas")
+    p_need, p_accept, y_need, y_accept = sample(2, n=300)
+    y = y_need & y_accept
+    found = net_benefit_curve(p_need, p_accept, y, [0.5, 1.0, 4.0], c_fa=2.0)
+    for c, r in enumerate(found.cost_ratio):
+        chosen = gate.decide(p_need, p_accept, 1.0, r)
+        table = pandas.DataFrame({"gold": y.astype(int), "gate": chosen.astype(float)})
+        theirs = dcurves.dca(data=table, outcome="gold", modelnames=["gate"], thresholds=[float(found.threshold[c])])
+        expected = theirs.loc[theirs["model"] == "gate", "net_benefit"].item()
+        assert found.net_benefit[c] == pytest.approx(expected, abs=1e-12)
+
+
+@given(seed=seeds, form=st.sampled_from(["odds_paper", "bayes"]))
+@quick
+def test_appendix_area_is_bounded_and_sees_no_label(seed, form):
+    p_need, p_accept, *_ = sample(seed)
+    candidates = np.random.default_rng(seed).integers(0, 3, len(p_need))
+    grid = np.geomspace(0.05, 20, 30)
+    found = audbc_appendix_paper(p_need, p_accept, grid, form=form, candidates=candidates)
+    assert 0 <= found.area <= (found.burden.max() ** 2 - found.burden.min() ** 2) / 2 + 1e-12
+    points = set()
+    for r in grid:
+        chosen = (p_accept >= gate.threshold(p_need, 1.0, r, form)) & (candidates > 0)
+        points.add((chosen.mean(), (chosen * p_accept).mean()))
+    assert found.area == pytest.approx(trapezoid(sorted(points)), abs=1e-12)
+    claimed = audbc_appendix_paper(p_need, np.ones_like(p_accept), grid, form=form)
+    assert claimed.burden.tolist() == claimed.benefit.tolist(), "the benefit of a step is what the model claims"
+
+
+def test_appendix_odds_form_falls_with_the_cost_of_a_miss():
+    p_need, p_accept, *_ = sample(0)
+    found = audbc_appendix_paper(p_need, p_accept, [0.5, 1.0, 4.0])
+    assert np.all(np.diff(found.cost_ratio) < 0) and np.all(np.diff(found.burden) >= 0)
+
+
+@given(seed=seeds, c_fa=st.sampled_from([0.5, 1.0]))
+@quick
+def test_main_paper_area_by_brute_force(seed, c_fa):
+    p_need, p_accept, y_need, y_accept = sample(seed)
+    y = y_need & y_accept
+    grid = np.array([4.0, 2.0, 1.0, 1 / 1.2, 0.1, 0.01])
+    points = []
+    for r in grid:
+        c_fn, chosen = r * c_fa, gate.decide(p_need, p_accept, 1.0, r)
+        tp, fp, fn = (chosen & y).sum(), (chosen & ~y).sum(), (~chosen & y).sum()
+        points.append((fp / (tp + fp) if tp + fp else 0.0, (tp - c_fa * fp - c_fn * fn) / ((1 + c_fn) * y.sum())))
+    points.sort(key=lambda point: point[0])
+    found = audbc_main_paper(p_need, p_accept, y, grid, c_fa=c_fa)
+    np.testing.assert_allclose(found.burden, [b for b, _ in points], atol=1e-12)
+    assert found.area == pytest.approx(trapezoid(points), abs=1e-12)
+    silent = audbc_main_paper(np.zeros(len(y)), p_accept, y, [1.0, 3.0])
+    np.testing.assert_allclose(silent.benefit, [-1 / 2, -3 / 4])  # Eq. deltaU charges silence, as printed
+
+
+class InJax(chex.TestCase):
+    @chex.variants(with_jit=True, without_jit=True)
+    def test_jax_gives_numpys_area(self):
+        p_need, p_accept, y_need, y_accept = sample(4)
+        arguments = (p_need, p_accept, y_need & y_accept)
+        found = self.variant(audbc_value)(*map(jnp.asarray, arguments))
+        assert isinstance(found, jax.Array)
+        np.testing.assert_allclose(found, audbc_value(*arguments), rtol=1e-6)
+
+    @chex.variants(with_jit=True)
+    def test_jax_gives_numpys_curves(self):
+        p_need, p_accept, y_need, y_accept = sample(3, n=200)
+        slow = slow_sample(3, 200)
+        y = y_need & y_accept
+
+        def everything(p_need, p_accept, y, y_need, y_accept, slow):
+            options = {"margin": 0.125, **slow}
+            return (
+                audbc_value(p_need, p_accept, y, **options),
+                burden_benefit_curve(p_need, p_accept, y, **options),
+                cost_curve(p_need, p_accept, y_need, y_accept, **options),
+                expected_cost(p_need, p_accept, y_need, y_accept, **options),
+                net_benefit_curve(p_need, p_accept, y, **options),
+                audbc_main_paper(p_need, p_accept, y),
+                audbc_appendix_paper(p_need, p_accept),
+            )
+
+        # Eighths: float32 and float64 then agree on every comparison and tie.
+        p_need, p_accept, slow = jax.tree.map(lambda x: np.round(x * 8) / 8, (p_need, p_accept, slow))
+        arguments = (p_need, p_accept, y, y_need, y_accept, slow)
+        expected = everything(*arguments)
+        found = self.variant(everything)(*jax.tree.map(jnp.asarray, arguments))
+        chex.assert_trees_all_equal_structs(found, expected)
+        assert all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(found))
+        chex.assert_trees_all_close(jax.tree.map(np.float64, found), jax.tree.map(np.float64, expected), rtol=2e-6)
+
+    def test_expected_cost_has_gradients_towards_the_oracle(self):
+        p_need, p_accept = jnp.array([0.8, 0.7]), jnp.array([0.4, 0.6])
+        gradient = jax.grad(lambda a: expected_cost(p_need, a, jnp.array([1, 1]), jnp.array([1, 0])).cost)(p_accept)
+        assert gradient[0] < 0 < gradient[1], "raise the accepted offer, lower the refused one"
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda p, y: net_benefit_curve(p, p, np.zeros(3)), "y: found only 0s"),
+        (lambda p, y: net_benefit_curve(p, p, y, c_fa=0.0), "c_fa: found 0.0"),
+        (lambda p, y: cost_curve(p, p, y, y, [-1.0]), "cost_ratios: found -1.0"),
+        (lambda p, y: cost_curve(p, p, y, p * 0, y_both=p), "y_both: found 0.25 at index 0, above y_accept = 0"),
+        (lambda p, y: expected_cost(p, p, y, y, low=2.0, high=1.0), "low, high: found 2.0 and 1.0"),
+    ],
+)
+def test_bad_input_is_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        call(np.array([0.25, 0.5, 0.75]), np.array([False, True, False]))

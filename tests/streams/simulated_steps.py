@@ -1,0 +1,54 @@
+"""Large samples of the simulator, as arrays."""
+
+import dataclasses
+import functools
+
+import jaxtyping
+import numpy as np
+
+from prism_jax.streams.simulator import SimulatorConfig, simulate
+
+CONFIG = SimulatorConfig()
+
+
+@functools.cache
+def draw(count, logging="policy", config=CONFIG, first=0):
+    """Some streams; large samples without the run-time type checks, which take most of the time."""
+    jaxtyping.config.update("jaxtyping_disable", count > 300)
+    try:
+        return [simulate(config, index, logging) for index in range(first, first + count)]
+    finally:
+        jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@dataclasses.dataclass
+class Table:
+    """Every step of some streams, as arrays."""
+
+    need: np.ndarray
+    accept: np.ndarray
+    logged: np.ndarray
+    propensity: np.ndarray
+    on_call: np.ndarray
+    p_need: np.ndarray
+    p_accept: np.ndarray
+    p_both: np.ndarray
+
+
+def table(streams):
+    rows = [
+        (
+            step.y_need,
+            np.nan if offer.y_accept is None else offer.y_accept,
+            offer.logged,
+            offer.propensity,
+            step.recorded["on_call"],
+            step.p_need_true,
+            offer.p_accept_true,
+            offer.p_both_true,
+        )
+        for stream in streams
+        for step in stream.steps
+        for offer in step.candidates
+    ]
+    return Table(*(np.array(column, float) for column in zip(*rows, strict=True)))

@@ -1,0 +1,67 @@
+"""The simulator is hard enough to be honest: to decide well, the order of events has to be read."""
+
+import numpy as np
+import pytest
+from simulated_steps import draw, table
+
+C_FA, C_FN = 1.0, 2.0
+
+
+def expected_cost(offer, t):
+    """Realised cost of decisions under the true probabilities (Proposition 1)."""
+    return np.where(offer, C_FA * (1 - t.p_accept), C_FN * t.p_both).mean()
+
+
+def decisions_of_linear_models(train, test, texts):
+    """Decisions on the test steps of logistic regressions on bags of words, each way of fitting, each penalty."""
+    from sklearn.feature_extraction.text import CountVectorizer
+    from sklearn.linear_model import LogisticRegression
+
+    words = CountVectorizer(token_pattern=r"\S+")
+    x = words.fit_transform(texts(train)).astype(float)
+    x_test = words.transform(texts(test)).astype(float)
+    t = table(train)
+    gain = C_FN * t.need * t.accept - C_FA * (1 - t.accept)
+    for penalty in (0.01, 0.1, 1.0):
+
+        def fit(label, weight, penalty=penalty):
+            model = LogisticRegression(C=penalty, max_iter=1000)
+            used = weight > 0
+            return model.fit(x[used], label[used], sample_weight=weight[used]).predict_proba(x_test)[:, 1]
+
+        p_need, p_accept = (fit(label, np.ones_like(label)) for label in (t.need, t.accept))
+        yield C_FA * (1 - p_accept) <= C_FN * p_need * p_accept  # both signals, through the gate
+        yield fit(gain > 0, np.abs(gain)) > 0.5  # the decision itself, weighted by what it costs
+
+
+def last_event(streams):
+    return [stream.events[step.event].text for stream in streams for step in stream.steps]
+
+
+def whole_history(streams):
+    return [" ".join(e.text for e in s.events[: step.event + 1]) for s in streams for step in s.steps]
+
+
+@pytest.mark.parametrize(("texts", "most"), [(last_event, 0.50), (whole_history, 0.65)])
+def test_counting_words_does_not_suffice(texts, most):
+    train, test = draw(3000, "always"), draw(3000, "always", first=3000)
+    t = table(test)
+    bayes = expected_cost(C_FA * (1 - t.p_accept) <= C_FN * t.p_both, t)
+    constant = min(expected_cost(np.full(len(t.need), offer), t) for offer in (True, False))
+    closed = [
+        (constant - expected_cost(offer, t)) / (constant - bayes)
+        for offer in decisions_of_linear_models(train, test, texts)
+    ]
+    assert len(closed) == 6
+    assert 0.1 < max(closed) <= most, closed
+
+
+def test_good_decisions_pay_and_are_neither_always_nor_never():
+    t = table(draw(3000, "always", first=3000))
+    offer = C_FA * (1 - t.p_accept) <= C_FN * t.p_both
+    constant = min(expected_cost(np.full(len(offer), always), t) for always in (True, False))
+    assert expected_cost(offer, t) <= 0.60 * constant
+    assert 0.25 <= offer.mean() <= 0.75
+    # The realised cost on drawn labels is what the true probabilities promise.
+    realised = np.where(offer, C_FA * (1 - t.accept), C_FN * t.need * t.accept)
+    assert abs(realised.mean() - expected_cost(offer, t)) < 3 * realised.std() / len(realised) ** 0.5
