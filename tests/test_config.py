@@ -12,6 +12,9 @@ from hypothesis import strategies as st
 from ml_collections import config_flags
 
 from prism_jax.config import ConfigError, from_config_dict, to_config_dict, to_dict
+from prism_jax.prompting.template import PromptConfig
+from prism_jax.streams.simulator import SimulatorConfig
+from prism_jax.student import StudentConfig
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,6 +60,20 @@ cars = st.builds(
 def test_round_trip_through_config_dict_and_json(car):
     assert from_config_dict(Car, to_config_dict(car)) == car
     assert from_config_dict(Car, json.loads(json.dumps(to_dict(car)))) == car
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        StudentConfig(rope_theta=1e6, tied=False, remat="dots"),
+        SimulatorConfig(seed=3, dependence=-0.5),
+        PromptConfig(system="Watch.", tokenizer="a/b"),
+    ],
+    ids=lambda config: type(config).__name__,
+)
+def test_the_sections_of_a_run_round_trip(config):
+    assert from_config_dict(type(config), to_config_dict(config)) == config
+    assert from_config_dict(type(config), json.loads(json.dumps(to_dict(config)))) == config
 
 
 def test_to_dict_is_plain_json_of_every_field():

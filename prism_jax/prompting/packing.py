@@ -39,7 +39,7 @@ class Packed(NamedTuple):
       accept_slot: [C] branch index of the token whose next-token logits give p_accept.
       accept_step: [C] which of the S steps the candidate belongs to.
       y_accept: [C] acceptance label in [0, 1]; 0 where unobserved.
-      accept_weight: [C] 1 where the outcome is known or the offer was not made, else 0.
+      accept_weight: [C] 1 where the outcome is known, or the offer was not made and its propensity is known; else 0.
       logged: [C] A, 1 where the offer was made.
       propensity: [C] e = Pr(A = 1); 1 where nothing was logged.
       response_source: [Q] branch index of the token that predicts the supervised token.
@@ -184,8 +184,9 @@ def _add_accept(out: _Row, candidate: Candidate, step: int) -> None:
     """Records the accept slot, which is the newest token, with its label and log."""
     observed = candidate.y_accept is not None
     logged = observed if candidate.logged is None else candidate.logged
-    # An offer that was not made belongs to the mean over the log; one that was made, its outcome lost, does not.
-    known = observed if candidate.logged is None else observed or not logged
+    # An offer that was not made belongs to the mean over the log, if its propensity says how often it is made there;
+    # one that was made, its outcome lost, does not.
+    known = observed or (candidate.logged is False and candidate.propensity is not None)
     out.put(
         accept_slot=len(out) - 1,
         accept_step=step,
