@@ -13,7 +13,7 @@ test: .venv/installed-dev lint
 	$(BIN)/python -m pytest -n 2 -m "not slow"
 
 test-slow: .venv/installed-dev
-	$(BIN)/python -m pytest -n 2 --dist=worksteal -m slow
+	$(BIN)/python -m pytest -n 2 --dist=loadfile -m slow
 
 lint: .venv/installed-dev
 	$(BIN)/ruff check .
