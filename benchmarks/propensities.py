@@ -12,11 +12,8 @@ from prism_jax.policy.fast import score_streams
 from prism_jax.prompting.template import PromptConfig
 from prism_jax.streams.simulator import SimulatorConfig
 from prism_jax.student import StudentConfig
-from prism_jax.student.sharding import make_mesh
 from prism_jax.training.config import DataConfig, LossConfig, RunConfig, TrainingConfig
-from prism_jax.training.data import pack_split
-from prism_jax.training.loop import Job, train
-from prism_jax.training.objective import Slots
+from prism_jax.training.loop import plan, train
 from prism_jax.training.run import open_run
 
 SEEDS = range(5)
@@ -50,20 +47,9 @@ def squared_distance(folder, seed, estimator, effect):
         training=dataclasses.replace(CONFIG.training, seed=seed),
     )
     run = open_run(config)
-    split = pack_split(run.splits.train, run.template, config.data.context)
     workdir = epath.Path(folder) / f"{seed}-{estimator}-{effect}"
     workdir.mkdir(parents=True)
-    job = Job(
-        slots=Slots(run.model, run.template.yes, run.template.no, split.size.window),
-        split=split,
-        names=[stream.id for stream in run.splits.train],
-        training=config.training,
-        loss=config.loss,
-        point=config.decision,
-        mesh=make_mesh(),
-        workdir=workdir,
-    )
-    params = jax.device_get(train(job, progress=False))
+    params = jax.device_get(train(plan(run, workdir), progress=False))
     rows = score_streams(run.model, params, run.template, run.splits.test, split="test", fold=0, context=2048, batch=50)
     return np.mean([(row["p_accept_fast"] - row["p_accept_true"]) ** 2 for row in rows])
 

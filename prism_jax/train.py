@@ -12,11 +12,8 @@ from ml_collections import config_flags
 from prism_jax import command, evaluate
 from prism_jax.config import from_config_dict
 from prism_jax.prompting.tokenizer import Tokenizer
-from prism_jax.student.sharding import make_mesh
 from prism_jax.training.config import RunConfig
-from prism_jax.training.data import pack_split
-from prism_jax.training.loop import Job, describe, train
-from prism_jax.training.objective import Slots
+from prism_jax.training.loop import describe, plan, train
 from prism_jax.training.run import open_run
 from prism_jax.training.workdir import claim, provenance, write_json
 
@@ -28,23 +25,10 @@ def run(config: RunConfig, workdir: epath.Path, *, progress: bool = True) -> Non
     """Trains (or goes on training) a run, then calibrates and evaluates it."""
     saved = workdir / "tokenizer.json"
     opened = open_run(config, Tokenizer.load(saved) if saved.exists() else None)
-    template = opened.template
-    split = pack_split(opened.splits.train, template, config.data.context)
-    training = config.training
-    mesh = make_mesh(training.data, training.fsdp, training.tensor)
+    job = plan(opened, workdir)
     claim(workdir, opened.config)  # from here on files are written
-    template.tokenizer.save(saved)
+    opened.template.tokenizer.save(saved)
     write_json(workdir / "run.json", provenance())
-    job = Job(
-        slots=Slots(opened.model, template.yes, template.no, split.size.window),
-        split=split,
-        names=[stream.id for stream in opened.splits.train],
-        training=training,
-        loss=config.loss,
-        point=config.decision,
-        mesh=mesh,
-        workdir=workdir,
-    )
     for name, fact in {**opened.facts(), **describe(job)}.items():
         print(f"{name:12} {fact}")
     train(job, progress=progress)

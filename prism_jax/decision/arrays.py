@@ -150,14 +150,20 @@ def check_finite(name: str, value: Any) -> None:
 
 def check_hard(name: str, y: Any) -> None:
     """Raises ValueError unless every number is 0 or 1."""
-    check_label(name, y)
     if is_traced(y) or np.asarray(y).dtype == np.bool_:
         return
+    check_label(name, y)
     array = np.asarray(y)
     hard = (array == 0) | (array == 1)
     if not hard.all():
         index = int(np.argmin(hard))
         raise ValueError(f"{name}: found {array.reshape(-1)[index]} at index {index}, expected 0 or 1")
+
+
+def check_decision(**named: Any) -> None:
+    """Raises ValueError unless every decision is True or False (or 1 or 0), so that no probability passes for one."""
+    for name, decision in named.items():
+        check_hard(name, decision)
 
 
 def check_weight(name: str, weight: Any) -> None:

@@ -10,7 +10,7 @@ import dataclasses
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
-from jaxtyping import Bool, Shaped
+from jaxtyping import Shaped
 
 from prism_jax.decision import arrays
 from prism_jax.decision.arrays import Array, Floats, Reals, Vector
@@ -33,19 +33,20 @@ class Confusion(NamedTuple):
     tn: Count
 
 
-def confusion(decision: Bool[Array, "_n"], y: Vector, weight: Vector | None = None) -> Confusion:
+def confusion(decision: Vector, y: Vector, weight: Vector | None = None) -> Confusion:
     """Counts interventions and silences against gold labels.
 
     Args:
-      decision: Whether the policy intervened.
+      decision: Whether the policy intervened, True or 1.
       y: Gold labels. Boolean and integer labels must be 0 or 1 and give integer counts; floating-point labels may be
         soft (in [0, 1]) and give sums, exact for hard labels up to 2^53 rows (2^24 in JAX's float32).
       weight: Importance of each row; None is 1 everywhere.
 
     Raises:
-      ValueError: for unequal lengths, empty input, or a label or weight outside its range.
+      ValueError: for unequal lengths, empty input, or a decision, label or weight outside its range.
     """
     arrays.check_lengths(decision=decision, y=y, weight=weight)
+    arrays.check_decision(decision=decision)
     arrays.check_label("y", y)
     arrays.check_weight("weight", weight)
     xp = arrays.namespace(decision, y, weight)
@@ -142,7 +143,7 @@ def rates(counts: Confusion, compat: Compat | None = None) -> Rates:
 
 
 def realised_cost(
-    decision: Bool[Array, "_n"],
+    decision: Vector,
     y_need: Vector,
     y_accept: Vector,
     c_fa: Reals,
@@ -154,7 +155,7 @@ def realised_cost(
     The cost of the paper's Proposition 1, whose expectation Eq. 1 minimises.
 
     Raises:
-      ValueError: for unequal lengths, empty input, or a label, cost or weight outside its range.
+      ValueError: for unequal lengths, empty input, or a decision, label, cost or weight outside its range.
     """
     arrays.check_lengths(decision=decision, y_need=y_need, y_accept=y_accept, weight=weight)
     arrays.check_label("y_need", y_need)
@@ -164,7 +165,7 @@ def realised_cost(
 
 
 def expected_realised_cost(
-    decision: Bool[Array, "_n"],
+    decision: Vector,
     p_accept: Vector,
     p_both: Vector,
     c_fa: Reals,
@@ -182,7 +183,7 @@ def expected_realised_cost(
       weight: Importance of each row; None is 1 everywhere.
 
     Raises:
-      ValueError: for unequal lengths, empty input, or a probability, cost or weight outside its range.
+      ValueError: for unequal lengths, empty input, or a decision, probability, cost or weight outside its range.
     """
     arrays.check_lengths(decision=decision, p_accept=p_accept, p_both=p_both, weight=weight)
     arrays.check_probability("p_accept", p_accept)
@@ -191,11 +192,11 @@ def expected_realised_cost(
     return _mean_cost(decision, 1 - accept, both, c_fa, c_fn, weight)
 
 
-def gold_cost(decision: Bool[Array, "_n"], y: Vector, c_fa: Reals, c_fn: Reals, weight: Vector | None = None) -> Floats:
+def gold_cost(decision: Vector, y: Vector, c_fa: Reals, c_fn: Reals, weight: Vector | None = None) -> Floats:
     """Mean of C_FA * FP + C_FN * FN against gold y = y_need AND y_accept; the policy `product` minimises it.
 
     Raises:
-      ValueError: for unequal lengths, empty input, or a label, cost or weight outside its range.
+      ValueError: for unequal lengths, empty input, or a decision, label, cost or weight outside its range.
     """
     arrays.check_lengths(decision=decision, y=y, weight=weight)
     arrays.check_label("y", y)
@@ -203,7 +204,7 @@ def gold_cost(decision: Bool[Array, "_n"], y: Vector, c_fa: Reals, c_fn: Reals, 
     return _mean_cost(decision, 1 - gold, gold, c_fa, c_fn, weight)
 
 
-def official_counts(proposed: Bool[Array, "_n"], accepted: Vector, weight: Vector | None = None) -> Confusion:
+def official_counts(proposed: Vector, accepted: Vector, weight: Vector | None = None) -> Confusion:
     """Official-compatible counts: a judge rates the model's own proposal, or its silence (maths section 8).
 
     An accepted proposal is a true positive and a rejected one a false positive; an accepted silence is a true negative
@@ -215,9 +216,10 @@ def official_counts(proposed: Bool[Array, "_n"], accepted: Vector, weight: Vecto
       weight: Importance of each row; None is 1 everywhere.
 
     Raises:
-      ValueError: for unequal lengths, empty input, or a label or weight outside its range.
+      ValueError: for unequal lengths, empty input, or a decision, label or weight outside its range.
     """
     arrays.check_lengths(proposed=proposed, accepted=accepted, weight=weight)
+    arrays.check_decision(proposed=proposed)
     arrays.check_label("accepted", accepted)
     xp = arrays.namespace(proposed, accepted)
     chosen, verdict = xp.asarray(proposed, dtype=bool), xp.asarray(accepted)
@@ -228,6 +230,7 @@ def official_counts(proposed: Bool[Array, "_n"], accepted: Vector, weight: Vecto
 
 def _mean_cost(decision: Any, offer_cost: Any, silence_cost: Any, c_fa: Any, c_fn: Any, weight: Any) -> Any:
     """Weighted mean of C_FA * offer_cost where intervening and C_FN * silence_cost elsewhere."""
+    arrays.check_decision(decision=decision)
     arrays.check_costs(c_fa, c_fn)
     for name, cost in (("c_fa", c_fa), ("c_fn", c_fn)):
         if np.ndim(cost):

@@ -13,11 +13,10 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool
 from scipy import special, stats
 
 from prism_jax.decision import arrays, metrics
-from prism_jax.decision.arrays import Array, Scalar, Vector
+from prism_jax.decision.arrays import Scalar, Vector
 from prism_jax.decision.bootstrap import Cells, Interval, Method, Statistic, count_cells, interval, resample
 
 __all__ = [
@@ -39,7 +38,7 @@ HEADLINE = ("precision", "recall", "f1", "false_alarm")
 
 
 def rate_intervals(
-    decision: Bool[Array, "_n"],
+    decision: Vector,
     y: Vector,
     *,
     streams: Any | None,
@@ -62,9 +61,11 @@ def rate_intervals(
       seed: Seed; the same for two rates gives the same resamples, so the interval of 1 - precision mirrors precision's.
 
     Raises:
-      ValueError: as `uncertainty.interval`, and for an unknown name, unequal lengths or labels other than 0 and 1.
+      ValueError: as `uncertainty.interval`, and for an unknown name, unequal lengths, or decisions or labels other
+        than 0 and 1.
     """
     arrays.check_lengths(decision=decision, y=y, streams=streams)
+    arrays.check_decision(decision=decision)
     _check_names(names)
     cells = count_cells(_code(y, decision), 4, streams)
     options = {"level": level, "method": method, "resamples": resamples, "seed": seed}
@@ -72,8 +73,8 @@ def rate_intervals(
 
 
 def paired_rates(
-    first: Bool[Array, "_n"],
-    second: Bool[Array, "_n"],
+    first: Vector,
+    second: Vector,
     y: Vector,
     *,
     streams: Any | None,
@@ -100,6 +101,7 @@ def paired_rates(
       ValueError: as `rate_intervals`.
     """
     arrays.check_lengths(first=first, second=second, y=y, streams=streams)
+    arrays.check_decision(first=first, second=second)
     _check_names(names)
     cells = count_cells(_code(y, first, second), 8, streams)
 
@@ -126,13 +128,12 @@ class McNemar(NamedTuple):
     p_value: float
 
 
-def mcnemar(first: Bool[Array, "_n"], second: Bool[Array, "_n"], y: Vector) -> McNemar:
+def mcnemar(first: Vector, second: Vector, y: Vector) -> McNemar:
     """Whether two policies' decisions are right equally often, on the same independent steps.
 
     Steps on which both are right or both are wrong say nothing; among the others each policy is the right one with
     chance 1/2 under the null, so the p-value is binomial and exact (McNemar 1947). Steps of one stream are dependent,
-    which the test does not know: use `paired_rates` with
-    streams for those.
+    which the test does not know: use `paired_rates` with their streams for those.
 
     Args:
       first: Decisions of the first policy.
@@ -140,9 +141,10 @@ def mcnemar(first: Bool[Array, "_n"], second: Bool[Array, "_n"], y: Vector) -> M
       y: Gold labels, 0 or 1.
 
     Raises:
-      ValueError: for unequal lengths, empty input, or a label other than 0 and 1.
+      ValueError: for unequal lengths, empty input, or a decision or label other than 0 and 1.
     """
     arrays.check_lengths(first=first, second=second, y=y)
+    arrays.check_decision(first=first, second=second)
     arrays.check_hard("y", y)
     gold = np.asarray(y, bool)
     first_right, second_right = np.asarray(first) == gold, np.asarray(second) == gold
@@ -199,7 +201,7 @@ def _code(y: Any, *decisions: Any) -> np.ndarray:
     arrays.check_hard("y", y)
     code = np.asarray(y).astype(np.intp)
     for decision in decisions:
-        code = 2 * code + np.asarray(decision)
+        code = 2 * code + np.asarray(decision, np.intp)
     return code
 
 

@@ -18,10 +18,12 @@ from jax.sharding import Mesh
 
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.student.qwen3 import Params
+from prism_jax.student.sharding import make_mesh
 from prism_jax.training.checkpoint import Checkpoints
 from prism_jax.training.config import LossConfig, TrainingConfig
-from prism_jax.training.data import PackedSplit, batches
+from prism_jax.training.data import PackedSplit, batches, pack_split
 from prism_jax.training.objective import Slots
+from prism_jax.training.run import Run
 from prism_jax.training.step import Metrics, abstract_state, init_state, make_step
 from prism_jax.training.workdir import truncate_lines
 
@@ -55,6 +57,27 @@ class Job:
     point: OperatingPoint
     mesh: Mesh
     workdir: epath.Path
+
+
+def plan(run: Run, workdir: epath.Path) -> Job:
+    """The job that a run's config asks for; packs the training split and writes nothing.
+
+    Raises:
+      ValueError: in one line, for a stream longer than the context, a split without labels, or a mesh that the devices
+        cannot form.
+    """
+    config, template, streams = run.config, run.template, run.splits.train
+    split = pack_split(streams, template, config.data.context)
+    return Job(
+        slots=Slots(run.model, template.yes, template.no, split.size.window),
+        split=split,
+        names=[stream.id for stream in streams],
+        training=config.training,
+        loss=config.loss,
+        point=config.decision,
+        mesh=make_mesh(config.training.data, config.training.fsdp, config.training.tensor),
+        workdir=workdir,
+    )
 
 
 class _Log:

@@ -44,6 +44,12 @@ def test_soft_labels_split_a_row():
     np.testing.assert_allclose(found, [0.75, 0.25, 0.25, 0.75])
 
 
+def test_decisions_may_be_ones_and_zeros():
+    decision, y = np.array([True, False, True]), np.array([1, 1, 0])
+    assert metrics.confusion(decision.astype(int), y) == metrics.confusion(decision, y)
+    assert metrics.gold_cost(decision.astype(float), y, 1.0, 2.0) == metrics.gold_cost(decision, y, 1.0, 2.0)
+
+
 def test_hard_labels_are_counted_in_integers():
     decision, y = sample()
     for convert in (np.asarray, jnp.asarray):
@@ -231,6 +237,9 @@ D, Y = np.array([True, False]), np.array([1.0, 0.0])
 @pytest.mark.parametrize(
     ("call", "message"),
     [
+        (lambda: metrics.confusion(np.array([0.3, 1.0]), Y), "decision: found 0.3 at index 0, expected 0 or 1"),
+        (lambda: metrics.realised_cost(np.array([1.0, 0.7]), Y, Y, 1.0, 2.0), "decision: found 0.7 at index 1"),
+        (lambda: metrics.official_counts(np.array([1, 2]), Y), "proposed: found 2 at index 1"),
         (lambda: metrics.confusion(D, np.array([0.0, np.nan])), "y: found nan at index 1"),
         (lambda: metrics.confusion(D, np.array([0, 2])), "y: found 2 at index 1"),
         (lambda: metrics.confusion(D, np.ones(3)), "y: found 3 rows, expected 2 as in decision"),

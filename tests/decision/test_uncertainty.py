@@ -292,6 +292,9 @@ def test_tost_rejects_exactly_if_the_interval_lies_within(estimate, error, alpha
     [
         (lambda d, y: rate_intervals(d, y[:2], streams=None), "y: found 2 rows, expected 3"),
         (lambda d, y: rate_intervals(d, y * 0.5, streams=None), "y: found 0.5 at index 0, expected 0 or 1"),
+        (lambda d, y: rate_intervals(y * 0.7, y, streams=None), "decision: found 0.7 at index 0, expected 0 or 1"),
+        (lambda d, y: paired_rates(d, y * 0.7, y, streams=None), "second: found 0.7 at index 0, expected 0 or 1"),
+        (lambda d, y: mcnemar(y * 0.7, d, y), "first: found 0.7 at index 0, expected 0 or 1"),
         (lambda d, y: rate_intervals(d, y, streams=[1, 2]), "streams: found 2 rows"),
         (lambda d, y: rate_intervals(d, y, streams=None, names=["gain"]), "names: found 'gain', expected one of"),
         (lambda d, y: rate_intervals(d, y, streams=None, level=0.0), "level: found 0.0"),

@@ -9,10 +9,7 @@ import tiny
 from etils import epath
 
 from prism_jax.config import ConfigError
-from prism_jax.student.sharding import make_mesh
-from prism_jax.training.data import pack_split
-from prism_jax.training.loop import Job, TrainingError, train
-from prism_jax.training.objective import Slots
+from prism_jax.training.loop import TrainingError, plan, train
 from prism_jax.training.run import open_run, trained_params
 from prism_jax.training.workdir import claim, truncate_lines
 
@@ -22,19 +19,9 @@ class StoppedError(Exception):
 
 
 def job(folder, config=tiny.CONFIG):
-    run = open_run(config)
-    split = pack_split(run.splits.train, run.template, config.data.context)
     folder.mkdir(parents=True, exist_ok=True)
-    return run, Job(
-        slots=Slots(run.model, run.template.yes, run.template.no, split.size.window),
-        split=split,
-        names=[stream.id for stream in run.splits.train],
-        training=config.training,
-        loss=config.loss,
-        point=config.decision,
-        mesh=make_mesh(),
-        workdir=epath.Path(folder),
-    )
+    run = open_run(config)
+    return run, plan(run, epath.Path(folder))
 
 
 def kill_after(step):
