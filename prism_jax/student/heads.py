@@ -28,6 +28,7 @@ def token_cross_entropy(
       chunk: Tokens whose logits exist at once; need not divide T.
     """
     count = targets_T.shape[0]
+    chunk = min(chunk, count)
     chunks = -(-count // chunk)
     room = chunks * chunk - count
 
