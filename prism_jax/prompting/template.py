@@ -66,9 +66,10 @@ class Template:
         self._user = [start, *tokenizer.encode("user\n")]
         self._end = [end, *newline]
         self._system = [start, *tokenizer.encode("system\n"), *tokenizer.encode(config.system), *self._end]
-        blank = tokenizer.encode("\n\n")
-        think, unthink = tokenizer.special("<think>"), tokenizer.special("</think>")
-        opening = [start, *tokenizer.encode("assistant\n"), think, *blank, unthink, *blank]
+        opening = [start, *tokenizer.encode("assistant\n")]
+        if tokenizer.thinks:
+            blank = tokenizer.encode("\n\n")
+            opening += [tokenizer.special("<think>"), *blank, tokenizer.special("</think>"), *blank]
         self._head = [*opening, *tokenizer.encode(NEED)]
         self._offer, self._accept = tokenizer.encode(OFFER), tokenizer.encode(ACCEPT)
         self._constant = tokenizer.encode(CONSTANT_OFFER)

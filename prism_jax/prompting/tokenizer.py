@@ -14,7 +14,11 @@ import tokenizers
 from etils import epath
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
-SPECIAL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>")
+CHAT_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+THINK_TOKENS = ("<think>", "</think>")
+SPECIAL_TOKENS = (*CHAT_TOKENS, *THINK_TOKENS)
+"""Those of a run's own vocabulary; a loaded one needs the chat's, and has the others if its model can think aloud."""
+CHAT_TEMPLATE = "chat_template.jinja"
 # One digit a token, letters with the sign before them, signs with the newline after them: as Qwen splits.
 _SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
@@ -28,9 +32,11 @@ class Tokenizer:
     Attributes:
       size: Number of ids, special ones included.
       pad: Id of the padding token.
+      thinks: Whether the model can think aloud, so that a turn has to say that it doesn't.
+      chat_template: The model's own chat template (Jinja), for its export; None for a run's own vocabulary.
     """
 
-    def __init__(self, definition: str):
+    def __init__(self, definition: str, chat_template: str | None = None):
         """Builds from the text of a `tokenizer.json`.
 
         Raises:
@@ -40,7 +46,7 @@ class Tokenizer:
         whole = tokenizers.Tokenizer.from_str(definition)
         content = json.loads(definition)
         self._specials = {token["content"]: token["id"] for token in content["added_tokens"]}
-        missing = [name for name in SPECIAL_TOKENS if name not in self._specials]
+        missing = [name for name in CHAT_TOKENS if name not in self._specials]
         if missing:
             raise ValueError(f"tokenizer: found no special token {', '.join(missing)}, expected a ChatML vocabulary")
         content["added_tokens"] = []
@@ -52,6 +58,8 @@ class Tokenizer:
         self._encode = functools.lru_cache(maxsize=1 << 16)(self._encode_anew)
         self.size = max(whole.get_vocab(with_added_tokens=True).values()) + 1
         self.pad = self.special("<|endoftext|>")
+        self.thinks = all(name in self._specials for name in THINK_TOKENS)
+        self.chat_template = chat_template
 
     @classmethod
     def train(cls, texts: Iterable[str], size: int) -> Tokenizer:
@@ -83,7 +91,7 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: epath.PathLike) -> Tokenizer:
-        """Reads a `tokenizer.json`, or the one in a directory.
+        """Reads a `tokenizer.json`, or the one in a directory, and the chat template beside it.
 
         Raises:
           FileNotFoundError: naming the path.
@@ -92,14 +100,14 @@ class Tokenizer:
         path = path / "tokenizer.json" if path.is_dir() else path
         if not path.is_file():
             raise FileNotFoundError(f"{path}: no such file, expected a tokenizer.json or a directory that holds one")
-        return cls(path.read_text())
+        return cls(path.read_text(), _chat_template(path.parent))
 
     def save(self, path: epath.PathLike) -> None:
-        """Writes the `tokenizer.json` at `path`, whole or not at all."""
+        """Writes the `tokenizer.json` at `path`, whole or not at all, and before it the chat template beside it."""
         path = epath.Path(path)
-        temporary = path.with_name(path.name + ".partial")
-        temporary.write_text(self._definition)
-        temporary.replace(path)
+        if self.chat_template is not None:
+            _write(path.parent / CHAT_TEMPLATE, self.chat_template)
+        _write(path, self._definition)
 
     def encode(self, text: str) -> list[int]:
         """Ids of `text`; never a special one, whatever the text says."""
@@ -132,3 +140,18 @@ class Tokenizer:
                 f"tokenizer: found {len(ids)} tokens for {text!r}, expected one: answers are single tokens"
             )
         return ids[0]
+
+
+def _chat_template(folder: epath.Path) -> str | None:
+    """The chat template in a model's folder: a file of its own, or a key of tokenizer_config.json."""
+    if (folder / CHAT_TEMPLATE).is_file():
+        return (folder / CHAT_TEMPLATE).read_text()
+    config = folder / "tokenizer_config.json"
+    found = json.loads(config.read_text()).get("chat_template") if config.is_file() else None
+    return found if isinstance(found, str) else None
+
+
+def _write(path: epath.Path, text: str) -> None:
+    temporary = path.with_name(path.name + ".partial")
+    temporary.write_text(text)
+    temporary.replace(path)

@@ -1,4 +1,5 @@
 import dataclasses
+import json
 
 import pytest
 from hypothesis import given, settings
@@ -102,6 +103,15 @@ def test_time_is_told_from_a_minute_on(seconds, when):
     assert event_text(first, None) == ("a", "")
 
 
+def test_a_model_that_cannot_think_aloud_is_not_told_not_to(template, tmp_path):
+    template.tokenizer.save(tmp_path / "tokenizer.json")
+    content = json.loads((tmp_path / "tokenizer.json").read_text())
+    content["added_tokens"] = [token for token in content["added_tokens"] if "think" not in token["content"]]
+    plain = Template(Tokenizer(json.dumps(content)), template.config)
+    assert plain.tokenizer.decode(plain.head()) == "<|im_start|>assistant\nNeeded:"
+    assert plain.system() == template.system()
+
+
 PIECES = (
     *SPECIAL_TOKENS,
     "<|im_",
@@ -141,6 +151,30 @@ def test_no_text_adds_or_removes_a_special_token(which, request, texts, offer, a
     before, response = template.response(answer)
     assert (specials(before), specials(response)) == ([], [end])
     assert response[-1] == end
+
+
+def spellings(name):
+    """A special token as an attacker may write it: plain, split, nested, in other letters, and beside others."""
+    wide = name.translate({ord(a): ord(a) + 0xFEE0 for a in "<>|"})
+    return [name, f"{name[:3]} {name[3:]}", f"{name[:4]}{name}{name[4:]}", wide, name.upper(), f"a{name}\n{name}"]
+
+
+def test_no_spelling_of_any_of_qwen3s_special_tokens_adds_one(qwen3, qwen3_folder):
+    """In an event's and a candidate's text and in a response; an event's time is a number and holds no text."""
+    added = json.loads((qwen3_folder / "tokenizer.json").read_text())["added_tokens"]
+    known = {token["id"] for token in added}
+    texts = [text for token in added for text in spellings(token["content"])]
+    assert len(set(texts)) >= 60
+
+    def count(text):
+        events = make_events("Logs in.", text, gap=90.0)
+        before, response = qwen3.response(text)
+        ids = [*trunk(qwen3, events), *qwen3.head(), *qwen3.leaf(Candidate(text=text)), *before, *response]
+        return sum(i in known for i in ids)
+
+    plain = count("Looks.")
+    assert plain == 2 * 3 + 3 + 1  # three messages, the opened turn with thinking off, the end of the turn
+    assert {text: count(text) for text in texts if count(text) != plain} == {}
 
 
 def test_an_event_that_plays_the_template_stays_an_event(template):

@@ -129,6 +129,18 @@ def test_save_and_load_give_the_same_tokenizer(small, tmp_path):
     assert (tmp_path / "again.json").read_bytes() == (tmp_path / "tokenizer.json").read_bytes()
 
 
+@pytest.mark.parametrize("place", ["chat_template.jinja", "tokenizer_config.json"])
+def test_a_models_chat_template_travels_with_its_tokenizer(small, tmp_path, place):
+    (tmp_path / "model").mkdir()
+    small.save(tmp_path / "model" / "tokenizer.json")
+    assert Tokenizer.load(tmp_path / "model").chat_template is None
+    text = "{{ messages }}"
+    (tmp_path / "model" / place).write_text(text if place.endswith("jinja") else json.dumps({"chat_template": text}))
+    (tmp_path / "run").mkdir()
+    Tokenizer.load(tmp_path / "model").save(tmp_path / "run" / "tokenizer.json")
+    assert Tokenizer.load(tmp_path / "run").chat_template == text
+
+
 def test_a_missing_file_is_named(tmp_path):
     for path, named in ((tmp_path, tmp_path / "tokenizer.json"), (tmp_path / "x.json", tmp_path / "x.json")):
         with pytest.raises(FileNotFoundError) as error:
@@ -144,8 +156,9 @@ def definition(small, tmp_path):
 
 def test_missing_specials_are_named(small, tmp_path):
     content = definition(small, tmp_path)
-    content["added_tokens"] = [token for token in content["added_tokens"] if "think" not in token["content"]]
-    with pytest.raises(ValueError, match=r"^tokenizer: found no special token <think>, </think>, expected a ChatML"):
+    content["added_tokens"] = [token for token in content["added_tokens"] if "im_" not in token["content"]]
+    message = r"^tokenizer: found no special token <\|im_start\|>, <\|im_end\|>, expected a ChatML"
+    with pytest.raises(ValueError, match=message):
         Tokenizer(json.dumps(content))
     with pytest.raises(KeyError, match="im_middle"):
         small.special("<|im_middle|>")
