@@ -46,6 +46,7 @@ setup(
         "orbax-checkpoint~=0.12.8",
         "pyarrow>=20",
         "rich>=14",
+        "safetensors>=0.6",
         "scipy>=1.15",
         "tensorboardX>=2.6",
         "tensorflow-datasets==4.9.10",

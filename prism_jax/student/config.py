@@ -26,6 +26,7 @@ class StudentConfig:
       qk_norm: RMSNorm of each query and key head before RoPE, as Qwen3 has it.
       tied: Whether the output head is the embedding (tie_word_embeddings).
       initializer_range: Standard deviation of fresh weights.
+      max_positions: The longest sequence the weights are meant for (max_position_embeddings); it travels with them.
       dtype: Of activations.
       param_dtype: Of parameters.
       unroll: Layers a turn of the scan; more compile longer and, for small models on CPU, run faster.
@@ -44,13 +45,14 @@ class StudentConfig:
     qk_norm: bool = True
     tied: bool = True
     initializer_range: float = 0.02
+    max_positions: int = 32_768
     dtype: str = "float32"
     param_dtype: str = "float32"
     remat: Remat = "none"
     unroll: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("unroll", "width", "layers", "heads", "kv_heads", "head_dim", "ffn"):
+        for name in ("unroll", "width", "layers", "heads", "kv_heads", "head_dim", "ffn", "max_positions"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: found {getattr(self, name)}, expected at least 1")
         if self.vocabulary_size < 0:

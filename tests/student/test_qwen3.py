@@ -1,4 +1,4 @@
-"""The student against transformers' own Qwen3 and Llama, and the functional spine against itself."""
+"""The functional spine against itself; `weights/test_parity.py` compares whole models with transformers' own."""
 
 import dataclasses
 import functools
@@ -30,88 +30,6 @@ def tokens_and_positions(config, rows=2, length=11, seed=0):
 
 def causal_logits(model, params, tokens, positions):
     return model.logits(params, model.hidden(params, tokens, positions, no_branches(*tokens.shape)))
-
-
-# Our name of a block's parameter, and Hugging Face's.
-NAMES = {
-    "input_norm": "input_layernorm",
-    "post_norm": "post_attention_layernorm",
-    "attention": "self_attn",
-    "kernel": "weight",
-}
-
-
-def state_dict(params, torch):
-    """Our parameters under Hugging Face's names: a Linear's weight is [out, in] there, and layers are apart."""
-    state = {"model.embed_tokens.weight": params["embedding"], "model.norm.weight": params["final_norm"]["weight"]}
-    if "head" in params:
-        state["lm_head.weight"] = params["head"]["kernel"].T
-    for path, stacked in jax.tree_util.tree_leaves_with_path(params["layers"]):
-        name = ".".join(NAMES.get(key.key, key.key) for key in path)
-        for i, leaf in enumerate(stacked):
-            state[f"model.layers.{i}.{name}"] = leaf.T
-    return {name: torch.tensor(np.array(leaf)) for name, leaf in state.items()}
-
-
-def reference(config, params):
-    """Hugging Face's model with our parameters: Qwen3 with, Llama without the norm of queries and keys."""
-    torch = pytest.importorskip("torch", reason="torch is the oracle of parity")
-    import transformers
-
-    torch.set_num_threads(1)  # its threads would spin against JAX's
-    kind = "Qwen3" if config.qk_norm else "Llama"
-    hf_config = getattr(transformers, f"{kind}Config")(
-        vocab_size=config.vocabulary_size,
-        hidden_size=config.width,
-        intermediate_size=config.ffn,
-        num_hidden_layers=config.layers,
-        num_attention_heads=config.heads,
-        num_key_value_heads=config.kv_heads,
-        head_dim=config.head_dim,
-        rms_norm_eps=config.norm_epsilon,
-        rope_parameters={"rope_type": "default", "rope_theta": config.rope_theta},
-        tie_word_embeddings=config.tied,
-        attention_bias=False,
-        pad_token_id=None,
-        bos_token_id=None,
-        eos_token_id=None,
-        attn_implementation="eager",
-    )
-    model = getattr(transformers, f"{kind}ForCausalLM")(hf_config).to(torch.float32).eval()
-    missing, unexpected = model.load_state_dict(state_dict(params, torch), strict=False)
-    assert not unexpected and missing == (["lm_head.weight"] if config.tied else [])
-    model.tie_weights()
-
-    def logits(tokens):
-        with torch.no_grad():
-            return model(torch.tensor(np.array(tokens, np.int64))).logits.numpy()
-
-    return logits
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        pytest.param({}, id="qwen3, tied, 2 queries a key, head wider than width / heads"),
-        pytest.param(
-            {"tied": False, "kv_heads": 1, "head_dim": 4, "rope_theta": 1e6}, id="qwen3, untied, 1 key, narrow heads"
-        ),
-        pytest.param({"qk_norm": False, "kv_heads": 4, "head_dim": 6, "norm_epsilon": 1e-5}, id="llama, tied, 4 keys"),
-        pytest.param(
-            {"qk_norm": False, "tied": False, "heads": 6, "kv_heads": 3, "rope_theta": 1e5}, id="llama, untied, 6 to 3"
-        ),
-    ],
-)
-def test_logits_equal_transformers(changes, draw_params):
-    config = dataclasses.replace(TINY, **changes)
-    model = Qwen3(config)
-    params = draw_params(model)
-    tokens, positions = tokens_and_positions(config, length=23)
-    want = reference(config, params)(tokens)
-    got = jit(causal_logits, static_argnums=0)(model, params, tokens, positions)
-    assert got.dtype == jnp.float32
-    assert want.std() > 0.5  # logits that all lie near 0 would agree anyhow
-    np.testing.assert_allclose(got, want, atol=1e-4, rtol=0)
 
 
 def test_norm_casts_before_it_weighs():

@@ -1,0 +1,11 @@
+"""Weights in and out of the student: Hugging Face directories both ways, GGUF files in.
+
+Lives here: the table of tensor names, reading a checkpoint's architecture, placing tensors on devices, writing them.
+May not live here: tokenizers, prompts, training state; downloading. Pickle files are never opened.
+"""
+
+from prism_jax.student.weights.hf_out import save_hf
+from prism_jax.student.weights.pretrained import Pretrained
+from prism_jax.student.weights.safetensors_in import load_hf
+
+__all__ = ["Pretrained", "load_hf", "save_hf"]

@@ -1,0 +1,152 @@
+"""Writing a Hugging Face model directory that transformers and serving engines load unchanged."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from etils import epath
+from jax.typing import DTypeLike
+from safetensors.numpy import save_file
+
+from prism_jax.student.config import DTYPES
+from prism_jax.student.qwen3 import Params, Qwen3
+from prism_jax.student.weights.architecture import config_to_hf
+from prism_jax.student.weights.names import Parameter, parameters
+from prism_jax.student.weights.safetensors_in import INDEX, SINGLE
+
+GIGABYTE = 10**9
+
+
+def save_hf(
+    directory: epath.PathLike,
+    model: Qwen3,
+    params: Params,
+    *,
+    dtype: DTypeLike | None = None,
+    eos_token_id: int | list[int] | None = None,
+    pad_token_id: int | None = None,
+    bos_token_id: int | None = None,
+    max_shard_bytes: int = 5 * GIGABYTE,
+) -> None:
+    """Writes config.json, generation_config.json and safetensors, sharded, with an index, where one file is too small.
+
+    The caller gives a directory of its own and renames it when all that belongs there is written. Tensors are gathered
+    from the devices one shard at a time.
+
+    Args:
+      directory: Where to write; it is made, and may hold other files but no model yet.
+      model: The static half.
+      params: Its parameters, sharded or not.
+      dtype: Of the written tensors; None keeps that of the parameters.
+      eos_token_id: Ids that end a generation.
+      pad_token_id: Id of padding.
+      bos_token_id: Id that begins a text, for tokenizers that have one.
+      max_shard_bytes: Largest file, a tensor that is larger by itself apart.
+
+    Raises:
+      FileExistsError: when the directory holds a model already.
+      ValueError: for parameters of another model, a dtype that isn't written, or numbers that aren't finite in it.
+    """
+    folder = pathlib.Path(directory)
+    written = _dtype(model, dtype)
+    if max_shard_bytes < 1:
+        raise ValueError(f"max_shard_bytes: found {max_shard_bytes}, expected at least 1")
+    _check(model, params)
+    folder.mkdir(parents=True, exist_ok=True)
+    _refuse_another_model(folder)
+    special = {"bos_token_id": bos_token_id, "eos_token_id": eos_token_id, "pad_token_id": pad_token_id}
+    _write_json(folder / "config.json", config_to_hf(model.config, written.name) | special)
+    generation = {name: value for name, value in special.items() if value is not None}
+    _write_json(folder / "generation_config.json", generation | {"do_sample": False})
+    _write_tensors(folder, parameters(params, "hf"), written, max_shard_bytes)
+
+
+def _dtype(model: Qwen3, dtype: DTypeLike | None) -> np.dtype:
+    chosen = jnp.dtype(model.config.param_dtype if dtype is None else dtype)
+    if chosen.name not in DTYPES:
+        raise ValueError(f"dtype: found {chosen.name!r}, expected one of {', '.join(DTYPES)}")
+    return chosen
+
+
+def _check(model: Qwen3, params: Params) -> None:
+    """Refuses parameters of another model."""
+    found, expected = (
+        {p.path: p.leaf.shape for p in parameters(tree, "hf")} for tree in (params, model.abstract_params())
+    )
+    if found != expected:
+        astray = sorted(path for path in found.keys() | expected.keys() if found.get(path) != expected.get(path))
+        raise ValueError(
+            f"params: found other shapes than the model's at {', '.join(astray)}, expected the model's own"
+        )
+
+
+def _refuse_another_model(folder: pathlib.Path) -> None:
+    there = [path.name for path in folder.iterdir() if path.name == "config.json" or path.suffix == ".safetensors"]
+    if there:
+        raise FileExistsError(f"{folder}: found {', '.join(sorted(there))}, expected a directory without a model")
+
+
+def _write_tensors(folder: pathlib.Path, wanted: list[Parameter], dtype: np.dtype, most: int) -> None:
+    """Writes the shards, gathering one at a time, and the index if there are several."""
+    shards = _plan(wanted, dtype, most)
+    weight_map: dict[str, str] = {}
+    for number, shard in enumerate(shards, start=1):
+        file = SINGLE if len(shards) == 1 else f"model-{number:05d}-of-{len(shards):05d}.safetensors"
+        tensors = {name: _gather(parameter, layer, name, dtype) for name, parameter, layer in shard}
+        save_file(tensors, folder / file, metadata={"format": "pt"})
+        weight_map |= dict.fromkeys(tensors, file)
+    if len(shards) > 1:
+        total = sum(parameter.leaf.size * dtype.itemsize for parameter in wanted)
+        _write_json(folder / INDEX, {"metadata": {"total_size": total}, "weight_map": weight_map})
+
+
+Entry = tuple[str, Parameter, int | None]
+
+
+def _plan(wanted: list[Parameter], dtype: np.dtype, most: int) -> list[list[Entry]]:
+    """The tensors of each file: embedding, layer by layer, norm, head, filled up one after another."""
+    shards: list[list[Entry]] = [[]]
+    filled = 0
+    for name, parameter, layer in _in_order(wanted):
+        size = int(np.prod(parameter.tensor_shape)) * dtype.itemsize
+        if shards[-1] and filled + size > most:
+            shards.append([])
+            filled = 0
+        shards[-1].append((name, parameter, layer))
+        filled += size
+    return shards
+
+
+def _in_order(wanted: list[Parameter]) -> Iterator[Entry]:
+    """Every tensor in the order in which the model computes, so that a layer's lie together."""
+    stacked = [p for p in wanted if p.stacked]
+    before, after = (
+        [(p.tensors[0], p, None) for p in wanted if not p.stacked and (p.path == "embedding") is first]
+        for first in (True, False)
+    )
+    yield from before
+    for layer in range(len(stacked[0].tensors)):
+        for parameter in stacked:
+            yield parameter.tensors[layer], parameter, layer
+    yield from after
+
+
+def _gather(parameter: Parameter, layer: int | None, name: str, dtype: np.dtype) -> np.ndarray:
+    """One tensor on the host, as the file holds it."""
+    whole: Any = parameter.leaf
+    leaf = whole if layer is None else whole[layer]
+    with np.errstate(over="ignore"):  # What overflows the dtype is reported by name.
+        values = np.asarray(jax.device_get(leaf)).astype(dtype)
+    if not np.isfinite(values).all():
+        raise ValueError(f"params: {name}: found NaN or infinity, expected finite {dtype.name} numbers")
+    return np.ascontiguousarray(values.T if parameter.transposed else values)
+
+
+def _write_json(path: pathlib.Path, content: dict[str, Any]) -> None:
+    path.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")

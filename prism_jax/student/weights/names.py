@@ -1,0 +1,103 @@
+"""The one table of names: a parameter's path in our tree, its tensor in a Hugging Face checkpoint and in a GGUF file.
+
+A Linear's kernel is [in, out] here and its weight [out, in] in both formats; layers are stacked along a leading axis
+here and are tensors of their own there. Import and export read the same rows.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+import jax
+
+from prism_jax.student.qwen3 import Params
+from prism_jax.student.sharding import path_of
+
+Format = Literal["hf", "gguf"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Name:
+    """One row of the table; `{}` stands for the layer's number.
+
+    Attributes:
+      ours: Path in the tree of parameters.
+      hf: Name in a Hugging Face checkpoint.
+      gguf: Name in a GGUF file.
+      transposed: Whether the tensor there is the transpose of a layer's parameter here.
+    """
+
+    ours: str
+    hf: str
+    gguf: str
+    transposed: bool = False
+
+
+def _block(ours: str, hf: str, gguf: str, transposed: bool = False) -> Name:
+    return Name(f"layers/{ours}", f"model.layers.{{}}.{hf}.weight", f"blk.{{}}.{gguf}.weight", transposed)
+
+
+EMBEDDING = Name("embedding", "model.embed_tokens.weight", "token_embd.weight")
+HEAD = Name("head/kernel", "lm_head.weight", "output.weight", transposed=True)
+
+NAMES = (
+    EMBEDDING,
+    _block("input_norm/weight", "input_layernorm", "attn_norm"),
+    _block("attention/q_proj/kernel", "self_attn.q_proj", "attn_q", transposed=True),
+    _block("attention/k_proj/kernel", "self_attn.k_proj", "attn_k", transposed=True),
+    _block("attention/v_proj/kernel", "self_attn.v_proj", "attn_v", transposed=True),
+    _block("attention/o_proj/kernel", "self_attn.o_proj", "attn_output", transposed=True),
+    _block("attention/q_norm/weight", "self_attn.q_norm", "attn_q_norm"),
+    _block("attention/k_norm/weight", "self_attn.k_norm", "attn_k_norm"),
+    _block("post_norm/weight", "post_attention_layernorm", "ffn_norm"),
+    _block("mlp/gate_proj/kernel", "mlp.gate_proj", "ffn_gate", transposed=True),
+    _block("mlp/up_proj/kernel", "mlp.up_proj", "ffn_up", transposed=True),
+    _block("mlp/down_proj/kernel", "mlp.down_proj", "ffn_down", transposed=True),
+    Name("final_norm/weight", "model.norm.weight", "output_norm.weight"),
+    HEAD,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Parameter:
+    """A parameter of ours and the tensors of a file that hold it.
+
+    Attributes:
+      path: In the tree of parameters.
+      leaf: The parameter, or its shape and dtype.
+      tensors: Names of its tensors, one a layer where it is stacked.
+      stacked: Whether its leading axis counts layers.
+      transposed: Whether each tensor is the transpose of a layer's part.
+    """
+
+    path: str
+    leaf: jax.Array | jax.ShapeDtypeStruct
+    tensors: tuple[str, ...]
+    stacked: bool
+    transposed: bool
+
+    @property
+    def tensor_shape(self) -> tuple[int, ...]:
+        """Shape of each of its tensors."""
+        shape = self.leaf.shape[1:] if self.stacked else self.leaf.shape
+        return shape[::-1] if self.transposed else shape
+
+
+def parameters(params: Params, form: Format) -> list[Parameter]:
+    """Every parameter (or its shape) with its tensors in a format, in the order of the table.
+
+    Raises:
+      ValueError: for a parameter that the table doesn't know.
+    """
+    leaves = {path_of(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(params)}
+    if unknown := leaves.keys() - {name.ours for name in NAMES}:
+        raise ValueError(f"weights: found parameters {', '.join(sorted(unknown))}, expected those that NAMES lists")
+    found = []
+    for name in NAMES:
+        if name.ours in leaves:
+            leaf, pattern = leaves[name.ours], getattr(name, form)
+            stacked = "{}" in pattern
+            tensors = tuple(pattern.format(i) for i in range(leaf.shape[0])) if stacked else (pattern,)
+            found.append(Parameter(name.ours, leaf, tensors, stacked, name.transposed))
+    return found

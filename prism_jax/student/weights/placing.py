@@ -1,0 +1,174 @@
+"""From the tensors of a file to parameters on the devices: checked together, then placed piece by piece.
+
+The host never holds the model. It holds one device's piece of one parameter (stacked over layers) at a time, copied
+straight out of the memory-mapped file.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Collection, Mapping
+from typing import Any, Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding
+from tqdm import tqdm
+
+from prism_jax.student.qwen3 import Params, Qwen3
+from prism_jax.student.sharding import partition_spec
+from prism_jax.student.weights.names import EMBEDDING, HEAD, Format, Parameter, parameters
+
+Index = tuple[slice, ...]
+# Start and stop along each axis.
+Bounds = tuple[tuple[int, int], ...]
+
+# Entries of each list in an error that are spelled out: another model's file has hundreds.
+_SPELLED_OUT = 12
+_ROWS_COMPARED = 8192
+
+
+@runtime_checkable
+class TensorFile(Protocol):
+    """A checkpoint's tensors, by the names of its format.
+
+    Attributes:
+      where: Path, for errors.
+      form: Which names of the table it uses.
+      shapes: Shape of every tensor.
+      unreadable: Tensors that can't be read and why: a dtype that isn't a floating-point number's, say.
+    """
+
+    where: str
+    form: Format
+    shapes: Mapping[str, tuple[int, ...]]
+    unreadable: Mapping[str, str]
+
+    def read(self, name: str, index: Index) -> np.ndarray:
+        """A copy of a part of one tensor, in a floating-point type."""
+
+
+def place(file: TensorFile, model: Qwen3, mesh: Mesh | None) -> Params:
+    """The model's parameters out of a file, sharded over the mesh, or on the default device where there is none.
+
+    Raises:
+      ValueError: naming together all tensors that are missing, unexpected, mis-shaped, unreadable or, under a tied
+        head, not the embedding; or together all that are not finite in the model's dtype.
+    """
+    wanted = parameters(model.abstract_params(), file.form)
+    _check(file, wanted, tied=model.config.tied)
+    total = sum(_size(index) * p.leaf.dtype.itemsize for p in wanted for index in _pieces(p, _sharding(p, mesh)))
+    params: Params = {}
+    broken: list[str] = []
+    with tqdm(total=total, unit="B", unit_scale=True, desc="weights", disable=None) as progress:
+        for parameter in wanted:
+            leaf = _place(file, parameter, mesh, progress)
+            finite = _finite(leaf, first_axis=1 if parameter.stacked else 0)
+            broken += [name for name, good in zip(parameter.tensors, np.atleast_1d(finite), strict=True) if not good]
+            _put(params, parameter.path, leaf)
+    if broken:
+        dtype = model.config.param_dtype
+        raise ValueError(f"{file.where}: {_listed(broken)}: found NaN or infinity, expected finite {dtype} numbers")
+    return params
+
+
+def _check(file: TensorFile, wanted: list[Parameter], tied: bool) -> None:
+    """Compares the file's tensors with the model's, as `place` says."""
+    expected = {name: p.tensor_shape for p in wanted for name in p.tensors}
+    head, embedding = getattr(HEAD, file.form), getattr(EMBEDDING, file.form)
+    copied_head = tied and head in file.shapes
+    if copied_head:  # Some files store the tied head once more.
+        expected[head] = expected[embedding]
+    problems = []
+    if missing := [name for name in expected if name not in file.shapes]:
+        problems.append(f"missing {_listed(missing)}")
+    if unexpected := [name for name in file.shapes if name not in expected]:
+        problems.append(f"unexpected {_listed(unexpected)}")
+    shapes = {name: (file.shapes[name], shape) for name, shape in expected.items() if name in file.shapes}
+    if misshaped := [f"{name} {list(a)} (expected {list(b)})" for name, (a, b) in shapes.items() if a != b]:
+        problems.append(f"mis-shaped {_listed(misshaped)}")
+    if unreadable := [f"{name} ({why})" for name, why in file.unreadable.items()]:
+        problems.append(f"unreadable {_listed(unreadable)}")
+    if copied_head and not problems and not _equal(file, head, embedding):
+        problems.append(f"{head} unlike {embedding}, to which the head is tied")
+    if problems:
+        raise ValueError(f"{file.where}: found tensors that don't fit the model: {'; '.join(problems)}")
+
+
+def _equal(file: TensorFile, a: str, b: str) -> bool:
+    """Whether two tensors of one shape hold the same numbers, some rows at a time."""
+    rows = file.shapes[a][0]
+    parts = [(slice(i, min(i + _ROWS_COMPARED, rows)), slice(None)) for i in range(0, rows, _ROWS_COMPARED)]
+    return all(np.array_equal(file.read(a, part), file.read(b, part)) for part in parts)
+
+
+def _place(file: TensorFile, parameter: Parameter, mesh: Mesh | None, progress: tqdm) -> jax.Array:
+    """One parameter on its devices; devices that hold the same piece share one read."""
+    sharding = _sharding(parameter, mesh)
+    arrays = []
+    for index, devices in _pieces(parameter, sharding).items():
+        piece = _read(file, parameter, index)
+        # Waiting keeps pieces that are still on their way from piling up on the host.
+        arrays += jax.block_until_ready([jax.device_put(piece, device) for device in devices])
+        progress.update(piece.nbytes)
+    if sharding is None:
+        return arrays[0]
+    return jax.make_array_from_single_device_arrays(parameter.leaf.shape, sharding, arrays)
+
+
+def _read(file: TensorFile, parameter: Parameter, index: Bounds) -> np.ndarray:
+    """One piece of a parameter, its layers stacked, in the model's dtype."""
+    piece = np.empty([stop - start for start, stop in index], parameter.leaf.dtype)
+    within = [slice(*bounds) for bounds in (index[1:] if parameter.stacked else index)]
+    within = within[::-1] if parameter.transposed else within
+    tensors = parameter.tensors[slice(*index[0])] if parameter.stacked else parameter.tensors
+    with np.errstate(over="ignore"):  # What overflows the dtype is reported by name.
+        for part, name in zip(piece if parameter.stacked else piece[None], tensors, strict=True):
+            values = file.read(name, tuple(within))
+            part[...] = values.T if parameter.transposed else values
+    return piece
+
+
+def _sharding(parameter: Parameter, mesh: Mesh | None) -> NamedSharding | None:
+    return None if mesh is None else NamedSharding(mesh, partition_spec(parameter.path, parameter.leaf.ndim))
+
+
+def _pieces(parameter: Parameter, sharding: NamedSharding | None) -> dict[Bounds, list[Any]]:
+    """Bounds of each distinct piece that devices of this process hold, and those devices; None is the default one."""
+    shape = parameter.leaf.shape
+    if sharding is None:
+        return {tuple((0, size) for size in shape): [None]}
+    pieces: dict[Bounds, list[Any]] = {}
+    for device, index in sharding.addressable_devices_indices_map(shape).items():
+        bounds = tuple(part.indices(size)[:2] for part, size in zip(index or (), shape, strict=True))
+        pieces.setdefault(bounds, []).append(device)
+    return pieces
+
+
+def _size(index: Bounds) -> int:
+    return math.prod(stop - start for start, stop in index)
+
+
+@functools.partial(jax.jit, static_argnames="first_axis")
+def _all_finite(leaf: jax.Array, first_axis: int) -> jax.Array:
+    return jnp.isfinite(leaf).all(axis=tuple(range(first_axis, leaf.ndim)))
+
+
+def _finite(leaf: jax.Array, first_axis: int) -> np.ndarray:
+    """Whether all numbers are finite, one answer a layer where axis 0 counts layers."""
+    return np.asarray(_all_finite(leaf, first_axis))
+
+
+def _put(tree: Params, path: str, leaf: jax.Array) -> None:
+    *folders, last = path.split("/")
+    for folder in folders:
+        tree = tree.setdefault(folder, {})
+    tree[last] = leaf
+
+
+def _listed(names: Collection[str]) -> str:
+    """The first names, and how many more there are."""
+    shown = ", ".join(list(names)[:_SPELLED_OUT])
+    return shown if len(names) <= _SPELLED_OUT else f"{shown} and {len(names) - _SPELLED_OUT} more"

@@ -1,0 +1,120 @@
+"""Reading a Hugging Face model directory: `config.json` and safetensors, one file or shards with an index."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import safetensors
+from etils import epath
+from jax.sharding import Mesh
+from jax.typing import DTypeLike
+
+from prism_jax.student.qwen3 import Qwen3
+from prism_jax.student.weights.architecture import config_from_hf
+from prism_jax.student.weights.files import inside, model_directory, read_json
+from prism_jax.student.weights.names import Format
+from prism_jax.student.weights.placing import Index, place
+from prism_jax.student.weights.pretrained import Pretrained
+
+SINGLE = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+
+_DTYPES = ("BF16", "F16", "F32")
+
+
+def load_hf(directory: epath.PathLike, dtype: DTypeLike, mesh: Mesh | None = None) -> Pretrained:
+    """Loads a dense Qwen3, or a Llama-shaped model, from the directory that Hugging Face publishes.
+
+    Tensors go from the memory-mapped files to the devices piece by piece; the host never holds the whole model.
+
+    Args:
+      directory: Holds config.json and safetensors of bfloat16, float16 or float32.
+      dtype: Of the parameters and activations: float32, bfloat16 or float16.
+      mesh: Where parameters are sharded as `prism_jax.student.sharding` says; None puts them on the default device.
+
+    Raises:
+      OSError: when a file is missing or can't be read.
+      ValueError: when one is corrupt, a pickle, outside of the directory, or describes another model; it names the
+        file, and all tensors that are missing, unexpected or mis-shaped at once.
+    """
+    folder = model_directory(pathlib.Path(directory))
+    config = config_from_hf(read_json(folder, "config.json"), jnp.dtype(dtype).name, str(folder / "config.json"))
+    model = Qwen3(config)
+    return Pretrained(model, place(SafetensorsDirectory(folder), model, mesh))
+
+
+class SafetensorsDirectory:
+    """The tensors of a directory's safetensors, memory-mapped; see `placing.TensorFile`.
+
+    Raises:
+      OSError, ValueError: as `load_hf` does.
+    """
+
+    form: Format = "hf"
+
+    def __init__(self, directory: pathlib.Path):
+        self.where = str(directory)
+        self._slices: dict[str, Any] = {}
+        for path, names in _shards(directory).items():
+            self._slices |= _open(path, names)
+        dtypes = {name: part.get_dtype() for name, part in self._slices.items()}
+        self.shapes: Mapping[str, tuple[int, ...]] = {
+            name: tuple(part.get_shape()) for name, part in self._slices.items()
+        }
+        self.unreadable: Mapping[str, str] = {
+            name: f"{dtype}, expected {', '.join(_DTYPES)}" for name, dtype in dtypes.items() if dtype not in _DTYPES
+        }
+
+    def read(self, name: str, index: Index) -> np.ndarray:
+        """A copy of a part of one tensor, in the file's dtype."""
+        return self._slices[name][index]
+
+
+def _open(path: pathlib.Path, indexed: set[str] | None) -> dict[str, Any]:
+    """Maps one file, whose tensors must be those that the index says."""
+    try:
+        opened = safetensors.safe_open(path, framework="numpy")
+        slices = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118 - it is no dict
+    except safetensors.SafetensorError as error:
+        raise ValueError(f"{path}: found a truncated or corrupt safetensors file ({error})") from None
+    if indexed is not None and slices.keys() != indexed:
+        astray = ", ".join(sorted(slices.keys() ^ indexed)[:5])
+        raise ValueError(f"{path}: found other tensors than {INDEX} lists ({astray}), expected the same")
+    return slices
+
+
+def _shards(directory: pathlib.Path) -> dict[pathlib.Path, set[str] | None]:
+    """The safetensors files and, where there is an index, the names of the tensors in each."""
+    single, index = ((directory / name).exists() or (directory / name).is_symlink() for name in (SINGLE, INDEX))
+    if single and index:
+        raise ValueError(f"{directory}: found {SINGLE} and {INDEX}, expected one of them")
+    if single:
+        return {inside(directory, SINGLE): None}
+    if index:
+        shards: dict[pathlib.Path, set[str] | None] = {}
+        files: dict[str, set[str]] = {}
+        for name, file in _index_entries(directory):
+            files.setdefault(file, set()).add(name)
+        for file, names in files.items():
+            shards[inside(directory, file)] = names
+        return shards
+    others = sorted(path.name for path in directory.iterdir() if path.is_file() and path.suffix)
+    raise ValueError(f"{directory}: found {', '.join(others) or 'no files'}, expected {SINGLE} or {INDEX}")
+
+
+def _index_entries(directory: pathlib.Path) -> Iterator[tuple[str, str]]:
+    """Tensor and file, for each entry of the index."""
+    content = read_json(directory, INDEX)
+    entries = content.get("weight_map") if isinstance(content, dict) else None
+    if not isinstance(entries, dict) or not entries or not all(isinstance(file, str) for file in entries.values()):
+        raise ValueError(f"{directory / INDEX}: weight_map: expected an object from tensor names to file names")
+    for name, file in entries.items():
+        if not file.endswith(".safetensors"):
+            raise ValueError(
+                f"{directory / INDEX}: weight_map: found {file!r} for {name}, expected a .safetensors file"
+            )
+        yield name, file

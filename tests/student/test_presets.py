@@ -1,0 +1,28 @@
+"""The published models' sizes, by the number of parameters that is published with each."""
+
+import jax
+import pytest
+
+from prism_jax.student import Qwen3, presets
+
+
+@pytest.mark.parametrize(
+    ("preset", "count"),
+    [
+        (presets.qwen3_0_6b, 596_049_920),
+        (presets.qwen3_1_7b, 1_720_574_976),
+        (presets.qwen3_4b, 4_022_468_096),
+        (presets.qwen3_8b, 8_190_735_360),
+        (presets.smollm2_135m, 134_515_008),
+        (presets.smollm2_360m, 361_821_120),
+        (presets.smollm2_1_7b, 1_711_376_384),
+    ],
+)
+def test_number_of_parameters_is_the_published_one(preset, count):
+    """Embeddings counted once where the head is tied to them."""
+    assert sum(leaf.size for leaf in jax.tree.leaves(Qwen3(preset()).abstract_params())) == count
+
+
+def test_keywords_change_fields():
+    changed = presets.qwen3_8b(dtype="bfloat16", param_dtype="bfloat16", layers=2)
+    assert (changed.dtype, changed.param_dtype, changed.layers, changed.width) == ("bfloat16", "bfloat16", 2, 4096)

@@ -1,0 +1,79 @@
+"""Random small models of transformers, on disk: the oracle of reading and writing weights."""
+
+import json
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+SIZES = {
+    "vocab_size": 61,
+    "hidden_size": 24,
+    "intermediate_size": 40,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+}
+
+
+def libraries():
+    """Torch and transformers; skips where torch isn't installed."""
+    torch = pytest.importorskip("torch", reason="torch is the oracle of parity")
+    import transformers
+
+    torch.set_num_threads(1)  # its threads would spin against JAX's
+    return torch, transformers
+
+
+def random_model(kind="Qwen3", seed=0, theta=10_000.0, **changes):
+    """A model of transformers at which nothing is special: matrices neither shrink nor grow, norms are away from 1."""
+    torch, transformers = libraries()
+    special = dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id"))
+    rope = {"rope_type": "default", "rope_theta": theta}
+    config = getattr(transformers, f"{kind}Config")(**(SIZES | special | {"rope_parameters": rope} | changes))
+    model = getattr(transformers, f"{kind}ForCausalLM")(config).eval()
+    rng = np.random.default_rng(seed)
+    for name, tensor in model.named_parameters():
+        drawn = rng.normal(size=tuple(tensor.shape)) / (1 if "embed" in name else tensor.shape[-1] ** 0.5)
+        tensor.data = torch.tensor(drawn if tensor.ndim == 2 else 1 + drawn, dtype=torch.float32)
+    return model
+
+
+def edit_config(directory, **changes):
+    """Changes fields of a directory's config.json; None removes one."""
+    path = directory / "config.json"
+    fields = json.loads(path.read_text()) | changes
+    path.write_text(json.dumps({name: value for name, value in fields.items() if value is not None}))
+
+
+def spell_as_transformers_4(directory):
+    """Rewrites a config.json of transformers 5 as version 4 has it."""
+    fields = json.loads((directory / "config.json").read_text())
+    theta = fields["rope_parameters"]["rope_theta"]
+    edit_config(directory, rope_parameters=None, dtype=None, layer_types=None, rope_theta=theta)
+    edit_config(directory, torch_dtype=fields["dtype"])
+
+
+def edit_tensors(directory, change):
+    """Rewrites a directory's single safetensors file by a function of its dict of tensors."""
+    path = directory / "model.safetensors"
+    tensors = safetensors.numpy.load_file(path)
+    change(tensors)
+    safetensors.numpy.save_file(tensors, path, metadata={"format": "pt"})
+
+
+def stored(directory):
+    """Every tensor of a directory's safetensors files."""
+    tensors = {}
+    for path in sorted(directory.glob("*.safetensors")):
+        tensors |= safetensors.numpy.load_file(path)
+    return tensors
+
+
+def their_logits(model, tokens, mask=None):
+    """What transformers' model says."""
+    torch, _ = libraries()
+    with torch.no_grad():
+        tokens = torch.tensor(np.asarray(tokens, np.int64))
+        return model(tokens, attention_mask=None if mask is None else torch.tensor(mask)).logits.float().numpy()
