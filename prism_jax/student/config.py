@@ -5,8 +5,26 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
+import jax.numpy as jnp
+from jax.typing import DTypeLike
+
 DTYPES = ("float32", "bfloat16", "float16")
 Remat = Literal["none", "dots", "full"]
+
+
+def dtype_name(dtype: DTypeLike) -> str:
+    """The name of one of DTYPES, however it is given.
+
+    Raises:
+      ValueError: for any other type.
+    """
+    try:
+        name = jnp.dtype(dtype).name
+    except TypeError:
+        name = str(dtype)
+    if name not in DTYPES:
+        raise ValueError(f"dtype: found {name!r}, expected one of {', '.join(DTYPES)}")
+    return name
 
 
 @dataclasses.dataclass(frozen=True)

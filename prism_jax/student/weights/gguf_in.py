@@ -11,13 +11,12 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 from etils import epath
 from jax.sharding import Mesh
 from jax.typing import DTypeLike
 
-from prism_jax.student.config import StudentConfig
+from prism_jax.student.config import StudentConfig, dtype_name
 from prism_jax.student.qwen3 import Qwen3
 from prism_jax.student.weights.architecture import Fields
 from prism_jax.student.weights.files import refuse_pickle
@@ -49,8 +48,8 @@ def load_gguf(path: epath.PathLike, dtype: DTypeLike, mesh: Mesh | None = None) 
         mis-shaped at once.
       RuntimeError: when the `gguf` package isn't installed.
     """
-    file = GGUFFile(pathlib.Path(path))
-    model = Qwen3(file.config(jnp.dtype(dtype).name))
+    name, file = dtype_name(dtype), GGUFFile(pathlib.Path(path))
+    model = Qwen3(file.config(name))
     return Pretrained(model, place(file, model, mesh))
 
 

@@ -14,10 +14,11 @@ from etils import epath
 from jax.typing import DTypeLike
 from safetensors.numpy import save_file
 
-from prism_jax.student.config import DTYPES
+from prism_jax.student.config import dtype_name
 from prism_jax.student.qwen3 import Params, Qwen3
 from prism_jax.student.weights.architecture import config_to_hf
-from prism_jax.student.weights.names import Parameter, parameters
+from prism_jax.student.weights.finite import not_finite
+from prism_jax.student.weights.names import Parameter, listed, parameters
 from prism_jax.student.weights.safetensors_in import INDEX, SINGLE
 
 GIGABYTE = 10**9
@@ -54,10 +55,10 @@ def save_hf(
       ValueError: for parameters of another model, a dtype that isn't written, or numbers that aren't finite in it.
     """
     folder = pathlib.Path(directory)
-    written = _dtype(model, dtype)
+    written = jnp.dtype(dtype_name(model.config.param_dtype if dtype is None else dtype))
     if max_shard_bytes < 1:
         raise ValueError(f"max_shard_bytes: found {max_shard_bytes}, expected at least 1")
-    _check(model, params)
+    _check(model, params, written)
     folder.mkdir(parents=True, exist_ok=True)
     _refuse_another_model(folder)
     special = {"bos_token_id": bos_token_id, "eos_token_id": eos_token_id, "pad_token_id": pad_token_id}
@@ -67,15 +68,8 @@ def save_hf(
     _write_tensors(folder, parameters(params, "hf"), written, max_shard_bytes)
 
 
-def _dtype(model: Qwen3, dtype: DTypeLike | None) -> np.dtype:
-    chosen = jnp.dtype(model.config.param_dtype if dtype is None else dtype)
-    if chosen.name not in DTYPES:
-        raise ValueError(f"dtype: found {chosen.name!r}, expected one of {', '.join(DTYPES)}")
-    return chosen
-
-
-def _check(model: Qwen3, params: Params) -> None:
-    """Refuses parameters of another model."""
+def _check(model: Qwen3, params: Params, dtype: np.dtype) -> None:
+    """Refuses parameters of another model, and numbers that are not finite in the dtype that is written."""
     found, expected = (
         {p.path: p.leaf.shape for p in parameters(tree, "hf")} for tree in (params, model.abstract_params())
     )
@@ -84,6 +78,8 @@ def _check(model: Qwen3, params: Params) -> None:
         raise ValueError(
             f"params: found other shapes than the model's at {', '.join(astray)}, expected the model's own"
         )
+    if broken := [name for parameter in parameters(params, "hf") for name in not_finite(parameter, dtype.name)]:
+        raise ValueError(f"params: {listed(broken)}: found NaN or infinity, expected finite {dtype.name} numbers")
 
 
 def _refuse_another_model(folder: pathlib.Path) -> None:
@@ -98,7 +94,7 @@ def _write_tensors(folder: pathlib.Path, wanted: list[Parameter], dtype: np.dtyp
     weight_map: dict[str, str] = {}
     for number, shard in enumerate(shards, start=1):
         file = SINGLE if len(shards) == 1 else f"model-{number:05d}-of-{len(shards):05d}.safetensors"
-        tensors = {name: _gather(parameter, layer, name, dtype) for name, parameter, layer in shard}
+        tensors = {name: _gather(parameter, layer, dtype) for name, parameter, layer in shard}
         save_file(tensors, folder / file, metadata={"format": "pt"})
         weight_map |= dict.fromkeys(tensors, file)
     if len(shards) > 1:
@@ -137,14 +133,11 @@ def _in_order(wanted: list[Parameter]) -> Iterator[Entry]:
     yield from after
 
 
-def _gather(parameter: Parameter, layer: int | None, name: str, dtype: np.dtype) -> np.ndarray:
+def _gather(parameter: Parameter, layer: int | None, dtype: np.dtype) -> np.ndarray:
     """One tensor on the host, as the file holds it."""
     whole: Any = parameter.leaf
     leaf = whole if layer is None else whole[layer]
-    with np.errstate(over="ignore"):  # What overflows the dtype is reported by name.
-        values = np.asarray(jax.device_get(leaf)).astype(dtype)
-    if not np.isfinite(values).all():
-        raise ValueError(f"params: {name}: found NaN or infinity, expected finite {dtype.name} numbers")
+    values = np.asarray(jax.device_get(leaf)).astype(dtype)
     return np.ascontiguousarray(values.T if parameter.transposed else values)
 
 

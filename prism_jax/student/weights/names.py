@@ -7,6 +7,7 @@ here and are tensors of their own there. Import and export read the same rows.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection
 from typing import Literal
 
 import jax
@@ -15,6 +16,9 @@ from prism_jax.student.qwen3 import Params
 from prism_jax.student.sharding import path_of
 
 Format = Literal["hf", "gguf"]
+
+# Names in an error that are spelled out: another model's file has hundreds.
+_SPELLED_OUT = 12
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,3 +105,9 @@ def parameters(params: Params, form: Format) -> list[Parameter]:
             tensors = tuple(pattern.format(i) for i in range(leaf.shape[0])) if stacked else (pattern,)
             found.append(Parameter(name.ours, leaf, tensors, stacked, name.transposed))
     return found
+
+
+def listed(names: Collection[str]) -> str:
+    """The first names, and how many more there are."""
+    shown = ", ".join(list(names)[:_SPELLED_OUT])
+    return shown if len(names) <= _SPELLED_OUT else f"{shown} and {len(names) - _SPELLED_OUT} more"

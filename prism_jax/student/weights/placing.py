@@ -6,27 +6,25 @@ straight out of the memory-mapped file.
 
 from __future__ import annotations
 
-import functools
+import dataclasses
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from tqdm import tqdm
 
 from prism_jax.student.qwen3 import Params, Qwen3
 from prism_jax.student.sharding import partition_spec
-from prism_jax.student.weights.names import EMBEDDING, HEAD, Format, Parameter, parameters
+from prism_jax.student.weights.finite import not_finite
+from prism_jax.student.weights.names import EMBEDDING, HEAD, Format, Parameter, listed, parameters
 
 Index = tuple[slice, ...]
 # Start and stop along each axis.
 Bounds = tuple[tuple[int, int], ...]
 
-# Entries of each list in an error that are spelled out: another model's file has hundreds.
-_SPELLED_OUT = 12
 _ROWS_COMPARED = 8192
 
 
@@ -57,6 +55,10 @@ def place(file: TensorFile, model: Qwen3, mesh: Mesh | None) -> Params:
       ValueError: naming together all tensors that are missing, unexpected, mis-shaped, unreadable or, under a tied
         head, not the embedding; or together all that are not finite in the model's dtype.
     """
+    if model.config.layers > len(file.shapes):  # A number that is absurd must not be counted up to.
+        raise ValueError(
+            f"{file.where}: found {len(file.shapes)} tensors, expected {model.config.layers} layers of them"
+        )
     wanted = parameters(model.abstract_params(), file.form)
     _check(file, wanted, tied=model.config.tied)
     total = sum(_size(index) * p.leaf.dtype.itemsize for p in wanted for index in _pieces(p, _sharding(p, mesh)))
@@ -65,12 +67,11 @@ def place(file: TensorFile, model: Qwen3, mesh: Mesh | None) -> Params:
     with tqdm(total=total, unit="B", unit_scale=True, desc="weights", disable=None) as progress:
         for parameter in wanted:
             leaf = _place(file, parameter, mesh, progress)
-            finite = _finite(leaf, first_axis=1 if parameter.stacked else 0)
-            broken += [name for name, good in zip(parameter.tensors, np.atleast_1d(finite), strict=True) if not good]
+            broken += not_finite(dataclasses.replace(parameter, leaf=leaf), model.config.param_dtype)
             _put(params, parameter.path, leaf)
     if broken:
         dtype = model.config.param_dtype
-        raise ValueError(f"{file.where}: {_listed(broken)}: found NaN or infinity, expected finite {dtype} numbers")
+        raise ValueError(f"{file.where}: {listed(broken)}: found NaN or infinity, expected finite {dtype} numbers")
     return params
 
 
@@ -83,14 +84,14 @@ def _check(file: TensorFile, wanted: list[Parameter], tied: bool) -> None:
         expected[head] = expected[embedding]
     problems = []
     if missing := [name for name in expected if name not in file.shapes]:
-        problems.append(f"missing {_listed(missing)}")
+        problems.append(f"missing {listed(missing)}")
     if unexpected := [name for name in file.shapes if name not in expected]:
-        problems.append(f"unexpected {_listed(unexpected)}")
+        problems.append(f"unexpected {listed(unexpected)}")
     shapes = {name: (file.shapes[name], shape) for name, shape in expected.items() if name in file.shapes}
     if misshaped := [f"{name} {list(a)} (expected {list(b)})" for name, (a, b) in shapes.items() if a != b]:
-        problems.append(f"mis-shaped {_listed(misshaped)}")
+        problems.append(f"mis-shaped {listed(misshaped)}")
     if unreadable := [f"{name} ({why})" for name, why in file.unreadable.items()]:
-        problems.append(f"unreadable {_listed(unreadable)}")
+        problems.append(f"unreadable {listed(unreadable)}")
     if copied_head and not problems and not _equal(file, head, embedding):
         problems.append(f"{head} unlike {embedding}, to which the head is tied")
     if problems:
@@ -151,24 +152,8 @@ def _size(index: Bounds) -> int:
     return math.prod(stop - start for start, stop in index)
 
 
-@functools.partial(jax.jit, static_argnames="first_axis")
-def _all_finite(leaf: jax.Array, first_axis: int) -> jax.Array:
-    return jnp.isfinite(leaf).all(axis=tuple(range(first_axis, leaf.ndim)))
-
-
-def _finite(leaf: jax.Array, first_axis: int) -> np.ndarray:
-    """Whether all numbers are finite, one answer a layer where axis 0 counts layers."""
-    return np.asarray(_all_finite(leaf, first_axis))
-
-
 def _put(tree: Params, path: str, leaf: jax.Array) -> None:
     *folders, last = path.split("/")
     for folder in folders:
         tree = tree.setdefault(folder, {})
     tree[last] = leaf
-
-
-def _listed(names: Collection[str]) -> str:
-    """The first names, and how many more there are."""
-    shown = ", ".join(list(names)[:_SPELLED_OUT])
-    return shown if len(names) <= _SPELLED_OUT else f"{shown} and {len(names) - _SPELLED_OUT} more"

@@ -6,16 +6,16 @@ import pathlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 import safetensors
 from etils import epath
 from jax.sharding import Mesh
 from jax.typing import DTypeLike
 
+from prism_jax.student.config import dtype_name
 from prism_jax.student.qwen3 import Qwen3
 from prism_jax.student.weights.architecture import config_from_hf
-from prism_jax.student.weights.files import inside, model_directory, read_json
+from prism_jax.student.weights.files import inside, model_directory, read_json, refuse_pickle
 from prism_jax.student.weights.names import Format
 from prism_jax.student.weights.placing import Index, place
 from prism_jax.student.weights.pretrained import Pretrained
@@ -41,8 +41,8 @@ def load_hf(directory: epath.PathLike, dtype: DTypeLike, mesh: Mesh | None = Non
       ValueError: when one is corrupt, a pickle, outside of the directory, or describes another model; it names the
         file, and all tensors that are missing, unexpected or mis-shaped at once.
     """
-    folder = model_directory(pathlib.Path(directory))
-    config = config_from_hf(read_json(folder, "config.json"), jnp.dtype(dtype).name, str(folder / "config.json"))
+    name, folder = dtype_name(dtype), model_directory(pathlib.Path(directory))
+    config = config_from_hf(read_json(folder, "config.json"), name, str(folder / "config.json"))
     model = Qwen3(config)
     return Pretrained(model, place(SafetensorsDirectory(folder), model, mesh))
 
@@ -102,8 +102,11 @@ def _shards(directory: pathlib.Path) -> dict[pathlib.Path, set[str] | None]:
         for file, names in files.items():
             shards[inside(directory, file)] = names
         return shards
-    others = sorted(path.name for path in directory.iterdir() if path.is_file() and path.suffix)
-    raise ValueError(f"{directory}: found {', '.join(others) or 'no files'}, expected {SINGLE} or {INDEX}")
+    others = sorted(directory.iterdir())
+    for path in others:
+        refuse_pickle(path)
+    found = ", ".join(path.name for path in others) or "no files"
+    raise ValueError(f"{directory}: found {found}, expected {SINGLE} or {INDEX}")
 
 
 def _index_entries(directory: pathlib.Path) -> Iterator[tuple[str, str]]:
