@@ -46,6 +46,14 @@ def pair(request, tmp_path_factory):
     return theirs, load_hf(folder, "float32"), folder
 
 
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory):
+    """An untied model of ours and the folder that it was read from."""
+    folder = tmp_path_factory.mktemp("model")
+    random_model(tie_word_embeddings=False).save_pretrained(folder)
+    return load_hf(folder, "float32"), folder
+
+
 def draw_tokens(rows=2, length=23):
     return np.random.default_rng(0).integers(61, size=(rows, length))
 
@@ -120,8 +128,8 @@ def test_a_round_trip_keeps_every_bit_and_the_config(kind, tied, dtype, tmp_path
     jax.tree.map(np.testing.assert_array_equal, again.params, read.params)
 
 
-def test_shards_hold_what_the_index_says_and_no_more_than_asked_for(pair, tmp_path):
-    _, ours, _ = pair
+def test_shards_hold_what_the_index_says_and_no_more_than_asked_for(ours, tmp_path):
+    ours, _ = ours
     save_hf(tmp_path, ours.model, ours.params, max_shard_bytes=8000)
     index = json.loads((tmp_path / "model.safetensors.index.json").read_text())
     sizes = {}
@@ -134,9 +142,9 @@ def test_shards_hold_what_the_index_says_and_no_more_than_asked_for(pair, tmp_pa
     assert all(sum(shard) <= 8000 for shard in sizes.values() if len(shard) > 1)
 
 
-def test_other_dtypes_on_the_way_in_and_out(pair, tmp_path):
+def test_other_dtypes_on_the_way_in_and_out(ours, tmp_path):
     """What a checkpoint of float32 reads as in bfloat16 is its rounding, and so for writing."""
-    _, ours, folder = pair
+    ours, folder = ours
     low = load_hf(folder, "bfloat16")
     jax.tree.map(lambda a, b: np.testing.assert_array_equal(a, b.astype("bfloat16")), low.params, ours.params)
     save_hf(tmp_path, ours.model, ours.params, dtype="bfloat16")
@@ -156,8 +164,8 @@ def test_a_tied_checkpoint_may_store_its_head_once_more(tmp_path):
         load_hf(tmp_path, "float32")
 
 
-def test_ids_outside_of_the_vocabulary_are_errors(pair):
-    _, ours, _ = pair
+def test_ids_outside_of_the_vocabulary_are_errors(ours):
+    ours, _ = ours
     for ids in ([[0, 61]], [[-1, 0]]):
         with pytest.raises(ValueError, match=r"^token_ids: found ids from -?\d+ to \d+, expected 0 to 60$"):
             ours.logits(np.array(ids))
