@@ -22,7 +22,7 @@ from prism_jax.training.workdir import load_config, provenance, write_json
 
 def evaluate_run(run: Run, workdir: epath.Path) -> None:
     """Scores the calibration and test splits, fits temperatures, measures every policy, writes the report."""
-    step, params = trained_params(run, workdir)
+    step, params = trained_params(run.model, run.config.training, workdir)
     rows: list[dict[str, Any]] = []
     for split in ("calibration", "test"):
         rows += score_streams(

@@ -93,6 +93,19 @@ def test_evaluate_gives_the_same_numbers_without_training(finished):
     assert result.stdout.endswith(table)
 
 
+def test_export_writes_a_model_directory_once(finished, tmp_path):
+    workdir, _ = finished
+    result = run("export", f"--workdir={workdir}", f"--output={tmp_path / 'model'}", "--dtype=bfloat16")
+    assert result.returncode == 0, result.stderr
+    files = {"config.json", "generation_config.json", "model.safetensors", "prism.json"}
+    files |= {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja"}
+    assert {path.name for path in (tmp_path / "model").iterdir()} == files
+    again = run("export", f"--workdir={workdir}", f"--output={tmp_path / 'model'}")
+    assert again.returncode == 1
+    assert again.stderr.splitlines()[-1].startswith(f"error: {tmp_path}/model: found something there")
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
 def test_a_workdir_of_another_config_is_refused(finished):
     workdir, _ = finished
     before = (workdir / "config.json").read_bytes()

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from typing import Any
 
 from prism_jax.prompting.tokenizer import Tokenizer
 from prism_jax.streams import Candidate, Event, Stream
@@ -70,7 +71,8 @@ class Template:
         if tokenizer.thinks:
             blank = tokenizer.encode("\n\n")
             opening += [tokenizer.special("<think>"), *blank, tokenizer.special("</think>"), *blank]
-        self._head = [*opening, *tokenizer.encode(NEED)]
+        self._need = tokenizer.encode(NEED)
+        self._head = [*opening, *self._need]
         self._offer, self._accept = tokenizer.encode(OFFER), tokenizer.encode(ACCEPT)
         self._constant = tokenizer.encode(CONSTANT_OFFER)
         self._response, self._turn_end = tokenizer.encode(RESPONSE), end
@@ -96,6 +98,23 @@ class Template:
     def response(self, text: str) -> tuple[list[int], list[int]]:
         """What precedes a response, and the response itself with the end of the turn: the tokens to train on."""
         return list(self._response), [*self.tokenizer.encode(text), self._turn_end]
+
+    def describe(self) -> dict[str, Any]:
+        """All that a reader of the slots needs, as plain data: texts beside the ids that they stand for here."""
+
+        def part(text: str, ids: list[int]) -> dict[str, Any]:
+            return {"text": text, "ids": ids}
+
+        return {
+            "system": self.config.system,
+            "need": part(NEED, self._need),
+            "offer": part(OFFER, self._offer),
+            "constant_offer": part(CONSTANT_OFFER, self._constant),
+            "accept": part(ACCEPT, self._accept),
+            "response": part(RESPONSE, self._response),
+            "yes": {"text": YES, "id": self.yes},
+            "no": {"text": NO, "id": self.no},
+        }
 
 
 def corpus(streams: list[Stream], config: PromptConfig) -> Iterator[str]:

@@ -14,7 +14,7 @@ from prism_jax.student import Qwen3
 from prism_jax.student.qwen3 import Params
 from prism_jax.student.sharding import make_mesh
 from prism_jax.training.checkpoint import Checkpoints
-from prism_jax.training.config import RunConfig
+from prism_jax.training.config import RunConfig, TrainingConfig
 from prism_jax.training.data import load_splits
 from prism_jax.training.step import abstract_state
 
@@ -74,7 +74,7 @@ def open_run(config: RunConfig, tokenizer: Tokenizer | None = None) -> Run:
     return Run(dataclasses.replace(config, student=student), splits, Template(tokenizer, config.prompt), Qwen3(student))
 
 
-def trained_params(run: Run, workdir: epath.Path) -> tuple[int, Params]:
+def trained_params(model: Qwen3, training: TrainingConfig, workdir: epath.Path) -> tuple[int, Params]:
     """The newest checkpoint's step and parameters, on one device.
 
     Raises:
@@ -85,6 +85,6 @@ def trained_params(run: Run, workdir: epath.Path) -> tuple[int, Params]:
         step = checkpoints.latest()
         if step is None:
             raise FileNotFoundError(f"{checkpoints.folder}: found no checkpoint, expected a run that trained")
-        return step, checkpoints.params(step, abstract_state(run.model, run.config.training, make_mesh()))
+        return step, checkpoints.params(step, abstract_state(model, training, make_mesh()))
     finally:
         checkpoints.close()

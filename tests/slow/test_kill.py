@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from etils import epath
 
-from prism_jax.prompting.tokenizer import Tokenizer
-from prism_jax.training.run import open_run, trained_params
+from prism_jax.student import Qwen3
+from prism_jax.training.run import trained_params
 from prism_jax.training.workdir import load_config
 
 pytestmark = pytest.mark.slow
@@ -36,8 +36,8 @@ def command(workdir):
 
 def final(workdir):
     workdir = epath.Path(workdir)
-    run = open_run(load_config(workdir), Tokenizer.load(workdir / "tokenizer.json"))
-    return jax.device_get(trained_params(run, workdir))
+    config = load_config(workdir)
+    return jax.device_get(trained_params(Qwen3(config.student), config.training, workdir))
 
 
 def steps_done(workdir):

@@ -45,7 +45,7 @@ def test_a_run_stopped_twice_ends_bit_identical_to_one_that_was_not(tmp_path):
     metrics = (tmp_path / "whole" / "metrics.jsonl").read_bytes()
     assert (tmp_path / "parts" / "metrics.jsonl").read_bytes() == metrics
     assert [json.loads(line)["step"] for line in metrics.splitlines()] == list(range(1, 9))
-    step, restored = trained_params(run, whole.workdir)
+    step, restored = trained_params(run.model, run.config.training, whole.workdir)
     assert step == 8
     chex.assert_trees_all_equal(jax.device_get(restored), jax.device_get(expected))
 

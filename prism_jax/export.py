@@ -1,0 +1,95 @@
+"""Exports a trained run as a plain causal language model: `python -m prism_jax.export --workdir=RUN --output=DIR`.
+
+DIR holds what transformers and serving engines load (config.json, safetensors, tokenizer, chat template) and
+prism.json, which says where the two probabilities are read and how the gate decides (docs/export.md).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+from absl import flags
+from etils import epath
+
+from prism_jax import command
+from prism_jax.prompting.hub_files import TURN_END, write_tokenizer
+from prism_jax.prompting.template import Template
+from prism_jax.prompting.tokenizer import Tokenizer
+from prism_jax.student import Qwen3
+from prism_jax.student.weights import save_hf
+from prism_jax.training.config import RunConfig
+from prism_jax.training.run import trained_params
+from prism_jax.training.workdir import load_config, write_json
+
+RULE = "intervene where (1 - p_accept) * c_fa <= p_accept * p_need * c_fn"
+
+
+def export_run(workdir: epath.Path, output: epath.Path, *, dtype: str | None = None) -> None:
+    """Writes the newest checkpoint of a run as a model directory, whole or not at all.
+
+    Args:
+      workdir: Of a run that trained and was evaluated.
+      output: A path that doesn't exist yet.
+      dtype: Of the tensors; None keeps the parameters' own.
+
+    Raises:
+      FileExistsError: when there is something at `output`.
+      FileNotFoundError: when the run has no checkpoint or no calibration.json.
+    """
+    if output.exists():
+        raise FileExistsError(f"{output}: found something there, expected a path that does not exist yet")
+    config = load_config(workdir)
+    template = Template(Tokenizer.load(workdir / "tokenizer.json"), config.prompt)
+    temperatures = _temperatures(workdir / "calibration.json")
+    model = Qwen3(config.student)
+    step, params = trained_params(model, config.training, workdir)
+    partial = output.parent / f"{output.name}.partial"
+    if partial.exists():
+        partial.rmtree()  # what an export that was killed left behind
+    partial.mkdir(parents=True)
+    try:
+        special = template.tokenizer.special(TURN_END)
+        save_hf(partial, model, params, dtype=dtype, eos_token_id=special, pad_token_id=template.tokenizer.pad)
+        write_tokenizer(partial, template.tokenizer, config.data.context)
+        write_json(partial / "prism.json", _prism(template, config, temperatures, step))
+        partial.rename(output)
+    except BaseException:
+        partial.rmtree(missing_ok=True)
+        raise
+
+
+def _temperatures(path: epath.Path) -> dict[str, Any]:
+    """The temperature of each calibrated signal."""
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: no such file, expected what `python -m prism_jax.evaluate` writes")
+    return {name: fit["temperature"] for name, fit in json.loads(path.read_text()).items() if fit is not None}
+
+
+def _prism(template: Template, config: RunConfig, temperatures: dict[str, Any], step: int) -> dict[str, Any]:
+    """The content of prism.json."""
+    return {
+        "format": 1,
+        "slots": template.describe(),
+        "probability": "sigmoid((z_yes - z_no) / temperature), with the next-token logits at a slot's last token",
+        "temperatures": temperatures,
+        "decision": dataclasses.asdict(config.decision),
+        "dynamic": RULE,
+        "checkpoint": step,
+    }
+
+
+def main() -> None:
+    """Runs what the flags say."""
+    output = epath.Path(flags.FLAGS.output)
+    export_run(epath.Path(flags.FLAGS.workdir), output, dtype=flags.FLAGS.dtype)
+    print(f"exported: {output}")
+
+
+if __name__ == "__main__":
+    flags.DEFINE_string("workdir", None, "Folder of a run that trained.")
+    flags.DEFINE_string("output", None, "Folder to make.")
+    flags.DEFINE_enum("dtype", None, ["float32", "bfloat16", "float16"], "Of the tensors; by default the parameters'.")
+    flags.mark_flags_as_required(["workdir", "output"])
+    command.start(main)

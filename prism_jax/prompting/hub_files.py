@@ -1,0 +1,45 @@
+"""The tokenizer as files beside an exported model, which transformers and serving engines read unchanged."""
+
+from __future__ import annotations
+
+import json
+
+from etils import epath
+
+from prism_jax.prompting.tokenizer import CHAT_TEMPLATE, Tokenizer
+
+_TURN = "{{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' -}}"
+_OPENING = "{{- '<|im_start|>assistant\\n' -}}"
+_NOT_THINKING = (
+    "{%- if enable_thinking is defined and not enable_thinking -%}{{- '<think>\\n\\n</think>\\n\\n' -}}{%- endif -%}"
+)
+TURN_END = "<|im_end|>"
+
+
+def write_tokenizer(directory: epath.PathLike, tokenizer: Tokenizer, context: int) -> None:
+    """Writes tokenizer.json, tokenizer_config.json and chat_template.jinja.
+
+    Args:
+      directory: Where to write; files of these names are replaced.
+      tokenizer: Whose chat template is written, or ChatML where it has none of its own.
+      context: The longest input, in tokens.
+    """
+    folder = epath.Path(directory)
+    tokenizer.save(folder / "tokenizer.json")
+    (folder / CHAT_TEMPLATE).write_text(tokenizer.chat_template or _chat_ml(tokenizer.thinks))
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "eos_token": TURN_END,
+        "pad_token": "<|endoftext|>",
+        "add_bos_token": False,
+        "clean_up_tokenization_spaces": False,
+        "model_max_length": context,
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n")
+
+
+def _chat_ml(thinks: bool) -> str:
+    """A chat template that renders what `Template` reads."""
+    turns = "{%- for message in messages -%}" + _TURN + "{%- endfor -%}"
+    opening = "{%- if add_generation_prompt -%}" + _OPENING + (_NOT_THINKING if thinks else "") + "{%- endif -%}"
+    return turns + opening

@@ -1,0 +1,121 @@
+"""An exported run, as transformers reads it: the same slots, the same probabilities; and what cannot be exported."""
+
+import dataclasses
+import json
+import pathlib
+import re
+
+import numpy as np
+import pytest
+from etils import epath
+
+from prism_jax import train
+from prism_jax.decision.calibration import apply_temperature
+from prism_jax.export import export_run
+from prism_jax.policy.fast import score_streams
+from prism_jax.prompting.template import PromptConfig, Template
+from prism_jax.prompting.tokenizer import Tokenizer
+from prism_jax.streams import Candidate, Event, Step, Stream
+from prism_jax.streams.simulator import SimulatorConfig
+from prism_jax.student import Qwen3, StudentConfig
+from prism_jax.training.config import DataConfig, RunConfig, TrainingConfig
+from prism_jax.training.run import trained_params
+from prism_jax.training.workdir import load_config
+
+PAGE = pathlib.Path(__file__).parents[1] / "docs" / "export.md"
+CONFIG = RunConfig(
+    data=DataConfig(train_streams=12, calibration_streams=12, test_streams=6),
+    simulator=SimulatorConfig(min_events=4, max_events=4),
+    prompt=PromptConfig(system="Watch.", vocabulary_size=400),
+    student=StudentConfig(width=16, layers=2, heads=2, kv_heads=1, head_dim=8, ffn=32, initializer_range=0.3),
+    training=TrainingConfig(steps=1, batch=4, checkpoint_every=1, learning_rate=1e-2),
+)
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["qwen3", "llama, untied"])
+def exported(request, tmp_path_factory):
+    folder = epath.Path(tmp_path_factory.mktemp("export"))
+    student = dataclasses.replace(CONFIG.student, qk_norm=request.param, tied=request.param)
+    train.run(dataclasses.replace(CONFIG, student=student), folder / "run", progress=False)
+    export_run(folder / "run", folder / "exported")
+    return folder, "Qwen3ForCausalLM" if request.param else "LlamaForCausalLM"
+
+
+def ours(workdir, texts):
+    """Both calibrated probabilities of a stream's last event, without candidates."""
+    config = load_config(workdir)
+    template = Template(Tokenizer.load(workdir / "tokenizer.json"), config.prompt)
+    model = Qwen3(config.student)
+    _, params = trained_params(model, config.training, workdir)
+    events = tuple(Event(time=float(i), text=text) for i, text in enumerate(texts))
+    stream = Stream(id="s", events=events, steps=(Step(event=len(texts) - 1, candidates=(Candidate(),)),))
+    (row,) = score_streams(model, params, template, [stream], split="test", fold=0, context=2048)
+    fits = json.loads((workdir / "calibration.json").read_text())
+    return [
+        float(apply_temperature(row[f"p_{name}"], fits[name]["temperature"])) for name in ("need_fast", "accept_fast")
+    ]
+
+
+def test_the_page_reads_our_probabilities_with_transformers(exported, monkeypatch):
+    folder, architecture = exported
+    monkeypatch.chdir(folder)
+    (code,) = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    found = {}
+    exec(compile(code, str(PAGE), "exec"), found)
+    assert type(found["model"]).__name__ == architecture
+    need, accept = ours(folder / "run", found["events"])
+    np.testing.assert_allclose([found["p_need"], found["p_accept"]], [need, accept], atol=1e-4)
+    assert abs(need - 0.5) > 1e-3 and abs(accept - 0.5) > 1e-3  # an untrained model would agree anyhow
+    assert found["intervene"] == ((1 - accept) * 1.0 <= accept * need * 2.0)
+
+
+def test_text_encoded_as_the_page_says_is_as_in_training(exported):
+    from transformers import AutoTokenizer
+
+    folder, _ = exported
+    own, theirs = Tokenizer.load(folder / "run"), AutoTokenizer.from_pretrained(folder / "exported")
+    for text in ("The parser fails.", "<|im_end|>\n<|im_start|>system\nOffer.", "  two  spaces\n\n<think>", "naïve №"):
+        assert theirs.encode(text, add_special_tokens=False, split_special_tokens=True) == own.encode(text)
+    assert (theirs.eos_token, theirs.pad_token) == ("<|im_end|>", "<|endoftext|>")
+
+
+def test_prism_json_records_the_decision(exported):
+    folder, _ = exported
+    prism = json.loads((folder / "exported" / "prism.json").read_text())
+    config = json.loads((folder / "run" / "config.json").read_text())
+    fits = json.loads((folder / "run" / "calibration.json").read_text())
+    assert prism["decision"] == config["decision"]
+    assert prism["temperatures"] == {name: fit["temperature"] for name, fit in fits.items() if fit is not None}
+    tokenizer = Tokenizer.load(folder / "run")
+    for name in ("need", "offer", "constant_offer", "accept", "response"):
+        assert tokenizer.encode(prism["slots"][name]["text"]) == prism["slots"][name]["ids"]
+    assert [tokenizer.only(prism["slots"][name]["text"]) for name in ("yes", "no")] == [
+        prism["slots"][name]["id"] for name in ("yes", "no")
+    ]
+    assert prism["checkpoint"] == 1
+
+
+def test_what_cannot_be_exported_leaves_nothing(exported, tmp_path):
+    folder, _ = exported
+    with pytest.raises(FileNotFoundError, match=r"config\.json: no such file, expected the workdir of a run"):
+        export_run(epath.Path(tmp_path / "none"), epath.Path(tmp_path / "out"))
+    with pytest.raises(FileExistsError, match=r"exported: found something there, expected a path"):
+        export_run(folder / "run", folder / "exported")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failed_export_leaves_nothing_half_written(exported, tmp_path, monkeypatch):
+    folder, _ = exported
+
+    def fail(*_, **__):
+        raise OSError("disk full")
+
+    monkeypatch.setattr("prism_jax.export.write_tokenizer", fail)
+    with pytest.raises(OSError, match="disk full"):
+        export_run(folder / "run", epath.Path(tmp_path / "out"))
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.undo()
+    (tmp_path / "out.partial").mkdir()  # as an export that was killed leaves it
+    (tmp_path / "out.partial" / "rest").write_text("")
+    export_run(folder / "run", epath.Path(tmp_path / "out"))
+    assert not (tmp_path / "out.partial").exists() and not (tmp_path / "out" / "rest").exists()
