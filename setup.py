@@ -7,7 +7,7 @@ from setuptools import find_packages, setup
 HERE = pathlib.Path(__file__).parent
 
 # Reading GGUF files.
-GGUF = ["gguf>=0.17"]
+GGUF = ["gguf>=0.19"]
 
 TEST = [
     *GGUF,
@@ -51,7 +51,7 @@ setup(
         "orbax-checkpoint~=0.12.8",
         "pyarrow>=20",
         "rich>=14",
-        "safetensors>=0.6",
+        "safetensors>=0.8",
         "scipy>=1.15",
         "tensorboardX>=2.6",
         "tensorflow-datasets==4.9.10",

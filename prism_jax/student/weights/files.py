@@ -48,7 +48,9 @@ def inside(directory: pathlib.Path, name: str) -> pathlib.Path:
     target, home = path.resolve(), directory.resolve()
     if not target.is_relative_to(home):
         how = "a symlink" if path.is_symlink() else "a path"
-        raise ValueError(f"{path}: found {how} out of the directory (to {target}), expected a file inside {home}")
+        raise ValueError(
+            f"{path}: found {how} out of the directory (to {target}), expected a file inside {home}; copy it there"
+        )
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file, expected one in a Hugging Face model directory")
     return path

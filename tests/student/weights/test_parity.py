@@ -136,6 +136,8 @@ def test_shards_hold_what_the_index_says_and_no_more_than_asked_for(ours, tmp_pa
     for path in tmp_path.glob("*.safetensors"):
         tensors = safetensors.numpy.load_file(path)
         assert {index["weight_map"][name] for name in tensors} == {path.name}
+        with safetensors.safe_open(path, framework="numpy") as opened:
+            assert opened.metadata() == {"format": "pt"}  # transformers 4 refuses files that don't say so
         sizes[path.name] = [tensor.nbytes for tensor in tensors.values()]
     assert index["metadata"]["total_size"] == sum(map(sum, sizes.values()))
     assert sizes.keys() == set(index["weight_map"].values())
