@@ -11,6 +11,7 @@ from collections.abc import Collection
 from typing import Literal
 
 import jax
+import numpy as np
 
 from prism_jax.student.qwen3 import Params
 from prism_jax.student.sharding import path_of
@@ -76,7 +77,7 @@ class Parameter:
     """
 
     path: str
-    leaf: jax.Array | jax.ShapeDtypeStruct
+    leaf: jax.Array | np.ndarray | jax.ShapeDtypeStruct
     tensors: tuple[str, ...]
     stacked: bool
     transposed: bool

@@ -233,6 +233,12 @@ def test_parameters_of_another_model_are_not_written(params, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+def test_parameters_on_the_host_are_written_alike(params, folder, tmp_path):
+    save_hf(tmp_path / "out", MODEL, jax.tree.map(np.asarray, params))
+    for path in folder.iterdir():
+        assert (tmp_path / "out" / path.name).read_bytes() == path.read_bytes()
+
+
 def test_numbers_that_are_not_finite_are_not_written(params, tmp_path):
     broken = params | {"embedding": params["embedding"].at[4, 2].set(1e6)}
     save_hf(tmp_path / "whole", MODEL, broken)
