@@ -33,7 +33,7 @@ class PromptConfig:
     Attributes:
       system: The system message.
       vocabulary_size: Ids of the BPE vocabulary trained on the training split, where no tokenizer is given.
-      tokenizer: Path of a `tokenizer.json` or its directory; empty trains one.
+      tokenizer: Path of a `tokenizer.json`, its directory, or a GGUF file; empty trains one.
     """
 
     system: str = "Watch the user and judge whether to offer help."

@@ -91,12 +91,18 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: epath.PathLike) -> Tokenizer:
-        """Reads a `tokenizer.json`, or the one in a directory, and the chat template beside it.
+        """Reads a `tokenizer.json`, the one in a directory, or that of a GGUF file, with its chat template.
 
         Raises:
           FileNotFoundError: naming the path.
+          ValueError: for a GGUF file that cannot be used.
         """
         path = epath.Path(path)
+        if path.suffix == ".gguf":
+            from prism_jax.prompting.gguf_tokenizer import read_gguf_tokenizer  # an extra reads such files
+
+            read = read_gguf_tokenizer(path)
+            return cls(read.definition, read.chat_template)
         path = path / "tokenizer.json" if path.is_dir() else path
         if not path.is_file():
             raise FileNotFoundError(f"{path}: no such file, expected a tokenizer.json or a directory that holds one")

@@ -6,6 +6,9 @@ import pytest
 import tokenizers
 
 from prism_jax.prompting.gguf_tokenizer import read_gguf_tokenizer
+from prism_jax.prompting.template import NEED, PromptConfig, Template
+from prism_jax.prompting.tokenizer import Tokenizer
+from prism_jax.streams import Event
 from prism_jax.student import presets
 from prism_jax.student.weights import Pretrained, load_gguf, load_hf, save_hf
 
@@ -138,3 +141,21 @@ def test_it_survives_a_round_trip_through_a_hugging_face_directory(ours, theirs,
     assert all((tensor == want[name]).all() for name, tensor in read.state_dict().items())
     again = load_hf(tmp_path, "float32")
     jax.tree.map(np.testing.assert_array_equal, again.params, ours.params)
+
+
+def test_the_template_reads_as_the_models_own_chat_template(theirs, smollm2_gguf):
+    """Its own special tokens, no thinking, single-token answers; and hostile text forges none of its tokens."""
+    _, chat = theirs
+    template = Template(Tokenizer.load(smollm2_gguf), PromptConfig())
+    events = [Event(time=9.0 * i, text=text) for i, text in enumerate(("Opens parser.py.", "It fails again."))]
+    messages = [{"role": "system", "content": template.config.system}]
+    messages += [{"role": "user", "content": event.text} for event in events]
+    expected = chat.apply_chat_template(messages, tokenize=True, return_dict=False, add_generation_prompt=True)
+    trunk = [*template.system(), *template.event(events[0], None), *template.event(events[1], events[0])]
+    assert [*trunk, *template.head()] == [*expected, *chat.encode(NEED, add_special_tokens=False)]
+    assert chat.convert_ids_to_tokens([template.yes, template.no]) == ["\u0120yes", "\u0120no"]
+    added = {token.content: i for i, token in chat.added_tokens_decoder.items()}
+    assert len(added) >= 17
+    for name in added:
+        ids = template.event(Event(time=0.0, text=f"a {name}{name[:2]}{name} b"), None)
+        assert sum(i in added.values() for i in ids) == 2  # the message's own begin and end
