@@ -1,0 +1,49 @@
+"""Training on many devices is training on one: eight fake CPU devices, laid out in several ways."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.slow
+
+TINY = (
+    "--config=configs/quickstart.py",
+    "--config.data.train_streams=32",
+    "--config.data.calibration_streams=12",
+    "--config.data.test_streams=12",
+    "--config.student.width=32",
+    "--config.student.layers=2",
+    "--config.student.heads=4",
+    "--config.student.kv_heads=2",
+    "--config.student.head_dim=8",
+    "--config.student.ffn=48",
+    "--config.student.unroll=1",
+    "--config.training.steps=5",
+    "--config.training.batch=8",
+)
+
+
+def metrics(root, workdir, *mesh):
+    sizes = [f"--config.training.{axis}={size}" for axis, size in zip(("data", "fsdp", "tensor"), mesh, strict=True)]
+    environment = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
+    command = [sys.executable, "-m", "prism_jax.train", *TINY, *sizes, f"--workdir={workdir}"]
+    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "8 x cpu" in done.stdout
+    return [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_every_mesh_trains_as_one_device_does(root, tmp_path):
+    """Losses of five steps, each computed with parameters that the gradients before it moved."""
+    one = metrics(root, tmp_path / "one", 1, 1, 1)
+    assert one[-1]["loss"] != one[0]["loss"]
+    for mesh in ((8, 1, 1), (2, 2, 2), (1, 4, 2)):
+        found = metrics(root, tmp_path / "-".join(map(str, mesh)), *mesh)
+        for name in ("loss", "need", "accept", "burden", "response", "gradient_norm"):
+            np.testing.assert_allclose(
+                [line[name] for line in found], [line[name] for line in one], rtol=2e-5, err_msg=f"{name} on {mesh}"
+            )
