@@ -14,7 +14,7 @@ from prism_jax.config import from_config_dict
 from prism_jax.prompting.tokenizer import Tokenizer
 from prism_jax.training.config import RunConfig
 from prism_jax.training.loop import describe, plan, train
-from prism_jax.training.run import open_run
+from prism_jax.training.run import open_run, resolve
 from prism_jax.training.workdir import claim, provenance, write_json
 
 CONFIG = config_flags.DEFINE_config_file("config", None, "A file of configs/; --config.x.y=value overrides.")
@@ -24,7 +24,7 @@ WORKDIR = flags.DEFINE_string("workdir", None, "Folder for everything that the r
 def run(config: RunConfig, workdir: epath.Path, *, progress: bool = True) -> None:
     """Trains (or goes on training) a run, then calibrates and evaluates it."""
     saved = workdir / "tokenizer.json"
-    opened = open_run(config, Tokenizer.load(saved) if saved.exists() else None)
+    opened = open_run(resolve(config), Tokenizer.load(saved) if saved.exists() else None)
     job = plan(opened, workdir)
     claim(workdir, opened.config)  # from here on files are written
     opened.template.tokenizer.save(saved)

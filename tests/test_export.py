@@ -79,6 +79,19 @@ def test_text_encoded_as_the_page_says_is_as_in_training(exported):
     assert (theirs.eos_token, theirs.pad_token) == ("<|im_end|>", "<|endoftext|>")
 
 
+def test_training_starts_from_what_was_exported(exported, tmp_path):
+    """The architecture, the vocabulary and every number; the same weights then score as they did."""
+    folder, _ = exported
+    student = StudentConfig(remat="full")
+    training = dataclasses.replace(CONFIG.training, start=str(folder / "exported"), learning_rate=1e-30)
+    config = dataclasses.replace(CONFIG, student=student, prompt=PromptConfig(system="Watch."), training=training)
+    train.run(config, epath.Path(tmp_path) / "run", progress=False)
+    first, again = (load_config(workdir) for workdir in (folder / "run", epath.Path(tmp_path) / "run"))
+    assert again.student == dataclasses.replace(first.student, remat="full")
+    for name in ("scores.parquet", "tokenizer.json"):
+        assert (tmp_path / "run" / name).read_bytes() == (folder / "run" / name).read_bytes()
+
+
 def test_prism_json_records_the_decision(exported):
     folder, _ = exported
     prism = json.loads((folder / "exported" / "prism.json").read_text())

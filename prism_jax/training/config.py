@@ -96,6 +96,8 @@ class TrainingConfig:
 
     Attributes:
       seed: Of the initial parameters and the order of the data.
+      start: Weights to start from: a Hugging Face directory or a GGUF file, which then say the student's architecture
+        and, unless prompt.tokenizer names another, its tokenizer. Empty draws fresh ones.
       steps: Optimizer steps.
       batch: Streams a step.
       learning_rate: Peak of the cosine.
@@ -112,6 +114,7 @@ class TrainingConfig:
     """
 
     seed: int = 0
+    start: str = ""
     steps: int = 400
     batch: int = 16
     learning_rate: float = 3e-3

@@ -15,10 +15,12 @@ import tqdm
 from absl import logging
 from etils import epath
 from jax.sharding import Mesh
+from jaxtyping import PRNGKeyArray
 
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.student.qwen3 import Params
 from prism_jax.student.sharding import make_mesh
+from prism_jax.student.weights import load
 from prism_jax.training.checkpoint import Checkpoints
 from prism_jax.training.config import LossConfig, TrainingConfig
 from prism_jax.training.data import PackedSplit, batches, pack_split
@@ -160,7 +162,7 @@ def train(job: Job, *, progress: bool = True, after_step: Callable[[int], None] 
         state, position = checkpoints.restore(start, abstract_state(job.slots.model, config, job.mesh))
         iterator.set_state(position)
     else:
-        state = init_state(job.slots.model, config, job.mesh, jax.random.key(config.seed))
+        state = init_state(job.slots.model, config, job.mesh, _start(job))
     step_fn = make_step(job.slots, config, job.loss, job.point, job.mesh)
     log = _Log(job, start, progress)
     pending: tuple[int, np.ndarray, Metrics] | None = None
@@ -185,6 +187,14 @@ def train(job: Job, *, progress: bool = True, after_step: Callable[[int], None] 
     return state.params
 
 
+def _start(job: Job) -> PRNGKeyArray | Params:
+    """The parameters that the config names, or the key to draw them with."""
+    config = job.training
+    if not config.start:
+        return jax.random.key(config.seed)
+    return load(config.start, job.slots.model.config.param_dtype, job.mesh).params
+
+
 def describe(job: Job) -> dict[str, Any]:
     """What will be trained on what: for the start-up report."""
     params = job.slots.model.abstract_params()
@@ -192,7 +202,7 @@ def describe(job: Job) -> dict[str, Any]:
     split, steps = job.split, job.training.steps
     return {
         "device": f"{jax.device_count()} x {jax.devices()[0].device_kind}",
-        "parameters": f"{count:,} ({job.slots.model.config.param_dtype})",
+        "parameters": f"{count:,} ({job.slots.model.config.param_dtype}), {job.training.start or 'fresh'}",
         "rows": f"{len(split.rows):,} streams of at most {split.size.trunk} + {split.size.branches} tokens, "
         f"{split.padding:.0%} padding",
         "packing": f"{split.tokens:,} tokens, {split.tokens_alone / split.tokens:.1f} times fewer than "

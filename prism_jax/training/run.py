@@ -13,6 +13,7 @@ from prism_jax.streams.splits import Splits
 from prism_jax.student import Qwen3
 from prism_jax.student.qwen3 import Params
 from prism_jax.student.sharding import make_mesh
+from prism_jax.student.weights import read_config
 from prism_jax.training.checkpoint import Checkpoints
 from prism_jax.training.config import RunConfig, TrainingConfig
 from prism_jax.training.data import load_splits
@@ -23,6 +24,8 @@ NEED = {
     "majority": "more than half of the annotators accepted some offer",
     "any_valid": "some offer was accepted by most annotators",
 }
+HOW_IT_RUNS = ("dtype", "param_dtype", "unroll", "remat")
+"""What the config says of a student even where weights say what it is."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,6 +54,21 @@ class Run:
             "need": need.get(data.name, "as labelled in the file"),
             **{name: str(account(getattr(self.splits, name))["all"]) for name in ("train", "calibration", "test")},
         }
+
+
+def resolve(config: RunConfig) -> RunConfig:
+    """The config with what the weights that training starts from say of the student and its tokenizer filled in.
+
+    Raises:
+      ValueError, OSError, RuntimeError: in one line, for weights that cannot be used.
+    """
+    start, own = config.training.start, config.student
+    if not start:
+        return config
+    found = read_config(start, own.param_dtype)
+    student = dataclasses.replace(found, **{name: getattr(own, name) for name in HOW_IT_RUNS})
+    prompt = dataclasses.replace(config.prompt, tokenizer=config.prompt.tokenizer or start)
+    return dataclasses.replace(config, student=student, prompt=prompt)
 
 
 def open_run(config: RunConfig, tokenizer: Tokenizer | None = None) -> Run:

@@ -53,15 +53,15 @@ def abstract_state(model: Qwen3, config: TrainingConfig, mesh: Mesh) -> TrainSta
     )
 
 
-def init_state(model: Qwen3, config: TrainingConfig, mesh: Mesh, key: PRNGKeyArray) -> TrainState:
-    """A fresh state, created in place on the mesh."""
+def init_state(model: Qwen3, config: TrainingConfig, mesh: Mesh, start: PRNGKeyArray | Params) -> TrainState:
+    """A fresh state, created in place on the mesh, of parameters drawn with a key or of given ones, which it takes."""
 
-    def build(key: PRNGKeyArray) -> TrainState:
-        params = model.init(key)
+    def build(start: PRNGKeyArray | Params) -> TrainState:
+        params = start if isinstance(start, dict) else model.init(start)
         return TrainState(jnp.zeros((), jnp.int32), params, make_optimizer(config).init(params))
 
     placed = jax.tree.map(lambda leaf: leaf.sharding, abstract_state(model, config, mesh))
-    return jax.jit(build, out_shardings=placed)(key)
+    return jax.jit(build, out_shardings=placed, donate_argnums=0 if isinstance(start, dict) else ())(start)
 
 
 def make_step(slots: Slots, config: TrainingConfig, loss: LossConfig, point: OperatingPoint, mesh: Mesh) -> Step:

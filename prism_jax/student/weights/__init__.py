@@ -8,5 +8,6 @@ from prism_jax.student.weights.gguf_in import load_gguf
 from prism_jax.student.weights.hf_out import save_hf
 from prism_jax.student.weights.pretrained import Pretrained
 from prism_jax.student.weights.safetensors_in import load_hf
+from prism_jax.student.weights.source import load, read_config
 
-__all__ = ["Pretrained", "load_gguf", "load_hf", "save_hf"]
+__all__ = ["Pretrained", "load", "load_gguf", "load_hf", "read_config", "save_hf"]

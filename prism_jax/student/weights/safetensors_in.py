@@ -12,7 +12,7 @@ from etils import epath
 from jax.sharding import Mesh
 from jax.typing import DTypeLike
 
-from prism_jax.student.config import dtype_name
+from prism_jax.student.config import StudentConfig, dtype_name
 from prism_jax.student.qwen3 import Qwen3
 from prism_jax.student.weights.architecture import config_from_hf
 from prism_jax.student.weights.files import inside, model_directory, read_json, refuse_pickle
@@ -41,10 +41,14 @@ def load_hf(directory: epath.PathLike, dtype: DTypeLike, mesh: Mesh | None = Non
       ValueError: when one is corrupt, a pickle, outside of the directory, or describes another model; it names the
         file, and all tensors that are missing, unexpected or mis-shaped at once.
     """
-    name, folder = dtype_name(dtype), model_directory(pathlib.Path(directory))
-    config = config_from_hf(read_json(folder, "config.json"), name, str(folder / "config.json"))
-    model = Qwen3(config)
-    return Pretrained(model, place(SafetensorsDirectory(folder), model, mesh))
+    model = Qwen3(read_hf_config(directory, dtype))
+    return Pretrained(model, place(SafetensorsDirectory(model_directory(pathlib.Path(directory))), model, mesh))
+
+
+def read_hf_config(directory: epath.PathLike, dtype: DTypeLike) -> StudentConfig:
+    """The student that a directory's config.json describes; arguments and errors as `load_hf`'s."""
+    folder = model_directory(pathlib.Path(directory))
+    return config_from_hf(read_json(folder, "config.json"), dtype_name(dtype), str(folder / "config.json"))
 
 
 class SafetensorsDirectory:

@@ -1,0 +1,28 @@
+"""Weights by path, whatever their format: a Hugging Face directory or a GGUF file."""
+
+from __future__ import annotations
+
+import pathlib
+
+from etils import epath
+from jax.sharding import Mesh
+from jax.typing import DTypeLike
+
+from prism_jax.student.config import StudentConfig, dtype_name
+from prism_jax.student.weights.gguf_in import GGUFFile, load_gguf
+from prism_jax.student.weights.pretrained import Pretrained
+from prism_jax.student.weights.safetensors_in import load_hf, read_hf_config
+
+
+def load(path: epath.PathLike, dtype: DTypeLike, mesh: Mesh | None = None) -> Pretrained:
+    """`load_gguf` for a path that ends in .gguf, else `load_hf`; arguments and errors are theirs."""
+    return load_gguf(path, dtype, mesh) if _is_gguf(path) else load_hf(path, dtype, mesh)
+
+
+def read_config(path: epath.PathLike, dtype: DTypeLike) -> StudentConfig:
+    """The architecture that `load` would give, without reading a tensor; arguments and errors are its own."""
+    return GGUFFile(pathlib.Path(path)).config(dtype_name(dtype)) if _is_gguf(path) else read_hf_config(path, dtype)
+
+
+def _is_gguf(path: epath.PathLike) -> bool:
+    return pathlib.Path(path).suffix == ".gguf"
