@@ -23,8 +23,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-# Score of a key that may not be seen: finite, so that a part without any visible key stays a number until it is merged.
-_HIDDEN = -1e30
+from prism_jax.student.parts import Part, attend_part, group_queries, merge, ungroup
 
 
 class TreeMask(NamedTuple):
@@ -78,42 +77,17 @@ def attend(
     The trunk attends to itself; a branch attends to the trunk and to itself, two parts under one softmax, merged by
     their log-sum-exp. Everything is batched matrix products over contiguous heads, the form that XLA runs fastest.
     """
-    batch, _, heads, width = q_BxLxNxH.shape
-    kv_heads, (branches, trunk) = k_BxLxKxH.shape[2], mask.to_trunk.shape[1:]
-    groups = heads // kv_heads
-    q = (q_BxLxNxH * width**-0.5).reshape(batch, -1, kv_heads, groups, width).transpose(0, 2, 3, 1, 4)
+    branches, trunk = mask.to_trunk.shape[1:]
+    q = group_queries(q_BxLxNxH, k_BxLxKxH.shape[2])
     k, v = k_BxLxKxH.transpose(0, 2, 1, 3), v_BxLxKxH.transpose(0, 2, 1, 3)
     k_trunk, v_trunk = k[:, :, None, :trunk], v[:, :, None, :trunk]
     causal = jnp.tril(jnp.ones((trunk, trunk), bool))
-    out = _part(q[:, :, :, :trunk], k_trunk, v_trunk, causal).normalised()
+    out = attend_part(q[:, :, :, :trunk], k_trunk, v_trunk, causal).normalised()
     if branches:
-        over_trunk = _part(q[:, :, :, trunk:], k_trunk, v_trunk, mask.to_trunk[:, None, None])
+        over_trunk = attend_part(q[:, :, :, trunk:], k_trunk, v_trunk, mask.to_trunk[:, None, None])
         own = _own_branch(q[:, :, :, trunk:], k[:, :, trunk:], v[:, :, trunk:], mask.local)
-        out = jnp.concatenate([out, _merge(over_trunk, own).normalised()], axis=3)
-    return out.transpose(0, 3, 1, 2, 4).reshape(q_BxLxNxH.shape).astype(q_BxLxNxH.dtype)
-
-
-class _Part(NamedTuple):
-    """Attention over some of the keys, before the division: sum e^(s - peak) v, sum e^(s - peak), and the peak."""
-
-    values: Float[Array, "*rest q H"]
-    total: Float[Array, "*rest q 1"]
-    peak: Float[Array, "*rest q 1"]
-
-    def normalised(self) -> Float[Array, "*rest q H"]:
-        return self.values / self.total
-
-
-def _part(
-    q: Float[Array, "B K G *c q H"], k: Float[Array, "B K 1 *c k H"], v: Float[Array, "B K 1 *c k H"], mask: Array
-) -> _Part:
-    """Attention of scaled queries over the keys that the mask lets them see; the groups of a head share its keys."""
-    scores = jnp.matmul(q, k.swapaxes(-1, -2), preferred_element_type=jnp.float32)
-    scores = jnp.where(mask, scores, _HIDDEN)
-    peak = jax.lax.stop_gradient(jnp.max(scores, axis=-1, keepdims=True))
-    weights = jnp.exp(scores - peak)
-    values = jnp.matmul(weights.astype(v.dtype), v, preferred_element_type=jnp.float32)
-    return _Part(values, jnp.sum(weights, axis=-1, keepdims=True), peak)
+        out = jnp.concatenate([out, merge([over_trunk, own]).normalised()], axis=3)
+    return ungroup(out).astype(q_BxLxNxH.dtype)
 
 
 def _own_branch(
@@ -121,7 +95,7 @@ def _own_branch(
     k: Float[Array, "B K R H"],
     v: Float[Array, "B K R H"],
     local: Bool[Array, "B C W W2"],
-) -> _Part:
+) -> Part:
     """Branch positions over their own chunk and the one before it."""
     chunks, window = local.shape[1:3]
 
@@ -129,15 +103,8 @@ def _own_branch(
         return x.reshape(*x.shape[:-2], chunks, window, x.shape[-1])
 
     keys, values = (_with_previous(split(x), axis=2)[:, :, None] for x in (k, v))
-    part = _part(split(q), keys, values, local[:, None, None])
-    return _Part(*(x.reshape(*q.shape[:4], x.shape[-1]) for x in part))
-
-
-def _merge(a: _Part, b: _Part) -> _Part:
-    """Two parts as one: what one softmax over both would give."""
-    peak = jnp.maximum(a.peak, b.peak)
-    scale_a, scale_b = jnp.exp(a.peak - peak), jnp.exp(b.peak - peak)
-    return _Part(a.values * scale_a + b.values * scale_b, a.total * scale_a + b.total * scale_b, peak)
+    part = attend_part(split(q), keys, values, local[:, None, None])
+    return Part(*(x.reshape(*q.shape[:4], x.shape[-1]) for x in part))
 
 
 def _with_previous(x: Array, axis: int) -> Array:

@@ -5,13 +5,17 @@ Dimensions: B batch, L length, D width, N query heads, K key/value heads, H head
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
-from prism_jax.student.attention import TreeMask, attend
 from prism_jax.student.config import StudentConfig
+
+# Attention proper, of q [B, L, N, H] over k and v [B, L, K, H] and whatever else it holds; gives [B, L, N, H].
+Attend = Callable[[Array, Array, Array], Array]
 
 
 class RMSNorm(nnx.Module):
@@ -79,16 +83,16 @@ class Attention(nnx.Module):
         x_BxLxD: Float[Array, "B L D"],
         cos: Float[Array, "B L H"],
         sin: Float[Array, "B L H"],
-        mask: TreeMask,
+        attend: Attend,
     ) -> Float[Array, "B L D"]:
-        """Attends within each row, trunk and branches as the mask says."""
+        """Projects to rotated queries and keys and to values, attends as `attend` does, and projects back."""
         batch, length, _ = x_BxLxD.shape
         q = self.q_proj(x_BxLxD).reshape(batch, length, self.heads, self.head_dim)
         k = self.k_proj(x_BxLxD).reshape(batch, length, self.kv_heads, self.head_dim)
         v = self.v_proj(x_BxLxD).reshape(batch, length, self.kv_heads, self.head_dim)
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
-        out = attend(rotate(q, cos, sin), rotate(k, cos, sin), v, mask)
+        out = attend(rotate(q, cos, sin), rotate(k, cos, sin), v)
         return self.o_proj(out.reshape(batch, length, self.heads * self.head_dim))
 
 
@@ -119,10 +123,10 @@ class Block(nnx.Module):
         x: Float[Array, "B L D"],
         cos: Float[Array, "B L H"],
         sin: Float[Array, "B L H"],
-        mask: TreeMask,
+        attend: Attend,
     ) -> Float[Array, "B L D"]:
         """Adds attention, then the feed-forward layer, to the residual stream."""
         with jax.named_scope("attention"):
-            x = x + self.attention(self.input_norm(x), cos, sin, mask)
+            x = x + self.attention(self.input_norm(x), cos, sin, attend)
         with jax.named_scope("mlp"):
             return x + self.mlp(self.post_norm(x))

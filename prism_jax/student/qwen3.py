@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from prism_jax.student.attention import TreeMask, tree_mask
+from prism_jax.student.attention import TreeMask, attend, tree_mask
 from prism_jax.student.config import StudentConfig
 from prism_jax.student.layers import Block, Linear, RMSNorm, rotary_tables
 
@@ -78,12 +78,12 @@ class Qwen3:
         cos, sin = rotary_tables(positions_BxL, config.head_dim, config.rope_theta)
 
         def body(x: Array, layer: Params) -> tuple[Array, None]:
-            return nnx.merge(_block(config), layer)(x, cos, sin, mask), None
+            return nnx.merge(block(config), layer)(x, cos, sin, functools.partial(attend, mask=mask)), None
 
         if config.remat != "none":
             body = jax.checkpoint(body, policy=_REMAT_POLICIES[config.remat])
         x, _ = jax.lax.scan(body, x, params["layers"], unroll=config.unroll)
-        return nnx.merge(_final_norm(config), params["final_norm"])(x)
+        return nnx.merge(final_norm(config), params["final_norm"])(x)
 
     def branch_hidden(
         self,
@@ -140,12 +140,12 @@ def take(hidden_BxRxD: Float[Array, "B R D"], place_BxS: Int[Array, "B S"]) -> F
 
 
 @functools.cache
-def _block(config: StudentConfig) -> nnx.GraphDef:
+def block(config: StudentConfig) -> nnx.GraphDef:
     """The static half of one block; merged with one layer's slice of the stacked parameters inside the scan."""
     return nnx.graphdef(nnx.eval_shape(lambda: Block(config, nnx.Rngs(0))))
 
 
 @functools.cache
-def _final_norm(config: StudentConfig) -> nnx.GraphDef:
+def final_norm(config: StudentConfig) -> nnx.GraphDef:
     """The static half of the last norm."""
     return nnx.graphdef(nnx.eval_shape(lambda: RMSNorm(config.width, config)))

@@ -12,7 +12,7 @@ import pytest
 from flax import nnx
 
 from prism_jax.student import Qwen3, StudentConfig
-from prism_jax.student.attention import no_branches, tree_mask
+from prism_jax.student.attention import attend, no_branches, tree_mask
 from prism_jax.student.layers import Block, RMSNorm, rotary_tables
 from prism_jax.student.qwen3 import take
 
@@ -85,9 +85,9 @@ def test_scan_over_layers_equals_a_loop_over_blocks(tiny):
         x = params["embedding"][jnp.concatenate([trunk, ids], axis=1)]
         trunk_positions = jnp.tile(jnp.arange(trunk.shape[1]), (len(trunk), 1))
         tables = rotary_tables(jnp.concatenate([trunk_positions, positions], axis=1), TINY.head_dim, TINY.rope_theta)
-        mask = tree_mask(stop, branch, leaf, trunk.shape[1], window)
+        see = functools.partial(attend, mask=tree_mask(stop, branch, leaf, trunk.shape[1], window))
         for i in range(TINY.layers):
-            x = nnx.merge(block, jax.tree.map(lambda leaf: leaf[i], params["layers"]))(x, *tables, mask)  # noqa: B023
+            x = nnx.merge(block, jax.tree.map(lambda leaf: leaf[i], params["layers"]))(x, *tables, see)  # noqa: B023
         scale = jnp.sqrt(jnp.mean(x**2, axis=-1, keepdims=True) + TINY.norm_epsilon)
         return (x / scale * params["final_norm"]["weight"])[:, trunk.shape[1] :]
 
