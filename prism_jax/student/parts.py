@@ -29,7 +29,10 @@ class Part(NamedTuple):
 
 
 def attend_part(
-    q: Float[Array, "B K G *c q H"], k: Float[Array, "B K 1 *c k H"], v: Float[Array, "B K 1 *c k H"], seen: Bool[Array, "..."]
+    q: Float[Array, "B K G *c q H"],
+    k: Float[Array, "B K 1 *c k H"],
+    v: Float[Array, "B K 1 *c k H"],
+    seen: Bool[Array, "..."],
 ) -> Part:
     """Attention of scaled queries over keys; the queries of a key head share it.
 

@@ -1,0 +1,111 @@
+"""Branches off a trunk, and how an event and the branches behind it are laid out as one row of new tokens.
+
+Dimensions: L new tokens, padded; P marked places, padded.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Int
+
+_PADDING = -1
+
+
+@dataclasses.dataclass(frozen=True)
+class Branch:
+    """Tokens that follow the trunk: a head, and leaves that all follow the head but don't see each other.
+
+    Attributes:
+      head: Token ids.
+      leaves: Token ids of each leaf.
+      places: Indices into `ids` of the tokens whose next-token logits are read; None marks the last token of the head
+        and of each leaf.
+    """
+
+    head: tuple[int, ...]
+    leaves: tuple[tuple[int, ...], ...] = ()
+    places: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        for name, ids in (("head", self.head), *((f"leaves[{i}]", leaf) for i, leaf in enumerate(self.leaves))):
+            if not ids:
+                raise ValueError(f"branch.{name}: found no token ids, expected at least one")
+        if self.places is not None and not (self.places and all(0 <= p < len(self.ids) for p in self.places)):
+            raise ValueError(f"branch.places: found {self.places}, expected some indices in [0, {len(self.ids)})")
+
+    @property
+    def ids(self) -> list[int]:
+        """Head and leaves, end to end."""
+        return [token for part in (self.head, *self.leaves) for token in part]
+
+    @property
+    def marked(self) -> tuple[int, ...]:
+        """The places that are read."""
+        if self.places is not None:
+            return self.places
+        return tuple((np.cumsum([len(part) for part in (self.head, *self.leaves)]) - 1).tolist())
+
+
+class Row(NamedTuple):
+    """An event and the branches behind it, end to end.
+
+    Attributes:
+      tokens: [L] token ids.
+      offsets: [L] rotary positions, counted from the end of the trunk so far.
+      branch: [L] 0 on the event, else the branch's number, from 1; -1 on padding.
+      leaf: [L] 0 on the event and on heads, else the leaf's number.
+      places: [P] indices of the marked tokens.
+    """
+
+    tokens: Int[Array | np.ndarray, " L"]
+    offsets: Int[Array | np.ndarray, " L"]
+    branch: Int[Array | np.ndarray, " L"]
+    leaf: Int[Array | np.ndarray, " L"]
+    places: Int[Array | np.ndarray, " P"]
+
+
+def bucket(count: int, smallest: int = 8) -> int:
+    """The padded length of `count` positions: four sizes an octave, so that at most a fifth is padding."""
+    step = max(smallest, 1 << max(0, count.bit_length() - 3))
+    return max(1, -(-count // step)) * step
+
+
+def lay_out(event: Sequence[int], branches: Sequence[Branch]) -> Row:
+    """The row of an event, which may be empty, and of branches, each of which continues from the event's end."""
+    tokens, offsets = list(event), list(range(len(event)))
+    number, leaf, places = [0] * len(event), [0] * len(event), []
+    for count, branch in enumerate(branches, start=1):
+        places += [len(tokens) + place for place in branch.marked]
+        for part, ids in enumerate((branch.head, *branch.leaves)):
+            first = len(event) + (len(branch.head) if part else 0)
+            tokens += ids
+            offsets += range(first, first + len(ids))
+            number += [count] * len(ids)
+            leaf += [part] * len(ids)
+    length = bucket(len(tokens))
+
+    def pad(values: list[int], size: int, fill: int = 0) -> np.ndarray:
+        return np.array(values + [fill] * (size - len(values)), np.int32)
+
+    return Row(
+        pad(tokens, length),
+        pad(offsets, length),
+        pad(number, length, _PADDING),
+        pad(leaf, length),
+        pad(places, bucket(len(places), 4) if places else 0),
+    )
+
+
+def among(row: Row) -> Bool[Array, "L L"]:
+    """Which new token (second axis) a new token (first axis) sees; padding sees itself and is seen by no other."""
+    index = jnp.arange(row.tokens.shape[0])
+    query, key = (slice(None), None), (None, slice(None))
+    same_branch = row.branch[query] == row.branch[key]
+    same_leaf = (row.leaf[key] == 0) | (row.leaf[query] == row.leaf[key])
+    related = (row.branch[key] == 0) | (same_branch & same_leaf & (row.branch[key] > 0))
+    return (related & (index[key] <= index[query])) | (index[key] == index[query])

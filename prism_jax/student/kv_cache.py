@@ -1,0 +1,157 @@
+"""Reading tokens against cached keys and values: the forward pass of everything that runs token after token.
+
+Keys and values lie apart for every layer and a Python loop runs over the layers, so that a donated cache is updated in
+place; training and whole prefills scan over stacked layers instead. Parameters are unstacked once, by `unstack`.
+
+Dimensions: B batch, L new tokens, C cached positions, K key/value heads, H head width, D width.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jaxtyping import Array, Bool, Float, Int
+
+from prism_jax.student.config import StudentConfig
+from prism_jax.student.layers import rotary_tables
+from prism_jax.student.parts import Part, attend_part, group_queries, merge, ungroup
+from prism_jax.student.qwen3 import Params, Qwen3, block, final_norm
+
+
+class LayerCache(NamedTuple):
+    """Rotated keys, and values, of one layer."""
+
+    keys: Float[Array, "B K C H"]
+    values: Float[Array, "B K C H"]
+
+
+Cache = tuple[LayerCache, ...]
+
+
+class Segment(NamedTuple):
+    """A cache, and which of its positions may be seen."""
+
+    cache: Cache
+    seen: Bool[Array, "B C"]
+
+
+def unstack(params: Params) -> Params:
+    """Parameters with the layers as a tuple of one dict a layer: what `read` takes."""
+    count = jax.tree.leaves(params["layers"])[0].shape[0]
+
+    @jax.jit
+    def split(layers: Params) -> tuple[Params, ...]:
+        return tuple(jax.tree.map(lambda leaf: leaf[i], layers) for i in range(count))  # noqa: B023
+
+    return params | {"layers": split(params["layers"])}
+
+
+def empty(config: StudentConfig, batch: int, capacity: int) -> Cache:
+    """Zeros in the dtype of activations."""
+    shape = (batch, config.kv_heads, capacity, config.head_dim)
+    return tuple(
+        LayerCache(jnp.zeros(shape, config.dtype), jnp.zeros(shape, config.dtype)) for _ in range(config.layers)
+    )
+
+
+def grow(cache: Cache, capacity: int) -> Cache:
+    """The cache with room for `capacity` positions."""
+    return jax.tree.map(lambda x: jnp.pad(x, ((0, 0), (0, 0), (0, capacity - x.shape[2]), (0, 0))), cache)
+
+
+def write(cache: Cache, fresh: Cache, start: Int[Array, ""] | int) -> Cache:
+    """The cache with all of `fresh` from position `start` on; there must be room for it."""
+    return jax.tree.map(lambda old, new: jax.lax.dynamic_update_slice_in_dim(old, new, start, axis=2), cache, fresh)
+
+
+def read(
+    model: Qwen3,
+    params: Params,
+    tokens_BxL: Int[Array, "B L"],
+    positions_BxL: Int[Array, "B L"],
+    among_BxLxL: Bool[Array, "#B L L"],
+    past: Sequence[Segment] = (),
+) -> tuple[Float[Array, "B L D"], Cache]:
+    """Final hidden states of new tokens, and their keys and values; no cache is changed.
+
+    Args:
+      model: The static half of the student.
+      params: Unstacked, as `unstack` returns them.
+      tokens_BxL: Token ids.
+      positions_BxL: Their rotary positions.
+      among_BxLxL: Which new token (last axis) a new token sees; each sees itself.
+      past: Caches that all new tokens see alike.
+    """
+    fresh: list[LayerCache] = []
+
+    def attend(layer: int, q: Array, k: Array, v: Array) -> Array:
+        fresh.append(LayerCache(k.transpose(0, 2, 1, 3), v.transpose(0, 2, 1, 3)))
+        q = group_queries(q, k.shape[2])
+        own = attend_part(q, *_for_groups(fresh[layer]), among_BxLxL[:, None, None])
+        return _over(q, [own], past, layer)
+
+    return _through_layers(model, params, tokens_BxL, positions_BxL, attend), tuple(fresh)
+
+
+def read_next(
+    model: Qwen3,
+    params: Params,
+    token_B: Int[Array, " B"],
+    position_B: Int[Array, " B"],
+    current: Segment,
+    at: Int[Array, ""],
+    past: Sequence[Segment] = (),
+) -> tuple[Float[Array, "B D"], Cache]:
+    """The final hidden state of one new token a row, and `current` with its keys and values at position `at`.
+
+    Args:
+      model: The static half of the student.
+      params: Unstacked, as `unstack` returns them.
+      token_B: Token ids.
+      position_B: Their rotary positions.
+      current: The cache to write to; the new token sees `seen` of it, in which `at` must be included.
+      at: Where to write, the same for all rows.
+      past: Caches that are only read.
+    """
+    written: list[LayerCache] = []
+
+    def attend(layer: int, q: Array, k: Array, v: Array) -> Array:
+        fresh = LayerCache(k.transpose(0, 2, 1, 3), v.transpose(0, 2, 1, 3))
+        # Written first and read then, so that the loop's buffer is updated in place.
+        written.append(*write((current.cache[layer],), (fresh,), at))
+        return _over(group_queries(q, k.shape[2]), [], [Segment(tuple(written), current.seen), *past], layer)
+
+    hidden = _through_layers(model, params, token_B[:, None], position_B[:, None], attend)
+    return hidden[:, 0], tuple(written)
+
+
+def _through_layers(
+    model: Qwen3,
+    params: Params,
+    tokens_BxL: Int[Array, "B L"],
+    positions_BxL: Int[Array, "B L"],
+    attend: Callable[[int, Array, Array, Array], Array],
+) -> Float[Array, "B L D"]:
+    """Embedding, every block in turn with `attend(layer, q, k, v)`, and the last norm."""
+    config = model.config
+    x = params["embedding"][tokens_BxL].astype(config.dtype)
+    cos, sin = rotary_tables(positions_BxL, config.head_dim, config.rope_theta)
+    for number, layer in enumerate(params["layers"]):
+        x = nnx.merge(block(config), layer)(x, cos, sin, functools.partial(attend, number))
+    return nnx.merge(final_norm(config), params["final_norm"])(x)
+
+
+def _over(q: Array, parts: list[Part], past: Sequence[Segment], layer: int) -> Array:
+    """Attention of grouped queries over parts and over what may be seen of the caches of one layer."""
+    seen = [attend_part(q, *_for_groups(past.cache[layer]), past.seen[:, None, None, None]) for past in past]
+    return ungroup(merge([*parts, *seen]).normalised()).astype(q.dtype)
+
+
+def _for_groups(cache: LayerCache) -> tuple[Array, Array]:
+    """Keys and values with an axis of one for the queries that share them."""
+    return cache.keys[:, :, None], cache.values[:, :, None]
