@@ -50,7 +50,15 @@ def score_streams(
     @jax.jit
     def read(params: Params, batch: Packed) -> tuple[Float[Array, "B S"], Float[Array, "B C"]]:
         hidden = model.branch_hidden(
-            params, batch.trunk, batch.tokens, batch.positions, batch.stop, batch.branch, batch.leaf, size.window
+            params,
+            batch.trunk,
+            batch.tokens,
+            batch.positions,
+            batch.stop,
+            batch.branch,
+            batch.leaf,
+            size.window,
+            size.visible,
         )
         z_need = model.answers(params, hidden, batch.need_slot, template.yes, template.no)
         return z_need, model.answers(params, hidden, batch.accept_slot, template.yes, template.no)

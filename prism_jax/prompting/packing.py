@@ -90,6 +90,8 @@ class Sizes:
       steps: S, need slots.
       candidates: C, accept slots.
       responses: Q, supervised tokens.
+      visible: For each W branch tokens a bound on `stop` in every row: attention need not look beyond; None promises
+        nothing.
     """
 
     trunk: int
@@ -98,6 +100,7 @@ class Sizes:
     steps: int
     candidates: int
     responses: int
+    visible: tuple[int, ...] | None = None
 
 
 class _Row:
@@ -212,18 +215,31 @@ def sizes(rows: Sequence[Packed], multiple: int = 8) -> Sizes:
         return max(1, -(-count // to)) * to
 
     window = up(max(int(np.bincount(row.branch).max(initial=0)) for row in rows), multiple)
+    branches = up(max(len(row.tokens) for row in rows), window)
+    stops = [_chunk_stops(row, branches, window) for row in rows]
     return Sizes(
         trunk=up(max(len(row.trunk) for row in rows), multiple),
-        branches=up(max(len(row.tokens) for row in rows), window),
+        branches=branches,
         window=window,
         steps=max(1, max(len(row.need_slot) for row in rows)),
         candidates=max(1, max(len(row.accept_slot) for row in rows)),
         responses=up(max(len(row.response_target) for row in rows), multiple),
+        visible=tuple(up(int(stop), multiple) for stop in np.max(stops, axis=0)),
     )
 
 
+def _chunk_stops(row: Packed, branches: int, window: int) -> np.ndarray:
+    """The largest `stop` among each `window` of `branches` branch tokens."""
+    stops = np.pad(row.stop, (0, branches - len(row.stop)))
+    return stops.reshape(-1, window).max(axis=1)
+
+
 def pad(row: Packed, size: Sizes, token: int) -> Packed:
-    """Pads a row to static sizes with `token`; padded propensities are 1 and all else is 0."""
+    """Pads a row to static sizes with `token`; padded propensities are 1 and all else is 0.
+
+    Raises:
+      ValueError: when the row is larger than that.
+    """
     fill = {"trunk": token, "tokens": token, "propensity": 1.0}
     padded = {}
     for name, axis in _AXES.items():
@@ -232,4 +248,11 @@ def pad(row: Packed, size: Sizes, token: int) -> Packed:
         if room < 0:
             raise ValueError(f"{name}: found {len(values)} entries, expected at most {getattr(size, axis)}")
         padded[name] = np.pad(values, (0, room), constant_values=fill.get(name, 0))
+    if size.visible is not None:
+        beyond = np.flatnonzero(_chunk_stops(row, size.branches, size.window) > size.visible)
+        if beyond.size:
+            at = int(beyond[0])
+            raise ValueError(
+                f"stop: found a branch in chunk {at} that sees beyond {size.visible[at]}, expected sizes of this row"
+            )
     return Packed(**padded, row=row.row)

@@ -9,7 +9,8 @@ a branch position say so:
     leaf     0 on the head, else the leaf's number within the branch
 
 Branches lie one after another and none is longer than the window W, so a position's own branch lies in its chunk of W
-positions or the one before: scores cost T*T + R*T + R*2W, not (T + R)^2.
+positions or the one before: scores cost T*T + R*T + R*2W, not (T + R)^2. Of the first two about a third, which no
+query sees, is skipped: branches lie in the order of their stops, so early ones see only the trunk's beginning.
 
 Dimensions: B batch, L = T + R length, N query heads, K key/value heads, G = N / K queries a key, H head width,
 C = R / W chunks.
@@ -23,6 +24,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from prism_jax.student.parts import Part, attend_part, group_queries, merge, ungroup
+
+# A bound for each chunk of branch positions, known when compiling: none of them, in any row, sees the trunk from there
+# on, so that these scores are never computed. None promises nothing.
+Visible = tuple[int, ...] | None
+
+# Queries are cut into at most so many pieces, none of them shorter than this: more pieces skip little more.
+_PIECES, _SHORTEST = 4, 128
 
 
 class TreeMask(NamedTuple):
@@ -70,23 +78,57 @@ def attend(
     k_BxLxKxH: Float[Array, "B L K H"],
     v_BxLxKxH: Float[Array, "B L K H"],
     mask: TreeMask,
+    visible: Visible = None,
 ) -> Float[Array, "B L N H"]:
     """Grouped-query attention of trunk and branches; softmax in float32, scores scaled by 1/sqrt(H).
 
     The trunk attends to itself; a branch attends to the trunk and to itself, two parts under one softmax, merged by
-    their log-sum-exp. Everything is batched matrix products over contiguous heads, the form that XLA runs fastest.
+    their log-sum-exp. Everything is batched matrix products over contiguous heads, the form that XLA runs fastest;
+    queries go piece by piece, so that most of what no query of a piece sees is never computed.
     """
     branches, trunk = mask.to_trunk.shape[1:]
     q = group_queries(q_BxLxNxH, k_BxLxKxH.shape[2])
     k, v = k_BxLxKxH.transpose(0, 2, 1, 3), v_BxLxKxH.transpose(0, 2, 1, 3)
-    k_trunk, v_trunk = k[:, :, None, :trunk], v[:, :, None, :trunk]
-    causal = jnp.tril(jnp.ones((trunk, trunk), bool))
-    out = attend_part(q[:, :, :, :trunk], k_trunk, v_trunk, causal).normalised()
+
+    def over_trunk(start: int, stop: int, bound: int, seen: Array) -> Part:
+        return attend_part(q[:, :, :, start:stop], k[:, :, None, :bound], v[:, :, None, :bound], seen)
+
+    out = []
+    for start, stop in pieces(trunk, 1):
+        causal = jnp.arange(stop) <= jnp.arange(start, stop)[:, None]
+        out.append(over_trunk(start, stop, stop, causal).normalised())
     if branches:
-        over_trunk = attend_part(q[:, :, :, trunk:], k_trunk, v_trunk, mask.to_trunk[:, None, None])
+        parts = []
+        for start, stop, bound in branch_pieces(mask, visible):
+            seen = mask.to_trunk[:, None, None, start:stop, :bound]
+            parts.append(over_trunk(trunk + start, trunk + stop, bound, seen))
+        whole = Part(*(jnp.concatenate(column, axis=3) for column in zip(*parts, strict=True)))
         own = _own_branch(q[:, :, :, trunk:], k[:, :, trunk:], v[:, :, trunk:], mask.local)
-        out = jnp.concatenate([out, merge([over_trunk, own]).normalised()], axis=3)
-    return ungroup(out).astype(q_BxLxNxH.dtype)
+        out.append(merge([whole, own]).normalised())
+    return ungroup(jnp.concatenate(out, axis=3)).astype(q_BxLxNxH.dtype)
+
+
+def pieces(length: int, multiple: int) -> list[tuple[int, int]]:
+    """Cuts `length` positions into at most `_PIECES` runs of whole multiples, none shorter than `_SHORTEST`."""
+    units = length // multiple
+    count = max(1, min(_PIECES, length // _SHORTEST, units))
+    ends = [round(units * i / count) * multiple for i in range(1, count)] + [length]
+    return list(zip([0, *ends[:-1]], ends, strict=True))
+
+
+def branch_pieces(mask: TreeMask, visible: Visible) -> list[tuple[int, int, int]]:
+    """Runs of branch positions, start and stop, and below which trunk position all that they see lies.
+
+    Raises:
+      ValueError: when `visible` has not one entry a chunk.
+    """
+    chunks, window = mask.local.shape[1:3]
+    trunk = mask.to_trunk.shape[2]
+    visible = (trunk,) * chunks if visible is None else visible
+    if len(visible) != chunks:
+        raise ValueError(f"visible: found {len(visible)} bounds, expected one for each of the {chunks} chunks")
+    runs = pieces(chunks * window, window)
+    return [(a, b, min(trunk, max(1, *visible[a // window : b // window]))) for a, b in runs]
 
 
 def _own_branch(

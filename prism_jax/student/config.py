@@ -10,6 +10,7 @@ from jax.typing import DTypeLike
 
 DTYPES = ("float32", "bfloat16", "float16")
 Remat = Literal["none", "dots", "full"]
+AttentionPath = Literal["auto", "xla", "cudnn"]
 
 
 def dtype_name(dtype: DTypeLike) -> str:
@@ -48,6 +49,8 @@ class StudentConfig:
       dtype: Of activations.
       param_dtype: Of parameters.
       unroll: Layers a turn of the scan; more compile longer and, for small models on CPU, run faster.
+      attention: Of training and whole prefills: `cudnn` is flash attention on NVIDIA GPUs, in float16 or bfloat16;
+        `xla` runs anywhere; `auto` takes cudnn where it can run.
       remat: What the backward pass recomputes: nothing, all but matrix products, or every block.
     """
 
@@ -66,6 +69,7 @@ class StudentConfig:
     max_positions: int = 32_768
     dtype: str = "float32"
     param_dtype: str = "float32"
+    attention: AttentionPath = "auto"
     remat: Remat = "none"
     unroll: int = 1
 

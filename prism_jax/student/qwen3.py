@@ -15,8 +15,9 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from prism_jax.student.attention import TreeMask, attend, tree_mask
+from prism_jax.student.attention import TreeMask, Visible, tree_mask
 from prism_jax.student.config import StudentConfig
+from prism_jax.student.dispatch import dispatch
 from prism_jax.student.layers import Block, Linear, RMSNorm, rotary_tables
 
 Params = dict[str, Any]
@@ -64,6 +65,7 @@ class Qwen3:
         tokens_BxL: Int[Array, "B L"],
         positions_BxL: Int[Array, "B L"],
         mask: TreeMask,
+        visible: Visible = None,
     ) -> Float[Array, "B L D"]:
         """Final hidden states, after the last norm.
 
@@ -72,13 +74,19 @@ class Qwen3:
           tokens_BxL: Token ids in [0, vocabulary_size).
           positions_BxL: Rotary positions; a branch continues its trunk's.
           mask: What branch positions see; `attention.no_branches` for plain causal rows.
+          visible: Static bounds on that, see `attention.Visible`.
+
+        Raises:
+          ValueError: when the config asks for an attention that can't run here.
         """
         config = self.config
         x = params["embedding"].astype(config.dtype)[tokens_BxL]
         cos, sin = rotary_tables(positions_BxL, config.head_dim, config.rope_theta)
 
+        see = dispatch(config, mask, visible)
+
         def body(x: Array, layer: Params) -> tuple[Array, None]:
-            return nnx.merge(block(config), layer)(x, cos, sin, functools.partial(attend, mask=mask)), None
+            return nnx.merge(block(config), layer)(x, cos, sin, see), None
 
         if config.remat != "none":
             body = jax.checkpoint(body, policy=_REMAT_POLICIES[config.remat])
@@ -95,6 +103,7 @@ class Qwen3:
         branch_BxR: Int[Array, "B R"],
         leaf_BxR: Int[Array, "B R"],
         window: int,
+        visible: Visible = None,
     ) -> Float[Array, "B R D"]:
         """Final hidden states of branches off a trunk, read in one prefill; see `prism_jax.student.attention`.
 
@@ -107,6 +116,7 @@ class Qwen3:
           branch_BxR: Number of the branch, from 1; 0 is padding.
           leaf_BxR: 0 on a head, else the number of the leaf.
           window: W, which divides R and which no branch exceeds.
+          visible: For each W branch positions a bound on `stop` in all rows, see `attention.Visible`.
         """
         rows, trunk = trunk_BxT.shape
         positions = jnp.broadcast_to(jnp.arange(trunk, dtype=positions_BxR.dtype), (rows, trunk))
@@ -115,6 +125,7 @@ class Qwen3:
             jnp.concatenate([trunk_BxT, tokens_BxR], axis=1),
             jnp.concatenate([positions, positions_BxR], axis=1),
             tree_mask(stop_BxR, branch_BxR, leaf_BxR, trunk, window),
+            visible,
         )
         return hidden[:, trunk:]
 

@@ -66,7 +66,7 @@ def generate(
     tokens = np.zeros((len(prompts), bucket(int(lengths.max()))), np.int32)
     for row, prompt in zip(tokens, prompts, strict=True):
         row[: len(prompt)] = prompt
-    logits, cache = _prefill(model, params, tokens, lengths, room)
+    logits, cache = prefill(model, params, tokens, lengths, room)
     start = Start(cache, lengths, tokens.shape[1], logits)
     return decode(model, params, start, limit, sampling, stop)
 
@@ -81,7 +81,7 @@ def check_ids(name: str, ids: Sequence[int], vocabulary: int) -> None:
 
 
 @functools.partial(jax.jit, static_argnums=(0, 4))
-def _prefill(
+def prefill(
     model: Qwen3, params: Params, tokens_BxP: Int[Array, "B P"], lengths_B: Int[Array, " B"], room: int
 ) -> tuple[Float[Array, "B V"], Cache]:
     """Logits after each prompt, and a cache of the prompts with room behind them."""

@@ -71,7 +71,7 @@ def plan(run: Run, workdir: epath.Path) -> Job:
     config, template, streams = run.config, run.template, run.splits.train
     split = pack_split(streams, template, config.data.context)
     return Job(
-        slots=Slots(run.model, template.yes, template.no, split.size.window),
+        slots=Slots(run.model, template.yes, template.no, split.size.window, split.size.visible),
         split=split,
         names=[stream.id for stream in streams],
         training=config.training,

@@ -17,6 +17,7 @@ from prism_jax.decision import losses
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.prompting.packing import Packed
 from prism_jax.student import Qwen3
+from prism_jax.student.attention import Visible
 from prism_jax.student.heads import token_cross_entropy
 from prism_jax.student.qwen3 import Params, take
 from prism_jax.training.config import LossConfig
@@ -31,12 +32,14 @@ class Slots:
       yes: Id of the answer yes.
       no: Id of the answer no.
       window: W, the length that no branch exceeds.
+      visible: Bounds on what each W branch tokens see of the trunk.
     """
 
     model: Qwen3
     yes: int
     no: int
     window: int
+    visible: Visible = None
 
 
 def objective(
@@ -62,7 +65,15 @@ def objective(
     """
     model = slots.model
     hidden = model.branch_hidden(
-        params, batch.trunk, batch.tokens, batch.positions, batch.stop, batch.branch, batch.leaf, slots.window
+        params,
+        batch.trunk,
+        batch.tokens,
+        batch.positions,
+        batch.stop,
+        batch.branch,
+        batch.leaf,
+        slots.window,
+        slots.visible,
     )
     z_need = model.answers(params, hidden, batch.need_slot, slots.yes, slots.no)
     z_accept = model.answers(params, hidden, batch.accept_slot, slots.yes, slots.no)

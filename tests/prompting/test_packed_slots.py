@@ -46,6 +46,13 @@ def fits(rows, size):
     return all(getattr(needed, name) <= getattr(size, name) for name in ("trunk", "window", "branches", "responses"))
 
 
+def coarse_bounds(rows):
+    """What each window of any row sees of the trunk, rounded up to its halves, so that little is compiled."""
+    stops = [np.pad(row.stop, (0, SIZE.branches - len(row.stop))).reshape(-1, SIZE.window) for row in rows]
+    half = SIZE.trunk // 2
+    return tuple((-(-np.max(stops, axis=(0, 2)) // half) * half).tolist())
+
+
 def stack(rows, size=SIZE, token=0):
     return jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *(pad(row, size, token) for row in rows))
 
@@ -54,21 +61,21 @@ def stack(rows, size=SIZE, token=0):
 def read(model, params, template):
     """Logits of both kinds of slots and hidden states at the response's places, of a list of rows of static sizes."""
 
-    def slots(batch, window):
-        hidden = model.branch_hidden(
-            params, batch.trunk, batch.tokens, batch.positions, batch.stop, batch.branch, batch.leaf, window
-        )
+    def slots(batch, window, visible):
+        columns = (batch.tokens, batch.positions, batch.stop, batch.branch, batch.leaf)
+        hidden = model.branch_hidden(params, batch.trunk, *columns, window, visible)
         answers = [
             model.answers(params, hidden, place, template.yes, template.no)
             for place in (batch.need_slot, batch.accept_slot)
         ]
         return *answers, take(hidden, batch.response_source)
 
-    compiled = jax.jit(slots, static_argnums=1)
+    compiled = jax.jit(slots, static_argnums=(1, 2))
 
     def run(rows, size=SIZE, count=ROWS, token=0):
         filled = [*rows, *rows[:1] * (-len(rows) % count)]
-        parts = [compiled(stack(filled[i : i + count], size, token), size.window) for i in range(0, len(filled), count)]
+        groups = [stack(filled[i : i + count], size, token) for i in range(0, len(filled), count)]
+        parts = [compiled(group, size.window, size.visible) for group in groups]
         return [np.concatenate(part)[: len(rows)] for part in zip(*parts, strict=True)]
 
     return run
@@ -110,7 +117,7 @@ def test_packed_slots_equal_row_by_row_and_plain_causal(batch, template, model, 
     z_alone = np.concatenate([need_alone, accept_alone], axis=1)
     np.testing.assert_allclose(z_alone, z_plain, atol=1e-4, rtol=0)
 
-    z_need, z_accept, hidden = read(packed)
+    z_need, z_accept, hidden = read(packed, dataclasses.replace(SIZE, visible=coarse_bounds(packed)))
     z_packed = [
         np.stack([z_need[i][row.accept_step], z_accept[i][: len(row.accept_slot)]], axis=1)
         for i, row in enumerate(packed)

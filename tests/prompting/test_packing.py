@@ -138,6 +138,13 @@ def test_sizes_are_the_smallest_that_hold_every_row(batch, multiple, template):
     }
     for name, (count, unit) in needed.items():
         assert count <= getattr(size, name) < count + unit, name
+    chunks = [np.pad(row.stop, (0, size.branches - len(row.stop))).reshape(-1, size.window) for row in rows]
+    bounds = np.max(chunks, axis=(0, 2))
+    assert len(size.visible) == len(bounds) and size.trunk >= max(size.visible)
+    assert all(
+        bound <= got < bound + multiple or got == multiple > bound == 0
+        for got, bound in zip(size.visible, bounds, strict=True)
+    )
     for row in rows:
         padded = pad(row, size, 3)
         for name in Packed._fields:
@@ -162,6 +169,17 @@ def test_sizes_are_the_smallest_that_hold_every_row(batch, multiple, template):
 def test_a_row_larger_than_its_sizes_is_an_error(small, name, bushy, template):
     with pytest.raises(ValueError, match=rf"^{name}: found \d+ entries, expected at most \d+$"):
         pad(pack(bushy, template, CONTEXT), small, 0)
+
+
+def test_a_row_that_sees_beyond_the_bounds_is_an_error(bushy, template):
+    row = pack(bushy, template, CONTEXT)
+    size = sizes([row], 1)
+    early = (*size.visible[:-1], size.visible[-1] - 1)
+    message = (
+        rf"^stop: found a branch in chunk {len(early) - 1} that sees beyond {early[-1]}, expected sizes of this row$"
+    )
+    with pytest.raises(ValueError, match=message):
+        pad(row, dataclasses.replace(size, visible=early), 0)
 
 
 def test_a_stream_without_steps_is_all_trunk(template):

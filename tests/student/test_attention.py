@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prism_jax.student.attention import attend, no_branches, tree_mask
+from prism_jax.student.attention import attend, no_branches, pieces, tree_mask
+from prism_jax.student.flash import flash_masks, flash_tree
 
 # What runs once is compiled quickly: compiling is what takes the time here.
 QUICK = {"xla_backend_optimization_level": 0}
@@ -104,6 +105,78 @@ def test_values_and_gradients_equal_dense_attention(shape, data):
     cotangent = draw_qkv(1, trunk + length, heads, heads)[0]
     got = tree(qkv, tuple(layouts.swapaxes(0, 1)), trunk, window, cotangent)
     assert_same(got, dense(qkv, np.stack([dense_mask(*layout, trunk) for layout in layouts]), cotangent))
+
+
+def long_layout(trunk, length, window):
+    """Branches of up to a window each, in the order of their stops, and padding; and the bound of every chunk."""
+    rng = np.random.default_rng(3)
+    stop, branch, leaf = [], [], []
+    while length - len(stop) > 30:
+        parts = rng.integers(1, window // 4 + 1, size=4)
+        size = min(int(parts.sum()), length - 10 - len(stop))
+        stop += [int(trunk * (len(stop) + size) / length)] * size
+        branch += [len(set(branch)) + 1] * size
+        leaf += np.repeat(np.arange(4), parts)[:size].tolist()
+    layout = [column + [0] * (length - len(column)) for column in (stop, branch, leaf)]
+    return layout, tuple(np.array(layout[0]).reshape(-1, window).max(axis=1).tolist())
+
+
+@pytest.mark.parametrize("path", ["skipping", "flash", "flash, no bounds"])
+def test_long_rows_are_cut_into_pieces_that_skip_what_nobody_sees(path):
+    """Values and gradients equal dense attention; the flash path runs on XLA's unfused stand-in."""
+    trunk, length, window = 300, 400, 20
+    layout, visible = long_layout(trunk, length, window)
+    assert visible[0] < 0.2 * trunk and visible[-2] > 0.9 * trunk
+    columns = tuple(np.array([column] * BATCH, np.int32) for column in layout)
+    qkv, cotangent = draw_qkv(0, trunk + length, 4, 2), draw_qkv(1, trunk + length, 4, 4)[0]
+
+    @jit
+    def run(qkv, columns, cotangent):
+        mask = tree_mask(*columns, trunk, window)
+        if path == "skipping":
+            attention = functools.partial(attend, visible=visible)
+        else:
+            masks = flash_masks(mask, None if path.endswith("no bounds") else visible)
+
+            def attention(q, k, v, mask):
+                return flash_tree(q, k, v, masks, "xla")
+
+        return with_gradients(attention)(qkv, mask, cotangent)
+
+    assert_same(run(qkv, columns, cotangent), dense(qkv, np.stack([dense_mask(*layout, trunk)] * BATCH), cotangent))
+
+
+def test_bounds_save_work():
+    """Compiled operations of the packed form: at least a fifth fewer."""
+    trunk, length, window = 512, 2000, 20
+    _, visible = long_layout(trunk, length, window)
+    mask = jax.eval_shape(lambda: tree_mask(*jnp.zeros((3, 1, length), jnp.int32), trunk, window))
+    q, k = (jax.ShapeDtypeStruct((1, trunk + length, n, 8), jnp.float32) for n in (4, 2))
+    work = [
+        jax.jit(functools.partial(attend, visible=bounds)).lower(q, k, k, mask).cost_analysis()["flops"]
+        for bounds in (visible, None)
+    ]
+    assert work[0] < 0.8 * work[1]
+
+
+@given(length=st.integers(1, 100).map(lambda x: 24 * x))
+def test_pieces_tile_the_positions_in_whole_windows(length):
+    found = pieces(length, 24)
+    assert [start for start, _ in found] == [0, *(stop for _, stop in found[:-1])] and found[-1][1] == length
+    assert len(found) <= 4 and all(start < stop and start % 24 == stop % 24 == 0 for start, stop in found)
+
+
+def test_bounds_must_be_one_a_chunk():
+    mask = tree_mask(*jnp.zeros((3, 1, 8), jnp.int32), 4, 4)
+    q, k, v = draw_qkv(0, 12, 4, 2)
+    with pytest.raises(ValueError, match=r"^visible: found 1 bounds, expected one for each of the 2 chunks$"):
+        attend(q[:1], k[:1], v[:1], mask, (4,))
+
+
+def test_the_fused_backward_pass_takes_even_lengths_only():
+    mask = tree_mask(*jnp.zeros((3, 1, 8), jnp.int32), 5, 4)
+    with pytest.raises(ValueError, match=r"^attention: found a trunk of 5 and a window of 4, expected even numbers"):
+        flash_masks(mask)
 
 
 def test_without_branches_attention_is_causal():

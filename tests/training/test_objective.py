@@ -18,7 +18,7 @@ from prism_jax.training.step import init_state, make_step
 
 RUN = open_run(tiny.CONFIG)
 SPLIT = pack_split(RUN.splits.train, RUN.template, 512)
-SLOTS = Slots(RUN.model, RUN.template.yes, RUN.template.no, SPLIT.size.window)
+SLOTS = Slots(RUN.model, RUN.template.yes, RUN.template.no, SPLIT.size.window, SPLIT.size.visible)
 PARAMS = RUN.model.init(jax.random.key(0))
 POINT = OperatingPoint()
 

@@ -1,0 +1,98 @@
+"""Tree attention out of calls of fused (flash) attention, in which no score ever reaches memory.
+
+The trunk is one causal call. Branches are cut into a few pieces, each one call: its queries over the part of the trunk
+that any of them sees, and over the branch positions around them, under one mask. One softmax over both needs no merge,
+and so none of the log-sum-exp that cuDNN returns: `jax.nn.dot_product_attention` rounds it to the inputs' dtype and
+lets no gradient through it. The mask, one for all heads and layers, is the only thing quadratic that exists.
+
+Dimensions: B batch, L = T + R length, N query heads, K key/value heads, H head width, W window.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from prism_jax.student.attention import TreeMask, Visible, branch_pieces
+
+
+class Piece(NamedTuple):
+    """A run of branch positions, which sees the trunk below `bound` and branch positions from `start - W` to `stop`."""
+
+    start: int
+    stop: int
+    bound: int
+    seen: Bool[Array, "B 1 q k"]
+
+
+class FlashMasks(NamedTuple):
+    """What all layers share.
+
+    Attributes:
+      trunk: T.
+      window: W.
+      pieces: Of the branches.
+    """
+
+    trunk: int
+    window: int
+    pieces: tuple[Piece, ...]
+
+
+def flash_masks(mask: TreeMask, visible: Visible = None) -> FlashMasks:
+    """The masks of the pieces.
+
+    Raises:
+      ValueError: for an odd length of the trunk or the window: the fused backward pass takes only even ones.
+    """
+    trunk, (chunks, window) = mask.to_trunk.shape[2], mask.local.shape[1:3]
+    if chunks and (trunk % 2 or window % 2):
+        raise ValueError(
+            f"attention: found a trunk of {trunk} and a window of {window}, expected even numbers for cudnn"
+        )
+    found = []
+    for start, stop, bound in branch_pieces(mask, visible) if chunks else ():
+        bound += bound % 2
+        rows = []
+        for chunk in range(start // window, stop // window):
+            before, behind = chunk - start // window, stop // window - 1 - chunk
+            rows.append(jnp.pad(mask.local[:, chunk], ((0, 0), (0, 0), (before * window, behind * window))))
+        seen = jnp.concatenate([mask.to_trunk[:, start:stop, :bound], jnp.concatenate(rows, axis=1)], axis=2)
+        found.append(Piece(start, stop, bound, seen[:, None]))
+    return FlashMasks(trunk, window, tuple(found))
+
+
+def flash_tree(
+    q_BxLxNxH: Float[Array, "B L N H"],
+    k_BxLxKxH: Float[Array, "B L K H"],
+    v_BxLxKxH: Float[Array, "B L K H"],
+    masks: FlashMasks,
+    implementation: Literal["cudnn", "xla"],
+) -> Float[Array, "B L N H"]:
+    """Attention of trunk and branches; equals `attention.attend`.
+
+    Args:
+      q_BxLxNxH: Rotated queries.
+      k_BxLxKxH: Rotated keys.
+      v_BxLxKxH: Values.
+      masks: As `flash_masks` makes them.
+      implementation: Of `jax.nn.dot_product_attention`; `xla` computes the same, unfused.
+    """
+    trunk, window = masks.trunk, masks.window
+    (k, v), (k_branch, v_branch) = (
+        [x[:, :trunk] for x in (k_BxLxKxH, v_BxLxKxH)],
+        [jnp.pad(x[:, trunk:], ((0, 0), (window, 0), (0, 0), (0, 0))) for x in (k_BxLxKxH, v_BxLxKxH)],
+    )
+    out = [jax.nn.dot_product_attention(q_BxLxNxH[:, :trunk], k, v, is_causal=True, implementation=implementation)]
+    for start, stop, bound, seen in masks.pieces:
+        # Padded by one window, branch positions from start - W to stop are these.
+        keys, values = (
+            jnp.concatenate([x[:, :bound], branch[:, start : stop + window]], axis=1)
+            for x, branch in ((k, k_branch), (v, v_branch))
+        )
+        q = q_BxLxNxH[:, trunk + start : trunk + stop]
+        out.append(jax.nn.dot_product_attention(q, keys, values, mask=seen, implementation=implementation))
+    return jnp.concatenate(out, axis=1)
