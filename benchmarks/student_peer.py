@@ -1,0 +1,179 @@
+"""The other side of benchmarks/student.py: transformers + PyTorch with our weights, as fast as they run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+import torch
+import transformers
+from transformers.cache_utils import DynamicCache
+
+from prism_jax.student import StudentConfig
+from prism_jax.training.config import TrainingConfig
+
+NAMES = {
+    "input_norm": "input_layernorm",
+    "post_norm": "post_attention_layernorm",
+    "attention": "self_attn",
+    "kernel": "weight",
+}
+
+
+def versions() -> str:
+    return f"torch {torch.__version__}, transformers {transformers.__version__}"
+
+
+def set_threads(count: int) -> None:
+    torch.set_num_threads(count)
+
+
+def load(config: StudentConfig, params: Any, attention: str) -> Any:
+    """Llama with our parameters."""
+    with torch.device("meta"):
+        model = transformers.LlamaForCausalLM(
+            transformers.LlamaConfig(
+                vocab_size=config.vocabulary_size,
+                hidden_size=config.width,
+                intermediate_size=config.ffn,
+                num_hidden_layers=config.layers,
+                num_attention_heads=config.heads,
+                num_key_value_heads=config.kv_heads,
+                head_dim=config.head_dim,
+                rms_norm_eps=config.norm_epsilon,
+                rope_parameters={"rope_type": "default", "rope_theta": config.rope_theta},
+                tie_word_embeddings=True,
+                max_position_embeddings=8192,
+                pad_token_id=None,
+                bos_token_id=None,
+                eos_token_id=None,
+                attn_implementation=attention,
+            )
+        )
+    model = transformers.LlamaForCausalLM(model.config)
+    state = {"model.embed_tokens.weight": params["embedding"], "model.norm.weight": params["final_norm"]["weight"]}
+    for path, stacked in jax.tree_util.tree_leaves_with_path(params["layers"]):
+        name = ".".join(NAMES.get(key.key, key.key) for key in path)
+        state |= {f"model.layers.{i}.{name}": leaf.T for i, leaf in enumerate(np.asarray(stacked))}
+    state = {name: torch.tensor(np.ascontiguousarray(leaf)) for name, leaf in state.items()}
+    model.load_state_dict(state, strict=False)
+    model.tie_weights()
+    return model.to(torch.float32)
+
+
+def fastest(config: StudentConfig, params: Any, run: Callable[[Any], Any]) -> Any:
+    """The model under eager or sdpa attention, whichever runs faster."""
+    seconds = {}
+    for attention in ("eager", "sdpa"):
+        model = load(config, params, attention)
+        run(model)
+        start = time.perf_counter()
+        run(model)
+        run(model)
+        seconds[attention] = (time.perf_counter() - start, model)
+    return min(seconds.values(), key=lambda pair: pair[0])[1]
+
+
+def next_token_loss(model: Any, rows: np.ndarray) -> torch.Tensor:
+    """Mean cross-entropy of every next token."""
+    tokens = torch.tensor(rows, dtype=torch.long)
+    logits = model(tokens[:, :-1], use_cache=False).logits
+    return torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
+
+
+def decision_loss(yes: int, no: int) -> Callable[[Any, dict[str, np.ndarray]], torch.Tensor]:
+    """Binary cross-entropy of both slots, from two rows of the head alone."""
+
+    def loss(model: Any, rows: dict[str, np.ndarray]) -> torch.Tensor:
+        tokens, places, labels = (torch.tensor(rows[name]) for name in ("tokens", "places", "labels"))
+        hidden = model.model(tokens, use_cache=False).last_hidden_state
+        marked = torch.gather(hidden, 1, places[..., None].expand(-1, -1, hidden.shape[-1]))
+        z = marked @ (model.lm_head.weight[yes] - model.lm_head.weight[no])
+        per_slot = torch.nn.functional.binary_cross_entropy_with_logits(z, labels, reduction="none")
+        return per_slot.mean(dim=0).sum()
+
+    return loss
+
+
+class Training:
+    """Each call is one step of AdamW with clipping; `losses` remembers."""
+
+    def __init__(self, config: StudentConfig, params: Any, training: TrainingConfig, loss: Callable, batch: Any):
+        self.loss, self.batch, self.clip, self.losses = loss, batch, training.clip, []
+        self.model = fastest(config, params, lambda model: self._backward(model.train()))
+        self.model.zero_grad()
+        matrices = [p for p in self.model.parameters() if p.ndim > 1]
+        vectors = [p for p in self.model.parameters() if p.ndim == 1]
+        groups = [{"params": matrices, "weight_decay": training.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
+        betas = (training.b1, training.b2)
+        self.optimizer = torch.optim.AdamW(groups, lr=training.learning_rate, betas=betas, fused=True)
+        warmup = max(1, round(training.warmup * training.steps))
+        self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda step: min(1.0, step / warmup))
+
+    def _backward(self, model: Any) -> float:
+        loss = self.loss(model, self.batch)
+        loss.backward()
+        return loss.item()
+
+    def __call__(self) -> None:
+        self.losses.append(self._backward(self.model))
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.clip)
+        self.optimizer.step()
+        self.schedule.step()
+        self.optimizer.zero_grad()
+
+
+class Reader:
+    """Prefill, decoding, and a stream with its own KV cache; without autograd."""
+
+    def __init__(self, config: StudentConfig, params: Any):
+        probe = torch.zeros((1, 64), dtype=torch.long)
+        with torch.inference_mode():
+            self.model = fastest(config, params, lambda model: model.eval()(probe, logits_to_keep=1))
+        self.cache, self.length = DynamicCache(), 0
+
+    @torch.inference_mode()
+    def _read(self, tokens: Any, cache: Any, keep: Any = 1) -> torch.Tensor:
+        ids = torch.as_tensor(np.asarray(tokens), dtype=torch.long)
+        return self.model(ids, past_key_values=cache, use_cache=True, logits_to_keep=keep).logits
+
+    def prefill(self, tokens: np.ndarray) -> tuple[torch.Tensor, DynamicCache]:
+        cache = DynamicCache()
+        return self._read(tokens, cache), cache
+
+    @torch.inference_mode()
+    def _greedy(self, logits: torch.Tensor, cache: DynamicCache, count: int) -> torch.Tensor:
+        """Writes `count` tokens, the first of which `logits` gives."""
+        written = [logits[:, -1].argmax(dim=-1, keepdim=True)]
+        for _ in range(count - 1):
+            logits = self.model(written[-1], past_key_values=cache, use_cache=True, logits_to_keep=1).logits
+            written.append(logits[:, -1].argmax(dim=-1, keepdim=True))
+        return torch.cat(written, dim=1)
+
+    def decode(self, tokens: np.ndarray, count: int) -> tuple[float, list[list[int]]]:
+        """Seconds of writing alone, and what was written."""
+        logits, cache = self.prefill(tokens)
+        start = time.perf_counter()
+        written = self._greedy(logits, cache, count)
+        return time.perf_counter() - start, written.tolist()
+
+    def open(self, system: Sequence[int]) -> None:
+        self.cache, self.length = DynamicCache(), len(system)
+        self._read([system], self.cache)
+
+    def decide(self, event: Sequence[int], branch: Sequence[int], places: Sequence[int], answers: list[int]) -> Any:
+        """Reads an event and the branch behind it in one pass, then crops the branch off the cache."""
+        keep = torch.tensor([len(event) + place for place in places])
+        logits = self._read([[*event, *branch]], self.cache, keep)[0][:, answers].numpy()
+        self.length += len(event)
+        self.cache.crop(self.length)
+        return logits
+
+    def answer(self, event: Sequence[int], branch: Sequence[int], count: int) -> None:
+        """Reads an event and the branch, writes an answer, and takes all of it back."""
+        logits = self._read([[*event, *branch]], self.cache)
+        self._greedy(logits, self.cache, count)
+        self.cache.crop(self.length)
