@@ -133,7 +133,7 @@ class Reader:
         probe = torch.zeros((1, 64), dtype=torch.long)
         with torch.inference_mode():
             self.model = fastest(config, params, lambda model: model.eval()(probe, logits_to_keep=1))
-        self.cache, self.length = DynamicCache(), 0
+        self.cache = DynamicCache()
 
     @torch.inference_mode()
     def _read(self, tokens: Any, cache: Any, keep: Any = 1) -> torch.Tensor:
@@ -161,19 +161,18 @@ class Reader:
         return time.perf_counter() - start, written.tolist()
 
     def open(self, system: Sequence[int]) -> None:
-        self.cache, self.length = DynamicCache(), len(system)
+        self.cache = DynamicCache()
         self._read([system], self.cache)
 
     def decide(self, event: Sequence[int], branch: Sequence[int], places: Sequence[int], answers: list[int]) -> Any:
         """Reads an event and the branch behind it in one pass, then crops the branch off the cache."""
         keep = torch.tensor([len(event) + place for place in places])
         logits = self._read([[*event, *branch]], self.cache, keep)[0][:, answers].numpy()
-        self.length += len(event)
-        self.cache.crop(self.length)
+        self.cache.crop(-len(branch))
         return logits
 
     def answer(self, event: Sequence[int], branch: Sequence[int], count: int) -> None:
         """Reads an event and the branch, writes an answer, and takes all of it back."""
         logits = self._read([[*event, *branch]], self.cache)
-        self._greedy(logits, self.cache, count)
-        self.cache.crop(self.length)
+        self._greedy(logits, self.cache, count)  # which reads all but the last token it writes
+        self.cache.crop(-(len(event) + len(branch) + count - 1))

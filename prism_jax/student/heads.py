@@ -5,6 +5,8 @@ Dimensions: T supervised tokens, D width, V vocabulary.
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import optax
@@ -18,29 +20,74 @@ def token_cross_entropy(
     weights_T: Float[Array, " T"],
     chunk: int = 512,
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """Sum over tokens of weight times -log p(target), and the sum of weights; the backward pass recomputes logits.
+    """Sum over tokens of weight times -log p(target), and the sum of weights.
+
+    Where a gradient is wanted it is made while a chunk's logits exist, so that they are never made again: a gradient of
+    a gradient can't be taken.
 
     Args:
       head_VxD: Rows of the output head.
       hidden_TxD: Final hidden state at each predicting token.
       targets_T: The token to predict.
       weights_T: At least 0; padding has 0.
-      chunk: Tokens whose logits exist at once; need not divide T.
+      chunk: Most tokens whose logits exist at once; need not divide T.
     """
-    count = targets_T.shape[0]
-    chunk = min(chunk, count)
+    return _total(chunk, head_VxD, hidden_TxD, targets_T, weights_T), jnp.sum(weights_T)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _total(chunk: int, head: Array, hidden: Array, targets: Array, weights: Array) -> Array:
+    """The weighted sum of losses."""
+
+    def one(total: Array, part: tuple[Array, ...]) -> tuple[Array, None]:
+        losses = optax.losses.softmax_cross_entropy_with_integer_labels(_logits(head, part[0]), part[1])
+        return total + jnp.sum(losses * part[2]), None
+
+    total, _ = jax.lax.scan(one, jnp.zeros((), jnp.float32), _chunks(chunk, hidden, targets, weights))
+    return total
+
+
+def _forward(
+    chunk: int, head: Array, hidden: Array, targets: Array, weights: Array
+) -> tuple[Array, tuple[Array, Array, Array]]:
+    """The sum, and its gradients by head, hidden states and weights, chunk by chunk."""
+
+    def one(carry: tuple[Array, Array], part: tuple[Array, ...]) -> tuple[tuple[Array, Array], tuple]:
+        (total, by_head), (hidden, targets, weights) = carry, part
+        logits = _logits(head, hidden)
+        log_sum = jax.nn.logsumexp(logits, axis=-1, keepdims=True)
+        losses = (log_sum - jnp.take_along_axis(logits, targets[:, None], axis=-1))[:, 0]
+        expected = jnp.arange(logits.shape[1]) == targets[:, None]
+        by_logits = ((jnp.exp(logits - log_sum) - expected) * weights[:, None]).astype(hidden.dtype)
+        by_head += jnp.matmul(by_logits.T, hidden, preferred_element_type=jnp.float32)
+        by_hidden = by_logits @ head.astype(hidden.dtype)
+        return (total + jnp.sum(losses * weights), by_head), (by_hidden, losses)
+
+    start = (jnp.zeros((), jnp.float32), jnp.zeros(head.shape, jnp.float32))
+    (total, by_head), (by_hidden, losses) = jax.lax.scan(one, start, _chunks(chunk, hidden, targets, weights))
+    count = len(hidden)
+    by_hidden = by_hidden.reshape(-1, hidden.shape[1])[:count]
+    return total, (by_head.astype(head.dtype), by_hidden, losses.ravel()[:count].astype(weights.dtype))
+
+
+def _backward(chunk: int, gradients: tuple[Array, Array, Array], scale: Array) -> tuple[Array, Array, None, Array]:
+    """The gradients of the forward pass, times that of what became of the sum."""
+    by_head, by_hidden, by_weights = (x * scale.astype(x.dtype) for x in gradients)
+    return by_head, by_hidden, None, by_weights
+
+
+_total.defvjp(_forward, _backward)
+
+
+def _logits(head: Array, hidden: Array) -> Array:
+    """Logits in float32."""
+    return (hidden @ head.T.astype(hidden.dtype)).astype(jnp.float32)
+
+
+def _chunks(chunk: int, *columns: Array) -> tuple[Array, ...]:
+    """Columns cut into equal chunks of at most `chunk` tokens, as few as possible, padded with zeros."""
+    count = columns[0].shape[0]
     chunks = -(-count // chunk)
-    room = chunks * chunk - count
-
-    def split(x: Array) -> Array:
-        return jnp.pad(x, [(0, room)] + [(0, 0)] * (x.ndim - 1)).reshape(chunks, chunk, *x.shape[1:])
-
-    @jax.checkpoint
-    def one(total: Array, part: tuple[Array, Array, Array]) -> tuple[Array, None]:
-        hidden, targets, weights = part
-        logits = (hidden @ head_VxD.T.astype(hidden.dtype)).astype(jnp.float32)
-        losses = optax.losses.softmax_cross_entropy_with_integer_labels(logits, targets)
-        return total + jnp.sum(losses * weights), None
-
-    total, _ = jax.lax.scan(one, jnp.zeros((), jnp.float32), (split(hidden_TxD), split(targets_T), split(weights_T)))
-    return total, jnp.sum(weights_T)
+    size = -(-count // chunks)
+    room = chunks * size - count
+    return tuple(jnp.pad(x, [(0, room)] + [(0, 0)] * (x.ndim - 1)).reshape(chunks, size, *x.shape[1:]) for x in columns)

@@ -17,7 +17,9 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Bool, Float, Int
 
+from prism_jax.student.attention import no_branches
 from prism_jax.student.config import StudentConfig
+from prism_jax.student.dispatch import dispatch
 from prism_jax.student.layers import rotary_tables
 from prism_jax.student.parts import Part, attend_part, group_queries, merge, ungroup
 from prism_jax.student.qwen3 import Params, Qwen3, block, final_norm
@@ -69,6 +71,25 @@ def write(cache: Cache, fresh: Cache, start: Int[Array, ""] | int) -> Cache:
     return jax.tree.map(lambda old, new: jax.lax.dynamic_update_slice_in_dim(old, new, start, axis=2), cache, fresh)
 
 
+def read_prompts(model: Qwen3, params: Params, tokens_BxL: Int[Array, "B L"]) -> tuple[Float[Array, "B L D"], Cache]:
+    """Final hidden states of causal rows from position 0 on, and their keys and values.
+
+    Args:
+      model: The static half of the student.
+      params: Unstacked, as `unstack` returns them.
+      tokens_BxL: Token ids.
+    """
+    fresh: list[LayerCache] = []
+    causal = dispatch(model.config, no_branches(*tokens_BxL.shape))
+
+    def attend(_: int, q: Array, k: Array, v: Array) -> Array:
+        fresh.append(_heads_first(k, v))
+        return causal(q, k, v)
+
+    positions = jnp.broadcast_to(jnp.arange(tokens_BxL.shape[1]), tokens_BxL.shape)
+    return _through_layers(model, params, tokens_BxL, positions, attend), tuple(fresh)
+
+
 def read(
     model: Qwen3,
     params: Params,
@@ -90,7 +111,7 @@ def read(
     fresh: list[LayerCache] = []
 
     def attend(layer: int, q: Array, k: Array, v: Array) -> Array:
-        fresh.append(LayerCache(k.transpose(0, 2, 1, 3), v.transpose(0, 2, 1, 3)))
+        fresh.append(_heads_first(k, v))
         q = group_queries(q, k.shape[2])
         own = attend_part(q, *_for_groups(fresh[layer]), among_BxLxL[:, None, None])
         return _over(q, [own], past, layer)
@@ -121,7 +142,7 @@ def read_next(
     written: list[LayerCache] = []
 
     def attend(layer: int, q: Array, k: Array, v: Array) -> Array:
-        fresh = LayerCache(k.transpose(0, 2, 1, 3), v.transpose(0, 2, 1, 3))
+        fresh = _heads_first(k, v)
         # Written first and read then, so that the loop's buffer is updated in place.
         written.append(*write((current.cache[layer],), (fresh,), at))
         return _over(group_queries(q, k.shape[2]), [], [Segment(tuple(written), current.seen), *past], layer)
@@ -150,6 +171,11 @@ def _over(q: Array, parts: list[Part], past: Sequence[Segment], layer: int) -> A
     """Attention of grouped queries over parts and over what may be seen of the caches of one layer."""
     seen = [attend_part(q, *_for_groups(past.cache[layer]), past.seen[:, None, None, None]) for past in past]
     return ungroup(merge([*parts, *seen]).normalised()).astype(q.dtype)
+
+
+def _heads_first(k: Array, v: Array) -> LayerCache:
+    """Keys and values as the cache holds them."""
+    return LayerCache(k.transpose(0, 2, 1, 3), v.transpose(0, 2, 1, 3))
 
 
 def _for_groups(cache: LayerCache) -> tuple[Array, Array]:

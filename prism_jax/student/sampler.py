@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from prism_jax.student.branches import bucket
-from prism_jax.student.kv_cache import Cache, Segment, grow, read, read_next
+from prism_jax.student.kv_cache import Cache, Segment, grow, read_next, read_prompts
 from prism_jax.student.qwen3 import Params, Qwen3, take
 from prism_jax.student.sampling import Sampling, next_token
 
@@ -85,11 +85,9 @@ def prefill(
     model: Qwen3, params: Params, tokens_BxP: Int[Array, "B P"], lengths_B: Int[Array, " B"], room: int
 ) -> tuple[Float[Array, "B V"], Cache]:
     """Logits after each prompt, and a cache of the prompts with room behind them."""
-    batch, length = tokens_BxP.shape
-    positions = jnp.broadcast_to(jnp.arange(length), (batch, length))
-    hidden, fresh = read(model, params, tokens_BxP, positions, jnp.tril(jnp.ones((1, length, length), bool)))
+    hidden, fresh = read_prompts(model, params, tokens_BxP)
     last = take(hidden, lengths_B[:, None] - 1)[:, 0]
-    return model.logits(params, last), grow(fresh, length + room)
+    return model.logits(params, last), grow(fresh, tokens_BxP.shape[1] + room)
 
 
 class Start(NamedTuple):
