@@ -1,17 +1,25 @@
+import dataclasses
 import json
+import math
 import os
+import re
 import subprocess
 import sys
 
 import jax
+import jax.numpy as jnp
 import optax
 import pytest
 from jax.sharding import PartitionSpec as P
 
 from prism_jax.student import Qwen3, StudentConfig
+from prism_jax.student.attention import no_branches
 from prism_jax.student.sharding import BATCH, MESH_AXES, RULES, make_mesh, partition_spec, path_of, shardings
 
 CONFIG = StudentConfig(vocabulary_size=64, width=32, layers=2, heads=4, kv_heads=2, head_dim=8, ffn=48, tied=False)
+
+# What runs once is compiled quickly: compiling is what takes the time here.
+QUICK = {"xla_backend_optimization_level": 0}
 
 # Where each parameter lives; the leading axis of stacked layers is never split.
 SPECS = {
@@ -80,11 +88,58 @@ def test_too_few_devices_is_an_error_that_counts_them():
     )
 
 
+def test_the_compiled_training_step_makes_no_logits_of_the_whole_batch():
+    """No buffer of [batch, length, vocabulary], flat or not, in what runs; a plain loss shows that one would be seen.
+
+    The vocabulary is a size that nothing else has, and a chunk of the response's logits is what may exist of it.
+    """
+    from prism_jax.decision.operating_point import OperatingPoint
+    from prism_jax.prompting.packing import Packed
+    from prism_jax.training.config import LossConfig, TrainingConfig
+    from prism_jax.training.objective import Slots
+    from prism_jax.training.step import abstract_state, make_step
+
+    rows, trunk, branches, responses, vocabulary, chunk = 4, 24, 32, 48, 331, 16
+    model = Qwen3(dataclasses.replace(CONFIG, vocabulary_size=vocabulary))
+    training, mesh = TrainingConfig(batch=rows), make_mesh()
+    step = make_step(Slots(model, 1, 2, 8), training, LossConfig(response_chunk=chunk), OperatingPoint(), mesh)
+    lengths = dict.fromkeys(Packed._fields, 3) | dict.fromkeys(
+        ("tokens", "positions", "stop", "branch", "leaf"), branches
+    )
+    lengths |= {"trunk": trunk} | dict.fromkeys(("response_source", "response_target", "response_weight"), responses)
+    real = {"y_need", "need_weight", "y_accept", "accept_weight", "logged", "propensity", "response_weight"}
+    batch = Packed(
+        **{
+            name: jax.ShapeDtypeStruct(
+                (rows, length)[: 1 if name == "row" else 2], "float32" if name in real else "int32"
+            )
+            for name, length in lengths.items()
+        }
+    )
+
+    def largest(compiled):
+        """Most elements of an array along the vocabulary, parameters and their like aside."""
+        text = compiled.as_text()
+        shapes = {tuple(map(int, found.split(","))) for found in re.findall(r"[a-z]+\d+\[([\d,]+)\]", text)}
+        return max(math.prod(s) for s in shapes if vocabulary in s and CONFIG.width not in s) // vocabulary
+
+    state = abstract_state(model, training, mesh)
+    assert largest(step.lower(state, batch).compile(QUICK)) == chunk
+
+    def plainly(params, tokens):
+        hidden = model.hidden(params, tokens, tokens, no_branches(*tokens.shape))
+        return jnp.mean(jax.nn.logsumexp(model.logits(params, hidden), axis=-1))
+
+    plain = jax.jit(jax.grad(plainly)).lower(state.params, batch.trunk).compile(QUICK)
+    assert largest(plain) == rows * trunk
+
+
 ON_MESHES = """
 import dataclasses, json, sys
 import jax, jax.numpy as jnp, numpy as np
 from jax.sharding import NamedSharding
 from prism_jax.student import Qwen3, StudentConfig
+from prism_jax.student.heads import token_cross_entropy
 from prism_jax.student.sharding import BATCH, make_mesh, shardings
 
 model = Qwen3(StudentConfig(**json.loads(sys.argv[1])))
@@ -98,7 +153,9 @@ batch += [column([1] * 4 + [2] * 3 + [0]), column([0, 0, 1, 2, 0, 0, 0, 0])]
 
 def loss(params, batch):
     hidden = model.branch_hidden(params, *batch, window)
-    return jnp.mean(jnp.tanh(model.logits(params, hidden)) * jnp.arange(64) / 64), hidden
+    flat, targets = hidden.reshape(-1, hidden.shape[-1]), batch[1].ravel()
+    total, _ = token_cross_entropy(model.head(params), flat, targets, jnp.arange(flat.shape[0]) % 3 / 2, chunk=24)
+    return total / flat.shape[0] + jnp.mean(jnp.tanh(model.logits(params, hidden)) * jnp.arange(64) / 64), hidden
 
 def run(*sizes):
     mesh = make_mesh(*sizes)
@@ -123,8 +180,7 @@ print(json.dumps({"devices": jax.device_count(), "value": float(want["value"]), 
 
 def test_every_mesh_computes_what_one_device_does():
     """Forward and gradient on eight fake devices: relative to the largest entry, rounding apart."""
-    meshes = [[2, 2, 2], [1, 8, 1]]
-    # What runs once is compiled quickly: compiling is what takes the time here.
+    meshes = [[2, 2, 2], [1, 8, 1], [1, 2, 4]]
     xla = "--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0"
     environment = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": xla}
     sizes = {"vocabulary_size": 64, "width": 32, "layers": 2, "heads": 4, "kv_heads": 2, "head_dim": 8, "ffn": 48}
