@@ -56,6 +56,11 @@ def as_float(value: Any) -> Any:
     return value if jnp.issubdtype(value.dtype, np.floating) else value.astype(np.float64)
 
 
+def as_array(value: Any) -> Any:
+    """A list as a NumPy array; arrays, tracers and None as they are."""
+    return value if value is None or isinstance(value, jax.Array) else np.asarray(value)
+
+
 def as_floats(*values: Any) -> tuple[Any, ...]:
     """The namespace of `values`, then each of them as floating point (see `as_float`)."""
     return namespace(*values), *(as_float(value) for value in values)
@@ -146,6 +151,17 @@ def check_label(name: str, y: Any) -> None:
 def check_finite(name: str, value: Any) -> None:
     """Raises ValueError unless every number is finite."""
     check_range(name, value, -np.inf, np.inf, "a finite number", open_low=True)
+
+
+def check_not_nan(name: str, value: Any) -> None:
+    """Raises ValueError for NaN; infinity passes."""
+    if is_traced(value):
+        return
+    array = np.asarray(value)
+    missing = np.isnan(array)
+    if missing.any():
+        place = f" at index {int(missing.argmax())}" if array.ndim == 1 else ""
+        raise ValueError(f"{name}: found nan{place}, expected a number")
 
 
 def check_hard(name: str, y: Any) -> None:

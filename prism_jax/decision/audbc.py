@@ -90,7 +90,7 @@ def audbc(
     p_accept: Vector,
     y: Vector,
     *,
-    streams: Any | None = None,
+    streams: Any | None,
     p_need_slow: Vector | None = None,
     p_accept_slow: Vector | None = None,
     margin: Scalar = 0.0,
@@ -111,8 +111,8 @@ def audbc(
       p_need: Need probability of each step.
       p_accept: Acceptance probability.
       y: Gold labels, 0 or 1, not all 0.
-      streams: Stream of each step: whole streams are resampled, since the steps of one depend on each other. None takes
-        steps as independent, which makes the interval too narrow for steps that come in streams.
+      streams: Stream of each step: whole streams are resampled, since the steps of one depend on each other. None,
+        which has to be said, takes steps as independent; the interval is too narrow for steps that come in streams.
       p_need_slow: Need probability of the slow pass; needed with a margin.
       p_accept_slow: Acceptance probability of the slow pass.
       margin: delta; above 0 the curve follows the policy with the slow pass at each ratio.

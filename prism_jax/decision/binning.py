@@ -18,6 +18,7 @@ from prism_jax.decision import arrays
 
 Scheme = Literal["equal_width", "equal_mass"]
 CHUNK = 1 << 15  # rows at a time: the temporaries of one chunk stay in the cache
+FEW = 1 << 8  # rows, then partial sums, that one float32 sum adds up
 
 
 def bin_edges(p: Any, weight: Any, bins: int, scheme: Scheme) -> Any:
@@ -71,8 +72,11 @@ def bin_sums(p: Any, bins: int, edges: Any, *, uniform: bool, columns: Any) -> l
       One vector of `bins` sums for each column: float64 for NumPy, integer for a column of ones.
     """
     if isinstance(p, jax.Array) or isinstance(edges, jax.Array):
-        index = bin_index(p, edges, uniform=uniform)
-        return [jnp.bincount(index, column, length=bins) for column in columns(slice(None))]
+        # Few numbers at a time: a float32 sum over all rows would drift, and lose rows beyond 2^24 of them.
+        groups = -(-p.shape[0] // FEW**2)
+        index = bin_index(p, edges, uniform=uniform) + bins * (jnp.arange(p.shape[0]) // FEW)
+        sums = [jnp.bincount(index, column, length=groups * FEW * bins) for column in columns(slice(None))]
+        return [part.reshape(groups, FEW, bins).sum(axis=1).sum(axis=0) for part in sums]
     totals: list[Any] = []
     for start in range(0, p.shape[0], CHUNK):
         rows = slice(start, start + CHUNK)

@@ -69,19 +69,27 @@ class Interval(NamedTuple):
     undefined: Any
 
 
-def count_cells(cell: Int[np.ndarray, "_n"], number: int, streams: Any | None = None) -> Cells:
+def count_cells(
+    cell: Int[np.ndarray, "_n"], number: int, streams: Any | None = None, weight: Any | None = None
+) -> Cells:
     """Sorts steps into joint cells, as units that are independent of each other.
 
     Args:
       cell: The cell of each step, in 0 .. number - 1.
       number: Number of cells.
       streams: Stream of each step, of any sortable kind; None takes steps as independent.
+      weight: Importance of each step, such as an inverse-propensity weight; it is resampled with its step. None is 1.
 
     Raises:
-      ValueError: for unequal lengths, empty input, or a cell outside its range.
+      ValueError: for unequal lengths, empty input, or a cell or weight outside its range.
     """
-    arrays.check_lengths(cell=cell, streams=streams)
+    arrays.check_lengths(cell=cell, streams=streams, weight=weight)
     arrays.check_range("cell", cell, 0.0, float(number - 1), f"a cell in [0, {number - 1}]")
+    if weight is not None:
+        arrays.check_weight("weight", weight)
+        unit = np.arange(len(cell)) if streams is None else np.unique(np.asarray(streams), return_inverse=True)[1]
+        units = sparse.csr_array((arrays.host(weight), (unit, cell)), shape=(int(unit.max()) + 1, number))
+        return Cells(units, np.ones(units.shape[0], np.int64))
     if streams is None:
         return Cells(None, np.bincount(cell, minlength=number))
     names, stream = np.unique(np.asarray(streams), return_inverse=True)
@@ -119,11 +127,14 @@ def interval(
       seed: Seed of NumPy's default generator; equal seeds give equal resamples.
 
     Raises:
-      ValueError: for a level, method or number of resamples outside its range, a statistic undefined on the data or on
-        every resample, or a BCa interval whose replicates lie all on one side of the estimate.
+      ValueError: for a level, method or number of resamples outside its range, fewer than two units, a statistic
+        undefined on the data or on every resample, or a BCa interval whose replicates lie all on one side of the
+        estimate.
     """
     arrays.check_choice("method", method, ("percentile", "bca"))
     _check_level(level)
+    if cells.number < 2:
+        raise ValueError(f"cells: found {cells.number} independent unit, expected at least 2 to resample")
     estimate = np.asarray(statistic(cells.totals()), np.float64)
     replicates = np.concatenate(
         [np.asarray(statistic(counts), np.float64) for counts in _resample_blocks(cells, resamples, seed)]

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 from jaxtyping import Float
 
@@ -178,6 +179,7 @@ class _Labels(NamedTuple):
 
 def _labels(signals: Signals, y_need: Any, y_accept: Any, y_both: Any, weight: Any) -> _Labels:
     """Checked labels as costs, and as the (need, accept) signals on which the gate is the oracle."""
+    y_need, y_accept, y_both, weight = (arrays.as_array(value) for value in (y_need, y_accept, y_both, weight))
     check_rows(signals, y_need=y_need, y_accept=y_accept, y_both=y_both, weight=weight)
     for name, value in (("y_need", y_need), ("y_accept", y_accept), ("y_both", y_both)):
         if value is not None:
@@ -185,7 +187,7 @@ def _labels(signals: Signals, y_need: Any, y_accept: Any, y_both: Any, weight: A
     arrays.check_weight("weight", weight)
     given = [value for value in (y_need, y_accept, y_both, weight) if value is not None]
     xp = arrays.namespace(*signals, *given)
-    floating = signals.p_need_fast.dtype if xp is not np else np.float64
+    floating = jax.dtypes.canonicalize_dtype(signals.p_need_fast.dtype) if xp is not np else np.float64
     whole = all(not np.issubdtype(value.dtype, np.floating) for value in given)
     dtype = int if whole else floating  # sums of hard labels stay exact in JAX's float32 world
     need, accept = xp.asarray(y_need, dtype), xp.asarray(y_accept, dtype)

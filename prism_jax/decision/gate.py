@@ -69,6 +69,8 @@ def score(p_need: Reals, p_accept: Reals) -> Floats:
 def score_from_logits(z_need: Reals, z_accept: Reals) -> Floats:
     """`score` from logits, without the rounding of probabilities near 0 and 1: s = z_accept + log sigmoid(z_need)."""
     arrays.check_broadcast(z_need=z_need, z_accept=z_accept)
+    for name, value in (("z_need", z_need), ("z_accept", z_accept)):
+        arrays.check_not_nan(name, value)
     xp, need, accept = arrays.as_floats(z_need, z_accept)
     log_need = jax.nn.log_sigmoid(need) if xp is jnp else -np.logaddexp(0.0, -need)
     silent = log_need == -xp.inf  # wins over z_accept = inf, as p_need * p_accept = 0 does in `score`

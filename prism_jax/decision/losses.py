@@ -24,6 +24,7 @@ from prism_jax.decision.propensity import (
     AcceptSums,
     Sums,
     check_positivity,
+    clipped_weight,
     doubly_robust_label,
     propensity_weight,
 )
@@ -69,7 +70,18 @@ Estimator = Literal["ips", "snips", "dr"]
 
 
 def cross_entropy(z: Float[Array, "..."], y: Reals) -> Float[jax.Array, "..."]:
-    """Binary cross-entropy from logits, softplus(z) - y * z, elementwise; y may be soft."""
+    """Binary cross-entropy from logits, softplus(z) - y * z, elementwise; y may be soft.
+
+    Raises:
+      ValueError: for a logit that is not finite or a label outside [0, 1].
+    """
+    arrays.check_finite("z", z)
+    arrays.check_label("y", y)
+    return _cross_entropy(z, y)
+
+
+def _cross_entropy(z: Any, y: Any) -> jax.Array:
+    """`cross_entropy` without its checks."""
     logit = _precise(z)
     return jax.nn.softplus(logit) - jnp.asarray(y, logit.dtype) * logit
 
@@ -96,8 +108,9 @@ def need_sums(z_need: Float[Array, "_n"], y_need: Vector, weight: Vector | None 
     """The sums of `need_loss`."""
     arrays.check_lengths(z_need=z_need, y_need=y_need, weight=weight)
     row_weight = _row_weight(z_need, weight)
+    _check_logits("z_need", z_need, row_weight)
     _check_labels("y_need", y_need, row_weight)
-    losses = cross_entropy(_where_positive(row_weight, z_need), _where_positive(row_weight, y_need))
+    losses = _cross_entropy(_where_positive(row_weight, z_need), _where_positive(row_weight, y_need))
     return Sums(jnp.sum(row_weight * losses), jnp.sum(row_weight))
 
 
@@ -110,7 +123,8 @@ def need_loss(z_need: Float[Array, "_n"], y_need: Vector, weight: Vector | None 
       weight: Importance of each row; None is 1 everywhere.
 
     Raises:
-      ValueError: for unequal lengths, empty input, or a label outside [0, 1] on a row of positive weight.
+      ValueError: for unequal lengths, empty input, or a logit that is not finite or a label outside [0, 1] on a row of
+        positive weight.
     """
     return need_sums(z_need, y_need, weight).mean()
 
@@ -140,9 +154,11 @@ def accept_sums(
     v: Any = _row_weight(z_accept, weight)
     chosen: Any = _where_positive(v, logged)
     check_positivity(logged, propensity, weight)
+    _check_logits("z_accept", z_accept, v)
+    arrays.check_range("logit_bound", logit_bound, 0.0, np.inf, "a finite number of at least 0")
     _check_labels("y_accept", y_accept, v * chosen)
     e = jnp.where(v > 0, jnp.asarray(propensity, v.dtype), 1.0)
-    w: Any = propensity_weight(chosen, e, e_min=e_min, w_max=w_max)
+    w: Any = clipped_weight(chosen, e, e_min, w_max)
     u = chosen / e
     z = _where_positive(v, z_accept)
     y = _where_positive(v * w, y_accept)  # an acceptance that nobody saw is not read
@@ -152,9 +168,9 @@ def accept_sums(
         label: Any = doubly_robust_label(y, w, _where_positive(v, mu))
         outside = ((label < 0) | (label > 1)).astype(v.dtype)
         beyond = jax.nn.relu(jnp.abs(z) - logit_bound)
-        losses = v * (cross_entropy(z, label) + outside * beyond**2)
+        losses = v * (_cross_entropy(z, label) + outside * beyond**2)
     else:
-        losses = v * w * cross_entropy(z, y)
+        losses = v * w * _cross_entropy(z, y)
     return AcceptSums(
         numerator=jnp.sum(losses),
         denominator=jnp.sum(v * w) if estimator == "snips" else jnp.sum(v),
@@ -260,6 +276,8 @@ def burden_sums(
         weight=weight,
     )
     v = _row_weight(z_need, weight)
+    _check_logits("z_need", z_need, v)
+    _check_logits("z_accept", z_accept, v)
     _check_amount("observed", observed, v)
     _check_amount("slow_tokens", slow_tokens, v)
     seen = v if observed is None else v * _where_positive(v, observed)
@@ -323,8 +341,10 @@ def burden_loss(
       weight: Importance of each row; None is 1 everywhere.
 
     Raises:
-      ValueError: for unequal lengths, a label, cost, width or margin outside its range.
+      ValueError: for unequal lengths, a logit, label, cost, weight, width or margin outside its range.
     """
+    for name, share in (("fa_weight", fa_weight), ("missed_weight", missed_weight), ("slow_weight", slow_weight)):
+        arrays.check_range(name, share, 0.0, np.inf, "a finite weight of at least 0")
     sums = burden_sums(
         z_need,
         z_accept,
@@ -361,6 +381,13 @@ def _row_weight(z: Any, weight: Any) -> jax.Array:
 def _where_positive(weight: jax.Array, value: Any) -> jax.Array:
     """`value` where a row counts, 0 elsewhere, so that what padding holds never reaches a sum."""
     return jnp.where(weight > 0, jnp.asarray(value, weight.dtype), 0.0)
+
+
+def _check_logits(name: str, z: Any, weight: Any) -> None:
+    """Raises ValueError for a logit that is not finite on a row that counts."""
+    values = _counted(z, weight)
+    if values.size:
+        arrays.check_finite(name, values)
 
 
 def _check_labels(name: str, y: Any, weight: Any) -> None:

@@ -19,7 +19,17 @@ NORMAL_975 = 1.959963984540054
 
 
 def propensity_weight(logged: Vector, propensity: Vector, *, e_min: Number = 0.05, w_max: Number = 20.0) -> Vector:
-    """The clipped inverse-propensity weight w = min(A / max(e, e_min), w_max) of maths section 4."""
+    """The clipped inverse-propensity weight w = min(A / max(e, e_min), w_max) of maths section 4.
+
+    Raises:
+      ValueError: as `check_positivity`.
+    """
+    check_positivity(logged, propensity)
+    return clipped_weight(logged, propensity, e_min, w_max)
+
+
+def clipped_weight(logged: Any, propensity: Any, e_min: Any, w_max: Any) -> Any:
+    """`propensity_weight` without its check."""
     _, chosen, e = arrays.as_floats(logged, propensity)
     xp = arrays.namespace(chosen, e)
     return xp.minimum(chosen / xp.maximum(e, e_min), w_max)
@@ -27,6 +37,7 @@ def propensity_weight(logged: Vector, propensity: Vector, *, e_min: Number = 0.0
 
 def doubly_robust_label(y_accept: Vector, propensity_weights: Vector, mu: Vector) -> Vector:
     """The label mu + w * (y - mu): unbiased for the true acceptance if either mu or the propensities are right."""
+    _, y_accept, propensity_weights, mu = arrays.as_floats(y_accept, propensity_weights, mu)
     return propensity_weights * y_accept + (1 - propensity_weights) * mu  # exactly y at w = 1 and mu at w = 0
 
 
@@ -36,6 +47,7 @@ def check_positivity(logged: Vector, propensity: Vector, weight: Vector | None =
     That is where e = 0 (some context is never shown an offer, so nothing can be learned about it), A = 0 although
     e = 1 (the record contradicts itself), e is no probability, or A is neither 0 nor 1. Skipped inside `jit`.
     """
+    arrays.check_lengths(logged=logged, propensity=propensity, weight=weight)
     if arrays.is_traced(logged, propensity, weight):
         return
     chosen, e = arrays.host(logged), arrays.host(propensity)

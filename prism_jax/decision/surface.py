@@ -145,6 +145,7 @@ def control_surface(
         without the other, or a margin at which the slow pass would run on a step whose slow signals are NaN: a log can
         be replayed only at margins and costs for which it holds them. Inside `jit` values are not checked.
     """
+    groups, tokens = arrays.as_array(groups), arrays.as_array(tokens)
     probabilities = Signals(p_need_fast, p_accept_fast, p_need_slow, p_accept_slow)
     rest = {"y": y, "groups": groups, "tokens": tokens, "y_need": y_need, "y_accept": y_accept}
     arrays.check_lengths(**probabilities._asdict(), **rest)

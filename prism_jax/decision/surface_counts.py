@@ -148,13 +148,13 @@ def count_on_host(
 
 def host_first_index(signals: Signals, margin: Any, grid: CostGrid) -> np.ndarray:
     """The index of the first cost at which each step intervenes, of NumPy signals at one margin."""
-    blocks = _blocks(signals, np.full(1, margin, grid.costs.dtype), grid)
+    blocks = _one_ahead(_blocks(signals, np.full(1, margin, grid.costs.dtype), grid))
     return np.concatenate([np.minimum(np.maximum(block.slow, block.start[0]), block.stop[0]) for block in blocks])
 
 
 def host_slow_range(signals: Signals, margin: Any, grid: CostGrid) -> tuple[np.ndarray, np.ndarray]:
     """`slow_range` of NumPy signals at one margin, [n] each."""
-    blocks = list(_blocks(signals, np.full(1, margin, grid.costs.dtype), grid))
+    blocks = list(_one_ahead(_blocks(signals, np.full(1, margin, grid.costs.dtype), grid)))
     return np.concatenate([block.start[0] for block in blocks]), np.concatenate([block.stop[0] for block in blocks])
 
 
@@ -194,7 +194,10 @@ def _blocks(signals: Signals, margins: np.ndarray, grid: CostGrid) -> Iterator[_
 
 
 def _one_ahead(blocks: Iterator[_Block]) -> Iterator[_Block]:
-    """The same blocks; the next one is computed in a thread while the caller works on the last."""
+    """The same blocks; the next one is computed in a thread while the caller works on the last.
+
+    A thread of its own also keeps a caller's `jit` out of it: what is known there is computed, not traced.
+    """
     with ThreadPoolExecutor(max_workers=1) as pool:
         pending = pool.submit(next, blocks, None)
         while (block := pending.result()) is not None:

@@ -46,10 +46,15 @@ def policy_signals(
     p_accept = `base_rate`; so curves, areas and surfaces need no policy of their own.
 
     Raises:
-      ValueError: for a policy without a cost ratio, or `need_only` without a base rate.
+      ValueError: for a policy without a cost ratio, `need_only` without a base rate, unequal lengths, or a probability
+        outside [0, 1].
     """
     arrays.check_choice("policy", policy, get_args(SweptPolicy))
+    arrays.check_lengths(p_need=p_need, p_accept=p_accept)
+    arrays.check_probability("p_need", p_need)
+    arrays.check_probability("p_accept", p_accept)
     xp = arrays.namespace(p_need, p_accept)
+    p_need, p_accept = (arrays.as_float(xp.asarray(p)) for p in (p_need, p_accept))
     if policy == "dynamic":
         return p_need, p_accept
     if policy == "static":

@@ -44,8 +44,9 @@ def token_sums(log_prob: Float[Array, "..."], mask: Reals, kind: TokenLoss = "sf
         so weights act relative to their mean over the training set, at any batch size.
 
     Raises:
-      ValueError: for an unknown kind.
+      ValueError: for an unknown kind, or a supervised token whose log-probability is NaN or clearly above 0.
     """
+    _check_log_prob(log_prob, mask)
     values = jnp.asarray(log_prob)
     values = values.astype(jnp.promote_types(values.dtype, jnp.float32))
     counted = jnp.broadcast_to(jnp.asarray(mask, values.dtype), values.shape)
@@ -75,12 +76,16 @@ def total_reward(
       c_tok: Cost of one token, in units of R_DC.
 
     Raises:
-      ValueError: for shapes that do not broadcast, or a label outside [0, 1] where A = 1.
+      ValueError: for shapes that do not broadcast, a score that is not finite, an A other than 0 and 1, a label
+        outside [0, 1] where A = 1, or a negative number of tokens.
     """
     arrays.check_broadcast(score=score, logged=logged, y_accept=y_accept, tokens=tokens)
     xp, reward, chosen, accept, length = arrays.as_floats(score, logged, y_accept, tokens)
     seen = xp.where(chosen > 0, accept, 1.0)
+    arrays.check_finite("score", reward)
+    arrays.check_hard("logged", chosen)
     arrays.check_label("y_accept", seen)
+    arrays.check_range("tokens", length, 0.0, np.inf, "a number of at least 0")
     return reward - c_fa * chosen * (1 - seen) - c_tok * length
 
 
@@ -106,8 +111,8 @@ def reward_weights(reward: Vector, beta: int | float) -> RewardWeights:
     Raises:
       ValueError: for an empty or non-finite reward, or beta <= 0.
     """
-    xp, scaled = _scaled(reward, beta)
-    return _normalised(xp, xp.exp(scaled - scaled.max()))  # the shift cancels and keeps exp from overflowing
+    xp, values = _checked_reward(reward, beta)
+    return _normalised(xp, xp.exp((values - values.max()) / beta))  # the shift cancels and keeps exp from overflowing
 
 
 def advantage_weights(reward: Vector, value: Vector, beta: int | float, cap: int | float = 20.0) -> RewardWeights:
@@ -126,18 +131,30 @@ def advantage_weights(reward: Vector, value: Vector, beta: int | float, cap: int
     arrays.check_finite("value", value)
     arrays.check_range("cap", cap, 1.0, np.inf, "a finite number of at least 1")
     _, base = arrays.as_floats(value)
-    xp, scaled = _scaled(arrays.as_float(reward) - base, beta)
-    return _normalised(xp, xp.exp(xp.minimum(scaled, np.log(cap))))
+    xp, advantage = _checked_reward(arrays.as_float(reward) - base, beta)
+    top, limit = advantage.max(), np.log(cap)
+    # Shifted so that the largest weight is 1: it cancels, and keeps exp from vanishing on every row.
+    capped = xp.minimum(advantage / beta, limit) - limit
+    return _normalised(xp, xp.exp(xp.where(top / beta > limit, capped, (advantage - top) / beta)))
 
 
-def _scaled(reward: Any, beta: int | float) -> tuple[Any, Any]:
-    """Namespace and reward / beta, after the checks."""
+def _check_log_prob(log_prob: Any, mask: Any) -> None:
+    """Raises ValueError where a supervised token's log-probability is NaN, or above 0 by more than rounding."""
+    if arrays.is_traced(log_prob, mask):
+        return
+    values = arrays.host(log_prob)
+    counted = values[np.broadcast_to(arrays.host(mask) > 0, values.shape)]
+    if counted.size:
+        arrays.check_range("log_prob", counted, -np.inf, 1e-3, "a log-probability, at most 0")
+
+
+def _checked_reward(reward: Any, beta: int | float) -> tuple[Any, Any]:
+    """Namespace and reward as floats, after the checks."""
     arrays.check_lengths(reward=reward)
     arrays.check_finite("reward", reward)
     if not beta > 0:
         raise ValueError(f"beta: found {beta}, expected a number above 0")
-    xp, values = arrays.as_floats(reward)
-    return xp, values / beta
+    return arrays.as_floats(reward)
 
 
 def _normalised(xp: Any, weight: Any) -> RewardWeights:

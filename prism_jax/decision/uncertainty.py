@@ -42,6 +42,7 @@ def rate_intervals(
     y: Vector,
     *,
     streams: Any | None,
+    weight: Vector | None = None,
     names: Sequence[str] = HEADLINE,
     level: float = 0.95,
     method: Method = "percentile",
@@ -54,6 +55,7 @@ def rate_intervals(
       decision: Whether the policy intervened at each step.
       y: Gold labels, 0 or 1.
       streams: Stream of each step; streams are drawn whole. None, which has to be said, takes steps as independent.
+      weight: Importance of each step, such as an inverse-propensity weight; None is 1.
       names: Fields of `metrics.Rates`.
       level: Coverage aimed at.
       method: `percentile` or `bca`.
@@ -64,10 +66,10 @@ def rate_intervals(
       ValueError: as `uncertainty.interval`, and for an unknown name, unequal lengths, or decisions or labels other
         than 0 and 1.
     """
-    arrays.check_lengths(decision=decision, y=y, streams=streams)
+    arrays.check_lengths(decision=decision, y=y, streams=streams, weight=weight)
     arrays.check_decision(decision=decision)
     _check_names(names)
-    cells = count_cells(_code(y, decision), 4, streams)
+    cells = count_cells(_code(y, decision), 4, streams, weight)
     options = {"level": level, "method": method, "resamples": resamples, "seed": seed}
     return _intervals(cells, names, lambda counts: _rates(counts, names), **options)
 
@@ -78,6 +80,7 @@ def paired_rates(
     y: Vector,
     *,
     streams: Any | None,
+    weight: Vector | None = None,
     names: Sequence[str] = HEADLINE,
     level: float = 0.95,
     method: Method = "percentile",
@@ -91,6 +94,7 @@ def paired_rates(
       second: Decisions of the other policy.
       y: Gold labels, 0 or 1.
       streams: Stream of each step; None, which has to be said, takes steps as independent.
+      weight: Importance of each step, such as an inverse-propensity weight; None is 1.
       names: Fields of `metrics.Rates`.
       level: Coverage aimed at.
       method: `percentile` or `bca`.
@@ -100,10 +104,10 @@ def paired_rates(
     Raises:
       ValueError: as `rate_intervals`.
     """
-    arrays.check_lengths(first=first, second=second, y=y, streams=streams)
+    arrays.check_lengths(first=first, second=second, y=y, streams=streams, weight=weight)
     arrays.check_decision(first=first, second=second)
     _check_names(names)
-    cells = count_cells(_code(y, first, second), 8, streams)
+    cells = count_cells(_code(y, first, second), 8, streams, weight)
 
     def difference(counts: np.ndarray) -> np.ndarray:
         cube = counts.reshape(*counts.shape[:-1], 2, 2, 2)  # label, first, second
@@ -219,5 +223,7 @@ def _intervals(cells: Cells, names: Sequence[str], statistic: Statistic, **optio
 
 
 def _check_names(names: Sequence[str]) -> None:
+    if isinstance(names, str) or not names:
+        raise ValueError(f"names: found {names!r}, expected a sequence of names, at least one")
     for name in names:
         arrays.check_choice("names", name, tuple(field.name for field in dataclasses.fields(metrics.Rates)))

@@ -24,7 +24,7 @@ NEED = {
     "majority": "more than half of the annotators accepted some offer",
     "any_valid": "some offer was accepted by most annotators",
 }
-HOW_IT_RUNS = ("dtype", "param_dtype", "unroll", "remat")
+HOW_IT_RUNS = ("dtype", "param_dtype", "attention", "unroll", "remat")
 """What the config says of a student even where weights say what it is."""
 
 

@@ -86,14 +86,14 @@ def test_margin_identities_of_the_area(seed):
     assert audbc_value(p_need, p_accept, y, margin=1.0, **slow) == pytest.approx(slow_only, abs=1e-12)
 
 
-@given(y=st.lists(st.booleans(), min_size=1, max_size=50).filter(any), seed=seeds)
+@given(y=st.lists(st.booleans(), min_size=2, max_size=50).filter(any), seed=seeds)
 @quick
 def test_oracle_is_one_and_the_mean_over_rankings_is_chance(y, seed):
     y = np.array(y)
     rng = np.random.default_rng(seed)
     p_accept = np.where(y, 0.6, 0.1) + 0.3 * rng.random(len(y))
     assert audbc_value(np.ones(len(y)), p_accept, y) == pytest.approx(1, abs=1e-12)
-    found = audbc(np.ones(len(y)), np.full(len(y), 0.5), y, resamples=20)
+    found = audbc(np.ones(len(y)), np.full(len(y), 0.5), y, streams=None, resamples=20)
     assert found.value == pytest.approx(found.chance, abs=1e-12), "all steps tied: nothing is ranked"
     assert found.chance == pytest.approx(1 / (2 - y.mean()))
     assert found.rescaled == pytest.approx(0, abs=1e-9) or (np.isnan(found.rescaled) and y.all())
@@ -164,9 +164,9 @@ class TestInterval:
 
     def test_contains_the_value_and_follows_the_seed(self):
         p_need, p_accept, y, _ = self.data()
-        found = audbc(p_need, p_accept, y)
+        found = audbc(p_need, p_accept, y, streams=None)
         assert found.low < found.value < found.high and found.standard_error > 0
-        assert found == audbc(p_need, p_accept, y) != audbc(p_need, p_accept, y, seed=1)
+        assert found == audbc(p_need, p_accept, y, streams=None) != audbc(p_need, p_accept, y, streams=None, seed=1)
         assert found.value == audbc_value(p_need, p_accept, y)
 
     @pytest.mark.parametrize("clustered", [False, True])
@@ -194,7 +194,7 @@ class TestInterval:
     def test_streams_of_equal_steps_widen_the_interval(self):
         p_need, p_accept, y, _ = self.data(n=80)
         again = [np.repeat(x, 9) for x in (p_need, p_accept, y)]
-        alone = audbc(*again)
+        alone = audbc(*again, streams=None)
         streams = audbc(*again, streams=np.repeat(np.arange(80), 9))
         assert streams.value == alone.value
         ratio = streams.standard_error / alone.standard_error
@@ -224,14 +224,14 @@ class TestInterval:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda p, y: audbc(p, p, np.zeros(3, bool)), "y: found only 0s, expected at least one positive"),
-        (lambda p, y: audbc(p, p, y, weight=np.array([1.0, 0, 1])), "y: found only 0s"),
-        (lambda p, y: audbc(p, p, y, margin=0.1), "margin: found 0.1 without p_need_slow"),
-        (lambda p, y: audbc(p, p, y, margin=-0.1), "margin: found -0.1"),
+        (lambda p, y: audbc(p, p, np.zeros(3, bool), streams=None), "y: found only 0s, expected at least one positive"),
+        (lambda p, y: audbc(p, p, y, streams=None, weight=np.array([1.0, 0, 1])), "y: found only 0s"),
+        (lambda p, y: audbc(p, p, y, streams=None, margin=0.1), "margin: found 0.1 without p_need_slow"),
+        (lambda p, y: audbc(p, p, y, streams=None, margin=-0.1), "margin: found -0.1"),
         (lambda p, y: audbc(p, p, y, streams=np.arange(2)), "streams: found 2 rows, expected 3"),
-        (lambda p, y: audbc(p, p, y, max_ranks=0), "max_ranks: found 0"),
-        (lambda p, y: audbc(p, p, y, level=1.0), "level: found 1.0"),
-        (lambda p, y: audbc(p, p, y, resamples=0), "resamples: found 0"),
+        (lambda p, y: audbc(p, p, y, streams=None, max_ranks=0), "max_ranks: found 0"),
+        (lambda p, y: audbc(p, p, y, streams=None, level=1.0), "level: found 1.0"),
+        (lambda p, y: audbc(p, p, y, streams=None, resamples=0), "resamples: found 0"),
         (lambda p, y: audbc_value(p, p, np.array([0, 0.5, 1])), "y: found 0.5 at index 1"),
         (lambda p, y: audbc_value(p + 1, p, y), "p_need: found"),
         (lambda p, y: audbc_value(p[:0], p[:0], y[:0]), "p_need: found an empty array"),
@@ -240,6 +240,21 @@ class TestInterval:
 def test_bad_input_is_named(call, message):
     with pytest.raises(ValueError, match=message):
         call(np.array([0.25, 0.5, 0.75]), np.array([False, True, False]))
+
+
+def test_swept_policies_check_and_keep_the_base_rate():
+    _, accept = policy_signals(np.array([1, 0]), np.array([1, 0]), "need_only", base_rate=0.3)
+    np.testing.assert_array_equal(accept, [0.3, 0.3])
+    with pytest.raises(ValueError, match="p_accept: found 3 rows, expected 2"):
+        policy_signals(np.ones(2), np.ones(3), "product")
+    with pytest.raises(ValueError, match="p_need: found nan"):
+        policy_signals(np.array([np.nan, 1.0]), np.ones(2))
+
+
+def test_one_stream_has_no_interval():
+    p, y = np.array([0.2, 0.8]), np.array([False, True])
+    with pytest.raises(ValueError, match="cells: found 1 independent unit, expected at least 2"):
+        audbc(p, p, y, streams=["a", "a"])
 
 
 def test_the_module_names_every_curve():

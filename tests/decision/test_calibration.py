@@ -242,6 +242,17 @@ def test_jax_measures_are_numpys(name, weighted):
         np.testing.assert_allclose(found, expected, rtol=2e-4)
 
 
+def test_jax_sums_of_more_rows_than_float32_can_count_are_exact():
+    """Past 2^24 a plain float32 sum stops growing; here p is constant, so the error is |p - mean y| exactly."""
+    rows = (1 << 24) + (1 << 22)
+    p, y = jnp.full(rows, 0.25, jnp.float32), jnp.ones(rows, bool)
+    weight = jnp.ones(rows, jnp.float32)
+    for error in (calibration.expected_calibration_error, calibration.maximum_calibration_error):
+        assert float(jax.jit(error)(p, y, weight)) == pytest.approx(0.75, rel=1e-6)
+    mixed = jnp.arange(rows) % 4 < 2
+    assert float(calibration.expected_calibration_error(p + 0.05, mixed)) == pytest.approx(0.2, rel=2e-5)
+
+
 def test_float32_rows_are_summed_in_float64():
     p = np.full(1 << 18, 0.1, np.float32)
     y = np.zeros(p.size, np.float32)

@@ -214,6 +214,21 @@ class InJax(chex.TestCase):
         assert gradient[0] < 0 < gradient[1], "raise the accepted offer, lower the refused one"
 
 
+def test_known_signals_may_meet_traced_labels():
+    """As in a closure: the sweep over known signals is computed while another argument is traced."""
+    rng = np.random.default_rng(0)
+    p_need, p_accept = rng.random(50), rng.random(50)
+    y_need, y_accept = rng.random(50) < 0.5, rng.random(50) < 0.5
+
+    def curve(y_need, y_accept, scale):
+        return scale * cost_curve(p_need, p_accept, y_need, y_accept, [0.5, 2.0]).cost
+
+    expected = curve(y_need, y_accept, 1.0)
+    np.testing.assert_allclose(jax.jit(curve)(y_need, y_accept, 1.0), expected, rtol=1e-5)
+    inside = jax.jit(lambda scale: curve(y_need, y_accept, scale))
+    np.testing.assert_allclose(inside(1.0), expected, rtol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [

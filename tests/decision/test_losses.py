@@ -353,6 +353,37 @@ def test_low_precision_logits_are_summed_in_float32(log):
     np.testing.assert_allclose(loss, losses.need_loss(low.astype(jnp.float32), log["y_need"]), rtol=1e-6)
 
 
+Z, ONES = np.array([0.5, np.nan]), np.ones(2)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda w: losses.need_loss(Z, ONES, w), "z_need: found nan"),
+        (lambda w: losses.accept_loss(Z, ONES, ONES, ONES, weight=w)[0], "z_accept: found nan"),
+        (lambda w: losses.burden_loss(Z, ONES, ONES, ONES, c_fa=1.0, c_fn=2.0, width=0.1, weight=w), "z_need: found"),
+        (lambda w: losses.burden_loss(ONES, Z, ONES, ONES, c_fa=1.0, c_fn=2.0, width=0.1, weight=w), "z_accept: found"),
+    ],
+)
+def test_a_logit_that_is_no_number_is_refused_where_it_counts(call, message):
+    assert np.isfinite(call(np.array([1.0, 0.0])))
+    with pytest.raises(ValueError, match=message):
+        call(ONES)
+
+
+def test_elementwise_functions_refuse_what_is_no_number():
+    with pytest.raises(ValueError, match="z: found nan"):
+        losses.cross_entropy(Z, ONES)
+    with pytest.raises(ValueError, match=r"y: found 3\.0 at index 1, expected a label"):
+        losses.cross_entropy(ONES, np.array([1.0, 3.0]))
+    with pytest.raises(ValueError, match=r"propensity: found e = -0\.3 with A = 1\.0 at index 1"):
+        losses.propensity_weight(np.ones(3), np.array([0.5, -0.3, 0.1]))
+    with pytest.raises(ValueError, match="propensity: found 3 rows, expected 2 as in logged"):
+        losses.check_positivity(np.ones(2), np.full(3, 0.5))
+    with pytest.raises(ValueError, match="z_need: found nan at index 1"):
+        gate.score_from_logits(Z, ONES)
+
+
 @pytest.mark.parametrize(
     ("logged", "propensity", "message"),
     [

@@ -110,6 +110,26 @@ def test_huge_rewards_do_not_overflow():
     assert 1 < size < 2
 
 
+def test_advantages_far_below_the_baseline_keep_their_proportions():
+    """Weights are proportional to exp((R - V) / beta), however small all of them are."""
+    found = losses.advantage_weights(np.array([-1.0, -2.0, -1.001]), np.zeros(3), 1e-3).weight
+    expected = np.exp([0.0, -1000.0, -1.0])
+    np.testing.assert_allclose(found, expected / expected.mean(), rtol=1e-9)
+    np.testing.assert_allclose(losses.reward_weights(np.array([1.0, 2.0]), 1e-300).weight, [0.0, 2.0])
+
+
+def test_bad_log_probabilities_are_refused_where_they_count():
+    found = losses.token_loss(np.array([-1.0, np.nan, 0.7]), np.array([1, 0, 0]))
+    assert float(found) == pytest.approx(1.0)
+    for value in (np.nan, 0.3):
+        with pytest.raises(ValueError, match=r"log_prob: found (nan|0\.3).*expected a log-probability, at most 0"):
+            losses.token_loss(np.array([-1.0, value]), np.array([1, 1]))
+    with pytest.raises(ValueError, match="score: found nan"):
+        losses.total_reward(np.array([np.nan]), 1, 1, 5)
+    with pytest.raises(ValueError, match="tokens: found -5"):
+        losses.total_reward(np.array([0.5]), 1, 1, -5)
+
+
 @given(rewards, st.floats(0.05, 10), st.floats(1, 30))
 def test_advantage_weights_are_capped_before_normalisation(reward, beta, cap):
     value = np.full_like(reward, 0.3)

@@ -26,7 +26,7 @@ from prism_jax.decision.uncertainty import (
 
 seeds = st.integers(0, 2**32 - 1)
 quick = settings(deadline=None, max_examples=30)
-decisions = st.lists(st.tuples(st.booleans(), st.booleans(), st.booleans()), min_size=1, max_size=60)
+decisions = st.lists(st.tuples(st.booleans(), st.booleans(), st.booleans()), min_size=2, max_size=60)
 
 
 def sample(seed, n=300, streams=30):
@@ -195,6 +195,22 @@ def test_percentile_interval_covers():
         found = rate_intervals(np.ones(200, bool), y, streams=None, names=["precision"], resamples=400)["precision"]
         hits += found.low <= 0.6 <= found.high
     assert stats.binomtest(hits, 400, 0.95).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("clustered", [True, False])
+def test_weights_are_resampled_with_their_steps(clustered):
+    """Whole weights are repetitions within a stream; the estimate is that of the weighted counts."""
+    _, decision, y, stream = sample(3)
+    streams = stream if clustered else np.arange(len(y))
+    weight = np.random.default_rng(1).integers(1, 4, len(y))
+    again = np.repeat(np.arange(len(y)), weight)
+    found = rate_intervals(decision, y, streams=streams, weight=weight, resamples=300)
+    repeated = rate_intervals(decision[again], y[again], streams=streams[again], resamples=300)
+    for name in found:
+        assert found[name].estimate == pytest.approx(repeated[name].estimate)
+        assert found[name].standard_error == pytest.approx(repeated[name].standard_error, rel=0.25)
+    alone = rate_intervals(decision, y, streams=None, weight=weight, resamples=300)
+    assert alone["recall"].estimate == pytest.approx(found["recall"].estimate)
 
 
 def test_undefined_resamples_are_counted_and_left_out():
