@@ -34,6 +34,14 @@ def compile_once(tmp_path_factory):
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
 
 
+@pytest.fixture(scope="module")
+def compile_quickly():
+    """Compiles without optimising: for modules whose programs run once or twice and compile for long."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
 REPOSITORY = pathlib.Path(__file__).parents[1]
 QWEN3 = pathlib.Path(os.environ.get("PRISM_QWEN3_TOKENIZER", REPOSITORY.parent / "shared" / "qwen3-tokenizer"))
 

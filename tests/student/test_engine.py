@@ -19,6 +19,8 @@ from prism_jax.student.kv_cache import unstack
 from prism_jax.student.sampler import generate
 from prism_jax.student.sampling import make_sampling
 
+pytestmark = pytest.mark.usefixtures("compile_quickly")
+
 VOCABULARY = 61
 QWEN3 = StudentConfig(
     vocabulary_size=VOCABULARY,
@@ -32,7 +34,7 @@ QWEN3 = StudentConfig(
     tied=False,
 )
 LLAMA = dataclasses.replace(QWEN3, qk_norm=False, kv_heads=1)
-BUDGET, LONGEST = 100, 128
+BUDGET, LONGEST = 72, 128
 SYSTEM = [1, 2, 3]
 
 
@@ -68,9 +70,10 @@ class Case:
         return name
 
 
-@pytest.fixture(scope="module", params=[QWEN3, LLAMA], ids=["qwen3", "llama"])
+@pytest.fixture(scope="module", params=["qwen3", "llama"])
 def case(request, draw_params):
-    return Case(request.param, draw_params(Qwen3(request.param), seed=8))
+    config = {"qwen3": QWEN3, "llama": LLAMA}[request.param]
+    return Case(config, draw_params(Qwen3(config), seed=8))
 
 
 @pytest.fixture(scope="module")
@@ -91,10 +94,11 @@ def branches(draw):
 
 asked = st.lists(branches(), min_size=1, max_size=2)
 events = st.sampled_from([1, 30]).flatmap(lambda count: st.lists(tokens, min_size=count, max_size=count))
-step = st.tuples(st.integers(0, 2), st.none() | events, st.none() | asked, st.none() | st.just([7, 50]))
+step = st.tuples(st.integers(0, 2), st.none() | events, st.none() | asked, st.sampled_from([None, [7, 50]]))
 
 
-@settings(max_examples=15)
+@pytest.mark.parametrize("case", ["qwen3", pytest.param("llama", marks=pytest.mark.slow)], indirect=True)
+@settings(max_examples=10)
 @given(steps=st.lists(step, min_size=1, max_size=12))
 def test_answers_equal_cold_starts_whatever_came_before(case, steps):
     """Three streams side by side, events in any order, evictions included: logits of every marked place to 1e-4."""
@@ -231,14 +235,14 @@ def test_buckets_hold_what_they_must_and_little_more(count):
     [
         (lambda e: e.open("a", SYSTEM), "stream: found 'a' open already, expected a new one"),
         (lambda e: e.open("b", []), "system: found no token ids, expected at least one"),
-        (lambda e: e.open("b", [1] * 101), "system: found 101 tokens, expected at most the budget of 100"),
+        (lambda e: e.open("b", [1] * 73), "system: found 73 tokens, expected at most the budget of 72"),
         (lambda e: e.append("b", [1]), "stream: found 'b', expected an open one of ['a']"),
         (lambda e: e.close("b"), "stream: found 'b', expected an open one of ['a']"),
         (lambda e: e.append("a", []), "event: found no token ids, expected at least one"),
         (lambda e: e.append("a", [61]), "event: found token id 61, expected ids in [0, 61)"),
         (
-            lambda e: e.append("a", [1] * 98),
-            "event: found 98 tokens after a system part of 3, expected at most the budget of 100 in all",
+            lambda e: e.append("a", [1] * 70),
+            "event: found 70 tokens after a system part of 3, expected at most the budget of 72 in all",
         ),
         (lambda e: e.score("a", []), "branches: found none, expected at least one"),
         (
