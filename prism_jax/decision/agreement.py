@@ -7,6 +7,7 @@ judge beside it; kappa and Matthews' coefficient are 0 for a constant or a rando
 from __future__ import annotations
 
 import dataclasses
+from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -20,11 +21,12 @@ def raw_agreement(first: Any, second: Any) -> float:
     """Share of items that both judges label alike.
 
     Args:
-      first: Labels of one judge, of any kind that can be compared.
+      first: Labels of one judge: all numbers, or all text.
       second: Labels of the other, one for each item in the same order.
 
     Raises:
-      ValueError: for unequal lengths, empty input, or a label that is NaN.
+      ValueError: for unequal lengths, empty input, a label that is NaN, or labels of more than one kind (the number 1
+        is not the text "1").
     """
     table = _table(first, second)
     return float(np.trace(table) / table.sum())
@@ -66,12 +68,16 @@ def fleiss_kappa(votes: Int[Array, "items categories"]) -> float:
       Kappa, or NaN where all votes fall in one category.
 
     Raises:
-      ValueError: for negative counts, an empty table, or items with fewer than 2 or unequal numbers of votes.
+      ValueError: for counts that are negative or not whole, an empty table, or items with fewer than 2 or unequal
+        numbers of votes.
     """
     table = arrays.host(votes)
     if table.ndim != 2 or table.size == 0:
         raise ValueError(f"votes: found shape {table.shape}, expected [items, categories] with at least one of each")
     arrays.check_range("votes", table, 0.0, np.inf, "a count of at least 0")
+    if not np.array_equal(table, np.floor(table)):
+        fraction = table[table != np.floor(table)][0]
+        raise ValueError(f"votes: found {fraction:g}, expected a whole number of votes")
     judges = table.sum(axis=1)
     if judges[0] < 2 or np.any(judges != judges[0]):
         raise ValueError(
@@ -135,9 +141,26 @@ def _binary(first: Any, second: Any) -> tuple[np.ndarray, np.ndarray]:
     return np.asarray(first).astype(bool), np.asarray(second).astype(bool)
 
 
+def _kind(name: str, labels: Any) -> str:
+    """What all labels are, in a word; NumPy would turn numbers among text into text."""
+    array = labels if isinstance(labels, np.ndarray) else np.asarray(labels, dtype=object)
+    if array.dtype.kind in "biufc":
+        return "numbers"
+    kinds = {
+        "numbers" if isinstance(item, Number | np.bool_) else "text" if isinstance(item, str) else type(item).__name__
+        for item in array
+    }
+    if len(kinds) > 1:
+        raise ValueError(f"{name}: found {' and '.join(sorted(kinds))}, expected labels of one kind")
+    return kinds.pop()
+
+
 def _table(first: Any, second: Any) -> np.ndarray:
     """Counts of each pair of labels, [labels, labels]."""
     arrays.check_lengths(first=first, second=second)
+    expected = _kind("first", first)
+    if (found := _kind("second", second)) != expected:
+        raise ValueError(f"second: found {found}, expected {expected} as in first")
     a, b = np.asarray(first), np.asarray(second)
     for name, labels in (("first", a), ("second", b)):
         if labels.dtype.kind == "f" and np.isnan(labels).any():

@@ -119,7 +119,7 @@ def decide(
       base_rate: Acceptance rate of the calibration split; `need_only` needs it, the others ignore it.
 
     Returns:
-      Booleans of the broadcast shape of the arguments; True is to intervene.
+      Booleans of the broadcast shape of the arguments that the policy does not ignore; True is to intervene.
 
     Raises:
       ValueError: for a value outside its range, shapes that do not broadcast, an unknown policy, or `need_only`
@@ -130,7 +130,12 @@ def decide(
     arrays.check_probability("fixed_threshold", fixed_threshold)
     if policy == "need_only" and base_rate is None:
         raise ValueError("base_rate: found None, expected the acceptance rate of the calibration split")
-    xp, p_need, p_accept = _probabilities(p_need, p_accept, c_fa=c_fa, c_fn=c_fn)
+    named: dict[str, dict[str, Any]] = {
+        "fixed": {"fixed_threshold": fixed_threshold},
+        "need_only": {"base_rate": base_rate},
+    }
+    own = named.get(policy, {})
+    xp, p_need, p_accept = _probabilities(p_need, p_accept, c_fa=c_fa, c_fn=c_fn, **own)
     c_fa, c_fn = arrays.as_float(c_fa), arrays.as_float(c_fn)
     if policy == "dynamic":
         return _intervene(p_accept, p_accept * p_need, c_fa, c_fn)
@@ -142,7 +147,7 @@ def decide(
         arrays.check_probability("base_rate", base_rate)
         rate = arrays.as_float(base_rate)
         return _intervene(rate + 0 * p_accept, rate * p_need, c_fa, c_fn)
-    shape = np.broadcast_shapes(*map(np.shape, (p_need, p_accept, c_fa, c_fn)))
+    shape = np.broadcast_shapes(*map(np.shape, (p_need, p_accept, c_fa, c_fn, *own.values())))
     if policy == "fixed":
         return xp.broadcast_to(p_accept >= fixed_threshold, shape)[()]
     return xp.full(shape, policy != "never")[()]
@@ -187,6 +192,15 @@ def decide_with_slow(
     Raises:
       ValueError: for a value outside its range or shapes that do not broadcast.
     """
+    given = {
+        "p_need_fast": p_need_fast,
+        "p_accept_fast": p_accept_fast,
+        "p_need_slow": p_need_slow,
+        "p_accept_slow": p_accept_slow,
+    }
+    arrays.check_broadcast(**given, c_fa=c_fa, c_fn=c_fn, margin=margin)
+    for name, p in given.items():
+        arrays.check_probability(name, p)
     slow = slow_band(p_need_fast, p_accept_fast, c_fa, c_fn, margin)
     fast_decision = decide(p_need_fast, p_accept_fast, c_fa, c_fn)
     slow_decision = decide(p_need_slow, p_accept_slow, c_fa, c_fn)
@@ -247,12 +261,12 @@ def _intervene(p: Any, both: Any, c_fa: Any, c_fn: Any) -> Any:
     return ((1 - p) * c_fa <= both * c_fn) & (both > 0)
 
 
-def _probabilities(p_need: Any, p_accept: Any, **costs: Any) -> tuple[Any, Any, Any]:
-    """Namespace and floats of two checked probabilities; `costs` take part in the choice and the shape check."""
-    arrays.check_broadcast(p_need=p_need, p_accept=p_accept, **costs)
+def _probabilities(p_need: Any, p_accept: Any, **others: Any) -> tuple[Any, Any, Any]:
+    """Namespace and floats of two checked probabilities; `others` take part in the choice and the shape check."""
+    arrays.check_broadcast(p_need=p_need, p_accept=p_accept, **others)
     arrays.check_probability("p_need", p_need)
     arrays.check_probability("p_accept", p_accept)
-    xp = arrays.namespace(p_need, p_accept, *costs.values())
+    xp = arrays.namespace(p_need, p_accept, *others.values())
     return xp, arrays.as_float(p_need), arrays.as_float(p_accept)
 
 

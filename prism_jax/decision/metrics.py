@@ -183,12 +183,19 @@ def expected_realised_cost(
       weight: Importance of each row; None is 1 everywhere.
 
     Raises:
-      ValueError: for unequal lengths, empty input, or a decision, probability, cost or weight outside its range.
+      ValueError: for unequal lengths, empty input, a decision, probability, cost or weight outside its range, or a
+        p_both above its row's p_accept.
     """
     arrays.check_lengths(decision=decision, p_accept=p_accept, p_both=p_both, weight=weight)
     arrays.check_probability("p_accept", p_accept)
     arrays.check_probability("p_both", p_both)
     _, accept, both = arrays.as_floats(p_accept, p_both)
+    if not arrays.is_traced(accept, both) and (both > accept).any():
+        index = int((both > accept).argmax())
+        raise ValueError(
+            f"p_both: found {both[index]} at index {index}, above p_accept = {accept[index]}; expected a probability "
+            "of need AND acceptance"
+        )
     return _mean_cost(decision, 1 - accept, both, c_fa, c_fn, weight)
 
 

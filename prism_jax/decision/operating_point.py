@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Literal
+from typing import Literal, get_args
+
+from prism_jax.decision import arrays
 
 Policy = Literal["fixed", "static", "dynamic", "product", "always", "never"]
 
@@ -32,6 +34,7 @@ class OperatingPoint:
             raise ValueError(f"c_fa: found {self.c_fa}, expected a finite cost above 0")
         if not (math.isfinite(self.c_fn) and self.c_fn >= 0):
             raise ValueError(f"c_fn: found {self.c_fn}, expected a finite cost of at least 0")
+        arrays.check_choice("policy", self.policy, get_args(Policy))
         if not 0 <= self.margin <= 1:
             raise ValueError(f"margin: found {self.margin}, expected a number in [0, 1]")
         if not 0 <= self.fixed_threshold <= 1:

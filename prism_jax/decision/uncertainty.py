@@ -188,12 +188,14 @@ def tost(
       degrees_of_freedom: Of the standard error; infinite is the normal test.
 
     Raises:
-      ValueError: for a standard error that is not above 0, or bounds out of order.
+      ValueError: for a standard error or degrees of freedom that are not above 0, or bounds out of order.
     """
     arrays.check_finite("estimate", estimate)
     arrays.check_range("standard_error", standard_error, 0.0, np.inf, "a finite number above 0", open_low=True)
     if not low < high:
         raise ValueError(f"low, high: found {low} and {high}, expected low < high")
+    if not degrees_of_freedom > 0:  # infinity is the normal test
+        raise ValueError(f"degrees_of_freedom: found {degrees_of_freedom}, expected a number above 0, or infinity")
     centre, error = float(estimate), float(standard_error)
     p_low = float(special.stdtr(degrees_of_freedom, (float(low) - centre) / error))
     p_high = float(special.stdtr(degrees_of_freedom, (centre - float(high)) / error))

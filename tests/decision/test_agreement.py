@@ -1,3 +1,4 @@
+import inspect
 import itertools
 
 import numpy as np
@@ -101,9 +102,25 @@ def test_fleiss_kappa_of_two_judges_is_cohens_where_marginals_agree(both, neithe
         (lambda: agreement.fleiss_kappa(np.array([[1, 0], [0, 1]])), "votes: found items with 1 to 1 votes"),
         (lambda: agreement.fleiss_kappa(np.array([[2, 0], [0, 3]])), "votes: found items with 2 to 3 votes"),
         (lambda: agreement.fleiss_kappa(np.array([[3, -1], [1, 1]])), "votes: found -1"),
+        (lambda: inspect.unwrap(agreement.fleiss_kappa)(np.array([[2.5, 0.5], [1, 2]])), "votes: found 2.5, expected"),
+        (
+            lambda: agreement.raw_agreement(np.array([1, 0]), np.array(["1", "0"])),
+            "^second: found text, expected number",
+        ),
+        (lambda: agreement.cohens_kappa(["a", "b"], [True, 0.5]), "^second: found numbers, expected text as in first$"),
+        (lambda: agreement.raw_agreement([1, "1"], [1, 1]), "^first: found numbers and text, expected labels of one"),
         (lambda: agreement.fleiss_kappa(np.ones((0, 2), int)), r"votes: found shape \(0, 2\)"),
     ],
 )
 def test_bad_input_is_refused_by_name(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_the_container_of_labels_does_not_matter():
+    numbers, text = [1, 0, True, 1.0], ["yes", "no", "yes", "yes"]
+    for kappa in (agreement.cohens_kappa, agreement.raw_agreement):
+        expected = kappa(numbers, [1, 1, 1, 0])
+        assert kappa(np.array(numbers, dtype=object), np.array([1, 1, 1, 0], np.uint8)) == expected
+        assert kappa(text, np.array(["yes", "yes", "yes", "no"])) == expected
+        assert kappa(np.array(text, dtype=object), ["yes", "yes", "yes", "no"]) == expected

@@ -307,6 +307,14 @@ GOOD = {"p_need": 0.5, "p_accept": 0.5, "c_fa": 1.0, "c_fn": 2.0}
         ({"policy": "need_only"}, "base_rate: found None"),
         ({"policy": "need_only", "base_rate": 2.0}, "base_rate: found 2.0"),
         ({"fixed_threshold": -0.1}, "fixed_threshold: found -0.1"),
+        (
+            {"policy": "fixed", "p_need": np.ones(3), "fixed_threshold": np.ones(2)},
+            r"fixed_threshold \(2,\): found shapes that do not broadcast",
+        ),
+        (
+            {"policy": "need_only", "p_need": np.ones(3), "base_rate": np.ones(2)},
+            r"base_rate \(2,\): found shapes that do not broadcast",
+        ),
     ],
 )
 def test_decide_refuses_bad_input_by_name(changes, message):
@@ -329,6 +337,28 @@ def test_decide_refuses_bad_input_by_name(changes, message):
 def test_the_others_refuse_bad_input_by_name(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize(
+    ("policy", "ruler"), [("fixed", "fixed_threshold"), ("need_only", "base_rate")], ids=lambda word: word
+)
+@pytest.mark.parametrize("xp", [np, jnp])
+def test_a_rules_own_array_takes_part_in_the_shape(policy, ruler, xp):
+    values = np.array([0.1, 0.5, 0.9])
+    found = gate.decide(0.6, 0.5, 1.0, 2.0, policy, **{ruler: xp.asarray(values)})
+    assert isinstance(found, jax.Array) == (xp is jnp)
+    assert found.tolist() == [bool(gate.decide(0.6, 0.5, 1.0, 2.0, policy, **{ruler: float(v)})) for v in values]
+    assert gate.decide(np.ones(2), 0.5, 1.0, 2.0, "dynamic", **{ruler: values}).shape == (2,)  # not theirs: ignored
+
+
+@pytest.mark.parametrize("name", ["p_need_fast", "p_accept_fast", "p_need_slow", "p_accept_slow"])
+@pytest.mark.parametrize(
+    ("value", "message"), [(1.5, "{}: found 1.5, expected a prob"), (np.ones(3), r"{} \(3,\).*do not broadcast")]
+)
+def test_decide_with_slow_names_the_pass(name, value, message):
+    good = dict.fromkeys(["p_need_fast", "p_accept_fast", "p_need_slow", "p_accept_slow"], 0.5)
+    with pytest.raises(ValueError, match=message.format(name)):
+        gate.decide_with_slow(**{**good, name: value}, c_fa=np.ones(2), c_fn=2.0, margin=0.1)
 
 
 def test_unknown_names_are_refused():

@@ -254,6 +254,10 @@ D, Y = np.array([True, False]), np.array([1.0, 0.0])
         (lambda: metrics.gold_cost(D, Y, np.ones(3), 2.0), "c_fa: found 3 rows, expected 2 as in decision"),
         (lambda: metrics.gold_cost(D, Y, 1.0, 2.0, np.array([1.0, np.nan])), "weight: found nan"),
         (lambda: metrics.expected_realised_cost(D, Y, 2 * Y, 1.0, 2.0), "p_both: found 2.0"),
+        (
+            lambda: metrics.expected_realised_cost(D, 0.5 * Y, 0.75 * Y, 1.0, 2.0),
+            r"^p_both: found 0\.75 at index \d, above p_accept = 0\.5; expected a probability of need AND acceptance$",
+        ),
         (lambda: metrics.official_counts(D, np.array([0.5, 1.5])), "accepted: found 1.5"),
     ],
 )

@@ -1,4 +1,6 @@
 import dataclasses
+import subprocess
+import sys
 
 import pytest
 
@@ -31,3 +33,11 @@ def test_an_operating_point_does_not_change():
 def test_bad_values_are_refused_by_name(changes, message):
     with pytest.raises(ValueError, match=message):
         OperatingPoint(**changes)
+
+
+def test_an_unknown_policy_is_refused():
+    # In a process of its own, without the type checker of the tests, which would speak first.
+    code = "from prism_jax.decision.operating_point import OperatingPoint; OperatingPoint(policy='guess')"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    expected = "'fixed', 'static', 'dynamic', 'product', 'always', 'never'"
+    assert run.stderr.splitlines()[-1] == f"ValueError: policy: found 'guess', expected one of {expected}"

@@ -318,6 +318,8 @@ def test_tost_rejects_exactly_if_the_interval_lies_within(estimate, error, alpha
         (lambda d, y: mcnemar(d, d[:0], y), "second: found 0 rows"),
         (lambda d, y: count_cells(np.array([0, 4]), 4), r"cell: found 4 at index 1, expected a cell in \[0, 3\]"),
         (lambda d, y: tost(0.0, 0.0, -1.0, 1.0), "standard_error: found 0.0"),
+        (lambda d, y: tost(0.0, 1.0, -1.0, 1.0, 0), "degrees_of_freedom: found 0, expected a number above 0"),
+        (lambda d, y: tost(0.0, 1.0, -1.0, 1.0, math.nan), "degrees_of_freedom: found nan"),
         (lambda d, y: tost(0.0, 1.0, 1.0, 1.0), "low, high: found 1.0 and 1.0"),
         (lambda d, y: tost(math.nan, 1.0, -1.0, 1.0), "estimate: found nan"),
     ],
