@@ -2,7 +2,8 @@
 
     python -m prism_jax.train --config=configs/proactivebench_tiny.py --workdir=runs/proactivebench_tiny
 
-`--config.data.source=DIR` names a folder laid out as the official repository (thunlp/ProactiveAgent);
+`--config.data.source=DIR` names a folder laid out as the official repository (thunlp/ProactiveAgent), and
+`--config.data.source=` without a name downloads the official archive;
 `--config.data.folds=4 --config.data.fold=0` choose the held-out fold; `--config.data.need=strict`, `majority` or
 `any_valid` the definition of need.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import math
 import types
 import typing
 from collections.abc import Mapping
@@ -58,8 +59,8 @@ def from_config_dict(cls: type[T], tree: Mapping[str, Any] | ml_collections.Conf
       place: Name of the mapping in messages.
 
     Raises:
-      ConfigError: for an unknown key (with the nearest known one), a value of the wrong type, or a value that the
-        dataclass itself rejects; always with the full dotted key.
+      ConfigError: for an unknown key (with the nearest known one), a value of the wrong type, a number that is not
+        finite, or a value that the dataclass itself rejects; always with the full dotted key.
     """
     hints = typing.get_type_hints(cls)
     known = {field.name for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
@@ -103,7 +104,12 @@ def _convert(kind: Any, value: Any, place: str) -> Any:
             raise ConfigError(f"{place}: found {value!r}, expected a section with keys")
         return from_config_dict(typing.cast(type, kind), value, place)
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+        try:
+            value = float(value)
+        except OverflowError:
+            raise ConfigError(f"{place}: found a number of {value.bit_length()} bits, expected a float") from None
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise ConfigError(f"{place}: found {value!r} ({type(value).__name__}), expected {kind.__name__}")
+    if kind is float and not math.isfinite(value):
+        raise ConfigError(f"{place}: found {value}, expected a finite number")
     return value

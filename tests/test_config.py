@@ -1,5 +1,6 @@
 import dataclasses
 import json
+import math
 import re
 import sys
 from typing import Literal
@@ -15,6 +16,7 @@ from prism_jax.config import ConfigError, from_config_dict, to_config_dict, to_d
 from prism_jax.prompting.template import PromptConfig
 from prism_jax.streams.simulator import SimulatorConfig
 from prism_jax.student import StudentConfig
+from prism_jax.training.config import RunConfig
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,6 +122,12 @@ def test_whole_number_serves_as_a_float_and_a_built_section_as_itself():
         ({"engine": {"power": True}}, "config.engine.power: found True (bool), expected float"),
         ({"engine": {"power": "1"}}, "config.engine.power: found '1' (str), expected float"),
         ({"engine": {"power": -1.0}}, "config.engine.power: found -1.0, expected above 0"),
+        ({"engine": {"power": math.inf}}, "config.engine.power: found inf, expected a finite number"),
+        (
+            {"engine": {"power": 1 << 2000}},
+            "config.engine.power: found a number of 2001 bits, expected a float",
+        ),
+        ({"gears": [1.0, math.nan]}, "config.gears[1]: found nan, expected a finite number"),
         ({"engine": {"fuel": "coal"}}, "config.engine.fuel: found 'coal', expected one of 'petrol', 'diesel'"),
         ({"engine": 3}, "config.engine: found 3, expected a section with keys"),
         ({"gears": 3.0}, "config.gears: found 3.0, expected a list"),
@@ -138,6 +146,42 @@ def test_bad_trees_are_one_line_errors_that_name_the_key(tree, message):
 def test_the_place_in_messages_can_be_named():
     with pytest.raises(ConfigError, match=r"^run\.json\.engine\.power: found -1\.0, expected above 0$"):
         from_config_dict(Car, {"engine": {"power": -1.0}}, "run.json")
+
+
+FLOATS = [
+    f"{section}.{key}"
+    for section, values in to_dict(RunConfig()).items()
+    for key, value in values.items()
+    if isinstance(value, float)
+]
+
+
+@pytest.mark.parametrize("bad", [math.inf, -math.inf, math.nan])
+def test_every_number_of_a_run_is_finite(bad):
+    assert {"loss.burden", "training.learning_rate", "student.rope_theta", "simulator.hidden_effect"} <= set(FLOATS)
+    for place in FLOATS:
+        section, key = place.split(".")
+        with pytest.raises(ConfigError, match=f"^config.{place}: found {bad}, expected a finite number$"):
+            from_config_dict(RunConfig, {section: {key: bad}})
+
+
+@pytest.mark.parametrize(
+    ("section", "values", "message"),
+    [
+        ("data", {"folds": 0, "fold": -4}, "config.data.folds: found 0, expected at least 2"),
+        ("data", {"folds": 1}, "config.data.folds: found 1, expected at least 2"),
+        ("data", {"fold": 4}, "config.data.fold: found 4, expected 0 to 3 (folds = 4)"),
+        ("data", {"fold": -1}, "config.data.fold: found -1, expected 0 to 3 (folds = 4)"),
+        ("data", {"calibration": 0.0}, "config.data.calibration: found 0.0, expected a share between 0 and 1"),
+        ("data", {"calibration": 1}, "config.data.calibration: found 1.0, expected a share between 0 and 1"),
+        ("data", {"name": "jsonl"}, "config.data.source: found none, expected a path for data.name = 'jsonl'"),
+        ("loss", {"e_min": 0.0}, "config.loss.e_min: found 0.0, expected a probability in (0, 1]"),
+        ("loss", {"e_min": 1.5}, "config.loss.e_min: found 1.5, expected a probability in (0, 1]"),
+    ],
+)
+def test_values_of_a_run_out_of_range_are_refused_by_key(section, values, message):
+    with pytest.raises(ConfigError, match=f"^{re.escape(message)}$"):
+        from_config_dict(RunConfig, {section: values})
 
 
 @pytest.fixture

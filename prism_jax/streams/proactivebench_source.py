@@ -22,6 +22,9 @@ from prism_jax.streams.times import to_seconds
 
 REWARD_FILES = ("dataset/reward_data/train_data.jsonl", "dataset/reward_data/test_data.jsonl")
 STREAM_FOLDER = "dataset/test_data"
+LAYOUT = (
+    f"the layout of the repository thunlp/ProactiveAgent ({', '.join(REWARD_FILES)} and the folder {STREAM_FOLDER})"
+)
 DOMAINS = {"code": "coding"}  # every other prefix of a file's name is its own domain
 
 _KINDS: dict[type, str] = {str: "text", bool: "true or false", list: "a list", dict: "an object with keys"}
@@ -89,7 +92,7 @@ def digest(source: epath.PathLike) -> str:
 
 def _existing(path: epath.Path) -> epath.Path:
     if not path.exists():
-        raise FileNotFoundError(f"{path}: not found, expected the layout of the repository thunlp/ProactiveAgent")
+        raise FileNotFoundError(f"{path}: not found, expected {LAYOUT}")
     return path
 
 

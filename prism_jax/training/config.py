@@ -17,7 +17,8 @@ class DataConfig:
 
     Attributes:
       name: `simulator`, `proactivebench`, or `jsonl` (streams in this project's own format).
-      source: Directory of ProactiveBench's repository, or path of the JSONL file.
+      source: Directory laid out as ProactiveBench's repository, empty to download the official archive; or path of the
+        JSONL file.
       need: ProactiveBench's definition of need: strict (official help_needed), majority, or any_valid.
       folds: Number of folds of a fixed data set; the simulator draws each split afresh instead.
       fold: Which fold is the test split.
@@ -45,7 +46,13 @@ class DataConfig:
         for name in ("train_streams", "calibration_streams", "test_streams", "context"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: found {getattr(self, name)}, expected at least 1")
-        if self.name != "simulator" and not self.source:
+        if self.folds < 2:
+            raise ValueError(f"folds: found {self.folds}, expected at least 2")
+        if not 0 <= self.fold < self.folds:
+            raise ValueError(f"fold: found {self.fold}, expected 0 to {self.folds - 1} (folds = {self.folds})")
+        if not 0 < self.calibration < 1:
+            raise ValueError(f"calibration: found {self.calibration}, expected a share between 0 and 1")
+        if self.name == "jsonl" and not self.source:
             raise ValueError(f"source: found none, expected a path for data.name = {self.name!r}")
 
 
@@ -85,7 +92,9 @@ class LossConfig:
         for name in ("response", "need", "accept", "burden", "false_alarm", "missed"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name}: found {getattr(self, name)}, expected at least 0")
-        for name in ("e_min", "w_max", "width_start", "width_end", "response_chunk"):
+        if not 0 < self.e_min <= 1:
+            raise ValueError(f"e_min: found {self.e_min}, expected a probability in (0, 1]")
+        for name in ("w_max", "width_start", "width_end", "response_chunk"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name}: found {getattr(self, name)}, expected above 0")
 

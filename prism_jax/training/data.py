@@ -7,11 +7,13 @@ from collections.abc import Sequence
 
 import grain
 import numpy as np
+from etils import epath
 
 from prism_jax.prompting.packing import Packed, Sizes, pack, pad, sizes
 from prism_jax.prompting.template import Template
 from prism_jax.streams import Stream
 from prism_jax.streams.jsonl import read_streams
+from prism_jax.streams.proactivebench_source import LAYOUT
 from prism_jax.streams.simulator import SimulatorConfig, simulate
 from prism_jax.streams.splits import Splits, folds
 from prism_jax.training.config import DataConfig
@@ -30,9 +32,14 @@ def load_splits(data: DataConfig, simulator: SimulatorConfig) -> Splits:
     if data.name == "jsonl":
         streams = read_streams(data.source)
     else:
-        from prism_jax.streams.proactivebench import load
+        from prism_jax.streams.proactivebench import load  # imports TFDS, which takes seconds
 
-        streams = load(data.source, need=data.need)
+        if data.source and not epath.Path(data.source).is_dir():
+            raise FileNotFoundError(
+                f"{data.source}: found no such directory, expected in --config.data.source {LAYOUT}; "
+                "--config.data.source= (empty) downloads the official archive"
+            )
+        streams = load(data.source or None, need=data.need)
     return folds(streams, data.folds, data.fold, calibration=data.calibration, seed=data.split_seed)
 
 

@@ -48,7 +48,8 @@ class Run:
         """What was read, by split, and which definition of need it uses: for the terminal and the report."""
         data = self.config.data
         need = {"proactivebench": f"{data.need}: {NEED[data.need]}", "simulator": "drawn with the true p_need"}
-        source = "the built-in simulator" if data.name == "simulator" else data.source
+        given = {"simulator": "the built-in simulator", "proactivebench": data.source or "the official archive"}
+        source = given.get(data.name, data.source)
         return {
             "data": f"{data.name} ({source})",
             "need": need.get(data.name, "as labelled in the file"),

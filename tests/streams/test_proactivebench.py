@@ -327,7 +327,10 @@ def test_bad_stream_files_are_named(source, content, message):
 def test_what_is_missing_is_named(source, tmp_path, name):
     path = source / name
     shutil.rmtree(path) if path.is_dir() else path.unlink()
-    expected = f"{path}: not found, expected the layout of the repository thunlp/ProactiveAgent"
+    expected = (
+        f"{path}: not found, expected the layout of the repository thunlp/ProactiveAgent (dataset/reward_data/"
+        "train_data.jsonl, dataset/reward_data/test_data.jsonl and the folder dataset/test_data)"
+    )
     for attempt in (lambda: load(source, tmp_path / "tfds"), lambda: read_source(source), lambda: digest(source)):
         with pytest.raises(FileNotFoundError) as caught:
             attempt()
