@@ -9,13 +9,15 @@ from absl import flags
 from etils import epath
 from ml_collections import config_flags
 
-from prism_jax import command, evaluate
+from prism_jax import command
 from prism_jax.config import from_config_dict
 from prism_jax.prompting.tokenizer import Tokenizer
+from prism_jax.provenance import provenance
+from prism_jax.trained import evaluate_run
 from prism_jax.training.config import RunConfig
 from prism_jax.training.loop import describe, plan, train
 from prism_jax.training.run import open_run, resolve
-from prism_jax.training.workdir import claim, provenance, write_json
+from prism_jax.training.workdir import claim, write_json
 
 CONFIG = config_flags.DEFINE_config_file("config", None, "A file of configs/; --config.x.y=value overrides.")
 WORKDIR = flags.DEFINE_string("workdir", None, "Folder for everything that the run leaves behind.")
@@ -32,7 +34,7 @@ def run(config: RunConfig, workdir: epath.Path, *, progress: bool = True) -> Non
     for name, fact in {**opened.facts(), **describe(job)}.items():
         print(f"{name:12} {fact}")
     train(job, progress=progress)
-    evaluate.evaluate_run(opened, workdir)
+    evaluate_run(opened, workdir)
 
 
 def main() -> None:

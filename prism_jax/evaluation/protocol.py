@@ -14,7 +14,7 @@ import collections
 import numpy as np
 
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.evaluation import policies, signals
+from prism_jax.evaluation import policies, ratios, signals
 from prism_jax.evaluation.results import Calibration, Counts, Evaluation, Signal, SignalRow, Thinking
 from prism_jax.scores import Scores, ScoresError
 
@@ -61,12 +61,14 @@ def evaluate(scores: Scores, calibration: Calibration, point: OperatingPoint) ->
         raise ScoresError(
             f"split {TEST!r}: found no step with both y_need and y_accept among {len(steps)}, expected at least one"
         )
+    across = ratios.compare_ratios(bench)
     return Evaluation(
         point=point,
         counts=_count(rows, bench),
         policies=policies.compare(bench),
+        ratios=across,
         signals=_signals(rows, calibration),
-        switched_off=tuple(off.values()),
+        switched_off=(*off.values(), *([across.no_area] if across.no_area else [])),
         trace=policies.trace(bench),
     )
 

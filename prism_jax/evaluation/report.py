@@ -138,11 +138,11 @@ def loss_curves(path: str | os.PathLike[str]) -> list[figures.CurveFigure]:
       ValueError: naming file and line, for a line that is no object with a numeric "step" and finite numbers.
     """
     columns: dict[str, tuple[list[float], list[float]]] = {}
-    with pathlib.Path(path).open(encoding="utf-8") as file:
+    with pathlib.Path(path).open("rb") as file:
         for line, text in enumerate(file, start=1):
             try:
                 values = json.loads(text)
-            except ValueError as error:
+            except ValueError as error:  # broken JSON, or a character cut in two
                 raise ValueError(
                     f"{path}, line {line}: found broken JSON ({error}), expected one object a line"
                 ) from None

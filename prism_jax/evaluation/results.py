@@ -173,6 +173,60 @@ class PolicyRow:
 
 
 @dataclasses.dataclass(frozen=True)
+class RatioRow:
+    """What one policy is worth across cost ratios, on judged steps. None is not known here, NaN undefined.
+
+    Attributes:
+      policy: The policy's name.
+      form: Whether it decided on raw or calibrated signals; None for references.
+      deployed: Whether this is the policy of the operating point, on calibrated signals.
+      audbc: Area under benefit over burden, divided by the oracle's.
+      audbc_low: Lower end of its interval.
+      audbc_high: Upper end.
+      audbc_rescaled: 0 for a random ranking, 1 for the oracle's.
+      mean_cost: Realised cost per step with costs normalised to C_FA + C_FN = 1, averaged over log-uniform ratios.
+      mean_cost_rescaled: 0 for the better constant's mean cost, 1 for that of deciding on the labels.
+    """
+
+    policy: str
+    form: Form | None
+    deployed: bool
+    audbc: float | None
+    audbc_low: float | None
+    audbc_high: float | None
+    audbc_rescaled: float | None
+    mean_cost: float
+    mean_cost_rescaled: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Ratios:
+    """The policies across cost ratios, and what that was taken on.
+
+    Attributes:
+      rows: One row for each policy: references, then on calibrated, then on raw signals.
+      steps: Judged steps.
+      streams: Streams that these are of, which the interval resamples.
+      low_ratio: Smallest cost ratio of the mean cost.
+      high_ratio: Largest.
+      level: Coverage aimed at by the interval.
+      resamples: Number of resamples.
+      seed: Their seed.
+      no_area: Why there is no AUDBC; None where there is.
+    """
+
+    rows: tuple[RatioRow, ...]
+    steps: int
+    streams: int
+    low_ratio: float
+    high_ratio: float
+    level: float
+    resamples: int
+    seed: int
+    no_area: str | None
+
+
+@dataclasses.dataclass(frozen=True)
 class SignalRow:
     """How well one signal is calibrated on the test split.
 
@@ -263,6 +317,7 @@ class Evaluation:
       point: The operating point that fixed the policies.
       counts: What the split holds.
       policies: One row for each policy: constants and oracles, then on calibrated, then on raw signals.
+      ratios: Policies that answer to the cost ratio, across ratios.
       signals: One row for each signal, pass and form.
       switched_off: What could not be computed, and for want of what.
       trace: The deployed policy step by step.
@@ -271,6 +326,7 @@ class Evaluation:
     point: OperatingPoint
     counts: Counts
     policies: tuple[PolicyRow, ...]
+    ratios: Ratios
     signals: tuple[SignalRow, ...]
     switched_off: tuple[str, ...]
     trace: Trace
@@ -293,7 +349,7 @@ class Evaluation:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the trace, ready for JSON; a number that is undefined or infinite is null."""
-        names = ("point", "counts", "policies", "signals", "switched_off")
+        names = ("point", "counts", "policies", "ratios", "signals", "switched_off")
         return {name: _plain(getattr(self, name)) for name in names}
 
     def _names(self) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import rich.box
@@ -16,7 +16,7 @@ import rich.measure
 import rich.table
 import rich.text
 
-from prism_jax.evaluation.results import Evaluation, PolicyRow, SignalRow
+from prism_jax.evaluation.results import Evaluation, PolicyRow, RatioRow, SignalRow
 
 DASH = "–"
 POLICIES = {
@@ -64,12 +64,13 @@ class Section:
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """A table; every row of every section has as many cells as there are columns."""
+    """A table; every row of every section has as many cells as there are columns. The note says what it is of."""
 
     title: str
     names: str
     columns: tuple[Column, ...]
     sections: tuple[Section, ...]
+    note: str = ""
 
 
 def number(value: float | None, digits: int = 4) -> str:
@@ -120,6 +121,23 @@ _RATES: dict[str, tuple[Column, Format]] = {
     "fn": (Column("FN", "Silence where help was needed and would have been accepted."), count),
     "tn": (Column("TN", "All other silence."), count),
 }
+_RATIOS: dict[str, tuple[Column, Format]] = {
+    "audbc": (Column("AUDBC", "Area under benefit over burden, divided by the oracle's."), number),
+    "audbc_low": (Column("interval low", "Lower end of AUDBC's interval."), number),
+    "audbc_high": (Column("interval high", "Upper end of AUDBC's interval."), number),
+    "audbc_rescaled": (
+        Column("beyond chance", "AUDBC, 0 for a random ranking, 100 for the oracle's.", "%"),
+        percent,
+    ),
+    "mean_cost": (
+        Column("mean cost", "Realised cost with costs scaled to C_FA + C_FN = 1, mean over log-uniform cost ratios."),
+        number,
+    ),
+    "mean_cost_rescaled": (
+        Column("mean closed", "Share of the mean cost between the better constant and clairvoyant that is saved.", "%"),
+        percent,
+    ),
+}
 _SIGNALS: dict[str, tuple[Column, Format]] = {
     "temperature": (Column("T", "Temperature: p becomes sigmoid(logit(p) / T)."), lambda value: number(value, 3)),
     "ece": (Column("ECE", "Expected calibration error, 15 bins of equal width."), number),
@@ -136,12 +154,26 @@ _SIGNALS: dict[str, tuple[Column, Format]] = {
 
 def cost_table(evaluation: Evaluation) -> Table:
     """What each policy's decisions cost, and how often it speaks."""
-    return _policy_table("What decisions cost, per step", evaluation, _COSTS)
+    return _policy_table("What decisions cost, per step", evaluation.policies, _COSTS)
 
 
 def rate_table(evaluation: Evaluation) -> Table:
     """What each policy's decisions got right."""
-    return _policy_table("What decisions got right", evaluation, _RATES)
+    return _policy_table("What decisions got right", evaluation.policies, _RATES)
+
+
+def ratio_table(evaluation: Evaluation) -> Table:
+    """What each policy that answers to the cost ratio is worth over a range of ratios."""
+    across = evaluation.ratios
+    note = (
+        f"On {across.steps} judged test steps of {across.streams} streams, fast pass. Costs: log-uniform ratios "
+        f"C_FN / C_FA from {across.low_ratio:g} to {across.high_ratio:g}."
+    )
+    if across.no_area is None:
+        note += (
+            f" Interval: {100 * across.level:g} %, {across.resamples} resamples of whole streams, seed {across.seed}."
+        )
+    return dataclasses.replace(_policy_table("Across cost ratios", across.rows, _RATIOS), note=note)
 
 
 def signal_table(evaluation: Evaluation) -> Table:
@@ -158,7 +190,7 @@ def signal_table(evaluation: Evaluation) -> Table:
 
 def all_tables(evaluation: Evaluation) -> tuple[Table, ...]:
     """The tables, in the order in which they are shown."""
-    return cost_table(evaluation), rate_table(evaluation), signal_table(evaluation)
+    return cost_table(evaluation), rate_table(evaluation), ratio_table(evaluation), signal_table(evaluation)
 
 
 def print_tables(evaluation: Evaluation, console: rich.console.Console | None = None) -> None:
@@ -187,28 +219,28 @@ def what_was_measured(evaluation: Evaluation) -> str:
     return f"{counts.steps} test steps of {counts.streams} streams, {labels}; {100 * counts.positive:.1f} % gold."
 
 
-def _policy_table(title: str, evaluation: Evaluation, columns: dict[str, tuple[Column, Format]]) -> Table:
-    chosen = _known(evaluation.policies, columns)
+def _policy_table(title: str, rows: Sequence[PolicyRow | RatioRow], columns: dict[str, tuple[Column, Format]]) -> Table:
+    chosen = _known(rows, columns)
     sections = tuple(
-        Section(heading, tuple(_policy_row(row, chosen) for row in evaluation.policies if row.form == form))
+        Section(heading, tuple(_policy_row(row, chosen) for row in rows if row.form == form))
         for form, heading in SECTIONS.items()
     )
     return Table(title, "policy", _columns(chosen), sections)
 
 
-def _policy_row(row: PolicyRow, chosen: dict[str, tuple[Column, Format]]) -> Row:
+def _policy_row(row: PolicyRow | RatioRow, chosen: dict[str, tuple[Column, Format]]) -> Row:
     label, meaning = POLICIES[row.policy]
     return Row(label, meaning, _cells(row, chosen), row.deployed)
 
 
 def _known(
-    rows: Iterable[PolicyRow | SignalRow], columns: dict[str, tuple[Column, Format]]
+    rows: Sequence[PolicyRow | RatioRow | SignalRow], columns: dict[str, tuple[Column, Format]]
 ) -> dict[str, tuple[Column, Format]]:
     """The columns that are known for at least one row."""
     return {name: column for name, column in columns.items() if any(getattr(row, name) is not None for row in rows)}
 
 
-def _cells(row: PolicyRow | SignalRow, chosen: dict[str, tuple[Column, Format]]) -> tuple[str, ...]:
+def _cells(row: PolicyRow | RatioRow | SignalRow, chosen: dict[str, tuple[Column, Format]]) -> tuple[str, ...]:
     return tuple(show(getattr(row, name)) for name, (_, show) in chosen.items())
 
 
@@ -218,7 +250,13 @@ def _columns(chosen: dict[str, tuple[Column, Format]]) -> tuple[Column, ...]:
 
 def _to_rich(table: Table) -> rich.table.Table:
     shown = rich.table.Table(
-        title=table.title, title_justify="left", box=rich.box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False
+        title=table.title,
+        title_justify="left",
+        caption=table.note or None,
+        caption_justify="left",
+        box=rich.box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
     )
     shown.add_column(table.names, no_wrap=True)
     for column in table.columns:

@@ -5,8 +5,17 @@ May not live here: how scores are made (policy), what they are worth (decision, 
 Imports nothing else of prism_jax.
 """
 
-from prism_jax.scores.files import read_scores, write_file, write_scores
+from prism_jax.scores.files import encode_scores, read_scores, write_file, write_files, write_scores
 from prism_jax.scores.schema import Column, ScoresError
 from prism_jax.scores.table import Scores
 
-__all__ = ["Column", "Scores", "ScoresError", "read_scores", "write_file", "write_scores"]
+__all__ = [
+    "Column",
+    "Scores",
+    "ScoresError",
+    "encode_scores",
+    "read_scores",
+    "write_file",
+    "write_files",
+    "write_scores",
+]

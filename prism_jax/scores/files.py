@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -52,27 +52,43 @@ def write_scores(path: str | os.PathLike[str], scores: Scores) -> None:
     Raises:
       ScoresError: for another suffix.
     """
+    write_file(path, encode_scores(path, scores))
+
+
+def encode_scores(path: str | os.PathLike[str], scores: Scores) -> bytes:
+    """What `write_scores` would put at `path`; writes nothing.
+
+    Raises:
+      ScoresError: for a suffix other than .parquet and .jsonl.
+    """
     path = pathlib.Path(path)
     _check_suffix(path)
     table = pa.table({name: _to_arrow(COLUMNS[name], array) for name, array in scores.columns().items()})
     if path.suffix == ".parquet":
         sink = pa.BufferOutputStream()
         pq.write_table(table, sink, compression="zstd")
-        write_file(path, sink.getvalue().to_pybytes())
-    else:
-        lines = (json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in table.to_pylist())
-        write_file(path, "".join(lines).encode())
+        return sink.getvalue().to_pybytes()
+    lines = (json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in table.to_pylist())
+    return "".join(lines).encode()
 
 
 def write_file(path: str | os.PathLike[str], content: bytes) -> None:
     """Puts `content` at `path` in one move, so that no crash leaves a half-written file and no reader sees one."""
-    path = pathlib.Path(path)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    write_files({path: content})
+
+
+def write_files(contents: Mapping[str | os.PathLike[str], bytes]) -> None:
+    """Puts each content at its path in one move, the first only once all of them are on the disk under other names."""
+    paths = [pathlib.Path(path) for path in contents]
+    parts = [path.with_name(f".{path.name}.{os.getpid()}.part") for path in paths]
     try:
-        part.write_bytes(content)
-        part.replace(path)
+        for part, content in zip(parts, contents.values(), strict=True):
+            part.write_bytes(content)
+        for part, path in zip(parts, paths, strict=True):
+            part.replace(path)
     finally:
-        part.unlink(missing_ok=True)
+        for part in parts:
+            part.unlink(missing_ok=True)
 
 
 def _check_suffix(path: pathlib.Path) -> None:

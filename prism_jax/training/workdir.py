@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
-import os
-import platform
-import shlex
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from etils import epath
 
 from prism_jax.config import ConfigError, from_config_dict, to_dict
 from prism_jax.training.config import RunConfig
-
-PACKAGES = ("jax", "flax", "optax", "orbax-checkpoint", "grain", "numpy", "transformers", "prism_jax")
 
 
 def write_text(path: epath.Path, text: str) -> None:
@@ -76,36 +67,6 @@ def _flatten(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]
             yield from _flatten(value, f"{prefix}{key}.")
         else:
             yield prefix + key, value
-
-
-def provenance() -> dict[str, Any]:
-    """The command, package versions, platform and git commit that a run was made with."""
-    return {
-        "command": shlex.join([Path(sys.executable).name, *_arguments()]),
-        "python": platform.python_version(),
-        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
-        "packages": {name: importlib.metadata.version(name) for name in PACKAGES},
-        "commit": _commit(),
-    }
-
-
-def _arguments() -> list[str]:
-    """The command line, a module run with -m named as it was."""
-    spec = getattr(sys.modules["__main__"], "__spec__", None)
-    return ["-m", spec.name, *sys.argv[1:]] if spec and spec.name else list(sys.argv)
-
-
-def _commit() -> str | None:
-    """Commit of the checkout that the package lies in, marked if it has changes; None outside a checkout."""
-    folder = Path(__file__).parent
-    try:
-        commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=folder, capture_output=True, text=True, check=True)
-        status = subprocess.run(
-            ["git", "status", "--porcelain"], cwd=folder, capture_output=True, text=True, check=True
-        )
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return commit.stdout.strip() + (" with uncommitted changes" if status.stdout.strip() else "")
 
 
 def truncate_lines(path: epath.Path, step: int) -> None:

@@ -135,7 +135,7 @@ def test_the_record_is_plain_json_without_nan_and_always_the_same():
     tree = json.loads(first)
     never = next(row for row in tree["policies"] if row["policy"] == "never")
     assert never["precision"] is None and never["recall"] == 0.0
-    assert set(tree) == {"point", "counts", "policies", "signals", "switched_off"}
+    assert set(tree) == {"point", "counts", "policies", "ratios", "signals", "switched_off"}
 
 
 def test_evaluation_loads_no_language_model_library():

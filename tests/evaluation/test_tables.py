@@ -43,7 +43,7 @@ def test_every_row_has_a_cell_for_each_column_and_each_policy_a_meaning(knobs):
             assert section.rows
             assert {len(row.cells) for row in section.rows} == {len(table.columns)}
         assert all(column.label and column.meaning.endswith((".", ")")) for column in table.columns)
-    cost, rate, _ = tables.all_tables(evaluation)
+    cost, rate, _, _ = tables.all_tables(evaluation)
     for table in (cost, rate):
         rows = [row for section in table.sections for row in section.rows]
         assert len(rows) == len(evaluation.policies)

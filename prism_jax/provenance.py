@@ -1,0 +1,53 @@
+"""What a result was made with: the command, package versions, machine and git commit. Loads none of those packages."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+PACKAGES = ("jax", "flax", "optax", "orbax-checkpoint", "grain", "numpy", "transformers", "prism_jax")
+
+
+def provenance() -> dict[str, Any]:
+    """The command, package versions, platform and git commit that a run was made with."""
+    return {
+        "command": shlex.join([Path(sys.executable).name, *_arguments()]),
+        "python": platform.python_version(),
+        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+        "packages": {name: importlib.metadata.version(name) for name in PACKAGES},
+        "commit": _commit(),
+    }
+
+
+def _arguments() -> list[str]:
+    """The command line, a module run with -m named as it was."""
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    return ["-m", spec.name, *sys.argv[1:]] if spec and spec.name else list(sys.argv)
+
+
+def _commit() -> str | None:
+    """Commit of the checkout that the package lies in, marked if it has changes; None outside a checkout."""
+    folder = Path(__file__).parent
+    try:
+        commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=folder, capture_output=True, text=True, check=True)
+        status = subprocess.run(
+            ["git", "status", "--porcelain"], cwd=folder, capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return commit.stdout.strip() + (" with uncommitted changes" if status.stdout.strip() else "")
+
+
+def as_facts(made: dict[str, Any]) -> dict[str, str]:
+    """What `provenance` found, in the words of a report."""
+    return {
+        "command": made["command"],
+        "versions": ", ".join(f"{name} {version}" for name, version in made["packages"].items()),
+        "commit": made["commit"] or "none",
+    }

@@ -1,0 +1,133 @@
+import dataclasses
+
+import numpy as np
+import pytest
+from synthetic_scores import POINT, changed, evaluate, make_scores
+
+from prism_jax.decision import gate
+from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.evaluation import protocol
+from prism_jax.evaluation.signals import acceptance_weight
+from prism_jax.scores import Scores
+
+RULES = ("static", "dynamic", "product", "need_only")
+
+
+def measured(seed=3, **knobs):
+    """Scores with masked and weighted steps, what they are calibrated to, and the judged steps."""
+    scores = make_scores(seed=seed, logging=True, slow=False, **knobs)
+    fits = protocol.calibrate(scores)
+    steps = protocol.rows_of(scores, "test").steps()
+    return protocol.evaluate(scores, fits, POINT), fits, steps.take(~np.isnan(steps.y_need + steps.y_accept))
+
+
+def signals(steps, fits, form):
+    """The two probabilities of each step."""
+    for name in ("need", "accept"):
+        p = getattr(steps, f"p_{name}_fast")
+        temperature = 1.0 if form == "raw" else fits.fit(name, "fast").temperature
+        yield 1 / (1 + np.exp(-np.log(p / (1 - p)) / temperature))
+
+
+def decisions(steps, fits, row, ratio):
+    """What a row's policy does at some cost ratios, by the gate itself."""
+    rate = fits.accept_fast.base_rate
+    return gate.decide(*signals(steps, fits, row.form), 1.0, ratio, row.policy, base_rate=rate)
+
+
+def area(spoken_steps, gold, weight):
+    """Trapezoids under benefit over burden, as a share of the oracle's, from the sets of steps that are spoken to."""
+    total, positive = weight.sum(), (weight * gold).sum()
+    burden = [(weight * spoken).sum() / total for spoken in spoken_steps]
+    benefit = [(weight * gold * spoken).sum() / total for spoken in spoken_steps]
+    return np.trapezoid(benefit, burden) / (positive / total - (positive / total) ** 2 / 2)
+
+
+def test_mean_costs_are_those_of_the_gate_over_a_fine_grid_of_ratios():
+    evaluation, fits, steps = measured()
+    weight = acceptance_weight(steps)
+    assert len(set(weight)) > 2 and len(steps) < 480
+    grid = np.exp((np.arange(2000) + 0.5) / 2000 * np.log(8)) * 0.5
+    wanted, refused = steps.y_need * steps.y_accept, 1 - steps.y_accept
+    silent = np.average(wanted, weights=weight) * (grid / (1 + grid)).mean()
+    spoken = np.average(refused, weights=weight) * (1 / (1 + grid)).mean()
+    for row in evaluation.ratios.rows:
+        if row.form is None:
+            expected = {"always": spoken, "never": silent, "clairvoyant": 0.0}[row.policy]
+        else:
+            offer = decisions(steps, fits, row, grid[:, None])
+            costs = np.where(offer, refused, grid[:, None] * wanted) / (1 + grid[:, None])
+            expected = np.average(costs.mean(0), weights=weight)
+        assert row.mean_cost == pytest.approx(expected, abs=2e-4), (row.policy, row.form)
+        better = min(silent, spoken)
+        assert row.mean_cost_rescaled == pytest.approx((better - expected) / better, abs=2e-3)
+
+
+def test_areas_are_those_of_the_decisions_that_the_gate_makes_as_the_ratio_grows():
+    evaluation, fits, steps = measured()
+    weight, gold = acceptance_weight(steps), steps.y_need * steps.y_accept
+    prevalence = np.average(gold, weights=weight)
+    chance = 1 / (2 - prevalence)
+    for row in evaluation.ratios.rows[3:]:
+        p_need, p_accept = signals(steps, fits, row.form)
+        scalar = {
+            "static": (1 - p_accept) / p_accept,
+            "dynamic": (1 - p_accept) / (p_accept * p_need),
+            "product": 1 / (p_accept * p_need) - 1,
+            "need_only": 1 / p_need,
+        }[row.policy]
+        cuts = np.unique(scalar)
+        value = area([np.zeros(len(steps), bool), *(scalar <= cut for cut in cuts)], gold, weight)
+        assert row.audbc == pytest.approx(value, abs=1e-9)
+        assert row.audbc_rescaled == pytest.approx((value - chance) / (1 - chance), abs=1e-9)
+        assert row.audbc_low < row.audbc < row.audbc_high
+
+
+def test_the_interval_resamples_streams():
+    """Twins of a stream under its own name tell nothing new; the interval stays what it was."""
+    scores = make_scores(seed=4, slow=False)
+    twin = {name: np.concatenate([column, column]) for name, column in scores.columns().items()}
+    twin["step"] = np.concatenate([scores.step, scores.step + 100])
+    one, two = (evaluate(table).ratios.rows[4] for table in (scores, Scores.from_columns(twin)))
+    assert (one.policy, one.form) == ("dynamic", "calibrated")
+    for name in ("audbc", "audbc_low", "audbc_high", "mean_cost"):
+        assert getattr(two, name) == pytest.approx(getattr(one, name), abs=1e-6)
+
+
+def test_the_record_says_what_it_was_taken_on_and_marks_what_is_deployed():
+    evaluation, _, steps = measured()
+    across = evaluation.ratios
+    assert [(row.policy, row.form) for row in across.rows] == [
+        *((name, None) for name in ("always", "never", "clairvoyant")),
+        *((name, form) for form in ("calibrated", "raw") for name in RULES),
+    ]
+    assert (across.steps, across.streams) == (len(steps), len(set(steps.stream)))
+    assert (across.low_ratio, across.high_ratio, across.level, across.resamples, across.seed) == (0.5, 4, 0.95, 1000, 0)
+    assert [row.policy for row in across.rows if row.deployed] == ["dynamic"]
+    fixed = evaluate(make_scores(), OperatingPoint(policy="fixed"))
+    assert not [row for row in fixed.ratios.rows if row.deployed]
+    dear = evaluate(make_scores(), OperatingPoint(c_fn=7.0, policy="fixed"))
+    assert dear.ratios == fixed.ratios  # no cost of the operating point enters
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"y_accept": 0.5}, "AUDBC: some labels are soft"),
+        ({"y_accept": 0.0}, "AUDBC: no judged step is gold"),
+    ],
+)
+def test_labels_that_have_no_area_switch_it_off_by_name_and_keep_the_costs(change, message):
+    scores = make_scores(slow=False)
+    evaluation = evaluate(changed(scores, scores.split == "test", **change))
+    assert any(line.startswith(message) for line in evaluation.switched_off)
+    assert {row.audbc for row in evaluation.ratios.rows} == {None}
+    assert all(np.isfinite(row.mean_cost) for row in evaluation.ratios.rows)
+    assert dataclasses.asdict(evaluation.ratios)["no_area"].startswith(message)
+
+
+def test_one_stream_alone_has_no_interval():
+    scores = make_scores(slow=False)
+    keep = (scores.split == "calibration") | (scores.stream == "stream-1")
+    evaluation = evaluate(scores.take(keep))
+    assert "AUDBC: all judged steps are of one stream, and its interval resamples streams" in evaluation.switched_off
