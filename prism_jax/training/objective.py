@@ -3,12 +3,14 @@
     L = lambda_LM L_LM + lambda_n L_need + lambda_a L_acc + lambda_b L_burden        (maths section 4)
 
 Decision losses act on slot logits, cross-entropy on response tokens only, and one `OperatingPoint` gives the burden the
-same costs as the deployed gate.
+same costs as the deployed gate. Every term is a ratio of two sums, so that sums of microbatches add up to the sums of
+their batch (`prism_jax.training.accumulation`).
 """
 
 from __future__ import annotations
 
 import dataclasses
+from typing import NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
@@ -42,6 +44,25 @@ class Slots:
     visible: Visible = None
 
 
+class Terms(NamedTuple):
+    """Every term as the two sums whose ratio it is; burden in its parts."""
+
+    need: losses.Sums
+    accept: losses.AcceptSums
+    burden: losses.BurdenSums
+    response: losses.Sums
+
+    def over(self, whole: Terms) -> Terms:
+        """These numerators over the denominators of `whole`: a microbatch's share of its batch."""
+        parts = zip(self.burden, whole.burden, strict=True)
+        return Terms(
+            need=self.need._replace(denominator=whole.need.denominator),
+            accept=self.accept._replace(denominator=whole.accept.denominator),
+            burden=losses.BurdenSums(*(mine._replace(denominator=all_.denominator) for mine, all_ in parts)),
+            response=self.response._replace(denominator=whole.response.denominator),
+        )
+
+
 def objective(
     params: Params,
     batch: Packed,
@@ -63,6 +84,33 @@ def objective(
     Returns:
       The total, and by name the unweighted terms and the diagnostics of the propensity weights.
     """
+    return total(term_sums(params, batch, slots, config, point, width), config)
+
+
+def total(sums: Terms, config: LossConfig) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]]]:
+    """The total loss and its parts, as `objective` returns them, from the sums of a whole batch."""
+    burden = sums.burden
+    terms = {
+        "need": sums.need.mean(),
+        "accept": sums.accept.mean(),
+        "burden": config.false_alarm * burden.false_alarm.mean() + config.missed * burden.missed.mean(),
+        "response": sums.response.mean(),
+    }
+    loss = sum((getattr(config, name) * term for name, term in terms.items()), jnp.zeros(()))
+    diagnostics = sums.accept.diagnostics()._asdict()
+    checks = {f"accept_{name}": value for name, value in diagnostics.items() if name != "outside_share"}
+    return loss, {"loss": loss, **terms, **checks}
+
+
+def term_sums(
+    params: Params,
+    batch: Packed,
+    slots: Slots,
+    config: LossConfig,
+    point: OperatingPoint,
+    width: Float[Array, ""] | float,
+) -> Terms:
+    """The sums of every term over a batch or a microbatch; arguments as of `objective`."""
     model = slots.model
     hidden = model.branch_hidden(
         params,
@@ -77,12 +125,36 @@ def objective(
     )
     z_need = model.answers(params, hidden, batch.need_slot, slots.yes, slots.no)
     z_accept = model.answers(params, hidden, batch.accept_slot, slots.yes, slots.no)
-    terms = {}
-    terms["need"] = losses.need_loss(z_need.ravel(), batch.y_need.ravel(), batch.need_weight.ravel())
+    rows = take(hidden, batch.response_source)
+    response = token_cross_entropy(
+        model.head(params),
+        rows.reshape(-1, rows.shape[-1]),
+        batch.response_target.ravel(),
+        batch.response_weight.ravel(),
+        config.response_chunk,
+    )
+    return _decision_sums(z_need, z_accept, batch, config, point, width)._replace(response=losses.Sums(*response))
+
+
+def denominators(batch: Packed, config: LossConfig, point: OperatingPoint) -> Terms:
+    """The denominators of a batch's terms, without running the student: no logit enters them, so these are 0."""
+    z_need, z_accept = jnp.zeros(batch.y_need.shape), jnp.zeros(batch.y_accept.shape)
+    return _decision_sums(z_need, z_accept, batch, config, point, config.width_end)
+
+
+def _decision_sums(
+    z_need: Float[Array, "B S"],
+    z_accept: Float[Array, "B C"],
+    batch: Packed,
+    config: LossConfig,
+    point: OperatingPoint,
+    width: Float[Array, ""] | float,
+) -> Terms:
+    """The sums of the decision losses from logits; of the response only its weight, the numerator being 0."""
     unweighted = config.estimator == "none"
     weight = batch.accept_weight * batch.logged if unweighted else batch.accept_weight
     propensity = jnp.ones_like(batch.propensity) if unweighted else batch.propensity
-    terms["accept"], diagnostics = losses.accept_loss(
+    accept = losses.accept_sums(
         z_accept.ravel(),
         batch.y_accept.ravel(),
         batch.logged.ravel(),
@@ -92,22 +164,15 @@ def objective(
         w_max=config.w_max,
         weight=weight.ravel(),
     )
-    terms["burden"] = _burden(z_need, z_accept, batch, propensity, config, point, width)
-    rows = take(hidden, batch.response_source)
-    nll, count = token_cross_entropy(
-        model.head(params),
-        rows.reshape(-1, rows.shape[-1]),
-        batch.response_target.ravel(),
-        batch.response_weight.ravel(),
-        config.response_chunk,
+    return Terms(
+        need=losses.need_sums(z_need.ravel(), batch.y_need.ravel(), batch.need_weight.ravel()),
+        accept=accept,
+        burden=_burden_sums(z_need, z_accept, batch, propensity, config, point, width),
+        response=losses.Sums(jnp.zeros(()), jnp.sum(batch.response_weight)),
     )
-    terms["response"] = nll / jnp.maximum(count, 1.0)
-    total = sum((getattr(config, name) * term for name, term in terms.items()), jnp.zeros(()))
-    checks = {f"accept_{name}": value for name, value in diagnostics._asdict().items() if name != "outside_share"}
-    return total, {"loss": total, **terms, **checks}
 
 
-def _burden(
+def _burden_sums(
     z_need: Float[Array, "B S"],
     z_accept: Float[Array, "B C"],
     batch: Packed,
@@ -115,15 +180,15 @@ def _burden(
     config: LossConfig,
     point: OperatingPoint,
     width: Float[Array, ""] | float,
-) -> Float[Array, ""]:
-    """L_burden over candidates whose need and outcome are known, weighted like the acceptance loss."""
+) -> losses.BurdenSums:
+    """L_burden's sums over candidates whose need and outcome are known, weighted like the acceptance loss."""
 
     def of_step(values_BxS: Float[Array, "B S"]) -> Array:
         return jnp.take_along_axis(values_BxS, batch.accept_step, axis=1)
 
     inverse = jnp.minimum(1.0 / jnp.maximum(propensity, config.e_min), config.w_max)
     observed = batch.accept_weight * batch.logged * of_step(batch.need_weight) * inverse
-    loss = losses.burden_loss(
+    return losses.burden_sums(
         of_step(z_need).ravel(),
         z_accept.ravel(),
         of_step(batch.y_need).ravel(),
@@ -131,11 +196,8 @@ def _burden(
         c_fa=point.c_fa,
         c_fn=point.c_fn,
         width=width,
-        fa_weight=config.false_alarm,
-        missed_weight=config.missed,
         observed=observed.ravel(),
     )
-    return jnp.asarray(loss)
 
 
 def gate_width(step: Int[Array, ""] | int, steps: int, config: LossConfig) -> Float[Array, ""]:
