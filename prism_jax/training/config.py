@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import Literal
 
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.prompting.template import PromptConfig
 from prism_jax.streams.simulator import SimulatorConfig
 from prism_jax.student import StudentConfig
+
+Master = Literal["none", "float32", "split", "stochastic"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,7 +111,8 @@ class TrainingConfig:
       start: Weights to start from: a Hugging Face directory or a GGUF file, which then say the student's architecture
         and, unless prompt.tokenizer names another, its tokenizer. Empty draws fresh ones.
       steps: Optimizer steps.
-      batch: Streams a step.
+      batch: Streams a step, in all microbatches together.
+      accumulation: Microbatches a step, one after another; 1 keeps no buffer for the sum of their gradients.
       learning_rate: Peak of the cosine.
       warmup: Share of the steps that warm up.
       final_rate: Learning rate at the end, as a share of the peak.
@@ -116,6 +120,11 @@ class TrainingConfig:
       b1: AdamW's first moment.
       b2: AdamW's second moment.
       clip: Global gradient norm is clipped to this.
+      first_moment: Dtype that AdamW's first moment is kept in.
+      second_moment: Dtype of the second, or `factored`: row and column means of every large matrix, as Adafactor has.
+      master: What updates of bfloat16 parameters are added to (`prism_jax.training.masters`); `none` is the parameter.
+      frozen: Regular expressions of whole names such as `embedding` or `layers/3/mlp/up_proj/kernel`; what matches does
+        not train.
       checkpoint_every: Steps between checkpoints; the last step is always kept.
       data: Devices along the data axis of the mesh.
       fsdp: Devices along the axis that shards parameters.
@@ -126,6 +135,7 @@ class TrainingConfig:
     start: str = ""
     steps: int = 400
     batch: int = 16
+    accumulation: int = 1
     learning_rate: float = 3e-3
     warmup: float = 0.1
     final_rate: float = 0.02
@@ -133,13 +143,17 @@ class TrainingConfig:
     b1: float = 0.9
     b2: float = 0.98
     clip: float = 1.0
+    first_moment: Literal["float32", "bfloat16"] = "float32"
+    second_moment: Literal["float32", "bfloat16", "factored"] = "float32"
+    master: Master = "none"
+    frozen: tuple[str, ...] = ()
     checkpoint_every: int = 200
     data: int = 1
     fsdp: int = 1
     tensor: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("steps", "batch", "checkpoint_every", "data", "fsdp", "tensor"):
+        for name in ("steps", "batch", "accumulation", "checkpoint_every", "data", "fsdp", "tensor"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: found {getattr(self, name)}, expected at least 1")
         for name in ("learning_rate", "clip"):
@@ -150,9 +164,20 @@ class TrainingConfig:
                 raise ValueError(f"{name}: found {getattr(self, name)}, expected a number in [0, 1]")
         if not self.weight_decay >= 0:
             raise ValueError(f"weight_decay: found {self.weight_decay}, expected at least 0")
-        if self.batch % (self.data * self.fsdp):
+        if self.second_moment == "bfloat16" and 1 - self.b2 < 2**-8:
             raise ValueError(
-                f"batch: found {self.batch}, expected a multiple of data * fsdp = {self.data * self.fsdp} devices"
+                f"second_moment: found 'bfloat16' with b2 = {self.b2}, expected 'float32', 'factored' or a b2 of at "
+                f"most {1 - 2**-8:.4f}: smaller changes round to none in 8 bits"
+            )
+        for pattern in self.frozen:
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ValueError(f"frozen: found {pattern!r}, expected a regular expression ({error})") from error
+        if self.batch % (self.accumulation * self.data * self.fsdp):
+            raise ValueError(
+                f"batch: found {self.batch}, expected a multiple of accumulation {self.accumulation} x data "
+                f"{self.data} x fsdp {self.fsdp}: every microbatch gives each device as many streams"
             )
 
 
@@ -167,3 +192,11 @@ class RunConfig:
     decision: OperatingPoint = dataclasses.field(default_factory=OperatingPoint)
     loss: LossConfig = dataclasses.field(default_factory=LossConfig)
     training: TrainingConfig = dataclasses.field(default_factory=TrainingConfig)
+
+    def __post_init__(self) -> None:
+        kind, dtype = self.training.master, self.student.param_dtype
+        if kind != "none" and dtype != "bfloat16":
+            raise ValueError(
+                f"training.master: found {kind!r} with student.param_dtype = {dtype!r}, expected 'none' or "
+                "parameters in 'bfloat16'"
+            )

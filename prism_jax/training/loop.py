@@ -24,6 +24,7 @@ from prism_jax.student.weights import load
 from prism_jax.training.checkpoint import Checkpoints
 from prism_jax.training.config import LossConfig, TrainingConfig
 from prism_jax.training.data import PackedSplit, batches, pack_split
+from prism_jax.training.frozen import Partition
 from prism_jax.training.objective import Slots
 from prism_jax.training.run import Run
 from prism_jax.training.step import Metrics, abstract_state, init_state, make_step
@@ -65,10 +66,11 @@ def plan(run: Run, workdir: epath.Path) -> Job:
     """The job that a run's config asks for; packs the training split and writes nothing.
 
     Raises:
-      ValueError: in one line, for a stream longer than the context, a split without labels, or a mesh that the devices
-        cannot form.
+      ValueError: in one line, for a stream longer than the context, a split without labels, a mesh that the devices
+        cannot form, or a pattern of frozen parameters that matches nothing.
     """
     config, template, streams = run.config, run.template, run.splits.train
+    Partition(run.model.abstract_params(), config.training.frozen)  # raises for a pattern that matches nothing
     split = pack_split(streams, template, config.data.context)
     return Job(
         slots=Slots(run.model, template.yes, template.no, split.size.window, split.size.visible),

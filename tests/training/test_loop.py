@@ -50,6 +50,35 @@ def test_a_run_stopped_twice_ends_bit_identical_to_one_that_was_not(tmp_path):
     chex.assert_trees_all_equal(jax.device_get(restored), jax.device_get(expected))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"master": "split", "second_moment": "bfloat16", "accumulation": 2},
+        {"master": "float32", "second_moment": "factored", "frozen": ("embedding", "layers/0/.*")},
+        {"master": "stochastic", "first_moment": "bfloat16"},
+    ],
+    ids=lambda settings: settings["master"],
+)
+def test_every_kind_of_state_resumes_bit_identical(tmp_path, settings):
+    student = dataclasses.replace(tiny.CONFIG.student, param_dtype="bfloat16")
+    config = tiny.with_training(dataclasses.replace(tiny.CONFIG, student=student), steps=5, **settings)
+    _, whole = job(tmp_path / "whole", config)
+    expected = train(whole, progress=False)
+    _, parts = job(tmp_path / "parts", config)
+    with pytest.raises(StoppedError):
+        train(parts, progress=False, after_step=kill_after(4))
+    chex.assert_trees_all_equal(train(parts, progress=False), expected)
+    metrics = [(tmp_path / name / "metrics.jsonl").read_bytes() for name in ("whole", "parts")]
+    assert metrics[0] == metrics[1]
+
+
+def test_a_pattern_that_freezes_nothing_is_refused_before_anything_is_written(tmp_path):
+    with pytest.raises(ValueError, match=r"^training\.frozen: found 'layers/7/\.\*', which matches no parameter"):
+        job(tmp_path, tiny.with_training(frozen=("layers/7/.*",)))
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_finished_run_started_again_trains_no_further(tmp_path):
     _, this = job(tmp_path, tiny.with_training(steps=3))
     first, seen = train(this, progress=False), []

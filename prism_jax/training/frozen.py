@@ -1,0 +1,88 @@
+"""Which parameters train: the rest keep no optimizer state and get no gradient.
+
+A parameter's name is its path, `embedding` or `final_norm/weight`. Blocks are stacked in memory but named one by one,
+`layers/3/mlp/up_proj/kernel`, so that a pattern can freeze the lower ones alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from flax import traverse_util
+
+from prism_jax.student.qwen3 import Params
+
+STACK = "layers"
+
+
+class Partition:
+    """The trained and the frozen part of parameters.
+
+    Attributes:
+      frozen: Number of frozen values.
+      trained: Number of trained values.
+    """
+
+    def __init__(self, params: Params, patterns: Sequence[str]):
+        """Matches patterns with names.
+
+        Args:
+          params: Of the student; shapes are enough.
+          patterns: Regular expressions, each over whole names; a name that any of them matches is frozen.
+
+        Raises:
+          ValueError: for a pattern that matches nothing, or when nothing is left to train.
+        """
+        flat = traverse_util.flatten_dict(params, sep="/")
+        names = {path: _names(path, leaf) for path, leaf in flat.items()}
+        for pattern in patterns:
+            if not any(re.fullmatch(pattern, name) for group in names.values() for name in group):
+                raise ValueError(
+                    f"training.frozen: found {pattern!r}, which matches no parameter, expected a regular expression of "
+                    f"whole names such as {next(iter(names[min(names)]))!r}"
+                )
+        # By path: the layers that train, or the one number 0 where there is no stack.
+        self._kept = {path: _kept(group, patterns) for path, group in names.items()}
+        self._whole = {path for path, kept in self._kept.items() if len(kept) == len(names[path])}
+        total = sum(leaf.size for leaf in flat.values())
+        self.trained = sum(leaf.size // len(names[path]) * len(self._kept[path]) for path, leaf in flat.items())
+        self.frozen = total - self.trained
+        if not self.trained:
+            raise ValueError(f"training.frozen: found {tuple(patterns)}, which freezes all, expected a part to train")
+
+    def split(self, params: Params) -> Params:
+        """The trained part: whole parameters, or their trained layers."""
+        flat = traverse_util.flatten_dict(params, sep="/")
+        return _nested({path: self._take(path, leaf) for path, leaf in flat.items() if len(self._kept[path])})
+
+    def merge(self, params: Params, trained: Params) -> Params:
+        """`params` with the trained part in its place."""
+        new = traverse_util.flatten_dict(trained, sep="/")
+        flat = traverse_util.flatten_dict(params, sep="/")
+        return _nested({path: self._put(path, leaf, new) for path, leaf in flat.items()})
+
+    def _take(self, path: str, leaf: Any) -> Any:
+        return leaf if path in self._whole else leaf[self._kept[path]]
+
+    def _put(self, path: str, leaf: Any, new: dict[str, Any]) -> Any:
+        if path not in new:
+            return leaf
+        return new[path] if path in self._whole else leaf.at[self._kept[path]].set(new[path], unique_indices=True)
+
+
+def _names(path: str, leaf: Any) -> list[str]:
+    """The names behind one path: one, or one a layer."""
+    head, _, rest = path.partition("/")
+    return [f"{STACK}/{layer}/{rest}" for layer in range(leaf.shape[0])] if head == STACK else [path]
+
+
+def _kept(names: Sequence[str], patterns: Sequence[str]) -> np.ndarray:
+    """Places of the names that no pattern matches."""
+    return np.flatnonzero([not any(re.fullmatch(pattern, name) for pattern in patterns) for name in names])
+
+
+def _nested(flat: dict[str, Any]) -> Params:
+    return traverse_util.unflatten_dict(flat, sep="/")

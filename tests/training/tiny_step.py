@@ -1,0 +1,52 @@
+"""The tiny run, opened and packed once, and a way to take steps of it under other settings."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import tiny
+
+from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.student import Qwen3
+from prism_jax.student.sharding import make_mesh
+from prism_jax.training.data import pack_split
+from prism_jax.training.objective import Slots
+from prism_jax.training.run import open_run
+from prism_jax.training.step import init_state, make_step
+
+RUN = open_run(tiny.CONFIG)
+SPLIT = pack_split(RUN.splits.train, RUN.template, 512)
+POINT = OperatingPoint()
+MESH = make_mesh()
+LOSS = tiny.CONFIG.loss
+
+# What runs a few times is compiled quickly: compiling is what takes the time here.
+QUICK = {"xla_backend_optimization_level": 0}
+jit = functools.partial(jax.jit, compiler_options=QUICK)
+
+
+def batch_of(*rows):
+    """The numbered training rows as one batch."""
+    return jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *(SPLIT.rows[row] for row in rows))
+
+
+def slots(**student):
+    """The tiny student, some of its settings changed."""
+    model = Qwen3(dataclasses.replace(RUN.model.config, **student))
+    return Slots(model, RUN.template.yes, RUN.template.no, SPLIT.size.window)
+
+
+def steps(count, training, loss=LOSS, **student):
+    """The states before and after each of `count` steps, on the host, and the metrics of each."""
+    where = slots(**student)
+    state = init_state(where.model, training, MESH, jax.random.key(training.seed))
+    step = make_step(where, training, loss, POINT, MESH)
+    states, metrics = [jax.device_get(state)], []
+    for number in range(count):
+        rows = [(number * training.batch + row) % len(SPLIT.rows) for row in range(training.batch)]
+        state, found = step(state, batch_of(*rows))
+        states.append(jax.device_get(state))
+        metrics.append({name: float(value) for name, value in found.items()})
+    return states, metrics
