@@ -14,7 +14,7 @@ from tiny_step import LOSS, MESH, POINT, batch_of, jit, slots
 
 from prism_jax.training.accumulation import make_gradient, split
 from prism_jax.training.frozen import Partition
-from prism_jax.training.objective import denominators, term_sums
+from prism_jax.training.objective import denominators
 
 SLOTS = slots()
 PARAMS = SLOTS.model.init(jax.random.key(0))
@@ -82,14 +82,16 @@ def test_steps_with_accumulation_train_as_steps_without():
         assert one == pytest.approx(other, rel=1e-5)
 
 
-def test_denominators_need_no_student():
-    sums = term_sums(PARAMS, BATCH, SLOTS, LOSS, POINT, 0.1)
-    alone = denominators(BATCH, LOSS, POINT)
-    for name in ("need", "accept", "response"):
-        assert getattr(alone, name).denominator == pytest.approx(float(getattr(sums, name).denominator), rel=1e-6)
-    for part, other in zip(alone.burden, sums.burden, strict=True):
-        assert part.denominator == pytest.approx(float(other.denominator), rel=1e-6)
-    assert alone.accept.diagnostics() == sums.accept.diagnostics()
+def test_denominators_are_the_weights_of_the_labels():
+    found = denominators(BATCH, LOSS, POINT)
+    b = jax.tree.map(np.asarray, BATCH)
+    w = np.minimum(b.logged / np.maximum(b.propensity, LOSS.e_min), LOSS.w_max) * b.accept_weight
+    known = w * np.take_along_axis(b.need_weight, b.accept_step, axis=1)
+    assert found.need.denominator == b.need_weight.sum()
+    assert found.accept.denominator == pytest.approx(w.sum(), rel=1e-6)
+    assert found.burden.missed.denominator == pytest.approx(known.sum(), rel=1e-6)
+    assert found.burden.false_alarm.denominator == found.burden.missed.denominator
+    assert found.response.denominator == b.response_weight.sum()
 
 
 def test_every_device_keeps_its_rows():
