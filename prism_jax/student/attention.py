@@ -88,10 +88,10 @@ def attend(
     """
     branches, trunk = mask.to_trunk.shape[1:]
     q = group_queries(q_BxLxNxH, k_BxLxKxH.shape[2])
-    k, v = k_BxLxKxH.transpose(0, 2, 1, 3), v_BxLxKxH.transpose(0, 2, 1, 3)
+    k, v = k_BxLxKxH.transpose(0, 2, 3, 1), v_BxLxKxH.transpose(0, 2, 1, 3)
 
     def over_trunk(start: int, stop: int, bound: int, seen: Array) -> Part:
-        return attend_part(q[:, :, :, start:stop], k[:, :, None, :bound], v[:, :, None, :bound], seen)
+        return attend_part(q[:, :, :, start:stop], k[:, :, None, :, :bound], v[:, :, None, :bound], seen)
 
     out = []
     for start, stop in pieces(trunk, 1):
@@ -103,7 +103,7 @@ def attend(
             seen = mask.to_trunk[:, None, None, start:stop, :bound]
             parts.append(over_trunk(trunk + start, trunk + stop, bound, seen))
         whole = Part(*(jnp.concatenate(column, axis=3) for column in zip(*parts, strict=True)))
-        own = _own_branch(q[:, :, :, trunk:], k[:, :, trunk:], v[:, :, trunk:], mask.local)
+        own = _own_branch(q[:, :, :, trunk:], k[:, :, :, trunk:].swapaxes(2, 3), v[:, :, trunk:], mask.local)
         out.append(merge([whole, own]).normalised())
     return ungroup(jnp.concatenate(out, axis=3)).astype(q_BxLxNxH.dtype)
 
@@ -144,7 +144,7 @@ def _own_branch(
         return x.reshape(*x.shape[:-2], chunks, window, x.shape[-1])
 
     keys, values = (_with_previous(split(x), axis=2)[:, :, None] for x in (k, v))
-    part = attend_part(split(q), keys, values, local[:, None, None])
+    part = attend_part(split(q), keys.swapaxes(-1, -2), values, local[:, None, None])
     return Part(*(x.reshape(*q.shape[:4], x.shape[-1]) for x in part))
 
 

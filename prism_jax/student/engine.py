@@ -24,7 +24,7 @@ from jaxtyping import Array, Float, Int
 
 from prism_jax.student import sampler
 from prism_jax.student.branches import Branch, Row, among, bucket, lay_out
-from prism_jax.student.kv_cache import Cache, Segment, empty, grow, read, unstack, write
+from prism_jax.student.kv_cache import Cache, Segment, capacity_of, empty, grow, read, unstack, write
 from prism_jax.student.qwen3 import Params, Qwen3, take
 from prism_jax.student.sampler import Generated, Start, check_ids
 from prism_jax.student.sampling import Sampling, make_sampling
@@ -202,16 +202,18 @@ class Engine:
         """One pass over at most `_CHUNK` tokens of the trunk and all branches."""
         row = lay_out(event, branches)
         columns = None if answers is None else np.asarray(answers, np.int32)
-        if not event:
-            return _peek(self.model, self._params, state.cache, np.int32(state.length), row, columns)
-        self._reserve(state, state.length + row.tokens.size)
-        logits, state.cache = _advance(self.model, self._params, state.cache, np.int32(state.length), row, columns)
-        state.length += len(event)
+        if event:
+            self._reserve(state, state.length + row.tokens.size)
+        length = np.int32(state.length)
+        logits, fresh = _read_row(self.model, self._params, state.cache, length, row, columns)
+        if event:
+            state.cache = _store(state.cache, fresh, length)
+            state.length += len(event)
         return logits if branches else None
 
     def _reserve(self, state: _Stream, positions: int) -> None:
         """Doubles the capacity of the cache until it holds `positions`."""
-        capacity = state.cache[0].keys.shape[2]
+        capacity = capacity_of(state.cache)
         if positions > capacity:
             state.cache = _grow(state.cache, _capacity(positions))
 
@@ -232,11 +234,12 @@ def _capacity(positions: int) -> int:
 _grow = jax.jit(grow, static_argnums=1)
 
 
+@functools.partial(jax.jit, static_argnums=0)
 def _read_row(
     model: Qwen3, params: Params, cache: Cache, length: Int[Array, ""], row: Row, answers: Int[Array, " A"] | None
 ) -> tuple[Float[Array, "P A"], Cache]:
-    """Logits at the marked places of a row behind the first `length` positions of a cache, and keys and values."""
-    seen = (jnp.arange(cache[0].keys.shape[2]) < length)[None]
+    """Logits at the marked places of a row behind the first `length` positions of a cache; its keys and values."""
+    seen = (jnp.arange(capacity_of(cache)) < length)[None]
     hidden, fresh = read(
         model,
         params,
@@ -252,24 +255,13 @@ def _read_row(
     return marked.astype(jnp.float32) @ rows.astype(jnp.float32).T, fresh
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def _peek(
-    model: Qwen3, params: Params, cache: Cache, length: Int[Array, ""], row: Row, answers: Int[Array, " A"] | None
-) -> Float[Array, "P A"]:
-    """Reads branches; the cache stays as it is."""
-    return _read_row(model, params, cache, length, row, answers)[0]
+@functools.partial(jax.jit, donate_argnums=0)
+def _store(cache: Cache, fresh: Cache, length: Int[Array, ""]) -> Cache:
+    """Writes what was read behind the first `length` positions, in place, which one program that also reads would not.
 
-
-@functools.partial(jax.jit, static_argnums=0, donate_argnums=2)
-def _advance(
-    model: Qwen3, params: Params, cache: Cache, length: Int[Array, ""], row: Row, answers: Int[Array, " A"] | None
-) -> tuple[Float[Array, "P A"], Cache]:
-    """Reads an event and branches behind it; the cache that it consumes comes back with the event in it.
-
-    What the branches leave behind the event is never seen, and the next event overwrites it.
+    What branches leave behind the event is never seen, and the next event overwrites it.
     """
-    logits, fresh = _read_row(model, params, cache, length, row, answers)
-    return logits, write(cache, fresh, length)
+    return write(cache, fresh, length)
 
 
 @functools.partial(jax.jit, static_argnums=0, static_argnames="room")
@@ -284,7 +276,7 @@ def _branch_off(
 ) -> tuple[Float[Array, "B V"], Cache]:
     """Logits after a branch, and a cache of the branch alone with room behind it."""
     length = tokens_BxL.shape[1]
-    seen = jnp.arange(cache[0].keys.shape[2]) < lengths[:, None]
+    seen = jnp.arange(capacity_of(cache)) < lengths[:, None]
     positions = lengths[:, None] + jnp.arange(length)
     causal = jnp.tril(jnp.ones((1, length, length), bool))
     hidden, fresh = read(model, params, tokens_BxL, positions, causal, [Segment(cache, seen)])

@@ -26,9 +26,9 @@ from prism_jax.student.qwen3 import Params, Qwen3, block, final_norm
 
 
 class LayerCache(NamedTuple):
-    """Rotated keys, and values, of one layer."""
+    """Rotated keys, positions last as their product with queries wants them, and values, of one layer."""
 
-    keys: Float[Array, "B K C H"]
+    keys: Float[Array, "B K H C"]
     values: Float[Array, "B K C H"]
 
 
@@ -55,20 +55,37 @@ def unstack(params: Params) -> Params:
 
 def empty(config: StudentConfig, batch: int, capacity: int) -> Cache:
     """Zeros in the dtype of activations."""
-    shape = (batch, config.kv_heads, capacity, config.head_dim)
+    heads, width = (batch, config.kv_heads), config.head_dim
     return tuple(
-        LayerCache(jnp.zeros(shape, config.dtype), jnp.zeros(shape, config.dtype)) for _ in range(config.layers)
+        LayerCache(
+            jnp.zeros((*heads, width, capacity), config.dtype), jnp.zeros((*heads, capacity, width), config.dtype)
+        )
+        for _ in range(config.layers)
     )
+
+
+def capacity_of(cache: Cache) -> int:
+    """How many positions the cache has."""
+    return cache[0].values.shape[2]
 
 
 def grow(cache: Cache, capacity: int) -> Cache:
     """The cache with room for `capacity` positions."""
-    return jax.tree.map(lambda x: jnp.pad(x, ((0, 0), (0, 0), (0, capacity - x.shape[2]), (0, 0))), cache)
+    room = (0, capacity - capacity_of(cache))
+    none = (0, 0)
+    return tuple(
+        LayerCache(jnp.pad(keys, (none, none, none, room)), jnp.pad(values, (none, none, room, none)))
+        for keys, values in cache
+    )
 
 
 def write(cache: Cache, fresh: Cache, start: Int[Array, ""] | int) -> Cache:
     """The cache with all of `fresh` from position `start` on; there must be room for it."""
-    return jax.tree.map(lambda old, new: jax.lax.dynamic_update_slice_in_dim(old, new, start, axis=2), cache, fresh)
+    put = jax.lax.dynamic_update_slice_in_dim
+    return tuple(
+        LayerCache(put(old.keys, new.keys, start, axis=3), put(old.values, new.values, start, axis=2))
+        for old, new in zip(cache, fresh, strict=True)
+    )
 
 
 def read_prompts(model: Qwen3, params: Params, tokens_BxL: Int[Array, "B L"]) -> tuple[Float[Array, "B L D"], Cache]:
@@ -175,7 +192,7 @@ def _over(q: Array, parts: list[Part], past: Sequence[Segment], layer: int) -> A
 
 def _heads_first(k: Array, v: Array) -> LayerCache:
     """Keys and values as the cache holds them."""
-    return LayerCache(k.transpose(0, 2, 1, 3), v.transpose(0, 2, 1, 3))
+    return LayerCache(k.transpose(0, 2, 3, 1), v.transpose(0, 2, 1, 3))
 
 
 def _for_groups(cache: LayerCache) -> tuple[Array, Array]:

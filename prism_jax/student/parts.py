@@ -30,7 +30,7 @@ class Part(NamedTuple):
 
 def attend_part(
     q: Float[Array, "B K G *c q H"],
-    k: Float[Array, "B K 1 *c k H"],
+    k: Float[Array, "B K 1 *c H k"],
     v: Float[Array, "B K 1 *c k H"],
     seen: Bool[Array, "..."],
 ) -> Part:
@@ -38,11 +38,11 @@ def attend_part(
 
     Args:
       q: Queries, scaled by 1/sqrt(H) already.
-      k: Keys.
+      k: Keys, positions last: transposed anew for every product they would cost a pass over memory each time.
       v: Values.
       seen: Which key a query sees; broadcasts to [B, K, G, *c, q, k].
     """
-    scores = jnp.matmul(q, k.swapaxes(-1, -2), preferred_element_type=jnp.float32)
+    scores = jnp.matmul(q, k, preferred_element_type=jnp.float32)
     scores = jnp.where(seen, scores, _HIDDEN)
     peak = jax.lax.stop_gradient(jnp.max(scores, axis=-1, keepdims=True))
     weights = jnp.exp(scores - peak)

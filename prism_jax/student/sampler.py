@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from prism_jax.student.branches import bucket
-from prism_jax.student.kv_cache import Cache, Segment, grow, read_next, read_prompts
+from prism_jax.student.kv_cache import Cache, Segment, capacity_of, grow, read_next, read_prompts
 from prism_jax.student.qwen3 import Params, Qwen3, take
 from prism_jax.student.sampling import Sampling, next_token
 
@@ -151,11 +151,11 @@ def _decode(
 ) -> tuple[Int[Array, "B M"], Int[Array, " B"], Array, Cache]:
     """The loop: new tokens, how many count, whether a stop token came, and the cache, whose memory is reused."""
     lengths, trunk, trunk_lengths = prefix
-    columns = jnp.arange(cache[0].keys.shape[2])
+    columns = jnp.arange(capacity_of(cache))
     base = lengths if trunk is None else lengths + trunk_lengths
     past = []
     if trunk is not None:
-        past = [Segment(trunk, jnp.arange(trunk[0].keys.shape[2]) < trunk_lengths[:, None])]
+        past = [Segment(trunk, jnp.arange(capacity_of(trunk)) < trunk_lengths[:, None])]
 
     def put(state: _State, logits: Array, cache: Cache) -> _State:
         token = next_token(logits, sampling, state.made)

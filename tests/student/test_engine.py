@@ -213,7 +213,7 @@ def test_the_work_of_an_event_grows_with_attention_alone(qwen3):
 
     def operations(capacity):
         cache = empty(QWEN3, 1, capacity)
-        lowered = engine_module._advance.lower(
+        lowered = engine_module._read_row.lower(
             qwen3.model, unstack(qwen3.params), cache, np.int32(5), row, np.array([7, 8], np.int32)
         )
         return lowered.cost_analysis()["flops"]
