@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -187,3 +188,15 @@ def test_a_missing_flag_is_one_line():
     result = run("train", "--config=configs/quickstart.py")
     assert result.returncode == 1
     assert "--workdir" in result.stderr.splitlines()[-1]
+
+
+def test_evaluate_with_metrics_cut_short_says_so_and_changes_nothing(finished, tmp_path):
+    workdir = tmp_path / "copy"
+    shutil.copytree(finished[0], workdir)
+    metrics = workdir / "metrics.jsonl"
+    metrics.write_bytes(metrics.read_bytes()[:-9])
+    before = {path: path.read_bytes() for path in workdir.iterdir() if path.is_file()}
+    result = run("evaluate", f"--workdir={workdir}")
+    assert result.returncode == 1
+    assert result.stderr.splitlines()[-1].startswith(f"error: {metrics}, line 4: found broken JSON")
+    assert {path: path.read_bytes() for path in workdir.iterdir() if path.is_file()} == before
