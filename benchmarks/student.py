@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 import os
 import statistics
 import sys
@@ -54,7 +55,7 @@ from prism_jax.student.sampling import make_sampling
 from prism_jax.student.sharding import make_mesh
 from prism_jax.training.config import LossConfig, TrainingConfig
 from prism_jax.training.objective import Slots
-from prism_jax.training.optimizer import make_optimizer
+from prism_jax.training.optimizer import Optimizer
 from prism_jax.training.step import TrainState, make_step
 
 SMOLLM2 = StudentConfig(
@@ -117,15 +118,13 @@ def make_model(layers: int) -> tuple[Qwen3, Any]:
 def fresh_state(params: Any) -> TrainState:
     """A state over copies of the parameters, since a step consumes what it is given."""
     copies = jax.tree.map(jnp.copy, params)
-    return TrainState(jnp.zeros((), jnp.int32), copies, make_optimizer(TRAINING).init(copies))
+    return TrainState(jnp.zeros((), jnp.int32), copies, Optimizer(TRAINING).init(copies))
 
 
 def benchmark_train(model: Qwen3, params: Any, turns: int) -> Iterator[Row]:
     """One step of next-token training on 4 rows of 256 tokens."""
-    import optax
-
     rows = np.random.default_rng(0).integers(model.config.vocabulary_size, size=(4, 257)).astype(np.int32)
-    optimizer = make_optimizer(TRAINING)
+    optimizer = Optimizer(TRAINING)
 
     def loss(params: Any, tokens: Any) -> Any:
         count, length = tokens.shape[0], tokens.shape[1] - 1
@@ -135,13 +134,12 @@ def benchmark_train(model: Qwen3, params: Any, turns: int) -> Iterator[Row]:
         total, weight = token_cross_entropy(model.head(params), flat, tokens[:, 1:].ravel(), jnp.ones(flat.shape[0]))
         return total / weight
 
-    @jax.jit
+    @functools.partial(jax.jit, donate_argnums=0)
     def step(state: TrainState, tokens: Any) -> tuple[TrainState, Any]:
         value, gradients = jax.value_and_grad(loss)(state.params, tokens)
-        updates, moments = optimizer.update(gradients, state.optimizer, state.params)
-        return TrainState(state.step + 1, optax.apply_updates(state.params, updates), moments), value
+        params, kept = optimizer.update(gradients, state.optimizer, state.params, state.step)
+        return TrainState(state.step + 1, params, kept), value
 
-    step = jax.jit(step.__wrapped__, donate_argnums=0)
     ours = Stepping(step, fresh_state(params), rows)
     theirs = peer.Training(model.config, params, TRAINING, peer.next_token_loss, rows)
     row = compare("training step, 4 rows of 256 tokens", ours, theirs, ">= 0.8", turns)
