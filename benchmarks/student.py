@@ -45,7 +45,7 @@ import student_peer as peer
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.prompting.packing import Packed, decisions, pack, pad, sizes
 from prism_jax.streams import Candidate, Event, Step, Stream
-from prism_jax.student import Qwen3, StudentConfig
+from prism_jax.student import Qwen3, presets
 from prism_jax.student.attention import no_branches
 from prism_jax.student.engine import Branch, Engine
 from prism_jax.student.heads import token_cross_entropy
@@ -58,17 +58,7 @@ from prism_jax.training.objective import Slots
 from prism_jax.training.optimizer import Optimizer
 from prism_jax.training.step import TrainState, make_step
 
-SMOLLM2 = StudentConfig(
-    vocabulary_size=49_152,
-    width=576,
-    heads=9,
-    kv_heads=3,
-    head_dim=64,
-    ffn=1536,
-    rope_theta=1e5,
-    norm_epsilon=1e-5,
-    qk_norm=False,
-)
+SHAPE = presets.smollm2_135m()
 TRAINING = TrainingConfig(steps=1000, batch=1, learning_rate=1e-4)
 PAUSE = 0.03  # seconds between turns
 YES, NO = 10, 11
@@ -111,7 +101,7 @@ def compare(name: str, ours: Callable, theirs: Callable, target: str, turns: int
 
 def make_model(layers: int) -> tuple[Qwen3, Any]:
     """The student and random parameters."""
-    model = Qwen3(dataclasses.replace(SMOLLM2, layers=layers, unroll=layers))
+    model = Qwen3(dataclasses.replace(SHAPE, layers=layers, unroll=layers))
     return model, jax.jit(model.init)(jax.random.key(0))
 
 

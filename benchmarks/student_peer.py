@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
 import numpy as np
 import torch
 import transformers
 from transformers.cache_utils import DynamicCache
 
-from prism_jax.student import StudentConfig
+from prism_jax.student import Qwen3, StudentConfig
+from prism_jax.student.weights import save_hf
 from prism_jax.training.config import TrainingConfig
-
-NAMES = {
-    "input_norm": "input_layernorm",
-    "post_norm": "post_attention_layernorm",
-    "attention": "self_attn",
-    "kernel": "weight",
-}
 
 
 def versions() -> str:
@@ -32,36 +26,12 @@ def set_threads(count: int) -> None:
 
 
 def load(config: StudentConfig, params: Any, attention: str) -> Any:
-    """Llama with our parameters."""
-    with torch.device("meta"):
-        model = transformers.LlamaForCausalLM(
-            transformers.LlamaConfig(
-                vocab_size=config.vocabulary_size,
-                hidden_size=config.width,
-                intermediate_size=config.ffn,
-                num_hidden_layers=config.layers,
-                num_attention_heads=config.heads,
-                num_key_value_heads=config.kv_heads,
-                head_dim=config.head_dim,
-                rms_norm_eps=config.norm_epsilon,
-                rope_parameters={"rope_type": "default", "rope_theta": config.rope_theta},
-                tie_word_embeddings=True,
-                max_position_embeddings=8192,
-                pad_token_id=None,
-                bos_token_id=None,
-                eos_token_id=None,
-                attn_implementation=attention,
-            )
+    """Their model with our parameters."""
+    with tempfile.TemporaryDirectory() as folder:
+        save_hf(folder, Qwen3(config), params)
+        return transformers.AutoModelForCausalLM.from_pretrained(
+            folder, attn_implementation=attention, dtype=torch.float32
         )
-    model = transformers.LlamaForCausalLM(model.config)
-    state = {"model.embed_tokens.weight": params["embedding"], "model.norm.weight": params["final_norm"]["weight"]}
-    for path, stacked in jax.tree_util.tree_leaves_with_path(params["layers"]):
-        name = ".".join(NAMES.get(key.key, key.key) for key in path)
-        state |= {f"model.layers.{i}.{name}": leaf.T for i, leaf in enumerate(np.asarray(stacked))}
-    state = {name: torch.tensor(np.ascontiguousarray(leaf)) for name, leaf in state.items()}
-    model.load_state_dict(state, strict=False)
-    model.tie_weights()
-    return model.to(torch.float32)
 
 
 def fastest(config: StudentConfig, params: Any, run: Callable[[Any], Any]) -> Any:

@@ -5,6 +5,8 @@ import pathlib
 
 import pytest
 
+from prism_jax.student import StudentConfig
+
 FOLDER = pathlib.Path(__file__).parents[1] / "benchmarks"
 
 
@@ -20,11 +22,8 @@ def test_the_students_step_is_that_of_training(monkeypatch):
     pytest.importorskip("torch", reason="torch is the other side")
     monkeypatch.syspath_prepend(str(FOLDER))
     student = importlib.import_module("student")
-    monkeypatch.setattr(
-        student,
-        "SMOLLM2",
-        student.StudentConfig(vocabulary_size=64, width=16, heads=2, kv_heads=1, head_dim=8, ffn=32, qk_norm=False),
-    )
+    tiny = StudentConfig(vocabulary_size=64, width=16, heads=2, kv_heads=1, head_dim=8, ffn=32, qk_norm=False)
+    monkeypatch.setattr(student, "SHAPE", tiny)
     model, params = student.make_model(1)
     rows = list(student.benchmark_train(model, params, 1))
     assert len(rows) == 1
