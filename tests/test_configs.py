@@ -32,6 +32,7 @@ def test_it_survives_the_bridge_and_tells_how_to_run_it(path):
         assert word in module.__doc__
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_it_takes_one_step(path, tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)

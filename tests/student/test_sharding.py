@@ -178,6 +178,7 @@ print(json.dumps({"devices": jax.device_count(), "value": float(want["value"]), 
 """
 
 
+@pytest.mark.slow
 def test_every_mesh_computes_what_one_device_does():
     """Forward and gradient on eight fake devices: relative to the largest entry, rounding apart."""
     meshes = [[2, 2, 2], [1, 8, 1], [1, 2, 4]]

@@ -1,5 +1,4 @@
 import dataclasses
-import re
 
 import chex
 import jax
@@ -128,21 +127,6 @@ def test_the_step_compiles_once_and_donates_its_state():
     assert step._cache_size() == 1
     assert first.is_deleted()
     assert int(state.step) == 3
-
-
-def test_the_compiled_step_holds_no_logits_of_the_whole_batch():
-    """Any buffer with an axis of the vocabulary is the embedding, a moment or gradient of it, or one chunk's logits."""
-    config = dataclasses.replace(tiny.CONFIG.loss, response_chunk=8)
-    mesh = make_mesh()
-    step = make_step(SLOTS, tiny.CONFIG.training, config, POINT, mesh)
-    state = init_state(RUN.model, tiny.CONFIG.training, mesh, jax.random.key(0))
-    text = step.lower(state, BATCH).compile().as_text()
-    shapes = {tuple(map(int, found.split(","))) for found in re.findall(r"\b[a-z]+\d+\[([\d,]+)\]", text)}
-    vocabulary, width = RUN.model.config.vocabulary_size, RUN.model.config.width
-    with_vocabulary = {shape for shape in shapes if vocabulary in shape}
-    assert (vocabulary, width) in with_vocabulary  # the shapes were found
-    largest = max(int(np.prod(shape)) // vocabulary for shape in with_vocabulary)
-    assert largest <= max(width, 8) < np.prod(BATCH.response_target.shape) < np.prod(BATCH.tokens.shape)
 
 
 def test_packing_says_how_many_tokens_it_saves():
