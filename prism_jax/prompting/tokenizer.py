@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import functools
 import json
+import reprlib
 from collections.abc import Iterable
 
 import tokenizers
 from etils import epath
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
+
+from prism_jax.streams.jsonl import parse_json
 
 CHAT_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 THINK_TOKENS = ("<think>", "</think>")
@@ -40,12 +43,15 @@ class Tokenizer:
         """Builds from the text of a `tokenizer.json`.
 
         Raises:
-          ValueError: when a special token that the template needs is missing.
+          ValueError: for text that defines no tokenizer, or when a special token that the template needs is missing.
         """
         self._definition = definition
-        whole = tokenizers.Tokenizer.from_str(definition)
+        try:
+            whole = tokenizers.Tokenizer.from_str(definition)
+        except Exception as error:  # the library has no type of its own
+            raise ValueError(f"tokenizer: found no valid definition ({error}), expected a tokenizer.json") from error
         content = json.loads(definition)
-        self._specials = {token["content"]: token["id"] for token in content["added_tokens"]}
+        self._specials = {token["content"]: token["id"] for token in content.get("added_tokens", [])}
         missing = [name for name in CHAT_TOKENS if name not in self._specials]
         if missing:
             raise ValueError(f"tokenizer: found no special token {', '.join(missing)}, expected a ChatML vocabulary")
@@ -95,7 +101,7 @@ class Tokenizer:
 
         Raises:
           FileNotFoundError: naming the path.
-          ValueError: for a GGUF file that cannot be used.
+          ValueError: for a file that cannot be used, naming it.
         """
         path = epath.Path(path)
         if path.suffix == ".gguf":
@@ -106,7 +112,11 @@ class Tokenizer:
         path = path / "tokenizer.json" if path.is_dir() else path
         if not path.is_file():
             raise FileNotFoundError(f"{path}: no such file, expected a tokenizer.json or a directory that holds one")
-        return cls(path.read_text(), _chat_template(path.parent))
+        template = _chat_template(path.parent)
+        try:
+            return cls(path.read_bytes().decode("utf-8"), template)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
 
     def save(self, path: epath.PathLike) -> None:
         """Writes the `tokenizer.json` at `path`, whole or not at all, and before it the chat template beside it."""
@@ -153,7 +163,12 @@ def _chat_template(folder: epath.Path) -> str | None:
     if (folder / CHAT_TEMPLATE).is_file():
         return (folder / CHAT_TEMPLATE).read_text()
     config = folder / "tokenizer_config.json"
-    found = json.loads(config.read_text()).get("chat_template") if config.is_file() else None
+    if not config.is_file():
+        return None
+    content = parse_json(config.read_bytes(), str(config))
+    if not isinstance(content, dict):
+        raise ValueError(f"{config}: found {reprlib.repr(content)}, expected an object with keys")
+    found = content.get("chat_template")
     return found if isinstance(found, str) else None
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import reprlib
 from collections.abc import Iterator
 from typing import Any
 
 from etils import epath
 
 from prism_jax.config import ConfigError, from_config_dict, to_dict
+from prism_jax.streams.jsonl import StreamError, parse_json
 from prism_jax.training.config import RunConfig
 
 
@@ -22,6 +24,28 @@ def write_text(path: epath.Path, text: str) -> None:
 def write_json(path: epath.Path, value: Any) -> None:
     """Writes indented JSON, whole or not at all."""
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def read_object(path: epath.Path, source: str) -> dict[str, Any]:
+    """Reads a file that holds one JSON object.
+
+    Args:
+      path: The file.
+      source: What writes it, for messages.
+
+    Raises:
+      FileNotFoundError: when there is no such file.
+      ConfigError: naming the file, when it holds something else.
+    """
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: no such file, expected what {source} writes")
+    try:
+        value = parse_json(path.read_bytes(), str(path))
+    except StreamError as error:
+        raise ConfigError(str(error)) from error
+    if not isinstance(value, dict):
+        raise ConfigError(f"{path}: found {reprlib.repr(value)}, expected an object with keys, as {source} writes it")
+    return value
 
 
 def claim(workdir: epath.Path, config: RunConfig) -> None:
@@ -54,11 +78,7 @@ def load_config(workdir: epath.Path) -> RunConfig:
     path = workdir / "config.json"
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file, expected the workdir of a run (see prism_jax.train)")
-    try:
-        tree = json.loads(path.read_text())
-    except json.JSONDecodeError as error:
-        raise ConfigError(f"{path}:{error.lineno}: found malformed JSON ({error.msg}), expected a config") from error
-    return from_config_dict(RunConfig, tree, f"{path}: config")
+    return from_config_dict(RunConfig, read_object(path, "prism_jax.train"), f"{path}: config")
 
 
 def _flatten(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -1,4 +1,5 @@
 import json
+import re
 import subprocess
 import sys
 import unicodedata
@@ -162,6 +163,28 @@ def test_missing_specials_are_named(small, tmp_path):
         Tokenizer(json.dumps(content))
     with pytest.raises(KeyError, match="im_middle"):
         small.special("<|im_middle|>")
+
+
+@pytest.mark.parametrize("content", [b"{", b"[]", b"", b'{"version": "1.0"}', b"\xff"])
+def test_a_file_that_is_no_tokenizer_is_named(tmp_path, content):
+    path = tmp_path / "tokenizer.json"
+    path.write_bytes(content)
+    for named in (path, tmp_path):
+        with pytest.raises(ValueError, match=rf"^{re.escape(str(path))}: "):
+            Tokenizer.load(named)
+
+
+def test_a_definition_without_special_tokens_lacks_them():
+    with pytest.raises(ValueError, match=r"^tokenizer: found no special token <\|endoftext\|>, "):
+        Tokenizer('{"version": "1.0", "model": {"type": "BPE", "vocab": {}, "merges": []}}')
+
+
+@pytest.mark.parametrize(("content", "found"), [("{", "found broken JSON"), ("[]", r"found \[\], expected an object")])
+def test_a_tokenizer_config_that_is_none_is_named(small, tmp_path, content, found):
+    small.save(tmp_path / "tokenizer.json")
+    (tmp_path / "tokenizer_config.json").write_text(content)
+    with pytest.raises(ValueError, match=rf"^{re.escape(str(tmp_path))}/tokenizer_config\.json: {found}"):
+        Tokenizer.load(tmp_path)
 
 
 def test_what_a_file_says_of_length_or_framing_is_ignored(small, tmp_path):

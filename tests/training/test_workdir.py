@@ -1,0 +1,35 @@
+"""A workdir whose files somebody else has written."""
+
+import re
+
+import pytest
+from etils import epath
+
+from prism_jax.config import ConfigError
+from prism_jax.training.config import RunConfig
+from prism_jax.training.workdir import claim, load_config
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"[]", "found [], expected an object with keys, as prism_jax.train writes it"),
+        (b"3", "found 3, expected an object with keys, as prism_jax.train writes it"),
+        (
+            b"{",
+            "found broken JSON at column 2 (Expecting property name enclosed in double quotes), expected a JSON value",
+        ),
+        (b"", "found nothing, expected a JSON value"),
+        (b"\xff", "found byte 0xff at 0, expected UTF-8"),
+        (b'{"data": []}', "config.data: found [], expected a section with keys"),
+        (b'{"data": {"fold": 9}}', "config.data.fold: found 9, expected 0 to 3 (folds = 4)"),
+    ],
+)
+def test_a_config_that_cannot_be_used_is_named_and_kept(tmp_path, content, message):
+    workdir = epath.Path(tmp_path)
+    (workdir / "config.json").write_bytes(content)
+    for attempt in (lambda: load_config(workdir), lambda: claim(workdir, RunConfig())):
+        with pytest.raises(ConfigError, match=f"^{re.escape(f'{workdir}/config.json: {message}')}"):
+            attempt()
+    assert [path.name for path in workdir.iterdir()] == ["config.json"]
+    assert (workdir / "config.json").read_bytes() == content
