@@ -22,6 +22,7 @@ def start(main: Callable[[], Any]) -> None:
             logging.set_verbosity(logging.WARNING)  # the libraries below tell every file they touch
         if len(argv) > 1:
             return _fail(f"found argument {argv[1]!r}, expected flags only (see --help)")
+        sys.unraisablehook = _log_unraisable
         try:
             main()
         except (ValueError, OSError, RuntimeError) as error:
@@ -38,6 +39,11 @@ def start(main: Callable[[], Any]) -> None:
             sys.exit(_fail(f"flags: {error}"))
 
     app.run(wrapped, flags_parser=parse)
+
+
+def _log_unraisable(lost: sys.UnraisableHookArgs) -> None:
+    """Logs what no caller can catch: the reads still under way when one fails complain to a closed event loop."""
+    logging.debug("lost: %s", lost.exc_value, exc_info=lost.exc_value)
 
 
 def _fail(message: str) -> int:

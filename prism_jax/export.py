@@ -7,7 +7,7 @@ prism.json, which says where the two probabilities are read and how the gate dec
 from __future__ import annotations
 
 import dataclasses
-import json
+import math
 from typing import Any
 
 from absl import flags
@@ -21,7 +21,7 @@ from prism_jax.student import Qwen3
 from prism_jax.student.weights import save_hf
 from prism_jax.training.config import RunConfig
 from prism_jax.training.run import trained_params
-from prism_jax.training.workdir import load_config, write_json
+from prism_jax.training.workdir import load_config, read_object, write_json
 
 RULE = "intervene where (1 - p_accept) * c_fa <= p_accept * p_need * c_fn"
 
@@ -37,6 +37,7 @@ def export_run(workdir: epath.Path, output: epath.Path, *, dtype: str | None = N
     Raises:
       FileExistsError: when there is something at `output`.
       FileNotFoundError: when the run has no checkpoint or no calibration.json.
+      ValueError, RuntimeError: for a file or checkpoint of the run that cannot be used, naming it.
     """
     if output.exists():
         raise FileExistsError(f"{output}: found something there, expected a path that does not exist yet")
@@ -62,9 +63,15 @@ def export_run(workdir: epath.Path, output: epath.Path, *, dtype: str | None = N
 
 def _temperatures(path: epath.Path) -> dict[str, Any]:
     """The temperature of each calibrated signal."""
-    if not path.exists():
-        raise FileNotFoundError(f"{path}: no such file, expected what `python -m prism_jax.evaluate` writes")
-    return {name: fit["temperature"] for name, fit in json.loads(path.read_text()).items() if fit is not None}
+    temperatures = {}
+    for name, fit in read_object(path, "`python -m prism_jax.evaluate`").items():
+        if fit is None:
+            continue
+        found = fit.get("temperature") if isinstance(fit, dict) else None
+        if not isinstance(found, float | int) or not 0 < found < math.inf:
+            raise ValueError(f"{path}: {name}.temperature: found {found!r}, expected a finite number above 0")
+        temperatures[name] = found
+    return temperatures
 
 
 def _prism(template: Template, config: RunConfig, temperatures: dict[str, Any], step: int) -> dict[str, Any]:

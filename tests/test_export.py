@@ -4,6 +4,7 @@ import dataclasses
 import json
 import pathlib
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -115,6 +116,24 @@ def test_what_cannot_be_exported_leaves_nothing(exported, tmp_path):
     with pytest.raises(FileExistsError, match=r"exported: found something there, expected a path"):
         export_run(folder / "run", folder / "exported")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("[]", r"found \[\], expected an object with keys, as `python -m prism_jax\.evaluate` writes it"),
+        ("{", r"found broken JSON at column 2 "),
+        ("", r"found nothing, expected a JSON value"),
+        ('{"need_fast": 3}', r"need_fast\.temperature: found None, expected a finite number above 0"),
+        ('{"need_fast": {"temperature": 0}}', r"need_fast\.temperature: found 0, expected a finite number above 0"),
+    ],
+)
+def test_a_calibration_that_cannot_be_used_is_named(exported, tmp_path, content, message):
+    workdir = epath.Path(shutil.copytree(exported[0] / "run", tmp_path / "run"))
+    (workdir / "calibration.json").write_text(content)
+    with pytest.raises(ValueError, match=rf"^{re.escape(str(workdir))}/calibration\.json: {message}"):
+        export_run(workdir, epath.Path(tmp_path / "out"))
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
 def test_a_failed_export_leaves_nothing_half_written(exported, tmp_path, monkeypatch):

@@ -117,6 +117,38 @@ def test_a_workdir_of_another_config_is_refused(finished):
     assert (workdir / "config.json").read_bytes() == before
 
 
+def _cut_arrays(run):
+    for path in (run / "checkpoints/4/state").glob("**/d/*"):
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+DAMAGE = {
+    "tokenizer": (
+        "evaluate",
+        lambda run: (run / "tokenizer.json").write_text("{"),
+        "/tokenizer.json: tokenizer: found no valid definition (EOF while parsing",
+    ),
+    "checkpoint": (
+        "export",
+        _cut_arrays,
+        "/checkpoints/4: found what cannot be restored (ValueError: OUT_OF_RANGE",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", DAMAGE)
+def test_a_damaged_run_is_one_line_and_stays_as_it_is(finished, tmp_path, case):
+    main, damage, message = DAMAGE[case]
+    workdir = shutil.copytree(finished[0], tmp_path / "run")
+    damage(workdir)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    result = run(main, f"--workdir={workdir}", *([f"--output={tmp_path / 'model'}"] if main == "export" else []))
+    assert result.returncode == 1
+    assert result.stderr.splitlines()[-1].startswith(f"error: {workdir}{message}")
+    assert "Traceback" not in result.stderr
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
 BAD = {
     "an unknown key": (("--config.training.setps=3",), "setps"),
     "a bad value": (("--config.decision.c_fa=-1.0",), "config.decision.c_fa: found -1.0, expected a finite"),
@@ -129,7 +161,11 @@ BAD = {
     "too small a vocabulary": (("--config.student.vocabulary_size=100",), "student.vocabulary_size: found 100"),
     "a missing source": (
         ("--config.data.name=proactivebench", "--config.data.source=/no/such/folder"),
-        "/no/such/folder",
+        "/no/such/folder: found no such directory, expected in --config.data.source the layout of the repository",
+    ),
+    "a fold that there is not": (
+        ("--config.data.folds=0", "--config.data.fold=-4"),
+        "config.data.folds: found 0, expected at least 2",
     ),
     "a missing file": (("--config.data.name=jsonl", "--config.data.source=/no/such.jsonl"), "/no/such.jsonl"),
     "more devices than there are": (("--config.training.tensor=64",), "mesh: found"),
