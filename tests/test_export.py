@@ -33,7 +33,10 @@ CONFIG = RunConfig(
 )
 
 
-@pytest.fixture(scope="module", params=[True, False], ids=["qwen3", "llama, untied"])
+KINDS = [pytest.param(True, id="qwen3"), pytest.param(False, id="llama, untied", marks=pytest.mark.slow)]
+
+
+@pytest.fixture(scope="module", params=KINDS)
 def exported(request, tmp_path_factory):
     folder = epath.Path(tmp_path_factory.mktemp("export"))
     student = dataclasses.replace(CONFIG.student, qk_norm=request.param, tied=request.param)

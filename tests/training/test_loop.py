@@ -85,6 +85,7 @@ def test_a_finished_run_started_again_trains_no_further(tmp_path):
     assert seen == []
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_run_and_another_does_not(tmp_path):
     files = []
     for name, seed in (("a", 0), ("b", 0), ("c", 1)):
@@ -121,6 +122,7 @@ def test_timings_stay_out_of_the_metrics(tmp_path):
     assert not {"seconds", "tokens_per_second"} & metrics.keys()
 
 
+@pytest.mark.slow
 def test_training_lowers_every_term(tmp_path):
     _, this = job(tmp_path, tiny.with_training(steps=40, batch=12, checkpoint_every=40))
     train(this, progress=False)
