@@ -1,7 +1,7 @@
 """The streaming engine: many streams, each a growing trunk in its own KV cache, and branches that leave no trace.
 
-An event costs the reading of its own tokens, and attention over the trunk's cache, whose capacity doubles when it is
-full. Branches are read side by side against the trunk and never enter it. Every answer equals a cold start's on the
+An event costs the reading of its own tokens, and attention over the trunk's cache, whose capacity doubles in two
+steps. Branches are read side by side against the trunk and never enter it. Every answer equals a cold start's on the
 ids that the stream keeps.
 
 A budget bounds the trunk. When an event would exceed it, the oldest events are dropped, but neither the system's part
@@ -212,7 +212,7 @@ class Engine:
         return logits if branches else None
 
     def _reserve(self, state: _Stream, positions: int) -> None:
-        """Doubles the capacity of the cache until it holds `positions`."""
+        """Grows the cache by a third or a half until it holds `positions`."""
         capacity = capacity_of(state.cache)
         if positions > capacity:
             state.cache = _grow(state.cache, _capacity(positions))
@@ -227,8 +227,10 @@ class Engine:
 
 
 def _capacity(positions: int) -> int:
-    """The smallest capacity of a cache that holds `positions`: a power of two times the smallest."""
-    return _SMALLEST << max(0, (-(-positions // _SMALLEST) - 1).bit_length())
+    """The smallest capacity of a cache that holds `positions`: a power of two times the smallest, or half more."""
+    doubled = _SMALLEST << max(0, (-(-positions // _SMALLEST) - 1).bit_length())
+    between = 3 * doubled // 4
+    return between if _SMALLEST < positions <= between else doubled
 
 
 _grow = jax.jit(grow, static_argnums=1)
