@@ -15,16 +15,13 @@ import tokenizers
 from etils import epath
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 
+from prism_jax.prompting.tokenizer import QWEN_SPLIT
+
 # What the reader raises on bytes that are no GGUF; it checks little.
 _CORRUPT = (ValueError, IndexError, KeyError, TypeError, OverflowError, RecursionError, MemoryError)
 
 # Values of tokenizer.ggml.token_type.
 _CONTROL, _USER_DEFINED, _UNUSED = 3, 4, 5
-
-_QWEN2_SPLIT = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
-    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,7 +110,7 @@ def _split_qwen2(tokenizer: tokenizers.Tokenizer) -> None:
     tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
-            pre_tokenizers.Split(tokenizers.Regex(_QWEN2_SPLIT), behavior="isolated"),
+            pre_tokenizers.Split(tokenizers.Regex(QWEN_SPLIT), behavior="isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import reprlib
+import textwrap
 from collections.abc import Iterable
 
 import tokenizers
@@ -22,8 +23,9 @@ THINK_TOKENS = ("<think>", "</think>")
 SPECIAL_TOKENS = (*CHAT_TOKENS, *THINK_TOKENS)
 """Those of a run's own vocabulary; a loaded one needs the chat's, and has the others if its model can think aloud."""
 CHAT_TEMPLATE = "chat_template.jinja"
+_OLDER = ("vocab.json", "tokenizer.model")
 # One digit a token, letters with the sign before them, signs with the newline after them: as Qwen splits.
-_SPLIT = (
+QWEN_SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
@@ -81,7 +83,7 @@ class Tokenizer:
         tokenizer.normalizer = normalizers.NFC()
         tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
             [
-                pre_tokenizers.Split(tokenizers.Regex(_SPLIT), behavior="isolated"),
+                pre_tokenizers.Split(tokenizers.Regex(QWEN_SPLIT), behavior="isolated"),
                 pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
             ]
         )
@@ -97,7 +99,9 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: epath.PathLike) -> Tokenizer:
-        """Reads a `tokenizer.json`, the one in a directory, or that of a GGUF file, with its chat template.
+        """Reads a `tokenizer.json`, or the tokenizer of a model directory or GGUF file, with its chat template.
+
+        A directory without tokenizer.json, such as one of vocab.json and merges.txt, is read by transformers.
 
         Raises:
           FileNotFoundError: naming the path.
@@ -109,6 +113,8 @@ class Tokenizer:
 
             read = read_gguf_tokenizer(path)
             return cls(read.definition, read.chat_template)
+        if not (path / "tokenizer.json").exists() and any((path / name).is_file() for name in _OLDER):
+            return cls(*_read_older(path))
         path = path / "tokenizer.json" if path.is_dir() else path
         if not path.is_file():
             raise FileNotFoundError(f"{path}: no such file, expected a tokenizer.json or a directory that holds one")
@@ -156,6 +162,20 @@ class Tokenizer:
                 f"tokenizer: found {len(ids)} tokens for {text!r}, expected one: answers are single tokens"
             )
         return ids[0]
+
+
+def _read_older(folder: epath.Path) -> tuple[str, str | None]:
+    """The definition of a tokenizer that lies in other files than tokenizer.json, and the chat template."""
+    import transformers  # takes seconds
+
+    try:
+        read = transformers.AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
+        return read.backend_tokenizer.to_str(), _chat_template(folder)
+    except Exception as error:  # the library has no type of its own
+        reason = textwrap.shorten(str(error), 300, placeholder=" ...")
+        raise ValueError(
+            f"{folder}: found no tokenizer.json, and files that transformers cannot read ({reason}), expected either"
+        ) from error
 
 
 def _chat_template(folder: epath.Path) -> str | None:

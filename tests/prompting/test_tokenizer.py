@@ -142,6 +142,34 @@ def test_a_models_chat_template_travels_with_its_tokenizer(small, tmp_path, plac
     assert Tokenizer.load(tmp_path / "run").chat_template == text
 
 
+def older(tokenizer, folder):
+    """Writes the files that a model had before tokenizer.json: vocabulary, merges and their config."""
+    tokenizer.save(folder / "tokenizer.json")
+    definition = json.loads((folder / "tokenizer.json").read_text())
+    (folder / "tokenizer.json").unlink()
+    tokenizers.Tokenizer.from_str(json.dumps(definition)).model.save(str(folder))
+    added = {str(t["id"]): {k: v for k, v in t.items() if k != "id"} for t in definition["added_tokens"]}
+    config = {"tokenizer_class": "Qwen2Tokenizer", "added_tokens_decoder": added, "chat_template": "{{ messages }}"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+
+
+def test_a_directory_without_tokenizer_json_is_read_through_transformers(small, tmp_path):
+    older(small, tmp_path)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["merges.txt", "tokenizer_config.json", "vocab.json"]
+    read = Tokenizer.load(tmp_path)
+    text = "Don't  stop at 1234 é\n\n <|im_end|>"
+    assert read.encode(text) == small.encode(text)
+    assert [read.special(name) for name in SPECIAL_TOKENS] == [small.special(name) for name in SPECIAL_TOKENS]
+    assert (read.size, read.chat_template) == (small.size, "{{ messages }}")
+
+
+def test_older_files_that_transformers_cannot_read_are_named(small, tmp_path):
+    older(small, tmp_path)
+    (tmp_path / "vocab.json").write_text("[")
+    with pytest.raises(ValueError, match=re.escape(f"{tmp_path}: found no tokenizer.json, and files that")):
+        Tokenizer.load(tmp_path)
+
+
 def test_a_missing_file_is_named(tmp_path):
     for path, named in ((tmp_path, tmp_path / "tokenizer.json"), (tmp_path / "x.json", tmp_path / "x.json")):
         with pytest.raises(FileNotFoundError) as error:
