@@ -26,7 +26,7 @@ from typing import Any
 def parse() -> argparse.Namespace:
     """The command line; runs before JAX and PyTorch count the cores."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", help="of: train packed decode stream; all by default")
+    parser.add_argument("parts", nargs="*", help="of: train packed product decode stream; all by default")
     parser.add_argument("--layers", type=int, default=30)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--turns", type=int, default=5, help="of each side, where a turn takes long")
@@ -268,6 +268,17 @@ def benchmark_decode(model: Qwen3, params: Any, turns: int) -> Iterator[Row]:
         yield Row(f"decode {new} tokens, batch {batch}", *map(list, zip(*pairs, strict=True)), ">= 1", same)
 
 
+def benchmark_product(model: Qwen3, params: Any, turns: int) -> Iterator[Row]:
+    """The bare matrix product of a feed-forward layer: what a prefill, which is little else, can reach at best."""
+    kernel = np.asarray(params["layers"]["mlp"]["gate_proj"]["kernel"][0])
+    multiply = jax.jit(jnp.matmul)
+    for rows in (256, 2048):
+        x = np.random.default_rng(3).normal(size=(rows, kernel.shape[0])).astype(np.float32)
+        ours = functools.partial(multiply, jnp.asarray(x), jnp.asarray(kernel))
+        name = f"bare product, {rows} x {kernel.shape[0]} x {kernel.shape[1]}"
+        yield compare(name, ours, peer.product(x, kernel), "", 4 * turns)
+
+
 def benchmark_stream(model: Qwen3, params: Any, turns: int) -> Iterator[Row]:
     """One decision after each of 50 events, against reading the same slots and against writing a JSON answer."""
     shapes = Shapes(model.config.vocabulary_size)
@@ -305,6 +316,7 @@ def benchmark_stream(model: Qwen3, params: Any, turns: int) -> Iterator[Row]:
 BENCHMARKS = {
     "train": benchmark_train,
     "packed": benchmark_packed,
+    "product": benchmark_product,
     "decode": benchmark_decode,
     "stream": benchmark_stream,
 }

@@ -25,6 +25,17 @@ def set_threads(count: int) -> None:
     torch.set_num_threads(count)
 
 
+def product(x: np.ndarray, kernel: np.ndarray) -> Callable[[], torch.Tensor]:
+    """The product of a linear layer, weights laid out as theirs are."""
+    rows, weight = torch.tensor(x), torch.tensor(kernel.T.copy())
+
+    def run() -> torch.Tensor:
+        with torch.inference_mode():
+            return torch.nn.functional.linear(rows, weight)
+
+    return run
+
+
 def load(config: StudentConfig, params: Any, attention: str) -> Any:
     """Their model with our parameters."""
     with tempfile.TemporaryDirectory() as folder:
