@@ -79,21 +79,61 @@ class Qwen3:
         Raises:
           ValueError: when the config asks for an attention that can't run here.
         """
-        config = self.config
-        x = params["embedding"].astype(config.dtype)[tokens_BxL]
-        cos, sin = rotary_tables(positions_BxL, config.head_dim, config.rope_theta)
+        x = params["embedding"].astype(self.config.dtype)[tokens_BxL]
+        return self._norm(params, self._blocks(params["layers"], x, positions_BxL, mask, visible))
 
-        see = dispatch(config, mask, visible)
+    def _blocks(
+        self, layers: Params, x: Float[Array, "B L D"], positions_BxL: Int[Array, "B L"], mask: TreeMask, see: Visible
+    ) -> Float[Array, "B L D"]:
+        """The residual stream after some blocks, stacked along the leading axis of `layers`."""
+        config = self.config
+        cos, sin = rotary_tables(positions_BxL, config.head_dim, config.rope_theta)
+        attend = dispatch(config, mask, see)
 
         def body(x: Array, layer: Params) -> tuple[Array, None]:
-            return nnx.merge(block(config), layer)(x, cos, sin, see), None
+            return nnx.merge(block(config), layer)(x, cos, sin, attend), None
 
         if config.remat != "none":
             body = jax.checkpoint(body, policy=_REMAT_POLICIES[config.remat])
-        x, _ = jax.lax.scan(body, x, params["layers"], unroll=config.unroll)
-        return nnx.merge(final_norm(config), params["final_norm"])(x)
+        return jax.lax.scan(body, x, layers, unroll=config.unroll)[0]
+
+    def _norm(self, params: Params, x: Float[Array, "*rest D"]) -> Float[Array, "*rest D"]:
+        return nnx.merge(final_norm(self.config), params["final_norm"])(x)
 
     def branch_hidden(
+        self,
+        params: Params,
+        trunk: Int[Array, "B T"] | Float[Array, "B T D"],
+        tokens: Int[Array, "B R"] | Float[Array, "B R D"],
+        positions_BxR: Int[Array, "B R"],
+        stop_BxR: Int[Array, "B R"],
+        branch_BxR: Int[Array, "B R"],
+        leaf_BxR: Int[Array, "B R"],
+        window: int,
+        visible: Visible = None,
+        done: int = 0,
+    ) -> Float[Array, "B R D"]:
+        """Final hidden states of branches off a trunk, read in one prefill; see `prism_jax.student.attention`.
+
+        Args:
+          params: As `init` returns them.
+          trunk: Token ids of the trunk, whose positions count from 0; or what `branch_features` gave for them.
+          tokens: Token ids of the branches, or what `branch_features` gave.
+          positions_BxR: Their rotary positions.
+          stop_BxR: Trunk positions below this are visible.
+          branch_BxR: Number of the branch, from 1; 0 is padding.
+          leaf_BxR: 0 on a head, else the number of the leaf.
+          window: W, which divides R and which no branch exceeds.
+          visible: For each W branch positions a bound on `stop` in all rows, see `attention.Visible`.
+          done: Lowest blocks that trunk and tokens have passed already; 0 where they are ids.
+        """
+        x, positions, mask = _join(trunk, tokens, positions_BxR, stop_BxR, branch_BxR, leaf_BxR, window)
+        if not done:
+            return self.hidden(params, x, positions, mask, visible)[:, trunk.shape[1] :]
+        upper = jax.tree.map(lambda leaf: leaf[done:], params["layers"])
+        return self._norm(params, self._blocks(upper, x, positions, mask, visible)[:, trunk.shape[1] :])
+
+    def branch_features(
         self,
         params: Params,
         trunk_BxT: Int[Array, "B T"],
@@ -104,30 +144,14 @@ class Qwen3:
         leaf_BxR: Int[Array, "B R"],
         window: int,
         visible: Visible = None,
-    ) -> Float[Array, "B R D"]:
-        """Final hidden states of branches off a trunk, read in one prefill; see `prism_jax.student.attention`.
-
-        Args:
-          params: As `init` returns them.
-          trunk_BxT: Token ids of the trunk, whose positions count from 0.
-          tokens_BxR: Token ids of the branches.
-          positions_BxR: Their rotary positions.
-          stop_BxR: Trunk positions below this are visible.
-          branch_BxR: Number of the branch, from 1; 0 is padding.
-          leaf_BxR: 0 on a head, else the number of the leaf.
-          window: W, which divides R and which no branch exceeds.
-          visible: For each W branch positions a bound on `stop` in all rows, see `attention.Visible`.
-        """
-        rows, trunk = trunk_BxT.shape
-        positions = jnp.broadcast_to(jnp.arange(trunk, dtype=positions_BxR.dtype), (rows, trunk))
-        hidden = self.hidden(
-            params,
-            jnp.concatenate([trunk_BxT, tokens_BxR], axis=1),
-            jnp.concatenate([positions, positions_BxR], axis=1),
-            tree_mask(stop_BxR, branch_BxR, leaf_BxR, trunk, window),
-            visible,
-        )
-        return hidden[:, trunk:]
+        done: int = 0,
+    ) -> tuple[Float[Array, "B T D"], Float[Array, "B R D"]]:
+        """The residual stream of trunk and branches after the lowest `done` blocks; arguments as of `branch_hidden`."""
+        ids, positions, mask = _join(trunk_BxT, tokens_BxR, positions_BxR, stop_BxR, branch_BxR, leaf_BxR, window)
+        x = params["embedding"].astype(self.config.dtype)[ids]
+        lower = jax.tree.map(lambda leaf: leaf[:done], params["layers"])
+        x = self._blocks(lower, x, positions, mask, visible)
+        return x[:, : trunk_BxT.shape[1]], x[:, trunk_BxT.shape[1] :]
 
     def head(self, params: Params) -> Float[Array, "V D"]:
         """Rows of the output head, one a token."""
@@ -148,6 +172,19 @@ class Qwen3:
 def take(hidden_BxRxD: Float[Array, "B R D"], place_BxS: Int[Array, "B S"]) -> Float[Array, "B S D"]:
     """The hidden states at marked places."""
     return jnp.take_along_axis(hidden_BxRxD, place_BxS[..., None], axis=1)
+
+
+def _join(
+    trunk: Array, tokens: Array, positions: Array, stop: Array, branch: Array, leaf: Array, window: int
+) -> tuple[Array, Array, TreeMask]:
+    """Trunk and branches as one sequence, with its positions and mask."""
+    rows, length = trunk.shape[:2]
+    of_trunk = jnp.broadcast_to(jnp.arange(length, dtype=positions.dtype), (rows, length))
+    return (
+        jnp.concatenate([trunk, tokens], axis=1),
+        jnp.concatenate([of_trunk, positions], axis=1),
+        tree_mask(stop, branch, leaf, length, window),
+    )
 
 
 @functools.cache

@@ -7,6 +7,7 @@ however unevenly labels and tokens fall on microbatches.
 
 from __future__ import annotations
 
+import dataclasses
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -49,6 +50,7 @@ def make_gradient(
       The function. Its gradients have the parameters' dtypes at depth 1, where nothing is added up, and at least
       float32 beyond: a sum in bfloat16 would lose what it gains.
     """
+    slots = dataclasses.replace(slots, frozen=partition.depth)
 
     def one_batch(params: Params, batch: Packed, width: Float[Array, ""]) -> tuple[Params, dict[str, Array]]:
         def whole(trained: Params) -> tuple[Array, dict[str, Array]]:

@@ -125,6 +125,9 @@ class TrainingConfig:
       master: What updates of bfloat16 parameters are added to (`prism_jax.training.masters`); `none` is the parameter.
       frozen: Regular expressions of whole names such as `embedding` or `layers/3/mlp/up_proj/kernel`; what matches does
         not train.
+      reuse_frozen: Whether to read each row once through the embedding and the lowest blocks, which must be frozen, and
+        to train what is above on that (`prism_jax.training.reuse`); for one device.
+      soft_votes: Whether acceptance trains on the share of annotators who accept, where votes are known.
       checkpoint_every: Steps between checkpoints; the last step is always kept.
       data: Devices along the data axis of the mesh.
       fsdp: Devices along the axis that shards parameters.
@@ -147,6 +150,8 @@ class TrainingConfig:
     second_moment: Literal["float32", "bfloat16", "factored"] = "float32"
     master: Master = "none"
     frozen: tuple[str, ...] = ()
+    reuse_frozen: bool = False
+    soft_votes: bool = False
     checkpoint_every: int = 200
     data: int = 1
     fsdp: int = 1
@@ -174,6 +179,11 @@ class TrainingConfig:
                 re.compile(pattern)
             except re.error as error:
                 raise ValueError(f"frozen: found {pattern!r}, expected a regular expression ({error})") from error
+        if self.reuse_frozen and self.data * self.fsdp * self.tensor > 1:
+            raise ValueError(
+                f"reuse_frozen: found True on data {self.data} x fsdp {self.fsdp} x tensor {self.tensor} devices, "
+                "expected one device"
+            )
         if self.batch % (self.accumulation * self.data * self.fsdp):
             raise ValueError(
                 f"batch: found {self.batch}, expected a multiple of accumulation {self.accumulation} x data "

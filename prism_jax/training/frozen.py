@@ -24,6 +24,8 @@ class Partition:
     Attributes:
       frozen: Number of frozen values.
       trained: Number of trained values.
+      depth: Blocks from the lowest that train nothing, above an embedding that trains nothing: no gradient need enter
+        them, and a row leaves them alike in every epoch.
     """
 
     def __init__(self, params: Params, patterns: Sequence[str]):
@@ -50,6 +52,8 @@ class Partition:
         total = sum(leaf.size for leaf in flat.values())
         self.trained = sum(leaf.size // len(names[path]) * len(self._kept[path]) for path, leaf in flat.items())
         self.frozen = total - self.trained
+        lowest = [kept.min(initial=len(names[path])) for path, kept in self._kept.items() if path.startswith(STACK)]
+        self.depth = 0 if len(self._kept["embedding"]) else int(min(lowest))
         if not self.trained:
             raise ValueError(f"training.frozen: found {tuple(patterns)}, which freezes all, expected a part to train")
 

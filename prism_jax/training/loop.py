@@ -18,6 +18,7 @@ from jax.sharding import Mesh
 from jaxtyping import PRNGKeyArray
 
 from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.prompting.packing import Packed
 from prism_jax.student.qwen3 import Params
 from prism_jax.student.sharding import make_mesh
 from prism_jax.student.weights import load
@@ -26,8 +27,10 @@ from prism_jax.training.config import LossConfig, TrainingConfig
 from prism_jax.training.data import PackedSplit, batches, pack_split
 from prism_jax.training.frozen import Partition
 from prism_jax.training.objective import Slots
+from prism_jax.training.reuse import FrozenFeatures
 from prism_jax.training.run import Run
 from prism_jax.training.step import Metrics, abstract_state, init_state, make_step
+from prism_jax.training.votes import soften
 from prism_jax.training.workdir import truncate_lines
 
 SHOWN = ("loss", "need", "accept", "burden", "response")
@@ -61,18 +64,28 @@ class Job:
     mesh: Mesh
     workdir: epath.Path
 
+    def features(self) -> Callable[[Params, Packed], Packed]:
+        """What turns a batch into what the step trains on: its features where frozen blocks are reused, or itself.
+
+        Raises:
+          ValueError: when features are asked for and no block is frozen.
+        """
+        if not self.training.reuse_frozen:
+            return lambda params, batch: batch
+        return FrozenFeatures(self.slots, Partition(self.slots.model.abstract_params(), self.training.frozen))
+
 
 def plan(run: Run, workdir: epath.Path) -> Job:
     """The job that a run's config asks for; packs the training split and writes nothing.
 
     Raises:
       ValueError: in one line, for a stream longer than the context, a split without labels, a mesh that the devices
-        cannot form, or a pattern of frozen parameters that matches nothing.
+        cannot form, a pattern of frozen parameters that matches nothing, or frozen blocks to reuse without any.
     """
     config, template, streams = run.config, run.template, run.splits.train
     Partition(run.model.abstract_params(), config.training.frozen)  # raises for a pattern that matches nothing
-    split = pack_split(streams, template, config.data.context)
-    return Job(
+    split = pack_split(soften(streams) if config.training.soft_votes else streams, template, config.data.context)
+    job = Job(
         slots=Slots(run.model, template.yes, template.no, split.size.window, split.size.visible),
         split=split,
         names=[stream.id for stream in streams],
@@ -82,6 +95,8 @@ def plan(run: Run, workdir: epath.Path) -> Job:
         mesh=make_mesh(config.training.data, config.training.fsdp, config.training.tensor),
         workdir=workdir,
     )
+    job.features()  # raises where no frozen block can be reused
+    return job
 
 
 class _Log:
@@ -165,13 +180,14 @@ def train(job: Job, *, progress: bool = True, after_step: Callable[[int], None] 
         iterator.set_state(position)
     else:
         state = init_state(job.slots.model, config, job.mesh, _start(job))
+    features = job.features()
     step_fn = make_step(job.slots, config, job.loss, job.point, job.mesh)
     log = _Log(job, start, progress)
     pending: tuple[int, np.ndarray, Metrics] | None = None
     try:
         for step in range(start + 1, config.steps + 1):
             batch = next(iterator)
-            state, metrics = step_fn(state, batch)
+            state, metrics = step_fn(state, features(state.params, batch))
             # The step before this one is done by now, so reading its metrics waits for nothing.
             if pending is not None:
                 log.write(*pending)

@@ -10,8 +10,9 @@ their batch (`prism_jax.training.accumulation`).
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
@@ -35,6 +36,7 @@ class Slots:
       no: Id of the answer no.
       window: W, the length that no branch exceeds.
       visible: Bounds on what each W branch tokens see of the trunk.
+      frozen: Lowest blocks that no gradient enters, nor the embedding below them; 0 trains from the ids up.
     """
 
     model: Qwen3
@@ -42,6 +44,23 @@ class Slots:
     no: int
     window: int
     visible: Visible = None
+    frozen: int = 0
+
+    def features(self, params: Params, batch: Packed) -> Packed:
+        """The batch with what the frozen blocks make of trunk and tokens in place of their ids."""
+        trunk, tokens = self.model.branch_features(*self._arguments(params, batch))
+        return batch._replace(trunk=trunk, tokens=tokens)
+
+    def hidden(self, params: Params, batch: Packed) -> Float[Array, "B R D"]:
+        """Final hidden states of the branches, from ids or from `features`."""
+        if self.frozen and batch.tokens.ndim == 2:
+            # Nothing below is differentiated, so nothing of it is kept for a backward pass.
+            batch = self.features(jax.lax.stop_gradient(params), batch)
+        return self.model.branch_hidden(*self._arguments(params, batch))
+
+    def _arguments(self, params: Params, batch: Packed) -> tuple[Any, ...]:
+        columns = (batch.trunk, batch.tokens, batch.positions, batch.stop, batch.branch, batch.leaf)
+        return (params, *columns, self.window, self.visible, self.frozen)
 
 
 class Terms(NamedTuple):
@@ -112,17 +131,7 @@ def term_sums(
 ) -> Terms:
     """The sums of every term over a batch or a microbatch; arguments as of `objective`."""
     model = slots.model
-    hidden = model.branch_hidden(
-        params,
-        batch.trunk,
-        batch.tokens,
-        batch.positions,
-        batch.stop,
-        batch.branch,
-        batch.leaf,
-        slots.window,
-        slots.visible,
-    )
+    hidden = slots.hidden(params, batch)
     z_need = model.answers(params, hidden, batch.need_slot, slots.yes, slots.no)
     z_accept = model.answers(params, hidden, batch.accept_slot, slots.yes, slots.no)
     rows = take(hidden, batch.response_source)
