@@ -11,12 +11,16 @@ the logging policy: acceptances in the log are biased, and inverse propensities 
 
 Every number is a table entry or a product of table entries, and randomness comes from Python's own generator seeded by
 (seed, index): stream i is the same on every machine, whatever else is drawn.
+
+A teacher of chosen quality can judge every step: the true probabilities given what the prompt shows, blurred and
+shifted in log-odds. It draws from a generator of its own, so that with or without it a stream is the same.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import random
 from typing import Literal, NamedTuple
 
@@ -104,6 +108,9 @@ class SimulatorConfig:
       dependence: Need-acceptance dependence in [-1, 1]: 0 makes them independent given what is seen (where Eq. 1 is
         exactly optimal), 1 nests the rarer in the commoner, -1 keeps them apart as far as their rates allow.
       hidden_effect: How far the hidden variable moves acceptance, in [0, 1]; 0 switches it off.
+      teacher: Whether a teacher gives its probabilities of need and acceptance at every step.
+      teacher_blur: Standard deviation of the teacher's error, in log-odds, drawn afresh for each probability.
+      teacher_bias: What the teacher adds to all of its log-odds: above 0 it sees need and acceptance too often.
     """
 
     seed: int = 0
@@ -112,6 +119,9 @@ class SimulatorConfig:
     responses: int = 1
     dependence: float = 0.0
     hidden_effect: float = 0.9
+    teacher: bool = False
+    teacher_blur: float = 0.5
+    teacher_bias: float = 0.0
 
     def __post_init__(self) -> None:
         if self.min_events < 2:
@@ -124,6 +134,10 @@ class SimulatorConfig:
             raise ValueError(f"dependence: found {self.dependence}, expected a number in [-1, 1]")
         if not 0 <= self.hidden_effect <= 1:
             raise ValueError(f"hidden_effect: found {self.hidden_effect}, expected a number in [0, 1]")
+        if not 0 <= self.teacher_blur < math.inf:
+            raise ValueError(f"teacher_blur: found {self.teacher_blur}, expected at least 0, in log-odds")
+        if not math.isfinite(self.teacher_bias):
+            raise ValueError(f"teacher_bias: found {self.teacher_bias}, expected a finite number of log-odds")
 
 
 class Situation(NamedTuple):
@@ -200,6 +214,8 @@ def simulate(config: SimulatorConfig, index: int, logging: Literal["policy", "al
             responses += 1
             step = _with_response(step, _response(rng, domain, about))
         steps.append(step)
+    if config.teacher:
+        steps = _taught(steps, config, index)
     return Stream(
         id=f"sim-{config.seed}-{index}", domain=domain, persona=persona, events=tuple(events), steps=tuple(steps)
     )
@@ -245,6 +261,29 @@ def _step(
         recorded={"on_call": float(on_call)},
     )
     return step, logged and need and accept
+
+
+def _taught(steps: list[Step], config: SimulatorConfig, index: int) -> list[Step]:
+    """The steps with a teacher's probabilities."""
+    rng = random.Random(f"prism_jax teacher {config.seed} {index}")
+
+    def blurred(p: float | None) -> float:
+        assert p is not None and 0 < p < 1, "the simulator knows its truth, and none of it is certain"
+        log_odds = math.log(p / (1 - p)) + config.teacher_bias + config.teacher_blur * rng.gauss(0.0, 1.0)
+        # Rounded, because the last digits of logarithms differ between machines.
+        return round(0.5 * (1 + math.tanh(0.5 * log_odds)), 6)
+
+    return [
+        dataclasses.replace(
+            step,
+            teacher_need=blurred(step.p_need_true),
+            candidates=tuple(
+                dataclasses.replace(candidate, teacher_accept=blurred(candidate.p_accept_true))
+                for candidate in step.candidates
+            ),
+        )
+        for step in steps
+    ]
 
 
 def _with_response(step: Step, response: str) -> Step:

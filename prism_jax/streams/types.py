@@ -51,6 +51,7 @@ class Candidate:
       logged: A, whether the offer was made when the stream was recorded; None where nothing was logged.
       propensity: e = Pr(A = 1 | everything the logging policy saw), in [0, 1].
       response: What the assistant wrote with the offer: the target of response training.
+      teacher_accept: q_a, the teacher's probability that the offer would be accepted; None where it was not asked.
       p_accept_true: Pr(accept | what the prompt shows, intervene); simulator only.
       p_both_true: Pr(need and accept | what the prompt shows, intervene); simulator only.
 
@@ -65,6 +66,7 @@ class Candidate:
     logged: bool | None = None
     propensity: float | None = None
     response: str | None = None
+    teacher_accept: float | None = None
     p_accept_true: float | None = None
     p_both_true: float | None = None
 
@@ -76,6 +78,7 @@ class Candidate:
         for name, what in (
             ("y_accept", "a label"),
             ("propensity", "a probability"),
+            ("teacher_accept", "a probability"),
             ("p_accept_true", "a probability"),
             ("p_both_true", "a probability"),
         ):
@@ -100,6 +103,7 @@ class Step:
       candidates: At least one; a step without particular offers has one `Candidate` whose text is None.
       y_need: Need label in [0, 1]; None where it was not judged.
       votes: Raw votes of the annotators on silence, true = nothing on the list was wanted.
+      teacher_need: q_n, the teacher's probability of need; None where it was not asked.
       p_need_true: Pr(need | what the prompt shows); simulator only.
       rationale: Structured fields of the slow pass's ground truth (field name to text); simulator or teacher.
       recorded: Variables that were recorded but that the prompt hides (name to value).
@@ -109,6 +113,7 @@ class Step:
     candidates: tuple[Candidate, ...] = (Candidate(),)
     y_need: float | None = None
     votes: tuple[bool, ...] = ()
+    teacher_need: float | None = None
     p_need_true: float | None = None
     rationale: Mapping[str, str] | None = None
     recorded: Mapping[str, float] = dataclasses.field(default_factory=dict)
@@ -119,6 +124,7 @@ class Step:
         if not self.candidates:
             raise ValueError('candidates: found none, expected at least one (text null means "an offer")')
         _check_unit("y_need", self.y_need, "a label")
+        _check_unit("teacher_need", self.teacher_need, "a probability")
         _check_unit("p_need_true", self.p_need_true, "a probability")
         _check_votes("votes", self.votes)
         if self.rationale is not None:

@@ -27,6 +27,7 @@ def candidates(draw):
         "logged": logged,
         "propensity": draw(st.none() | st.floats(0, 1, exclude_min=True, exclude_max=logged is False)),
         "response": draw(st.none() | texts),
+        "teacher_accept": draw(st.none() | unit),
         "p_accept_true": draw(st.none() | unit),
         "p_both_true": draw(st.none() | unit),
     }
@@ -39,6 +40,7 @@ def steps(place):
             "candidates": st.lists(candidates(), min_size=1, max_size=2),
             "y_need": st.none() | unit,
             "votes": votes,
+            "teacher_need": st.none() | unit,
             "p_need_true": st.none() | unit,
             "rationale": st.none() | st.dictionaries(st.text(), texts, max_size=2),
             "recorded": st.dictionaries(st.text(), finite, max_size=2),

@@ -30,14 +30,14 @@ def test_event_says_something(text):
 
 
 @pytest.mark.parametrize("value", OUTSIDE)
-@pytest.mark.parametrize("name", ["y_accept", "propensity", "p_accept_true", "p_both_true"])
+@pytest.mark.parametrize("name", ["y_accept", "propensity", "teacher_accept", "p_accept_true", "p_both_true"])
 def test_candidate_labels_and_probabilities_lie_in_the_unit_interval(name, value):
     with pytest.raises(ValueError, match=rf"^{name}: found .*, expected .* in \[0, 1\] or null$"):
         Candidate(**{name: value})
 
 
 @pytest.mark.parametrize("value", OUTSIDE)
-@pytest.mark.parametrize("name", ["y_need", "p_need_true"])
+@pytest.mark.parametrize("name", ["y_need", "teacher_need", "p_need_true"])
 def test_step_labels_and_probabilities_lie_in_the_unit_interval(name, value):
     with pytest.raises(ValueError, match=rf"^{name}: found .*, expected .* in \[0, 1\] or null$"):
         Step(event=0, **{name: value})

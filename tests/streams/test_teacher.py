@@ -1,0 +1,69 @@
+"""The simulator's teacher: as good as the config says, and without effect on the stream that it judges."""
+
+import dataclasses
+import math
+import re
+
+import numpy as np
+import pytest
+from scipy import stats
+from scipy.special import logit
+from simulated_steps import CONFIG, draw
+
+from prism_jax.streams.simulator import SimulatorConfig, simulate
+
+
+def with_teacher(blur, bias):
+    return dataclasses.replace(CONFIG, teacher=True, teacher_blur=blur, teacher_bias=bias)
+
+
+def errors(streams):
+    """What the teacher's log-odds of need and of acceptance are off by, at every step."""
+    pairs = [
+        ((step.teacher_need, step.p_need_true), (offer.teacher_accept, offer.p_accept_true))
+        for stream in streams
+        for step in stream.steps
+        for offer in step.candidates
+    ]
+    given, true = np.moveaxis(np.array(pairs), 2, 0)
+    return (logit(given) - logit(true)).T
+
+
+def test_a_teacher_changes_nothing_but_what_it_says():
+    for index in range(20):
+        taught = simulate(with_teacher(1.0, 0.5), index)
+        assert all(step.teacher_need is not None for step in taught.steps)
+        plain = [
+            dataclasses.replace(
+                step,
+                teacher_need=None,
+                candidates=tuple(dataclasses.replace(offer, teacher_accept=None) for offer in step.candidates),
+            )
+            for step in taught.steps
+        ]
+        assert dataclasses.replace(taught, steps=tuple(plain)) == simulate(CONFIG, index)
+
+
+def test_a_sharp_teacher_says_the_truth():
+    assert np.abs(errors(draw(20, config=with_teacher(0.0, 0.0)))).max() < 1e-3
+
+
+def test_errors_have_the_configured_bias_and_blur_and_do_not_hang_together():
+    need, accept = errors(draw(300, config=with_teacher(0.8, -0.3)))
+    for off in (need, accept):
+        # Six digits make the error of a probability near 0 or 1 a little lumpy, far below what 2,000 draws can see.
+        assert stats.kstest(off, "norm", (-0.3, 0.8)).pvalue > 1e-3
+    assert abs(np.corrcoef(need, accept)[0, 1]) < 4 / math.sqrt(len(need))
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "expected"),
+    [
+        ("teacher_blur", -0.1, "teacher_blur: found -0.1, expected at least 0, in log-odds"),
+        ("teacher_blur", math.inf, "teacher_blur: found inf, expected at least 0, in log-odds"),
+        ("teacher_bias", math.nan, "teacher_bias: found nan, expected a finite number of log-odds"),
+    ],
+)
+def test_a_teacher_of_no_quality_is_refused(field, value, expected):
+    with pytest.raises(ValueError, match=f"^{re.escape(expected)}$"):
+        SimulatorConfig(**{field: value})
