@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from prism_jax.prompting.lessons import CandidateLesson, StepLesson, candidate_lesson, step_lesson
 from prism_jax.prompting.template import Template
-from prism_jax.streams import Candidate, Step, Stream
+from prism_jax.streams import Step, Stream
 
 # A NumPy array while a row is packed and batched, a JAX array or tracer inside a step.
 Column = Any
@@ -35,16 +36,20 @@ class Packed(NamedTuple):
       leaf: [R] 0 on a head, else the number of the leaf.
       need_slot: [S] branch index of the token whose next-token logits give p_need.
       y_need: [S] need label in [0, 1]; 0 where unobserved.
+      need_target: [S] what the slot's cross-entropy aims at: the label, unless a lesson says otherwise.
       need_weight: [S] 1 where the label was observed, else 0.
       accept_slot: [C] branch index of the token whose next-token logits give p_accept.
       accept_step: [C] which of the S steps the candidate belongs to.
       y_accept: [C] acceptance label in [0, 1]; 0 where unobserved.
+      accept_target: [C] what the slot's cross-entropy aims at: the label, unless a lesson says otherwise.
+      accept_mu: [C] out-of-sample prediction of y_accept, for doubly robust losses.
       accept_weight: [C] 1 where the outcome is known, or the offer was not made and its propensity is known; else 0.
       logged: [C] A, 1 where the offer was made.
       propensity: [C] e = Pr(A = 1); 1 where nothing was logged.
       response_source: [Q] branch index of the token that predicts the supervised token.
       response_target: [Q] the supervised token.
       response_weight: [Q] 1, or 0 for padding.
+      response_factor: [Q] what the token's loss is multiplied by; it stays out of the mean's denominator.
       row: [] number of the stream in its data set.
     """
 
@@ -56,27 +61,34 @@ class Packed(NamedTuple):
     leaf: Column
     need_slot: Column
     y_need: Column
+    need_target: Column
     need_weight: Column
     accept_slot: Column
     accept_step: Column
     y_accept: Column
+    accept_target: Column
+    accept_mu: Column
     accept_weight: Column
     logged: Column
     propensity: Column
     response_source: Column
     response_target: Column
     response_weight: Column
+    response_factor: Column
     row: Column
 
 
+_ON_STEPS = ("y_need", "need_target", "need_weight")
+_ON_CANDIDATES = ("y_accept", "accept_target", "accept_mu", "accept_weight", "logged", "propensity")
+_ON_RESPONSES = ("response_weight", "response_factor")
 _AXES = {
     "trunk": "trunk",
     **dict.fromkeys(("tokens", "positions", "stop", "branch", "leaf"), "branches"),
-    **dict.fromkeys(("need_slot", "y_need", "need_weight"), "steps"),
-    **dict.fromkeys(("accept_slot", "accept_step", "y_accept", "accept_weight", "logged", "propensity"), "candidates"),
-    **dict.fromkeys(("response_source", "response_target", "response_weight"), "responses"),
+    **dict.fromkeys(("need_slot", *_ON_STEPS), "steps"),
+    **dict.fromkeys(("accept_slot", "accept_step", *_ON_CANDIDATES), "candidates"),
+    **dict.fromkeys(("response_source", "response_target", *_ON_RESPONSES), "responses"),
 }
-_REAL = {"y_need", "need_weight", "y_accept", "accept_weight", "logged", "propensity", "response_weight"}
+_REAL = {*_ON_STEPS, *_ON_CANDIDATES, *_ON_RESPONSES}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,6 +135,14 @@ class _Row:
         columns["leaf"] += [leaf] * count
         return position + count
 
+    def supervise(self, source: int, targets: list[int], factor: float) -> None:
+        """Trains on tokens, the first of which the branch token at `source` predicts, each next one the next."""
+        columns, count = self.columns, len(targets)
+        columns["response_source"] += range(source, source + count)
+        columns["response_target"] += targets
+        columns["response_weight"] += [1.0] * count
+        columns["response_factor"] += [factor] * count
+
     def put(self, **values: int | float) -> None:
         """Adds one entry to each of the named columns."""
         for name, value in values.items():
@@ -143,14 +163,18 @@ def pack(stream: Stream, template: Template, context: int, row: int = 0) -> Pack
       row: Number of the stream in its data set.
 
     Raises:
-      ValueError: naming the stream and step, when a decision does not fit into the context.
+      ValueError: naming the stream and step, when a decision does not fit into the context, or a slow one's rationale
+        lacks a field.
     """
     out, trunk, stops = _Row(row), template.system(), []
     for before, event in zip((None, *stream.events), stream.events, strict=False):
         trunk += template.event(event, before)
         stops.append(len(trunk))
     for number, step in enumerate(stream.steps, start=1):
-        used = _add_branch(out, step, number, stops[step.event], template)
+        try:
+            used = _add_branch(out, step, number, stops[step.event], template)
+        except ValueError as error:
+            raise ValueError(f"stream {stream.id!r}, steps[{number - 1}].{error}") from error
         if used > context:
             raise ValueError(
                 f"stream {stream.id!r}, steps[{number - 1}]: found {used} tokens up to the end of the decision, "
@@ -162,30 +186,49 @@ def pack(stream: Stream, template: Template, context: int, row: int = 0) -> Pack
 
 def _add_branch(out: _Row, step: Step, number: int, stop: int, template: Template) -> int:
     """Adds the branch of one step; returns how many positions its longest leaf needs."""
-    after_head = out.branch(template.head(), stop, stop, number, 0)
-    out.put(
-        need_slot=len(out) - 1,
-        y_need=0.0 if step.y_need is None else step.y_need,
-        need_weight=float(step.y_need is not None),
-    )
+    lesson = step_lesson(step)
+    after_head = _add_head(out, lesson, number, stop, template)
+    _add_need(out, lesson, template)
     used = after_head
-    for leaf, candidate in enumerate(step.candidates, start=1):
+    for leaf, candidate in enumerate(map(candidate_lesson, step.candidates), start=1):
         position = out.branch(template.leaf(candidate), after_head, stop, number, leaf)
-        _add_accept(out, candidate, number - 1)
+        _add_accept(out, candidate, number - 1, template)
         if candidate.response is not None:
             before, response = template.response(candidate.response)
             # The last token predicts nothing that is trained on, so it need not be read.
             position = out.branch([*before, *response[:-1]], position, stop, number, leaf)
-            out.columns["response_source"] += range(len(out) - len(response), len(out))
-            out.columns["response_target"] += response
-            out.columns["response_weight"] += [1.0] * len(response)
+            out.supervise(len(out) - len(response), response, candidate.factor)
         used = max(used, position)
     return used
 
 
-def _add_accept(out: _Row, candidate: Candidate, step: int) -> None:
+def _add_head(out: _Row, step: StepLesson, number: int, stop: int, template: Template) -> int:
+    """Adds the head up to the need slot; returns the position after it. Of a slow one the fields' texts are trained."""
+    if not step.slow:
+        return out.branch(template.head(), stop, stop, number, 0)
+    position = out.branch(template.opening(), stop, stop, number, 0)
+    for name, text in template.slow(step.rationale or {}):
+        position = out.branch([*name, *text], position, stop, number, 0)
+        out.supervise(len(out) - len(text) - 1, text, step.factor)
+    return out.branch(template.need(), position, stop, number, 0)
+
+
+def _add_need(out: _Row, step: StepLesson, template: Template) -> None:
+    """Records the need slot, which is the newest token, with its label."""
+    label = 0.0 if step.y_need is None else step.y_need
+    out.put(
+        need_slot=len(out) - 1,
+        y_need=label,
+        need_target=label if step.need_target is None else step.need_target,
+        need_weight=float(step.y_need is not None),
+    )
+    _add_answer(out, step.need_answer, step.factor, template)
+
+
+def _add_accept(out: _Row, candidate: CandidateLesson, step: int, template: Template) -> None:
     """Records the accept slot, which is the newest token, with its label and log."""
     observed = candidate.y_accept is not None
+    label = 0.0 if candidate.y_accept is None else candidate.y_accept
     logged = observed if candidate.logged is None else candidate.logged
     # An offer that was not made belongs to the mean over the log, if its propensity says how often it is made there;
     # one that was made, its outcome lost, does not.
@@ -193,11 +236,20 @@ def _add_accept(out: _Row, candidate: Candidate, step: int) -> None:
     out.put(
         accept_slot=len(out) - 1,
         accept_step=step,
-        y_accept=0.0 if candidate.y_accept is None else candidate.y_accept,
+        y_accept=label,
+        accept_target=label if candidate.accept_target is None else candidate.accept_target,
+        accept_mu=candidate.accept_mu,
         accept_weight=float(known),
         logged=float(logged),
         propensity=1.0 if candidate.propensity is None else candidate.propensity,
     )
+    _add_answer(out, candidate.accept_answer, candidate.factor, template)
+
+
+def _add_answer(out: _Row, answer: bool | None, factor: float, template: Template) -> None:
+    """Trains on an answer at the slot, which is the newest token, as on any token; the branch doesn't write it."""
+    if answer is not None:
+        out.supervise(len(out) - 1, [template.yes if answer else template.no], factor)
 
 
 def decisions(stream: Stream) -> Iterator[Stream]:

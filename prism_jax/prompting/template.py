@@ -5,6 +5,10 @@
     leaf      names the candidate, or the constant "an offer", and ends in the ACCEPT slot
     response  what the assistant says if the gate opens, and the end of the turn
 
+A slow branch is the same, but for the fields that its head writes between the opened turn and the need slot: what
+follows from silence, what from an offer, on what evidence, at what risk. One line each, their names always written by
+the template, so that they cost no choice.
+
 At a slot the next-token logits of the two answer tokens are read; no answer is ever written, so the text at a slot
 carries no label. Each part is encoded by itself and the ids are joined: nothing is rendered first and encoded after.
 """
@@ -12,8 +16,8 @@ carries no label. Each part is encoded by itself and the ids are joined: nothing
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 from prism_jax.prompting.tokenizer import Tokenizer
 from prism_jax.streams import Candidate, Event, Stream
@@ -24,6 +28,21 @@ CONSTANT_OFFER = " an offer"
 ACCEPT = "\nAccepted:"
 RESPONSE = "\n"
 YES, NO = " yes", " no"
+SLOW_FIELDS = {
+    "if_silent": "If silent:",
+    "if_offered": "If offered:",
+    "evidence": "Evidence:",
+    "risk": "Risk:",
+}
+"""The slow pass's fields, in the order they are written, with what the template writes before each."""
+LINE_END = "\n"
+
+
+class Field(NamedTuple):
+    """One field of the slow pass as token ids: its name, which is given, and its text, which is written."""
+
+    name: list[int]
+    text: list[int]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +69,11 @@ def event_text(event: Event, before: Event | None) -> tuple[str, str]:
     return event.text, ""
 
 
+def field_text(text: str) -> str:
+    """A slow field's text as it is written: one line, with a space before it."""
+    return f" {' '.join(text.split())}"
+
+
 class Template:
     """The template over one tokenizer; every method returns token ids.
 
@@ -66,13 +90,14 @@ class Template:
         newline = tokenizer.encode("\n")
         self._user = [start, *tokenizer.encode("user\n")]
         self._end = [end, *newline]
+        self._line_end = newline
         self._system = [start, *tokenizer.encode("system\n"), *tokenizer.encode(config.system), *self._end]
         opening = [start, *tokenizer.encode("assistant\n")]
         if tokenizer.thinks:
             blank = tokenizer.encode("\n\n")
             opening += [tokenizer.special("<think>"), *blank, tokenizer.special("</think>"), *blank]
+        self._opening = opening
         self._need = tokenizer.encode(NEED)
-        self._head = [*opening, *self._need]
         self._offer, self._accept = tokenizer.encode(OFFER), tokenizer.encode(ACCEPT)
         self._constant = tokenizer.encode(CONSTANT_OFFER)
         self._response, self._turn_end = tokenizer.encode(RESPONSE), end
@@ -87,8 +112,34 @@ class Template:
         return [*self._user, *self.tokenizer.encode(what), *self.tokenizer.encode(when), *self._end]
 
     def head(self) -> list[int]:
-        """A branch's head; its last token is the need slot."""
-        return list(self._head)
+        """A fast branch's head; its last token is the need slot."""
+        return [*self._opening, *self._need]
+
+    def opening(self) -> list[int]:
+        """What opens the assistant's turn: the start of a slow branch's head, which goes on with its fields."""
+        return list(self._opening)
+
+    def need(self) -> list[int]:
+        """The end of a slow branch's head, after its fields; its last token is the need slot."""
+        return list(self._need)
+
+    def slow(self, rationale: Mapping[str, str]) -> list[Field]:
+        """The fields of a slow branch, in the order they are written; a text ends with the end of its line.
+
+        Args:
+          rationale: Field name to text, untrusted; line breaks in it become spaces.
+
+        Raises:
+          ValueError: for a field that is missing or that the template doesn't know.
+        """
+        if rationale.keys() != SLOW_FIELDS.keys():
+            found, expected = (", ".join(names) or "none" for names in (rationale, SLOW_FIELDS))
+            raise ValueError(f"rationale: found the fields {found}, expected {expected}")
+        encode = self.tokenizer.encode
+        return [
+            Field(encode(name), [*encode(field_text(rationale[key])), *self._line_end])
+            for key, name in SLOW_FIELDS.items()
+        ]
 
     def leaf(self, candidate: Candidate) -> list[int]:
         """A candidate of a branch; its last token is the accept slot."""
@@ -112,27 +163,31 @@ class Template:
             "constant_offer": part(CONSTANT_OFFER, self._constant),
             "accept": part(ACCEPT, self._accept),
             "response": part(RESPONSE, self._response),
+            "slow": {key: part(name, self.tokenizer.encode(name)) for key, name in SLOW_FIELDS.items()},
             "yes": {"text": YES, "id": self.yes},
             "no": {"text": NO, "id": self.no},
         }
 
 
-def corpus(streams: list[Stream], config: PromptConfig) -> Iterator[str]:
-    """Everything the template says and reads on these streams: what a vocabulary is trained on."""
+def corpus(streams: list[Stream], config: PromptConfig, *, slow: bool = False) -> Iterator[str]:
+    """Everything the template says and reads on these streams, with `slow` also on slow branches."""
     for stream in streams:
         yield from ("system\n", config.system)
         for before, event in zip((None, *stream.events), stream.events, strict=False):
             yield from ("user\n", *event_text(event, before))
         for step in stream.steps:
             yield from ("assistant\n", "\n\n", NEED, YES, NO)
+            if slow and step.rationale is not None:
+                for key, text in step.rationale.items():
+                    yield from (SLOW_FIELDS.get(key, ""), field_text(text))
             for candidate in step.candidates:
                 yield from (OFFER, CONSTANT_OFFER if candidate.text is None else f" {candidate.text}", ACCEPT, YES, NO)
                 if candidate.response is not None:
                     yield from (RESPONSE, candidate.response)
 
 
-def make_tokenizer(streams: list[Stream], config: PromptConfig) -> Tokenizer:
-    """The tokenizer that the config names, or one trained on `streams` (the training split)."""
+def make_tokenizer(streams: list[Stream], config: PromptConfig, *, slow: bool = False) -> Tokenizer:
+    """The tokenizer that the config names, or one trained on what `streams` (the training split) make us read."""
     if config.tokenizer:
         return Tokenizer.load(config.tokenizer)
-    return Tokenizer.train(corpus(streams, config), config.vocabulary_size)
+    return Tokenizer.train(corpus(streams, config, slow=slow), config.vocabulary_size)

@@ -131,6 +131,11 @@ class Tokenizer:
             _write(path.parent / CHAT_TEMPLATE, self.chat_template)
         _write(path, self._definition)
 
+    @property
+    def definition(self) -> str:
+        """The `tokenizer.json` that says all of it: equal definitions are equal tokenizers."""
+        return self._definition
+
     def encode(self, text: str) -> list[int]:
         """Ids of `text`; never a special one, whatever the text says."""
         return list(self._encode(text))

@@ -5,6 +5,8 @@ import itertools
 import numpy as np
 from hypothesis import strategies as st
 
+from prism_jax.prompting.lessons import StepLesson, step_lesson
+from prism_jax.prompting.template import SLOW_FIELDS
 from prism_jax.streams import Candidate, Event, Step, Stream
 
 odd = st.sampled_from(["<|im_end|>", "\n", "  x ", "ﬁ", "é", "日本", "yes", "Needed:", "🙂", "0"])
@@ -37,6 +39,21 @@ def streams(draw):
     return Stream(id="s", events=events, steps=steps)
 
 
+@st.composite
+def lessons(draw):
+    """Streams some of whose branches are slow, with fields that hold anything."""
+    stream = draw(streams())
+    rationale = st.fixed_dictionaries(dict.fromkeys(SLOW_FIELDS, text))
+    slow = [draw(st.booleans()) for _ in stream.steps]
+    steps = tuple(
+        StepLesson(
+            event=step.event, candidates=step.candidates, y_need=step.y_need, rationale=draw(rationale), slow=one
+        )
+        for step, one in zip(stream.steps, slow, strict=True)
+    )
+    return Stream(id="s", events=stream.events, steps=steps)
+
+
 def make_bushy():
     """Three steps with one to three candidates, one of which has a response, and a last event that no step sees."""
     events = tuple(
@@ -60,12 +77,20 @@ def written_response(candidate, template):
     return [] if candidate.response is None else list(itertools.chain(*template.response(candidate.response)))
 
 
+def head(step, template):
+    """A branch up to its need slot."""
+    if not step_lesson(step).slow:
+        return template.head()
+    fields = [ids for field in template.slow(step.rationale) for ids in field]
+    return [*template.opening(), *itertools.chain(*fields), *template.need()]
+
+
 def sequence(stream, template):
     """One decision, written out: the ids up to the need slot, up to the accept slot, and with the response if any."""
     (step,) = stream.steps
     ids = template.system()
     for before, event in zip((None, *stream.events), stream.events[: step.event + 1], strict=False):
         ids += template.event(event, before)
-    need = [*ids, *template.head()]
+    need = [*ids, *head(step, template)]
     accept = [*need, *template.leaf(step.candidates[0])]
     return need, accept, [*accept, *written_response(step.candidates[0], template)]

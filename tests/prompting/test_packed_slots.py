@@ -1,6 +1,7 @@
 """Packing must change nothing but the cost: every slot of a packed stream reads what its decision would read alone."""
 
 import dataclasses
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from packed_streams import event_lengths, make_bushy, sequence, streams, written_response
+from packed_streams import event_lengths, lessons, make_bushy, sequence, streams, written_response
 
 from prism_jax.prompting.packing import Sizes, decisions, pack, pad, sizes
 from prism_jax.streams import Event
@@ -19,6 +20,7 @@ from prism_jax.student.qwen3 import take
 CONTEXT = 4096
 SIZE = Sizes(trunk=128, branches=384, window=192, steps=3, candidates=9, responses=128)
 ALONE = Sizes(trunk=128, branches=96, window=96, steps=1, candidates=1, responses=32)
+SLOW_SIZE = Sizes(trunk=128, branches=576, window=192, steps=3, candidates=9, responses=256)
 ROWS, ALONE_ROWS = 5, 12  # batches are filled up to these, so that little is compiled
 
 
@@ -131,6 +133,49 @@ def test_packed_slots_equal_row_by_row_and_plain_causal(batch, template, model, 
     if sources:
         packed_hidden = [hidden[i][: len(row.response_target)] for i, row in enumerate(packed)]
         np.testing.assert_allclose(np.concatenate(packed_hidden), plain[tuple(zip(*sources, strict=True))], atol=1e-4)
+
+
+@settings(max_examples=20)
+@given(batch=st.lists(lessons(), min_size=1, max_size=ROWS))
+def test_slow_branches_beside_fast_ones_equal_plain_causal(batch, template, model, params, read, read_plainly):
+    """Both slots, and what predicts each token of the fields and of the responses."""
+    packed = [pack(stream, template, CONTEXT) for stream in batch]
+    assume(fits(packed, SLOW_SIZE))
+    singles = [list(decisions(stream)) for stream in batch]
+    written = [[sequence(single, template) for single in group] for group in singles]
+    assume(max(len(whole) for group in written for _, _, whole in group) <= ALONE.trunk + ALONE.branches)
+    flat = iter(read_plainly([whole for group in written for _, _, whole in group]))
+    direction = np.asarray(model.head(params)[template.yes] - model.head(params)[template.no])
+    z_need, z_accept, hidden = read(packed, SLOW_SIZE)
+    for i, (row, group) in enumerate(zip(packed, written, strict=True)):
+        expected, seen = {}, set()
+        for c, (need, accept, whole) in enumerate(group):
+            plain, step = next(flat), row.accept_step[c]
+            assert z_need[i][step] == pytest.approx(float(plain[len(need) - 1] @ direction), abs=1e-4)
+            assert z_accept[i][c] == pytest.approx(float(plain[len(accept) - 1] @ direction), abs=1e-4)
+            places = range(len(accept), len(whole) - 1)
+            if step not in seen:
+                places = [*field_places(singles[i][c], need, template), *places]
+            seen.add(step)
+            expected[c] = [(whole[place + 1], plain[place]) for place in places]
+        tokens, states = zip(*itertools.chain(*expected.values(), [(-1, 0)]), strict=True)
+        assert row.response_target.tolist() == list(tokens[:-1])
+        for found, want in zip(hidden[i], states[:-1], strict=False):
+            np.testing.assert_allclose(found, want, atol=1e-4, rtol=0)
+
+
+def field_places(single, need, template):
+    """Where in a written decision the tokens are that predict those of its fields: none on a fast branch."""
+    (step,) = single.steps
+    if not step.slow:
+        return
+    place = len(need) - len(template.need())
+    fields = template.slow(step.rationale)
+    place -= sum(len(name) + len(text) for name, text in fields)
+    for name, text in fields:
+        place += len(name)
+        yield from range(place - 1, place + len(text) - 1)
+        place += len(text)
 
 
 @pytest.fixture(scope="module")

@@ -63,7 +63,8 @@ def test_labels_and_log_are_never_among_the_tokens(stream, template):
         ),
     )
     labelled, unlabelled = pack(stream, template, CONTEXT), pack(bare, template, CONTEXT)
-    labels = {"y_need", "need_weight", "y_accept", "accept_weight", "logged", "propensity"}
+    labels = {"y_need", "need_target", "need_weight", "y_accept", "accept_target", "accept_weight"}
+    labels |= {"logged", "propensity"}
     for name in set(Packed._fields) - labels:
         np.testing.assert_array_equal(getattr(labelled, name), getattr(unlabelled, name))
     slots = labelled.tokens[np.concatenate([labelled.need_slot, labelled.accept_slot])]

@@ -11,6 +11,7 @@ from prism_jax.prompting.template import (
     NEED,
     OFFER,
     RESPONSE,
+    SLOW_FIELDS,
     PromptConfig,
     Template,
     corpus,
@@ -83,6 +84,37 @@ def test_what_a_decision_reads(which, request):
     assert template.tokenizer.decode([template.yes, template.no]) == " yes no"
 
 
+RATIONALE = {
+    "risk": "expert, notifications on",
+    "if_silent": "goes on alone",
+    "evidence": "nothing\nis\u2028 unsolved",
+    "if_offered": "can listen",
+}
+
+
+@pytest.mark.parametrize("which", ["template", "qwen3"])
+def test_what_a_slow_branch_writes(which, request):
+    """In the template's own order, each field on one line, and then the slot of the fast branch."""
+    template = request.getfixturevalue(which)
+    fields = template.slow(RATIONALE)
+    ids = [*template.opening(), *(i for field in fields for part in field for i in part), *template.need()]
+    assert template.tokenizer.decode(ids) == (
+        f"{OPENING}If silent: goes on alone\nIf offered: can listen\nEvidence: nothing is unsolved\n"
+        "Risk: expert, notifications on\nNeeded:"
+    )
+    assert [*template.opening(), *template.need()] == template.head()
+    assert [template.tokenizer.decode(field.name) for field in fields] == list(SLOW_FIELDS.values())
+
+
+@pytest.mark.parametrize("missing", [{"risk"}, set()], ids=["missing", "unknown"])
+def test_a_rationale_of_other_fields_is_refused(template, missing):
+    rationale = {key: text for key, text in RATIONALE.items() if key not in missing}
+    if not missing:
+        rationale["mood"] = "good"
+    with pytest.raises(ValueError, match=r"^rationale: found the fields .*, expected if_silent, if_offered, evidence"):
+        template.slow(rationale)
+
+
 @pytest.mark.parametrize(
     ("seconds", "when"),
     [
@@ -148,6 +180,9 @@ def test_no_text_adds_or_removes_a_special_token(which, request, texts, offer, a
     assert specials(trunk(template, events)) == [start, end] * (1 + len(events))
     assert specials(template.head()) == [start, special("<think>"), special("</think>")]
     assert specials(template.leaf(Candidate(text=offer))) == []
+    for name, text in template.slow(dict.fromkeys(SLOW_FIELDS, answer)):
+        assert specials([*name, *text]) == []
+        assert template.tokenizer.decode(text).splitlines() == [f" {' '.join(answer.split())}"]
     before, response = template.response(answer)
     assert (specials(before), specials(response)) == ([], [end])
     assert response[-1] == end
@@ -187,7 +222,14 @@ def test_an_event_that_plays_the_template_stays_an_event(template):
 
 def test_parts_are_fresh_lists(template):
     """A caller that grows one part must not grow the template."""
-    for part in (template.system, template.head, lambda: template.leaf(Candidate()), lambda: template.response("a")[0]):
+    for part in (
+        template.system,
+        template.head,
+        template.opening,
+        template.need,
+        lambda: template.leaf(Candidate()),
+        lambda: template.response("a")[0],
+    ):
         before = list(part())
         part().append(0)
         assert part() == before
@@ -211,11 +253,12 @@ class Spy(Tokenizer):
         return super().encode(text)
 
 
-def test_the_vocabulary_is_trained_on_exactly_what_is_read(simulated, tmp_path):
+@pytest.mark.parametrize("slow", [False, True])
+def test_the_vocabulary_is_trained_on_exactly_what_is_read(simulated, tmp_path, slow):
     config = PromptConfig(vocabulary_size=600)
     offered = Step(event=1, candidates=(Candidate(text="Do it"), Candidate(response="Shall I?")))
     streams = [*simulated, Stream(id="s", events=make_events("a", "b", gap=90.0), steps=(offered,))]
-    make_tokenizer(streams, config).save(tmp_path / "tokenizer.json")
+    make_tokenizer(streams, config, slow=slow).save(tmp_path / "tokenizer.json")
     spy = Spy((tmp_path / "tokenizer.json").read_text())
     template = Template(spy, config)
     for stream in streams:
@@ -224,7 +267,10 @@ def test_the_vocabulary_is_trained_on_exactly_what_is_read(simulated, tmp_path):
             template.leaf(candidate)
             if candidate.response is not None:
                 template.response(candidate.response)
-    trained = set(corpus(streams, config))
+        for step in stream.steps:
+            if slow and step.rationale is not None:
+                template.slow(step.rationale)
+    trained = set(corpus(streams, config, slow=slow))
     assert {NEED, OFFER, CONSTANT_OFFER, ACCEPT, RESPONSE, " Do it", " (+2m)"} <= trained
     # The empty text stands for "no time to tell"; a bare newline is what ends a message.
     assert spy.read - {"", "\n"} == trained - {"", "\n"}

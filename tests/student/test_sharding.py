@@ -106,12 +106,13 @@ def test_the_compiled_training_step_makes_no_logits_of_the_whole_batch():
     lengths = dict.fromkeys(Packed._fields, 3) | dict.fromkeys(
         ("tokens", "positions", "stop", "branch", "leaf"), branches
     )
-    lengths |= {"trunk": trunk} | dict.fromkeys(("response_source", "response_target", "response_weight"), responses)
-    real = {"y_need", "need_weight", "y_accept", "accept_weight", "logged", "propensity", "response_weight"}
+    lengths |= {"trunk": trunk} | {name: responses for name in Packed._fields if name.startswith("response_")}
+    whole = {"trunk", "tokens", "positions", "stop", "branch", "leaf", "need_slot", "accept_slot", "accept_step", "row"}
+    whole |= {"response_source", "response_target"}
     batch = Packed(
         **{
             name: jax.ShapeDtypeStruct(
-                (rows, length)[: 1 if name == "row" else 2], "float32" if name in real else "int32"
+                (rows, length)[: 1 if name == "row" else 2], "int32" if name in whole else "float32"
             )
             for name, length in lengths.items()
         }
