@@ -8,16 +8,17 @@ HERE = pathlib.Path(__file__).parent
 
 # Reading GGUF files.
 GGUF = ["gguf>=0.19"]
+# The baseline on words of the study of ProactiveBench, which starts from a GGUF file.
+STUDY = [*GGUF, "scikit-learn>=1.7"]
 
 TEST = [
-    *GGUF,
+    *STUDY,
     "accelerate>=1.10",  # transformers reads GGUF files with it: another oracle
     "beartype>=0.22",
     "hypothesis>=6.150",
     "import-linter>=2.5",
     "pytest>=8.4",
     "pytest-xdist>=3.8",
-    "scikit-learn>=1.7",
     "torch==2.13.0",  # the oracle of the student's parity tests; the package itself never imports it
     # Peers that the decision library is compared with: net benefit, off-policy estimators, calibration errors.
     "dcurves>=1.1",
@@ -61,6 +62,7 @@ setup(
     ],
     extras_require={
         "gguf": GGUF,
+        "study": STUDY,
         "cuda12": ["jax[cuda12]~=0.10.2"],
         "test": TEST,
         "dev": [*TEST, "mypy>=1.18", "ruff>=0.14"],

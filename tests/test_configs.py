@@ -34,16 +34,17 @@ def test_it_survives_the_bridge_and_tells_how_to_run_it(path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_it_takes_one_step(path, tmp_path, monkeypatch):
+def test_it_takes_one_step(path, tmp_path, monkeypatch, request):
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "tfds"))
     config = from_config_dict(RunConfig, load(path).get_config())
     if config.data.name == "proactivebench" and not pathlib.Path(config.data.source).is_dir():
         pytest.skip(f"no ProactiveBench data: {config.data.source} is missing")
+    start = str(request.getfixturevalue("smollm2_gguf")) if config.training.start else ""
     small = dataclasses.replace(
         config,
         data=dataclasses.replace(config.data, train_streams=8, calibration_streams=8, test_streams=8),
-        training=dataclasses.replace(config.training, steps=1, batch=2, checkpoint_every=1),
+        training=dataclasses.replace(config.training, steps=1, batch=2, checkpoint_every=1, start=start),
     )
     train.run(small, epath.Path(tmp_path / "run"), progress=False)
     assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 1

@@ -1,0 +1,184 @@
+"""A pretrained student on ProactiveBench's human judgements, whole streams held out, beside three baselines.
+
+    python -m prism_jax.experiments.proactivebench --weights=PATH.gguf --source=DIR --workdir=DIR --select
+    python -m prism_jax.experiments.proactivebench --weights=PATH.gguf --source=DIR --workdir=DIR
+
+The first command compares the settings of CANDIDATES on one inner split of the streams outside of fold 0's test split.
+What it chose stands in configs/smollm2_proactivebench.py, which the second trains on every fold and compares, on
+held-out streams alone, with logistic regression on words, with the tiny student and with an annotator. Every training
+is an ordinary run in a folder of its own: stopped and started again, a study goes on where it was.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+from collections.abc import Mapping
+from typing import Any
+
+from absl import flags
+from etils import epath
+from ml_collections import config_flags
+
+from prism_jax import command, train
+from prism_jax.config import from_config_dict
+from prism_jax.evaluation.protocol import calibrate
+from prism_jax.experiments import proactivebench_results as results
+from prism_jax.experiments.proactivebench_results import Fold
+from prism_jax.experiments.word_regression import score_words
+from prism_jax.prompting.tokenizer import Tokenizer
+from prism_jax.provenance import provenance
+from prism_jax.scores import read_scores, write_scores
+from prism_jax.streams import Stream
+from prism_jax.streams.jsonl import write_streams
+from prism_jax.training.config import RunConfig
+from prism_jax.training.data import load_splits
+from prism_jax.training.run import open_run, resolve
+from prism_jax.training.workdir import claim, write_json
+
+STUDENT = config_flags.DEFINE_config_file(
+    "student", "configs/smollm2_proactivebench.py", "The pretrained student's run."
+)
+TINY = config_flags.DEFINE_config_file("tiny", "configs/proactivebench_tiny.py", "The tiny student's run.")
+WEIGHTS = flags.DEFINE_string("weights", "", "Weights to start from; empty takes the config's.")
+SOURCE = flags.DEFINE_string("source", "", "Folder laid out as ProactiveBench's repository; empty takes the config's.")
+SELECT = flags.DEFINE_bool("select", False, "Compare the candidate settings instead of running the folds.")
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """The settings that were compared.
+
+    Attributes:
+      learning_rate: Peak of the cosine.
+      epochs: Passes over eight streams.
+      soft_votes: Whether acceptance trains on the share of annotators.
+      layers: Number of upper blocks that train, of SmolLM2's 30.
+    """
+
+    learning_rate: float = 1e-4
+    epochs: int = 4
+    soft_votes: bool = True
+    layers: int = 4
+
+    def apply(self, config: RunConfig) -> RunConfig:
+        """The config with these settings in it."""
+        steps = 8 * self.epochs // config.training.batch
+        training = dataclasses.replace(
+            config.training,
+            learning_rate=self.learning_rate,
+            steps=steps,
+            checkpoint_every=steps,
+            soft_votes=self.soft_votes,
+            frozen=("embedding", f"layers/({'|'.join(map(str, range(30 - self.layers)))})/.*"),
+        )
+        return dataclasses.replace(config, training=training)
+
+
+CANDIDATES = {"base": Choice(), "hard labels": Choice(soft_votes=False), "high rate": Choice(learning_rate=3e-4)}
+"""Fixed before any result was known; the highest mean of the four AUROCs (both signals, pooled and within streams) wins."""
+
+
+def select(config: RunConfig, candidates: Mapping[str, Choice], workdir: epath.Path) -> dict[str, Any]:
+    """Trains every candidate on one inner split and writes selection.json; finished ones are not trained again.
+
+    Returns:
+      The candidates' measures by name, and the best one's name.
+    """
+    inner = _inner(config, workdir)
+    found: dict[str, dict[str, Any]] = {}
+    for name, choice in candidates.items():
+        folder = workdir / "select" / name.replace(" ", "_")
+        fold = trained_fold(choice.apply(inner), folder)
+        if (folder / "checkpoints").exists():
+            shutil.rmtree(folder / "checkpoints")  # half a gigabyte each, and only the scores are compared
+        found[name] = {"settings": dataclasses.asdict(choice), **results.aurocs([fold])}
+    best = max(found, key=lambda name: found[name]["mean"])
+    selection = {"best": best, "candidates": found}
+    write_json(workdir / "selection.json", selection)
+    return selection
+
+
+def _inner(config: RunConfig, workdir: epath.Path) -> RunConfig:
+    """The config on a third of the streams outside of fold 0's test split, trained on the rest of them."""
+    splits = load_splits(dataclasses.replace(config.data, fold=0), config.simulator)
+    path = workdir / "inner.jsonl"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_streams(path, sorted((*splits.train, *splits.calibration), key=lambda stream: stream.id))
+    data = dataclasses.replace(config.data, name="jsonl", source=str(path), folds=3, fold=0, calibration=0.2)
+    return dataclasses.replace(config, data=data)
+
+
+def trained_fold(config: RunConfig, folder: epath.Path) -> Fold:
+    """The scores of a run on its calibration and test streams; trains it unless that is done.
+
+    Raises:
+      ConfigError: when the folder holds a run of another config.
+    """
+    if not (folder / "scores.parquet").exists():
+        train.run(config, folder)
+    opened = open_run(resolve(config), Tokenizer.load(folder / "tokenizer.json"))
+    claim(folder, opened.config)
+    scores = read_scores(folder / "scores.parquet")
+    return Fold(
+        scores, calibrate(scores), results.epoch_seconds(folder, len(opened.splits.train) / config.training.batch)
+    )
+
+
+def study(config: RunConfig, tiny: RunConfig, workdir: epath.Path, *, resamples: int = 10_000) -> dict[str, Any]:
+    """Trains and scores every fold, and writes results.json and scores.parquet, the student's on held-out streams.
+
+    Args:
+      config: The pretrained student's run; its number of folds is the study's.
+      tiny: The tiny student's.
+      workdir: Where a folder for each run goes, and the results.
+      resamples: Bootstrap resamples behind each interval.
+
+    Returns:
+      What results.json holds.
+    """
+    student, words, small = [], [], []
+    streams: dict[str, Stream] = {}
+    for fold in range(config.data.folds):
+        student.append(trained_fold(_on_fold(config, fold), workdir / "student" / f"fold{fold}"))
+        small.append(trained_fold(_on_fold(tiny, fold), workdir / "tiny" / f"fold{fold}"))
+        splits = load_splits(dataclasses.replace(config.data, fold=fold), config.simulator)
+        scores = score_words(splits, fold)
+        words.append(Fold(scores, calibrate(scores)))
+        streams |= {stream.id: stream for stream in splits.test}
+    methods = {"student": student, "words": words, "tiny": small}
+    found = {"made": provenance(), **results.compare(methods, list(streams.values()), resamples)}
+    write_scores(workdir / "scores.parquet", results.held_out(student))
+    write_json(workdir / "results.json", found)
+    return found
+
+
+def _on_fold(config: RunConfig, fold: int) -> RunConfig:
+    return dataclasses.replace(config, data=dataclasses.replace(config.data, fold=fold))
+
+
+def with_sources(config: RunConfig, source: str, weights: str) -> RunConfig:
+    """The config with another source of streams and other weights, where they are given."""
+    data = dataclasses.replace(config.data, source=source or config.data.source)
+    training = dataclasses.replace(config.training, start=weights or config.training.start)
+    return dataclasses.replace(config, data=data, training=training)
+
+
+def main() -> None:
+    """Runs what the flags say."""
+    workdir = epath.Path(train.WORKDIR.value)
+    config = with_sources(from_config_dict(RunConfig, STUDENT.value), SOURCE.value, WEIGHTS.value)
+    if SELECT.value:
+        selection = select(config, CANDIDATES, workdir)
+        print(json.dumps(selection, indent=2))
+        return
+    tiny = with_sources(from_config_dict(RunConfig, TINY.value), SOURCE.value, "")
+    for line in results.markdown(study(config, tiny, workdir)):
+        print(line)
+
+
+if __name__ == "__main__":
+    flags.mark_flags_as_required(["workdir"])
+    command.start(main)

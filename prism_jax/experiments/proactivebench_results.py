@@ -1,0 +1,159 @@
+"""What the study of ProactiveBench measures, and how it is told: out-of-fold signals, pooled over folds.
+
+The headline is folds 1 and up; fold 0, whose other streams the settings were chosen on, stands apart.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from etils import epath
+
+from prism_jax.decision.calibration import apply_temperature
+from prism_jax.evaluation import signals
+from prism_jax.evaluation.protocol import TEST, rows_of
+from prism_jax.evaluation.results import Calibration, Signal
+from prism_jax.experiments.annotators import against_votes, need_against_others, votes_against_votes
+from prism_jax.experiments.ranking import MEASURES, Ranked, intervals
+from prism_jax.scores import Scores
+from prism_jax.streams import Stream
+
+SIGNALS: tuple[Signal, ...] = ("accept", "need")
+PARTS = {"headline": slice(1, None), "fold 0": slice(0, 1), "all folds": slice(None)}
+NAMES = {
+    "student": "SmolLM2-135M, upper blocks trained",
+    "words": "TF-IDF and simple features, logistic regression",
+    "tiny": "tiny student",
+    "annotator": "one annotator, against the others",
+    "single votes": "SmolLM2-135M, against single votes",
+}
+
+
+class Fold(NamedTuple):
+    """One method on one fold.
+
+    Attributes:
+      scores: Its raw signals on the calibration and the test streams.
+      calibration: Temperatures, fitted on the former.
+      seconds: Of each epoch of its training; empty where it has none.
+    """
+
+    scores: Scores
+    calibration: Calibration
+    seconds: tuple[float, ...] = ()
+
+
+def signal_of(folds: Sequence[Fold], signal: Signal) -> Ranked:
+    """One calibrated signal on the test streams of some folds, on the rows whose label is known."""
+    parts = []
+    for fold in folds:
+        rows = rows_of(fold.scores, TEST)
+        readings = signals.read(rows, signal, "fast")
+        known = ~np.isnan(readings.y)
+        temperature = fold.calibration.fit(signal, "fast").temperature
+        p = np.asarray(apply_temperature(readings.p[known], temperature))
+        stream = (rows.steps() if signal == "need" else rows).stream
+        parts.append(Ranked(p, readings.y[known], np.asarray(stream, str)[known]))
+    return Ranked(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+def aurocs(folds: Sequence[Fold]) -> dict[str, float]:
+    """The four AUROCs of the selection and their mean, by name."""
+    found: dict[str, float] = {}
+    for signal in SIGNALS:
+        measured = intervals(signal_of(folds, signal), resamples=2)
+        found |= {f"{signal} {name}": float(measured[name].estimate) for name in ("auroc", "auroc_within")}
+    return {**found, "mean": float(np.mean(list(found.values())))}
+
+
+def compare(methods: dict[str, list[Fold]], streams: Sequence[Stream], resamples: int) -> dict[str, Any]:
+    """Every method's measures on every part, the student's differences to the others, annotators and timings.
+
+    Args:
+      methods: By name, one entry a fold each; "student" among them.
+      streams: The test streams of all folds, with their votes.
+      resamples: Bootstrap resamples behind each interval.
+    """
+    return {
+        "parts": {
+            part: _part({name: folds[chosen] for name, folds in methods.items()}, streams, resamples)
+            for part, chosen in PARTS.items()
+        },
+        "temperatures": {
+            name: [{signal: fold.calibration.fit(signal, "fast").temperature for signal in SIGNALS} for fold in folds]
+            for name, folds in methods.items()
+        },
+        "epoch_seconds": {name: [list(fold.seconds) for fold in folds] for name, folds in methods.items()},
+    }
+
+
+def _part(methods: dict[str, list[Fold]], streams: Sequence[Stream], resamples: int) -> dict[str, Any]:
+    def plain(*ranked: Ranked, names: Sequence[str] = MEASURES) -> dict[str, list[float]]:
+        """Estimate, low and high of each measure, for JSON."""
+        found = intervals(*ranked, resamples=resamples)
+        return {name: [float(getattr(found[name], field)) for field in ("estimate", "low", "high")] for name in names}
+
+    rows = held_out(methods["student"])
+    tested = set(rows.stream.tolist())
+    here = [stream for stream in streams if stream.id in tested]
+    human = {"accept": votes_against_votes(here), "need": need_against_others(here)}
+    part: dict[str, Any] = {"streams": sorted(tested)}
+    for signal in SIGNALS:
+        ranked = {name: signal_of(folds, signal) for name, folds in methods.items()}
+        student = ranked["student"]
+        part[signal] = {
+            "labels": len(student.y),
+            "positive": float(student.y.mean()),
+            "methods": {name: plain(other) for name, other in ranked.items()},
+            "student minus": {name: plain(other, student) for name, other in ranked.items() if name != "student"},
+            # Votes are no probabilities: an annotator ranks, and has no Brier score.
+            "annotator": plain(human[signal], names=MEASURES[:2]),
+        }
+    offers = rows.take(~np.isnan(signals.read(rows, "accept", "fast").y))
+    single = against_votes(offers, signal_of(methods["student"], "accept").p)
+    part["accept"]["single votes"] = plain(single, names=MEASURES[:2])
+    return part
+
+
+def held_out(folds: Sequence[Fold]) -> Scores:
+    """The test rows of some folds as one table, signals raw."""
+    tables = [rows_of(fold.scores, TEST).columns() for fold in folds]
+    return Scores.from_columns({name: np.concatenate([table[name] for table in tables]) for name in tables[0]})
+
+
+def epoch_seconds(folder: epath.Path, steps: float) -> tuple[float, ...]:
+    """Seconds of each whole epoch of `steps` steps of a run, from its timings.jsonl.
+
+    The first one holds what happens once: compiling, and reading the streams through frozen blocks.
+    """
+    seconds = [json.loads(line)["seconds"] for line in (folder / "timings.jsonl").read_text().splitlines()]
+    ends = [round(steps * epoch) for epoch in range(int(len(seconds) / steps) + 1)]
+    return tuple(sum(seconds[start:end]) for start, end in itertools.pairwise(ends))
+
+
+def markdown(found: dict[str, Any]) -> Iterator[str]:
+    """The tables of results.json."""
+    for part, content in found["parts"].items():
+        yield f"\n### {part.capitalize()}: {len(content['streams'])} streams\n"
+        for signal in SIGNALS:
+            of_signal = content[signal]
+            yield f"**{signal}** ({of_signal['labels']} labels, {of_signal['positive']:.0%} positive)\n"
+            yield "| | AUROC, pooled | AUROC, within streams | Brier | ECE |"
+            yield "|---|---|---|---|---|"
+            for name, row in of_signal["methods"].items():
+                yield _row(NAMES[name], row)
+            for name in ("annotator", "single votes"):
+                if name in of_signal:
+                    yield _row(NAMES[name], of_signal[name])
+            for name, row in of_signal["student minus"].items():
+                yield _row(f"SmolLM2 minus {NAMES[name].split(',')[0]}", row, "+")
+            yield ""
+
+
+def _row(name: str, row: dict[str, list[float]], sign: str = "") -> str:
+    cells = ["{:{s}.3f} [{:{s}.3f}, {:{s}.3f}]".format(*row[m], s=sign) if m in row else "" for m in MEASURES]
+    return f"| {name} | {' | '.join(cells)} |"

@@ -1,0 +1,46 @@
+"""One annotator against the others, on ballots small enough to count by hand."""
+
+import numpy as np
+
+from prism_jax.experiments.annotators import against_votes, need_against_others, votes_against_votes
+from prism_jax.scores import Scores
+from prism_jax.streams import Candidate, Event, Step, Stream
+
+
+def stream(*steps):
+    events = tuple(Event(time=float(i), text="x") for i in range(len(steps)))
+    return Stream(id="s", events=events, steps=tuple(Step(event=i, **step) for i, step in enumerate(steps)))
+
+
+def offers(*ballots):
+    return {"candidates": tuple(Candidate(text="o", votes=tuple(map(bool, ballot))) for ballot in ballots)}
+
+
+def test_every_ordered_pair_of_votes_on_an_offer_counts_once():
+    found = votes_against_votes([stream(offers((1, 0, 0)), offers((1, 1)), offers(()))])
+    pairs = sorted(zip(found.p, found.y, strict=True))
+    assert pairs == [(0, 0), (0, 0), (0, 1), (0, 1), (1, 0), (1, 0), (1, 1), (1, 1)]
+
+
+def test_need_is_an_offer_that_all_others_ticked():
+    found = need_against_others(
+        [
+            stream(
+                offers((1, 0, 1), (0, 1, 0)),  # for the second annotator the others agree on an offer
+                offers((1, 1), (0, 0)),
+                {"votes": (True, True)},  # nothing to tick
+                offers((1, 1), (1, 1, 1)),  # unequal
+            )
+        ]
+    )
+    assert list(zip(found.p, found.y, strict=True)) == [(1, 0), (1, 1), (1, 0), (1, 1), (1, 1), (0, 0), (0, 0)]
+    assert set(found.stream) == {"s"}
+
+
+def test_a_signal_meets_every_vote():
+    rows = Scores.from_rows(
+        {"stream": "s", "step": i, "p_need_fast": 0.5, "p_accept_fast": 0.5, "votes": votes}
+        for i, votes in enumerate([[True, False], None, [True]])
+    )
+    found = against_votes(rows, np.array([0.2, 0.3, 0.9]))
+    assert list(zip(found.p, found.y, strict=True)) == [(0.2, 1), (0.2, 0), (0.9, 1)]

@@ -1,0 +1,82 @@
+"""A small stand-in for ProactiveBench, configs of tiny students on it, and what a run of one leaves behind."""
+
+import dataclasses
+
+import numpy as np
+
+from prism_jax.prompting.template import PromptConfig
+from prism_jax.scores import Scores, write_scores
+from prism_jax.streams import Candidate, Event, Step, Stream
+from prism_jax.streams.jsonl import write_streams
+from prism_jax.student import StudentConfig
+from prism_jax.training.config import DataConfig, LossConfig, RunConfig, TrainingConfig
+from prism_jax.training.run import open_run, resolve
+from prism_jax.training.workdir import claim
+
+
+def stream(number):
+    """Six steps of two offers with three votes each; the labels follow the votes as ProactiveBench's do."""
+    rng = np.random.default_rng(number)
+    steps = []
+    for event in range(6):
+        ballots = rng.random((2, 3)) < 0.5
+        ballots[0] |= event % 2 == 0  # so that every stream has steps of both kinds
+        offers = tuple(
+            Candidate(
+                text=f"offer {rng.integers(9)}",
+                y_accept=float(ballot.sum() >= 2),
+                votes=tuple(ballot.tolist()),
+                logged=True,
+                propensity=1.0,
+            )
+            for ballot in ballots
+        )
+        silence = tuple((~ballots.any(axis=0)).tolist())
+        steps.append(Step(event=event, candidates=offers, y_need=float(ballots.all(axis=1).any()), votes=silence))
+    events = tuple(Event(time=30.0 * i, text=f"does thing {rng.integers(9)}") for i in range(6))
+    return Stream(id=f"s{number}", events=events, steps=tuple(steps), domain="coding")
+
+
+def configs(folder):
+    """A student with frozen lower blocks and a plain one, on two folds of twelve streams written to `folder`."""
+    source = folder / "streams.jsonl"
+    if not source.exists():
+        write_streams(source, [stream(number) for number in range(12)])
+    tiny = RunConfig(
+        data=DataConfig(name="jsonl", source=str(source), folds=2, calibration=0.34),
+        prompt=PromptConfig(system="Watch.", vocabulary_size=400),
+        student=StudentConfig(width=16, layers=2, heads=2, kv_heads=1, head_dim=8, ffn=32),
+        loss=LossConfig(response=0.0),
+        training=TrainingConfig(steps=4, batch=1, learning_rate=1e-2, checkpoint_every=4),
+    )
+    training = dataclasses.replace(tiny.training, frozen=("embedding", "layers/0/.*"), reuse_frozen=True)
+    return dataclasses.replace(tiny, training=dataclasses.replace(training, soft_votes=True)), tiny
+
+
+def stand_in(config, folder):
+    """What `prism_jax.train.run` leaves behind, its signals drawn at random."""
+    run = open_run(resolve(config))
+    claim(folder, run.config)
+    run.template.tokenizer.save(folder / "tokenizer.json")
+    (folder / "timings.jsonl").write_text('{"step": 1, "seconds": 2.0}\n' * 8)
+    rng = np.random.default_rng(config.data.fold)
+    rows = [
+        {
+            "stream": one.id,
+            "step": number,
+            "candidate": index,
+            "split": split,
+            "fold": config.data.fold,
+            "p_need_fast": need,
+            "p_accept_fast": rng.random(),
+            "y_need": step.y_need,
+            "y_accept": offer.y_accept,
+            "votes": list(offer.votes),
+        }
+        for split in ("calibration", "test")
+        for one in getattr(run.splits, split)
+        for number, step in enumerate(one.steps)
+        for need in [rng.random()]
+        for index, offer in enumerate(step.candidates)
+    ]
+    write_scores(folder / "scores.parquet", Scores.from_rows(rows))

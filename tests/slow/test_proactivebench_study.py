@@ -1,0 +1,55 @@
+"""The study of ProactiveBench end to end on the real streams, tiny students from random weights in every role."""
+
+import dataclasses
+import os
+import pathlib
+
+import numpy as np
+import pytest
+from etils import epath
+
+from prism_jax.config import from_config_dict
+from prism_jax.experiments import proactivebench as module
+from prism_jax.experiments import proactivebench_results as results
+from prism_jax.scores import read_scores
+from prism_jax.student import StudentConfig
+from prism_jax.training.config import RunConfig
+
+pytestmark = pytest.mark.slow
+
+
+def small(config, source, **training):
+    """The config on two folds, with the smallest student and two steps."""
+    return dataclasses.replace(
+        config,
+        data=dataclasses.replace(config.data, source=str(source), folds=2),
+        student=StudentConfig(width=16, layers=2, heads=2, kv_heads=1, head_dim=8, ffn=32),
+        training=dataclasses.replace(config.training, start="", steps=2, checkpoint_every=2, **training),
+    )
+
+
+def test_it_runs_and_does_not_train_twice(tmp_path, root, monkeypatch):
+    source = pathlib.Path(os.environ.get("PRISM_PROACTIVEBENCH", root.parent / "shared" / "proactivebench"))
+    if not source.is_dir():
+        pytest.skip(f"no ProactiveBench data: {source} is missing (PRISM_PROACTIVEBENCH names another folder)")
+    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "tfds"))
+    plain = from_config_dict(RunConfig, {"data": {"name": "proactivebench"}, "loss": {"response": 0.0}})
+    tiny = small(plain, source, batch=2)
+    student = small(plain, source, batch=2, frozen=("embedding", "layers/0/.*"), reuse_frozen=True, soft_votes=True)
+    workdir = epath.Path(tmp_path / "study")
+    found = module.study(student, tiny, workdir)
+    scores = read_scores(tmp_path / "study" / "scores.parquet")
+    assert len(scores) == 1148 + sum(np.isnan(scores.y_accept))
+    everything = found["parts"]["all folds"]
+    assert everything["accept"]["labels"] == 1148 and everything["need"]["labels"] == 253
+    for method in ("student", "words", "tiny"):
+        estimate, low, high = everything["accept"]["methods"][method]["auroc"]
+        assert 0.2 < low <= estimate <= high < 0.9
+    assert everything["accept"]["methods"]["words"]["auroc"][0] > 0.6
+    assert len(found["epoch_seconds"]["student"]) == 2
+
+    def again(*_):
+        raise AssertionError("trained a second time")
+
+    monkeypatch.setattr(module.train, "run", again)
+    assert list(results.markdown(module.study(student, tiny, workdir))) == list(results.markdown(found))
