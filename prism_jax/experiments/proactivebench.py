@@ -77,7 +77,7 @@ class Choice:
 
 
 CANDIDATES = {"base": Choice(), "hard labels": Choice(soft_votes=False), "high rate": Choice(learning_rate=3e-4)}
-"""Fixed before any result was known; the highest mean of the four AUROCs (both signals, pooled and within streams) wins."""
+"""Fixed before any result was known; the best mean of four AUROCs (both signals, pooled and within streams) wins."""
 
 
 def select(config: RunConfig, candidates: Mapping[str, Choice], workdir: epath.Path) -> dict[str, Any]:
