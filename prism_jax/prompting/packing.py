@@ -2,8 +2,8 @@
 
 A row has two regions: the trunk of events, causal, whose positions count from 0; and the branches one after another,
 each at the positions that follow its newest visible event. `stop`, `branch` and `leaf` let a branch position see
-exactly what it would see alone (`prism_jax.student.attention`). Row-wise packing, one decision a row, is the same
-function on `decisions(stream)`.
+exactly what it would see alone (`prism_jax.student.attention`). Row-wise packing, one decision a row, and the parts of
+streams longer than the context are cuts of such a row (`prism_jax.prompting.rows`).
 
 Dimensions: T trunk tokens, R branch tokens, S steps (need slots), C candidates (accept slots), Q supervised tokens.
 """
@@ -37,7 +37,7 @@ class Packed(NamedTuple):
       need_slot: [S] branch index of the token whose next-token logits give p_need.
       y_need: [S] need label in [0, 1]; 0 where unobserved.
       need_target: [S] what the slot's cross-entropy aims at: the label, unless a lesson says otherwise.
-      need_weight: [S] 1 where the label was observed, else 0.
+      need_weight: [S] 1 where the label was observed, else 0; row by row a step's decisions share the 1.
       accept_slot: [C] branch index of the token whose next-token logits give p_accept.
       accept_step: [C] which of the S steps the candidate belongs to.
       y_accept: [C] acceptance label in [0, 1]; 0 where unobserved.
@@ -48,9 +48,11 @@ class Packed(NamedTuple):
       propensity: [C] e = Pr(A = 1); 1 where nothing was logged.
       response_source: [Q] branch index of the token that predicts the supervised token.
       response_target: [Q] the supervised token.
-      response_weight: [Q] 1, or 0 for padding.
+      response_weight: [Q] 1, or 0 for padding; row by row a step's decisions share the 1 of what their head holds.
       response_factor: [Q] what the token's loss is multiplied by; it stays out of the mean's denominator.
-      row: [] number of the stream in its data set.
+      row: [] number of the row in its data set.
+      begin: [T] where in the trunk region the trunk of a position begins, in rows that streams share
+        (`prism_jax.prompting.sharing`); None in rows of one stream each.
     """
 
     trunk: Column
@@ -76,12 +78,13 @@ class Packed(NamedTuple):
     response_weight: Column
     response_factor: Column
     row: Column
+    begin: Column | None = None
 
 
 _ON_STEPS = ("y_need", "need_target", "need_weight")
 _ON_CANDIDATES = ("y_accept", "accept_target", "accept_mu", "accept_weight", "logged", "propensity")
 _ON_RESPONSES = ("response_weight", "response_factor")
-_AXES = {
+AXES = {
     "trunk": "trunk",
     **dict.fromkeys(("tokens", "positions", "stop", "branch", "leaf"), "branches"),
     **dict.fromkeys(("need_slot", *_ON_STEPS), "steps"),
@@ -119,7 +122,7 @@ class _Row:
     """Grows one row part by part."""
 
     def __init__(self, row: int) -> None:
-        self.columns: dict[str, list] = {name: [] for name in _AXES}
+        self.columns: dict[str, list] = {name: [] for name in AXES}
         self.row = row
 
     def __len__(self) -> int:
@@ -160,7 +163,7 @@ def pack(stream: Stream, template: Template, context: int, row: int = 0) -> Pack
       stream: Its events become the trunk, its steps the branches.
       template: Gives the token ids.
       context: Most positions that the model may use, for the trunk up to a decision and its longest leaf.
-      row: Number of the stream in its data set.
+      row: Number of the row in its data set.
 
     Raises:
       ValueError: naming the stream and step, when a decision does not fit into the context, or a slow one's rationale
@@ -294,7 +297,7 @@ def pad(row: Packed, size: Sizes, token: int) -> Packed:
     """
     fill = {"trunk": token, "tokens": token, "propensity": 1.0}
     padded = {}
-    for name, axis in _AXES.items():
+    for name, axis in AXES.items() if row.begin is None else {**AXES, "begin": "trunk"}.items():
         values = getattr(row, name)
         room = getattr(size, axis) - len(values)
         if room < 0:

@@ -12,6 +12,9 @@ Branches lie one after another and none is longer than the window W, so a positi
 positions or the one before: scores cost T*T + R*T + R*2W, not (T + R)^2. Of the first two about a third, which no
 query sees, is skipped: branches lie in the order of their stops, so early ones see only the trunk's beginning.
 
+Several trunks can lie one after another in the trunk region, their branches in the same order. A fourth integer then
+says of each trunk position where its own trunk begins; neither it nor a branch sees anything before that.
+
 Dimensions: B batch, L = T + R length, N query heads, K key/value heads, G = N / K queries a key, H head width,
 C = R / W chunks.
 """
@@ -34,23 +37,31 @@ _PIECES, _SHORTEST = 4, 128
 
 
 class TreeMask(NamedTuple):
-    """Which keys a branch position sees; the trunk needs no mask, it is causal.
+    """Which keys a branch position sees; the trunk is causal.
 
     Attributes:
       to_trunk: [B, R, T] of the trunk.
       local: [B, C, W, 2W] of the chunk before its own (first W) and its own chunk (last W).
+      begin: [B, T] where the trunk of a trunk position begins; None where it begins at 0 in every row.
     """
 
     to_trunk: Bool[Array, "B R T"]
     local: Bool[Array, "B C W W2"]
+    begin: Int[Array, "B T"] | None = None
 
 
 def tree_mask(
-    stop_BxR: Int[Array, "B R"], branch_BxR: Int[Array, "B R"], leaf_BxR: Int[Array, "B R"], trunk: int, window: int
+    stop_BxR: Int[Array, "B R"],
+    branch_BxR: Int[Array, "B R"],
+    leaf_BxR: Int[Array, "B R"],
+    trunk: int,
+    window: int,
+    begin_BxT: Int[Array, "B T"] | None = None,
 ) -> TreeMask:
     """The mask of rows whose trunk region has `trunk` positions and whose branches are at most `window` long.
 
-    A position always sees itself, padding too, so that no softmax runs over nothing.
+    A position always sees itself, padding too, so that no softmax runs over nothing. `begin_BxT` says of each trunk
+    position where its own trunk begins, if rows hold several.
 
     Raises:
       ValueError: when R is not a multiple of `window`.
@@ -65,7 +76,18 @@ def tree_mask(
     same_branch = (branch[:, :, None] == own_branch) & (own_branch > 0)
     same_leaf = (leaf[:, :, None] == 0) | (leaf[:, :, None] == own_leaf)
     local = (same_branch & same_leaf & (key <= query)) | (key == query)
-    return TreeMask(jnp.arange(trunk)[None, None, :] < stop_BxR[..., None], local)
+    place = jnp.arange(trunk)[None, None, :]
+    to_trunk = place < stop_BxR[..., None]
+    if begin_BxT is not None:
+        # A branch belongs to the trunk that it sees the last position of.
+        to_trunk &= place >= jnp.take_along_axis(begin_BxT, jnp.maximum(stop_BxR - 1, 0), axis=1)[..., None]
+    return TreeMask(to_trunk, local, begin_BxT)
+
+
+def trunk_mask(mask: TreeMask, start: int, stop: int) -> Bool[Array, "*b q k"]:
+    """Which trunk positions below `stop` those from `start` to `stop` see: [q, k], or [B, q, k] of several trunks."""
+    causal = jnp.arange(stop) <= jnp.arange(start, stop)[:, None]
+    return causal if mask.begin is None else causal & (jnp.arange(stop) >= mask.begin[:, start:stop, None])
 
 
 def no_branches(batch: int, trunk: int) -> TreeMask:
@@ -95,8 +117,8 @@ def attend(
 
     out = []
     for start, stop in pieces(trunk, 1):
-        causal = jnp.arange(stop) <= jnp.arange(start, stop)[:, None]
-        out.append(over_trunk(start, stop, stop, causal).normalised())
+        seen = trunk_mask(mask, start, stop)
+        out.append(over_trunk(start, stop, stop, seen if seen.ndim == 2 else seen[:, None, None]).normalised())
     if branches:
         parts = []
         for start, stop, bound in branch_pieces(mask, visible):

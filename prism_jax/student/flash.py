@@ -1,9 +1,10 @@
 """Tree attention out of calls of fused (flash) attention, in which no score ever reaches memory.
 
-The trunk is one causal call. Branches are cut into a few pieces, each one call: its queries over the part of the trunk
-that any of them sees, and over the branch positions around them, under one mask. One softmax over both needs no merge,
-and so none of the log-sum-exp that cuDNN returns: `jax.nn.dot_product_attention` rounds it to the inputs' dtype and
-lets no gradient through it. The mask, one for all heads and layers, is the only thing quadratic that exists.
+The trunk is one causal call, under a mask if rows hold several trunks. Branches are cut into a few pieces, each one
+call: its queries over the part of the trunk that any of them sees, and over the branch positions around them, under one
+mask. One softmax over both needs no merge, and so none of the log-sum-exp that cuDNN returns:
+`jax.nn.dot_product_attention` rounds it to the inputs' dtype and lets no gradient through it. The mask, one for all
+heads and layers, is the only thing quadratic that exists.
 
 Dimensions: B batch, L = T + R length, N query heads, K key/value heads, H head width, W window.
 """
@@ -16,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from prism_jax.student.attention import TreeMask, Visible, branch_pieces
+from prism_jax.student.attention import TreeMask, Visible, branch_pieces, trunk_mask
 
 
 class Piece(NamedTuple):
@@ -35,11 +36,13 @@ class FlashMasks(NamedTuple):
       trunk: T.
       window: W.
       pieces: Of the branches.
+      trunks: Which trunk positions a trunk position sees, where rows hold several trunks; else None, it is causal.
     """
 
     trunk: int
     window: int
     pieces: tuple[Piece, ...]
+    trunks: Bool[Array, "B 1 T T"] | None = None
 
 
 def flash_masks(mask: TreeMask, visible: Visible = None) -> FlashMasks:
@@ -62,7 +65,8 @@ def flash_masks(mask: TreeMask, visible: Visible = None) -> FlashMasks:
             rows.append(jnp.pad(mask.local[:, chunk], ((0, 0), (0, 0), (before * window, behind * window))))
         seen = jnp.concatenate([mask.to_trunk[:, start:stop, :bound], jnp.concatenate(rows, axis=1)], axis=2)
         found.append(Piece(start, stop, bound, seen[:, None]))
-    return FlashMasks(trunk, window, tuple(found))
+    trunks = None if mask.begin is None else trunk_mask(mask, 0, trunk)[:, None]
+    return FlashMasks(trunk, window, tuple(found), trunks)
 
 
 def flash_tree(
@@ -86,7 +90,8 @@ def flash_tree(
         [x[:, :trunk] for x in (k_BxLxKxH, v_BxLxKxH)],
         [jnp.pad(x[:, trunk:], ((0, 0), (window, 0), (0, 0), (0, 0))) for x in (k_BxLxKxH, v_BxLxKxH)],
     )
-    out = [jax.nn.dot_product_attention(q_BxLxNxH[:, :trunk], k, v, is_causal=True, implementation=implementation)]
+    of_trunk = {"is_causal": True} if masks.trunks is None else {"mask": masks.trunks}
+    out = [jax.nn.dot_product_attention(q_BxLxNxH[:, :trunk], k, v, **of_trunk, implementation=implementation)]
     for start, stop, bound, seen in masks.pieces:
         # Padded by one window, branch positions from start - W to stop are these.
         keys, values = (

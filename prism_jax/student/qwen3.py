@@ -112,12 +112,13 @@ class Qwen3:
         window: int,
         visible: Visible = None,
         done: int = 0,
+        begin_BxT: Int[Array, "B T"] | None = None,
     ) -> Float[Array, "B R D"]:
         """Final hidden states of branches off a trunk, read in one prefill; see `prism_jax.student.attention`.
 
         Args:
           params: As `init` returns them.
-          trunk: Token ids of the trunk, whose positions count from 0; or what `branch_features` gave for them.
+          trunk: Token ids of the trunk, whose positions count from where it begins; or what `branch_features` gave.
           tokens: Token ids of the branches, or what `branch_features` gave.
           positions_BxR: Their rotary positions.
           stop_BxR: Trunk positions below this are visible.
@@ -126,8 +127,9 @@ class Qwen3:
           window: W, which divides R and which no branch exceeds.
           visible: For each W branch positions a bound on `stop` in all rows, see `attention.Visible`.
           done: Lowest blocks that trunk and tokens have passed already; 0 where they are ids.
+          begin_BxT: Where the trunk of a trunk position begins, in rows of several; None for one trunk a row.
         """
-        x, positions, mask = _join(trunk, tokens, positions_BxR, stop_BxR, branch_BxR, leaf_BxR, window)
+        x, positions, mask = _join(trunk, tokens, positions_BxR, stop_BxR, branch_BxR, leaf_BxR, window, begin_BxT)
         if not done:
             return self.hidden(params, x, positions, mask, visible)[:, trunk.shape[1] :]
         upper = jax.tree.map(lambda leaf: leaf[done:], params["layers"])
@@ -145,9 +147,12 @@ class Qwen3:
         window: int,
         visible: Visible = None,
         done: int = 0,
+        begin_BxT: Int[Array, "B T"] | None = None,
     ) -> tuple[Float[Array, "B T D"], Float[Array, "B R D"]]:
         """The residual stream of trunk and branches after the lowest `done` blocks; arguments as of `branch_hidden`."""
-        ids, positions, mask = _join(trunk_BxT, tokens_BxR, positions_BxR, stop_BxR, branch_BxR, leaf_BxR, window)
+        ids, positions, mask = _join(
+            trunk_BxT, tokens_BxR, positions_BxR, stop_BxR, branch_BxR, leaf_BxR, window, begin_BxT
+        )
         x = params["embedding"].astype(self.config.dtype)[ids]
         lower = jax.tree.map(lambda leaf: leaf[:done], params["layers"])
         x = self._blocks(lower, x, positions, mask, visible)
@@ -175,15 +180,24 @@ def take(hidden_BxRxD: Float[Array, "B R D"], place_BxS: Int[Array, "B S"]) -> F
 
 
 def _join(
-    trunk: Array, tokens: Array, positions: Array, stop: Array, branch: Array, leaf: Array, window: int
+    trunk: Array,
+    tokens: Array,
+    positions: Array,
+    stop: Array,
+    branch: Array,
+    leaf: Array,
+    window: int,
+    begin: Array | None,
 ) -> tuple[Array, Array, TreeMask]:
     """Trunk and branches as one sequence, with its positions and mask."""
     rows, length = trunk.shape[:2]
     of_trunk = jnp.broadcast_to(jnp.arange(length, dtype=positions.dtype), (rows, length))
+    if begin is not None:
+        of_trunk = of_trunk - begin
     return (
         jnp.concatenate([trunk, tokens], axis=1),
         jnp.concatenate([of_trunk, positions], axis=1),
-        tree_mask(stop, branch, leaf, length, window),
+        tree_mask(stop, branch, leaf, length, window, begin),
     )
 
 

@@ -12,6 +12,7 @@ from prism_jax.streams.simulator import SimulatorConfig
 from prism_jax.student import StudentConfig
 
 Master = Literal["none", "float32", "split", "stochastic"]
+Packing = Literal["streams", "rows"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +31,12 @@ class DataConfig:
       train_streams: Simulator: streams of the training split.
       calibration_streams: Simulator: streams of the calibration split.
       test_streams: Simulator: streams of the test split, on which every offer is made.
-      context: Most tokens up to the end of one decision.
+      context: Most tokens up to the end of one decision; longer streams are split between steps, and each part keeps
+        the newest events that fit.
+      packing: `streams` reads a stream's events once, every decision a branch off them; `rows` reads each decision by
+        itself, a batch being so many decisions.
+      row_tokens: Short streams share rows of about so many tokens, first fit decreasing; 0 gives each its own.
+      buckets: Most shapes that rows are padded to, each a program to compile; with several, every batch has one shape.
     """
 
     name: Literal["simulator", "proactivebench", "jsonl"] = "simulator"
@@ -44,11 +50,16 @@ class DataConfig:
     calibration_streams: int = 256
     test_streams: int = 512
     context: int = 2048
+    packing: Packing = "streams"
+    row_tokens: int = 0
+    buckets: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("train_streams", "calibration_streams", "test_streams", "context"):
+        for name in ("train_streams", "calibration_streams", "test_streams", "context", "buckets"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: found {getattr(self, name)}, expected at least 1")
+        if self.row_tokens < 0:
+            raise ValueError(f"row_tokens: found {self.row_tokens}, expected at least 0")
         if self.folds < 2:
             raise ValueError(f"folds: found {self.folds}, expected at least 2")
         if not 0 <= self.fold < self.folds:
@@ -111,7 +122,7 @@ class TrainingConfig:
       start: Weights to start from: a Hugging Face directory or a GGUF file, which then say the student's architecture
         and, unless prompt.tokenizer names another, its tokenizer. Empty draws fresh ones.
       steps: Optimizer steps.
-      batch: Streams a step, in all microbatches together.
+      batch: Rows a step, in all microbatches together; a row is a stream unless `data` says otherwise.
       accumulation: Microbatches a step, one after another; 1 keeps no buffer for the sum of their gradients.
       learning_rate: Peak of the cosine.
       warmup: Share of the steps that warm up.

@@ -1,4 +1,4 @@
-"""Streams in, batches out: the splits that a config names, packed once, shuffled by Grain from one seed."""
+"""Streams in, batches out: a split packed and counted once, shuffled by Grain from one seed."""
 
 from __future__ import annotations
 
@@ -6,95 +6,209 @@ import dataclasses
 from collections.abc import Sequence
 
 import grain
+import jax
 import numpy as np
-from etils import epath
 
-from prism_jax.prompting.packing import Packed, Sizes, pack, pad, sizes
+from prism_jax.prompting.packing import Packed, Sizes, pad, sizes
+from prism_jax.prompting.rows import HISTORY, pack_whole
+from prism_jax.prompting.sharing import first_fit_decreasing, join
 from prism_jax.prompting.template import Template
 from prism_jax.streams import Stream
-from prism_jax.streams.jsonl import read_streams
-from prism_jax.streams.proactivebench_source import LAYOUT
-from prism_jax.streams.simulator import SimulatorConfig, simulate
-from prism_jax.streams.splits import Splits, folds
-from prism_jax.training.config import DataConfig
+from prism_jax.streams.account import account
+from prism_jax.training.buckets import choose_buckets
+from prism_jax.training.config import Packing
 
 
-def load_splits(data: DataConfig, simulator: SimulatorConfig) -> Splits:
-    """Whole streams for training, calibration and test.
+@dataclasses.dataclass(frozen=True)
+class Bucket:
+    """Rows of one shape.
 
-    The simulator draws each split afresh; on the test split every offer is made, so that costs are observed.
-
-    Raises:
-      ValueError, OSError: in one line, for a missing or malformed source or an empty split.
+    Attributes:
+      size: Of the padded rows.
+      rows: Their numbers.
     """
-    if data.name == "simulator":
-        return _simulate(data, simulator)
-    if data.name == "jsonl":
-        streams = read_streams(data.source)
-    else:
-        from prism_jax.streams.proactivebench import load  # imports TFDS, which takes seconds
 
-        if data.source and not epath.Path(data.source).is_dir():
-            raise FileNotFoundError(
-                f"{data.source}: found no such directory, expected in --config.data.source {LAYOUT}; "
-                "--config.data.source= (empty) downloads the official archive"
-            )
-        streams = load(data.source or None, need=data.need)
-    return folds(streams, data.folds, data.fold, calibration=data.calibration, seed=data.split_seed)
-
-
-def _simulate(data: DataConfig, simulator: SimulatorConfig) -> Splits:
-    """Streams 0, 1, ... of the population: first training, then calibration, then test."""
-    stops = np.cumsum([data.train_streams, data.calibration_streams, data.test_streams]).tolist()
-    return Splits(
-        train=tuple(simulate(simulator, i) for i in range(stops[0])),
-        calibration=tuple(simulate(simulator, i) for i in range(stops[0], stops[1])),
-        test=tuple(simulate(simulator, i, logging="always") for i in range(stops[1], stops[2])),
-    )
+    size: Sizes
+    rows: tuple[int, ...]
 
 
 @dataclasses.dataclass(frozen=True)
 class PackedSplit:
-    """A split as rows of static sizes.
+    """A split as rows of few static sizes.
 
     Attributes:
-      rows: One a stream, padded.
-      size: Their sizes.
+      rows: Padded; number i says so in its column `row`.
+      buckets: Which of them share a shape, shortest first.
+      streams: Which streams a row was made of, by number.
+      batch: Rows a batch, which the buckets were chosen for.
       tokens: Tokens before padding.
       tokens_alone: Tokens if every decision were read by itself, its trunk again and again.
+      need: Need labels; each counts once, in however many rows it is read.
+      accept: Acceptance labels.
+      supervised: Tokens whose successor is trained on: slots with a label, and what is written; each counts once too.
     """
 
     rows: tuple[Packed, ...]
-    size: Sizes
+    buckets: tuple[Bucket, ...]
+    streams: tuple[tuple[int, ...], ...]
+    batch: int
     tokens: int
     tokens_alone: int
+    need: int
+    accept: int
+    supervised: int
+
+    @property
+    def size(self) -> Sizes:
+        """Sizes of the largest bucket."""
+        return max((bucket.size for bucket in self.buckets), key=lambda size: size.trunk + size.branches)
+
+    @property
+    def stream_count(self) -> int:
+        """Streams that the rows were made of."""
+        return len({stream for row in self.streams for stream in row})
+
+    @property
+    def epoch(self) -> float:
+        """Batches an epoch; a fraction where batches go on from one epoch into the next."""
+        return sum(len(bucket.rows) + _filling(self, bucket, self.batch) for bucket in self.buckets) / self.batch
 
     @property
     def padding(self) -> float:
-        """Share of positions that hold no token."""
-        return 1 - self.tokens / (len(self.rows) * (self.size.trunk + self.size.branches))
+        """Share of an epoch's positions that hold no token."""
+        positions = sum(
+            (len(bucket.rows) + _filling(self, bucket, self.batch)) * (bucket.size.trunk + bucket.size.branches)
+            for bucket in self.buckets
+        )
+        return 1 - self.tokens / positions
 
 
-def pack_split(streams: Sequence[Stream], template: Template, context: int) -> PackedSplit:
-    """Packs whole streams; row i is stream i.
+def _filling(split: PackedSplit, bucket: Bucket, batch: int) -> int:
+    """Empty rows that fill up the batches of one of several buckets."""
+    return -len(bucket.rows) % batch if len(split.buckets) > 1 else 0
+
+
+def pack_split(
+    streams: Sequence[Stream],
+    template: Template,
+    context: int,
+    *,
+    packing: Packing = "streams",
+    row_tokens: int = 0,
+    buckets: int = 1,
+    batch: int = 1,
+) -> PackedSplit:
+    """Packs streams: each in one row if it fits into the context, else in several; or each decision in its own.
+
+    Args:
+      streams: Of the split.
+      template: Gives the token ids.
+      context: Most tokens up to the end of one decision.
+      packing: `streams` or `rows`, as in `DataConfig`.
+      row_tokens: Short rows share one of about so many tokens; 0 for none.
+      buckets: Most shapes of rows.
+      batch: Rows a batch.
 
     Raises:
-      ValueError: for a stream longer than the context, or when nothing is supervised.
+      ValueError: for a decision longer than the context, a label that is in no row or in several, or when nothing is
+        supervised.
     """
-    rows = [pack(stream, template, context, i) for i, stream in enumerate(streams)]
-    if not any(row.need_weight.any() or (row.accept_weight * row.logged).any() for row in rows):
-        raise ValueError(f"data: found {len(rows)} streams without any need or acceptance label, expected some")
-    size = sizes(rows)
-    tokens = sum(len(row.trunk) + len(row.tokens) for row in rows)
-    # A decision alone is its visible trunk, head and leaf up to the accept slot, and its response.
-    alone = sum(int((row.positions[row.accept_slot] + 1).sum()) + len(row.response_target) for row in rows)
-    return PackedSplit(tuple(pad(row, size, template.tokenizer.pad) for row in rows), size, tokens, alone)
+    rows: list[Packed] = []
+    owners: list[tuple[int, ...]] = []
+    alone = 0
+    for number, stream in enumerate(streams):
+        whole = pack_whole(stream, template, context)
+        cut = whole.parts(HISTORY) if packing == "streams" else list(whole.alone())
+        alone += whole.tokens_alone()
+        rows += cut
+        owners += [(number,)] * len(cut)
+    counts = _labels(streams, rows)
+    if row_tokens:
+        groups = first_fit_decreasing(rows, row_tokens)
+        rows = [join([rows[i] for i in group]) for group in groups]
+        owners = [tuple(sorted({owners[i][0] for i in group})) for group in groups]
+    rows = [row._replace(row=np.asarray(i, np.int32)) for i, row in enumerate(rows)]
+    padded, chosen = list(rows), []
+    for group in choose_buckets(rows, buckets, batch):
+        size = sizes([rows[i] for i in group])
+        chosen.append(Bucket(size, tuple(group)))
+        for i in group:
+            padded[i] = pad(rows[i], size, template.tokenizer.pad)
+    return PackedSplit(
+        rows=tuple(padded),
+        buckets=tuple(chosen),
+        streams=tuple(owners),
+        batch=batch,
+        tokens=sum(len(row.trunk) + len(row.tokens) for row in rows),
+        tokens_alone=alone,
+        **counts,
+    )
 
 
-def batches(split: PackedSplit, batch: int, seed: int) -> grain.DatasetIterator:
-    """An endless iterator over batches: every stream once an epoch, each epoch in an order of its own.
+def _labels(streams: Sequence[Stream], rows: Sequence[Packed]) -> dict[str, int]:
+    """Labels of each kind, and supervised tokens.
 
-    Its state (`get_state`, `set_state`) is the position in the data; the checkpoint keeps it.
+    Raises:
+      ValueError: when the rows hold other labels than the streams, or none.
     """
-    dataset = grain.MapDataset.source(split.rows).seed(seed).shuffle().repeat().batch(batch, drop_remainder=True)
+    known = account(streams)["all"]
+    need = float(sum(row.need_weight.sum(dtype=np.float64) for row in rows))
+    accept = int(sum((row.accept_weight * row.logged).sum() for row in rows))
+    for name, found, expected in (("need", need, known.need_labels), ("accept", accept, known.accept_labels)):
+        # Shares of a need label are rounded to float32 each.
+        if abs(found - expected) > 1e-6 + 1e-7 * expected:
+            raise ValueError(
+                f"data: found {found:.9g} {name} labels in {len(rows)} rows, expected each of the streams' {expected} "
+                "once"
+            )
+    if not known.need_labels + accept:
+        raise ValueError(f"data: found {len(streams)} streams without any need or acceptance label, expected some")
+    written = float(sum(row.response_weight.sum(dtype=np.float64) for row in rows))
+    supervised = known.need_labels + accept + round(written)
+    return {"need": known.need_labels, "accept": accept, "supervised": supervised}
+
+
+def batches(
+    split: PackedSplit, batch: int, seed: int, host: int | None = None, hosts: int | None = None
+) -> grain.DatasetIterator:
+    """An endless iterator over batches: every row once an epoch, each epoch in an order of its own.
+
+    With one bucket batches go on from one epoch into the next. With several, every batch comes from one of them; an
+    epoch holds the batches of all in a random order, and empty rows, of weight 0 and number -1, fill up those of a
+    bucket, here and there among its rows. Its state (`get_state`, `set_state`) is the position in the data; the
+    checkpoint keeps it.
+
+    Args:
+      split: Packed.
+      batch: Rows a batch, on all hosts together.
+      seed: Names the order.
+      host: Which of the hosts this is, this process by default; it loads its run of every batch's rows.
+      hosts: How many there are.
+
+    Raises:
+      ValueError: when the hosts can't share a batch evenly.
+    """
+    host = jax.process_index() if host is None else host
+    hosts = jax.process_count() if hosts is None else hosts
+    if batch % hosts:
+        raise ValueError(f"training.batch: found {batch}, expected a multiple of the {hosts} hosts that share it")
+
+    def of_host(rows: grain.MapDataset) -> grain.MapDataset:
+        runs = rows.batch(batch // hosts, drop_remainder=True)
+        return runs if hosts == 1 else runs[host::hosts]
+
+    if len(split.buckets) == 1:
+        dataset = of_host(grain.MapDataset.source(split.rows).seed(seed).shuffle().repeat())
+    else:
+        parts = []
+        for bucket in split.buckets:
+            rows = [split.rows[i] for i in bucket.rows]
+            rows += [empty_like(rows[0])] * _filling(split, bucket, batch)
+            parts.append(of_host(grain.MapDataset.source(rows).seed(seed).shuffle()))
+        dataset = grain.MapDataset.concatenate(parts).seed(seed).shuffle().repeat()
     return iter(dataset.to_iter_dataset(grain.ReadOptions(num_threads=1, prefetch_buffer_size=4)))
+
+
+def empty_like(row: Packed) -> Packed:
+    """A row of padding, of the same sizes."""
+    return jax.tree.map(np.zeros_like, row)._replace(propensity=np.ones_like(row.propensity), row=np.int32(-1))

@@ -47,7 +47,7 @@ class Job:
     Attributes:
       slots: The student and how its decisions are read.
       split: Packed training streams.
-      names: Ids of these streams, for messages.
+      names: What each of its rows holds, for messages: ids of streams.
       training: Steps and optimizer.
       loss: Weights of the terms.
       point: Costs that the burden shares with the gate.
@@ -84,11 +84,21 @@ def plan(run: Run, workdir: epath.Path) -> Job:
     """
     config, template, streams = run.config, run.template, run.splits.train
     Partition(run.model.abstract_params(), config.training.frozen)  # raises for a pattern that matches nothing
-    split = pack_split(soften(streams) if config.training.soft_votes else streams, template, config.data.context)
+    data = config.data
+    split = pack_split(
+        soften(streams) if config.training.soft_votes else streams,
+        template,
+        data.context,
+        packing=data.packing,
+        row_tokens=data.row_tokens,
+        buckets=data.buckets,
+        batch=config.training.batch,
+    )
+    shapes = tuple(bucket.size for bucket in split.buckets)
     job = Job(
-        slots=Slots(run.model, template.yes, template.no, split.size.window, split.size.visible),
+        slots=Slots(run.model, template.yes, template.no, split.size.window, split.size.visible, buckets=shapes),
         split=split,
-        names=[stream.id for stream in streams],
+        names=[", ".join(streams[number].id for number in row) for row in split.streams],
         training=config.training,
         loss=config.loss,
         point=config.decision,
@@ -114,7 +124,7 @@ class _Log:
             total=job.training.steps, initial=start, unit="step", disable=not progress, dynamic_ncols=True
         )
         self._job = job
-        self._tokens = job.split.tokens / len(job.split.rows) * job.training.batch
+        self._tokens = job.split.tokens / job.split.epoch
         self._clock = time.monotonic()
 
     def write(self, step: int, rows: np.ndarray, metrics: Metrics) -> None:
@@ -135,7 +145,7 @@ class _Log:
     def _check(self, step: int, rows: np.ndarray, values: dict[str, float]) -> None:
         terms = [name for name in (*SHOWN[1:], "loss", "gradient_norm") if not math.isfinite(values[name])]
         if terms:
-            names = ", ".join(self._job.names[row] for row in rows.tolist())
+            names = ", ".join(self._job.names[row] for row in rows.tolist() if row >= 0)
             raise TrainingError(
                 f"step {step}: found {terms[0]} = {values[terms[0]]}, expected finite numbers; the batch holds streams "
                 f"{names}"
@@ -221,10 +231,11 @@ def describe(job: Job) -> dict[str, Any]:
     return {
         "device": f"{jax.device_count()} x {jax.devices()[0].device_kind}",
         "parameters": f"{count:,} ({job.slots.model.config.param_dtype}), {job.training.start or 'fresh'}",
-        "rows": f"{len(split.rows):,} streams of at most {split.size.trunk} + {split.size.branches} tokens, "
-        f"{split.padding:.0%} padding",
+        "rows": f"{len(split.rows):,} of {split.stream_count:,} streams, {split.padding:.0%} padding; at most "
+        + ", ".join(f"{bucket.size.trunk} + {bucket.size.branches} tokens" for bucket in split.buckets),
+        "labels": f"{split.need:,} of need and {split.accept:,} of acceptance an epoch, {split.supervised:,} tokens "
+        "supervised",
         "packing": f"{split.tokens:,} tokens, {split.tokens_alone / split.tokens:.1f} times fewer than "
         f"{split.tokens_alone:,} row by row",
-        "steps": f"{steps:,} of {job.training.batch} streams, "
-        f"{steps * job.training.batch / len(split.rows):.1f} epochs",
+        "steps": f"{steps:,} of {job.training.batch} rows, {steps * job.training.batch / len(split.rows):.1f} epochs",
     }

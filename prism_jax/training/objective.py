@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, Int
 
 from prism_jax.decision import losses
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.prompting.packing import Packed
+from prism_jax.prompting.packing import Packed, Sizes
 from prism_jax.student import Qwen3
 from prism_jax.student.attention import Visible
 from prism_jax.student.heads import token_cross_entropy
@@ -37,6 +37,7 @@ class Slots:
       window: W, the length that no branch exceeds.
       visible: Bounds on what each W branch tokens see of the trunk.
       frozen: Lowest blocks that no gradient enters, nor the embedding below them; 0 trains from the ids up.
+      buckets: Where rows come in several sizes, all of them; W and the bounds are then those of a batch's own sizes.
     """
 
     model: Qwen3
@@ -45,6 +46,7 @@ class Slots:
     window: int
     visible: Visible = None
     frozen: int = 0
+    buckets: tuple[Sizes, ...] = ()
 
     def features(self, params: Params, batch: Packed) -> Packed:
         """The batch with what the frozen blocks make of trunk and tokens in place of their ids."""
@@ -60,7 +62,22 @@ class Slots:
 
     def _arguments(self, params: Params, batch: Packed) -> tuple[Any, ...]:
         columns = (batch.trunk, batch.tokens, batch.positions, batch.stop, batch.branch, batch.leaf)
-        return (params, *columns, self.window, self.visible, self.frozen)
+        return (params, *columns, *self.reach(batch), self.frozen, batch.begin)
+
+    def reach(self, batch: Packed) -> tuple[int, Visible]:
+        """W and the bounds of a batch.
+
+        Raises:
+          ValueError: for a batch that has the sizes of no bucket.
+        """
+        if not self.buckets:
+            return self.window, self.visible
+        shape = batch.trunk.shape[1], batch.positions.shape[1]
+        for size in self.buckets:
+            if (size.trunk, size.branches) == shape:
+                return size.window, size.visible
+        known = ", ".join(f"{size.trunk} + {size.branches}" for size in self.buckets)
+        raise ValueError(f"batch: found rows of {shape[0]} + {shape[1]} tokens, expected one of {known}")
 
 
 class Terms(NamedTuple):
@@ -196,7 +213,9 @@ def _burden_sums(
         return jnp.take_along_axis(values_BxS, batch.accept_step, axis=1)
 
     inverse = jnp.minimum(1.0 / jnp.maximum(propensity, config.e_min), config.w_max)
-    observed = batch.accept_weight * batch.logged * of_step(batch.need_weight) * inverse
+    # Row by row a need label weighs a share on each of its step's candidates; the burden takes every candidate whole.
+    judged = of_step(batch.need_weight) > 0
+    observed = batch.accept_weight * batch.logged * judged * inverse
     return losses.burden_sums(
         of_step(z_need).ravel(),
         z_accept.ravel(),

@@ -16,7 +16,7 @@ from prism_jax.training.frozen import Partition
 from prism_jax.training.objective import Slots
 
 # What the features of a row depend on, its numbers included.
-_READ = ("trunk", "tokens", "positions", "stop", "branch", "leaf")
+_READ = ("trunk", "tokens", "positions", "stop", "branch", "leaf", "begin")
 
 
 class FrozenFeatures:
@@ -46,7 +46,7 @@ class FrozenFeatures:
         return batch._replace(trunk=np.concatenate(trunk), tokens=np.concatenate(tokens))
 
     def _features(self, params: Params, row: Packed) -> tuple[np.ndarray, np.ndarray]:
-        columns = [np.asarray(getattr(row, name)) for name in _READ]
+        columns = [np.asarray(column) for name in _READ if (column := getattr(row, name)) is not None]
         key = b"".join(repr(column.shape).encode() + column.tobytes() for column in columns)
         if key not in self._kept:
             # One row at a time: what is kept of a row can't depend on the batch that it was first met in.

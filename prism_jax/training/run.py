@@ -16,7 +16,7 @@ from prism_jax.student.sharding import make_mesh
 from prism_jax.student.weights import read_config
 from prism_jax.training.checkpoint import Checkpoints
 from prism_jax.training.config import RunConfig, TrainingConfig
-from prism_jax.training.data import load_splits
+from prism_jax.training.sources import load_splits
 from prism_jax.training.step import abstract_state
 
 NEED = {

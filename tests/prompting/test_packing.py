@@ -150,7 +150,7 @@ def test_sizes_are_the_smallest_that_hold_every_row(batch, multiple, template):
         padded = pad(row, size, 3)
         for name in Packed._fields:
             before, after = getattr(row, name), getattr(padded, name)
-            if name == "row":
+            if name in ("row", "begin"):  # numbers no position; is None in a row of one stream
                 continue
             fill = {"trunk": 3, "tokens": 3, "propensity": 1}.get(name, 0)
             np.testing.assert_array_equal(after, [*before, *[fill] * (len(after) - len(before))])

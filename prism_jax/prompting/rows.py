@@ -1,0 +1,174 @@
+"""Rows cut out of packed streams: parts of streams longer than the context, and decisions by themselves.
+
+A stream is packed once, whole (`prism_jax.prompting.packing`); a cut keeps some of its decisions, the system message
+and the newest events, and moves up what stays. A decision cut out reads what it would read packed by itself.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Int
+
+from prism_jax.prompting.packing import AXES, Packed, pack
+from prism_jax.prompting.template import Template
+from prism_jax.streams import Stream
+
+HISTORY = 0.5
+"""How much of the history that fits a decision keeps at least, where it trains in one row with others: as many rows as
+decisions would otherwise come out of a stream longer than the context."""
+
+
+class Whole(NamedTuple):
+    """A packed stream, however long, from which rows are cut.
+
+    Attributes:
+      stream: Its id, for messages.
+      context: Most positions that a row may use, for the trunk up to a decision and its longest leaf.
+      row: Of the whole stream.
+      begins: [events + 1] where each event begins in the trunk, and where the last one ends; of a stream that fits
+        into the context only the first.
+      stops: [C] where the events that a candidate sees end.
+      tails: [C] positions that head, leaf and response need behind the events.
+    """
+
+    stream: str
+    context: int
+    row: Packed
+    begins: Int[np.ndarray, " events"]
+    stops: Int[np.ndarray, " C"]
+    tails: Int[np.ndarray, " C"]
+
+    def parts(self, history: float = 1.0) -> list[Packed]:
+        """As few rows as the context asks for: one, if the stream fits.
+
+        Every step is in exactly one row, in order. A row sees the newest events that fit with each of its decisions,
+        behind the system message; the first of them still says how long ago the event before it was.
+
+        Args:
+          history: In (0, 1]: steps share a row as long as each keeps at least this share of the event tokens that it
+            could keep by itself; at 1 it keeps them all.
+
+        Raises:
+          ValueError: naming the stream and step, when a decision does not fit even with no event but its own.
+        """
+        step, count = self.row.accept_step, len(self.row.need_slot)
+        if len(self.begins) == 1:
+            return [self.row]
+        tails, stops = np.zeros(count, np.int64), np.zeros(count, np.int64)
+        np.maximum.at(tails, step, self.tails)
+        stops[step] = self.stops
+        firsts = _oldest(self, stops, tails, np.arange(count))
+        runs = _runs(self.begins, stops, firsts, history)
+        return [_cut(self, (a <= step) & (step < b), int(firsts[a:b].max())) for a, b in runs]
+
+    def alone(self) -> Iterator[Packed]:
+        """Each decision in a row of its own, with the newest events that fit (row-wise packing).
+
+        A need label belongs to a step, and so does what its head teaches; all its decisions read them: on each of k
+        they weigh 1 / k.
+
+        Raises:
+          ValueError: as `parts` does.
+        """
+        step = self.row.accept_step
+        shared = np.bincount(step)
+        for number, first in enumerate(_oldest(self, self.stops, self.tails, step).tolist()):
+            row, share = _cut(self, np.arange(len(step)) == number, first), np.float32(1 / shared[step[number]])
+            on_head = row.leaf[row.response_source] == 0
+            yield row._replace(
+                need_weight=row.need_weight * share,
+                response_weight=row.response_weight * np.where(on_head, share, np.float32(1)),
+            )
+
+    def tokens_alone(self) -> int:
+        """Tokens of all rows of `alone`."""
+        firsts = _oldest(self, self.stops, self.tails, self.row.accept_step)
+        return int((self.stops - (self.begins[firsts] - self.begins[0]) + self.tails).sum())
+
+
+def pack_whole(stream: Stream, template: Template, context: int) -> Whole:
+    """Packs a stream of any length, to be cut."""
+    row = pack(stream, template, sys.maxsize)
+    tails = np.zeros(len(row.accept_slot), np.int64)
+    owner = _owner(row, np.ones(len(tails), bool))
+    leaves = owner >= 0
+    np.maximum.at(tails, owner[leaves], (row.positions - row.stop + 1)[leaves])
+    whole = Whole(stream.id, context, row, np.array([len(template.system())]), row.stop[row.accept_slot], tails)
+    if max([len(row.trunk), *(whole.stops + tails)]) <= context:
+        return whole
+    lengths = [len(template.event(*pair)) for pair in zip(stream.events, (None, *stream.events), strict=False)]
+    return whole._replace(begins=np.cumsum([*whole.begins, *lengths]))
+
+
+def _oldest(
+    whole: Whole, stops: Int[np.ndarray, " n"], tails: Int[np.ndarray, " n"], steps: Int[np.ndarray, " n"]
+) -> Int[np.ndarray, " n"]:
+    """The oldest event that each of n decisions can be read with."""
+    begins, system = whole.begins, int(whole.begins[0])
+    if len(begins) == 1:
+        return np.zeros(len(stops), np.int64)
+    firsts = np.searchsorted(begins, stops + tails + system - whole.context)
+    own = np.searchsorted(begins, stops) - 1
+    for i in np.flatnonzero(firsts > own)[:1].tolist():
+        used = int(system + stops[i] - begins[own[i]] + tails[i])
+        raise ValueError(
+            f"stream {whole.stream!r}, steps[{steps[i]}]: found {used} tokens up to the end of the decision, expected "
+            f"at most the context of {whole.context}; raise data.context or shorten the stream's events"
+        )
+    return firsts
+
+
+def _runs(
+    begins: Int[np.ndarray, " events"], stops: Int[np.ndarray, " S"], firsts: Int[np.ndarray, " S"], history: float
+) -> Iterator[tuple[int, int]]:
+    """Runs of steps, start and stop, that share a row: greedily as long ones as `history` allows."""
+    wanted = history * (stops - begins[firsts])
+    start = 0
+    for end in range(1, len(stops) + 1):
+        if end < len(stops):
+            kept = stops[start : end + 1] - begins[firsts[start : end + 1].max()]
+            if (kept >= wanted[start : end + 1]).all():
+                continue
+        yield start, end
+        start = end
+
+
+def _owner(row: Packed, keep: Bool[np.ndarray, " C"]) -> Int[np.ndarray, " R"]:
+    """Which of the kept candidates a token is a leaf of, in their order; -1 on heads and on what is not kept."""
+    span = int(row.leaf.max(initial=0)) + 1
+    slots = row.accept_slot[keep]
+    keys = row.branch[slots] * span + row.leaf[slots]  # ascending, as the candidates lie in the row
+    mine = row.branch * span + row.leaf
+    at = np.minimum(np.searchsorted(keys, mine), len(keys) - 1)
+    return np.where((row.leaf > 0) & (keys[at] == mine), at, -1)
+
+
+def _cut(whole: Whole, keep: Bool[np.ndarray, " C"], first: int) -> Packed:
+    """The row of some candidates, with the events from number `first` on."""
+    row, system, begin = whole.row, int(whole.begins[0]), int(whole.begins[first])
+    steps, kept_step = np.unique(row.accept_step[keep], return_inverse=True)
+    owner = _owner(row, keep)
+    tokens = (owner >= 0) | ((row.leaf == 0) & np.isin(row.branch - 1, steps))
+    masks = {
+        "branches": tokens,
+        "steps": np.isin(np.arange(len(row.need_slot)), steps),
+        "candidates": keep,
+        "responses": tokens[row.response_source],
+    }
+    columns = {name: getattr(row, name)[masks[axis]] for name, axis in AXES.items() if axis != "trunk"}
+    index, shift = np.cumsum(tokens) - 1, begin - system
+    for name in ("need_slot", "accept_slot", "response_source"):
+        columns[name] = index[columns[name]]
+    # A leaf's number counts the kept candidates of its own step.
+    leaf = np.arange(len(kept_step)) - np.searchsorted(kept_step, kept_step) + 1
+    columns["leaf"] = np.where(owner[tokens] >= 0, leaf[owner[tokens]], 0)
+    columns["branch"] = np.searchsorted(steps, columns["branch"] - 1) + 1
+    columns["accept_step"] = kept_step
+    columns["positions"] = columns["positions"] - shift
+    columns["stop"] = columns["stop"] - shift
+    columns["trunk"] = np.concatenate([row.trunk[:system], row.trunk[begin : whole.stops[keep].max()]])
+    return Packed(**{name: values.astype(getattr(row, name).dtype) for name, values in columns.items()}, row=row.row)

@@ -1,0 +1,183 @@
+"""Rows cut out of packed streams equal rows packed from the shortened stream, and no decision is lost or doubled."""
+
+import dataclasses
+import re
+
+import chex
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from packed_streams import event_lengths, lessons, make_bushy, streams
+
+from prism_jax.prompting.packing import decisions, pack
+from prism_jax.prompting.rows import HISTORY, pack_whole
+from prism_jax.streams import Candidate, Event, Step, Stream
+
+ENOUGH = 4096
+
+
+def pack_parts(stream, template, context, history=1.0):
+    return pack_whole(stream, template, context).parts(history)
+
+
+def pack_alone(stream, template, context):
+    return list(pack_whole(stream, template, context).alone())
+
+
+def assert_same_row(got, want):
+    chex.assert_trees_all_equal(got._replace(row=want.row), want)
+    chex.assert_trees_all_equal_dtypes(got._replace(row=want.row), want)
+
+
+@given(stream=streams() | lessons())
+def test_a_decision_cut_out_is_the_decision_packed_by_itself(stream, template):
+    """Only the weights of what belongs to a step differ: its decisions share them."""
+    found = pack_alone(stream, template, ENOUGH)
+    shares = [len(step.candidates) for step in stream.steps for _ in step.candidates]
+    for got, single, share in zip(found, decisions(stream), shares, strict=True):
+        want = pack(single, template, ENOUGH)
+        on_head = want.leaf[want.response_source] == 0
+        written = np.where(on_head, np.float32(1 / share), want.response_weight)
+        need = want.need_weight * np.float32(1 / share)
+        assert_same_row(got, want._replace(need_weight=need, response_weight=written))
+    for number, step in enumerate(stream.steps):
+        mine = sum(len(step.candidates) for step in stream.steps[:number])
+        weights = [row.need_weight.item() for row in found[mine : mine + len(step.candidates)]]
+        assert sum(weights) == pytest.approx(float(step.y_need is not None), abs=1e-6)
+
+
+@given(stream=streams())
+def test_a_stream_that_fits_is_one_row(stream, template):
+    (row,) = pack_parts(stream, template, ENOUGH)
+    assert_same_row(row, pack(stream, template, ENOUGH))
+
+
+def long_stream(lengths, offers):
+    """Events of given lengths in words, a step at some of them with so many offers."""
+    events = tuple(Event(time=100.0 * i, text=" ".join(["ab"] * n)) for i, n in enumerate(lengths))
+    steps = tuple(
+        Step(
+            event=i,
+            y_need=float(i % 2),
+            candidates=tuple(Candidate(text=f"o{j}", y_accept=1.0, response="r" * (j + 1)) for j in range(n)),
+        )
+        for i, n in enumerate(offers[: len(lengths)])
+        if n
+    )
+    return Stream(id="long", events=events, steps=steps)
+
+
+long_streams = st.builds(
+    long_stream,
+    st.lists(st.integers(1, 12), min_size=2, max_size=12),
+    st.lists(st.integers(0, 3), min_size=12, max_size=12),
+)
+
+
+def needs(stream, template, step):
+    """Positions behind the events that a step needs, and the same for each of its candidates by itself."""
+    only = dataclasses.replace(stream, steps=(step,))
+    alone = [pack(one, template, ENOUGH) for one in decisions(only)]
+    each = [int(row.positions.max()) + 1 - len(row.trunk) for row in alone]
+    return max(each), each
+
+
+def oldest(stream, template, step, tail, context):
+    """By definition: try every event."""
+    lengths, system = event_lengths(stream, template), len(template.system())
+    fitting = [
+        first for first in range(step.event + 1) if system + sum(lengths[first : step.event + 1]) + tail <= context
+    ]
+    return min(fitting, default=None)
+
+
+def expected_trunk(stream, template, first, last):
+    ids = template.system()
+    for number in range(first, last + 1):
+        ids += template.event(stream.events[number], stream.events[number - 1] if number else None)
+    return ids
+
+
+@given(stream=long_streams, context=st.integers(60, 220))
+def test_single_decisions_keep_the_newest_events_that_fit(stream, context, template):
+    wanted = [
+        (step, oldest(stream, template, step, tail, context))
+        for step in stream.steps
+        for tail in needs(stream, template, step)[1]
+    ]
+    assume(all(first is not None for _, first in wanted))
+    found = pack_alone(stream, template, context)
+    for row, (step, first), single in zip(found, wanted, decisions(stream), strict=True):
+        assert row.trunk.tolist() == expected_trunk(stream, template, first, step.event)
+        whole = pack(single, template, ENOUGH)
+        moved = len(whole.trunk) - len(row.trunk)
+        for name in ("tokens", "leaf", "branch", "need_slot", "accept_slot", "y_need", "y_accept", "response_target"):
+            np.testing.assert_array_equal(getattr(row, name), getattr(whole, name))
+        np.testing.assert_array_equal(row.positions, whole.positions - moved)
+        np.testing.assert_array_equal(row.stop, whole.stop - moved)
+        assert row.positions.max() < context
+    tokens = sum(len(row.trunk) + len(row.tokens) for row in found)
+    assert pack_whole(stream, template, context).tokens_alone() == tokens
+
+
+@given(stream=long_streams, context=st.integers(60, 220), history=st.sampled_from([1.0, HISTORY, 0.01]))
+def test_every_step_of_a_long_stream_is_in_one_row_with_enough_history(stream, context, history, template):
+    alone = {
+        number: oldest(stream, template, step, needs(stream, template, step)[0], context)
+        for number, step in enumerate(stream.steps)
+    }
+    assume(stream.steps and None not in alone.values())
+    lengths, system = event_lengths(stream, template), len(template.system())
+    rows, number = pack_parts(stream, template, context, history), 0
+    for row in rows:
+        mine = stream.steps[number : number + len(row.need_slot)]
+        (first,) = (
+            f
+            for f in range(mine[0].event + 1)
+            if row.trunk.tolist() == expected_trunk(stream, template, f, mine[-1].event)
+        )
+        assert row.positions.max() < context and len(row.trunk) <= context
+        for place, step in enumerate(mine):
+            stop = row.stop[row.need_slot[place]]
+            kept = sum(lengths[first : step.event + 1])
+            assert stop == system + kept
+            best = sum(lengths[alone[number + place] : step.event + 1])
+            assert history * best <= kept <= best
+        assert row.accept_step.tolist() == [i for i, step in enumerate(mine) for _ in step.candidates]
+        labels = [candidate.y_accept for step in mine for candidate in step.candidates]
+        assert (row.y_accept.tolist(), row.y_need.tolist()) == (labels, [step.y_need for step in mine])
+        # The branches themselves are those of the same steps packed alone.
+        same = pack(dataclasses.replace(stream, steps=mine), template, ENOUGH)
+        for name in ("tokens", "branch", "leaf", "need_slot", "accept_slot", "response_source", "response_target"):
+            np.testing.assert_array_equal(getattr(row, name), getattr(same, name))
+        np.testing.assert_array_equal(row.positions - row.stop, same.positions - same.stop)
+        number += len(mine)
+    assert number == len(stream.steps)
+
+
+def test_half_of_the_history_costs_far_fewer_rows_than_all_of_it(template):
+    stream = long_stream([8] * 40, [1] * 40)
+    rows = {history: len(pack_parts(stream, template, 220, history)) for history in (1.0, HISTORY)}
+    assert rows[HISTORY] < rows[1.0] / 3 and rows[HISTORY] > 1
+
+
+def test_a_decision_that_fits_with_no_event_but_its_own_no_more_is_named(template):
+    stream = long_stream([2, 30, 2], [1, 1, 1])
+    lengths, (tail, _) = event_lengths(stream, template), needs(stream, template, stream.steps[1])
+    least = len(template.system()) + lengths[1] + tail
+    assert len(pack_parts(stream, template, least)) == 3
+    message = (
+        f"stream 'long', steps[1]: found {least} tokens up to the end of the decision, expected at most the context of "
+        f"{least - 1}; raise data.context or shorten the stream's events"
+    )
+    for cut in (pack_parts, pack_alone):
+        with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+            cut(stream, template, least - 1)
+
+
+def test_a_stream_without_steps_has_nothing_to_read_alone(template):
+    bare = dataclasses.replace(make_bushy(), steps=())
+    assert pack_alone(bare, template, ENOUGH) == []
+    assert len(pack_parts(bare, template, ENOUGH)) == 1
+    assert pack_parts(bare, template, 8) == []
