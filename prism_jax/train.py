@@ -1,6 +1,7 @@
 """Trains, calibrates and evaluates a run: `python -m prism_jax.train --config=configs/quickstart.py --workdir=DIR`.
 
-Started again on the same workdir, it goes on from the newest checkpoint.
+Started again on the same workdir, it goes on from the newest checkpoint. With --plan it trains nothing, but says what
+memory the config needs, and fails where that is more than a device has.
 """
 
 from __future__ import annotations
@@ -13,14 +14,20 @@ from prism_jax import command
 from prism_jax.config import from_config_dict
 from prism_jax.prompting.tokenizer import Tokenizer
 from prism_jax.provenance import provenance
+from prism_jax.student.sharding import pretend_devices
 from prism_jax.trained import evaluate_run
 from prism_jax.training.config import RunConfig
 from prism_jax.training.loop import describe, plan, train
+from prism_jax.training.memory_plan import parse_bytes, plan_memory, step_shape
 from prism_jax.training.run import open_run, resolve
 from prism_jax.training.workdir import claim, write_json
 
 CONFIG = config_flags.DEFINE_config_file("config", None, "A file of configs/; --config.x.y=value overrides.")
 WORKDIR = flags.DEFINE_string("workdir", None, "Folder for everything that the run leaves behind.")
+PLAN = flags.DEFINE_bool("plan", False, "Print the bytes that a device needs, and fail if it has fewer.")
+DEVICE_MEMORY = flags.DEFINE_string(
+    "device_memory", "", "With --plan: a device's memory, such as 80GiB; on CPU the plan is then for an NVIDIA GPU."
+)
 
 
 def run(config: RunConfig, workdir: epath.Path, *, progress: bool = True) -> None:
@@ -37,11 +44,27 @@ def run(config: RunConfig, workdir: epath.Path, *, progress: bool = True) -> Non
     evaluate_run(opened, workdir)
 
 
+def show_plan(config: RunConfig, device_memory: str) -> None:
+    """Prints what memory a device needs, and raises where it has less; allocates and writes nothing."""
+    limit = parse_bytes(device_memory) if device_memory else 0
+    pretend_devices(config.training.data * config.training.fsdp * config.training.tensor)
+    shape, sizes = step_shape(config)
+    found = plan_memory(shape, limit)
+    for name, fact in {"row sizes": f"from {sizes}", **found.lines()}.items():
+        print(f"{name:12} {fact}")
+    found.check()
+
+
 def main() -> None:
     """Runs what the flags say."""
+    if PLAN.value:
+        return show_plan(from_config_dict(RunConfig, CONFIG.value), DEVICE_MEMORY.value)
     run(from_config_dict(RunConfig, CONFIG.value), epath.Path(WORKDIR.value))
 
 
 if __name__ == "__main__":
-    flags.mark_flags_as_required(["config", "workdir"])
+    flags.mark_flag_as_required("config")
+    flags.register_multi_flags_validator(
+        ["workdir", "plan"], lambda given: given["plan"] or given["workdir"], "--workdir is required without --plan"
+    )
     command.start(main)

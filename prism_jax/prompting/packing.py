@@ -289,6 +289,11 @@ def _chunk_stops(row: Packed, branches: int, window: int) -> np.ndarray:
     return stops.reshape(-1, window).max(axis=1)
 
 
+def empty_row(size: Sizes) -> Packed:
+    """A row of padding alone: its columns' lengths and dtypes are those of any row of these sizes."""
+    return pad(_Row(0).finish(), size, 0)
+
+
 def pad(row: Packed, size: Sizes, token: int) -> Packed:
     """Pads a row to static sizes with `token`; padded propensities are 1 and all else is 0.
 

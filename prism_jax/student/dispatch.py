@@ -6,6 +6,7 @@ This is for training and whole prefills; reading against a cache (`kv_cache`) is
 from __future__ import annotations
 
 import functools
+from typing import Literal
 
 import jax
 from absl import logging
@@ -24,13 +25,13 @@ def dispatch(config: StudentConfig, mask: TreeMask, visible: Visible = None) -> 
     Raises:
       ValueError: when `config.attention` is `cudnn` and that can't run here.
     """
-    if chosen_path(config.attention, config.dtype, config.head_dim, _platform()) == "cudnn":
+    if chosen_path(config.attention, config.dtype, config.head_dim, platform()) == "cudnn":
         return functools.partial(flash_tree, masks=flash_masks(mask, visible), implementation="cudnn")
     return functools.partial(attend, mask=mask, visible=visible)
 
 
 @functools.cache
-def chosen_path(asked: str, dtype: str, head_dim: int, platform: str) -> str:
+def chosen_path(asked: str, dtype: str, head_dim: int, platform: str) -> Literal["xla", "cudnn"]:
     """`xla` or `cudnn`; logs the choice, once for each set of arguments.
 
     Args:
@@ -51,12 +52,12 @@ def chosen_path(asked: str, dtype: str, head_dim: int, platform: str) -> str:
         reason = f"student.head_dim is {head_dim}, expected a multiple of 8, at most 128"
     if asked == "cudnn" and reason:
         raise ValueError(f"student.attention: found 'cudnn', which can't run here: {reason}; use 'auto' or 'xla'")
-    path = "xla" if asked == "xla" or reason else "cudnn"
+    path: Literal["xla", "cudnn"] = "xla" if asked == "xla" or reason else "cudnn"
     logging.info("attention: %s (asked for %s%s)", path, asked, f"; {reason}" if reason and asked == "auto" else "")
     return path
 
 
-def _platform() -> str:
+def platform() -> str:
     """Where computations go by default; NVIDIA's and AMD's GPUs are told apart."""
     backend = jax.default_backend()
     if backend != "gpu":

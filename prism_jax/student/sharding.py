@@ -6,6 +6,7 @@ heads, inner widths and the vocabulary. "pjit" today is jax.jit with these shard
 
 from __future__ import annotations
 
+import os
 import re
 from typing import Any
 
@@ -47,6 +48,15 @@ def make_mesh(data: int = 1, fsdp: int = 1, tensor: int = 1) -> Mesh:
     return jax.make_mesh(
         (data, fsdp, tensor), MESH_AXES, axis_types=(AxisType.Auto,) * 3, devices=jax.devices()[:count]
     )
+
+
+def pretend_devices(count: int) -> None:
+    """Lets the CPU stand for at least `count` devices where JAX's devices are CPUs: programs compile as for as many.
+
+    Called before JAX looks for devices; changes nothing on GPUs and TPUs, nor where XLA_FLAGS says how many CPUs are.
+    """
+    if count > 1 and "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
+        jax.config.update("jax_num_cpu_devices", count)
 
 
 def path_of(path: tuple[Any, ...]) -> str:

@@ -66,7 +66,7 @@ def test_the_cudnn_path_lowers_to_fused_calls_and_makes_no_scores(monkeypatch):
     from jax._src.cudnn import fused_attention_stablehlo
 
     monkeypatch.setattr(fused_attention_stablehlo, "check_cudnn_version", lambda: 91_000)
-    monkeypatch.setattr(dispatch, "_platform", lambda: "cuda")
+    monkeypatch.setattr(dispatch, "platform", lambda: "cuda")
     config = dataclasses.replace(TINY, layers=2, head_dim=16, dtype="bfloat16", attention="cudnn")
     model, rows, trunk, length, window = Qwen3(config), 2, 256, 320, 20
     column = jnp.zeros((rows, length), jnp.int32)

@@ -1,0 +1,230 @@
+"""Whether a run fits its devices, before anything is allocated.
+
+Parameters, moments, masters and the batch are known to the byte from shapes and shardings. For what lives within a step
+there are two accounts: the compiled step's own, true for the devices that are here and for no others (XLA:CPU widens
+bfloat16 and has no fused attention), and an estimate (`prism_jax.training.memory_estimate`), which decides for devices
+that are not here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+from typing import NamedTuple, cast
+
+import jax
+import numpy as np
+from etils import epath
+from jax.sharding import NamedSharding
+
+from prism_jax.prompting.packing import Packed, Sizes, empty_row
+from prism_jax.student import Qwen3, StudentConfig, sharding
+from prism_jax.student.dispatch import chosen_path, platform
+from prism_jax.training.config import DataConfig, RunConfig
+from prism_jax.training.loop import plan
+from prism_jax.training.memory_estimate import AttentionPath, StepShape, Working, estimate, on_device
+from prism_jax.training.objective import Slots
+from prism_jax.training.run import open_run, resolve
+from prism_jax.training.step import abstract_state, make_step
+
+UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+
+
+class Persistent(NamedTuple):
+    """Bytes of one device that live from step to step.
+
+    Attributes:
+      parameters: Of the student.
+      masters: What is kept beside bfloat16 parameters.
+      moments: Of the optimizer.
+      batch: Two batches: the step's, and the one that comes next.
+    """
+
+    parameters: int
+    masters: int
+    moments: int
+    batch: int
+
+
+@dataclasses.dataclass(frozen=True)
+class MemoryPlan:
+    """The account of one device.
+
+    Attributes:
+      persistent: Exact.
+      working: Estimated.
+      compiled: Bytes that the compiled step holds beside its arguments, as its compiler says.
+      compiler: The compiler's platform.
+      here: Whether the devices planned for are those that are here.
+      attention: The path that the estimate assumes.
+      limit: Bytes of memory of a device, 0 where that is unknown.
+    """
+
+    persistent: Persistent
+    working: Working
+    compiled: int
+    compiler: str
+    here: bool
+    attention: AttentionPath
+    limit: int
+
+    @property
+    def total(self) -> int:
+        """Bytes that decide: the compiler's for devices that are here, else the estimate."""
+        return sum(self.persistent) + (self.compiled if self.here else self.working.peak)
+
+    def check(self) -> None:
+        """Refuses what can't fit.
+
+        Raises:
+          ValueError: in one line, with what takes most and what would help.
+        """
+        if self.limit and self.total > self.limit:
+            parts = {**self.persistent._asdict(), "gradients and activations": self.total - sum(self.persistent)}
+            largest = max(parts, key=parts.__getitem__)
+            raise ValueError(
+                f"plan: found {gib(self.total)} a device, {gib(parts[largest])} of it {largest}, expected at most "
+                f"{gib(self.limit)}; lower training.batch or data.context, raise training.fsdp, set student.remat = "
+                "'full', or keep smaller moments and masters"
+            )
+
+    def lines(self) -> dict[str, str]:
+        """The account by name, for the terminal."""
+        held, within = self.persistent, self.working
+        decides = f"XLA:{self.compiler}'s compiler" if self.here else "the estimate: such a device is not here"
+        return {
+            "parameters": gib(held.parameters),
+            "masters": gib(held.masters),
+            "moments": gib(held.moments),
+            "batch": gib(held.batch),
+            "gradients": f"{gib(within.gradients)}, estimated",
+            "activations": f"{gib(within.kept)} kept, {gib(within.layer)} in a layer at work, {gib(within.loss)} in "
+            f"the loss, estimated with {self.attention} attention",
+            "in a step": f"{gib(within.peak)} of these at once, estimated; {gib(self.compiled)} by "
+            f"XLA:{self.compiler}'s compiler",
+            "total": f"{gib(self.total)} of {gib(self.limit) if self.limit else 'unknown'} a device, by {decides}",
+        }
+
+
+def plan_memory(shape: StepShape, limit: int = 0) -> MemoryPlan:
+    """The account of a step; compiles it and allocates nothing.
+
+    Args:
+      shape: What its memory depends on.
+      limit: Bytes of memory of a device; 0 takes what the devices that are here have. CPU devices with a limit stand
+        for NVIDIA GPUs, which are not here.
+    """
+    compiler = shape.mesh.devices.flat[0].platform
+    here = compiler != "cpu" or not limit
+    attention = _attention(shape.slots.model.config, here)
+    return MemoryPlan(
+        persistent=persistent(shape),
+        working=estimate(shape, attention),
+        compiled=compiled_bytes(shape),
+        compiler=compiler,
+        here=here,
+        attention=attention,
+        limit=limit or device_memory(shape.mesh.devices.flat[0]),
+    )
+
+
+def persistent(shape: StepShape) -> Persistent:
+    """Bytes of what lives from step to step."""
+    state = abstract_state(shape.slots.model, shape.training, shape.mesh)
+    return Persistent(
+        parameters=on_device(state.params),
+        masters=on_device(state.optimizer.master),
+        moments=on_device(state.optimizer.moments),
+        batch=2 * on_device(abstract_batch(shape)),
+    )
+
+
+def compiled_bytes(shape: StepShape) -> int:
+    """Bytes of one device that the compiled step holds beside the state and the batch it is given."""
+    step = make_step(shape.slots, shape.training, shape.loss, shape.point, shape.mesh)
+    state = abstract_state(shape.slots.model, shape.training, shape.mesh)
+    found = cast(jax.stages.Wrapped, step).lower(state, abstract_batch(shape)).compile().memory_analysis()
+    return found.temp_size_in_bytes + found.output_size_in_bytes - found.alias_size_in_bytes
+
+
+def abstract_batch(shape: StepShape) -> Packed:
+    """Shapes and shardings of one batch."""
+    where = NamedSharding(shape.mesh, sharding.BATCH)
+
+    def one(column: np.ndarray) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct((shape.training.batch, *column.shape), column.dtype, sharding=where)
+
+    return jax.tree.map(one, empty_row(shape.size))
+
+
+def step_shape(config: RunConfig) -> tuple[StepShape, str]:
+    """What the memory of a config's step depends on, and where the sizes of its rows come from.
+
+    Where the weights or the streams that the config names are absent, the student is the config's own and a row is
+    taken for `data.context` tokens, an eighth of them branches.
+
+    Raises:
+      ValueError, OSError: in one line, for a config that can't be used.
+    """
+    absent = _absent(config)
+    if not absent:
+        opened = open_run(resolve(config))
+        job = plan(opened, epath.Path())
+        return StepShape(job.slots, job.split.size, job.training, job.loss, job.point, job.mesh), "the streams"
+    if not config.student.vocabulary_size:
+        raise ValueError(
+            f"student.vocabulary_size: found 0, expected the tokenizer's size, since {absent} is not here to be read"
+        )
+    training, size = config.training, _assumed(config.data)
+    mesh = sharding.make_mesh(training.data, training.fsdp, training.tensor)
+    slots = Slots(Qwen3(config.student), 0, 1, size.window, size.visible)
+    return (
+        StepShape(slots, size, training, config.loss, config.decision, mesh),
+        f"data.context, taken as {size.trunk} + {size.branches} tokens: {absent} is not here to be read",
+    )
+
+
+def _absent(config: RunConfig) -> str:
+    """The first path that a config names and that is not here, or the archive that it would download."""
+    paths = [config.training.start, config.data.source if config.data.name != "simulator" else ""]
+    missing = [path for path in paths if path and not epath.Path(path).exists()]
+    if not missing and config.data.name == "proactivebench" and not config.data.source:
+        return "ProactiveBench (data.source)"
+    return missing[0] if missing else ""
+
+
+def _assumed(data: DataConfig) -> Sizes:
+    """Rows of `data.context` tokens, an eighth of them branches, the half of these supervised."""
+    branches = -(-data.context // 64) * 8
+    trunk = max(8, data.context // 8 * 8 - branches)
+    return Sizes(trunk, branches, branches, 8, 8, max(8, branches // 2))
+
+
+def _attention(student: StudentConfig, here: bool) -> AttentionPath:
+    """The path that a device planned for takes."""
+    return chosen_path(student.attention, student.dtype, student.head_dim, platform() if here else "cuda")
+
+
+def device_memory(device: jax.Device) -> int:
+    """Bytes that a device has for JAX: of the machine's memory an equal share a CPU device; 0 if unknown."""
+    if device.platform == "cpu":
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // len(jax.local_devices(backend="cpu"))
+    return (device.memory_stats() or {}).get("bytes_limit", 0)
+
+
+def parse_bytes(text: str) -> int:
+    """`80GiB`, `24 GB` or a plain number, in bytes.
+
+    Raises:
+      ValueError: for anything else.
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([A-Za-z]*)", text.strip())
+    if match is None or match[2] not in UNITS:
+        raise ValueError(f"device_memory: found {text!r}, expected a size such as 80GiB or 24GB")
+    return int(float(match[1]) * UNITS[match[2]])
+
+
+def gib(size: int) -> str:
+    """Bytes as people read them."""
+    return f"{size / 2**30:,.2f} GiB" if size >= 2**27 else f"{size / 2**20:,.1f} MiB"
