@@ -37,6 +37,8 @@ def get_config():
             loss=LossConfig(),
             training=TrainingConfig(
                 start="weights/Qwen3-8B",
+                steps=0,
+                epochs=3.0,
                 batch=4,
                 learning_rate=1e-5,
                 warmup=0.1,

@@ -16,7 +16,7 @@ from prism_jax.config import ConfigError, from_config_dict, to_config_dict, to_d
 from prism_jax.prompting.template import PromptConfig
 from prism_jax.streams.simulator import SimulatorConfig
 from prism_jax.student import StudentConfig
-from prism_jax.training.config import RunConfig
+from prism_jax.training.config import RunConfig, TrainingConfig
 
 
 @dataclasses.dataclass(frozen=True)
@@ -212,3 +212,16 @@ def test_flags_override_every_kind_of_value(override):
 def test_a_flag_that_the_dataclass_rejects_is_a_config_error(override):
     with pytest.raises(ConfigError, match=r"^config\.engine\.fuel: found 'coal'"):
         override("--config.engine.fuel=coal")
+
+
+def test_epochs_become_the_steps_that_see_every_row_so_often():
+    training = TrainingConfig(steps=0, epochs=3.0, batch=4)
+    assert training.over(2.5).steps == 8  # 10 rows, 30 in all
+    assert training.over(2.5).epochs == 0
+    assert TrainingConfig(steps=7).over(2.5).steps == 7
+
+
+@pytest.mark.parametrize(("steps", "epochs"), [(0, 0.0), (5, 1.0), (-1, 1.0), (5, -1.0)])
+def test_steps_and_epochs_do_not_both_say_how_long(steps, epochs):
+    with pytest.raises(ValueError, match=rf"^steps: found {steps} with epochs = {epochs}, expected one of the two"):
+        TrainingConfig(steps=steps, epochs=epochs)

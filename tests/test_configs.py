@@ -38,13 +38,13 @@ def test_it_takes_one_step(path, tmp_path, monkeypatch, request):
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "tfds"))
     config = from_config_dict(RunConfig, load(path).get_config())
-    if config.data.name == "proactivebench" and not pathlib.Path(config.data.source).is_dir():
-        pytest.skip(f"no ProactiveBench data: {config.data.source} is missing")
+    if config.data.name == "proactivebench" and not (config.data.source and pathlib.Path(config.data.source).is_dir()):
+        pytest.skip(f"no ProactiveBench data: data.source = {config.data.source!r} is missing")
     start = str(request.getfixturevalue("smollm2_gguf")) if config.training.start else ""
     small = dataclasses.replace(
         config,
         data=dataclasses.replace(config.data, train_streams=8, calibration_streams=8, test_streams=8),
-        training=dataclasses.replace(config.training, steps=1, batch=2, checkpoint_every=1, start=start),
+        training=dataclasses.replace(config.training, steps=1, epochs=0.0, batch=2, checkpoint_every=1, start=start),
     )
     train.run(small, epath.Path(tmp_path / "run"), progress=False)
     assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from typing import Literal
 
@@ -121,7 +122,8 @@ class TrainingConfig:
       seed: Of the initial parameters and the order of the data.
       start: Weights to start from: a Hugging Face directory or a GGUF file, which then say the student's architecture
         and, unless prompt.tokenizer names another, its tokenizer. Empty draws fresh ones.
-      steps: Optimizer steps.
+      steps: Optimizer steps; 0 where `epochs` says how many.
+      epochs: Times that every training row is seen, where steps is 0: the steps are as many as that takes.
       batch: Rows a step, in all microbatches together; a row is a stream unless `data` says otherwise.
       accumulation: Microbatches a step, one after another; 1 keeps no buffer for the sum of their gradients.
       learning_rate: Peak of the cosine.
@@ -148,6 +150,7 @@ class TrainingConfig:
     seed: int = 0
     start: str = ""
     steps: int = 400
+    epochs: float = 0.0
     batch: int = 16
     accumulation: int = 1
     learning_rate: float = 3e-3
@@ -169,7 +172,11 @@ class TrainingConfig:
     tensor: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("steps", "batch", "accumulation", "checkpoint_every", "data", "fsdp", "tensor"):
+        if self.steps < 0 or self.epochs < 0 or (self.steps == 0) == (self.epochs == 0):
+            raise ValueError(
+                f"steps: found {self.steps} with epochs = {self.epochs}, expected one of the two above 0, one 0"
+            )
+        for name in ("batch", "accumulation", "checkpoint_every", "data", "fsdp", "tensor"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: found {getattr(self, name)}, expected at least 1")
         for name in ("learning_rate", "clip"):
@@ -200,6 +207,12 @@ class TrainingConfig:
                 f"batch: found {self.batch}, expected a multiple of accumulation {self.accumulation} x data "
                 f"{self.data} x fsdp {self.fsdp}: every microbatch gives each device as many streams"
             )
+
+    def over(self, epoch: float) -> TrainingConfig:
+        """These settings with `epochs` turned into steps, at `epoch` batches each."""
+        if self.steps:
+            return self
+        return dataclasses.replace(self, steps=math.ceil(self.epochs * epoch), epochs=0.0)
 
 
 @dataclasses.dataclass(frozen=True)

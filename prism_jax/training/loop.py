@@ -99,7 +99,7 @@ def plan(run: Run, workdir: epath.Path) -> Job:
         slots=Slots(run.model, template.yes, template.no, split.size.window, split.size.visible, buckets=shapes),
         split=split,
         names=[", ".join(streams[number].id for number in row) for row in split.streams],
-        training=config.training,
+        training=config.training.over(split.epoch),
         loss=config.loss,
         point=config.decision,
         mesh=make_mesh(config.training.data, config.training.fsdp, config.training.tensor),

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import jax
 import numpy as np
@@ -144,7 +144,7 @@ def compiled_bytes(shape: StepShape) -> int:
     """Bytes of one device that the compiled step holds beside the state and the batch it is given."""
     step = make_step(shape.slots, shape.training, shape.loss, shape.point, shape.mesh)
     state = abstract_state(shape.slots.model, shape.training, shape.mesh)
-    found = cast(jax.stages.Wrapped, step).lower(state, abstract_batch(shape)).compile().memory_analysis()
+    found: Any = cast(jax.stages.Wrapped, step).lower(state, abstract_batch(shape)).compile().memory_analysis()
     return found.temp_size_in_bytes + found.output_size_in_bytes - found.alias_size_in_bytes
 
 
