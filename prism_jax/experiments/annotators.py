@@ -64,4 +64,4 @@ def against_votes(rows: Scores, p: np.ndarray) -> Ranked:
 
 def _ranked(rows: Iterable[tuple[float, float, str]]) -> Ranked:
     p, y, stream = zip(*rows, strict=True)
-    return Ranked(np.array(p), np.array(y), np.array(stream, str))
+    return Ranked(np.array(p), np.array(p), np.array(y), np.array(stream, str))

@@ -48,16 +48,20 @@ class Fold(NamedTuple):
 
 
 def signal_of(folds: Sequence[Fold], signal: Signal) -> Ranked:
-    """One calibrated signal on the test streams of some folds, on the rows whose label is known."""
+    """One signal on the test streams of some folds, on the rows whose label is known.
+
+    Raw signals rank, since temperatures differ from fold to fold; calibrated ones are the probabilities.
+    """
     parts = []
     for fold in folds:
         rows = rows_of(fold.scores, TEST)
         readings = signals.read(rows, signal, "fast")
         known = ~np.isnan(readings.y)
         temperature = fold.calibration.fit(signal, "fast").temperature
-        p = np.asarray(apply_temperature(readings.p[known], temperature))
+        raw = readings.p[known]
+        p = np.asarray(apply_temperature(raw, temperature))
         stream = (rows.steps() if signal == "need" else rows).stream
-        parts.append(Ranked(p, readings.y[known], np.asarray(stream, str)[known]))
+        parts.append(Ranked(raw, p, readings.y[known], np.asarray(stream, str)[known]))
     return Ranked(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
@@ -114,7 +118,7 @@ def _part(methods: dict[str, list[Fold]], streams: Sequence[Stream], resamples: 
             "annotator": plain(human[signal], names=MEASURES[:2]),
         }
     offers = rows.take(~np.isnan(signals.read(rows, "accept", "fast").y))
-    single = against_votes(offers, signal_of(methods["student"], "accept").p)
+    single = against_votes(offers, signal_of(methods["student"], "accept").score)
     part["accept"]["single votes"] = plain(single, names=MEASURES[:2])
     return part
 

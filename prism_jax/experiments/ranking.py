@@ -28,11 +28,13 @@ class Ranked(NamedTuple):
     """One signal on the rows where its label is known.
 
     Attributes:
-      p: Probabilities or other scores.
+      score: What ranks.
+      p: Calibrated probabilities, for Brier score and ECE.
       y: Labels, 0 or 1.
       stream: The stream of each row.
     """
 
+    score: Float[np.ndarray, " n"]
     p: Float[np.ndarray, " n"]
     y: Float[np.ndarray, " n"]
     stream: Shaped[np.ndarray, " n"]
@@ -64,11 +66,11 @@ def intervals(*signals: Ranked, resamples: int = 10_000, seed: int = 0) -> dict[
 
 def measures(signal: Ranked, streams: Sequence[str]) -> Measured:
     """The four measures as a function of how often each of `streams` was drawn; NaN where a label is missing."""
-    arrays.check_lengths(p=signal.p, y=signal.y, stream=signal.stream)
+    arrays.check_lengths(score=signal.score, p=signal.p, y=signal.y, stream=signal.stream)
     arrays.check_hard("y", signal.y)
     row_of_S = signal.stream[:, None] == np.asarray(streams)[None, :]
     positive = signal.y == 1
-    above = signal.p[positive][:, None] - signal.p[~positive][None, :]
+    above = signal.score[positive][:, None] - signal.score[~positive][None, :]
     ones, zeros = row_of_S[positive].astype(float), row_of_S[~positive].astype(float)
     won_SxS = ones.T @ ((above > 0) + 0.5 * (above == 0)) @ zeros
     ones_S, zeros_S, rows_S = ones.sum(0), zeros.sum(0), row_of_S.sum(0)

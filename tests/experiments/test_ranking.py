@@ -17,7 +17,7 @@ def signal():
     stream = np.repeat(STREAMS, [40, 25, 30, 5])
     y = ((rng.random(100) < 0.4) & (stream != "d")).astype(float)
     p = np.round(np.clip(rng.normal(0.4 + 0.1 * y, 0.2), 0, 1), 2)
-    return Ranked(p, y, stream)
+    return Ranked(np.sqrt(p), p, y, stream)
 
 
 def expected(p, y, stream):
@@ -33,7 +33,7 @@ def expected(p, y, stream):
 
 def test_estimates_are_scikit_learns(signal):
     found = intervals(signal, resamples=20)
-    np.testing.assert_allclose([found[name].estimate for name in MEASURES], expected(*signal), rtol=1e-12)
+    np.testing.assert_allclose([found[name].estimate for name in MEASURES], expected(*signal[1:]), rtol=1e-12)
 
 
 def test_a_resample_is_the_data_with_its_streams_repeated(signal):
@@ -46,7 +46,7 @@ def test_a_resample_is_the_data_with_its_streams_repeated(signal):
     again = expected(signal.p[index], signal.y[index], names)
     np.testing.assert_allclose(measures(signal, STREAMS)(drawn), again, rtol=1e-12)
     both = measures(signal, STREAMS)(np.stack([drawn, np.ones(4, int)]))
-    np.testing.assert_allclose(both, [again, expected(*signal)], rtol=1e-12)
+    np.testing.assert_allclose(both, [again, expected(*signal[1:])], rtol=1e-12)
 
 
 def test_intervals_hold_the_estimate_and_a_difference_to_itself_is_nothing(signal):
@@ -55,7 +55,7 @@ def test_intervals_hold_the_estimate_and_a_difference_to_itself_is_nothing(signa
         assert found[name].low < found[name].estimate < found[name].high
     for interval in intervals(signal, signal, resamples=50).values():
         assert interval.estimate == interval.low == interval.high == 0
-    worse = signal._replace(p=1 - signal.p)
+    worse = signal._replace(score=-signal.score)
     gain = intervals(worse, signal, resamples=50)["auroc"]
     assert gain.estimate == pytest.approx(2 * roc_auc_score(signal.y, signal.p) - 1)
 
