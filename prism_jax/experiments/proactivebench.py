@@ -33,8 +33,8 @@ from prism_jax.scores import read_scores, write_scores
 from prism_jax.streams import Stream
 from prism_jax.streams.jsonl import write_streams
 from prism_jax.training.config import RunConfig
-from prism_jax.training.data import load_splits
 from prism_jax.training.run import open_run, resolve
+from prism_jax.training.sources import load_splits
 from prism_jax.training.workdir import claim, write_json
 
 STUDENT = config_flags.DEFINE_config_file(
@@ -52,24 +52,23 @@ class Choice:
 
     Attributes:
       learning_rate: Peak of the cosine.
-      epochs: Passes over eight streams.
+      steps: Of one stream each; 32 are four epochs of eight streams.
       soft_votes: Whether acceptance trains on the share of annotators.
       layers: Number of upper blocks that train, of SmolLM2's 30.
     """
 
     learning_rate: float = 1e-4
-    epochs: int = 4
+    steps: int = 32
     soft_votes: bool = True
     layers: int = 4
 
     def apply(self, config: RunConfig) -> RunConfig:
         """The config with these settings in it."""
-        steps = 8 * self.epochs // config.training.batch
         training = dataclasses.replace(
             config.training,
             learning_rate=self.learning_rate,
-            steps=steps,
-            checkpoint_every=steps,
+            steps=self.steps,
+            checkpoint_every=self.steps,
             soft_votes=self.soft_votes,
             frozen=("embedding", f"layers/({'|'.join(map(str, range(30 - self.layers)))})/.*"),
         )
