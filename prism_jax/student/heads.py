@@ -19,8 +19,12 @@ def token_cross_entropy(
     targets_T: Int[Array, " T"],
     weights_T: Float[Array, " T"],
     chunk: int = 512,
+    dynamic: bool = False,
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """Sum over tokens of weight times -log p(target), and the sum of weights.
+
+    With `dynamic` each token counts sg(p) times -log p, whose gradient is -grad p (dynamic fine-tuning, Wu et al.,
+    arXiv 2508.05629): tokens that the model finds unlikely teach it less.
 
     Where a gradient is wanted it is made while a chunk's logits exist, so that they are never made again: a gradient of
     a gradient can't be taken.
@@ -31,24 +35,31 @@ def token_cross_entropy(
       targets_T: The token to predict.
       weights_T: At least 0; padding has 0.
       chunk: Most tokens whose logits exist at once; need not divide T.
+      dynamic: Whether to weight each token by its own probability, through which no gradient flows.
     """
-    return _total(chunk, head_VxD, hidden_TxD, targets_T, weights_T), jnp.sum(weights_T)
+    return _total(chunk, dynamic, head_VxD, hidden_TxD, targets_T, weights_T), jnp.sum(weights_T)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _total(chunk: int, head: Array, hidden: Array, targets: Array, weights: Array) -> Array:
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _total(chunk: int, dynamic: bool, head: Array, hidden: Array, targets: Array, weights: Array) -> Array:
     """The weighted sum of losses."""
 
     def one(total: Array, part: tuple[Array, ...]) -> tuple[Array, None]:
         losses = optax.losses.softmax_cross_entropy_with_integer_labels(_logits(head, part[0]), part[1])
+        losses *= _factor(losses, dynamic)
         return total + jnp.sum(losses * part[2]), None
 
     total, _ = jax.lax.scan(one, jnp.zeros((), jnp.float32), _chunks(chunk, hidden, targets, weights))
     return total
 
 
+def _factor(losses: Array, dynamic: bool) -> Array | float:
+    """The probability of the target where tokens are weighted by it."""
+    return jnp.exp(-losses) if dynamic else 1.0
+
+
 def _forward(
-    chunk: int, head: Array, hidden: Array, targets: Array, weights: Array
+    chunk: int, dynamic: bool, head: Array, hidden: Array, targets: Array, weights: Array
 ) -> tuple[Array, tuple[Array, Array, Array]]:
     """The sum, and its gradients by head, hidden states and weights, chunk by chunk."""
 
@@ -57,8 +68,10 @@ def _forward(
         logits = _logits(head, hidden)
         log_sum = jax.nn.logsumexp(logits, axis=-1, keepdims=True)
         losses = (log_sum - jnp.take_along_axis(logits, targets[:, None], axis=-1))[:, 0]
+        factor = _factor(losses, dynamic)
+        losses *= factor
         expected = jnp.arange(logits.shape[1]) == targets[:, None]
-        by_logits = ((jnp.exp(logits - log_sum) - expected) * weights[:, None]).astype(hidden.dtype)
+        by_logits = ((jnp.exp(logits - log_sum) - expected) * (weights * factor)[:, None]).astype(hidden.dtype)
         by_head += jnp.matmul(by_logits.T, hidden, preferred_element_type=jnp.float32)
         by_hidden = by_logits @ head.astype(hidden.dtype)
         return (total + jnp.sum(losses * weights), by_head), (by_hidden, losses)
@@ -70,7 +83,9 @@ def _forward(
     return total, (by_head.astype(head.dtype), by_hidden, losses.ravel()[:count].astype(weights.dtype))
 
 
-def _backward(chunk: int, gradients: tuple[Array, Array, Array], scale: Array) -> tuple[Array, Array, None, Array]:
+def _backward(
+    chunk: int, dynamic: bool, gradients: tuple[Array, Array, Array], scale: Array
+) -> tuple[Array, Array, None, Array]:
     """The gradients of the forward pass, times that of what became of the sum."""
     by_head, by_hidden, by_weights = (x * scale.astype(x.dtype) for x in gradients)
     return by_head, by_hidden, None, by_weights

@@ -11,6 +11,7 @@ from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.prompting.template import PromptConfig
 from prism_jax.streams.simulator import SimulatorConfig
 from prism_jax.student import StudentConfig
+from prism_jax.training.pathways import SECOND_STAGES, PathwayConfig
 
 Master = Literal["none", "float32", "split", "stochastic"]
 Packing = Literal["streams", "rows"]
@@ -80,13 +81,15 @@ class LossConfig:
       need: lambda_n.
       accept: lambda_a.
       burden: lambda_b.
-      estimator: How logged acceptances are weighted; `none` ignores the propensities (for comparison).
+      estimator: How logged acceptances are weighted: `snips`, `ips`, `dr` (doubly robust, with the mean acceptance of
+        other streams of the domain as its prediction), or `none`, which ignores the propensities (for comparison).
       e_min: Propensities below are raised to this.
       w_max: Inverse propensities above are lowered to this.
       false_alarm: lambda_FA, inside the burden.
       missed: Weight of missed help, inside the burden.
       width_start: h of the soft gate at the first step, in log-odds.
       width_end: h at the last step.
+      tokens: Loss of a token of text: `sft`, or `dft`, which pathway.name = 'dft' sets.
       response_chunk: Supervised tokens whose logits exist at once.
     """
 
@@ -94,13 +97,14 @@ class LossConfig:
     need: float = 1.0
     accept: float = 1.0
     burden: float = 0.1
-    estimator: Literal["snips", "ips", "none"] = "snips"
+    estimator: Literal["snips", "ips", "dr", "none"] = "snips"
     e_min: float = 0.05
     w_max: float = 20.0
     false_alarm: float = 1.0
     missed: float = 1.0
     width_start: float = 0.25
     width_end: float = 0.05
+    tokens: Literal["sft", "dft"] = "sft"
     response_chunk: int = 1024
 
     def __post_init__(self) -> None:
@@ -120,8 +124,8 @@ class TrainingConfig:
 
     Attributes:
       seed: Of the initial parameters and the order of the data.
-      start: Weights to start from: a Hugging Face directory or a GGUF file, which then say the student's architecture
-        and, unless prompt.tokenizer names another, its tokenizer. Empty draws fresh ones.
+      start: Weights to start from: the workdir of another run, a Hugging Face directory or a GGUF file, which then say
+        the student's architecture and, unless prompt.tokenizer names another, its tokenizer. Empty draws fresh ones.
       steps: Optimizer steps; 0 where `epochs` says how many.
       epochs: Times that every training row is seen, where steps is 0: the steps are as many as that takes.
       batch: Rows a step, in all microbatches together; a row is a stream unless `data` says otherwise.
@@ -141,6 +145,7 @@ class TrainingConfig:
       reuse_frozen: Whether to read each row once through the embedding and the lowest blocks, which must be frozen, and
         to train what is above on that (`prism_jax.training.reuse`); for one device.
       soft_votes: Whether acceptance trains on the share of annotators who accept, where votes are known.
+      share_every: Steps between logs of each term's own gradient norm, which cost a backward pass a term; 0 is never.
       checkpoint_every: Steps between checkpoints; the last step is always kept.
       data: Devices along the data axis of the mesh.
       fsdp: Devices along the axis that shards parameters.
@@ -166,6 +171,7 @@ class TrainingConfig:
     frozen: tuple[str, ...] = ()
     reuse_frozen: bool = False
     soft_votes: bool = False
+    share_every: int = 0
     checkpoint_every: int = 200
     data: int = 1
     fsdp: int = 1
@@ -179,6 +185,8 @@ class TrainingConfig:
         for name in ("batch", "accumulation", "checkpoint_every", "data", "fsdp", "tensor"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: found {getattr(self, name)}, expected at least 1")
+        if self.share_every < 0:
+            raise ValueError(f"share_every: found {self.share_every}, expected at least 0 (0 is never)")
         for name in ("learning_rate", "clip"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name}: found {getattr(self, name)}, expected above 0")
@@ -225,9 +233,15 @@ class RunConfig:
     student: StudentConfig = dataclasses.field(default_factory=StudentConfig)
     decision: OperatingPoint = dataclasses.field(default_factory=OperatingPoint)
     loss: LossConfig = dataclasses.field(default_factory=LossConfig)
+    pathway: PathwayConfig = dataclasses.field(default_factory=PathwayConfig)
     training: TrainingConfig = dataclasses.field(default_factory=TrainingConfig)
 
     def __post_init__(self) -> None:
+        if self.pathway.name in SECOND_STAGES and not self.training.start:
+            raise ValueError(
+                f"training.start: found none, expected the workdir of an rdc_sft run: {self.pathway.name} is a second "
+                "stage"
+            )
         kind, dtype = self.training.master, self.student.param_dtype
         if kind != "none" and dtype != "bfloat16":
             raise ValueError(

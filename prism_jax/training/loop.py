@@ -6,7 +6,7 @@ import dataclasses
 import json
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TextIO
 
 import jax
@@ -19,6 +19,7 @@ from jaxtyping import PRNGKeyArray
 
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.prompting.packing import Packed
+from prism_jax.streams import Stream
 from prism_jax.student.qwen3 import Params
 from prism_jax.student.sharding import make_mesh
 from prism_jax.student.weights import load
@@ -26,9 +27,13 @@ from prism_jax.training.checkpoint import Checkpoints
 from prism_jax.training.config import LossConfig, TrainingConfig
 from prism_jax.training.data import PackedSplit, batches, pack_split
 from prism_jax.training.frozen import Partition
+from prism_jax.training.lessons import teach
+from prism_jax.training.logged import mean_a_over_e
 from prism_jax.training.objective import Slots
 from prism_jax.training.reuse import FrozenFeatures
 from prism_jax.training.run import Run
+from prism_jax.training.shares import make_shares
+from prism_jax.training.stages import is_run, run_params
 from prism_jax.training.step import Metrics, abstract_state, init_state, make_step
 from prism_jax.training.votes import soften
 from prism_jax.training.workdir import truncate_lines
@@ -53,6 +58,7 @@ class Job:
       point: Costs that the burden shares with the gate.
       mesh: Devices, as `sharding.make_mesh` lays them out.
       workdir: Where checkpoints and logs go.
+      facts: What the pathway made of the data: for the start-up report.
     """
 
     slots: Slots
@@ -63,6 +69,7 @@ class Job:
     point: OperatingPoint
     mesh: Mesh
     workdir: epath.Path
+    facts: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def features(self) -> Callable[[Params, Packed], Packed]:
         """What turns a batch into what the step trains on: its features where frozen blocks are reused, or itself.
@@ -85,8 +92,9 @@ def plan(run: Run, workdir: epath.Path) -> Job:
     config, template, streams = run.config, run.template, run.splits.train
     Partition(run.model.abstract_params(), config.training.frozen)  # raises for a pattern that matches nothing
     data = config.data
+    taught = teach(soften(streams) if config.training.soft_votes else streams, config, template)
     split = pack_split(
-        soften(streams) if config.training.soft_votes else streams,
+        taught.streams,
         template,
         data.context,
         packing=data.packing,
@@ -98,15 +106,26 @@ def plan(run: Run, workdir: epath.Path) -> Job:
     job = Job(
         slots=Slots(run.model, template.yes, template.no, split.size.window, split.size.visible, buckets=shapes),
         split=split,
-        names=[", ".join(streams[number].id for number in row) for row in split.streams],
+        names=[", ".join(taught.streams[number].id for number in row) for row in split.streams],
         training=config.training.over(split.epoch),
-        loss=config.loss,
+        loss=taught.loss,
         point=config.decision,
         mesh=make_mesh(config.training.data, config.training.fsdp, config.training.tensor),
         workdir=workdir,
+        facts=taught.facts | _check_log(streams),
     )
     job.features()  # raises where no frozen block can be reused
     return job
+
+
+def _check_log(streams: Sequence[Stream]) -> dict[str, str]:
+    """mean(A / e) of the whole training split for the start-up report, and a warning where it can't be 1."""
+    found = mean_a_over_e(streams)
+    if found is None:
+        return {}
+    if not found.plausible:
+        logging.warning("data: found mean(A/e) %s; expected propensities that the log's offers were drawn with", found)
+    return {"mean(A/e)": str(found)}
 
 
 class _Log:
@@ -191,13 +210,17 @@ def train(job: Job, *, progress: bool = True, after_step: Callable[[int], None] 
     else:
         state = init_state(job.slots.model, config, job.mesh, _start(job))
     features = job.features()
+    shares = make_shares(job.slots, config, job.loss, job.point, job.mesh) if config.share_every else None
     step_fn = make_step(job.slots, config, job.loss, job.point, job.mesh)
     log = _Log(job, start, progress)
     pending: tuple[int, np.ndarray, Metrics] | None = None
     try:
         for step in range(start + 1, config.steps + 1):
             batch = next(iterator)
-            state, metrics = step_fn(state, features(state.params, batch))
+            read = features(state.params, batch)
+            own = shares(state, read) if shares and step % config.share_every == 0 else {}
+            state, metrics = step_fn(state, read)
+            metrics |= own
             # The step before this one is done by now, so reading its metrics waits for nothing.
             if pending is not None:
                 log.write(*pending)
@@ -220,6 +243,8 @@ def _start(job: Job) -> PRNGKeyArray | Params:
     config = job.training
     if not config.start:
         return jax.random.key(config.seed)
+    if is_run(config.start):
+        return run_params(config.start, job.slots.model, job.mesh)
     return load(config.start, job.slots.model.config.param_dtype, job.mesh).params
 
 
@@ -229,6 +254,7 @@ def describe(job: Job) -> dict[str, Any]:
     count = sum(leaf.size for leaf in jax.tree.leaves(params))
     split, steps = job.split, job.training.steps
     return {
+        **job.facts,
         "device": f"{jax.device_count()} x {jax.devices()[0].device_kind}",
         "parameters": f"{count:,} ({job.slots.model.config.param_dtype}), {job.training.start or 'fresh'}",
         "rows": f"{len(split.rows):,} of {split.stream_count:,} streams, {split.padding:.0%} padding; at most "

@@ -80,6 +80,10 @@ class Slots:
         raise ValueError(f"batch: found rows of {shape[0]} + {shape[1]} tokens, expected one of {known}")
 
 
+TERMS = ("need", "accept", "burden", "response")
+"""The terms of the total, named as their weights in the loss section are."""
+
+
 class Terms(NamedTuple):
     """Every term as the two sums whose ratio it is; burden in its parts."""
 
@@ -134,7 +138,9 @@ def total(sums: Terms, config: LossConfig) -> tuple[Float[Array, ""], dict[str, 
     }
     loss = sum((getattr(config, name) * term for name, term in terms.items()), jnp.zeros(()))
     diagnostics = sums.accept.diagnostics()._asdict()
-    checks = {f"accept_{name}": value for name, value in diagnostics.items() if name != "outside_share"}
+    if config.estimator != "dr":
+        del diagnostics["outside_share"]  # only doubly robust labels leave [0, 1]
+    checks = {f"accept_{name}": value for name, value in diagnostics.items()}
     return loss, {"loss": loss, **terms, **checks}
 
 
@@ -152,14 +158,16 @@ def term_sums(
     z_need = model.answers(params, hidden, batch.need_slot, slots.yes, slots.no)
     z_accept = model.answers(params, hidden, batch.accept_slot, slots.yes, slots.no)
     rows = take(hidden, batch.response_source)
-    response = token_cross_entropy(
+    response, _ = token_cross_entropy(
         model.head(params),
         rows.reshape(-1, rows.shape[-1]),
         batch.response_target.ravel(),
-        batch.response_weight.ravel(),
+        (batch.response_weight * batch.response_factor).ravel(),
         config.response_chunk,
+        config.tokens == "dft",
     )
-    return _decision_sums(z_need, z_accept, batch, config, point, width)._replace(response=losses.Sums(*response))
+    sums = _decision_sums(z_need, z_accept, batch, config, point, width)
+    return sums._replace(response=sums.response._replace(numerator=response))
 
 
 def denominators(batch: Packed, config: LossConfig, point: OperatingPoint) -> Terms:
@@ -182,16 +190,17 @@ def _decision_sums(
     propensity = jnp.ones_like(batch.propensity) if unweighted else batch.propensity
     accept = losses.accept_sums(
         z_accept.ravel(),
-        batch.y_accept.ravel(),
+        batch.accept_target.ravel(),
         batch.logged.ravel(),
         propensity.ravel(),
-        estimator="ips" if config.estimator == "ips" else "snips",
+        estimator="snips" if config.estimator == "none" else config.estimator,
         e_min=config.e_min,
         w_max=config.w_max,
         weight=weight.ravel(),
+        mu=batch.accept_mu.ravel(),
     )
     return Terms(
-        need=losses.need_sums(z_need.ravel(), batch.y_need.ravel(), batch.need_weight.ravel()),
+        need=losses.need_sums(z_need.ravel(), batch.need_target.ravel(), batch.need_weight.ravel()),
         accept=accept,
         burden=_burden_sums(z_need, z_accept, batch, propensity, config, point, width),
         response=losses.Sums(jnp.zeros(()), jnp.sum(batch.response_weight)),

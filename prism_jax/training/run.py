@@ -17,6 +17,7 @@ from prism_jax.student.weights import read_config
 from prism_jax.training.checkpoint import Checkpoints
 from prism_jax.training.config import RunConfig, TrainingConfig
 from prism_jax.training.sources import load_splits
+from prism_jax.training.stages import HOW_IT_RUNS, from_run, is_run
 from prism_jax.training.step import abstract_state
 
 NEED = {
@@ -24,8 +25,6 @@ NEED = {
     "majority": "more than half of the annotators accepted some offer",
     "any_valid": "some offer was accepted by most annotators",
 }
-HOW_IT_RUNS = ("dtype", "param_dtype", "attention", "unroll", "remat")
-"""What the config says of a student even where weights say what it is."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +57,7 @@ class Run:
 
 
 def resolve(config: RunConfig) -> RunConfig:
-    """The config with what the weights that training starts from say of the student and its tokenizer filled in.
+    """The config with the student and the tokenizer of the weights, or of the run, that training starts from.
 
     Raises:
       ValueError, OSError, RuntimeError: in one line, for weights that cannot be used.
@@ -66,6 +65,8 @@ def resolve(config: RunConfig) -> RunConfig:
     start, own = config.training.start, config.student
     if not start:
         return config
+    if is_run(start):
+        return from_run(config)
     found = read_config(start, own.param_dtype)
     student = dataclasses.replace(found, **{name: getattr(own, name) for name in HOW_IT_RUNS})
     prompt = dataclasses.replace(config.prompt, tokenizer=config.prompt.tokenizer or start)
@@ -83,7 +84,7 @@ def open_run(config: RunConfig, tokenizer: Tokenizer | None = None) -> Run:
       ValueError, OSError: in one line, for a source or setting that cannot be used.
     """
     splits = load_splits(config.data, config.simulator)
-    tokenizer = tokenizer or make_tokenizer(list(splits.train), config.prompt)
+    tokenizer = tokenizer or make_tokenizer(list(splits.train), config.prompt, slow=config.pathway.slow > 0)
     rows = config.student.vocabulary_size or tokenizer.size
     if rows < tokenizer.size:
         raise ValueError(

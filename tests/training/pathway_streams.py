@@ -1,0 +1,75 @@
+"""Streams with a teacher, what each pathway makes of them, and a student whose hidden states are given."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import tiny
+from tiny_step import RUN
+
+from prism_jax.streams.simulator import simulate
+from prism_jax.student import Qwen3
+from prism_jax.training.data import pack_split
+from prism_jax.training.lessons import teach
+from prism_jax.training.objective import Slots
+from prism_jax.training.pathways import SECOND_STAGES, PathwayConfig
+
+TEMPLATE = RUN.template
+SIMULATOR = dataclasses.replace(tiny.CONFIG.simulator, teacher=True, teacher_blur=1.0)
+STREAMS = tuple(simulate(SIMULATOR, index) for index in range(12))
+WIDTH = 8
+
+
+class Given(Qwen3):
+    """A student that is nothing but its head: the hidden states of the branches are parameters."""
+
+    def branch_hidden(self, params, *_):
+        return params["hidden"]
+
+    def abstract_params(self):
+        return {"embedding": jax.ShapeDtypeStruct((self.config.vocabulary_size, WIDTH), jnp.float32)}
+
+
+def config(loss=tiny.CONFIG.loss, **pathway):
+    """The tiny run on another pathway."""
+    chosen = PathwayConfig(**pathway)
+    training = dataclasses.replace(tiny.CONFIG.training, start="a run" if chosen.name in SECOND_STAGES else "")
+    return dataclasses.replace(tiny.CONFIG, loss=loss, pathway=chosen, training=training)
+
+
+def taught(streams=STREAMS, **pathway):
+    return teach(streams, config(**pathway), TEMPLATE)
+
+
+@dataclasses.dataclass(frozen=True)
+class Lesson:
+    """Taught streams as a batch, with given hidden states."""
+
+    batch: object
+    slots: Slots
+    params: dict
+
+    @classmethod
+    def of(cls, streams):
+        split = pack_split(streams, TEMPLATE, 512)
+        batch = jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *split.rows)
+        model = Given(dataclasses.replace(RUN.model.config, width=WIDTH))
+        rng = np.random.default_rng(0)
+        params = {
+            "embedding": jnp.asarray(rng.normal(size=(model.config.vocabulary_size, WIDTH)), jnp.float32),
+            "hidden": jnp.asarray(rng.normal(size=(*batch.tokens.shape, WIDTH)), jnp.float32),
+        }
+        return cls(batch, Slots(model, TEMPLATE.yes, TEMPLATE.no, split.size.window), params)
+
+    def logits(self, slots):
+        """z of the slots of one kind, row by row, in float64."""
+        embedding, hidden = (np.asarray(self.params[name], np.float64) for name in ("embedding", "hidden"))
+        states = np.take_along_axis(hidden, np.asarray(slots)[..., None], axis=1)
+        return states @ (embedding[TEMPLATE.yes] - embedding[TEMPLATE.no])
+
+    def log_probs(self):
+        """Of every token of the vocabulary after each source of a supervised token, row by row."""
+        embedding, hidden = (np.asarray(self.params[name], np.float64) for name in ("embedding", "hidden"))
+        logits = np.take_along_axis(hidden, np.asarray(self.batch.response_source)[..., None], axis=1) @ embedding.T
+        return logits - np.logaddexp.reduce(logits, axis=-1, keepdims=True)
