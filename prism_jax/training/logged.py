@@ -79,7 +79,8 @@ def out_of_fold_acceptance(streams: Sequence[Stream], e_min: float, w_max: float
         number, label, propensity = (np.array(column) for column in zip(*found, strict=True))
         weight = np.asarray(propensity_weight(np.ones(len(found)), propensity, e_min=e_min, w_max=w_max))
         np.add.at(cells, (fold[number], domain[number]), np.stack([weight * label, weight], axis=1))
-    others = cells.sum(axis=0) - cells
+    # Added up without the own fold, since subtracting it would leave its rounding behind.
+    others = np.stack([np.delete(cells, own, axis=0).sum(axis=0) for own in range(FOLDS)])
     means = _ratio(others, _ratio(others.sum(axis=1, keepdims=True), np.full((FOLDS, 1), 0.5)))
     return means[fold, domain]
 

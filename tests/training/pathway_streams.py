@@ -28,7 +28,8 @@ class Given(Qwen3):
         return params["hidden"]
 
     def abstract_params(self):
-        return {"embedding": jax.ShapeDtypeStruct((self.config.vocabulary_size, WIDTH), jnp.float32)}
+        shape = (self.config.vocabulary_size, WIDTH)
+        return dict.fromkeys(("embedding", "hidden"), jax.ShapeDtypeStruct(shape, jnp.float32))
 
 
 def config(loss=tiny.CONFIG.loss, **pathway):
