@@ -161,10 +161,10 @@ def _labels(streams: Sequence[Stream], rows: Sequence[Packed]) -> dict[str, int]
                 f"data: found {found:.9g} {name} labels in {len(rows)} rows, expected each of the streams' {expected} "
                 "once"
             )
+    if not known.need_labels + accept:
+        raise ValueError(f"data: found {len(streams)} streams without any need or acceptance label, expected some")
     written = float(sum(row.response_weight.sum(dtype=np.float64) for row in rows))
     supervised = known.need_labels + accept + round(written)
-    if not supervised:
-        raise ValueError(f"data: found {len(streams)} streams without any need or acceptance label, expected some")
     return {"need": known.need_labels, "accept": accept, "supervised": supervised}
 
 

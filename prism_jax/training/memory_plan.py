@@ -180,7 +180,7 @@ def step_shape(config: RunConfig) -> tuple[StepShape, str]:
     mesh = sharding.make_mesh(training.data, training.fsdp, training.tensor)
     slots = Slots(Qwen3(config.student), 0, 1, size.window, size.visible)
     return (
-        StepShape(slots, size, training, config.loss, config.decision, mesh),
+        StepShape(slots, size, training, config.pathway.objective(config.loss), config.decision, mesh),
         f"data.context, taken as {size.trunk} + {size.branches} tokens: {absent} is not here to be read",
     )
 
