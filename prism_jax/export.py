@@ -20,19 +20,22 @@ from prism_jax.prompting.tokenizer import Tokenizer
 from prism_jax.student import Qwen3
 from prism_jax.student.weights import save_hf
 from prism_jax.training.config import RunConfig
-from prism_jax.training.run import trained_params
+from prism_jax.training.run import chosen, trained_params
 from prism_jax.training.workdir import load_config, read_object, write_json
 
 RULE = "intervene where (1 - p_accept) * c_fa <= p_accept * p_need * c_fn"
 
 
-def export_run(workdir: epath.Path, output: epath.Path, *, dtype: str | None = None) -> None:
-    """Writes the newest checkpoint of a run as a model directory, whole or not at all.
+def export_run(workdir: epath.Path, output: epath.Path, *, dtype: str | None = None) -> str:
+    """Writes the newest (or best, `training.keep_best`) checkpoint of a run as a model directory, whole or not at all.
 
     Args:
       workdir: Of a run that trained and was evaluated.
       output: A path that doesn't exist yet.
       dtype: Of the tensors; None keeps the parameters' own.
+
+    Returns:
+      Which checkpoint it was, in words.
 
     Raises:
       FileExistsError: when there is something at `output`.
@@ -45,7 +48,7 @@ def export_run(workdir: epath.Path, output: epath.Path, *, dtype: str | None = N
     template = Template(Tokenizer.load(workdir / "tokenizer.json"), config.prompt)
     temperatures = _temperatures(workdir / "calibration.json")
     model = Qwen3(config.student)
-    step, params = trained_params(model, config.training, workdir)
+    step, params = trained_params(model, config, workdir)
     partial = output.parent / f"{output.name}.partial"
     if partial.exists():
         partial.rmtree()  # what an export that was killed left behind
@@ -59,6 +62,7 @@ def export_run(workdir: epath.Path, output: epath.Path, *, dtype: str | None = N
     except BaseException:
         partial.rmtree(missing_ok=True)
         raise
+    return chosen(config, step)
 
 
 def _temperatures(path: epath.Path) -> dict[str, Any]:
@@ -90,8 +94,8 @@ def _prism(template: Template, config: RunConfig, temperatures: dict[str, Any], 
 def main() -> None:
     """Runs what the flags say."""
     output = epath.Path(flags.FLAGS.output)
-    export_run(epath.Path(flags.FLAGS.workdir), output, dtype=flags.FLAGS.dtype)
-    print(f"exported: {output}")
+    checkpoint = export_run(epath.Path(flags.FLAGS.workdir), output, dtype=flags.FLAGS.dtype)
+    print(f"exported: {output}, checkpoint: {checkpoint}")
 
 
 if __name__ == "__main__":

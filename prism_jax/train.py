@@ -1,10 +1,13 @@
 """Trains, calibrates and evaluates a run: `python -m prism_jax.train --config=configs/quickstart.py --workdir=DIR`.
 
-Started again on the same workdir, it goes on from the newest checkpoint. With --plan it trains nothing, but says what
-memory the config needs, and fails where that is more than a device has.
+Started again on the same workdir, it goes on from the newest checkpoint that can be read. SIGTERM, or Ctrl-C once, ends
+it after the step under way with a checkpoint and exit status 75 (EX_TEMPFAIL): the same command goes on. With --plan it
+trains nothing, but says what memory the config needs, and fails where that is more than a device has.
 """
 
 from __future__ import annotations
+
+import sys
 
 from absl import flags
 from etils import epath
@@ -17,6 +20,7 @@ from prism_jax.provenance import provenance
 from prism_jax.student.sharding import pretend_devices
 from prism_jax.trained import evaluate_run
 from prism_jax.training.config import RunConfig
+from prism_jax.training.interruption import EXIT_STATUS, InterruptedTrainingError
 from prism_jax.training.loop import describe, plan, train
 from prism_jax.training.memory_plan import parse_bytes, plan_memory, step_shape
 from prism_jax.training.run import open_run, resolve
@@ -59,7 +63,11 @@ def main() -> None:
     """Runs what the flags say."""
     if PLAN.value:
         return show_plan(from_config_dict(RunConfig, CONFIG.value), DEVICE_MEMORY.value)
-    run(from_config_dict(RunConfig, CONFIG.value), epath.Path(WORKDIR.value))
+    try:
+        run(from_config_dict(RunConfig, CONFIG.value), epath.Path(WORKDIR.value))
+    except InterruptedTrainingError as stopped:
+        sys.stderr.write(f"stopped: {stopped}\n")
+        sys.exit(EXIT_STATUS)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A trained run, scored by its newest checkpoint and evaluated: what the mains `train` and `evaluate` share."""
+"""A trained run, scored by its newest or best checkpoint and evaluated: what the mains `train` and `evaluate` share."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from prism_jax.evaluation.outputs import evaluate_into
 from prism_jax.policy.fast import score_streams
 from prism_jax.provenance import as_facts, provenance
 from prism_jax.scores import Scores
-from prism_jax.training.run import Run, trained_params
+from prism_jax.training.run import Run, chosen, trained_params
 
 
 def evaluate_run(run: Run, workdir: epath.Path) -> None:
@@ -19,7 +19,8 @@ def evaluate_run(run: Run, workdir: epath.Path) -> None:
     Raises:
       ValueError, OSError: before anything is written, for a workdir without checkpoint or with broken metrics.
     """
-    step, params = trained_params(run.model, run.config.training, workdir)
+    step, params = trained_params(run.model, run.config, workdir)
+    print(f"checkpoint: {chosen(run.config, step)}")
     rows: list[dict[str, Any]] = []
     for split in ("calibration", "test"):
         rows += score_streams(
@@ -37,7 +38,7 @@ def evaluate_run(run: Run, workdir: epath.Path) -> None:
         workdir,
         Scores.from_rows(rows),
         run.config.decision,
-        facts={"command": made.pop("command"), "checkpoint": f"step {step}", **run.facts(), **made},
+        facts={"command": made.pop("command"), "checkpoint": chosen(run.config, step), **run.facts(), **made},
         keep_scores=True,
         metrics_path=workdir / "metrics.jsonl",
         streams=run.splits.test,

@@ -50,7 +50,7 @@ def ours(workdir, texts):
     config = load_config(workdir)
     template = Template(Tokenizer.load(workdir / "tokenizer.json"), config.prompt)
     model = Qwen3(config.student)
-    _, params = trained_params(model, config.training, workdir)
+    _, params = trained_params(model, config, workdir)
     events = tuple(Event(time=float(i), text=text) for i, text in enumerate(texts))
     stream = Stream(id="s", events=events, steps=(Step(event=len(texts) - 1, candidates=(Candidate(),)),))
     (row,) = score_streams(model, params, template, [stream], split="test", fold=0, context=2048)

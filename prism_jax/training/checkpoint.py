@@ -1,91 +1,126 @@
-"""Checkpoints: the state and the position in the data, saved together, written whole or not at all (Orbax)."""
+"""One checkpoint: state, position in the data and config, together and whole or not at all (Orbax); reading it back.
+
+The state's step and the position say all of randomness: each draw comes from the config's seed and one of the two.
+"""
 
 from __future__ import annotations
 
 import textwrap
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import orbax.checkpoint as ocp
 from etils import epath
 
+from prism_jax.config import from_config_dict
+from prism_jax.streams.jsonl import StreamError, parse_json
+from prism_jax.training.config import RunConfig
 from prism_jax.training.step import TrainState
+from prism_jax.training.workdir import expect_config
 
-ITEMS = ("state", "data")
+ITEMS = ("state", "data", "config")
+SCORE = "held_out_nll"
+"""The metric, saved with a checkpoint where held-out streams were scored, that says which one is best."""
 
 
 class CheckpointError(RuntimeError):
-    """A checkpoint that cannot be read; the message names it, says what is wrong and what deleting it leads to."""
+    """A checkpoint that cannot be read or written; the message names it and says what is wrong."""
 
 
-class Checkpoints:
-    """The `checkpoints/` folder of a run; keeps the newest two."""
+class Restored(NamedTuple):
+    """A checkpoint, read.
 
-    def __init__(self, workdir: epath.PathLike, keep: int = 2):
-        """Opens the folder, or makes it.
+    Attributes:
+      step: Updates done.
+      state: Placed as asked for.
+      data: Position in the data.
+    """
 
-        Raises:
-          NotADirectoryError: when there is something else in its place.
-        """
-        self.folder = epath.Path(workdir) / "checkpoints"
-        if self.folder.exists() and not self.folder.is_dir():
-            raise NotADirectoryError(f"{self.folder}: found a file, expected a folder of checkpoints or nothing")
-        self._manager = ocp.CheckpointManager(
-            self.folder.resolve(),
-            options=ocp.CheckpointManagerOptions(max_to_keep=keep, create=True, enable_async_checkpointing=True),
-        )
+    step: int
+    state: TrainState
+    data: dict[str, Any]
 
-    def latest(self) -> int | None:
-        """Step of the newest complete checkpoint, None if there is none."""
-        return self._manager.latest_step()
 
-    def save(self, step: int, state: TrainState, data: dict[str, Any]) -> None:
-        """Starts saving; the previous save has finished when this returns."""
-        self._manager.save(
-            step, args=ocp.args.Composite(state=ocp.args.StandardSave(state), data=ocp.args.JsonSave(data))
-        )
+def folder_of(workdir: epath.PathLike) -> epath.Path:
+    """The folder of a run's checkpoints, which may not exist yet.
 
-    def restore(self, step: int, abstract: TrainState) -> tuple[TrainState, dict[str, Any]]:
-        """The state, placed as `abstract` says, and the position in the data.
+    Raises:
+      NotADirectoryError: when there is something else in its place.
+    """
+    folder = epath.Path(workdir) / "checkpoints"
+    if folder.exists() and not folder.is_dir():
+        raise NotADirectoryError(f"{folder}: found a file, expected a folder of checkpoints or nothing")
+    return folder
 
-        Raises:
-          CheckpointError: for a damaged checkpoint; no other one is read in its place.
-        """
-        missing = [item for item in ITEMS if not _holds_something(self._path(step) / item)]
-        if missing:
-            raise self._damaged(step, f"no {missing[0]}/ in it")
-        try:
-            restored = self._manager.restore(
-                step, args=ocp.args.Composite(state=ocp.args.StandardRestore(abstract), data=ocp.args.JsonRestore())
-            )
-        except (MemoryError, PermissionError, jax.errors.JaxRuntimeError):
-            raise  # nothing that deleting the checkpoint would mend
-        except Exception as error:  # whatever Orbax and the libraries below it make of a damaged file
-            reason = str(error).split(" [tensorstore_spec")[0]
-            shown = textwrap.shorten(reason, 300, placeholder=" ...")
-            raise self._damaged(step, f"what cannot be restored ({type(error).__name__}: {shown})") from error
-        if not isinstance(restored.data, dict):
-            raise self._damaged(step, f"{restored.data!r} in data/, no position in the data")
-        return restored.state, restored.data
 
-    def _path(self, step: int) -> epath.Path:
-        return self.folder / str(step)
+def steps(folder: epath.Path) -> list[int]:
+    """Steps of the checkpoints that were written to the end, newest first; writes nothing."""
+    if not folder.exists():
+        return []
+    found = ocp.path.step.standard_name_format().find_all(folder.resolve())
+    return sorted((metadata.step for metadata in found), reverse=True)
 
-    def _damaged(self, step: int, found: str) -> CheckpointError:
-        before = [other for other in self._manager.all_steps() if other < step]
-        then = f"goes on from step {max(before)}" if before else "starts from the beginning"
-        return CheckpointError(
-            f"{self._path(step)}: found {found}, expected a whole checkpoint; delete it, and training {then}"
-        )
 
-    def params(self, step: int, abstract: TrainState) -> Any:
-        """The student's parameters alone."""
-        return self.restore(step, abstract)[0].params
+def score(path: epath.Path) -> float | None:
+    """The held-out loss of a checkpoint; None where none was measured.
 
-    def close(self) -> None:
-        """Waits for the last save."""
-        self._manager.wait_until_finished()
-        self._manager.close()
+    Raises:
+      CheckpointError: for a file that says something else.
+    """
+    file = path / "metrics" / "metrics"
+    if not file.exists():
+        return None
+    try:
+        value = parse_json(file.read_bytes(), "metrics/metrics")
+    except StreamError as error:
+        raise damaged(path, str(error)) from error
+    found = value.get(SCORE) if isinstance(value, dict) else value
+    if not isinstance(found, float | None):
+        raise damaged(path, f"{SCORE} = {found!r} in metrics/")
+    return found
+
+
+def read(path: epath.Path, abstract: TrainState, config: RunConfig) -> Restored:
+    """Reads one checkpoint, its state placed as `abstract` says.
+
+    Raises:
+      CheckpointError: for a damaged checkpoint.
+      ConfigError: naming the first key that differs, for a checkpoint of another config.
+    """
+    missing = [item for item in ITEMS if not _holds_something(path / item)]
+    if missing:
+        raise damaged(path, f"no {missing[0]}/ in it")
+    score(path)
+    saved = _restore(path, config=ocp.args.JsonRestore()).config
+    if not isinstance(saved, dict):
+        raise damaged(path, f"{saved!r} in config/, no config")
+    place = f"{path}/config"
+    expect_config(from_config_dict(RunConfig, saved, f"{place}: config"), config, place)
+    restored = _restore(path, state=ocp.args.StandardRestore(abstract), data=ocp.args.JsonRestore())
+    if not isinstance(restored.data, dict):
+        raise damaged(path, f"{restored.data!r} in data/, no position in the data")
+    return Restored(int(path.name), restored.state, restored.data)
+
+
+def _restore(path: epath.Path, **items: Any) -> Any:
+    try:
+        with ocp.Checkpointer(ocp.CompositeCheckpointHandler()) as checkpointer:
+            return checkpointer.restore(path.resolve(), args=ocp.args.Composite(**items))
+    except (MemoryError, PermissionError, jax.errors.JaxRuntimeError):
+        raise  # nothing that is wrong with the checkpoint
+    except Exception as error:  # whatever Orbax and the libraries below it make of a damaged file
+        raise damaged(path, f"what cannot be restored ({reason(error)})") from error
+
+
+def damaged(path: epath.Path, found: str) -> CheckpointError:
+    """The error of a checkpoint that holds `found`."""
+    return CheckpointError(f"{path}: found {found}, expected a whole checkpoint")
+
+
+def reason(error: BaseException) -> str:
+    """An error of Orbax or a library below it, in one short line."""
+    said = str(error).split(" [tensorstore_spec")[0]
+    return f"{type(error).__name__}: {textwrap.shorten(said, 300, placeholder=' ...')}"
 
 
 def _holds_something(folder: epath.Path) -> bool:

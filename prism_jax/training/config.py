@@ -30,6 +30,8 @@ class DataConfig:
       fold: Which fold is the test split.
       calibration: Share of the other folds' streams that calibrate.
       split_seed: Names the shuffle behind the folds.
+      held_out: Share of the training split's streams, drawn whole, that are not trained on but scored along the way, to
+        say which checkpoint is best; 0 holds none out. The calibration split never chooses a checkpoint.
       train_streams: Simulator: streams of the training split.
       calibration_streams: Simulator: streams of the calibration split.
       test_streams: Simulator: streams of the test split, on which every offer is made.
@@ -48,6 +50,7 @@ class DataConfig:
     fold: int = 0
     calibration: float = 0.25
     split_seed: int = 0
+    held_out: float = 0.0
     train_streams: int = 4096
     calibration_streams: int = 256
     test_streams: int = 512
@@ -68,6 +71,8 @@ class DataConfig:
             raise ValueError(f"fold: found {self.fold}, expected 0 to {self.folds - 1} (folds = {self.folds})")
         if not 0 < self.calibration < 1:
             raise ValueError(f"calibration: found {self.calibration}, expected a share between 0 and 1")
+        if not 0 <= self.held_out < 1:
+            raise ValueError(f"held_out: found {self.held_out}, expected a share of at least 0 and below 1")
         if self.name == "jsonl" and not self.source:
             raise ValueError(f"source: found none, expected a path for data.name = {self.name!r}")
 
@@ -146,7 +151,11 @@ class TrainingConfig:
         to train what is above on that (`prism_jax.training.reuse`); for one device.
       soft_votes: Whether acceptance trains on the share of annotators who accept, where votes are known.
       share_every: Steps between logs of each term's own gradient norm, which cost a backward pass a term; 0 is never.
-      checkpoint_every: Steps between checkpoints; the last step is always kept.
+      checkpoint_every: Steps between checkpoints; the last step is always saved.
+      keep: Newest checkpoints that stay; more than one, so that a damaged one gives way to the one before.
+      keep_best: Checkpoints of lowest held-out loss that stay too. Above 0, evaluation and export read the best one;
+        at 0 the newest.
+      evaluate_every: Steps between scores of the held-out streams, beside those at every checkpoint; 0 for no others.
       data: Devices along the data axis of the mesh.
       fsdp: Devices along the axis that shards parameters.
       tensor: Devices along the axis that splits heads and inner widths.
@@ -173,6 +182,9 @@ class TrainingConfig:
     soft_votes: bool = False
     share_every: int = 0
     checkpoint_every: int = 200
+    keep: int = 2
+    keep_best: int = 0
+    evaluate_every: int = 0
     data: int = 1
     fsdp: int = 1
     tensor: int = 1
@@ -182,11 +194,14 @@ class TrainingConfig:
             raise ValueError(
                 f"steps: found {self.steps} with epochs = {self.epochs}, expected one of the two above 0, one 0"
             )
-        for name in ("batch", "accumulation", "checkpoint_every", "data", "fsdp", "tensor"):
+        for name in ("batch", "accumulation", "checkpoint_every", "keep", "data", "fsdp", "tensor"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: found {getattr(self, name)}, expected at least 1")
         if self.share_every < 0:
             raise ValueError(f"share_every: found {self.share_every}, expected at least 0 (0 is never)")
+        for name in ("keep_best", "evaluate_every"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name}: found {getattr(self, name)}, expected at least 0")
         for name in ("learning_rate", "clip"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name}: found {getattr(self, name)}, expected above 0")
@@ -222,6 +237,14 @@ class TrainingConfig:
             return self
         return dataclasses.replace(self, steps=math.ceil(self.epochs * epoch), epochs=0.0)
 
+    def saves(self, step: int) -> bool:
+        """Whether the state after `step` is saved; held-out streams are scored then too."""
+        return step % self.checkpoint_every == 0 or step == self.steps
+
+    def evaluates(self, step: int) -> bool:
+        """Whether held-out streams are scored after `step`."""
+        return self.saves(step) or (self.evaluate_every > 0 and step % self.evaluate_every == 0)
+
 
 @dataclasses.dataclass(frozen=True)
 class RunConfig:
@@ -248,3 +271,9 @@ class RunConfig:
                 f"training.master: found {kind!r} with student.param_dtype = {dtype!r}, expected 'none' or "
                 "parameters in 'bfloat16'"
             )
+        for name in ("keep_best", "evaluate_every"):
+            if getattr(self.training, name) and not self.data.held_out:
+                raise ValueError(
+                    f"training.{name}: found {getattr(self.training, name)} with data.held_out = 0, expected 0 or a "
+                    "share of the training streams to score"
+                )

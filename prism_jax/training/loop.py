@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TextIO
+from typing import Any
 
 import jax
 import numpy as np
 import tqdm
-from absl import logging
 from etils import epath
 from jax.sharding import Mesh
 from jaxtyping import PRNGKeyArray
@@ -23,20 +21,23 @@ from prism_jax.streams import Stream
 from prism_jax.student.qwen3 import Params
 from prism_jax.student.sharding import make_mesh
 from prism_jax.student.weights import load
-from prism_jax.training.checkpoint import Checkpoints
-from prism_jax.training.config import LossConfig, TrainingConfig
+from prism_jax.training.config import LossConfig, RunConfig, TrainingConfig
 from prism_jax.training.data import PackedSplit, batches, pack_split
 from prism_jax.training.frozen import Partition
+from prism_jax.training.held_out import make_score
+from prism_jax.training.interruption import InterruptedTrainingError, Interruption
 from prism_jax.training.lessons import teach
+from prism_jax.training.lines import Lines
 from prism_jax.training.logged import mean_a_over_e
 from prism_jax.training.objective import Slots
+from prism_jax.training.recovery import resume
 from prism_jax.training.reuse import FrozenFeatures
 from prism_jax.training.run import Run
+from prism_jax.training.saver import Saver
 from prism_jax.training.shares import make_shares
 from prism_jax.training.stages import is_run, run_params
-from prism_jax.training.step import Metrics, abstract_state, init_state, make_step
+from prism_jax.training.step import abstract_state, init_state, make_step
 from prism_jax.training.votes import soften
-from prism_jax.training.workdir import truncate_lines
 
 SHOWN = ("loss", "need", "accept", "burden", "response")
 
@@ -59,6 +60,8 @@ class Job:
       mesh: Devices, as `sharding.make_mesh` lays them out.
       workdir: Where checkpoints and logs go.
       facts: What the pathway made of the data: for the start-up report.
+      config: Of the run, saved with every checkpoint.
+      held_out: Packed streams that are scored and not trained on, if the config holds any out.
     """
 
     slots: Slots
@@ -69,7 +72,9 @@ class Job:
     point: OperatingPoint
     mesh: Mesh
     workdir: epath.Path
+    config: RunConfig
     facts: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    held_out: PackedSplit | None = None
 
     def features(self) -> Callable[[Params, Packed], Packed]:
         """What turns a batch into what the step trains on: its features where frozen blocks are reused, or itself.
@@ -112,6 +117,8 @@ def plan(run: Run, workdir: epath.Path) -> Job:
         point=config.decision,
         mesh=make_mesh(config.training.data, config.training.fsdp, config.training.tensor),
         workdir=workdir,
+        config=config,
+        held_out=pack_split(run.splits.held_out, template, config.data.context) if run.splits.held_out else None,
         facts=taught.facts | _check_log(streams),
     )
     job.features()  # raises where no frozen block can be reused
@@ -134,10 +141,8 @@ class _Log:
     def __init__(self, job: Job, start: int, progress: bool):
         import tensorboardX  # imports torch where that is installed, which takes seconds
 
-        for name in ("metrics.jsonl", "timings.jsonl"):
-            truncate_lines(job.workdir / name, start)
-        self._metrics: TextIO = (job.workdir / "metrics.jsonl").open("a")
-        self._timings: TextIO = (job.workdir / "timings.jsonl").open("a")
+        self._metrics = Lines(job.workdir / "metrics.jsonl", start)
+        self._timings = Lines(job.workdir / "timings.jsonl", start)
         self._board = tensorboardX.SummaryWriter(str(job.workdir / "tensorboard"), purge_step=start + 1)
         self._bar = tqdm.tqdm(
             total=job.training.steps, initial=start, unit="step", disable=not progress, dynamic_ncols=True
@@ -146,15 +151,15 @@ class _Log:
         self._tokens = job.split.tokens / job.split.epoch
         self._clock = time.monotonic()
 
-    def write(self, step: int, rows: np.ndarray, metrics: Metrics) -> None:
+    def write(self, step: int, rows: np.ndarray, metrics: Mapping[str, Any]) -> None:
         """Logs one step, or raises if it is not finite."""
         values = {name: float(value) for name, value in metrics.items()}
         self._check(step, rows, values)
-        self._metrics.write(json.dumps({"step": step, **values}) + "\n")
+        self._metrics.write({"step": step, **values})
         now = time.monotonic()
         seconds, self._clock = now - self._clock, now
         speed = self._tokens / max(seconds, 1e-9)
-        self._timings.write(json.dumps({"step": step, "seconds": seconds, "tokens_per_second": speed}) + "\n")
+        self._timings.write({"step": step, "seconds": seconds, "tokens_per_second": speed})
         for name, value in {**values, "tokens_per_second": speed}.items():
             self._board.add_scalar(name, value, step)
         shown = {name: f"{values[name]:.3f}" for name in SHOWN}
@@ -162,7 +167,8 @@ class _Log:
         self._bar.update()
 
     def _check(self, step: int, rows: np.ndarray, values: dict[str, float]) -> None:
-        terms = [name for name in (*SHOWN[1:], "loss", "gradient_norm") if not math.isfinite(values[name])]
+        held_out = [name for name in values if name.startswith("held_out")]
+        terms = [name for name in (*SHOWN[1:], "loss", "gradient_norm", *held_out) if not math.isfinite(values[name])]
         if terms:
             names = ", ".join(self._job.names[row] for row in rows.tolist() if row >= 0)
             raise TrainingError(
@@ -198,43 +204,48 @@ def train(job: Job, *, progress: bool = True, after_step: Callable[[int], None] 
 
     Raises:
       TrainingError: when a loss term or the gradient is NaN or infinite; nothing is saved from that step on.
+      InterruptedTrainingError: after SIGTERM or SIGINT, with a checkpoint of the step that was under way.
+      CheckpointError: when a checkpoint cannot be written, or none of those there can be read.
+      ConfigError: naming the key, when the checkpoint is of another config.
     """
     config = job.training
-    checkpoints = Checkpoints(job.workdir)
     iterator = batches(job.split, config.batch, config.seed)
-    start = checkpoints.latest() or 0
-    if start:
-        logging.info("resuming from step %d of %s", start, checkpoints.folder)
-        state, position = checkpoints.restore(start, abstract_state(job.slots.model, config, job.mesh))
+    restored = resume(job.workdir, abstract_state(job.slots.model, config, job.mesh), job.config)
+    if restored is not None:
+        start, state, position = restored
         iterator.set_state(position)
     else:
-        state = init_state(job.slots.model, config, job.mesh, _start(job))
-    features = job.features()
+        start, state = 0, init_state(job.slots.model, config, job.mesh, _start(job))
+    features, score = job.features(), _score(job)
     shares = make_shares(job.slots, config, job.loss, job.point, job.mesh) if config.share_every else None
     step_fn = make_step(job.slots, config, job.loss, job.point, job.mesh)
     log = _Log(job, start, progress)
-    pending: tuple[int, np.ndarray, Metrics] | None = None
+    pending: tuple[int, np.ndarray, Mapping[str, Any]] | None = None
     try:
-        for step in range(start + 1, config.steps + 1):
-            batch = next(iterator)
-            read = features(state.params, batch)
-            own = shares(state, read) if shares and step % config.share_every == 0 else {}
-            state, metrics = step_fn(state, read)
-            metrics |= own
-            # The step before this one is done by now, so reading its metrics waits for nothing.
-            if pending is not None:
-                log.write(*pending)
-            pending = (step, batch.row, metrics)
-            if step % config.checkpoint_every == 0 or step == config.steps:
-                log.write(*pending)
-                log.flush()
-                pending = None
-                checkpoints.save(step, state, iterator.get_state())
-            if after_step is not None:
-                after_step(step)
+        with Interruption() as interruption, Saver(job.workdir, job.config) as saver:
+            for step in range(start + 1, config.steps + 1):
+                batch = next(iterator)
+                read = features(state.params, batch)
+                own = shares(state, read) if shares and step % config.share_every == 0 else {}
+                state, metrics = step_fn(state, read)
+                # The step before this one is done by now, so reading its metrics waits for nothing.
+                if pending is not None:
+                    log.write(*pending)
+                scores = score(state.params) if config.evaluates(step) else {}
+                pending = (step, batch.row, {**metrics, **own, **scores})
+                asked = interruption.asked
+                if config.saves(step) or asked:
+                    log.write(*pending)
+                    log.flush()
+                    pending = None
+                    saver.save(step, state, iterator.get_state(), scores)
+                if after_step is not None:
+                    after_step(step)
+                if asked:
+                    saver.wait()
+                    raise InterruptedTrainingError(interruption.message(step, config.steps, job.workdir))
     finally:
         log.close()
-        checkpoints.close()
     return state.params
 
 
@@ -246,6 +257,14 @@ def _start(job: Job) -> PRNGKeyArray | Params:
     if is_run(config.start):
         return run_params(config.start, job.slots.model, job.mesh)
     return load(config.start, job.slots.model.config.param_dtype, job.mesh).params
+
+
+def _score(job: Job) -> Callable[[Params], dict[str, float]]:
+    """What scores the held-out streams; nothing where there are none."""
+    if job.held_out is None:
+        return lambda params: {}
+    rows = job.training.batch // job.training.accumulation
+    return make_score(job.slots, job.held_out, job.config.loss, job.point, rows, job.mesh)
 
 
 def describe(job: Job) -> dict[str, Any]:

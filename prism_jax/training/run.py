@@ -14,8 +14,8 @@ from prism_jax.student import Qwen3
 from prism_jax.student.qwen3 import Params
 from prism_jax.student.sharding import make_mesh
 from prism_jax.student.weights import read_config
-from prism_jax.training.checkpoint import Checkpoints
-from prism_jax.training.config import RunConfig, TrainingConfig
+from prism_jax.training.config import RunConfig
+from prism_jax.training.recovery import trained
 from prism_jax.training.sources import load_splits
 from prism_jax.training.stages import HOW_IT_RUNS, from_run, is_run
 from prism_jax.training.step import abstract_state
@@ -47,12 +47,13 @@ class Run:
         """What was read, by split, and which definition of need it uses: for the terminal and the report."""
         data = self.config.data
         need = {"proactivebench": f"{data.need}: {NEED[data.need]}", "simulator": "drawn with the true p_need"}
+        names = ["train", *["held_out"] * bool(self.splits.held_out), "calibration", "test"]
         given = {"simulator": "the built-in simulator", "proactivebench": data.source or "the official archive"}
         source = given.get(data.name, data.source)
         return {
             "data": f"{data.name} ({source})",
             "need": need.get(data.name, "as labelled in the file"),
-            **{name: str(account(getattr(self.splits, name))["all"]) for name in ("train", "calibration", "test")},
+            **{name: str(account(getattr(self.splits, name))["all"]) for name in names},
         }
 
 
@@ -94,17 +95,16 @@ def open_run(config: RunConfig, tokenizer: Tokenizer | None = None) -> Run:
     return Run(dataclasses.replace(config, student=student), splits, Template(tokenizer, config.prompt), Qwen3(student))
 
 
-def trained_params(model: Qwen3, training: TrainingConfig, workdir: epath.Path) -> tuple[int, Params]:
-    """The newest checkpoint's step and parameters, on one device.
+def chosen(config: RunConfig, step: int) -> str:
+    """Which checkpoint `trained_params` gave, in words."""
+    return f"step {step} ({'best on held-out streams' if config.training.keep_best else 'newest'})"
+
+
+def trained_params(model: Qwen3, config: RunConfig, workdir: epath.Path) -> tuple[int, Params]:
+    """Step and parameters of the checkpoint that stands for a trained run (`recovery.trained`), on one device.
 
     Raises:
-      FileNotFoundError: when there is no checkpoint.
+      FileNotFoundError, RuntimeError, ConfigError: as `recovery.trained`.
     """
-    checkpoints = Checkpoints(workdir)
-    try:
-        step = checkpoints.latest()
-        if step is None:
-            raise FileNotFoundError(f"{checkpoints.folder}: found no checkpoint, expected a run that trained")
-        return step, checkpoints.params(step, abstract_state(model, training, make_mesh()))
-    finally:
-        checkpoints.close()
+    restored = trained(workdir, abstract_state(model, config.training, make_mesh()), config)
+    return restored.step, restored.state.params

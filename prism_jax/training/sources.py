@@ -8,18 +8,23 @@ from etils import epath
 from prism_jax.streams.jsonl import read_streams
 from prism_jax.streams.proactivebench_source import LAYOUT
 from prism_jax.streams.simulator import SimulatorConfig, simulate
-from prism_jax.streams.splits import Splits, folds
+from prism_jax.streams.splits import Splits, folds, hold_out
 from prism_jax.training.config import DataConfig
 
 
 def load_splits(data: DataConfig, simulator: SimulatorConfig) -> Splits:
-    """Whole streams for training, calibration and test.
+    """Whole streams for training, calibration and test, and those held out of training.
 
     The simulator draws each split afresh; on the test split every offer is made, so that costs are observed.
 
     Raises:
       ValueError, OSError: in one line, for a missing or malformed source or an empty split.
     """
+    return hold_out(_load(data, simulator), data.held_out, seed=data.split_seed)
+
+
+def _load(data: DataConfig, simulator: SimulatorConfig) -> Splits:
+    """The splits before any stream is held out."""
     if data.name == "simulator":
         return _simulate(data, simulator)
     if data.name == "jsonl":

@@ -13,8 +13,8 @@ from prism_jax.config import ConfigError
 from prism_jax.prompting.tokenizer import Tokenizer
 from prism_jax.student import Qwen3, StudentConfig
 from prism_jax.student.qwen3 import Params
-from prism_jax.training.checkpoint import Checkpoints
 from prism_jax.training.config import RunConfig
+from prism_jax.training.recovery import trained
 from prism_jax.training.step import abstract_state
 from prism_jax.training.workdir import load_config
 
@@ -76,18 +76,11 @@ def _check_student(asked: StudentConfig, student: StudentConfig, start: epath.Pa
 
 
 def run_params(start: epath.PathLike, model: Qwen3, mesh: Mesh) -> Params:
-    """The newest checkpoint's parameters of a run, on the mesh, in the model's own dtype.
+    """The parameters that stand for a trained run (`recovery.trained`), on the mesh, in the model's own dtype.
 
     Raises:
       FileNotFoundError, CheckpointError: when there is no checkpoint that can be read.
     """
     config = load_config(epath.Path(start))
-    checkpoints = Checkpoints(start)
-    try:
-        step = checkpoints.latest()
-        if step is None:
-            raise FileNotFoundError(f"{checkpoints.folder}: found no checkpoint, expected one in training.start")
-        params = checkpoints.params(step, abstract_state(Qwen3(config.student), config.training, mesh))
-    finally:
-        checkpoints.close()
-    return jax.tree.map(lambda leaf: leaf.astype(model.config.param_dtype), params)
+    restored = trained(start, abstract_state(Qwen3(config.student), config.training, mesh), config)
+    return jax.tree.map(lambda leaf: leaf.astype(model.config.param_dtype), restored.state.params)

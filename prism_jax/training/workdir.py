@@ -13,6 +13,9 @@ from prism_jax.config import ConfigError, from_config_dict, to_dict
 from prism_jax.streams.jsonl import StreamError, parse_json
 from prism_jax.training.config import RunConfig
 
+MAY_DIFFER = ("training.data", "training.fsdp", "training.tensor", "training.keep", "training.keep_best")
+"""What may change when a run goes on: where it runs and how much of it stays on disk, not what it computes."""
+
 
 def write_text(path: epath.Path, text: str) -> None:
     """Writes a file under a temporary name and renames it: readers see the old file or the new one."""
@@ -49,23 +52,34 @@ def read_object(path: epath.Path, source: str) -> dict[str, Any]:
 
 
 def claim(workdir: epath.Path, config: RunConfig) -> None:
-    """Makes `workdir` this run's: writes config.json, or checks that the one there says the same.
+    """Makes `workdir` this run's: writes config.json, or checks that the one there says the same (but `MAY_DIFFER`).
 
     Raises:
       ConfigError: naming the first key that differs, when the folder holds a run of another config.
     """
     path = workdir / "config.json"
     if path.exists():
-        found, wanted = dict(_flatten(to_dict(load_config(workdir)))), dict(_flatten(to_dict(config)))
-        for key, value in wanted.items():
-            if found[key] != value:
-                raise ConfigError(
-                    f"{path}: config.{key}: found {found[key]!r}, expected {value!r}; the folder holds a run of "
-                    "another config, choose another --workdir"
-                )
-        return
+        found = load_config(workdir)
+        expect_config(found, config, str(path))
+        if found == config:
+            return
     workdir.mkdir(parents=True, exist_ok=True)
     write_json(path, to_dict(config))
+
+
+def expect_config(found: RunConfig, wanted: RunConfig, place: str) -> None:
+    """Checks that a run's config is the wanted one, but for what `MAY_DIFFER` names.
+
+    Raises:
+      ConfigError: naming the first key that differs.
+    """
+    flat = dict(_flatten(to_dict(found)))
+    for key, value in _flatten(to_dict(wanted)):
+        if flat[key] != value and key not in MAY_DIFFER:
+            raise ConfigError(
+                f"{place}: config.{key}: found {flat[key]!r}, expected {value!r}; the folder holds a run of another "
+                "config, choose another --workdir"
+            )
 
 
 def load_config(workdir: epath.Path) -> RunConfig:
@@ -87,15 +101,3 @@ def _flatten(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]
             yield from _flatten(value, f"{prefix}{key}.")
         else:
             yield prefix + key, value
-
-
-def truncate_lines(path: epath.Path, step: int) -> None:
-    """Drops the lines of a JSON-lines log after `step`: a resumed run writes them again."""
-    if not path.exists():
-        return
-    kept = []
-    for line in path.read_text().splitlines(keepends=True):
-        # A line cut off by a crash has no end and is newer than any checkpoint.
-        if line.endswith("\n") and json.loads(line)["step"] <= step:
-            kept.append(line)
-    write_text(path, "".join(kept))

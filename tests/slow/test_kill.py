@@ -37,7 +37,7 @@ def command(workdir):
 def final(workdir):
     workdir = epath.Path(workdir)
     config = load_config(workdir)
-    return jax.device_get(trained_params(Qwen3(config.student), config.training, workdir))
+    return jax.device_get(trained_params(Qwen3(config.student), config, workdir))
 
 
 def steps_done(workdir):

@@ -11,7 +11,7 @@ from etils import epath
 from prism_jax.config import ConfigError
 from prism_jax.training.loop import TrainingError, plan, train
 from prism_jax.training.run import open_run, trained_params
-from prism_jax.training.workdir import claim, truncate_lines
+from prism_jax.training.workdir import claim
 
 
 class StoppedError(Exception):
@@ -45,7 +45,7 @@ def test_a_run_stopped_twice_ends_bit_identical_to_one_that_was_not(tmp_path):
     metrics = (tmp_path / "whole" / "metrics.jsonl").read_bytes()
     assert (tmp_path / "parts" / "metrics.jsonl").read_bytes() == metrics
     assert [json.loads(line)["step"] for line in metrics.splitlines()] == list(range(1, 9))
-    step, restored = trained_params(run.model, run.config.training, whole.workdir)
+    step, restored = trained_params(run.model, run.config, whole.workdir)
     assert step == 8
     chex.assert_trees_all_equal(jax.device_get(restored), jax.device_get(expected))
 
@@ -142,11 +142,3 @@ def test_a_workdir_of_another_config_is_refused_by_key(tmp_path):
     ):
         claim(workdir, tiny.with_training(steps=9))
     assert (workdir / "config.json").read_bytes() == before
-
-
-def test_truncate_keeps_lines_up_to_the_step_and_drops_a_line_cut_short(tmp_path):
-    path = epath.Path(tmp_path / "metrics.jsonl")
-    path.write_text('{"step": 1}\n{"step": 2}\n{"step": 3}\n{"st')
-    truncate_lines(path, 2)
-    assert path.read_text() == '{"step": 1}\n{"step": 2}\n'
-    truncate_lines(epath.Path(tmp_path / "missing"), 2)

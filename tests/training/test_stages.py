@@ -11,9 +11,9 @@ from etils import epath
 from tiny_step import MESH, RUN
 
 from prism_jax.config import ConfigError
-from prism_jax.training.checkpoint import Checkpoints
 from prism_jax.training.pathways import PathwayConfig
 from prism_jax.training.run import open_run, resolve
+from prism_jax.training.saver import Saver
 from prism_jax.training.stages import run_params
 from prism_jax.training.step import init_state
 from prism_jax.training.workdir import claim
@@ -26,9 +26,8 @@ def first(tmp_path_factory):
     claim(workdir, RUN.config)
     RUN.template.tokenizer.save(workdir / "tokenizer.json")
     state = init_state(RUN.model, RUN.config.training, MESH, jax.random.key(5))
-    checkpoints = Checkpoints(workdir)
-    checkpoints.save(1, state, {})
-    checkpoints.close()
+    with Saver(workdir, RUN.config) as saver:
+        saver.save(1, state, {}, {})
     return workdir, jax.device_get(state.params)
 
 

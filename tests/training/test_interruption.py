@@ -1,0 +1,115 @@
+"""SIGTERM ends a run with a checkpoint, whatever it was doing, and the same run goes on; held-out scores come along."""
+
+import dataclasses
+import json
+import os
+import signal
+
+import chex
+import jax
+import numpy as np
+import pytest
+import tiny
+from etils import epath
+
+from prism_jax.policy.fast import score_streams
+from prism_jax.training.checkpoint import steps
+from prism_jax.training.interruption import InterruptedTrainingError, Interruption
+from prism_jax.training.loop import plan, train
+from prism_jax.training.run import open_run, trained_params
+
+pytestmark = pytest.mark.usefixtures("compile_quickly")
+
+CONFIG = tiny.with_training(
+    dataclasses.replace(tiny.CONFIG, data=dataclasses.replace(tiny.CONFIG.data, held_out=0.25)),
+    steps=8,
+    checkpoint_every=4,
+    evaluate_every=2,
+    keep=1,
+    keep_best=1,
+    learning_rate=3e-2,
+)
+
+
+@pytest.fixture(scope="module")
+def opened():
+    return open_run(CONFIG)
+
+
+@pytest.fixture(scope="module")
+def whole(opened, tmp_path_factory):
+    """The job of a run that nothing interrupted, and its parameters."""
+    job = plan(opened, epath.Path(tmp_path_factory.mktemp("whole")))
+    return job, jax.device_get(train(job, progress=False))
+
+
+def metrics(workdir):
+    return [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_a_run_asked_to_stop_saves_and_ends_bit_identical_when_started_again(whole, tmp_path):
+    job = dataclasses.replace(whole[0], workdir=epath.Path(tmp_path))
+    before = [signal.getsignal(which) for which in (signal.SIGTERM, signal.SIGINT)]
+
+    def ask(step):
+        if step == 4:  # noticed after the next step
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    message = rf"^SIGTERM: saved step 5 of 8 in {tmp_path}; the same command goes on from there$"
+    with pytest.raises(InterruptedTrainingError, match=message):
+        train(job, progress=False, after_step=ask)
+    assert [signal.getsignal(which) for which in (signal.SIGTERM, signal.SIGINT)] == before
+    assert steps(job.workdir / "checkpoints")[0] == 5
+    seen = []
+    chex.assert_trees_all_equal(jax.device_get(train(job, progress=False, after_step=seen.append)), whole[1])
+    assert seen == [6, 7, 8]
+    assert (tmp_path / "metrics.jsonl").read_bytes() == (whole[0].workdir / "metrics.jsonl").read_bytes()
+
+
+def test_a_second_interrupt_does_not_wait():
+    with Interruption() as interruption:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert interruption.asked == "SIGINT"
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_held_out_streams_are_scored_on_time_and_never_trained_on(opened, whole):
+    job, _ = whole
+    held_out = {stream.id for stream in opened.splits.held_out}
+    assert len(held_out) == 3
+    assert not held_out & set(job.names)
+    scored = [line["step"] for line in metrics(job.workdir) if "held_out_nll" in line]
+    assert scored == [2, 4, 6, 8]
+
+
+def test_scores_are_the_log_likelihood_of_what_evaluation_reads(opened, whole):
+    """The best checkpoint's score, computed again in NumPy from the probabilities of the fast pass."""
+    job, _ = whole
+    lines = {line["step"]: line for line in metrics(job.workdir)}
+    step, params = trained_params(opened.model, opened.config, job.workdir)
+    assert step == min((4, 8), key=lambda saved: lines[saved]["held_out_nll"])
+    rows = list(
+        score_streams(
+            opened.model, params, opened.template, opened.splits.held_out, split="held_out", fold=0, context=2048
+        )
+    )
+
+    def cross_entropy(p, y):
+        return -(y * np.log(p) + (1 - y) * np.log(1 - p))
+
+    needs = {(row["stream"], row["step"]): cross_entropy(row["p_need_fast"], row["y_need"]) for row in rows}
+    made = [row for row in rows if row["logged"]]
+    weights = [min(1 / max(row["propensity"], 0.05), 20.0) for row in made]
+    assert len(made) < len(rows) and len(set(weights)) > 1
+    accepts = [cross_entropy(row["p_accept_fast"], row["y_accept"]) for row in made]
+    expected = np.mean(list(needs.values())), np.average(accepts, weights=weights)
+    found = lines[step]
+    np.testing.assert_allclose([found["held_out_need"], found["held_out_accept"]], expected, rtol=1e-5)
+    assert found["held_out_nll"] == found["held_out_need"] + found["held_out_accept"]
+
+
+@pytest.mark.parametrize("name", ["keep_best", "evaluate_every"])
+def test_scores_without_held_out_streams_are_refused(name):
+    with pytest.raises(ValueError, match=rf"^training\.{name}: found 1 with data\.held_out = 0, expected 0 or a share"):
+        tiny.with_training(**{name: 1})
