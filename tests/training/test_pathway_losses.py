@@ -255,7 +255,14 @@ def test_the_doubly_robust_loss_takes_its_prediction_from_other_streams():
 
 @pytest.mark.parametrize(
     "pathway",
-    [{}, {"name": "sft"}, {"name": "rdc_sft", "slow": 0.5}, {"name": "schema_sft", "slow": 0.5}, {"name": "dft"}],
+    [
+        {},
+        {"name": "schema_sft", "slow": 0.5},
+        *(
+            pytest.param(pathway, marks=pytest.mark.slow)
+            for pathway in ({"name": "sft"}, {"name": "rdc_sft", "slow": 0.5}, {"name": "dft"})
+        ),
+    ],
     ids=lambda pathway: pathway.get("name", "joint"),
 )
 def test_nothing_but_slots_and_text_is_trained(pathway):

@@ -40,6 +40,7 @@ def test_norms_are_those_of_each_weighted_term(response):
         assert found[f"gradient_share_{name}"] == pytest.approx(norms[name] / sum(norms.values()), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_a_log_of_wrong_propensities_trains_on_and_is_found_out(tmp_path, caplog):
     """With e half of what it was, all stays finite and mean(A/e) is near 2; shares are logged when they are due."""
     run = dataclasses.replace(RUN, config=tiny.with_training(RUN.config, steps=4, share_every=3))
