@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from prism_jax.prompting.packing import Packed, pack, pad, sizes
+from prism_jax.prompting.packing import Packed, pad, sizes
+from prism_jax.prompting.rows import pack_whole
 from prism_jax.prompting.template import Template
 from prism_jax.streams import Stream
 from prism_jax.student import Qwen3
@@ -31,6 +32,8 @@ def score_streams(
 ) -> Iterator[dict[str, Any]]:
     """Rows of the scores table, one a (step, candidate), signals raw.
 
+    Decisions of a stream longer than the context are each read with the newest events that fit.
+
     Args:
       model: The static half of the student.
       params: Its parameters.
@@ -39,12 +42,18 @@ def score_streams(
       split: Named in every row.
       fold: Named in every row.
       context: Most tokens up to the end of one decision.
-      batch: Streams a forward pass.
+      batch: Streams, or parts of long ones, a forward pass.
 
     Raises:
-      ValueError: naming the stream, when a decision does not fit into the context.
+      ValueError: naming the stream, when a decision does not fit into the context with no event but its own.
     """
-    rows = [pack(_silent(stream), template, context, i) for i, stream in enumerate(streams)]
+    rows, origins = [], []  # a row's stream, and which of its steps is the row's first
+    for stream in streams:
+        first = 0
+        for part in pack_whole(_silent(stream), template, context).parts():
+            rows.append(part)
+            origins.append((stream, first))
+            first += len(part.need_slot)
     size = sizes(rows)
 
     @jax.jit
@@ -70,7 +79,7 @@ def score_streams(
         logits = read(params, jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *filled))
         z_need, z_accept = (np.asarray(z, np.float64) for z in logits)
         for i, row in enumerate(group):
-            yield from _rows(streams[start + i], row, _sigmoid(z_need[i]), _sigmoid(z_accept[i]), split, fold)
+            yield from _rows(*origins[start + i], row, _sigmoid(z_need[i]), _sigmoid(z_accept[i]), split, fold)
 
 
 def _silent(stream: Stream) -> Stream:
@@ -87,11 +96,11 @@ def _silent(stream: Stream) -> Stream:
 
 
 def _rows(
-    stream: Stream, row: Packed, p_need: np.ndarray, p_accept: np.ndarray, split: str, fold: int
+    stream: Stream, first: int, row: Packed, p_need: np.ndarray, p_accept: np.ndarray, split: str, fold: int
 ) -> Iterator[dict[str, Any]]:
-    """One row a candidate, in the order in which packing laid the slots out."""
+    """One row a candidate of the steps from `first` on that `row` holds, in the order of its slots."""
     slot = 0
-    for number, step in enumerate(stream.steps):
+    for number, step in enumerate(stream.steps[first : first + len(row.need_slot)], start=first):
         for index, candidate in enumerate(step.candidates):
             yield {
                 "stream": stream.id,
@@ -102,7 +111,7 @@ def _rows(
                 "persona": stream.persona,
                 "split": split,
                 "fold": fold,
-                "p_need_fast": float(p_need[number]),
+                "p_need_fast": float(p_need[number - first]),
                 "p_accept_fast": float(p_accept[slot]),
                 "y_need": step.y_need,
                 "y_accept": candidate.y_accept,

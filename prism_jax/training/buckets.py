@@ -44,7 +44,8 @@ def choose_buckets(rows: Sequence[Packed], count: int, batch: int, multiple: int
         best.append(np.array([np.inf, *(option.min() for option in options)]))
         cut.append(np.array([0, *(1 + int(option.argmin()) for option in options)]))
     # One group needs no filling up: its batches go on into the next epoch.
-    totals = [len(rows) * _positions(lengths.max(axis=0), multiple), *(column[-1] for column in best[1:])]
+    whole = _shapes(lengths.max(axis=0, keepdims=True), multiple).sum()
+    totals = [len(rows) * whole, *(column[-1] for column in best[1:])]
     groups, end = [], len(ends)
     for level in range(int(np.argmin(totals)), -1, -1):
         start = int(cut[level][end - 1])
@@ -58,29 +59,23 @@ def _lengths(row: Packed) -> tuple[int, int, int]:
     return len(row.trunk), len(row.tokens), int(np.bincount(row.branch).max(initial=0))
 
 
-def _shape(longest: Int[np.ndarray, "*g 3"], multiple: int) -> tuple[np.ndarray, np.ndarray]:
+def _shapes(longest: Int[np.ndarray, "g 3"], multiple: int) -> Int[np.ndarray, "g 2"]:
     """Sizes of the trunk and the branch region, as `packing.sizes` rounds them up."""
-    trunk, branches, branch = np.moveaxis(np.maximum(longest, 1), -1, 0)
+    trunk, branches, branch = np.maximum(longest, 1).T
     window = -(-branch // multiple) * multiple
-    return -(-trunk // multiple) * multiple, -(-branches // window) * window
-
-
-def _positions(longest: Int[np.ndarray, "*g 3"], multiple: int) -> np.ndarray:
-    trunk, branches = _shape(longest, multiple)
-    return trunk + branches
+    return np.stack([-(-trunk // multiple) * multiple, -(-branches // window) * window], axis=1)
 
 
 def _costs(longest: np.ndarray, rows: np.ndarray, batch: int, multiple: int) -> np.ndarray:
     """Positions of the groups that start at each place and end behind the last one."""
     whole = np.maximum.accumulate(longest[::-1], axis=0)[::-1]
-    return -(-rows // batch) * batch * _positions(whole, multiple)
+    return -(-rows // batch) * batch * _shapes(whole, multiple).sum(axis=1)
 
 
 def _merge(groups: list[np.ndarray], lengths: np.ndarray, multiple: int) -> list[np.ndarray]:
     """Groups of equal sizes as one, since sizes are what tells batches apart."""
-    merged: dict[tuple[int, int], np.ndarray] = {}
+    merged: dict[tuple[int, ...], np.ndarray] = {}
     for group in groups:
-        trunk, branches = _shape(lengths[group].max(axis=0), multiple)
-        key = int(trunk), int(branches)
+        key = tuple(_shapes(lengths[group].max(axis=0, keepdims=True), multiple)[0].tolist())
         merged[key] = np.concatenate([merged[key], group]) if key in merged else group
     return list(merged.values())

@@ -22,8 +22,8 @@ def params(model):
     return model.init(jax.random.key(0))
 
 
-def rows_of(model, params, template, streams, batch=4):
-    return list(score_streams(model, params, template, streams, split="test", fold=2, context=2048, batch=batch))
+def rows_of(model, params, template, streams, batch=4, context=2048):
+    return list(score_streams(model, params, template, streams, split="test", fold=2, context=context, batch=batch))
 
 
 def test_every_candidate_is_one_row_of_a_valid_table(model, params, template, simulated):
@@ -92,3 +92,36 @@ def test_a_response_on_record_changes_no_score(model, params, template, simulate
         ),
     )
     assert rows_of(model, params, template, [stream]) == rows_of(model, params, template, [bare])
+
+
+def test_decisions_of_a_long_stream_are_read_with_the_newest_events_that_fit(model, params, template, simulated):
+    """What a decision reads is what it would read alone, in a stream that begins where its events do."""
+    longest = max(simulated, key=lambda stream: len(stream.events))
+    # Events at one time, so that the first of those that are kept says nothing of the one before it.
+    stream = dataclasses.replace(
+        longest, events=tuple(dataclasses.replace(event, time=0.0) for event in longest.events)
+    )
+    whole = rows_of(model, params, template, [stream])
+    context = whole[-1]["tokens_fast"] - 1
+    found = rows_of(model, params, template, [stream, simulated[0]], batch=2, context=context)
+    mine = [row for row in found if row["stream"] == stream.id]
+    assert [(row["step"], row["time"], row["y_need"]) for row in mine] == [
+        (row["step"], row["time"], row["y_need"]) for row in whole
+    ]
+    fits = [row["tokens_fast"] <= context for row in whole]
+    assert not fits[-1] and fits[0]
+    for row, before, same in zip(mine, whole, fits, strict=True):
+        assert (row["tokens_fast"] == before["tokens_fast"]) == same and row["tokens_fast"] <= context
+        assert (row["p_need_fast"] == pytest.approx(before["p_need_fast"], abs=1e-6)) == same
+    last = stream.steps[-1]
+    step = dataclasses.replace(last, candidates=(dataclasses.replace(last.candidates[0], response=None),))
+    cuts = [
+        dataclasses.replace(
+            stream, events=stream.events[first:], steps=(dataclasses.replace(step, event=last.event - first),)
+        )
+        for first in range(last.event + 1)
+    ]
+    cut = next(cut for cut in cuts if int(pack(cut, template, 2048).positions.max()) < context)
+    (alone,) = rows_of(model, params, template, [cut], batch=1)
+    for name in ("p_need_fast", "p_accept_fast", "tokens_fast"):
+        assert mine[-1][name] == pytest.approx(alone[name], abs=1e-5)

@@ -15,6 +15,7 @@ from prism_jax.training.objective import Slots
 from prism_jax.training.step import init_state, make_step
 
 STEPS, STREAMS = 10, 4
+pytestmark = pytest.mark.usefixtures("compile_quickly")
 
 
 def with_offers(stream):

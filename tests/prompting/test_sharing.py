@@ -1,0 +1,136 @@
+"""Streams that share a row read what they read in rows of their own, and sharing wastes less."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from packed_streams import make_bushy, streams
+
+from prism_jax.prompting.packing import AXES, Sizes, pack, pad, sizes
+from prism_jax.prompting.sharing import first_fit_decreasing, join
+from prism_jax.student import Qwen3, StudentConfig
+from prism_jax.student.qwen3 import take
+
+CONTEXT, ROWS = 4096, 4
+SIZE = Sizes(trunk=256, branches=768, window=192, steps=9, candidates=27, responses=256)
+BRANCHES = ("positions", "stop", "branch", "leaf")
+
+
+@pytest.fixture(scope="module")
+def model(template):
+    small = dict(width=32, layers=2, heads=4, kv_heads=2, head_dim=8, ffn=48)
+    return Qwen3(StudentConfig(vocabulary_size=template.tokenizer.size, **small))
+
+
+@pytest.fixture(scope="module")
+def params(model, draw_params):
+    return draw_params(model)
+
+
+@pytest.fixture(scope="module")
+def read(model, params, template):
+    """Logits of both kinds of slots and hidden states that predict responses, of a list of rows."""
+
+    def slots(batch, window, visible):
+        columns = [getattr(batch, name) for name in BRANCHES]
+        hidden = model.branch_hidden(
+            params, batch.trunk, batch.tokens, *columns, window, visible, begin_BxT=batch.begin
+        )
+        places = (batch.need_slot, batch.accept_slot)
+        answers = [model.answers(params, hidden, place, template.yes, template.no) for place in places]
+        return *answers, take(hidden, batch.response_source)
+
+    compiled = jax.jit(slots, static_argnums=(1, 2))
+
+    def run(rows, size=SIZE):
+        filled = [pad(row, size, 0) for row in [*rows, *rows[:1] * (ROWS - len(rows))]]
+        batch = jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *filled)
+        return [np.asarray(part)[: len(rows)] for part in compiled(batch, size.window, size.visible)]
+
+    return run
+
+
+@settings(max_examples=20)
+@given(batch=st.lists(streams(), min_size=2, max_size=ROWS))
+def test_a_shared_row_reads_what_its_streams_read_alone(batch, template, read):
+    rows = [pack(stream, template, CONTEXT) for stream in batch]
+    shared = join(rows)
+    needed = sizes([shared], multiple=1)
+    assume(all(getattr(needed, name) <= getattr(SIZE, name) for name in ("trunk", "window", "branches", "responses")))
+    alone = read(rows)
+    counts = [[len(getattr(row, name)) for row in rows] for name in ("need_slot", "accept_slot", "response_source")]
+    for whole, parts, lengths in zip(read([shared]), alone, counts, strict=True):
+        expected = np.concatenate([part[:length] for part, length in zip(parts, lengths, strict=True)])
+        np.testing.assert_allclose(whole[0, : sum(lengths)], expected, atol=1e-4, rtol=0)
+    np.testing.assert_array_equal(shared.y_accept, np.concatenate([row.y_accept for row in rows]))
+    np.testing.assert_array_equal(shared.response_target, np.concatenate([row.response_target for row in rows]))
+
+
+def test_bounds_of_shared_rows_hide_nothing(template, read):
+    """Static bounds on what is seen come from the longest row; the second stream lies behind them."""
+    row = pack(make_bushy(), template, CONTEXT)
+    shared = [join([row, row, row]), join([row])]
+    tight = sizes(shared)
+    assert tight.visible[0] < tight.visible[-1]
+    for bounded, free in zip(read(shared, tight), read(shared, dataclasses.replace(tight, visible=None)), strict=True):
+        np.testing.assert_allclose(bounded, free, atol=1e-5, rtol=0)
+
+
+def test_neither_events_nor_branches_of_a_neighbour_are_seen(template, model, params):
+    """With other tokens in the first stream no slot of the second one moves, and the other way round."""
+    row = pack(make_bushy(), template, CONTEXT)
+    shared = join([row, row])
+    trunk, tokens, steps = len(row.trunk), len(row.tokens), len(row.need_slot)
+    window = int(np.bincount(shared.branch).max())
+    size = dataclasses.replace(sizes([shared], 1), branches=-(-len(shared.tokens) // window) * window, window=window)
+    shared = pad(shared, dataclasses.replace(size, visible=None), 0)
+
+    def other(ids, part):
+        return np.where(part, (ids + 1) % template.tokenizer.size, ids)
+
+    first = np.arange(size.trunk) < trunk, np.arange(size.branches) < tokens
+    variants = [
+        shared,
+        shared._replace(trunk=other(shared.trunk, first[0]), tokens=other(shared.tokens, first[1])),
+        shared._replace(trunk=other(shared.trunk, ~first[0]), tokens=other(shared.tokens, ~first[1])),
+    ]
+    batch = jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *variants)
+    columns = [getattr(batch, name) for name in BRANCHES]
+    hidden = model.branch_hidden(params, batch.trunk, batch.tokens, *columns, window, begin_BxT=batch.begin)
+    z = np.asarray(model.answers(params, hidden, batch.need_slot, template.yes, template.no))
+    moved = np.abs(z[1:] - z[0]) > 1e-5
+    expected = np.arange(2 * steps) < steps
+    np.testing.assert_array_equal(moved[:, : 2 * steps], [expected, ~expected])
+
+
+def lengths_of(rows):
+    return np.array([[len(row.trunk), len(row.tokens)] for row in rows])
+
+
+@settings(max_examples=30)
+@given(batch=st.lists(streams(), min_size=1, max_size=12), tokens=st.integers(1, 600))
+def test_every_row_goes_into_the_first_group_with_room(batch, tokens, template):
+    rows = [pack(stream, template, CONTEXT) for stream in batch]
+    groups, lengths = first_fit_decreasing(rows, tokens), lengths_of(rows)
+    assert sorted(i for group in groups for i in group) == list(range(len(rows)))
+    limit = np.maximum(lengths.max(axis=0), tokens * lengths.sum(axis=0) // lengths.sum())
+    totals = [lengths[group].sum(axis=0) for group in groups]
+    assert all((total <= limit).all() for total in totals)
+    order = sorted(range(len(rows)), key=lambda i: (-lengths[i].sum(), i))
+    place = {number: order.index(number) for number in range(len(rows))}
+    for later, group in enumerate(groups):
+        for number in group:
+            for earlier in groups[:later]:
+                before = [i for i in earlier if place[i] < place[number]]
+                assert (lengths[before].sum(axis=0) + lengths[number] > limit).any()
+    assert groups == first_fit_decreasing(rows, tokens)
+    for group in groups:
+        joined = join([rows[i] for i in group])
+        assert len(joined.trunk) == len(joined.begin) == lengths[group, 0].sum()
+        assert {len(getattr(joined, name)) for name, axis in AXES.items() if axis == "branches"} == {
+            lengths[group, 1].sum()
+        }
