@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 import tqdm
+from absl import logging
 from etils import epath
 from jax.sharding import Mesh
 from jaxtyping import PRNGKeyArray

@@ -40,16 +40,27 @@ def test_norms_are_those_of_each_weighted_term(response):
         assert found[f"gradient_share_{name}"] == pytest.approx(norms[name] / sum(norms.values()), rel=1e-4)
 
 
+def wrong_job(folder, **training):
+    """The job of the tiny run on a log whose propensities are half of what they were."""
+    halved = each_candidate(RUN.splits.train, lambda c: dataclasses.replace(c, propensity=c.propensity / 2))
+    splits = dataclasses.replace(RUN.splits, train=halved)
+    config = tiny.with_training(RUN.config, **training)
+    return plan(dataclasses.replace(RUN, config=config, splits=splits), epath.Path(folder))
+
+
+def test_a_log_of_wrong_propensities_is_found_out_at_the_start(tmp_path, caplog):
+    fact = describe(wrong_job(tmp_path))["mean(A/e)"]
+    assert "the recorded propensities do not fit the log" in fact
+    assert f"found mean(A/e) {fact}" in caplog.text
+    caplog.clear()
+    assert "do not fit" not in describe(plan(RUN, epath.Path(tmp_path)))["mean(A/e)"]
+    assert not caplog.text
+
+
 @pytest.mark.slow
-def test_a_log_of_wrong_propensities_trains_on_and_is_found_out(tmp_path, caplog):
-    """With e half of what it was, all stays finite and mean(A/e) is near 2; shares are logged when they are due."""
-    run = dataclasses.replace(RUN, config=tiny.with_training(RUN.config, steps=4, share_every=3))
-    wrong = each_candidate(run.splits.train, lambda c: dataclasses.replace(c, propensity=c.propensity / 2))
-    run = dataclasses.replace(run, splits=dataclasses.replace(run.splits, train=wrong))
-    job = plan(run, epath.Path(tmp_path))
-    assert "the recorded propensities do not fit the log" in describe(job)["mean(A/e)"]
-    assert "found mean(A/e)" in caplog.text
-    train(job, progress=False)
+def test_a_log_of_wrong_propensities_trains_on_and_shares_are_logged_when_due(tmp_path):
+    """With e half of what it was, all stays finite and mean(A/e) is near 2."""
+    train(wrong_job(tmp_path, steps=4, share_every=3), progress=False)
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert np.isfinite([list(line.values()) for line in lines[:2]]).all()
     assert np.mean([line["accept_mean_a_over_e"] for line in lines]) == pytest.approx(2, abs=0.35)
