@@ -146,6 +146,29 @@ def test_long_rows_are_cut_into_pieces_that_skip_what_nobody_sees(path):
     assert_same(run(qkv, columns, cotangent), dense(qkv, np.stack([dense_mask(*layout, trunk)] * BATCH), cotangent))
 
 
+@pytest.mark.parametrize("path", ["skipping", "flash"])
+def test_trunks_that_share_a_row_do_not_see_each_other(path):
+    """Values and gradients equal dense attention under a mask without what lies before one's own trunk."""
+    trunk, length, window = 300, 400, 20
+    layout, visible = long_layout(trunk, length, window)
+    begin = np.where(np.arange(trunk) < 140, 0, 140)
+    seen = dense_mask(*layout, trunk)
+    own = np.concatenate([begin, begin[np.maximum(np.array(layout[0]) - 1, 0)]])
+    seen[:, :trunk] &= np.arange(trunk) >= own[:, None]
+    columns = tuple(np.array([column] * BATCH, np.int32) for column in (*layout, begin))
+    qkv, cotangent = draw_qkv(0, trunk + length, 4, 2), draw_qkv(1, trunk + length, 4, 4)[0]
+
+    @jit
+    def run(qkv, columns, cotangent):
+        mask = tree_mask(*columns[:3], trunk, window, columns[3])
+        if path == "skipping":
+            return with_gradients(functools.partial(attend, visible=visible))(qkv, mask, cotangent)
+        masks = flash_masks(mask, visible)
+        return with_gradients(lambda q, k, v, mask: flash_tree(q, k, v, masks, "xla"))(qkv, mask, cotangent)
+
+    assert_same(run(qkv, columns, cotangent), dense(qkv, np.stack([seen] * BATCH), cotangent))
+
+
 def test_bounds_save_work():
     """Compiled operations of the packed form: at least a fifth fewer."""
     trunk, length, window = 512, 2000, 20

@@ -1,0 +1,94 @@
+"""Labelled decisions a second of training, row by row and packed, in one run: same student, same decisions.
+
+    python benchmarks/input.py                # SmolLM2-135M's shape, random weights, two threads
+    python benchmarks/input.py --layers=2     # a shallower model, for a quick look
+
+The two packings take turns at one optimizer step each; a rate is labelled decisions a step over the median of its
+seconds, and the ratio the median over turns of their quotient, with its quartiles. Compiling is paid before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+import time
+
+
+def parse() -> argparse.Namespace:
+    """The command line; runs before JAX counts the cores."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--layers", type=int, default=30)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--streams", type=int, default=2, help="in a packed step")
+    parser.add_argument("--decisions", type=int, default=8, help="in a step row by row")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    ARGS = parse()
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: ARGS.threads])
+
+import jax
+import numpy as np
+
+from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.prompting.template import PromptConfig, Template, make_tokenizer
+from prism_jax.streams.simulator import SimulatorConfig, simulate
+from prism_jax.student import Qwen3, presets
+from prism_jax.student.sharding import make_mesh
+from prism_jax.training.config import LossConfig, Packing, TrainingConfig
+from prism_jax.training.data import batches, pack_split
+from prism_jax.training.objective import Slots
+from prism_jax.training.step import init_state, make_step
+
+
+class Trainer:
+    """Training in one packing; each call is a step and returns how many labelled decisions it saw a second."""
+
+    def __init__(self, packing: Packing, batch: int, template: Template, model: Qwen3, streams: list):
+        config = TrainingConfig(steps=1000, batch=batch, learning_rate=1e-4)
+        # Single decisions differ in length far more than streams do, and each side gets shapes that fit.
+        shapes = 3 if packing == "rows" else 1
+        split = pack_split(streams, template, 4096, packing=packing, buckets=shapes, batch=batch)
+        slots = Slots(model, template.yes, template.no, 1, buckets=tuple(bucket.size for bucket in split.buckets))
+        self.step = make_step(slots, config, LossConfig(response=0.0), OperatingPoint(), make_mesh())
+        self.state = init_state(model, config, make_mesh(), jax.random.key(0))
+        self.iterator = batches(split, batch, 0)
+        seen: set[tuple[int, ...]] = set()
+        while len(seen) < len(split.buckets):  # compiles every shape
+            data = next(self.iterator)
+            if data.tokens.shape + data.trunk.shape not in seen:
+                seen.add(data.tokens.shape + data.trunk.shape)
+                self.state, _ = jax.block_until_ready(self.step(self.state, data))
+
+    def __call__(self) -> float:
+        data = next(self.iterator)
+        decisions = np.count_nonzero(data.accept_weight * data.logged)
+        start = time.perf_counter()
+        self.state, _ = jax.block_until_ready(self.step(self.state, data))
+        return decisions / (time.perf_counter() - start)
+
+
+def main() -> None:
+    """Prints both rates and their ratio."""
+    streams = [simulate(SimulatorConfig(min_events=12, max_events=16), index, logging="always") for index in range(32)]
+    config = PromptConfig()
+    template = Template(make_tokenizer(streams, config), config)
+    shape = dataclasses.replace(
+        presets.smollm2_135m(), layers=ARGS.layers, unroll=ARGS.layers, vocabulary_size=template.tokenizer.size
+    )
+    model = Qwen3(shape)
+    packed = Trainer("streams", ARGS.streams, template, model, streams)
+    alone = Trainer("rows", ARGS.decisions, template, model, streams)
+    pairs = np.array([(packed(), alone()) for _ in range(ARGS.turns)])
+    low, middle, high = np.quantile(pairs[:, 0] / pairs[:, 1], [0.25, 0.5, 0.75])
+    print(f"SmolLM2-135M's blocks, {ARGS.layers} layers, float32, {ARGS.threads} threads; jax {jax.__version__}")
+    for name, rates in zip(("packed", "row by row"), np.median(pairs, axis=0), strict=True):
+        print(f"{name:12s} {rates:8.2f} labelled decisions a second")
+    print(f"{'ratio':12s} {middle:8.2f} [{low:.2f}, {high:.2f}]")
+
+
+if __name__ == "__main__":
+    main()
