@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import sys
 
+import jax
 from absl import flags
 from etils import epath
 from ml_collections import config_flags
 
-from prism_jax import command
+from prism_jax import command, distributed
 from prism_jax.config import from_config_dict
 from prism_jax.prompting.tokenizer import Tokenizer
 from prism_jax.provenance import provenance
@@ -24,6 +25,7 @@ from prism_jax.training.interruption import EXIT_STATUS, InterruptedTrainingErro
 from prism_jax.training.loop import describe, plan, train
 from prism_jax.training.memory_plan import parse_bytes, plan_memory, step_shape
 from prism_jax.training.run import open_run, resolve
+from prism_jax.training.startup import startup
 from prism_jax.training.workdir import claim, write_json
 
 CONFIG = config_flags.DEFINE_config_file("config", None, "A file of configs/; --config.x.y=value overrides.")
@@ -32,20 +34,27 @@ PLAN = flags.DEFINE_bool("plan", False, "Print the bytes that a device needs, an
 DEVICE_MEMORY = flags.DEFINE_string(
     "device_memory", "", "With --plan: a device's memory, such as 80GiB; on CPU the plan is then for an NVIDIA GPU."
 )
+PROFILE = flags.DEFINE_integer("profile", None, "Step from which a trace of a few steps goes to WORKDIR/profile.")
 
 
-def run(config: RunConfig, workdir: epath.Path, *, progress: bool = True) -> None:
-    """Trains (or goes on training) a run, then calibrates and evaluates it."""
+def run(config: RunConfig, workdir: epath.Path, *, progress: bool = True, profile: int | None = None) -> None:
+    """Trains (or goes on training) a run, then calibrates and evaluates it; of several processes the first writes."""
     saved = workdir / "tokenizer.json"
     opened = open_run(resolve(config), Tokenizer.load(saved) if saved.exists() else None)
     job = plan(opened, workdir)
-    claim(workdir, opened.config)  # from here on files are written
-    opened.template.tokenizer.save(saved)
-    write_json(workdir / "run.json", provenance())
-    for name, fact in {**opened.facts(), **describe(job)}.items():
-        print(f"{name:12} {fact}")
-    train(job, progress=progress)
-    evaluate_run(opened, workdir)
+    facts = {**opened.facts(), **describe(job), **startup(job)}
+    if distributed.is_first():
+        claim(workdir, opened.config)  # from here on files are written
+        opened.template.tokenizer.save(saved)
+        write_json(workdir / "run.json", provenance())
+        for name, fact in facts.items():
+            print(f"{name:12} {fact}")
+    distributed.wait("claimed")
+    train(job, progress=progress, profile=profile)
+    if jax.process_count() == 1:
+        evaluate_run(opened, workdir)
+    elif distributed.is_first():
+        print(f"trained; `python -m prism_jax.evaluate --workdir={workdir}` calibrates and evaluates, in one process")
 
 
 def show_plan(config: RunConfig, device_memory: str) -> None:
@@ -61,10 +70,11 @@ def show_plan(config: RunConfig, device_memory: str) -> None:
 
 def main() -> None:
     """Runs what the flags say."""
+    distributed.start()
     if PLAN.value:
         return show_plan(from_config_dict(RunConfig, CONFIG.value), DEVICE_MEMORY.value)
     try:
-        run(from_config_dict(RunConfig, CONFIG.value), epath.Path(WORKDIR.value))
+        run(from_config_dict(RunConfig, CONFIG.value), epath.Path(WORKDIR.value), profile=PROFILE.value)
     except InterruptedTrainingError as stopped:
         sys.stderr.write(f"stopped: {stopped}\n")
         sys.exit(EXIT_STATUS)

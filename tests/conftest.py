@@ -31,6 +31,7 @@ def compile_once(tmp_path_factory):
     base = tmp_path_factory.getbasetemp()
     shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     jax.config.update("jax_compilation_cache_dir", str(shared / "compiled"))
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(shared / "compiled")  # of the mains that tests start
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
 
 

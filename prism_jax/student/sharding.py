@@ -37,9 +37,14 @@ def make_mesh(data: int = 1, fsdp: int = 1, tensor: int = 1) -> Mesh:
     """A mesh of the first data * fsdp * tensor devices.
 
     Raises:
-      ValueError: when there are fewer devices than that.
+      ValueError: when there are fewer devices than that, or more in several processes: each must have a part.
     """
     count = data * fsdp * tensor
+    if jax.process_count() > 1 and count != jax.device_count():
+        raise ValueError(
+            f"mesh: found {jax.device_count()} devices in {jax.process_count()} processes, expected exactly {count} "
+            f"(data {data} x fsdp {fsdp} x tensor {tensor})"
+        )
     if count > jax.device_count():
         raise ValueError(
             f"mesh: found {jax.device_count()} devices, expected at least {count} (data {data} x fsdp {fsdp} x "

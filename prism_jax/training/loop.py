@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
-import tqdm
 from absl import logging
 from etils import epath
 from jax.sharding import Mesh
@@ -24,13 +21,16 @@ from prism_jax.student.sharding import make_mesh
 from prism_jax.student.weights import load
 from prism_jax.training.config import LossConfig, RunConfig, TrainingConfig
 from prism_jax.training.data import PackedSplit, batches, pack_split
+from prism_jax.training.flops import Work, work
 from prism_jax.training.frozen import Partition
 from prism_jax.training.held_out import make_score
 from prism_jax.training.interruption import InterruptedTrainingError, Interruption
 from prism_jax.training.lessons import teach
-from prism_jax.training.lines import Lines
 from prism_jax.training.logged import mean_a_over_e
 from prism_jax.training.objective import Slots
+from prism_jax.training.placing import anyone, place
+from prism_jax.training.profiling import Profile
+from prism_jax.training.progress import Log, Rates
 from prism_jax.training.recovery import resume
 from prism_jax.training.reuse import FrozenFeatures
 from prism_jax.training.run import Run
@@ -39,12 +39,6 @@ from prism_jax.training.shares import make_shares
 from prism_jax.training.stages import is_run, run_params
 from prism_jax.training.step import abstract_state, init_state, make_step
 from prism_jax.training.votes import soften
-
-SHOWN = ("loss", "need", "accept", "burden", "response")
-
-
-class TrainingError(RuntimeError):
-    """Training cannot go on; the message says at which step, in which term, on which streams."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,60 +130,13 @@ def _check_log(streams: Sequence[Stream]) -> dict[str, str]:
     return {"mean(A/e)": str(found)}
 
 
-class _Log:
-    """metrics.jsonl (reproducible to the byte), timings.jsonl (not), TensorBoard and the progress bar."""
-
-    def __init__(self, job: Job, start: int, progress: bool):
-        import tensorboardX  # imports torch where that is installed, which takes seconds
-
-        self._metrics = Lines(job.workdir / "metrics.jsonl", start)
-        self._timings = Lines(job.workdir / "timings.jsonl", start)
-        self._board = tensorboardX.SummaryWriter(str(job.workdir / "tensorboard"), purge_step=start + 1)
-        self._bar = tqdm.tqdm(
-            total=job.training.steps, initial=start, unit="step", disable=not progress, dynamic_ncols=True
-        )
-        self._job = job
-        self._tokens = job.split.tokens / job.split.epoch
-        self._clock = time.monotonic()
-
-    def write(self, step: int, rows: np.ndarray, metrics: Mapping[str, Any]) -> None:
-        """Logs one step, or raises if it is not finite."""
-        values = {name: float(value) for name, value in metrics.items()}
-        self._check(step, rows, values)
-        self._metrics.write({"step": step, **values})
-        now = time.monotonic()
-        seconds, self._clock = now - self._clock, now
-        speed = self._tokens / max(seconds, 1e-9)
-        self._timings.write({"step": step, "seconds": seconds, "tokens_per_second": speed})
-        for name, value in {**values, "tokens_per_second": speed}.items():
-            self._board.add_scalar(name, value, step)
-        shown = {name: f"{values[name]:.3f}" for name in SHOWN}
-        self._bar.set_postfix({**shown, "tokens/s": f"{speed:,.0f}"}, refresh=False)
-        self._bar.update()
-
-    def _check(self, step: int, rows: np.ndarray, values: dict[str, float]) -> None:
-        held_out = [name for name in values if name.startswith("held_out")]
-        terms = [name for name in (*SHOWN[1:], "loss", "gradient_norm", *held_out) if not math.isfinite(values[name])]
-        if terms:
-            names = ", ".join(self._job.names[row] for row in rows.tolist() if row >= 0)
-            raise TrainingError(
-                f"step {step}: found {terms[0]} = {values[terms[0]]}, expected finite numbers; the batch holds streams "
-                f"{names}"
-            )
-
-    def flush(self) -> None:
-        """Makes sure that what was logged can be read."""
-        self._metrics.flush()
-        self._timings.flush()
-
-    def close(self) -> None:
-        self._bar.close()
-        self._metrics.close()
-        self._timings.close()
-        self._board.close()
-
-
-def train(job: Job, *, progress: bool = True, after_step: Callable[[int], None] | None = None) -> Params:
+def train(
+    job: Job,
+    *,
+    progress: bool = True,
+    after_step: Callable[[int], None] | None = None,
+    profile: int | None = None,
+) -> Params:
     """Trains from the newest checkpoint of the workdir, or from the start, to the last step.
 
     Killed at any moment and started again, a run ends with the same parameters and the same metrics.jsonl, bit for bit
@@ -199,6 +146,7 @@ def train(job: Job, *, progress: bool = True, after_step: Callable[[int], None] 
       job: What to train.
       progress: Whether to show a progress bar.
       after_step: Called with the number of each finished step.
+      profile: Step from which a trace of a few steps is written to `profile/` in the workdir.
 
     Returns:
       The trained parameters.
@@ -220,21 +168,25 @@ def train(job: Job, *, progress: bool = True, after_step: Callable[[int], None] 
     features, score = job.features(), _score(job)
     shares = make_shares(job.slots, config, job.loss, job.point, job.mesh) if config.share_every else None
     step_fn = make_step(job.slots, config, job.loss, job.point, job.mesh)
-    log = _Log(job, start, progress)
-    pending: tuple[int, np.ndarray, Mapping[str, Any]] | None = None
+    rates = Rates.on(job.slots.model.config, job.mesh.devices.flatten().tolist(), config.frozen)
+    trace = Profile(job.workdir, profile, start, config.steps)
+    log = Log(job.workdir, job.names, rates, config.steps, start, progress)
+    pending: tuple[int, np.ndarray, Mapping[str, Any], Work] | None = None
     try:
         with Interruption() as interruption, Saver(job.workdir, job.config) as saver:
             for step in range(start + 1, config.steps + 1):
                 batch = next(iterator)
-                read = features(state.params, batch)
+                trace.before(step)
+                read = place(features(state.params, batch), job.mesh)
                 own = shares(state, read) if shares and step % config.share_every == 0 else {}
                 state, metrics = step_fn(state, read)
+                trace.after(step, metrics)
                 # The step before this one is done by now, so reading its metrics waits for nothing.
                 if pending is not None:
                     log.write(*pending)
                 scores = score(state.params) if config.evaluates(step) else {}
-                pending = (step, batch.row, {**metrics, **own, **scores})
-                asked = interruption.asked
+                pending = (step, batch.row, {**metrics, **own, **scores}, work(batch))
+                asked = anyone(interruption.asked is not None)
                 if config.saves(step) or asked:
                     log.write(*pending)
                     log.flush()
@@ -246,6 +198,7 @@ def train(job: Job, *, progress: bool = True, after_step: Callable[[int], None] 
                     saver.wait()
                     raise InterruptedTrainingError(interruption.message(step, config.steps, job.workdir))
     finally:
+        trace.close()
         log.close()
     return state.params
 

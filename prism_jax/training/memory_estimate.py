@@ -26,7 +26,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.prompting.packing import Sizes
+from prism_jax.prompting.packing import Packed, Sizes
 from prism_jax.student.attention import pieces
 from prism_jax.training.config import LossConfig, TrainingConfig
 from prism_jax.training.frozen import Partition
@@ -43,6 +43,7 @@ class StepShape:
     Attributes:
       slots: The student and how its decisions are read.
       size: Of packed rows, the largest that a step may meet.
+      row: A row of these sizes.
       training: Batch, optimizer and mesh.
       loss: Of which the chunk of logits matters.
       point: Costs of the burden, for compiling.
@@ -51,6 +52,7 @@ class StepShape:
 
     slots: Slots
     size: Sizes
+    row: Packed
     training: TrainingConfig
     loss: LossConfig
     point: OperatingPoint

@@ -22,7 +22,7 @@ from prism_jax.prompting.packing import Packed, Sizes, empty_row
 from prism_jax.student import Qwen3, StudentConfig, sharding
 from prism_jax.student.dispatch import chosen_path, platform
 from prism_jax.training.config import DataConfig, RunConfig
-from prism_jax.training.loop import plan
+from prism_jax.training.loop import Job, plan
 from prism_jax.training.memory_estimate import AttentionPath, StepShape, Working, estimate, on_device
 from prism_jax.training.objective import Slots
 from prism_jax.training.run import open_run, resolve
@@ -54,7 +54,7 @@ class MemoryPlan:
     Attributes:
       persistent: Exact.
       working: Estimated.
-      compiled: Bytes that the compiled step holds beside its arguments, as its compiler says.
+      compiled: Bytes that the compiled step holds beside its arguments, as its compiler says; None if it wasn't asked.
       compiler: The compiler's platform.
       here: Whether the devices planned for are those that are here.
       attention: The path that the estimate assumes.
@@ -63,7 +63,7 @@ class MemoryPlan:
 
     persistent: Persistent
     working: Working
-    compiled: int
+    compiled: int | None
     compiler: str
     here: bool
     attention: AttentionPath
@@ -72,7 +72,8 @@ class MemoryPlan:
     @property
     def total(self) -> int:
         """Bytes that decide: the compiler's for devices that are here, else the estimate."""
-        return sum(self.persistent) + (self.compiled if self.here else self.working.peak)
+        by_compiler = self.here and self.compiled is not None
+        return sum(self.persistent) + (self.compiled if by_compiler else self.working.peak)  # type: ignore[operator]
 
     def check(self) -> None:
         """Refuses what can't fit.
@@ -92,7 +93,9 @@ class MemoryPlan:
     def lines(self) -> dict[str, str]:
         """The account by name, for the terminal."""
         held, within = self.persistent, self.working
-        decides = f"XLA:{self.compiler}'s compiler" if self.here else "the estimate: such a device is not here"
+        asked, decides = f"XLA:{self.compiler}'s compiler", "the estimate: such a device is not here"
+        if self.here:
+            decides = "the estimate" if self.compiled is None else asked
         return {
             "parameters": gib(held.parameters),
             "masters": gib(held.masters),
@@ -101,19 +104,20 @@ class MemoryPlan:
             "gradients": f"{gib(within.gradients)}, estimated",
             "activations": f"{gib(within.kept)} kept, {gib(within.layer)} in a layer at work, {gib(within.loss)} in "
             f"the loss, estimated with {self.attention} attention",
-            "in a step": f"{gib(within.peak)} of these at once, estimated; {gib(self.compiled)} by "
-            f"XLA:{self.compiler}'s compiler",
+            "in a step": f"{gib(within.peak)} of these at once, estimated"
+            + ("" if self.compiled is None else f"; {gib(self.compiled)} by {asked}"),
             "total": f"{gib(self.total)} of {gib(self.limit) if self.limit else 'unknown'} a device, by {decides}",
         }
 
 
-def plan_memory(shape: StepShape, limit: int = 0) -> MemoryPlan:
-    """The account of a step; compiles it and allocates nothing.
+def plan_memory(shape: StepShape, limit: int = 0, *, compiled: bool = True) -> MemoryPlan:
+    """The account of a step; allocates nothing.
 
     Args:
       shape: What its memory depends on.
       limit: Bytes of memory of a device; 0 takes what the devices that are here have. CPU devices with a limit stand
         for NVIDIA GPUs, which are not here.
+      compiled: Whether to compile the step and ask its compiler.
     """
     compiler = shape.mesh.devices.flat[0].platform
     here = compiler != "cpu" or not limit
@@ -121,7 +125,7 @@ def plan_memory(shape: StepShape, limit: int = 0) -> MemoryPlan:
     return MemoryPlan(
         persistent=persistent(shape),
         working=estimate(shape, attention),
-        compiled=compiled_bytes(shape),
+        compiled=compiled_bytes(shape) if compiled else None,
         compiler=compiler,
         here=here,
         attention=attention,
@@ -149,13 +153,24 @@ def compiled_bytes(shape: StepShape) -> int:
 
 
 def abstract_batch(shape: StepShape) -> Packed:
-    """Shapes and shardings of one batch."""
-    where = NamedSharding(shape.mesh, sharding.BATCH)
+    """Shapes and shardings of one batch, as the step takes it."""
+    where, student = NamedSharding(shape.mesh, sharding.BATCH), shape.slots.model.config
 
-    def one(column: np.ndarray) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct((shape.training.batch, *column.shape), column.dtype, sharding=where)
+    def one(column: Any, dtype: Any, *more: int) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct((shape.training.batch, *np.shape(column), *more), dtype, sharding=where)
 
-    return jax.tree.map(one, empty_row(shape.size))
+    batch = jax.tree.map(lambda column: one(column, column.dtype), shape.row)
+    if not shape.training.reuse_frozen:
+        return batch
+    features = {name: one(getattr(shape.row, name), student.dtype, student.width) for name in ("trunk", "tokens")}
+    return batch._replace(**features)
+
+
+def shape_of(job: Job) -> StepShape:
+    """What the memory of a job's largest step depends on."""
+    largest = max(job.split.buckets, key=lambda bucket: bucket.size.trunk + bucket.size.branches)
+    row = job.split.rows[largest.rows[0]]
+    return StepShape(job.slots, largest.size, row, job.training, job.loss, job.point, job.mesh)
 
 
 def step_shape(config: RunConfig) -> tuple[StepShape, str]:
@@ -169,9 +184,7 @@ def step_shape(config: RunConfig) -> tuple[StepShape, str]:
     """
     absent = _absent(config)
     if not absent:
-        opened = open_run(resolve(config))
-        job = plan(opened, epath.Path())
-        return StepShape(job.slots, job.split.size, job.training, job.loss, job.point, job.mesh), "the streams"
+        return shape_of(plan(open_run(resolve(config)), epath.Path())), "the streams"
     if not config.student.vocabulary_size:
         raise ValueError(
             f"student.vocabulary_size: found 0, expected the tokenizer's size, since {absent} is not here to be read"
@@ -180,7 +193,7 @@ def step_shape(config: RunConfig) -> tuple[StepShape, str]:
     mesh = sharding.make_mesh(training.data, training.fsdp, training.tensor)
     slots = Slots(Qwen3(config.student), 0, 1, size.window, size.visible)
     return (
-        StepShape(slots, size, training, config.pathway.objective(config.loss), config.decision, mesh),
+        StepShape(slots, size, empty_row(size), training, config.pathway.objective(config.loss), config.decision, mesh),
         f"data.context, taken as {size.trunk} + {size.branches} tokens: {absent} is not here to be read",
     )
 

@@ -9,7 +9,8 @@ import tiny
 from etils import epath
 
 from prism_jax.config import ConfigError
-from prism_jax.training.loop import TrainingError, plan, train
+from prism_jax.training.loop import plan, train
+from prism_jax.training.progress import TrainingError
 from prism_jax.training.run import open_run, trained_params
 from prism_jax.training.workdir import claim
 
@@ -117,9 +118,9 @@ def test_timings_stay_out_of_the_metrics(tmp_path):
     train(this, progress=False)
     metrics = json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[0])
     timings = json.loads((tmp_path / "timings.jsonl").read_text().splitlines()[0])
-    assert timings.keys() == {"step", "seconds", "tokens_per_second"}
+    assert timings.keys() == {"step", "seconds", "tokens_per_second", "labels_per_second"}
     assert {"loss", "need", "accept", "burden", "response", "learning_rate", "gradient_norm"} <= metrics.keys()
-    assert not {"seconds", "tokens_per_second"} & metrics.keys()
+    assert not {"seconds", "tokens_per_second", "labels_per_second"} & metrics.keys()
 
 
 @pytest.mark.slow

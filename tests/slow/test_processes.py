@@ -1,0 +1,80 @@
+"""Two processes, each with a device of its own, train what one process trains."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.slow
+
+TINY = (
+    "--config=configs/quickstart.py",
+    "--config.data.train_streams=16",
+    "--config.data.calibration_streams=12",
+    "--config.data.test_streams=12",
+    "--config.student.width=32",
+    "--config.student.layers=2",
+    "--config.student.heads=4",
+    "--config.student.head_dim=8",
+    "--config.student.ffn=48",
+    "--config.student.unroll=1",
+    "--config.training.batch=4",
+)
+TERMS = ("loss", "need", "accept", "burden", "response", "gradient_norm")
+
+
+def launch(root, workdir, *flags):
+    environment = os.environ | {"JAX_PLATFORMS": "cpu"}
+    environment.pop("XLA_FLAGS", None)
+    command = [sys.executable, "-m", "prism_jax.train", *TINY, *flags, f"--workdir={workdir}"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, cwd=root, env=environment, **pipes)
+
+
+def finish(*running):
+    """What each printed, once all have ended well."""
+    try:
+        done = [process.communicate(timeout=600) for process in running]
+    finally:
+        for process in running:
+            process.kill()
+    for process, (_, errors) in zip(running, done, strict=True):
+        assert process.returncode == 0, errors
+    return [out for out, _ in done]
+
+
+def together(root, workdir, *flags):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    join = ["--distributed", f"--coordinator=127.0.0.1:{port}", "--processes=2"]
+    return finish(*(launch(root, workdir, *flags, *join, f"--process={number}") for number in range(2)))
+
+
+def losses(workdir):
+    lines = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
+    return [[line[name] for name in TERMS] for line in lines]
+
+
+@pytest.mark.parametrize("axis", ["data", "fsdp"])
+def test_two_processes_train_as_one_does_and_one_evaluates_it(root, tmp_path, axis):
+    finish(launch(root, tmp_path / "one", "--config.training.steps=6", "--config.training.checkpoint_every=3"))
+    mesh = (f"--config.training.{axis}=2", "--config.training.steps=6", "--config.training.checkpoint_every=3")
+    first, second = together(root, tmp_path / "two", *mesh)
+    assert "2 processes" in first and "python -m prism_jax.evaluate" in first
+    assert [line for line in second.splitlines() if not line.startswith("[Gloo]")] == []
+    one, two = losses(tmp_path / "one"), losses(tmp_path / "two")
+    assert len(one) == len(two) == 6 and one[0] != one[-1]
+    np.testing.assert_allclose(two, one, rtol=1e-5)
+    done = subprocess.run(
+        [sys.executable, "-m", "prism_jax.evaluate", f"--workdir={tmp_path / 'two'}"],
+        cwd=root,
+        env=os.environ | {"JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
