@@ -1,6 +1,6 @@
 """The paper's student: Qwen3-8B, all parameters, on one 80 GB A100.
 
-    python -m prism_jax.train --config=configs/qwen3_8b_a100.py --plan --device_memory=80GiB
+    python -m prism_jax.train --config=configs/qwen3_8b_a100.py --plan --device_memory=80GB
     launch/a100.sh --config=configs/qwen3_8b_a100.py --config.training.start=DIR --workdir=runs/qwen3_8b
 
 DIR is the model's directory as Hugging Face has it (Qwen/Qwen3-8B: config.json, tokenizer.json, *.safetensors), 16 GB.
@@ -20,7 +20,8 @@ fit the card or because the paper doesn't say:
 - Decoupled weight decay 0.01, global norm clipped to 1, b2 0.999: the paper names none.
 
 Time: never run on an A100 so far; the paper names 2.5 hours for its run on one.
-Result: unknown until then. The plan: 66 GiB of 80 (`benchmarks/memory.py` asks NVIDIA's compiler the same).
+Result: unknown until then. By the plan it takes 68.2 GiB of the 74.5 (80 GB); XLA's compiler for that card says 66.4
+(`benchmarks/memory.py`).
 """
 
 from prism_jax.config import to_config_dict

@@ -1,0 +1,34 @@
+"""SmolLM2-135M on the built-in simulator: a pretrained student on any machine, its data always at hand.
+
+    python -m prism_jax.train --config=configs/smollm2_135m.py --plan
+    python -m prism_jax.train --config=configs/smollm2_135m.py --config.training.start=PATH --workdir=runs/smollm2_135m
+
+PATH is the model's directory as Hugging Face has it (HuggingFaceTB/SmolLM2-135M-Instruct) or a GGUF file of it.
+
+Time: not measured as a whole; `configs/smollm2_proactivebench.py` gives times of this model on two CPU cores.
+Result: not measured; the config is where to start from with data of one's own (`--config.data.name=jsonl`).
+"""
+
+from prism_jax.config import to_config_dict
+from prism_jax.student.presets import smollm2_135m
+from prism_jax.training.config import DataConfig, LossConfig, RunConfig, TrainingConfig
+
+
+def get_config():
+    """All parameters train, in float32, which two cores compute fastest; an epoch over 512 short streams."""
+    return to_config_dict(
+        RunConfig(
+            data=DataConfig(train_streams=512, calibration_streams=128, test_streams=128),
+            student=smollm2_135m(remat="full"),
+            loss=LossConfig(response=0.2),
+            training=TrainingConfig(
+                start="weights/SmolLM2-135M-Instruct",
+                steps=0,
+                epochs=1.0,
+                batch=8,
+                learning_rate=5e-5,
+                weight_decay=0.01,
+                b2=0.999,
+            ),
+        )
+    )

@@ -1,0 +1,7 @@
+#!/usr/bin/env bash
+# Trains on one GPU of 80 GB: launch/a100.sh --config=configs/qwen3_8b_a100.py --workdir=DIR [--config.x.y=value ...]
+set -euo pipefail
+source "$(dirname "$0")/common.sh"
+
+run "$PYTHON" -m prism_jax.preflight --devices=1 --device_memory=74GiB --disk=150GiB "$@"
+run "$PYTHON" -m prism_jax.train "$@"

@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+#SBATCH --job-name=prism
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=1
+#SBATCH --gpus-per-node=8
+#SBATCH --cpus-per-task=32
+#SBATCH --time=24:00:00
+#SBATCH --signal=TERM@120
+# Trains on several SLURM nodes, one process a node. From the checkout, to which, as to the workdir, all nodes have access:
+#   sbatch launch/slurm.sh --config=configs/qwen3_8b_a100x8.py --config.training.data=2 --config.training.batch=16 --workdir=DIR
+# The mesh (data x fsdp x tensor) has as many devices as the job; fsdp = 8 keeps its traffic inside a node.
+set -euo pipefail
+# SLURM runs a copy of this script from elsewhere.
+source "${SLURM_SUBMIT_DIR:-$(dirname "$0")/..}/launch/common.sh"
+
+nodes=${SLURM_JOB_NUM_NODES:-2}
+# Every process checks its own node, and joined to the others that all devices of the job are seen.
+run srun "$PYTHON" -m prism_jax.preflight --distributed --devices="$((8 * nodes))" --device_memory=74GiB --disk=300GiB "$@"
+run srun --kill-on-bad-exit=1 "$PYTHON" -m prism_jax.train --distributed "$@"
+# Calibration and evaluation fit one process.
+for flag in "$@"; do
+    case $flag in --workdir=*) run "$PYTHON" -m prism_jax.evaluate "$flag" ;; esac
+done

@@ -1,0 +1,95 @@
+"""The launch scripts parse and say what they would run; the check before them names every problem in a line."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from prism_jax import preflight
+
+SCRIPTS = ("a100.sh", "node.sh", "slurm.sh")
+
+
+def dry_run(root, script):
+    flags = ("--config=configs/quickstart.py", "--workdir=runs/a b")
+    environment = os.environ | {"DRY_RUN": "1", "PYTHON": "python", "SLURM_SUBMIT_DIR": str(root)}
+    done = subprocess.run(
+        ["bash", root / "launch" / script, *flags], env=environment, capture_output=True, text=True, cwd="/"
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("script", (*SCRIPTS, "common.sh"))
+def test_bash_reads_the_script(root, script):
+    done = subprocess.run(["bash", "-n", root / "launch" / script], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_the_machine_is_checked_before_training_with_the_same_flags(root, script):
+    check, train, *_ = dry_run(root, script)
+    assert "-m prism_jax.preflight" in check and "-m prism_jax.train" in train
+    assert ("srun" in train) == ("--distributed" in train) == (script == "slurm.sh")
+    for line in (check, train):
+        assert "--config=configs/quickstart.py" in line and r"--workdir=runs/a\ b" in line
+
+
+def test_slurm_evaluates_in_one_process_after_training(root):
+    assert dry_run(root, "slurm.sh")[2].split()[:3] == ["python", "-m", "prism_jax.evaluate"]
+
+
+def test_every_flag_of_xla_has_its_comment(root):
+    lines = (root / "launch" / "common.sh").read_text().splitlines()
+    for number, line in enumerate(lines):
+        if "--xla" in line or "XLA_PYTHON" in line:
+            assert any(above.startswith("#") for above in lines[max(0, number - 2) : number]), line
+
+
+def test_the_check_names_each_problem_in_a_line(root, tmp_path):
+    """A machine without a GPU, asked for eight and for more disk than there is."""
+    flags = ("--devices=8", "--disk=1000000000GiB", f"--workdir={tmp_path}", "--config=configs/quickstart.py")
+    done = subprocess.run(
+        [sys.executable, "-m", "prism_jax.preflight", *flags],
+        cwd=root,
+        env=os.environ | {"JAX_PLATFORMS": "cpu", "PATH": ""},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    driver, devices, disk, last = done.stderr.splitlines()[-4:]
+    assert driver.startswith("driver: nvidia-smi could not run") and "expected NVIDIA's driver" in driver
+    assert devices.startswith("jax: found cpu devices, expected gpu; install")
+    assert disk.startswith("disk: found ") and f"free at {tmp_path}, expected 1000000000GiB" in disk
+    assert last == "error: preflight: found 3 problems, expected none"
+
+
+def test_a_gpu_in_use_or_with_an_old_driver_is_named():
+    found = list(preflight.used_memory(["0, 550.54, 3", "1, 470.1, 20000"]))
+    assert [line.split(":")[0] for line in found] == ["driver", "gpu 1"]
+    assert "20,000 MiB in use" in found[1]
+
+
+def test_the_wrong_number_of_devices_is_named():
+    import jax
+
+    count = jax.device_count()
+    assert list(preflight.check_devices(count, "cpu", "1MiB")) == []
+    (line,) = preflight.check_devices(count + 1, "cpu", "")
+    assert line.startswith(f"jax: found {count} devices, expected {count + 1}")
+    (line,) = preflight.check_devices(count, "cpu", "1000000000GiB")
+    assert "expected 1000000000GiB" in line
+
+
+def test_xla_knows_every_flag(root):
+    """It ends a process that is given one that it doesn't know."""
+    program = "import jax; print(jax.devices())"
+    done = subprocess.run(
+        ["bash", "-c", f"source launch/common.sh && {sys.executable} -c '{program}'"],
+        cwd=root,
+        env=os.environ | {"JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
