@@ -1,7 +1,8 @@
-"""kill -9 in the middle of training, then the same command again: the same run to the byte."""
+"""kill -9 and SIGTERM in the middle of training, then the same command again: the same run to the byte."""
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -45,20 +46,27 @@ def steps_done(workdir):
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
-def test_a_killed_run_ends_bit_identical(tmp_path, root):
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
+def test_a_run_that_was_ended_goes_on_and_ends_bit_identical(tmp_path, root):
+    whole, killed, said = tmp_path / "whole", tmp_path / "killed", tmp_path / "said"
     subprocess.run(command(whole), cwd=root, check=True, capture_output=True)
     rng = np.random.default_rng(0)
-    for _ in range(2):
+    for number, status in ((signal.SIGKILL, -signal.SIGKILL), (signal.SIGTERM, os.EX_TEMPFAIL)):
         before = steps_done(killed)
-        with subprocess.Popen(
-            command(killed), cwd=root, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        ) as process:
+        with (
+            said.open("w") as errors,
+            subprocess.Popen(command(killed), cwd=root, stdout=subprocess.DEVNULL, stderr=errors) as process,
+        ):
             while steps_done(killed) <= before and process.poll() is None:
                 time.sleep(0.05)  # logs are written with each checkpoint, so one has been saved by now
             time.sleep(rng.uniform(0, 0.5))
-            os.kill(process.pid, signal.SIGKILL)
-        assert process.returncode == -signal.SIGKILL
+            os.kill(process.pid, number)
+        assert process.returncode == status
+    stopped = re.fullmatch(
+        rf"stopped: SIGTERM: saved step (\d+) of 60 in {killed}; the same command goes on from there",
+        said.read_text().splitlines()[-1],
+    )
+    assert int(stopped[1]) == steps_done(killed) < 60
+    assert (killed / "checkpoints" / stopped[1]).is_dir()
     subprocess.run(command(killed), cwd=root, check=True, capture_output=True)
     (step, params), (step_killed, params_killed) = final(whole), final(killed)
     assert step == step_killed == 60

@@ -1,0 +1,76 @@
+"""A tiny run in a process of its own, forked from a server that has imported everything, for tests that end it."""
+
+import asyncio
+import dataclasses
+import multiprocessing
+import os
+import pathlib
+import sys
+import time
+
+import jax
+import orbax.checkpoint as ocp
+from etils import epath
+
+from prism_jax.prompting.template import PromptConfig
+from prism_jax.streams.simulator import SimulatorConfig
+from prism_jax.student import StudentConfig
+from prism_jax.training.config import DataConfig, RunConfig, TrainingConfig
+from prism_jax.training.loop import plan, train
+from prism_jax.training.run import open_run
+
+CONFIG = RunConfig(
+    data=DataConfig(train_streams=16, calibration_streams=4, test_streams=4),
+    simulator=SimulatorConfig(min_events=4, max_events=5),
+    prompt=PromptConfig(system="Watch.", vocabulary_size=400),
+    student=StudentConfig(vocabulary_size=400, width=32, layers=1, heads=4, kv_heads=2, head_dim=8, ffn=32),
+    training=TrainingConfig(steps=160, batch=8, checkpoint_every=4, learning_rate=3e-3),
+)
+
+
+def with_training(**changes):
+    return dataclasses.replace(CONFIG, training=dataclasses.replace(CONFIG.training, **changes))
+
+
+def start(workdir, config, cache, *, seen=None, pause=0.0, saving=0.0):
+    """Starts training in another process.
+
+    Args:
+      workdir: Of the run; made if it does not exist.
+      config: What to train.
+      cache: Folder of compiled programs.
+      seen: A file that gets a line for each step done, then one of the error that ended the run, if one did.
+      pause: Seconds to wait after each step.
+      saving: Seconds that each save takes longer, once it has begun to write.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["prism_jax.training.loop", "tensorboardX"])
+    arguments = (str(workdir), config, str(cache), str(seen or os.devnull), pause, saving)
+    process = context.Process(target=_run, args=arguments)
+    process.start()
+    return process
+
+
+def _run(workdir, config, cache, seen, pause, saving):
+    jax.config.update("jax_disable_most_optimizations", True)
+    jax.config.update("jax_compilation_cache_dir", cache)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    write = ocp.JsonCheckpointHandler._save_fn
+
+    async def write_slowly(self, *arguments):
+        await write(self, *arguments)
+        await asyncio.sleep(saving)
+
+    ocp.JsonCheckpointHandler._save_fn = write_slowly
+    pathlib.Path(workdir).mkdir(exist_ok=True)
+    with pathlib.Path(seen).open("a", buffering=1) as lines:
+
+        def after(step):
+            lines.write(f"{step}\n")
+            time.sleep(pause)
+
+        try:
+            train(plan(open_run(config), epath.Path(workdir)), progress=False, after_step=after)
+        except (RuntimeError, OSError) as error:
+            lines.write(f"{error}\n")
+            sys.exit(1)

@@ -1,0 +1,140 @@
+"""kill -9 at twenty moments, in the middle of saves too: nothing is unreadable, and what was saved is not lost."""
+
+import pathlib
+import signal
+import subprocess
+import time
+
+import chex
+import driven
+import numpy as np
+import pytest
+from etils import epath
+
+from prism_jax.student.sharding import make_mesh
+from prism_jax.training.checkpoint import read, steps
+from prism_jax.training.recovery import trained
+from prism_jax.training.run import open_run
+from prism_jax.training.step import abstract_state
+
+pytestmark = pytest.mark.slow
+
+CONFIG = driven.with_training(keep=2)
+EVERY, STEPS = CONFIG.training.checkpoint_every, CONFIG.training.steps
+
+
+@pytest.fixture(scope="module")
+def abstract():
+    return abstract_state(open_run(CONFIG).model, CONFIG.training, make_mesh())
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    return tmp_path_factory.mktemp("compiled")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory, cache):
+    """A run that nothing interrupted, with a checkpoint every few steps, all of them kept."""
+    folder = epath.Path(tmp_path_factory.mktemp("whole"))
+    process = driven.start(folder, driven.with_training(keep=STEPS), cache)
+    process.join()
+    assert process.exitcode == 0
+    return folder
+
+
+def saving(checkpoints):
+    return any("orbax-checkpoint-tmp" in path.name for path in checkpoints.glob("*"))
+
+
+def last_line(seen):
+    lines = seen.read_text().split() if seen.exists() else []
+    return int(lines[-1]) if lines else 0
+
+
+def wait_for(condition, process):
+    while process.is_alive() and not condition():
+        time.sleep(0.005)
+
+
+def assert_same(run, whole, abstract):
+    """Both ended, with the same state and the same metrics to the bit."""
+    found, expected = (trained(folder, abstract, CONFIG) for folder in (run, whole))
+    assert found.step == expected.step == STEPS
+    chex.assert_trees_all_equal(found.state, expected.state)
+    assert (run / "metrics.jsonl").read_bytes() == (whole / "metrics.jsonl").read_bytes()
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """Mounts a file system in memory at `tmp_path / "disk"`, with the options that it is called with."""
+    place = tmp_path / "disk"
+    place.mkdir()
+
+    def mount(options):
+        done = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", place], capture_output=True, text=True)
+        if done.returncode:
+            pytest.skip(f"no file system of its own: mount said {done.stderr.strip()!r}")
+
+    yield mount
+    subprocess.run(["umount", place], capture_output=True)
+
+
+def test_a_run_killed_twenty_times_loses_no_saved_step_and_ends_bit_identical(tmp_path, whole, cache, abstract):
+    rng = np.random.default_rng(0)
+    killed, checkpoints = epath.Path(tmp_path / "killed"), epath.Path(tmp_path / "killed" / "checkpoints")
+    newest, in_saves = 0, 0
+    for number in range(20):
+        seen = tmp_path / f"seen-{number}"
+        process = driven.start(killed, CONFIG, cache, seen=seen, pause=0.02, saving=0.1)
+        target = newest + int(rng.integers(1, 3 * EVERY))
+        wait_for(lambda seen=seen, target=target: last_line(seen) >= target, process)
+        if number % 2:
+            wait_for(lambda: saving(checkpoints), process)
+        time.sleep(rng.uniform(0, 0.2))
+        process.kill()
+        process.join()
+        assert process.exitcode == -signal.SIGKILL
+        in_saves += saving(checkpoints)
+
+        first, last = int(seen.read_text().split()[0]), last_line(seen)
+        assert first == newest + 1  # it went on from the newest checkpoint that the kill before had left
+        newest = max(steps(checkpoints), default=0)
+        assert newest >= last // EVERY * EVERY - EVERY  # only the save under way can be lost
+        if newest:
+            restored = trained(killed, abstract, CONFIG)
+            assert restored.step == newest
+            expected = read(whole / "checkpoints" / str(newest), abstract, CONFIG)
+            chex.assert_trees_all_equal(restored.state, expected.state)
+            assert restored.data == expected.data
+    assert in_saves >= 5
+    assert 0 < newest < STEPS
+    process = driven.start(killed, CONFIG, cache)
+    process.join()
+    assert process.exitcode == 0
+    assert_same(killed, whole, abstract)
+    assert not saving(checkpoints)
+
+
+def test_a_full_disk_ends_in_one_line_and_the_run_goes_on_once_there_is_room(tmp_path, whole, cache, abstract, disk):
+    config = driven.with_training(keep=STEPS)
+    kept = sum(path.stat().st_blocks * 512 for path in pathlib.Path(whole / "checkpoints" / "4").rglob("*"))
+    disk(f"size={5 * kept}")
+    run, seen = epath.Path(tmp_path / "disk" / "run"), tmp_path / "seen"
+    process = driven.start(run, config, cache, seen=seen)
+    process.join()
+    assert process.exitcode == 1
+    message = seen.read_text().splitlines()[-1]
+    newest = steps(run / "checkpoints")[0]
+    failed = newest + EVERY
+    assert message.startswith(f"{run}/checkpoints/{failed}: found no way to write this checkpoint (")
+    assert "No space left on device" in message
+    assert f"step {newest} is the newest that can be read" in message
+    for step in steps(run / "checkpoints"):
+        expected = read(whole / "checkpoints" / str(step), abstract, config)
+        chex.assert_trees_all_equal(read(run / "checkpoints" / str(step), abstract, config).state, expected.state)
+    disk("remount,size=256m")
+    process = driven.start(run, config, cache)
+    process.join()
+    assert process.exitcode == 0
+    assert_same(run, whole, abstract)

@@ -1,0 +1,72 @@
+"""A run saved on one mesh of devices goes on upon another: eight fake CPU devices, in a process of their own."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+MESHES = {"8-1-1": (8, 1, 1), "2-2-2": (2, 2, 2), "1-1-1": (1, 1, 1)}
+
+# Trains on (8, 1, 1) to the end; then goes on from the middle on every mesh, and says how far the ends are apart.
+PROGRAM = """
+import json, pathlib, shutil, sys
+import driven, jax, numpy as np
+from etils import epath
+from prism_jax.training.loop import plan, train
+from prism_jax.training.run import open_run
+from prism_jax.training.workdir import claim
+
+assert jax.device_count() == 8
+base, results = pathlib.Path(sys.argv[1]), {}
+
+def run(name, mesh):
+    axes = dict(zip(("data", "fsdp", "tensor"), mesh))
+    opened = open_run(driven.with_training(steps=8, checkpoint_every=4, **axes))
+    claim(epath.Path(base / name), opened.config)
+    seen = []
+    params = train(plan(opened, epath.Path(base / name)), progress=False, after_step=seen.append)
+    return jax.device_get(params), seen, (base / name / "metrics.jsonl").read_bytes()
+
+whole, _, metrics = run("whole", (8, 1, 1))
+for name, mesh in json.loads(sys.argv[2]).items():
+    shutil.copytree(base / "whole", base / name)
+    shutil.rmtree(base / name / "checkpoints" / "8")
+    params, seen, logged = run(name, mesh)
+    apart = jax.tree.map(lambda a, b: float(np.abs(a - b).max()), params, whole)
+    pairs = [[json.loads(line)["loss"] for line in text.splitlines()] for text in (logged, metrics)]
+    results[name] = {
+        "seen": seen,
+        "same": logged == metrics,
+        "params": max(jax.tree.leaves(apart)),
+        "loss": float(np.max(np.abs(np.subtract(*pairs)))),
+        "moved": float(np.abs(np.diff(pairs[1][3:])).max()),
+    }
+print(json.dumps(results))
+"""
+
+
+def test_a_run_goes_on_bit_exact_on_its_mesh_and_within_1e_5_on_another(root, tmp_path):
+    environment = os.environ | {
+        "JAX_PLATFORMS": "cpu",
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
+        "JAX_DISABLE_MOST_OPTIMIZATIONS": "true",
+        "PYTHONPATH": f"{root}:{pathlib.Path(__file__).parent}",
+    }
+    command = [sys.executable, "-c", PROGRAM, str(tmp_path), json.dumps(MESHES)]
+    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found.keys() == MESHES.keys()
+    for name, result in found.items():
+        assert result["seen"] == [5, 6, 7, 8], name
+        assert result["moved"] > 1e-3, name  # training went on
+        assert result["loss"] <= 1e-5, (name, result)
+        assert result["params"] <= 1e-5, (name, result)
+    assert found["8-1-1"]["params"] == 0
+    assert found["8-1-1"]["same"]
+    assert not found["1-1-1"]["same"]  # another order of sums, so another mesh was really used
