@@ -236,5 +236,5 @@ def describe(job: Job) -> dict[str, Any]:
         "supervised",
         "packing": f"{split.tokens:,} tokens, {split.tokens_alone / split.tokens:.1f} times fewer than "
         f"{split.tokens_alone:,} row by row",
-        "steps": f"{steps:,} of {job.training.batch} rows, {steps * job.training.batch / len(split.rows):.1f} epochs",
+        "steps": f"{steps:,} of {job.training.batch} rows, {steps / split.epoch:.1f} epochs",
     }
