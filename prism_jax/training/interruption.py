@@ -36,7 +36,8 @@ class Interruption:
 
     def message(self, step: int, steps: int, workdir: epath.Path) -> str:
         """What to say of a run that stopped after `step` of `steps`, in one line."""
-        return f"{self.asked or 'another process'}: saved step {step} of {steps} in {workdir}; the same command goes on from there"
+        by = self.asked or "another process"
+        return f"{by}: saved step {step} of {steps} in {workdir}; the same command goes on from there"
 
     def _note(self, number: int, _: types.FrameType | None) -> None:
         self.asked = signal.Signals(number).name
