@@ -10,7 +10,7 @@ import tiny
 import tiny_step
 
 from prism_jax.config import from_config_dict
-from prism_jax.prompting.packing import Sizes
+from prism_jax.prompting.packing import Sizes, empty_row
 from prism_jax.student import Qwen3, StudentConfig
 from prism_jax.student.sharding import make_mesh
 from prism_jax.training.config import RunConfig, TrainingConfig
@@ -36,9 +36,8 @@ WIDE = StudentConfig(
 def shape(student=WIDE, **training):
     size = Sizes(224, 64, 32, 4, 4, 64)
     slots = Slots(Qwen3(student), 1, 2, size.window)
-    return StepShape(
-        slots, size, TrainingConfig(**{"batch": 8, **training}), tiny.CONFIG.loss, tiny_step.POINT, make_mesh()
-    )
+    config = TrainingConfig(**{"batch": 8, **training})
+    return StepShape(slots, size, empty_row(size), config, tiny.CONFIG.loss, tiny_step.POINT, make_mesh())
 
 
 def held(tree):

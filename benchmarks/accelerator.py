@@ -1,0 +1,284 @@
+"""A training step and decoding of a large student on one GPU, beside transformers + PyTorch on the same one.
+
+    python benchmarks/accelerator.py                                    # Qwen3-8B with random weights, 80 GB
+    python benchmarks/accelerator.py --preset=qwen3_0_6b --rows=8
+    python benchmarks/accelerator.py --preset=tiny --length=64 --new=8  # any machine: shows that it runs
+
+Every measurement is a process of its own, which has the card to itself; figures are absolute, so the card's name, the
+date and the versions are printed with them. The training step is next-token prediction on full rows. Ours is that of
+configs/qwen3_8b_a100.py (float32 masters in two halves, Adam's second moment factored); theirs has bfloat16 weights and
+AdamW states, which is less, since masters would not fit. Model FLOPs utilisation counts neither rematerialised layers
+nor what a causal mask hides (`prism_jax.training.flops`). Decoding at best reads every weight and the cache once a
+token: its share is of that time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import functools
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+# Bytes a second of memory, by the start of the device's name, longer names first; vendors' data sheets.
+BANDWIDTH = {
+    "NVIDIA A100-SXM4-80GB": 2039e9,
+    "NVIDIA A100 80GB PCIe": 1935e9,
+    "NVIDIA A100": 1555e9,
+    "NVIDIA H100 PCIe": 2000e9,
+    "NVIDIA H100": 3350e9,
+    "NVIDIA H200": 4800e9,
+}
+TURNS = 5
+
+
+def parse(arguments: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--preset", default="qwen3_8b", help="a constructor of prism_jax.student.presets, or tiny")
+    parser.add_argument("--rows", type=int, default=4, help="of a training step")
+    parser.add_argument("--length", type=int, default=4096, help="tokens of a row, and of a prompt")
+    parser.add_argument("--new", type=int, default=128, help="tokens to decode")
+    parser.add_argument("--batches", type=int, nargs="+", default=[1, 8], help="rows to decode side by side")
+    parser.add_argument("--run", nargs="+", help=argparse.SUPPRESS)  # what a child process measures
+    return parser.parse_args(arguments)
+
+
+def student(preset: str) -> Any:
+    """The architecture, in bfloat16, every block rematerialised."""
+    from prism_jax.student import StudentConfig, presets
+
+    how = {"dtype": "bfloat16", "param_dtype": "bfloat16", "remat": "full"}
+    if preset == "tiny":
+        return StudentConfig(vocabulary_size=512, width=64, layers=2, heads=4, kv_heads=2, head_dim=16, ffn=128, **how)
+    return getattr(presets, preset)(**how)
+
+
+def median_seconds(run: Callable[[], Any]) -> float:
+    """Of several calls, after two that compile and warm up."""
+    run(), run()
+    seconds = []
+    for _ in range(TURNS):
+        start = time.perf_counter()
+        run()
+        seconds.append(time.perf_counter() - start)
+    return statistics.median(seconds)
+
+
+def train_ours(args: argparse.Namespace) -> dict[str, Any]:
+    """One step of next-token training."""
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+
+    from prism_jax.student import Qwen3
+    from prism_jax.student.attention import no_branches
+    from prism_jax.student.heads import token_cross_entropy
+    from prism_jax.student.sharding import make_mesh
+    from prism_jax.training.config import TrainingConfig
+    from prism_jax.training.optimizer import Optimizer
+    from prism_jax.training.step import TrainState, init_state
+
+    model = Qwen3(student(args.preset))
+    recipe = TrainingConfig(
+        learning_rate=1e-5, b2=0.999, first_moment="bfloat16", second_moment="factored", master="split"
+    )
+    optimizer = Optimizer(recipe)
+    shape = (args.rows, args.length)
+    positions = jnp.broadcast_to(jnp.arange(args.length), shape)
+
+    def loss(params: Any, tokens: Any) -> Any:
+        hidden = model.hidden(params, tokens[:, :-1], positions, no_branches(*shape))
+        flat = hidden.reshape(-1, hidden.shape[-1])
+        total, weight = token_cross_entropy(model.head(params), flat, tokens[:, 1:].ravel(), jnp.ones(flat.shape[0]))
+        return total / weight
+
+    @functools.partial(jax.jit, donate_argnums=0)
+    def step(state: TrainState, tokens: Any) -> tuple[TrainState, Any]:
+        value, gradients = jax.value_and_grad(loss)(state.params, tokens)
+        gradients = jax.tree.map(lambda g: g.astype(jnp.float32), gradients)
+        params, kept = optimizer.update(gradients, state.optimizer, state.params, state.step)
+        return TrainState(state.step + 1, params, kept), value
+
+    state = init_state(model, recipe, make_mesh(), jax.random.key(0))
+    random = np.random.default_rng(0)
+    tokens = jnp.asarray(random.integers(model.config.vocabulary_size, size=(args.rows, args.length + 1)))
+
+    def run() -> None:
+        nonlocal state
+        state, value = step(state, tokens)
+        value.block_until_ready()
+
+    return {"seconds": median_seconds(run), **ours_facts()}
+
+
+def decode_ours(args: argparse.Namespace, batch: int) -> dict[str, Any]:
+    """Greedy decoding behind a prompt; without the prefill."""
+    import jax
+    import numpy as np
+
+    from prism_jax.student import Qwen3
+    from prism_jax.student.kv_cache import unstack
+    from prism_jax.student.sampler import Start, decode, prefill
+    from prism_jax.student.sampling import make_sampling
+
+    model = Qwen3(student(args.preset))
+    params = unstack(jax.jit(model.init)(jax.random.key(0)))
+    size = sum(leaf.nbytes for leaf in jax.tree.leaves(params))
+    if not model.config.tied:
+        size -= params["embedding"].nbytes  # of which a token reads one row
+    tokens = np.random.default_rng(0).integers(model.config.vocabulary_size, size=(batch, args.length))
+    tokens = tokens.astype(np.int32)
+    lengths = np.full(batch, args.length, np.int32)
+    seconds = []
+    for _ in range(TURNS + 2):
+        logits, cache = jax.block_until_ready(prefill(model, params, tokens, lengths, args.new))
+        cached = sum(leaf.nbytes for leaf in jax.tree.leaves(cache))
+        begin = time.perf_counter()
+        decode(model, params, Start(cache, lengths, args.length, logits), args.new, make_sampling(batch), [])
+        seconds.append(time.perf_counter() - begin)
+    return {"seconds": statistics.median(seconds[2:]), "bytes": size + cached, **ours_facts()}
+
+
+def ours_facts() -> dict[str, Any]:
+    """The device, what it held at most, and the version."""
+    import jax
+
+    device = jax.devices()[0]
+    stats = device.memory_stats() or {}
+    return {"device": device.device_kind, "peak": stats.get("peak_bytes_in_use"), "versions": f"jax {jax.__version__}"}
+
+
+def their_model(preset: str) -> tuple[Any, Any]:
+    """A transformers model of the same shape, with random bfloat16 weights, where it is to run."""
+    import torch
+    import transformers
+
+    from prism_jax.student.weights.architecture import config_to_hf
+
+    place = "cuda" if torch.cuda.is_available() else "cpu"
+    content = config_to_hf(student(preset), "bfloat16")
+    config = transformers.AutoConfig.for_model(content.pop("model_type"), **content)
+    with torch.device(place):
+        model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16, attn_implementation="sdpa")
+    return model, place
+
+
+def train_theirs(args: argparse.Namespace) -> dict[str, Any]:
+    """One step of next-token training, gradient checkpointing on."""
+    import torch
+
+    model, place = their_model(args.preset)
+    model.train()
+    model.gradient_checkpointing_enable()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
+    tokens = torch.randint(model.config.vocab_size, (args.rows, args.length), device=place)
+
+    def run() -> None:
+        model(tokens, labels=tokens, use_cache=False).loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        if place == "cuda":
+            torch.cuda.synchronize()
+
+    return {"seconds": median_seconds(run), **their_facts()}
+
+
+def decode_theirs(args: argparse.Namespace, batch: int) -> dict[str, Any]:
+    """Greedy decoding behind a prompt: what `new` tokens take beyond one."""
+    import torch
+
+    model, place = their_model(args.preset)
+    tokens = torch.randint(model.config.vocab_size, (batch, args.length), device=place)
+
+    def write(count: int) -> float:
+        begin = time.perf_counter()
+        model.generate(tokens, max_new_tokens=count, min_new_tokens=count, do_sample=False)
+        if place == "cuda":
+            torch.cuda.synchronize()
+        return time.perf_counter() - begin
+
+    model.eval()
+    write(args.new), write(1)
+    return {"seconds": statistics.median(write(args.new) - write(1) for _ in range(TURNS)), **their_facts()}
+
+
+def their_facts() -> dict[str, Any]:
+    """The device, what it held at most, and the versions."""
+    import torch
+    import transformers
+
+    versions = f"torch {torch.__version__}, transformers {transformers.__version__}"
+    if not torch.cuda.is_available():
+        return {"device": "cpu", "peak": None, "versions": versions}
+    return {"device": torch.cuda.get_device_name(), "peak": torch.cuda.max_memory_allocated(), "versions": versions}
+
+
+SIDES: dict[str, Callable[..., dict[str, Any]]] = {
+    "train ours": train_ours,
+    "train theirs": train_theirs,
+    "decode ours": decode_ours,
+    "decode theirs": decode_theirs,
+}
+
+
+def measure(arguments: list[str], *what: str) -> dict[str, Any]:
+    """What a process of its own measured, or the last line of why it did not."""
+    command = [sys.executable, __file__, *arguments, "--run", *what]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        return {"failed": (done.stderr.strip().splitlines() or ["no message"])[-1][:150]}
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def line(name: str, tokens: int, found: dict[str, Any], share: str = "") -> str:
+    """One row of the table."""
+    if "failed" in found:
+        return f"{name:24s} failed: {found['failed']}"
+    peak = "-" if found["peak"] is None else f"{found['peak'] / 2**30:.1f} GiB"
+    speed = tokens / found["seconds"]
+    made = f"{found['device']}, {found['versions']}"
+    return f"{name:24s} {found['seconds']:9.3f} s {speed:10.0f} tokens/s {share:16s} {peak:>10s}  {made}"
+
+
+def longest_match(table: dict[str, float], device: str) -> float | None:
+    """The entry of the longest name that the device's begins with."""
+    return next((table[name] for name in sorted(table, key=len, reverse=True) if device.startswith(name)), None)
+
+
+def main() -> None:
+    """Runs every side by itself and prints what they measured."""
+    args = parse()
+    if args.run:
+        kind, side, *rest = args.run
+        print(json.dumps(SIDES[f"{kind} {side}"](args, *map(int, rest))))
+        return
+    from prism_jax.training import flops
+
+    config = student(args.preset)
+    tokens = args.rows * args.length
+    pairs = args.rows * args.length * (args.length + 1) // 2
+    needed = flops.flops(config, flops.Work(tokens, pairs, responses=tokens, labels=0))
+    print(f"{args.preset}, {args.rows} rows of {args.length} tokens; {datetime.date.today()}")
+    for side in ("ours", "theirs"):
+        found = measure(sys.argv[1:], "train", side)
+        best = flops.peak(found.get("device", ""))
+        share = f"MFU {needed / found['seconds'] / best:.1%}" if best else ""
+        print(line(f"training step, {side}", tokens, found, share), flush=True)
+    for batch in args.batches:
+        read = None
+        for side in ("ours", "theirs"):
+            found = measure(sys.argv[1:], "decode", side, str(batch))
+            read = found.get("bytes", read)
+            best = longest_match(BANDWIDTH, found.get("device", ""))
+            share = f"roofline {args.new * read / best / found['seconds']:.1%}" if best and read else ""
+            print(line(f"decode, batch {batch}, {side}", batch * args.new, found, share), flush=True)
+
+
+if __name__ == "__main__":
+    main()
