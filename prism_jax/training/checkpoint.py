@@ -5,7 +5,6 @@ The state's step and the position say all of randomness: each draw comes from th
 
 from __future__ import annotations
 
-import textwrap
 from typing import Any, NamedTuple
 
 import jax
@@ -119,8 +118,9 @@ def damaged(path: epath.Path, found: str) -> CheckpointError:
 
 def reason(error: BaseException) -> str:
     """An error of Orbax or a library below it, in one short line."""
-    said = str(error).split(" [tensorstore_spec")[0]
-    return f"{type(error).__name__}: {textwrap.shorten(said, 300, placeholder=' ...')}"
+    said = " ".join(str(error).split(" [tensorstore_spec")[0].split())
+    shown = said if len(said) <= 300 else f"{said[:150]} ... {said[-150:]}"  # what failed, and why
+    return f"{type(error).__name__}: {shown}"
 
 
 def _holds_something(folder: epath.Path) -> bool:

@@ -32,7 +32,7 @@ class Lines:
         Raises:
           OSError: naming the file.
         """
-        with self._named():
+        with named(self._path):
             self._file.write(json.dumps(values) + "\n")
 
     def flush(self) -> None:
@@ -41,7 +41,7 @@ class Lines:
         Raises:
           OSError: naming the file.
         """
-        with self._named():
+        with named(self._path):
             self._file.flush()
 
     def close(self) -> None:
@@ -50,16 +50,17 @@ class Lines:
         Raises:
           OSError: naming the file.
         """
-        with self._named():
+        with named(self._path):
             self._file.close()
 
-    @contextlib.contextmanager
-    def _named(self) -> Iterator[None]:
-        """Adds the file's name to errors such as a full disk, which come without."""
-        try:
-            yield
-        except OSError as error:
-            raise OSError(error.errno, error.strerror, str(self._path)) from error
+
+@contextlib.contextmanager
+def named(path: epath.Path) -> Iterator[None]:
+    """Adds a path to errors such as a full disk, which come without."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def truncate_lines(path: epath.Path, step: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -170,36 +171,36 @@ def train(
     step_fn = make_step(job.slots, config, job.loss, job.point, job.mesh)
     rates = Rates.on(job.slots.model.config, job.mesh.devices.flatten().tolist(), config.frozen)
     trace = Profile(job.workdir, profile, start, config.steps)
-    log = Log(job.workdir, job.names, rates, config.steps, start, progress)
     pending: tuple[int, np.ndarray, Mapping[str, Any], Work] | None = None
-    try:
-        with Interruption() as interruption, Saver(job.workdir, job.config) as saver:
-            for step in range(start + 1, config.steps + 1):
-                batch = next(iterator)
-                trace.before(step)
-                read = place(features(state.params, batch), job.mesh)
-                own = shares(state, read) if shares and step % config.share_every == 0 else {}
-                state, metrics = step_fn(state, read)
-                trace.after(step, metrics)
-                # The step before this one is done by now, so reading its metrics waits for nothing.
-                if pending is not None:
-                    log.write(*pending)
-                scores = score(state.params) if config.evaluates(step) else {}
-                pending = (step, batch.row, {**metrics, **own, **scores}, work(batch))
-                asked = anyone(interruption.asked is not None)
-                if config.saves(step) or asked:
-                    log.write(*pending)
-                    log.flush()
-                    pending = None
-                    saver.save(step, state, iterator.get_state(), scores)
-                if after_step is not None:
-                    after_step(step)
-                if asked:
-                    saver.wait()
-                    raise InterruptedTrainingError(interruption.message(step, config.steps, job.workdir))
-    finally:
-        trace.close()
-        log.close()
+    with (
+        Log(job.workdir, job.names, rates, config.steps, start, progress) as log,
+        contextlib.closing(trace),
+        Interruption() as interruption,
+        Saver(job.workdir, job.config) as saver,
+    ):
+        for step in range(start + 1, config.steps + 1):
+            batch = next(iterator)
+            trace.before(step)
+            read = place(features(state.params, batch), job.mesh)
+            own = shares(state, read) if shares and step % config.share_every == 0 else {}
+            state, metrics = step_fn(state, read)
+            trace.after(step, metrics)
+            # The step before this one is done by now, so reading its metrics waits for nothing.
+            if pending is not None:
+                log.write(*pending)
+            scores = score(state.params) if config.evaluates(step) else {}
+            pending = (step, batch.row, {**metrics, **own, **scores}, work(batch))
+            asked = anyone(interruption.asked is not None)
+            if config.saves(step) or asked:
+                log.write(*pending)
+                log.flush()
+                pending = None
+                saver.save(step, state, iterator.get_state(), scores)
+            if after_step is not None:
+                after_step(step)
+            if asked:
+                saver.wait()
+                raise InterruptedTrainingError(interruption.message(step, config.steps, job.workdir))
     return state.params
 
 

@@ -17,6 +17,7 @@ import tqdm
 from etils import epath
 
 from prism_jax.student import StudentConfig
+from prism_jax.training.board import Board
 from prism_jax.training.flops import Work, flops, peak
 from prism_jax.training.lines import Lines
 
@@ -57,7 +58,7 @@ class Rates:
 
 
 class Log:
-    """The logs of one run."""
+    """The logs of one run. Use as a context: leaving it closes them."""
 
     def __init__(self, workdir: epath.Path, names: Sequence[str], rates: Rates, steps: int, start: int, progress: bool):
         """Opens the logs, cut back to what a resumed run keeps.
@@ -78,11 +79,9 @@ class Log:
         self._clock = time.monotonic()
         if not self._writes:
             return
-        import tensorboardX  # imports torch where that is installed, which takes seconds
-
         self._metrics = Lines(workdir / "metrics.jsonl", start)
         self._timings = Lines(workdir / "timings.jsonl", start)
-        self._board = tensorboardX.SummaryWriter(str(workdir / "tensorboard"), purge_step=start + 1)
+        self._board = Board(workdir / "tensorboard", start)
         self._clock = time.monotonic()
 
     def write(self, step: int, rows: np.ndarray, metrics: Mapping[str, Any], done: Work) -> None:
@@ -96,8 +95,7 @@ class Log:
         seconds, self._clock = now - self._clock, now
         rates = self._rates.of(done, seconds)
         self._timings.write({"step": step, "seconds": seconds, **rates})
-        for name, value in {**values, **rates}.items():
-            self._board.add_scalar(name, value, step)
+        self._board.write(step, {**values, **rates})
         shown = {name: f"{values[name]:.3f}" for name in SHOWN}
         shown |= {"tokens/s": f"{rates['tokens_per_second']:,.0f}", "labels/s": f"{rates['labels_per_second']:,.1f}"}
         if "mfu" in rates:
@@ -120,11 +118,16 @@ class Log:
         if self._writes:
             self._metrics.flush()
             self._timings.flush()
+            self._board.flush()
 
-    def close(self) -> None:
-        """Closes the logs."""
+    def __enter__(self) -> Log:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._bar.close()
-        if self._writes:
-            self._metrics.close()
-            self._timings.close()
-            self._board.close()
+        for log in (self._metrics, self._timings, self._board) if self._writes else ():
+            try:
+                log.close()
+            except OSError:
+                if kind is None:  # else the error that ended training says more
+                    raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator, Mapping
+from logging import LogRecord
 from typing import Any
 
 import orbax.checkpoint as ocp
@@ -94,18 +95,25 @@ class Saver:
             ) from error
 
     def __enter__(self) -> Saver:
+        logging.get_absl_logger().addFilter(_not_by_orbax)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             self.wait()
         except CheckpointError as error:
-            if kind is None:
+            if kind is None or issubclass(kind, OSError):  # logs of a full disk fail too, and say less
                 raise
             logging.error("%s", error)  # beside the error that ended training
         finally:
             with contextlib.suppress(Exception):  # what there was to say has been said
                 self._manager.close()
+            logging.get_absl_logger().removeFilter(_not_by_orbax)
+
+
+def _not_by_orbax(record: LogRecord) -> bool:
+    """What Orbax logs, with tracebacks, it raises too, and then it is one line; --verbosity=1 shows both."""
+    return logging.level_debug() or "/orbax/" not in record.pathname
 
 
 def _rank(metrics: Mapping[str, float]) -> float:

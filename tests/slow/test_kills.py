@@ -127,6 +127,7 @@ def test_a_full_disk_ends_in_one_line_and_the_run_goes_on_once_there_is_room(tmp
     message = seen.read_text().splitlines()[-1]
     newest = steps(run / "checkpoints")[0]
     failed = newest + EVERY
+    assert len(message) < 700
     assert message.startswith(f"{run}/checkpoints/{failed}: found no way to write this checkpoint (")
     assert "No space left on device" in message
     assert f"step {newest} is the newest that can be read" in message
