@@ -104,9 +104,7 @@ def test_the_compiled_training_step_makes_no_logits_of_the_whole_batch():
     training, mesh = TrainingConfig(batch=rows), make_mesh()
     step = make_step(Slots(model, 1, 2, 8), training, LossConfig(response_chunk=chunk), OperatingPoint(), mesh)
     always = [name for name in Packed._fields if name not in Packed._field_defaults]
-    lengths = dict.fromkeys(always, 3) | dict.fromkeys(
-        ("tokens", "positions", "stop", "branch", "leaf"), branches
-    )
+    lengths = dict.fromkeys(always, 3) | dict.fromkeys(("tokens", "positions", "stop", "branch", "leaf"), branches)
     lengths |= {"trunk": trunk} | {name: responses for name in always if name.startswith("response_")}
     whole = {"trunk", "tokens", "positions", "stop", "branch", "leaf", "need_slot", "accept_slot", "accept_step", "row"}
     whole |= {"response_source", "response_target"}

@@ -68,6 +68,7 @@ def by_xla_and_estimated(layers, remat):
     return compiled_bytes(planned), estimate(planned, "xla").peak
 
 
+@pytest.mark.slow
 def test_a_rematerialised_layer_adds_its_gradient_and_its_input():
     """The difference of six layers, by XLA's account: what is alive once for any number of layers drops out."""
     few, many = by_xla_and_estimated(2, "full"), by_xla_and_estimated(8, "full")
@@ -76,7 +77,10 @@ def test_a_rematerialised_layer_adds_its_gradient_and_its_input():
 
 @pytest.mark.parametrize(
     ("layers", "remat"),
-    [(2, "full"), (8, "full"), *(pytest.param(4, remat, marks=pytest.mark.slow) for remat in ("dots", "none"))],
+    [
+        (2, "full"),
+        *(pytest.param(*which, marks=pytest.mark.slow) for which in ((8, "full"), (4, "dots"), (4, "none"))),
+    ],
 )
 def test_the_estimate_is_within_a_quarter_of_what_the_step_compiles_to(layers, remat):
     compiled, estimated = by_xla_and_estimated(layers, remat)

@@ -105,6 +105,7 @@ def run(folder, **training):
     return plan(open_run(config), epath.Path(folder))
 
 
+@pytest.mark.slow
 def test_a_run_on_reused_features_ends_where_one_without_does_also_when_resumed(tmp_path):
     """Seven steps of two epochs and a bit; the second run is stopped in its second epoch and goes on."""
 

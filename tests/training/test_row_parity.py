@@ -51,6 +51,7 @@ def trained(split, config):
     return jax.device_get(state.params), metrics
 
 
+@pytest.mark.slow
 def test_row_wise_and_packed_training_are_the_same_training():
     streams = [with_offers(stream) for stream in RUN.splits.train]
     config = tiny.with_training(steps=STEPS, learning_rate=3e-3).training
