@@ -10,8 +10,9 @@ lower blocks stay as they are, so each stream is read through them once (`traini
 the official archive; `--config.data.fold=0` to 3 choose the held-out streams. All folds beside baselines, and how these
 settings were chosen: `python -m prism_jax.experiments.proactivebench --help`, docs/proactivebench.md.
 
-Time: see docs/proactivebench.md.
-Result: see docs/proactivebench.md.
+Time: six to seven minutes of processor time, a quarter of that to read the streams through the frozen blocks, once.
+Result: over folds 1 to 3 the held-out AUROC of acceptance is 0.58 [0.52, 0.66], above the tiny student and below
+logistic regression on words, and that of need can't be told from chance: docs/proactivebench.md.
 """
 
 from prism_jax.config import to_config_dict
