@@ -1,11 +1,14 @@
 """What may import what, and what the right half of the package loads."""
 
 import ast
+import builtins
+import dis
 import json
 import pathlib
 import subprocess
 import sys
 import tomllib
+import types
 
 import pytest
 
@@ -48,6 +51,26 @@ def test_contracts_forbid_every_other_arrow():
         others = {f"prism_jax.{other}" for other in FOLDERS if other not in {folder, *allowed}}
         assert others <= forbidden[folder], f"{folder}: the contract lets it import {others - forbidden[folder]}"
         assert not {f"prism_jax.{other}" for other in allowed} & forbidden[folder]
+
+
+def undefined(path):
+    """Names that a file's functions load and nothing of it binds; annotations, which are strings, load none."""
+    whole = compile(path.read_text(encoding="utf-8"), str(path), "exec")
+    bound = {i.argval for i in dis.get_instructions(whole) if i.opname in ("STORE_NAME", "STORE_GLOBAL")}
+    pending, found = [whole], set()
+    while pending:
+        code = pending.pop()
+        pending += [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
+        found |= {i.argval for i in dis.get_instructions(code) if i.opname == "LOAD_GLOBAL"}
+    return found - bound - set(dir(builtins)) - {"__file__"}
+
+
+def test_functions_use_no_name_that_nothing_binds(tmp_path):
+    """Ruff and mypy cannot tell: they take the axes of jaxtyping's shapes for names."""
+    (tmp_path / "broken.py").write_text("import os\n\ndef f(x: 'B L'):\n    return os, len(x), logging\n")
+    assert undefined(tmp_path / "broken.py") == {"logging"}
+    files = [path for folder in ("prism_jax", "benchmarks", "configs") for path in (REPOSITORY / folder).rglob("*.py")]
+    assert {str(path): names for path in files if (names := undefined(path))} == {}
 
 
 LOADED = """
