@@ -29,7 +29,7 @@ from prism_jax.training.interruption import InterruptedTrainingError, Interrupti
 from prism_jax.training.lessons import teach
 from prism_jax.training.logged import mean_a_over_e
 from prism_jax.training.objective import Slots
-from prism_jax.training.placing import anyone, place
+from prism_jax.training.placing import anyone, check_processes, place
 from prism_jax.training.profiling import Profile
 from prism_jax.training.progress import Log, Rates
 from prism_jax.training.recovery import resume
@@ -104,6 +104,8 @@ def plan(run: Run, workdir: epath.Path) -> Job:
         batch=config.training.batch,
     )
     shapes = tuple(bucket.size for bucket in split.buckets)
+    mesh = make_mesh(config.training.data, config.training.fsdp, config.training.tensor)
+    check_processes(mesh, jax.process_count())
     job = Job(
         slots=Slots(run.model, template.yes, template.no, split.size.window, split.size.visible, buckets=shapes),
         split=split,
@@ -111,7 +113,7 @@ def plan(run: Run, workdir: epath.Path) -> Job:
         training=config.training.over(split.epoch),
         loss=taught.loss,
         point=config.decision,
-        mesh=make_mesh(config.training.data, config.training.fsdp, config.training.tensor),
+        mesh=mesh,
         workdir=workdir,
         config=config,
         held_out=pack_split(run.splits.held_out, template, config.data.context) if run.splits.held_out else None,

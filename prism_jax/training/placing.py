@@ -11,6 +11,21 @@ from prism_jax.prompting.packing import Packed
 from prism_jax.student import sharding
 
 
+def check_processes(mesh: Mesh, processes: int) -> None:
+    """Refuses a mesh that would wait for ever: on CPU, collectives within a step of several processes run in no order.
+
+    Raises:
+      ValueError: for parameters sharded between CPU processes.
+    """
+    sharded = {name: size for name, size in mesh.shape.items() if name != "data" and size > 1}
+    if processes > 1 and sharded and mesh.devices.flat[0].platform == "cpu":
+        name, size = next(iter(sharded.items()))
+        raise ValueError(
+            f"training.{name}: found {size} on {processes} CPU processes, expected 1: they can share out a batch "
+            "(training.data), but not parameters"
+        )
+
+
 def place(batch: Packed, mesh: Mesh) -> Packed:
     """The batch of all processes, over the mesh's devices, from this one's run of its rows."""
     if jax.process_count() == 1:

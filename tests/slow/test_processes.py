@@ -60,10 +60,9 @@ def losses(workdir):
     return [[line[name] for name in TERMS] for line in lines]
 
 
-@pytest.mark.parametrize("axis", ["data", "fsdp"])
-def test_two_processes_train_as_one_does_and_one_evaluates_it(root, tmp_path, axis):
+def test_two_processes_train_as_one_does_and_one_evaluates_it(root, tmp_path):
     finish(launch(root, tmp_path / "one", "--config.training.steps=6", "--config.training.checkpoint_every=3"))
-    mesh = (f"--config.training.{axis}=2", "--config.training.steps=6", "--config.training.checkpoint_every=3")
+    mesh = ("--config.training.data=2", "--config.training.steps=6", "--config.training.checkpoint_every=3")
     first, second = together(root, tmp_path / "two", *mesh)
     assert "2 processes" in first and "python -m prism_jax.evaluate" in first
     assert [line for line in second.splitlines() if not line.startswith("[Gloo]")] == []

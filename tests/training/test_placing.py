@@ -1,0 +1,23 @@
+import jax
+import numpy as np
+import pytest
+from jax.sharding import Mesh
+
+from prism_jax.student.sharding import MESH_AXES
+from prism_jax.training.placing import check_processes
+
+
+def mesh(**sizes):
+    shape = [sizes.get(axis, 1) for axis in MESH_AXES]
+    return Mesh(np.array([jax.devices("cpu")[0]] * np.prod(shape)).reshape(shape), MESH_AXES)
+
+
+@pytest.mark.parametrize("axis", ["fsdp", "tensor"])
+def test_parameters_are_not_sharded_between_cpu_processes(axis):
+    with pytest.raises(ValueError, match=f"^training.{axis}: found 2 on 2 CPU processes, expected 1: they can share"):
+        check_processes(mesh(**{axis: 2}), 2)
+    check_processes(mesh(**{axis: 2}), 1)
+
+
+def test_cpu_processes_share_out_a_batch():
+    check_processes(mesh(data=2), 2)
