@@ -24,12 +24,11 @@ from etils import epath
 
 from prism_jax.evaluation.protocol import calibrate, evaluate
 from prism_jax.evaluation.results import Form, Signal
+from prism_jax.experiments import propensities
 from prism_jax.experiments.propensities import Gain
 from prism_jax.policy.fast import score_streams
-from prism_jax.prompting.template import PromptConfig
 from prism_jax.scores import Scores
 from prism_jax.streams.simulator import SimulatorConfig
-from prism_jax.student import StudentConfig
 from prism_jax.training.config import DataConfig, LossConfig, RunConfig, TrainingConfig
 from prism_jax.training.loop import plan, train
 from prism_jax.training.pathways import SECOND_STAGES, PathwayConfig
@@ -40,19 +39,8 @@ SEEDS = (0, 1, 2)
 CONFIG = RunConfig(
     data=DataConfig(train_streams=8000, calibration_streams=150, test_streams=500),
     simulator=SimulatorConfig(min_events=4, max_events=4, teacher=True, teacher_blur=0.7, teacher_bias=0.3),
-    prompt=PromptConfig(system="Watch."),
-    student=StudentConfig(
-        vocabulary_size=1024,
-        width=32,
-        layers=2,
-        heads=2,
-        kv_heads=2,
-        head_dim=16,
-        ffn=96,
-        rope_theta=1e3,
-        initializer_range=0.15,
-        unroll=2,
-    ),
+    prompt=propensities.CONFIG.prompt,
+    student=propensities.CONFIG.student,
     loss=LossConfig(response=0.2, accept=1.2),
     training=TrainingConfig(steps=400, batch=32, learning_rate=4e-3, checkpoint_every=10_000),
 )

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 import tensorflow_datasets as tfds
@@ -67,7 +67,7 @@ class ProactiveBench(tfds.core.GeneratorBasedBuilder):
     """
 
     VERSION = tfds.core.Version("1.0.0")
-    RELEASE_NOTES = {"1.0.0": "First version."}  # noqa: RUF012
+    RELEASE_NOTES: ClassVar[dict[str, str]] = {"1.0.0": "First version."}
     # Finding this out by itself takes TFDS a package that it does not install, importlib_resources.
     code_path = epath.Path(__file__)
 

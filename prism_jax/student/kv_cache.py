@@ -9,6 +9,7 @@ Dimensions: B batch, L new tokens, C cached positions, K key/value heads, H head
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -48,7 +49,7 @@ def unstack(params: Params) -> Params:
 
     @jax.jit
     def split(layers: Params) -> tuple[Params, ...]:
-        return tuple(jax.tree.map(lambda leaf: leaf[i], layers) for i in range(count))  # noqa: B023
+        return tuple(jax.tree.map(operator.itemgetter(i), layers) for i in range(count))
 
     return params | {"layers": split(params["layers"])}
 

@@ -14,7 +14,11 @@ from prism_jax.training.workdir import write_text
 
 
 class Lines:
-    """A log, open for writing."""
+    """A log, open for writing.
+
+    Attributes:
+      reached: The last step that it told of before it was cut back.
+    """
 
     def __init__(self, path: epath.Path, step: int):
         """Opens or makes the file, without what it says of steps after `step`.
@@ -22,7 +26,7 @@ class Lines:
         Raises:
           ValueError: as `truncate_lines`.
         """
-        truncate_lines(path, step)
+        self.reached = truncate_lines(path, step)
         self._path = path
         self._file = path.open("a")
 

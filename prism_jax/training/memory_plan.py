@@ -72,8 +72,8 @@ class MemoryPlan:
     @property
     def total(self) -> int:
         """Bytes that decide: the compiler's for devices that are here, else the estimate."""
-        by_compiler = self.here and self.compiled is not None
-        return sum(self.persistent) + (self.compiled if by_compiler else self.working.peak)  # type: ignore[operator]
+        asked = self.compiled if self.here else None
+        return sum(self.persistent) + (self.working.peak if asked is None else asked)
 
     def check(self) -> None:
         """Refuses what can't fit.

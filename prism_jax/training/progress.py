@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 import tqdm
+from absl import logging
 from etils import epath
 
 from prism_jax.student import StudentConfig
@@ -80,6 +81,14 @@ class Log:
         if not self._writes:
             return
         self._metrics = Lines(workdir / "metrics.jsonl", start)
+        if self._metrics.reached > start:
+            # Killed behind its newest checkpoint, or without the one that it had saved last.
+            logging.warning(
+                "%s: found steps up to %d, going on from step %d, the newest checkpoint's",
+                workdir / "metrics.jsonl",
+                self._metrics.reached,
+                start,
+            )
         self._timings = Lines(workdir / "timings.jsonl", start)
         self._board = Board(workdir / "tensorboard", start)
         self._clock = time.monotonic()

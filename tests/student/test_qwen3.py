@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import operator
 import re
 
 import chex
@@ -87,7 +88,7 @@ def test_scan_over_layers_equals_a_loop_over_blocks(tiny):
         tables = rotary_tables(jnp.concatenate([trunk_positions, positions], axis=1), TINY.head_dim, TINY.rope_theta)
         see = functools.partial(attend, mask=tree_mask(stop, branch, leaf, trunk.shape[1], window))
         for i in range(TINY.layers):
-            x = nnx.merge(block, jax.tree.map(lambda leaf: leaf[i], params["layers"]))(x, *tables, see)  # noqa: B023
+            x = nnx.merge(block, jax.tree.map(operator.itemgetter(i), params["layers"]))(x, *tables, see)
         scale = jnp.sqrt(jnp.mean(x**2, axis=-1, keepdims=True) + TINY.norm_epsilon)
         return (x / scale * params["final_norm"]["weight"])[:, trunk.shape[1] :]
 

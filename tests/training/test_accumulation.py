@@ -23,7 +23,10 @@ EVERYTHING = Partition(PARAMS, ())
 
 def uneven(batch):
     """Row 0 has lost most of its labels, row 1 all of them, and propensities differ a lot from row to row."""
-    keep = lambda column, rows: column.at[rows].set(0.0)  # noqa: E731
+
+    def keep(column, rows):
+        return column.at[rows].set(0.0)
+
     spread = jnp.array([0.06, 0.9, 0.3, 0.5])[:, None]
     return batch._replace(
         need_weight=keep(batch.need_weight.at[0, 1:].set(0.0), 1),

@@ -156,7 +156,10 @@ def test_without_propensities_there_is_nothing_to_check():
 
 
 def test_a_prediction_never_sees_the_labels_of_its_own_fold():
-    flip = lambda c: dataclasses.replace(c, y_accept=None if c.y_accept is None else 1 - c.y_accept)  # noqa: E731
+    def flip(candidate):
+        seen = candidate.y_accept
+        return dataclasses.replace(candidate, y_accept=None if seen is None else 1 - seen)
+
     before = out_of_fold_acceptance(LOG, 0.05, 20.0)
     changed = list(LOG)
     for i in range(0, len(LOG), 5):

@@ -9,6 +9,7 @@ import tiny
 from etils import epath
 
 from prism_jax.config import ConfigError
+from prism_jax.training import progress
 from prism_jax.training.loop import plan, train
 from prism_jax.training.progress import TrainingError
 from prism_jax.training.run import open_run, trained_params
@@ -84,6 +85,17 @@ def test_a_finished_run_started_again_trains_no_further(tmp_path):
     first, seen = train(this, progress=False), []
     chex.assert_trees_all_equal(train(this, progress=False, after_step=seen.append), first)
     assert seen == []
+
+
+def test_a_log_that_went_further_than_the_newest_checkpoint_is_told_of(tmp_path, monkeypatch):
+    (tmp_path / "metrics.jsonl").write_text('{"step": 6}\n{"step": 7}\n{"step": 8}\n')
+    told = []
+    monkeypatch.setattr(progress.logging, "warning", lambda text, *values: told.append(text % values))
+    for start in (6, 6):  # the second time there is nothing left to tell
+        rates = progress.Rates(tiny.CONFIG.student, None)
+        with progress.Log(epath.Path(tmp_path), (), rates, 9, start, False):
+            pass
+    assert told == [f"{tmp_path}/metrics.jsonl: found steps up to 8, going on from step 6, the newest checkpoint's"]
 
 
 @pytest.mark.slow

@@ -109,18 +109,18 @@ def run(folder, **training):
 def test_a_run_on_reused_features_ends_where_one_without_does_also_when_resumed(tmp_path):
     """Seven steps of two epochs and a bit; the second run is stopped in its second epoch and goes on."""
 
-    class Stop(Exception):  # noqa: N818
+    class StoppedError(Exception):
         pass
 
     def stop(step):
         if step == 6:
-            raise Stop
+            raise StoppedError
 
     expected = train(run(tmp_path / "ids"), progress=False)
     whole = train(run(tmp_path / "whole", reuse_frozen=True), progress=False)
     chex.assert_trees_all_close(whole, expected, rtol=1e-5, atol=1e-5)
     job = run(tmp_path / "parts", reuse_frozen=True)
-    with pytest.raises(Stop):
+    with pytest.raises(StoppedError):
         train(job, progress=False, after_step=stop)
     chex.assert_trees_all_equal(train(job, progress=False), whole)
 
