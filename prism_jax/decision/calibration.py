@@ -12,8 +12,7 @@ from typing import Any, Literal, get_args
 
 import jax
 import numpy as np
-import scipy.special
-import scipy.stats
+import scipy  # loads scipy.stats, which takes long, where it is first used
 from jaxtyping import Float, Int
 
 from prism_jax.decision import arrays, binning

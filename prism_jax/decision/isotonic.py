@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.optimize
+import scipy
 from jaxtyping import Float
 
 from prism_jax.decision import arrays

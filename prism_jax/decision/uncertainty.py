@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import special, stats
+import scipy
 
 from prism_jax.decision import arrays, metrics
 from prism_jax.decision.arrays import Scalar, Vector
@@ -155,7 +155,7 @@ def mcnemar(first: Vector, second: Vector, y: Vector) -> McNemar:
     only_first = int(np.count_nonzero(first_right & ~second_right))
     only_second = int(np.count_nonzero(second_right & ~first_right))
     discordant = only_first + only_second
-    p_value = stats.binomtest(only_first, discordant).pvalue if discordant else 1.0
+    p_value = scipy.stats.binomtest(only_first, discordant).pvalue if discordant else 1.0
     return McNemar(only_first, only_second, float(p_value))
 
 
@@ -197,8 +197,8 @@ def tost(
     if not degrees_of_freedom > 0:  # infinity is the normal test
         raise ValueError(f"degrees_of_freedom: found {degrees_of_freedom}, expected a number above 0, or infinity")
     centre, error = float(estimate), float(standard_error)
-    p_low = float(special.stdtr(degrees_of_freedom, (float(low) - centre) / error))
-    p_high = float(special.stdtr(degrees_of_freedom, (centre - float(high)) / error))
+    p_low = float(scipy.special.stdtr(degrees_of_freedom, (float(low) - centre) / error))
+    p_high = float(scipy.special.stdtr(degrees_of_freedom, (centre - float(high)) / error))
     return Equivalence(p_low, p_high, max(p_low, p_high))
 
 
