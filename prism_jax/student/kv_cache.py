@@ -89,23 +89,35 @@ def write(cache: Cache, fresh: Cache, start: Int[Array, ""] | int) -> Cache:
     )
 
 
-def read_prompts(model: Qwen3, params: Params, tokens_BxL: Int[Array, "B L"]) -> tuple[Float[Array, "B L D"], Cache]:
-    """Final hidden states of causal rows from position 0 on, and their keys and values.
+def read_prompts(
+    model: Qwen3, params: Params, tokens_BxL: Int[Array, "B L"], lengths_B: Int[Array, " B"]
+) -> tuple[Float[Array, "B D"], Cache]:
+    """The final hidden state of each causal row's last token, and keys and values of all from position 0 on.
+
+    The last block needs no more than that token's query: nothing behind its keys and values is computed for the others.
 
     Args:
       model: The static half of the student.
       params: Unstacked, as `unstack` returns them.
       tokens_BxL: Token ids.
+      lengths_B: How many of each row count, at least 1.
     """
     fresh: list[LayerCache] = []
-    causal = dispatch(model.config, no_branches(*tokens_BxL.shape))
+    rows, length = tokens_BxL.shape
+    causal = dispatch(model.config, no_branches(rows, length))
+    positions = jnp.broadcast_to(jnp.arange(length), (rows, length))
 
-    def attend(_: int, q: Array, k: Array, v: Array) -> Array:
+    def last(x: Array) -> Array:
+        return x[jnp.arange(rows), lengths_B - 1][:, None]
+
+    def attend(layer: int, q: Array, k: Array, v: Array) -> Array:
         fresh.append(_heads_first(k, v))
-        return causal(q, k, v)
+        if layer < model.config.layers - 1:
+            return causal(q, k, v)
+        read = Segment(tuple(fresh), positions < lengths_B[:, None])
+        return _over(group_queries(last(q), k.shape[2]), [], [read], layer)
 
-    positions = jnp.broadcast_to(jnp.arange(tokens_BxL.shape[1]), tokens_BxL.shape)
-    return _through_layers(model, params, tokens_BxL, positions, attend), tuple(fresh)
+    return _through_layers(model, params, tokens_BxL, positions, attend, last)[:, 0], tuple(fresh)
 
 
 def read(
@@ -175,13 +187,16 @@ def _through_layers(
     tokens_BxL: Int[Array, "B L"],
     positions_BxL: Int[Array, "B L"],
     attend: Callable[[int, Array, Array, Array], Array],
-) -> Float[Array, "B L D"]:
-    """Embedding, every block in turn with `attend(layer, q, k, v)`, and the last norm."""
+    kept: Callable[[Array], Array] = lambda x: x,
+) -> Float[Array, "B l D"]:
+    """Embedding, every block with `attend(layer, q, k, v)`, the last of which goes on with `kept`, and the norm."""
     config = model.config
     x = params["embedding"][tokens_BxL].astype(config.dtype)
     cos, sin = rotary_tables(positions_BxL, config.head_dim, config.rope_theta)
-    for number, layer in enumerate(params["layers"]):
-        x = nnx.merge(block(config), layer)(x, cos, sin, functools.partial(attend, number))
+    *lower, top = (nnx.merge(block(config), layer) for layer in params["layers"])
+    for number, layer in enumerate(lower):
+        x = layer(x, cos, sin, functools.partial(attend, number))
+    x = top(x, cos, sin, functools.partial(attend, len(lower)), kept)
     return nnx.merge(final_norm(config), params["final_norm"])(x)
 
 

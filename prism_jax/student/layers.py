@@ -14,7 +14,8 @@ from jaxtyping import Array, Float, Int
 
 from prism_jax.student.config import StudentConfig
 
-# Attention proper, of q [B, L, N, H] over k and v [B, L, K, H] and whatever else it holds; gives [B, L, N, H].
+# Attention proper, of q [B, L, N, H] over k and v [B, L, K, H] and whatever else it holds; gives [B, L, N, H], or what
+# it has at fewer positions.
 Attend = Callable[[Array, Array, Array], Array]
 
 
@@ -84,7 +85,7 @@ class Attention(nnx.Module):
         cos: Float[Array, "B L H"],
         sin: Float[Array, "B L H"],
         attend: Attend,
-    ) -> Float[Array, "B L D"]:
+    ) -> Float[Array, "B l D"]:
         """Projects to rotated queries and keys and to values, attends as `attend` does, and projects back."""
         batch, length, _ = x_BxLxD.shape
         q = self.q_proj(x_BxLxD).reshape(batch, length, self.heads, self.head_dim)
@@ -93,7 +94,7 @@ class Attention(nnx.Module):
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
         out = attend(rotate(q, cos, sin), rotate(k, cos, sin), v)
-        return self.o_proj(out.reshape(batch, length, self.heads * self.head_dim))
+        return self.o_proj(out.reshape(*out.shape[:2], self.heads * self.head_dim))
 
 
 class SwiGLU(nnx.Module):
@@ -124,9 +125,13 @@ class Block(nnx.Module):
         cos: Float[Array, "B L H"],
         sin: Float[Array, "B L H"],
         attend: Attend,
-    ) -> Float[Array, "B L D"]:
-        """Adds attention, then the feed-forward layer, to the residual stream."""
+        kept: Callable[[Array], Array] = lambda x: x,
+    ) -> Float[Array, "B l D"]:
+        """Adds attention, then the feed-forward layer, to the residual stream, of which `kept` goes on from here.
+
+        `attend` answers for the same positions as `kept` takes.
+        """
         with jax.named_scope("attention"):
-            x = x + self.attention(self.input_norm(x), cos, sin, attend)
+            x = kept(x) + self.attention(self.input_norm(x), cos, sin, attend)
         with jax.named_scope("mlp"):
             return x + self.mlp(self.post_norm(x))

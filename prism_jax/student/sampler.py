@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, Int
 
 from prism_jax.student.branches import bucket
 from prism_jax.student.kv_cache import Cache, Segment, capacity_of, grow, read_next, read_prompts
-from prism_jax.student.qwen3 import Params, Qwen3, take
+from prism_jax.student.qwen3 import Params, Qwen3
 from prism_jax.student.sampling import Sampling, next_token
 
 _STOPS = 8  # stop tokens are padded to a multiple of this
@@ -85,8 +85,7 @@ def prefill(
     model: Qwen3, params: Params, tokens_BxP: Int[Array, "B P"], lengths_B: Int[Array, " B"], room: int
 ) -> tuple[Float[Array, "B V"], Cache]:
     """Logits after each prompt, and a cache of the prompts with room behind them."""
-    hidden, fresh = read_prompts(model, params, tokens_BxP)
-    last = take(hidden, lengths_B[:, None] - 1)[:, 0]
+    last, fresh = read_prompts(model, params, tokens_BxP, lengths_B)
     return model.logits(params, last), grow(fresh, tokens_BxP.shape[1] + room)
 
 
