@@ -8,16 +8,18 @@ Every measurement is a process of its own, which has the card to itself; figures
 date and the versions are printed with them. The training step is next-token prediction on full rows. Ours is that of
 configs/qwen3_8b_a100.py (float32 masters in two halves, Adam's second moment factored); theirs has bfloat16 weights and
 AdamW states, which is less, since masters would not fit. Model FLOPs utilisation counts neither rematerialised layers
-nor what a causal mask hides (`prism_jax.training.flops`). Decoding at best reads every weight and the cache once a
+nor what a causal mask hides (`prism_jax.training.logs.flops`). Decoding at best reads every weight and the cache once a
 token: its share is of that time.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import datetime
-import functools
 import json
+import pathlib
+import runpy
 import statistics
 import subprocess
 import sys
@@ -35,6 +37,7 @@ BANDWIDTH = {
     "NVIDIA H200": 4800e9,
 }
 TURNS = 5
+RECIPE = pathlib.Path(__file__).parents[1] / "configs" / "qwen3_8b_a100.py"
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -58,6 +61,15 @@ def student(preset: str) -> Any:
     return getattr(presets, preset)(**how)
 
 
+def recipe() -> Any:
+    """How configs/qwen3_8b_a100.py trains, for some number of steps."""
+    from prism_jax.config import from_config_dict
+    from prism_jax.training.config import RunConfig
+
+    training = from_config_dict(RunConfig, runpy.run_path(str(RECIPE))["get_config"]()).training
+    return dataclasses.replace(training, steps=1000, epochs=0.0)
+
+
 def median_seconds(run: Callable[[], Any]) -> float:
     """Of several calls, after two that compile and warm up."""
     run(), run()
@@ -74,37 +86,15 @@ def train_ours(args: argparse.Namespace) -> dict[str, Any]:
     import jax
     import jax.numpy as jnp
     import numpy as np
+    from next_token import make_next_token_step
 
     from prism_jax.student import Qwen3
-    from prism_jax.student.attention import no_branches
-    from prism_jax.student.heads import token_cross_entropy
     from prism_jax.student.sharding import make_mesh
-    from prism_jax.training.config import TrainingConfig
-    from prism_jax.training.optimizer import Optimizer
-    from prism_jax.training.step import TrainState, init_state
+    from prism_jax.training.optimization.step import init_state
 
-    model = Qwen3(student(args.preset))
-    recipe = TrainingConfig(
-        learning_rate=1e-5, b2=0.999, first_moment="bfloat16", second_moment="factored", master="split"
-    )
-    optimizer = Optimizer(recipe)
-    shape = (args.rows, args.length)
-    positions = jnp.broadcast_to(jnp.arange(args.length), shape)
-
-    def loss(params: Any, tokens: Any) -> Any:
-        hidden = model.hidden(params, tokens[:, :-1], positions, no_branches(*shape))
-        flat = hidden.reshape(-1, hidden.shape[-1])
-        total, weight = token_cross_entropy(model.head(params), flat, tokens[:, 1:].ravel(), jnp.ones(flat.shape[0]))
-        return total / weight
-
-    @functools.partial(jax.jit, donate_argnums=0)
-    def step(state: TrainState, tokens: Any) -> tuple[TrainState, Any]:
-        value, gradients = jax.value_and_grad(loss)(state.params, tokens)
-        gradients = jax.tree.map(lambda g: g.astype(jnp.float32), gradients)
-        params, kept = optimizer.update(gradients, state.optimizer, state.params, state.step)
-        return TrainState(state.step + 1, params, kept), value
-
-    state = init_state(model, recipe, make_mesh(), jax.random.key(0))
+    model, training = Qwen3(student(args.preset)), recipe()
+    step = make_next_token_step(model, training)
+    state = init_state(model, training, make_mesh(), jax.random.key(0))
     random = np.random.default_rng(0)
     tokens = jnp.asarray(random.integers(model.config.vocabulary_size, size=(args.rows, args.length + 1)))
 
@@ -258,7 +248,7 @@ def main() -> None:
         kind, side, *rest = args.run
         print(json.dumps(SIDES[f"{kind} {side}"](args, *map(int, rest))))
         return
-    from prism_jax.training import flops
+    from prism_jax.training.logs import flops
 
     config = student(args.preset)
     tokens = args.rows * args.length

@@ -39,9 +39,9 @@ from prism_jax.streams.simulator import SimulatorConfig, simulate
 from prism_jax.student import Qwen3, presets
 from prism_jax.student.sharding import make_mesh
 from prism_jax.training.config import LossConfig, Packing, TrainingConfig
-from prism_jax.training.data import batches, pack_split
-from prism_jax.training.objective import Slots
-from prism_jax.training.step import init_state, make_step
+from prism_jax.training.input.data import batches, pack_split
+from prism_jax.training.optimization.objective import Slots
+from prism_jax.training.optimization.step import init_state, make_step
 
 
 class Trainer:

@@ -23,9 +23,9 @@ from ml_collections import config_flags
 from prism_jax.config import from_config_dict
 from prism_jax.student import dispatch, sharding
 from prism_jax.training.config import RunConfig
-from prism_jax.training.memory_estimate import estimate
-from prism_jax.training.memory_plan import abstract_batch, gib, persistent, step_shape
-from prism_jax.training.step import abstract_state, make_step
+from prism_jax.training.memory.estimate import estimate
+from prism_jax.training.memory.plan import abstract_batch, gib, persistent, step_shape
+from prism_jax.training.optimization.step import abstract_state, make_step
 
 # NVIDIA A100 80GB SXM, as CUDA describes it.
 A100 = """

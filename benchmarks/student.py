@@ -41,22 +41,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import student_peer as peer
+from next_token import make_next_token_step
 
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.prompting.packing import Packed, decisions, pack, pad, sizes
 from prism_jax.streams import Candidate, Event, Step, Stream
 from prism_jax.student import Qwen3, presets
-from prism_jax.student.attention import no_branches
 from prism_jax.student.engine import Branch, Engine
-from prism_jax.student.heads import token_cross_entropy
 from prism_jax.student.kv_cache import unstack
 from prism_jax.student.sampler import Start, decode, prefill
 from prism_jax.student.sampling import make_sampling
 from prism_jax.student.sharding import make_mesh
 from prism_jax.training.config import LossConfig, TrainingConfig
-from prism_jax.training.objective import Slots
-from prism_jax.training.optimizer import Optimizer
-from prism_jax.training.step import TrainState, make_step
+from prism_jax.training.optimization.objective import Slots
+from prism_jax.training.optimization.optimizer import Optimizer
+from prism_jax.training.optimization.step import TrainState, make_step
 
 SHAPE = presets.smollm2_135m()
 TRAINING = TrainingConfig(steps=1000, batch=1, learning_rate=1e-4)
@@ -114,23 +113,7 @@ def fresh_state(params: Any) -> TrainState:
 def benchmark_train(model: Qwen3, params: Any, turns: int) -> Iterator[Row]:
     """One step of next-token training on 4 rows of 256 tokens."""
     rows = np.random.default_rng(0).integers(model.config.vocabulary_size, size=(4, 257)).astype(np.int32)
-    optimizer = Optimizer(TRAINING)
-
-    def loss(params: Any, tokens: Any) -> Any:
-        count, length = tokens.shape[0], tokens.shape[1] - 1
-        positions = jnp.broadcast_to(jnp.arange(length), (count, length))
-        hidden = model.hidden(params, tokens[:, :-1], positions, no_branches(count, length))
-        flat = hidden.reshape(-1, hidden.shape[-1])
-        total, weight = token_cross_entropy(model.head(params), flat, tokens[:, 1:].ravel(), jnp.ones(flat.shape[0]))
-        return total / weight
-
-    @functools.partial(jax.jit, donate_argnums=0)
-    def step(state: TrainState, tokens: Any) -> tuple[TrainState, Any]:
-        value, gradients = jax.value_and_grad(loss)(state.params, tokens)
-        params, kept = optimizer.update(gradients, state.optimizer, state.params, state.step)
-        return TrainState(state.step + 1, params, kept), value
-
-    ours = Stepping(step, fresh_state(params), rows)
+    ours = Stepping(make_next_token_step(model, TRAINING), fresh_state(params), rows)
     theirs = peer.Training(model.config, params, TRAINING, peer.next_token_loss, rows)
     row = compare("training step, 4 rows of 256 tokens", ours, theirs, ">= 0.8", turns)
     yield dataclasses.replace(

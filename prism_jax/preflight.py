@@ -16,7 +16,7 @@ from absl import flags
 from etils import epath
 
 from prism_jax import command, distributed, train
-from prism_jax.training.memory_plan import device_memory, gib, parse_bytes
+from prism_jax.training.memory.plan import device_memory, gib, parse_bytes
 
 DEVICES = flags.DEFINE_integer("devices", 1, "Devices that JAX must see, of all processes together.", lower_bound=1)
 DISK = flags.DEFINE_string("disk", "10GiB", "Space that the workdir's disk must have.")

@@ -23,7 +23,7 @@ from prism_jax.trained import evaluate_run
 from prism_jax.training.config import RunConfig
 from prism_jax.training.interruption import EXIT_STATUS, InterruptedTrainingError
 from prism_jax.training.loop import describe, plan, train
-from prism_jax.training.memory_plan import parse_bytes, plan_memory, step_shape
+from prism_jax.training.memory.plan import parse_bytes, plan_memory, step_shape
 from prism_jax.training.run import open_run, resolve
 from prism_jax.training.startup import startup
 from prism_jax.training.workdir import claim, write_json

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+import tqdm
 from etils import epath
 
 from prism_jax.evaluation.protocol import calibrate, evaluate
@@ -31,7 +32,7 @@ from prism_jax.scores import Scores
 from prism_jax.streams.simulator import SimulatorConfig
 from prism_jax.training.config import DataConfig, LossConfig, RunConfig, TrainingConfig
 from prism_jax.training.loop import plan, train
-from prism_jax.training.pathways import SECOND_STAGES, PathwayConfig
+from prism_jax.training.pathways.table import SECOND_STAGES, PathwayConfig
 from prism_jax.training.run import open_run, resolve
 from prism_jax.training.workdir import claim
 
@@ -132,7 +133,7 @@ def _measure(scores: Scores, config: RunConfig) -> Outcome:
 def study(config: RunConfig, seeds: Sequence[int]) -> dict[PathwayConfig, np.ndarray]:
     """Outcomes of every pathway and of every corner of the 2 x 2: an array [seeds, fields of `Outcome`] for each."""
     found: dict[PathwayConfig, np.ndarray] = {}
-    for pathway in dict.fromkeys((*PATHWAYS.values(), *SQUARE.values())):
+    for pathway in tqdm.tqdm(dict.fromkeys((*PATHWAYS.values(), *SQUARE.values())), unit="pathway"):
         outcomes = []
         for seed in seeds:
             with tempfile.TemporaryDirectory() as folder:

@@ -16,7 +16,7 @@ from prism_jax.prompting.rows import pack_whole
 from prism_jax.prompting.template import Template
 from prism_jax.streams import Stream
 from prism_jax.student import Qwen3
-from prism_jax.student.qwen3 import Params
+from prism_jax.student.qwen3 import Params, Tree
 
 
 def score_streams(
@@ -58,17 +58,7 @@ def score_streams(
 
     @jax.jit
     def read(params: Params, batch: Packed) -> tuple[Float[Array, "B S"], Float[Array, "B C"]]:
-        hidden = model.branch_hidden(
-            params,
-            batch.trunk,
-            batch.tokens,
-            batch.positions,
-            batch.stop,
-            batch.branch,
-            batch.leaf,
-            size.window,
-            size.visible,
-        )
+        hidden = model.branch_hidden(params, Tree.of(batch), size.window, size.visible)
         z_need = model.answers(params, hidden, batch.need_slot, template.yes, template.no)
         return z_need, model.answers(params, hidden, batch.accept_slot, template.yes, template.no)
 

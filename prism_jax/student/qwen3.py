@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +23,33 @@ from prism_jax.student.layers import Block, Linear, RMSNorm, rotary_tables
 Params = dict[str, Any]
 
 _REMAT_POLICIES = {"dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable, "full": None}
+
+
+class Tree(NamedTuple):
+    """Rows of a trunk and branches off it, see `prism_jax.student.attention`: B rows, T trunk, R branch positions.
+
+    Attributes:
+      trunk: [B, T] token ids of the trunk, whose positions count from where it begins; or features [B, T, D].
+      tokens: [B, R] token ids of the branches, or features [B, R, D].
+      positions: [B, R] rotary positions of the branches.
+      stop: [B, R]; trunk positions below this are visible.
+      branch: [B, R] number of the branch, from 1; 0 is padding.
+      leaf: [B, R]; 0 on a head, else the number of the leaf.
+      begin: [B, T] where the trunk of a trunk position begins, in rows of several; None for one trunk a row.
+    """
+
+    trunk: Int[Array, "B T"] | Float[Array, "B T D"]
+    tokens: Int[Array, "B R"] | Float[Array, "B R D"]
+    positions: Int[Array, "B R"]
+    stop: Int[Array, "B R"]
+    branch: Int[Array, "B R"]
+    leaf: Int[Array, "B R"]
+    begin: Int[Array, "B T"] | None = None
+
+    @classmethod
+    def of(cls, batch: Any) -> Tree:
+        """What a batch of packed rows holds of these columns."""
+        return cls(*(getattr(batch, name) for name in cls._fields))
 
 
 class _Modules(nnx.Module):
@@ -103,60 +130,40 @@ class Qwen3:
     def branch_hidden(
         self,
         params: Params,
-        trunk: Int[Array, "B T"] | Float[Array, "B T D"],
-        tokens: Int[Array, "B R"] | Float[Array, "B R D"],
-        positions_BxR: Int[Array, "B R"],
-        stop_BxR: Int[Array, "B R"],
-        branch_BxR: Int[Array, "B R"],
-        leaf_BxR: Int[Array, "B R"],
+        tree: Tree,
         window: int,
         visible: Visible = None,
         done: int = 0,
-        begin_BxT: Int[Array, "B T"] | None = None,
     ) -> Float[Array, "B R D"]:
         """Final hidden states of branches off a trunk, read in one prefill; see `prism_jax.student.attention`.
 
         Args:
           params: As `init` returns them.
-          trunk: Token ids of the trunk, whose positions count from where it begins; or what `branch_features` gave.
-          tokens: Token ids of the branches, or what `branch_features` gave.
-          positions_BxR: Their rotary positions.
-          stop_BxR: Trunk positions below this are visible.
-          branch_BxR: Number of the branch, from 1; 0 is padding.
-          leaf_BxR: 0 on a head, else the number of the leaf.
+          tree: Trunk and branches, as token ids or as `branch_features` gave them.
           window: W, which divides R and which no branch exceeds.
           visible: For each W branch positions a bound on `stop` in all rows, see `attention.Visible`.
-          done: Lowest blocks that trunk and tokens have passed already; 0 where they are ids.
-          begin_BxT: Where the trunk of a trunk position begins, in rows of several; None for one trunk a row.
+          done: Lowest blocks that the tree has passed already; 0 where it holds ids.
         """
-        x, positions, mask = _join(trunk, tokens, positions_BxR, stop_BxR, branch_BxR, leaf_BxR, window, begin_BxT)
+        x, positions, mask = _join(tree, window)
         if not done:
-            return self.hidden(params, x, positions, mask, visible)[:, trunk.shape[1] :]
+            return self.hidden(params, x, positions, mask, visible)[:, tree.trunk.shape[1] :]
         upper = jax.tree.map(lambda leaf: leaf[done:], params["layers"])
-        return self._norm(params, self._blocks(upper, x, positions, mask, visible)[:, trunk.shape[1] :])
+        return self._norm(params, self._blocks(upper, x, positions, mask, visible)[:, tree.trunk.shape[1] :])
 
     def branch_features(
         self,
         params: Params,
-        trunk_BxT: Int[Array, "B T"],
-        tokens_BxR: Int[Array, "B R"],
-        positions_BxR: Int[Array, "B R"],
-        stop_BxR: Int[Array, "B R"],
-        branch_BxR: Int[Array, "B R"],
-        leaf_BxR: Int[Array, "B R"],
+        tree: Tree,
         window: int,
         visible: Visible = None,
         done: int = 0,
-        begin_BxT: Int[Array, "B T"] | None = None,
     ) -> tuple[Float[Array, "B T D"], Float[Array, "B R D"]]:
         """The residual stream of trunk and branches after the lowest `done` blocks; arguments as of `branch_hidden`."""
-        ids, positions, mask = _join(
-            trunk_BxT, tokens_BxR, positions_BxR, stop_BxR, branch_BxR, leaf_BxR, window, begin_BxT
-        )
+        ids, positions, mask = _join(tree, window)
         x = params["embedding"].astype(self.config.dtype)[ids]
         lower = jax.tree.map(lambda leaf: leaf[:done], params["layers"])
         x = self._blocks(lower, x, positions, mask, visible)
-        return x[:, : trunk_BxT.shape[1]], x[:, trunk_BxT.shape[1] :]
+        return x[:, : tree.trunk.shape[1]], x[:, tree.trunk.shape[1] :]
 
     def head(self, params: Params) -> Float[Array, "V D"]:
         """Rows of the output head, one a token."""
@@ -179,25 +186,16 @@ def take(hidden_BxRxD: Float[Array, "B R D"], place_BxS: Int[Array, "B S"]) -> F
     return jnp.take_along_axis(hidden_BxRxD, place_BxS[..., None], axis=1)
 
 
-def _join(
-    trunk: Array,
-    tokens: Array,
-    positions: Array,
-    stop: Array,
-    branch: Array,
-    leaf: Array,
-    window: int,
-    begin: Array | None,
-) -> tuple[Array, Array, TreeMask]:
+def _join(tree: Tree, window: int) -> tuple[Array, Array, TreeMask]:
     """Trunk and branches as one sequence, with its positions and mask."""
-    rows, length = trunk.shape[:2]
-    of_trunk = jnp.broadcast_to(jnp.arange(length, dtype=positions.dtype), (rows, length))
-    if begin is not None:
-        of_trunk = of_trunk - begin
+    rows, length = tree.trunk.shape[:2]
+    of_trunk = jnp.broadcast_to(jnp.arange(length, dtype=tree.positions.dtype), (rows, length))
+    if tree.begin is not None:
+        of_trunk = of_trunk - tree.begin
     return (
-        jnp.concatenate([trunk, tokens], axis=1),
-        jnp.concatenate([of_trunk, positions], axis=1),
-        tree_mask(stop, branch, leaf, length, window, begin),
+        jnp.concatenate([tree.trunk, tree.tokens], axis=1),
+        jnp.concatenate([of_trunk, tree.positions], axis=1),
+        tree_mask(tree.stop, tree.branch, tree.leaf, length, window, tree.begin),
     )
 
 

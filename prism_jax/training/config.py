@@ -11,7 +11,7 @@ from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.prompting.template import PromptConfig
 from prism_jax.streams.simulator import SimulatorConfig
 from prism_jax.student import StudentConfig
-from prism_jax.training.pathways import SECOND_STAGES, PathwayConfig
+from prism_jax.training.pathways.table import SECOND_STAGES, PathwayConfig
 
 Master = Literal["none", "float32", "split", "stochastic"]
 Packing = Literal["streams", "rows"]
@@ -144,11 +144,12 @@ class TrainingConfig:
       clip: Global gradient norm is clipped to this.
       first_moment: Dtype that AdamW's first moment is kept in.
       second_moment: Dtype of the second, or `factored`: row and column means of every large matrix, as Adafactor has.
-      master: What updates of bfloat16 parameters are added to (`prism_jax.training.masters`); `none` is the parameter.
+      master: What updates of bfloat16 parameters are added to; `none` is the parameter itself
+        (`prism_jax.training.optimization.masters`).
       frozen: Regular expressions of whole names such as `embedding` or `layers/3/mlp/up_proj/kernel`; what matches does
         not train.
       reuse_frozen: Whether to read each row once through the embedding and the lowest blocks, which must be frozen, and
-        to train what is above on that (`prism_jax.training.reuse`); for one device.
+        to train what is above on that (`prism_jax.training.optimization.reuse`); for one device.
       soft_votes: Whether acceptance trains on the share of annotators who accept, where votes are known.
       share_every: Steps between logs of each term's own gradient norm, which cost a backward pass a term; 0 is never.
       checkpoint_every: Steps between checkpoints; the last step is always saved.

@@ -20,26 +20,26 @@ from prism_jax.streams import Stream
 from prism_jax.student.qwen3 import Params
 from prism_jax.student.sharding import make_mesh
 from prism_jax.student.weights import load
+from prism_jax.training.checkpoints.recovery import resume
+from prism_jax.training.checkpoints.saver import Saver
 from prism_jax.training.config import LossConfig, RunConfig, TrainingConfig
-from prism_jax.training.data import PackedSplit, batches, pack_split
-from prism_jax.training.flops import Work, work
-from prism_jax.training.frozen import Partition
-from prism_jax.training.held_out import make_score
+from prism_jax.training.input.data import PackedSplit, batches, pack_split
 from prism_jax.training.interruption import InterruptedTrainingError, Interruption
-from prism_jax.training.lessons import teach
-from prism_jax.training.logged import mean_a_over_e
-from prism_jax.training.objective import Slots
+from prism_jax.training.logs.flops import Work, work
+from prism_jax.training.logs.profiling import Profile
+from prism_jax.training.logs.progress import Log, Rates
+from prism_jax.training.optimization.frozen import Partition
+from prism_jax.training.optimization.held_out import make_score
+from prism_jax.training.optimization.objective import Slots
+from prism_jax.training.optimization.reuse import FrozenFeatures
+from prism_jax.training.optimization.shares import make_shares
+from prism_jax.training.optimization.step import abstract_state, init_state, make_step
+from prism_jax.training.pathways.lessons import teach
+from prism_jax.training.pathways.logged import mean_a_over_e
+from prism_jax.training.pathways.stages import is_run, run_params
+from prism_jax.training.pathways.votes import soften
 from prism_jax.training.placing import anyone, check_processes, place
-from prism_jax.training.profiling import Profile
-from prism_jax.training.progress import Log, Rates
-from prism_jax.training.recovery import resume
-from prism_jax.training.reuse import FrozenFeatures
 from prism_jax.training.run import Run
-from prism_jax.training.saver import Saver
-from prism_jax.training.shares import make_shares
-from prism_jax.training.stages import is_run, run_params
-from prism_jax.training.step import abstract_state, init_state, make_step
-from prism_jax.training.votes import soften
 
 
 @dataclasses.dataclass(frozen=True)

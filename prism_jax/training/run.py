@@ -14,11 +14,11 @@ from prism_jax.student import Qwen3
 from prism_jax.student.qwen3 import Params
 from prism_jax.student.sharding import make_mesh
 from prism_jax.student.weights import read_config
+from prism_jax.training.checkpoints.recovery import trained
 from prism_jax.training.config import RunConfig
-from prism_jax.training.recovery import trained
-from prism_jax.training.sources import load_splits
-from prism_jax.training.stages import HOW_IT_RUNS, from_run, is_run
-from prism_jax.training.step import abstract_state
+from prism_jax.training.input.sources import load_splits
+from prism_jax.training.optimization.step import abstract_state
+from prism_jax.training.pathways.stages import HOW_IT_RUNS, from_run, is_run
 
 NEED = {
     "strict": "some offer was accepted by every annotator (official help_needed)",

@@ -8,7 +8,7 @@ import jax
 
 from prism_jax.student.dispatch import chosen_path, platform
 from prism_jax.training.loop import Job
-from prism_jax.training.memory_plan import gib, plan_memory, shape_of
+from prism_jax.training.memory.plan import gib, plan_memory, shape_of
 
 
 def startup(job: Job) -> dict[str, str]:

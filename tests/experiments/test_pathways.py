@@ -7,7 +7,7 @@ import pytest
 from etils import epath
 
 from prism_jax.experiments.pathways import CONFIG, PATHWAYS, SQUARE, Outcome, outcome, table
-from prism_jax.training.pathways import SECOND_STAGES
+from prism_jax.training.pathways.table import SECOND_STAGES
 from prism_jax.training.workdir import load_config
 
 

@@ -15,7 +15,7 @@ from prism_jax.experiments import proactivebench_results as results
 from prism_jax.scores import read_scores
 from prism_jax.streams.jsonl import read_streams
 from prism_jax.training.config import RunConfig
-from prism_jax.training.sources import load_splits
+from prism_jax.training.input.sources import load_splits
 
 
 @pytest.fixture

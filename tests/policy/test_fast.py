@@ -10,6 +10,8 @@ from prism_jax.scores import Scores
 from prism_jax.streams import Candidate
 from prism_jax.student import Qwen3, StudentConfig
 
+pytestmark = pytest.mark.usefixtures("compile_quickly")
+
 
 @pytest.fixture(scope="module")
 def model(template):

@@ -15,7 +15,7 @@ from prism_jax.prompting.packing import Sizes, decisions, pack, pad, sizes
 from prism_jax.streams import Event
 from prism_jax.student import Qwen3, StudentConfig
 from prism_jax.student.attention import no_branches
-from prism_jax.student.qwen3 import take
+from prism_jax.student.qwen3 import Tree, take
 
 CONTEXT = 4096
 SIZE = Sizes(trunk=128, branches=384, window=192, steps=3, candidates=9, responses=128)
@@ -64,8 +64,7 @@ def read(model, params, template):
     """Logits of both kinds of slots and hidden states at the response's places, of a list of rows of static sizes."""
 
     def slots(batch, window, visible):
-        columns = (batch.tokens, batch.positions, batch.stop, batch.branch, batch.leaf)
-        hidden = model.branch_hidden(params, batch.trunk, *columns, window, visible)
+        hidden = model.branch_hidden(params, Tree.of(batch), window, visible)
         answers = [
             model.answers(params, hidden, place, template.yes, template.no)
             for place in (batch.need_slot, batch.accept_slot)
@@ -196,7 +195,8 @@ def test_a_slot_reads_its_past_its_head_and_its_leaf_and_nothing_else(bushy, tem
     @jax.jit
     def read(tokens):
         repeated = [jnp.tile(x, (len(tokens), 1)) for x in (row.positions, row.stop, row.branch, row.leaf)]
-        hidden = model.branch_hidden(params, tokens[:, : size.trunk], tokens[:, size.trunk :], *repeated, size.window)
+        tree = Tree(tokens[:, : size.trunk], tokens[:, size.trunk :], *repeated)
+        hidden = model.branch_hidden(params, tree, size.window)
         places = jnp.tile(jnp.concatenate([row.need_slot, row.accept_slot]), (len(tokens), 1))
         return model.answers(params, hidden, places, template.yes, template.no)
 

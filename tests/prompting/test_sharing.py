@@ -13,11 +13,10 @@ from packed_streams import make_bushy, streams
 from prism_jax.prompting.packing import AXES, Sizes, pack, pad, sizes
 from prism_jax.prompting.sharing import first_fit_decreasing, join
 from prism_jax.student import Qwen3, StudentConfig
-from prism_jax.student.qwen3 import take
+from prism_jax.student.qwen3 import Tree, take
 
 CONTEXT, ROWS = 4096, 4
 SIZE = Sizes(trunk=256, branches=768, window=192, steps=9, candidates=27, responses=256)
-BRANCHES = ("positions", "stop", "branch", "leaf")
 
 
 @pytest.fixture(scope="module")
@@ -36,10 +35,7 @@ def read(model, params, template):
     """Logits of both kinds of slots and hidden states that predict responses, of a list of rows."""
 
     def slots(batch, window, visible):
-        columns = [getattr(batch, name) for name in BRANCHES]
-        hidden = model.branch_hidden(
-            params, batch.trunk, batch.tokens, *columns, window, visible, begin_BxT=batch.begin
-        )
+        hidden = model.branch_hidden(params, Tree.of(batch), window, visible)
         places = (batch.need_slot, batch.accept_slot)
         answers = [model.answers(params, hidden, place, template.yes, template.no) for place in places]
         return *answers, take(hidden, batch.response_source)
@@ -99,8 +95,7 @@ def test_neither_events_nor_branches_of_a_neighbour_are_seen(template, model, pa
         shared._replace(trunk=other(shared.trunk, ~first[0]), tokens=other(shared.tokens, ~first[1])),
     ]
     batch = jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *variants)
-    columns = [getattr(batch, name) for name in BRANCHES]
-    hidden = model.branch_hidden(params, batch.trunk, batch.tokens, *columns, window, begin_BxT=batch.begin)
+    hidden = model.branch_hidden(params, Tree.of(batch), window)
     z = np.asarray(model.answers(params, hidden, batch.need_slot, template.yes, template.no))
     moved = np.abs(z[1:] - z[0]) > 1e-5
     expected = np.arange(2 * steps) < steps

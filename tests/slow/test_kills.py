@@ -12,10 +12,10 @@ import pytest
 from etils import epath
 
 from prism_jax.student.sharding import make_mesh
-from prism_jax.training.checkpoint import read, steps
-from prism_jax.training.recovery import trained
+from prism_jax.training.checkpoints.checkpoint import read, steps
+from prism_jax.training.checkpoints.recovery import trained
+from prism_jax.training.optimization.step import abstract_state
 from prism_jax.training.run import open_run
-from prism_jax.training.step import abstract_state
 
 pytestmark = pytest.mark.slow
 

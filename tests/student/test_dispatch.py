@@ -8,6 +8,7 @@ import pytest
 from prism_jax.student import Qwen3, StudentConfig, dispatch
 from prism_jax.student.attention import no_branches
 from prism_jax.student.dispatch import chosen_path
+from prism_jax.student.qwen3 import Tree
 
 TINY = StudentConfig(vocabulary_size=61, width=24, layers=1, heads=4, kv_heads=2, head_dim=8, ffn=40)
 
@@ -72,7 +73,7 @@ def test_the_cudnn_path_lowers_to_fused_calls_and_makes_no_scores(monkeypatch):
     column = jnp.zeros((rows, length), jnp.int32)
 
     def loss(params):
-        hidden = model.branch_hidden(params, jnp.zeros((rows, trunk), jnp.int32), *[column] * 5, window)
+        hidden = model.branch_hidden(params, Tree(jnp.zeros((rows, trunk), jnp.int32), *[column] * 5), window)
         return jnp.mean(hidden.astype(jnp.float32))
 
     traced = jax.jit(jax.grad(loss)).trace(model.abstract_params())

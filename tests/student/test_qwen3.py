@@ -15,7 +15,7 @@ from flax import nnx
 from prism_jax.student import Qwen3, StudentConfig
 from prism_jax.student.attention import attend, no_branches, tree_mask
 from prism_jax.student.layers import Block, RMSNorm, rotary_tables
-from prism_jax.student.qwen3 import take
+from prism_jax.student.qwen3 import Tree, take
 
 # What runs once is compiled quickly: compiling is what takes the time here.
 QUICK = {"xla_backend_optimization_level": 0}
@@ -73,12 +73,13 @@ def tree_inputs(rows=2, trunk=6, length=8, window=4):
     stop, branch, leaf = (jnp.tile(jnp.asarray(column), (rows, 1)) for column in columns)
     positions = jnp.tile(jnp.asarray([5, 6, 7, 7, 6, 7, 8, 0]), (rows, 1))
     trunk_ids, ids = (jnp.asarray(rng.integers(TINY.vocabulary_size, size=(rows, n))) for n in (trunk, length))
-    return trunk_ids, ids, positions, stop, branch, leaf, window
+    return Tree(trunk_ids, ids, positions, stop, branch, leaf), window
 
 
 def test_scan_over_layers_equals_a_loop_over_blocks(tiny):
     _, params = tiny
-    trunk, ids, positions, stop, branch, leaf, window = tree_inputs()
+    tree, window = tree_inputs()
+    trunk, ids, positions, stop, branch, leaf, _ = tree
     block = nnx.graphdef(nnx.eval_shape(lambda: Block(TINY, nnx.Rngs(0))))
 
     @jit
@@ -95,7 +96,7 @@ def test_scan_over_layers_equals_a_loop_over_blocks(tiny):
     want = loop(params)
     for unroll in (1, 2):  # 2 does not divide the 3 layers
         model = Qwen3(dataclasses.replace(TINY, unroll=unroll))
-        got = jit(model.branch_hidden, static_argnums=7)(params, trunk, ids, positions, stop, branch, leaf, window)
+        got = jit(model.branch_hidden, static_argnums=2)(params, tree, window)
         np.testing.assert_allclose(got, want, atol=1e-5)
 
 

@@ -96,8 +96,8 @@ def test_the_compiled_training_step_makes_no_logits_of_the_whole_batch():
     from prism_jax.decision.operating_point import OperatingPoint
     from prism_jax.prompting.packing import Packed
     from prism_jax.training.config import LossConfig, TrainingConfig
-    from prism_jax.training.objective import Slots
-    from prism_jax.training.step import abstract_state, make_step
+    from prism_jax.training.optimization.objective import Slots
+    from prism_jax.training.optimization.step import abstract_state, make_step
 
     rows, trunk, branches, responses, vocabulary, chunk = 4, 24, 32, 48, 331, 16
     model = Qwen3(dataclasses.replace(CONFIG, vocabulary_size=vocabulary))
@@ -139,6 +139,7 @@ import dataclasses, json, sys
 import jax, jax.numpy as jnp, numpy as np
 from jax.sharding import NamedSharding
 from prism_jax.student import Qwen3, StudentConfig
+from prism_jax.student.qwen3 import Tree
 from prism_jax.student.heads import token_cross_entropy
 from prism_jax.student.sharding import BATCH, make_mesh, shardings
 
@@ -152,7 +153,7 @@ batch = [ids(trunk), ids(branches), column([5, 6, 7, 7, 6, 7, 8, 0]), column([5]
 batch += [column([1] * 4 + [2] * 3 + [0]), column([0, 0, 1, 2, 0, 0, 0, 0])]
 
 def loss(params, batch):
-    hidden = model.branch_hidden(params, *batch, window)
+    hidden = model.branch_hidden(params, Tree(*batch), window)
     flat, targets = hidden.reshape(-1, hidden.shape[-1]), batch[1].ravel()
     total, _ = token_cross_entropy(model.head(params), flat, targets, jnp.arange(flat.shape[0]) % 3 / 2, chunk=24)
     return total / flat.shape[0] + jnp.mean(jnp.tanh(model.logits(params, hidden)) * jnp.arange(64) / 64), hidden

@@ -10,10 +10,10 @@ from tiny_step import RUN
 
 from prism_jax.streams.simulator import simulate
 from prism_jax.student import Qwen3
-from prism_jax.training.data import pack_split
-from prism_jax.training.lessons import teach
-from prism_jax.training.objective import Slots
-from prism_jax.training.pathways import SECOND_STAGES, PathwayConfig
+from prism_jax.training.input.data import pack_split
+from prism_jax.training.optimization.objective import Slots
+from prism_jax.training.pathways.lessons import teach
+from prism_jax.training.pathways.table import SECOND_STAGES, PathwayConfig
 
 TEMPLATE = RUN.template
 SIMULATOR = dataclasses.replace(tiny.CONFIG.simulator, teacher=True, teacher_blur=1.0)

@@ -13,7 +13,7 @@ import tiny
 from etils import epath
 
 from prism_jax.policy.fast import score_streams
-from prism_jax.training.checkpoint import steps
+from prism_jax.training.checkpoints.checkpoint import steps
 from prism_jax.training.interruption import InterruptedTrainingError, Interruption
 from prism_jax.training.loop import plan, train
 from prism_jax.training.run import open_run, trained_params

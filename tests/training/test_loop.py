@@ -9,11 +9,13 @@ import tiny
 from etils import epath
 
 from prism_jax.config import ConfigError
-from prism_jax.training import progress
+from prism_jax.training.logs import progress
+from prism_jax.training.logs.progress import TrainingError
 from prism_jax.training.loop import plan, train
-from prism_jax.training.progress import TrainingError
 from prism_jax.training.run import open_run, trained_params
 from prism_jax.training.workdir import claim
+
+pytestmark = pytest.mark.usefixtures("compile_quickly")
 
 
 class StoppedError(Exception):

@@ -11,10 +11,10 @@ import tiny
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.student import Qwen3
 from prism_jax.student.sharding import make_mesh
-from prism_jax.training.data import pack_split
-from prism_jax.training.objective import Slots
+from prism_jax.training.input.data import pack_split
+from prism_jax.training.optimization.objective import Slots
+from prism_jax.training.optimization.step import init_state, make_step
 from prism_jax.training.run import open_run
-from prism_jax.training.step import init_state, make_step
 
 RUN = open_run(tiny.CONFIG)
 SPLIT = pack_split(RUN.splits.train, RUN.template, 512)

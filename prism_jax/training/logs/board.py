@@ -1,0 +1,60 @@
+"""What TensorBoard shows, written without a thread: one with a queue of its own waits for ever on a full disk."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from etils import epath
+
+from prism_jax.training.logs.lines import named
+
+
+class Board:
+    """The `tensorboard/` folder of a run."""
+
+    def __init__(self, folder: epath.Path, step: int):
+        """Opens a new file in the folder; of steps after `step` TensorBoard shows only what this file holds.
+
+        Raises:
+          OSError: naming the folder.
+        """
+        from tensorboardX.event_file_writer import EventsWriter  # imports torch where installed, which takes seconds
+        from tensorboardX.proto import event_pb2, summary_pb2
+
+        self._folder, self._event, self._summary = folder, event_pb2.Event, summary_pb2.Summary
+        folder.mkdir(parents=True, exist_ok=True)
+        self._file = EventsWriter(str(folder / "events"))
+        started = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+        self._write(event_pb2.Event(wall_time=time.time(), step=step + 1, session_log=started))
+
+    def write(self, step: int, values: Mapping[str, float]) -> None:
+        """Adds what is known of a step.
+
+        Raises:
+          OSError: naming the folder.
+        """
+        shown = [self._summary.Value(tag=name, simple_value=value) for name, value in values.items()]
+        self._write(self._event(wall_time=time.time(), step=step, summary=self._summary(value=shown)))
+
+    def flush(self) -> None:
+        """Makes sure that what was written can be read.
+
+        Raises:
+          OSError: naming the folder.
+        """
+        with named(self._folder):
+            self._file.flush()
+
+    def close(self) -> None:
+        """Flushes and closes.
+
+        Raises:
+          OSError: naming the folder.
+        """
+        with named(self._folder):
+            self._file.close()
+
+    def _write(self, event: object) -> None:
+        with named(self._folder):
+            self._file.write_event(event)

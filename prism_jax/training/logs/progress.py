@@ -1,0 +1,142 @@
+"""What a run logs of every step: metrics.jsonl (reproducible to the byte), timings.jsonl (not), TensorBoard, a bar.
+
+Of several processes the first alone writes; all of them check that what they computed is finite.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+import tqdm
+from absl import logging
+from etils import epath
+
+from prism_jax.student import StudentConfig
+from prism_jax.training.logs.board import Board
+from prism_jax.training.logs.flops import Work, flops, peak
+from prism_jax.training.logs.lines import Lines
+
+SHOWN = ("loss", "need", "accept", "burden", "response")
+
+
+class TrainingError(RuntimeError):
+    """Training cannot go on; the message says at which step, in which term, on which streams."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Rates:
+    """Turns the work of a step and its seconds into rates.
+
+    Attributes:
+      student: Whose arithmetic is counted.
+      peak: FLOP/s of all devices together; None where that, or the step's arithmetic, is unknown.
+    """
+
+    student: StudentConfig
+    peak: float | None
+
+    @classmethod
+    def on(cls, student: StudentConfig, devices: Sequence[jax.Device], frozen: Sequence[str]) -> Rates:
+        """Rates on a mesh's devices; utilisation only in bfloat16, whose peaks are known, and with nothing frozen."""
+        one = peak(devices[0].device_kind)
+        known = one is not None and student.dtype == "bfloat16" and not frozen
+        return cls(student, one * len(devices) if one is not None and known else None)
+
+    def of(self, done: Work, seconds: float) -> dict[str, float]:
+        """Tokens and labels a second and, where the peak is known, model FLOPs utilisation."""
+        # Other processes had as many rows; their tokens are taken for as many as these.
+        share = jax.process_count() / max(seconds, 1e-9)
+        found = {"tokens_per_second": done.tokens * share, "labels_per_second": done.labels * share}
+        if self.peak:
+            found["mfu"] = flops(self.student, done) * share / self.peak
+        return found
+
+
+class Log:
+    """The logs of one run. Use as a context: leaving it closes them."""
+
+    def __init__(self, workdir: epath.Path, names: Sequence[str], rates: Rates, steps: int, start: int, progress: bool):
+        """Opens the logs, cut back to what a resumed run keeps.
+
+        Args:
+          workdir: Of the run.
+          names: Of the streams in each row, for messages.
+          rates: Of the student on its devices.
+          steps: The last step's number.
+          start: Steps done before.
+          progress: Whether to show a bar.
+        """
+        self._names, self._rates = names, rates
+        self._writes = jax.process_index() == 0
+        self._bar = tqdm.tqdm(
+            total=steps, initial=start, unit="step", disable=not (progress and self._writes), dynamic_ncols=True
+        )
+        self._clock = time.monotonic()
+        if not self._writes:
+            return
+        self._metrics = Lines(workdir / "metrics.jsonl", start)
+        if self._metrics.reached > start:
+            # Killed behind its newest checkpoint, or without the one that it had saved last.
+            logging.warning(
+                "%s: found steps up to %d, going on from step %d, the newest checkpoint's",
+                workdir / "metrics.jsonl",
+                self._metrics.reached,
+                start,
+            )
+        self._timings = Lines(workdir / "timings.jsonl", start)
+        self._board = Board(workdir / "tensorboard", start)
+        self._clock = time.monotonic()
+
+    def write(self, step: int, rows: np.ndarray, metrics: Mapping[str, Any], done: Work) -> None:
+        """Logs one step, or raises if it is not finite."""
+        values = {name: float(value) for name, value in metrics.items()}
+        self._check(step, rows, values)
+        if not self._writes:
+            return
+        self._metrics.write({"step": step, **values})
+        now = time.monotonic()
+        seconds, self._clock = now - self._clock, now
+        rates = self._rates.of(done, seconds)
+        self._timings.write({"step": step, "seconds": seconds, **rates})
+        self._board.write(step, {**values, **rates})
+        shown = {name: f"{values[name]:.3f}" for name in SHOWN}
+        shown |= {"tokens/s": f"{rates['tokens_per_second']:,.0f}", "labels/s": f"{rates['labels_per_second']:,.1f}"}
+        if "mfu" in rates:
+            shown["MFU"] = f"{rates['mfu']:.0%}"
+        self._bar.set_postfix(shown, refresh=False)
+        self._bar.update()
+
+    def _check(self, step: int, rows: np.ndarray, values: dict[str, float]) -> None:
+        held_out = [name for name in values if name.startswith("held_out")]
+        terms = [name for name in (*SHOWN[1:], "loss", "gradient_norm", *held_out) if not math.isfinite(values[name])]
+        if terms:
+            names = ", ".join(self._names[row] for row in rows.tolist() if row >= 0)
+            raise TrainingError(
+                f"step {step}: found {terms[0]} = {values[terms[0]]}, expected finite numbers; the batch holds streams "
+                f"{names}"
+            )
+
+    def flush(self) -> None:
+        """Makes sure that what was logged can be read."""
+        if self._writes:
+            self._metrics.flush()
+            self._timings.flush()
+            self._board.flush()
+
+    def __enter__(self) -> Log:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._bar.close()
+        for log in (self._metrics, self._timings, self._board) if self._writes else ():
+            try:
+                log.close()
+            except OSError:
+                if kind is None:  # else the error that ended training says more
+                    raise

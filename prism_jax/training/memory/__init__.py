@@ -1,0 +1,1 @@
+"""What a training step holds in memory, and whether the devices have that."""

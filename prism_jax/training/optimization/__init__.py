@@ -1,0 +1,1 @@
+"""One training step, as pure functions: objective, gradient, optimizer, and the parameters that they move."""

@@ -1,0 +1,239 @@
+"""The objective: response cross-entropy and the three decision losses, over one batch of packed streams.
+
+    L = lambda_LM L_LM + lambda_n L_need + lambda_a L_acc + lambda_b L_burden        (maths section 4)
+
+Decision losses act on slot logits, cross-entropy on response tokens only, and one `OperatingPoint` gives the burden the
+same costs as the deployed gate. Every term is a ratio of two sums, so that sums of microbatches add up to the sums of
+their batch (`prism_jax.training.optimization.accumulation`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from prism_jax.decision import losses
+from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.prompting.packing import Packed, Sizes
+from prism_jax.student import Qwen3
+from prism_jax.student.attention import Visible
+from prism_jax.student.heads import token_cross_entropy
+from prism_jax.student.qwen3 import Params, Tree, take
+from prism_jax.training.config import LossConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class Slots:
+    """How decisions are read off the student; hashable, so that jit can close over it.
+
+    Attributes:
+      model: The static half of the student.
+      yes: Id of the answer yes.
+      no: Id of the answer no.
+      window: W, the length that no branch exceeds.
+      visible: Bounds on what each W branch tokens see of the trunk.
+      frozen: Lowest blocks that no gradient enters, nor the embedding below them; 0 trains from the ids up.
+      buckets: Where rows come in several sizes, all of them; W and the bounds are then those of a batch's own sizes.
+    """
+
+    model: Qwen3
+    yes: int
+    no: int
+    window: int
+    visible: Visible = None
+    frozen: int = 0
+    buckets: tuple[Sizes, ...] = ()
+
+    def features(self, params: Params, batch: Packed) -> Packed:
+        """The batch with what the frozen blocks make of trunk and tokens in place of their ids."""
+        trunk, tokens = self.model.branch_features(params, Tree.of(batch), *self.reach(batch), self.frozen)
+        return batch._replace(trunk=trunk, tokens=tokens)
+
+    def hidden(self, params: Params, batch: Packed) -> Float[Array, "B R D"]:
+        """Final hidden states of the branches, from ids or from `features`."""
+        if self.frozen and batch.tokens.ndim == 2:
+            # Nothing below is differentiated, so nothing of it is kept for a backward pass.
+            batch = self.features(jax.lax.stop_gradient(params), batch)
+        return self.model.branch_hidden(params, Tree.of(batch), *self.reach(batch), self.frozen)
+
+    def reach(self, batch: Packed) -> tuple[int, Visible]:
+        """W and the bounds of a batch.
+
+        Raises:
+          ValueError: for a batch that has the sizes of no bucket.
+        """
+        if not self.buckets:
+            return self.window, self.visible
+        shape = batch.trunk.shape[1], batch.positions.shape[1]
+        for size in self.buckets:
+            if (size.trunk, size.branches) == shape:
+                return size.window, size.visible
+        known = ", ".join(f"{size.trunk} + {size.branches}" for size in self.buckets)
+        raise ValueError(f"batch: found rows of {shape[0]} + {shape[1]} tokens, expected one of {known}")
+
+
+TERMS = ("need", "accept", "burden", "response")
+"""The terms of the total, named as their weights in the loss section are."""
+
+
+class Terms(NamedTuple):
+    """Every term as the two sums whose ratio it is; burden in its parts."""
+
+    need: losses.Sums
+    accept: losses.AcceptSums
+    burden: losses.BurdenSums
+    response: losses.Sums
+
+    def over(self, whole: Terms) -> Terms:
+        """These numerators over the denominators of `whole`: a microbatch's share of its batch."""
+        parts = zip(self.burden, whole.burden, strict=True)
+        return Terms(
+            need=self.need._replace(denominator=whole.need.denominator),
+            accept=self.accept._replace(denominator=whole.accept.denominator),
+            burden=losses.BurdenSums(*(mine._replace(denominator=all_.denominator) for mine, all_ in parts)),
+            response=self.response._replace(denominator=whole.response.denominator),
+        )
+
+
+def objective(
+    params: Params,
+    batch: Packed,
+    slots: Slots,
+    config: LossConfig,
+    point: OperatingPoint,
+    width: Float[Array, ""] | float,
+) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]]]:
+    """The total loss and its parts.
+
+    Args:
+      params: Of the student.
+      batch: Rows along the leading axis.
+      slots: The student and its two answers.
+      config: Weights and estimators.
+      point: Costs of the burden.
+      width: h of the soft gate, annealed by the caller.
+
+    Returns:
+      The total, and by name the unweighted terms and the diagnostics of the propensity weights.
+    """
+    return total(term_sums(params, batch, slots, config, point, width), config)
+
+
+def total(sums: Terms, config: LossConfig) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]]]:
+    """The total loss and its parts, as `objective` returns them, from the sums of a whole batch."""
+    burden = sums.burden
+    terms = {
+        "need": sums.need.mean(),
+        "accept": sums.accept.mean(),
+        "burden": config.false_alarm * burden.false_alarm.mean() + config.missed * burden.missed.mean(),
+        "response": sums.response.mean(),
+    }
+    loss = sum((getattr(config, name) * term for name, term in terms.items()), jnp.zeros(()))
+    diagnostics = sums.accept.diagnostics()._asdict()
+    if config.estimator != "dr":
+        del diagnostics["outside_share"]  # only doubly robust labels leave [0, 1]
+    checks = {f"accept_{name}": value for name, value in diagnostics.items()}
+    return loss, {"loss": loss, **terms, **checks}
+
+
+def term_sums(
+    params: Params,
+    batch: Packed,
+    slots: Slots,
+    config: LossConfig,
+    point: OperatingPoint,
+    width: Float[Array, ""] | float,
+) -> Terms:
+    """The sums of every term over a batch or a microbatch; arguments as of `objective`."""
+    model = slots.model
+    hidden = slots.hidden(params, batch)
+    z_need = model.answers(params, hidden, batch.need_slot, slots.yes, slots.no)
+    z_accept = model.answers(params, hidden, batch.accept_slot, slots.yes, slots.no)
+    rows = take(hidden, batch.response_source)
+    response, _ = token_cross_entropy(
+        model.head(params),
+        rows.reshape(-1, rows.shape[-1]),
+        batch.response_target.ravel(),
+        (batch.response_weight * batch.response_factor).ravel(),
+        config.response_chunk,
+        config.tokens == "dft",
+    )
+    sums = _decision_sums(z_need, z_accept, batch, config, point, width)
+    return sums._replace(response=sums.response._replace(numerator=response))
+
+
+def denominators(batch: Packed, config: LossConfig, point: OperatingPoint) -> Terms:
+    """The denominators of a batch's terms, without running the student: no logit enters them, so these are 0."""
+    z_need, z_accept = jnp.zeros(batch.y_need.shape), jnp.zeros(batch.y_accept.shape)
+    return _decision_sums(z_need, z_accept, batch, config, point, config.width_end)
+
+
+def _decision_sums(
+    z_need: Float[Array, "B S"],
+    z_accept: Float[Array, "B C"],
+    batch: Packed,
+    config: LossConfig,
+    point: OperatingPoint,
+    width: Float[Array, ""] | float,
+) -> Terms:
+    """The sums of the decision losses from logits; of the response only its weight, the numerator being 0."""
+    unweighted = config.estimator == "none"
+    weight = batch.accept_weight * batch.logged if unweighted else batch.accept_weight
+    propensity = jnp.ones_like(batch.propensity) if unweighted else batch.propensity
+    accept = losses.accept_sums(
+        z_accept.ravel(),
+        batch.accept_target.ravel(),
+        batch.logged.ravel(),
+        propensity.ravel(),
+        estimator="snips" if config.estimator == "none" else config.estimator,
+        e_min=config.e_min,
+        w_max=config.w_max,
+        weight=weight.ravel(),
+        mu=batch.accept_mu.ravel(),
+    )
+    return Terms(
+        need=losses.need_sums(z_need.ravel(), batch.need_target.ravel(), batch.need_weight.ravel()),
+        accept=accept,
+        burden=_burden_sums(z_need, z_accept, batch, propensity, config, point, width),
+        response=losses.Sums(jnp.zeros(()), jnp.sum(batch.response_weight)),
+    )
+
+
+def _burden_sums(
+    z_need: Float[Array, "B S"],
+    z_accept: Float[Array, "B C"],
+    batch: Packed,
+    propensity: Float[Array, "B C"],
+    config: LossConfig,
+    point: OperatingPoint,
+    width: Float[Array, ""] | float,
+) -> losses.BurdenSums:
+    """L_burden's sums over candidates whose need and outcome are known, weighted like the acceptance loss."""
+
+    def of_step(values_BxS: Float[Array, "B S"]) -> Array:
+        return jnp.take_along_axis(values_BxS, batch.accept_step, axis=1)
+
+    inverse = jnp.minimum(1.0 / jnp.maximum(propensity, config.e_min), config.w_max)
+    # Row by row a need label weighs a share on each of its step's candidates; the burden takes every candidate whole.
+    judged = of_step(batch.need_weight) > 0
+    observed = batch.accept_weight * batch.logged * judged * inverse
+    return losses.burden_sums(
+        of_step(z_need).ravel(),
+        z_accept.ravel(),
+        of_step(batch.y_need).ravel(),
+        batch.y_accept.ravel(),
+        c_fa=point.c_fa,
+        c_fn=point.c_fn,
+        width=width,
+        observed=observed.ravel(),
+    )
+
+
+def gate_width(step: Int[Array, ""] | int, steps: int, config: LossConfig) -> Float[Array, ""]:
+    """The soft gate's width h at `step` of `steps`: from width_start to width_end along a geometric path."""
+    share = jnp.clip(step / jnp.maximum(steps - 1, 1), 0.0, 1.0)
+    return jnp.exp((1 - share) * jnp.log(config.width_start) + share * jnp.log(config.width_end))

@@ -1,0 +1,121 @@
+"""AdamW with decoupled weight decay on matrices, cosine with warm-up, global-norm clipping; what its state costs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Int
+
+from prism_jax.student.qwen3 import Params
+from prism_jax.student.sharding import path_of
+from prism_jax.training.config import TrainingConfig
+from prism_jax.training.optimization import masters
+
+
+class OptimizerState(NamedTuple):
+    """What the optimizer keeps of the trained parameters.
+
+    Attributes:
+      moments: State of the optax chain.
+      master: What `prism_jax.training.optimization.masters` keeps beside the parameters.
+    """
+
+    moments: Any
+    master: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Optimizer:
+    """The optimizer that a config describes: optax computes in float32, masters turn its updates into parameters."""
+
+    config: TrainingConfig
+
+    def init(self, params: Params) -> OptimizerState:
+        """The state of fresh parameters."""
+        moments = transformation(self.config).init(jax.tree.map(_float32, params))
+        return OptimizerState(moments, masters.init(params, self.config.master))
+
+    def update(
+        self, gradient: Params, state: OptimizerState, params: Params, step: Int[Array, ""]
+    ) -> tuple[Params, OptimizerState]:
+        """Parameters and state after one step; the step's number is all that its randomness depends on."""
+        kind = self.config.master
+        values = masters.read(params, state.master, kind)
+        updates, moments = transformation(self.config).update(gradient, state.moments, values)
+        key = jax.random.fold_in(jax.random.key(self.config.seed), step)
+        params, master = masters.write(optax.apply_updates(values, updates), params, kind, key)
+        return params, OptimizerState(moments, master)
+
+
+def schedule(config: TrainingConfig) -> optax.Schedule:
+    """Learning rate against step: linear warm-up from 0, then a cosine to `final_rate` of the peak."""
+    return optax.warmup_cosine_decay_schedule(
+        init_value=0.0,
+        peak_value=config.learning_rate,
+        warmup_steps=max(1, round(config.warmup * config.steps)),
+        decay_steps=max(2, config.steps),
+        end_value=config.final_rate * config.learning_rate,
+    )
+
+
+def transformation(config: TrainingConfig) -> optax.GradientTransformation:
+    """Gradients to updates, both in float32."""
+    return optax.chain(
+        optax.clip_by_global_norm(config.clip),
+        _factored(config) if config.second_moment == "factored" else _adam(config),
+        optax.add_decayed_weights(config.weight_decay, is_matrix),
+        optax.scale_by_learning_rate(schedule(config)),
+    )
+
+
+def _adam(config: TrainingConfig) -> optax.GradientTransformation:
+    """Adam's direction (arXiv 1412.6980)."""
+    dtypes = {"mu": config.first_moment, "nu": config.second_moment}
+    return stored_as(dtypes, optax.scale_by_adam(b1=config.b1, b2=config.b2))
+
+
+def _factored(config: TrainingConfig) -> optax.GradientTransformation:
+    """Adafactor's direction (arXiv 1804.04235): second moments as row and column means, root mean square at most 1.
+
+    The first moment is of the scaled gradient and not, as in Adam, of the gradient. Matrices with an axis shorter than
+    128 keep their whole second moment.
+    """
+
+    def decay(step: Any, b2: Any) -> Array:
+        """Turns a running mean into Adam's bias-corrected one (section 7.1)."""
+        done = jnp.asarray(step, jnp.float32)
+        return b2 * (1 - b2**done) / (1 - b2 ** (done + 1))
+
+    return optax.chain(
+        optax.scale_by_factored_rms(decay_rate=config.b2, decay_rate_fn=decay),
+        optax.clip_by_block_rms(1.0),
+        stored_as({"ema": config.first_moment}, optax.ema(config.b1)),
+    )
+
+
+def stored_as(dtypes: Mapping[str, str], inner: optax.GradientTransformation) -> optax.GradientTransformation:
+    """`inner` with fields of its state kept in the dtypes given by name; it computes in float32 all the same."""
+
+    def keep(state: Any) -> Any:
+        return state._replace(**{name: optax.tree.cast(getattr(state, name), dtypes[name]) for name in dtypes})
+
+    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+        wide = state._replace(**{name: optax.tree.cast(getattr(state, name), jnp.float32) for name in dtypes})
+        updates, state = inner.update(updates, wide, params)
+        return updates, keep(state)
+
+    return optax.GradientTransformation(lambda params: keep(inner.init(params)), update)
+
+
+def is_matrix(params: Any) -> Any:
+    """True for the embedding and every kernel, False for the weights of norms, which don't decay."""
+    return jax.tree_util.tree_map_with_path(lambda path, _: not path_of(path).endswith("norm/weight"), params)
+
+
+def _float32(x: Array) -> Array:
+    return x.astype(jnp.float32)

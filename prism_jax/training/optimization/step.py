@@ -1,0 +1,98 @@
+"""The one donated training step over one donated state."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.prompting.packing import Packed
+from prism_jax.student import Qwen3, sharding
+from prism_jax.student.qwen3 import Params
+from prism_jax.training.config import LossConfig, TrainingConfig
+from prism_jax.training.optimization.accumulation import make_gradient
+from prism_jax.training.optimization.frozen import Partition
+from prism_jax.training.optimization.objective import Slots, gate_width
+from prism_jax.training.optimization.optimizer import Optimizer, OptimizerState, schedule
+
+
+class TrainState(NamedTuple):
+    """All that training changes.
+
+    Attributes:
+      step: Number of updates done.
+      params: Of the student.
+      optimizer: State of the optimizer, of the trained parameters alone.
+    """
+
+    step: Int[Array, ""]
+    params: Params
+    optimizer: OptimizerState
+
+
+Metrics = dict[str, Float[Array, ""]]
+Step = Callable[[TrainState, Packed], tuple[TrainState, Metrics]]
+
+
+def abstract_state(model: Qwen3, config: TrainingConfig, mesh: Mesh) -> TrainState:
+    """Shapes, dtypes and shardings of the state, without allocating it: what a restore needs."""
+    shapes = jax.eval_shape(lambda: _fresh(model, config, jax.random.key(0)))
+    return jax.tree_util.tree_map_with_path(
+        lambda path, leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=_place(path, leaf, mesh)), shapes
+    )
+
+
+def init_state(model: Qwen3, config: TrainingConfig, mesh: Mesh, start: PRNGKeyArray | Params) -> TrainState:
+    """A fresh state, created in place on the mesh, of parameters drawn with a key or of given ones, which it takes."""
+    placed = jax.tree.map(lambda leaf: leaf.sharding, abstract_state(model, config, mesh))
+    given = 0 if isinstance(start, dict) else ()
+    return jax.jit(lambda start: _fresh(model, config, start), out_shardings=placed, donate_argnums=given)(start)
+
+
+def _fresh(model: Qwen3, config: TrainingConfig, start: PRNGKeyArray | Params) -> TrainState:
+    """A state before its first step."""
+    params = start if isinstance(start, dict) else model.init(start)
+    trained = Partition(params, config.frozen).split(params)
+    return TrainState(jnp.zeros((), jnp.int32), params, Optimizer(config).init(trained))
+
+
+def _place(path: tuple[Any, ...], leaf: jax.ShapeDtypeStruct, mesh: Mesh) -> NamedSharding:
+    """Where a leaf of the state lives: moments and masters as their parameter; factors, which are small, everywhere."""
+    name = sharding.path_of(path)
+    if leaf.size == 1 or re.search(r"/v_(row|col)/", name):
+        return NamedSharding(mesh, PartitionSpec())
+    return NamedSharding(mesh, sharding.partition_spec(name, leaf.ndim))
+
+
+def make_step(slots: Slots, config: TrainingConfig, loss: LossConfig, point: OperatingPoint, mesh: Mesh) -> Step:
+    """The jitted step: gradient of the objective, clipping, optimizer. Donates the state it is given."""
+    optimizer, rate = Optimizer(config), schedule(config)
+    partition = Partition(slots.model.abstract_params(), config.frozen)
+    gradient_of = make_gradient(slots, loss, point, config.accumulation, partition, mesh)
+    placed = jax.tree.map(lambda leaf: leaf.sharding, abstract_state(slots.model, config, mesh))
+
+    def step(state: TrainState, batch: Packed) -> tuple[TrainState, Metrics]:
+        width = gate_width(state.step, config.steps, loss)
+        gradient, metrics = gradient_of(state.params, batch, width)
+        # Norm and moments of a bfloat16 gradient are computed in float32.
+        gradient = jax.tree.map(lambda g: g.astype(jnp.float32), gradient)
+        metrics |= {
+            "gradient_norm": optax.global_norm(gradient),
+            "learning_rate": rate(state.step),
+            "gate_width": width,
+        }
+        trained, optimizer_state = optimizer.update(
+            gradient, state.optimizer, partition.split(state.params), state.step
+        )
+        return TrainState(state.step + 1, partition.merge(state.params, trained), optimizer_state), metrics
+
+    return jax.jit(
+        step, donate_argnums=0, in_shardings=(placed, NamedSharding(mesh, sharding.BATCH)), out_shardings=(placed, None)
+    )

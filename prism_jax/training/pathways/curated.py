@@ -1,0 +1,139 @@
+"""What a teacher's probabilities are used for: which rows to train on, and how much their text weighs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from prism_jax.decision import curation
+from prism_jax.decision.losses import advantage_weights, reward_weights, total_reward
+from prism_jax.prompting.lessons import step_lesson
+from prism_jax.prompting.template import Template
+from prism_jax.streams import Stream
+from prism_jax.training.pathways.table import PathwayConfig
+
+UNJUDGED = "need not judged"
+
+
+class Rows(NamedTuple):
+    """Each candidate of each step, in order; the columns of `curation.score`."""
+
+    q_need: Float[np.ndarray, " n"]
+    q_accept: Float[np.ndarray, " n"]
+    y_need: Float[np.ndarray, " n"]
+    y_accept: Float[np.ndarray, " n"]
+    seen: Float[np.ndarray, " n"]
+    judged: Bool[np.ndarray, " n"]
+    domain: np.ndarray
+
+    def score(self) -> Float[np.ndarray, " n"]:
+        """R_DC; a need that nobody judged adds nothing."""
+        need = np.where(self.judged, self.y_need, self.q_need)
+        return np.asarray(curation.score(self.q_need, self.q_accept, need, self.y_accept, self.seen))
+
+
+def rows_of(streams: Sequence[Stream]) -> Rows:
+    """The rows of all streams; an offer counts as made where its acceptance was seen."""
+    found = [
+        (step.teacher_need, offer.teacher_accept, step.y_need, offer.y_accept, stream.domain)
+        for stream in streams
+        for step in stream.steps
+        for offer in step.candidates
+    ]
+    *numbers, domain = zip(*found, strict=True)
+    q_need, q_accept, y_need, y_accept = (np.array(column, dtype=float) for column in numbers)
+    judged, seen = ~np.isnan(y_need), ~np.isnan(y_accept)
+    return Rows(
+        q_need,
+        q_accept,
+        np.where(judged, y_need, 0.0),
+        np.where(seen, y_accept, 0.0),
+        seen * 1.0,
+        judged,
+        np.array(domain),
+    )
+
+
+def curate(streams: tuple[Stream, ...], pathway: PathwayConfig) -> tuple[tuple[Stream, ...], dict[str, str]]:
+    """What curation keeps: candidates, steps with one left, streams with one left; and the account of it."""
+    rows = rows_of(streams)
+    kept, (judged,) = np.zeros(len(rows.judged), bool), np.nonzero(rows.judged)
+    if not judged.size:
+        raise ValueError("data: found no step whose need was judged, expected some: curation scores judged steps")
+    chosen = curation.select(
+        rows.score()[judged],
+        rows.y_need[judged],
+        rows.y_accept[judged],
+        rows.seen[judged],
+        fraction=pathway.keep,
+        stratify=pathway.stratify,
+        domain=rows.domain[judged],
+    )
+    kept[judged[chosen.kept]] = True
+    facts = {"kept": f"{kept.sum():,} of {kept.size:,} rows"}
+    for entry in chosen.account:
+        shown = f"{entry.domain} {entry.kept:,} of {entry.kept + entry.dropped:,}"
+        facts[f"  {entry.stratum}"] = ", ".join([*filter(None, [facts.get(f"  {entry.stratum}")]), shown])
+    if not rows.judged.all():
+        facts[f"  {UNJUDGED}"] = f"0 of {(~rows.judged).sum():,}"
+    return _only(streams, kept), facts
+
+
+def _only(streams: Sequence[Stream], kept: Bool[np.ndarray, " n"]) -> tuple[Stream, ...]:
+    """The streams with the kept candidates alone."""
+    keep, out = iter(kept.tolist()), []
+    for stream in streams:
+        steps = []
+        for step in stream.steps:
+            left = tuple(candidate for candidate in step.candidates if next(keep))
+            if left:
+                steps.append(dataclasses.replace(step, candidates=left))
+        if steps:
+            out.append(dataclasses.replace(stream, steps=tuple(steps)))
+    return tuple(out)
+
+
+class Weights(NamedTuple):
+    """What each candidate's text weighs, 1 where it has none; their mean over the rows with text is 1."""
+
+    factor: Float[np.ndarray, " n"]
+    facts: dict[str, str]
+
+
+def weigh(streams: Sequence[Stream], pathway: PathwayConfig, template: Template) -> Weights:
+    """Weights proportional to exp(R_total / beta), of the streams' candidates in order.
+
+    A row has text if it has a response or its step's branch is slow.
+
+    Raises:
+      ValueError: when no row has text.
+    """
+    rows = rows_of(streams)
+    steps = [(step_lesson(step), offer) for stream in streams for step in stream.steps for offer in step.candidates]
+    tokens = np.array(
+        [0 if offer.response is None else len(template.response(offer.response)[1]) for _, offer in steps]
+    )
+    text = (tokens > 0) | np.array([step.slow for step, _ in steps])
+    if not text.any():
+        raise ValueError("data: found no response and no slow branch, expected some text for weighted_sft to weight")
+    costs = {"c_fa": pathway.rejected_cost, "c_tok": pathway.token_cost}
+    reward = np.asarray(total_reward(rows.score(), rows.seen, rows.y_accept, tokens, **costs))[text]
+    weights = (
+        advantage_weights(reward, _mean_of_domain(reward, rows.domain[text]), pathway.beta)
+        if pathway.advantage
+        else reward_weights(reward, pathway.beta)
+    )
+    factor = np.ones(len(text))
+    factor[text] = np.asarray(weights.weight)
+    fact = f"effective sample size {float(weights.effective_sample_size):,.0f} of {text.sum():,} rows with text"
+    return Weights(factor, {"weights": fact})
+
+
+def _mean_of_domain(reward: Float[np.ndarray, " n"], domain: np.ndarray) -> Float[np.ndarray, " n"]:
+    """The baseline V: the mean reward of the row's domain."""
+    _, index = np.unique(domain, return_inverse=True)
+    return (np.bincount(index, reward) / np.bincount(index))[index]

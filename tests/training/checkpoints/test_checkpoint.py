@@ -1,0 +1,269 @@
+"""Damaged checkpoints: the newest whole one is read in their place, each is named, and training sets them aside."""
+
+import dataclasses
+import logging
+import pathlib
+import re
+import shutil
+
+import chex
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+import pytest
+import tiny
+from absl import logging as absl_logging
+from etils import epath
+
+from prism_jax.config import ConfigError
+from prism_jax.student.sharding import make_mesh
+from prism_jax.training.checkpoints.checkpoint import CheckpointError, steps
+from prism_jax.training.checkpoints.recovery import resume, trained
+from prism_jax.training.checkpoints.saver import Saver
+from prism_jax.training.optimization.step import abstract_state
+from prism_jax.training.run import open_run
+
+CONFIG = dataclasses.replace(
+    tiny.with_training(steps=6, checkpoint_every=2, keep=3),
+    data=dataclasses.replace(tiny.CONFIG.data, held_out=0.25),
+)
+BEST = tiny.with_training(CONFIG, keep_best=1)
+
+
+@pytest.fixture(scope="module")
+def abstract():
+    return abstract_state(open_run(CONFIG).model, CONFIG.training, make_mesh())
+
+
+def state_of(abstract, step):
+    """A state whose every number is `step`."""
+    return jax.tree.map(lambda leaf: jax.device_put(np.full(leaf.shape, step, leaf.dtype), leaf.sharding), abstract)
+
+
+def write(folder, abstract, config, scores):
+    with Saver(folder, config) as saver:
+        for step, score in scores.items():
+            found = {} if score is None else {"held_out_need": 0.0, "held_out_accept": score, "held_out_nll": score}
+            saver.save(step, state_of(abstract, step), {"position": step}, found)
+
+
+@pytest.fixture(scope="module")
+def whole(abstract, tmp_path_factory):
+    """A workdir with checkpoints of steps 2, 4 and 6, the last the best."""
+    folder = tmp_path_factory.mktemp("whole")
+    write(folder, abstract, CONFIG, {2: 0.9, 4: 0.8, 6: 0.7})
+    return folder
+
+
+@pytest.fixture
+def copy(whole, tmp_path):
+    return epath.Path(shutil.copytree(whole, tmp_path / "run"))
+
+
+@pytest.fixture
+def warnings(caplog, monkeypatch):
+    """What absl logs as a warning or worse."""
+    monkeypatch.setattr(absl_logging.get_absl_logger(), "propagate", True)
+    return lambda: [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def files(folder):
+    return {
+        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
+        for path in pathlib.Path(folder).rglob("*")
+    }
+
+
+def cut(pattern):
+    def damage(step):
+        for path in pathlib.Path(step).rglob(pattern):
+            if path.is_file():
+                path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+    return damage
+
+
+def emptied(name):
+    def damage(step):
+        (step / name).rmtree()
+        (step / name).mkdir()
+
+    return damage
+
+
+def replaced(name, content):
+    def damage(step):
+        if (step / name).is_dir():
+            (step / name).rmtree()
+        (step / name).write_text(content)
+
+    return damage
+
+
+DAMAGE = {
+    "emptied": (emptied(""), "no state/ in it"),
+    "emptied state": (emptied("state"), "no state/ in it"),
+    "no data": (lambda step: (step / "data").rmtree(), "no data/ in it"),
+    "no config": (lambda step: (step / "config").rmtree(), "no config/ in it"),
+    "a file for the state": (replaced("state", ""), "no state/ in it"),
+    "another position": (replaced("data/metadata", "[]"), "[] in data/, no position in the data"),
+    "another config": (replaced("config/metadata", "[]"), "[] in config/, no config"),
+    "config cut": (cut("config/metadata"), "what cannot be restored (JSONDecodeError: "),
+    "every file cut": (cut("*"), "metrics/metrics: found broken JSON at column "),
+    "arrays cut": (cut("d/*"), "what cannot be restored (ValueError: OUT_OF_RANGE: "),
+    "no arrays": (lambda step: (step / "state" / "d").rmtree(), "what cannot be restored (ValueError: NOT_FOUND: "),
+    "metadata cut": (cut("state/_METADATA"), "what cannot be restored (JSONDecodeError: "),
+    "score cut": (cut("metrics/metrics"), "metrics/metrics: found broken JSON at column "),
+    "another score": (replaced("metrics/metrics", '{"held_out_nll": "1"}'), "held_out_nll = '1' in metrics/"),
+}
+
+
+@pytest.mark.parametrize("case", DAMAGE)
+def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before(abstract, copy, warnings, case):
+    damage, found = DAMAGE[case]
+    damage(copy / "checkpoints" / "6")
+    before = files(copy)
+    start = re.escape(f"{copy}/checkpoints/6: found {found}") + ".*, expected a whole checkpoint; "
+    evaluated = trained(copy, abstract, CONFIG)
+    assert (evaluated.step, evaluated.data) == (4, {"position": 4})
+    chex.assert_trees_all_equal(evaluated.state, state_of(abstract, 4))
+    (said,) = warnings()
+    assert re.fullmatch(start + "reading step 4 in its place", said)
+    assert len(said) < 700
+    assert files(copy) == before  # evaluation changes nothing
+
+    resumed = resume(copy, abstract, CONFIG)
+    chex.assert_trees_all_equal(resumed, evaluated)
+    assert re.fullmatch(start + r"set aside as 6\.damaged, going on from step 4", warnings()[1])
+    assert files(copy) == {
+        name.replace("checkpoints/6", "checkpoints/6.damaged"): text for name, text in before.items()
+    }
+    assert resume(copy, abstract, CONFIG).step == 4
+    assert len(warnings()) == 2  # said once
+    with Saver(copy, CONFIG) as saver:
+        saver.save(6, state_of(abstract, 6), {"position": 6}, {})
+    assert trained(copy, abstract, CONFIG).step == 6
+    assert (copy / "checkpoints" / "6.damaged").exists()
+
+
+def test_a_deleted_newest_checkpoint_gives_way_too(abstract, copy):
+    (copy / "checkpoints" / "6").rmtree()
+    assert trained(copy, abstract, CONFIG).step == resume(copy, abstract, CONFIG).step == 4
+
+
+def test_a_save_cut_off_counts_for_nothing_and_is_cleared_away(abstract, copy):
+    cut_off = (copy / "checkpoints" / "6").rename(copy / "checkpoints" / "6.orbax-checkpoint-tmp")
+    assert steps(copy / "checkpoints") == [4, 2]
+    assert resume(copy, abstract, CONFIG).step == 4
+    with Saver(copy, CONFIG) as saver:
+        saver.save(6, state_of(abstract, 6), {}, {})
+    assert not cut_off.exists()
+    assert steps(copy / "checkpoints") == [6, 4, 2]
+
+
+def test_where_none_can_be_read_that_is_an_error_and_nothing_is_renamed(abstract, copy):
+    for step in (2, 4, 6):
+        emptied("state")(copy / "checkpoints" / str(step))
+    before = files(copy)
+    for read in (resume, trained):
+        with pytest.raises(CheckpointError) as caught:
+            read(copy, abstract, CONFIG)
+        assert str(caught.value) == (
+            f"{copy}/checkpoints: found no readable checkpoint among 3 (newest: {copy}/checkpoints/6: found no state/ "
+            "in it, expected a whole checkpoint), expected one; move the folder away and train again from the start"
+        )
+    assert files(copy) == before
+
+
+def test_an_older_damaged_score_is_set_aside_and_training_goes_on(abstract, copy, warnings):
+    cut("metrics/metrics")(copy / "checkpoints" / "2")
+    assert trained(copy, abstract, BEST).step == 6
+    assert "reading step 6 in its place" in warnings()[0]
+    assert resume(copy, abstract, BEST).step == 6
+    assert "set aside as 2.damaged, going on from step 6" in warnings()[1]
+    write(copy, abstract, BEST, {8: 0.5})
+    assert steps(copy / "checkpoints") == [8, 6, 4]
+
+
+def test_the_best_checkpoints_stay_beside_the_newest_and_are_evaluated(abstract, tmp_path):
+    scores = {1: 0.9, 2: 0.5, 3: 0.7, 4: 0.6, 5: 0.8, 6: None}
+    config = tiny.with_training(CONFIG, keep=2, keep_best=2)
+    write(tmp_path / "once", abstract, config, scores)
+    assert steps(epath.Path(tmp_path / "once" / "checkpoints")) == [6, 5, 4, 2]
+    for step, score in scores.items():  # opened anew for each, scores are read back
+        write(tmp_path / "anew", abstract, config, {step: score})
+    assert steps(epath.Path(tmp_path / "anew" / "checkpoints")) == [6, 5, 4, 2]
+    for name in ("once", "anew"):
+        assert trained(tmp_path / name, abstract, config).step == 2
+        assert resume(tmp_path / name, abstract, config).step == 6
+        assert trained(tmp_path / name, abstract, tiny.with_training(config, keep_best=0, keep=5)) is not None
+    emptied("state")(epath.Path(tmp_path / "once" / "checkpoints" / "2"))
+    assert trained(tmp_path / "once", abstract, config).step == 4
+
+
+def test_a_checkpoint_of_another_config_is_refused_by_key_and_stays(abstract, copy):
+    before = files(copy)
+    other = tiny.with_training(CONFIG, learning_rate=2e-2)
+    for read in (resume, trained):
+        with pytest.raises(
+            ConfigError,
+            match=r"/checkpoints/6/config: config\.training\.learning_rate: found 0\.01, expected 0\.02; the folder",
+        ):
+            read(copy, abstract, other)
+    assert files(copy) == before
+    assert resume(copy, abstract, tiny.with_training(CONFIG, data=2, fsdp=2, tensor=2, keep=1)).step == 6
+
+
+def test_reading_makes_no_folder(abstract, tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"/checkpoints: found no checkpoint, expected a run that trained$"):
+        trained(tmp_path, abstract, CONFIG)
+    assert resume(tmp_path, abstract, CONFIG) is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_in_the_place_of_the_folder_is_named(abstract, tmp_path):
+    (tmp_path / "checkpoints").write_text("")
+    for attempt in (
+        lambda: Saver(tmp_path, CONFIG),
+        lambda: resume(tmp_path, abstract, CONFIG),
+        lambda: trained(tmp_path, abstract, CONFIG),
+    ):
+        with pytest.raises(NotADirectoryError, match=r"/checkpoints: found a file, expected a folder of checkpoints"):
+            attempt()
+
+
+def two_saves(saver, state):
+    saver.save(8, state, {}, {})
+    saver.save(10, state, {}, {})
+
+
+def one_save(saver, state):
+    saver.save(8, state, {}, {})
+
+
+@pytest.mark.parametrize("saves", [one_save, two_saves])
+def test_a_save_that_fails_in_the_background_surfaces_at_the_latest_at_the_end(abstract, copy, monkeypatch, saves):
+    async def full(*_):
+        raise OSError(28, "No space left on device")
+
+    start = f"{copy}/checkpoints/8: found no way to write this checkpoint (OSError: [Errno 28] No space left on device)"
+    end = (
+        ", expected room and permission; step 6 is the newest that can be read, and the same command goes on from there"
+    )
+    with monkeypatch.context() as broken, pytest.raises(CheckpointError, match=f"^{re.escape(start + end)}"):
+        broken.setattr(ocp.JsonCheckpointHandler, "_save_fn", full)
+        with Saver(copy, CONFIG) as saver:
+            saves(saver, state_of(abstract, 8))
+    assert steps(copy / "checkpoints") == [6, 4, 2]
+    assert trained(copy, abstract, CONFIG).step == 6
+
+
+def test_a_failed_save_does_not_hide_the_error_that_ended_training(abstract, copy, monkeypatch, warnings):
+    async def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(ocp.JsonCheckpointHandler, "_save_fn", full)
+    with pytest.raises(KeyError, match="first"), Saver(copy, CONFIG) as saver:
+        one_save(saver, state_of(abstract, 8))
+        raise KeyError("first")
+    assert any("checkpoints/8: found no way to write this checkpoint" in said for said in warnings())

@@ -1,0 +1,92 @@
+"""Rows of a split: what they hold, in either packing, and that no label is lost on the way into them."""
+
+import dataclasses
+import re
+
+import chex
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny_step import RUN
+
+from prism_jax.prompting.packing import decisions, pack, pad, sizes
+from prism_jax.prompting.rows import Whole
+from prism_jax.streams.account import account
+from prism_jax.training.input.data import pack_split
+
+STREAMS, TEMPLATE = RUN.splits.train, RUN.template
+LABELS = account(STREAMS)["all"]
+LONGEST = max(int(pack(stream, TEMPLATE, 10**6).positions.max()) + 1 for stream in STREAMS)
+# Every decision of the tiny streams fits with its own event, and few with all that it saw.
+SHORT = 120
+
+
+def test_with_the_defaults_row_i_is_stream_i_in_one_size():
+    packed = [pack(stream, TEMPLATE, 512, i) for i, stream in enumerate(STREAMS)]
+    size = sizes(packed)
+    split = pack_split(STREAMS, TEMPLATE, 512)
+    assert split.size == size and split.streams == tuple((i,) for i in range(len(STREAMS)))
+    chex.assert_trees_all_equal(split.rows, tuple(pad(row, size, TEMPLATE.tokenizer.pad) for row in packed))
+
+
+@settings(max_examples=15)
+@given(context=st.integers(SHORT, LONGEST), packing=st.sampled_from(["streams", "rows"]))
+def test_every_label_is_in_the_rows_once_whatever_the_context(context, packing):
+    split = pack_split(STREAMS, TEMPLATE, context, packing=packing)
+    assert [int(row.row) for row in split.rows] == list(range(len(split.rows)))
+    assert sum(row.need_weight.sum() for row in split.rows) == pytest.approx(LABELS.need_labels)
+    judged = [(row, i) for row in split.rows for i in np.flatnonzero(row.accept_weight * row.logged)]
+    for number, stream in enumerate(STREAMS):
+        mine = [i for i, owner in enumerate(split.streams) if owner == (number,)]
+        found = [float(row.y_accept[i]) for row, i in judged if int(row.row) in mine]
+        offers = [candidate.y_accept for step in stream.steps for candidate in step.candidates]
+        assert found == [label for label in offers if label is not None]
+    assert (split.need, split.accept) == (LABELS.need_labels, LABELS.accept_labels)
+    assert max(int(row.positions.max()) for row in split.rows) < context
+
+
+def test_what_a_decision_costs_alone_depends_on_the_context_but_not_on_the_packing():
+    for context in (512, 2 * SHORT, SHORT):
+        by_stream, by_row = (pack_split(STREAMS, TEMPLATE, context, packing=packing) for packing in ("streams", "rows"))
+        assert by_stream.tokens_alone == by_row.tokens_alone == by_row.tokens
+        assert by_stream.tokens < by_row.tokens
+    assert by_stream.stream_count == len(STREAMS) < len(by_stream.rows) < len(by_row.rows)
+
+
+def test_supervised_tokens_are_slots_with_a_label_and_responses():
+    split = pack_split(STREAMS, TEMPLATE, 512)
+    responses = [candidate.response for stream in STREAMS for step in stream.steps for candidate in step.candidates]
+    written = sum(len(TEMPLATE.response(text)[1]) for text in responses if text is not None)
+    assert written and split.supervised == LABELS.need_labels + LABELS.accept_labels + written
+
+
+@pytest.mark.parametrize("kept", [[], [0, 0]], ids=["lost", "doubled"])
+def test_a_label_that_is_lost_or_doubled_is_an_error(monkeypatch, kept):
+    parts = Whole.parts
+    monkeypatch.setattr(Whole, "parts", lambda whole, history: [parts(whole, history)[i] for i in kept])
+    found = len(kept) * LABELS.need_labels
+    message = f"data: found {found} need labels in {len(kept) * len(STREAMS)} rows, expected each of the streams' "
+    with pytest.raises(ValueError, match=f"^{message}{LABELS.need_labels} once$"):
+        pack_split(STREAMS, TEMPLATE, 512)
+
+
+@pytest.mark.parametrize("packing", ["streams", "rows"])
+def test_streams_without_labels_are_an_error(packing):
+    bare = [
+        dataclasses.replace(
+            stream,
+            steps=tuple(
+                dataclasses.replace(
+                    single.steps[0],
+                    y_need=None,
+                    candidates=(dataclasses.replace(single.steps[0].candidates[0], y_accept=None),),
+                )
+                for single in decisions(stream)
+            ),
+        )
+        for stream in STREAMS[:2]
+    ]
+    message = "data: found 2 streams without any need or acceptance label, expected some"
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        pack_split(bare, TEMPLATE, 512, packing=packing)

@@ -1,0 +1,46 @@
+import pathlib
+import struct
+
+import pytest
+from etils import epath
+from tensorboardX.proto.event_pb2 import Event, SessionLog
+
+from prism_jax.training.logs.board import Board
+
+
+def events(folder):
+    """Records as TensorFlow lays them out: length, its checksum, data, its checksum."""
+    (file,) = pathlib.Path(folder).iterdir()
+    assert ".out.tfevents." in file.name  # TensorBoard looks for this
+    data, found = file.read_bytes(), []
+    while data:
+        (length,) = struct.unpack("<Q", data[:8])
+        found.append(Event.FromString(data[12 : 12 + length]))
+        data = data[16 + length :]
+    return found
+
+
+def test_what_is_written_can_be_read_at_once_and_purges_what_a_run_before_wrote_later(tmp_path):
+    board = Board(epath.Path(tmp_path / "board"), 4)
+    board.write(5, {"loss": 0.5, "need": 0.25})
+    board.flush()
+    version, start, step = events(tmp_path / "board")
+    assert version.file_version == "brain.Event:2"
+    assert (start.session_log.status, start.step) == (SessionLog.START, 5)
+    assert (step.step, {value.tag: value.simple_value for value in step.summary.value}) == (
+        5,
+        {"loss": 0.5, "need": 0.25},
+    )
+    board.close()
+
+
+def test_a_full_disk_is_an_error_and_no_endless_wait(tmp_path, monkeypatch):
+    board = Board(epath.Path(tmp_path), 0)
+
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(board._file, "write_event", full)
+    for step in range(1, 50):
+        with pytest.raises(OSError, match=f"No space left on device: '{tmp_path}'$"):
+            board.write(step, {"loss": 0.5})

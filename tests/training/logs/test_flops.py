@@ -1,0 +1,49 @@
+"""The work of packed rows, against attention counted pair by pair and against XLA's own count of a dense step."""
+
+import jax
+import numpy as np
+import pytest
+import tiny_step
+
+from prism_jax.student import Qwen3, StudentConfig
+from prism_jax.student.attention import no_branches
+from prism_jax.training.logs.flops import PEAKS, Work, flops, peak, work
+
+
+def test_a_batch_is_counted_decision_by_decision():
+    """Brute force: from every branch token its ancestors, from every trunk token those before it."""
+    batch = jax.tree.map(np.asarray, tiny_step.batch_of(0, 1, 2))
+    tokens = pairs = 0
+    for row in range(3):
+        stop, branch, leaf = batch.stop[row], batch.branch[row], batch.leaf[row]
+        real = np.flatnonzero(branch)
+        trunk = max(stop[at] for at in real)
+        tokens += trunk + len(real)
+        pairs += sum(at + 1 for at in range(trunk))
+        for at in real:
+            own = [k for k in real if k <= at and branch[k] == branch[at] and leaf[k] in (0, leaf[at])]
+            pairs += stop[at] + len(own)
+    found = work(batch)
+    assert (found.tokens, found.pairs) == (tokens, pairs)
+    assert found.responses == (batch.response_weight > 0).sum()
+    assert found.labels == batch.need_weight.sum() + (batch.accept_weight * batch.logged).sum()
+
+
+def test_dense_flops_are_those_that_xla_counts():
+    """Forward, and so wide that products dwarf the rest; over so short a row XLA computes masked scores too."""
+    student = StudentConfig(vocabulary_size=8, width=256, layers=2, heads=4, kv_heads=2, head_dim=64, ffn=768, unroll=2)
+    model, length = Qwen3(student), 64
+    ids = jax.ShapeDtypeStruct((1, length), np.int32)
+    lowered = jax.jit(lambda p, t, at: model.hidden(p, t, at, no_branches(1, length))).lower(
+        model.abstract_params(), ids, ids
+    )
+    counted = lowered.compile().cost_analysis()["flops"]
+    ours = flops(student, Work(length, length * length, 0, 0)) / 3
+    assert ours == pytest.approx(counted, rel=0.03)
+
+
+def test_peaks_go_by_the_longest_name():
+    assert peak("NVIDIA A100-SXM4-80GB") == 312e12
+    assert peak("NVIDIA H100 PCIe") == PEAKS["NVIDIA H100 PCIe"] != peak("NVIDIA H100 80GB HBM3")
+    assert peak("TPU v5 lite") == PEAKS["TPU v5 lite"]
+    assert peak("cpu") is None

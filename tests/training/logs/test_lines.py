@@ -1,0 +1,59 @@
+import json
+import re
+
+import pytest
+from etils import epath
+
+from prism_jax.training.logs import lines
+from prism_jax.training.logs.lines import Lines, truncate_lines
+
+
+def test_truncate_keeps_lines_up_to_the_step_and_drops_a_line_cut_short(tmp_path):
+    path = epath.Path(tmp_path / "metrics.jsonl")
+    path.write_text('{"step": 1}\n{"step": 2}\n{"step": 3}\n{"st')
+    assert truncate_lines(path, 2) == 3
+    assert path.read_text() == '{"step": 1}\n{"step": 2}\n'
+    assert truncate_lines(path, 2) == 2
+    assert truncate_lines(epath.Path(tmp_path / "missing"), 2) == 2
+    assert not (tmp_path / "missing").exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (b'{"step": 2', "found broken JSON at line 2 column 1 (Expecting ',' delimiter), expected a JSON value"),
+        (b"\xff\xff", "found byte 0xff at 0, expected UTF-8"),
+        (b"[2]", """found b'[2]\\n', expected an object with a "step\""""),
+        (b'{"loss": 1.0}', """found b'{"loss": 1.0}\\n', expected an object with a "step\""""),
+    ],
+)
+def test_a_line_that_cannot_be_read_is_named_and_kept(tmp_path, line, message):
+    path = epath.Path(tmp_path / "metrics.jsonl")
+    content = b'{"step": 1}\n' + line + b'\n{"step": 3}\n'
+    path.write_bytes(content)
+    end = "; move the file away to go on without its lines"
+    with pytest.raises(ValueError, match=f"^{re.escape(f'{path}, line 2: {message}{end}')}$"):
+        Lines(path, 1)
+    assert [file.name for file in tmp_path.iterdir()] == ["metrics.jsonl"]
+    assert path.read_bytes() == content
+
+
+def test_a_log_goes_on_where_it_was_cut(tmp_path):
+    path = epath.Path(tmp_path / "log.jsonl")
+    for start, stop in ((0, 3), (2, 4)):
+        log = Lines(path, start)
+        for step in range(start + 1, stop + 1):
+            log.write({"step": step, "from": start})
+        log.close()
+    written = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [(line["step"], line["from"]) for line in written] == [(1, 0), (2, 0), (3, 2), (4, 2)]
+
+
+def test_a_full_disk_is_named_with_the_file(monkeypatch):
+    monkeypatch.setattr(lines, "truncate_lines", lambda path, step: step)  # reading this device never ends
+    log = Lines(epath.Path("/dev/full"), 0)
+    log.write({"step": 1})
+    with pytest.raises(OSError, match=r"No space left on device: '/dev/full'$"):
+        log.flush()
+    with pytest.raises(OSError, match=r"No space left on device: '/dev/full'$"):
+        log.close()

@@ -1,0 +1,153 @@
+"""The plan's bytes are those of arrays that exist, of XLA's own account, and of arithmetic on the published sizes."""
+
+import dataclasses
+import functools
+import importlib.util
+
+import jax
+import pytest
+import tiny
+import tiny_step
+
+from prism_jax.config import from_config_dict
+from prism_jax.prompting.packing import Sizes, empty_row
+from prism_jax.student import Qwen3, StudentConfig
+from prism_jax.student.sharding import make_mesh
+from prism_jax.training.config import RunConfig, TrainingConfig
+from prism_jax.training.memory.estimate import StepShape, estimate
+from prism_jax.training.memory.plan import (
+    MemoryPlan,
+    Persistent,
+    abstract_batch,
+    compiled_bytes,
+    parse_bytes,
+    persistent,
+    plan_memory,
+    step_shape,
+)
+from prism_jax.training.optimization.objective import Slots
+from prism_jax.training.optimization.step import init_state
+
+WIDE = StudentConfig(
+    vocabulary_size=512, width=128, layers=2, heads=2, kv_heads=1, head_dim=32, ffn=384, tied=False, remat="full"
+)
+
+
+def shape(student=WIDE, **training):
+    size = Sizes(224, 64, 32, 4, 4, 64)
+    slots = Slots(Qwen3(student), 1, 2, size.window)
+    config = TrainingConfig(**{"batch": 8, **training})
+    return StepShape(slots, size, empty_row(size), config, tiny.CONFIG.loss, tiny_step.POINT, make_mesh())
+
+
+def held(tree):
+    return sum(leaf.nbytes for leaf in jax.tree.leaves(tree))
+
+
+def test_what_persists_is_counted_to_the_byte():
+    bfloat16 = dataclasses.replace(
+        tiny.CONFIG, student=dataclasses.replace(tiny.CONFIG.student, param_dtype="bfloat16")
+    )
+    config = tiny.with_training(bfloat16, master="split", first_moment="bfloat16", second_moment="factored")
+    planned, source = step_shape(config)
+    found = persistent(planned)
+    state = init_state(planned.slots.model, planned.training, planned.mesh, jax.random.key(0))
+    assert source == "the streams"
+    assert found.parameters == held(state.params)
+    assert found.masters == held(state.optimizer.master) == found.parameters
+    assert found.moments == held(state.optimizer.moments)
+    assert found.batch == 2 * held(tiny_step.batch_of(*range(config.training.batch)))
+    batch = tiny_step.batch_of(*range(config.training.batch))
+    shapes = [(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(batch)]
+    assert [(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(abstract_batch(planned))] == shapes
+
+
+@functools.cache
+def by_xla_and_estimated(layers, remat):
+    planned = shape(dataclasses.replace(WIDE, layers=layers, remat=remat))
+    return compiled_bytes(planned), estimate(planned, "xla").peak
+
+
+@pytest.mark.slow
+def test_a_rematerialised_layer_adds_its_gradient_and_its_input():
+    """The difference of six layers, by XLA's account: what is alive once for any number of layers drops out."""
+    few, many = by_xla_and_estimated(2, "full"), by_xla_and_estimated(8, "full")
+    assert many[1] - few[1] == pytest.approx(many[0] - few[0], rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("layers", "remat"),
+    [
+        (2, "full"),
+        *(pytest.param(*which, marks=pytest.mark.slow) for which in ((8, "full"), (4, "dots"), (4, "none"))),
+    ],
+)
+def test_the_estimate_is_within_a_quarter_of_what_the_step_compiles_to(layers, remat):
+    compiled, estimated = by_xla_and_estimated(layers, remat)
+    assert estimated == pytest.approx(compiled, rel=0.25)
+
+
+def test_microbatches_hold_the_sum_of_their_gradients_and_a_part_of_the_activations():
+    student = dataclasses.replace(WIDE, param_dtype="bfloat16", dtype="bfloat16")
+    whole, parts = (estimate(shape(student, accumulation=depth), "cudnn") for depth in (1, 4))
+    assert parts.gradients == 3 * whole.gradients  # of bfloat16 gradients in float32
+    assert parts.kept == whole.kept / 4
+
+
+def test_frozen_layers_have_no_gradients():
+    all_, some = (estimate(shape(frozen=frozen), "xla").gradients for frozen in ((), ("embedding|head/kernel",)))
+    assert all_ - some == 2 * 512 * 128 * 4
+
+
+def test_what_does_not_fit_is_refused_in_one_line_that_names_what_takes_most():
+    planned = shape()
+    found = plan_memory(planned)
+    found.check()
+    tight = dataclasses.replace(found, limit=found.total - 1)
+    with pytest.raises(
+        ValueError, match=r"^plan: found [\d.]+ MiB a device, [\d.]+ MiB of it gradients and act"
+    ) as error:
+        tight.check()
+    assert "\n" not in str(error.value)
+    dataclasses.replace(found, limit=found.total).check()
+
+
+def test_a_device_that_is_not_here_is_judged_by_the_estimate():
+    found = plan_memory(shape(), limit=2**30)
+    assert not found.here and found.total == sum(found.persistent) + found.working.peak
+    assert "such a device is not here" in found.lines()["total"]
+    here = plan_memory(shape())
+    assert here.here and here.total == sum(here.persistent) + here.compiled
+
+
+def test_the_papers_recipe_fits_one_a100_by_arithmetic(root):
+    """Persistent bytes by hand, from 8,190,735,360 parameters of 2 bytes, and layer inputs by the published sizes."""
+    spec = importlib.util.spec_from_file_location("recipe", root / "configs" / "qwen3_8b_a100.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    config = from_config_dict(RunConfig, module.get_config())
+    planned, source = step_shape(config)
+    assert "taken as 3584 + 512 tokens" in source
+    found = estimate(planned, "cudnn")
+    parameters = sum(leaf.size for leaf in jax.tree.leaves(planned.slots.model.abstract_params()))
+    assert parameters == 8_190_735_360
+    assert found.gradients == 2 * parameters
+    assert found.kept == 36 * 4 * 4096 * 4096 * 2
+    held = 3 * 2 * parameters
+    account = MemoryPlan(Persistent(held, 0, 0, 0), found, 0, "cpu", False, "cudnn", 80 * 2**30)
+    account.check()
+    with pytest.raises(ValueError, match=r"expected at most 64\.00 GiB"):
+        dataclasses.replace(account, limit=64 * 2**30).check()
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("80GiB", 80 * 2**30), ("24 GB", 24 * 10**9), ("1.5MiB", 1572864), ("7", 7)]
+)
+def test_sizes_are_read(text, size):
+    assert parse_bytes(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "80gib", "GiB", "-1GB", "1e3"])
+def test_other_sizes_are_refused(text):
+    with pytest.raises(ValueError, match=r"^device_memory: found .*, expected a size such as 80GiB"):
+        parse_bytes(text)

@@ -1,0 +1,138 @@
+"""Microbatches give the gradient of their batch, however unevenly labels fall on them."""
+
+import dataclasses
+import re
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import tiny
+import tiny_step
+from tiny_step import LOSS, MESH, POINT, batch_of, jit, slots
+
+from prism_jax.training.optimization.accumulation import make_gradient, split
+from prism_jax.training.optimization.frozen import Partition
+from prism_jax.training.optimization.objective import denominators
+
+pytestmark = pytest.mark.usefixtures("compile_quickly")
+
+SLOTS = slots()
+PARAMS = SLOTS.model.init(jax.random.key(0))
+EVERYTHING = Partition(PARAMS, ())
+
+
+def uneven(batch):
+    """Row 0 has lost most of its labels, row 1 all of them, and propensities differ a lot from row to row."""
+
+    def keep(column, rows):
+        return column.at[rows].set(0.0)
+
+    spread = jnp.array([0.06, 0.9, 0.3, 0.5])[:, None]
+    return batch._replace(
+        need_weight=keep(batch.need_weight.at[0, 1:].set(0.0), 1),
+        accept_weight=keep(batch.accept_weight.at[0, 1:].set(0.0), 1),
+        response_weight=keep(batch.response_weight.at[0, 3:].set(0.0), 1),
+        propensity=jnp.where(batch.logged > 0, spread, batch.propensity),
+    )
+
+
+BATCH = uneven(batch_of(0, 1, 2, 3))
+
+
+def gradient(depth, loss=LOSS, batch=BATCH, partition=EVERYTHING):
+    return jit(make_gradient(SLOTS, loss, POINT, depth, partition, MESH))(PARAMS, batch, jnp.asarray(0.1))
+
+
+def assert_close(found, expected):
+    """To 1e-5 of each parameter's largest gradient."""
+
+    def one(a, b):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5 * float(np.abs(b).max()))
+
+    jax.tree.map(one, found, expected)
+
+
+@pytest.mark.parametrize(
+    "estimator", ["snips", *(pytest.param(name, marks=pytest.mark.slow) for name in ("ips", "none"))]
+)
+def test_four_microbatches_of_one_row_are_one_batch_of_four(estimator):
+    loss = dataclasses.replace(LOSS, estimator=estimator)
+    expected, metrics = gradient(1, loss)
+    found, summed = gradient(4, loss)
+    assert_close(found, expected)
+    chex.assert_trees_all_close(summed, metrics, rtol=1e-5)
+    assert all(float(jnp.abs(leaf).max()) > 0 for leaf in jax.tree.leaves(expected))
+
+
+@pytest.mark.slow
+def test_the_mean_of_the_microbatches_gradients_would_be_another():
+    """Else the labels of the batch above would not be uneven enough to show anything."""
+    expected, _ = gradient(1)
+    alone = [gradient(1, batch=jax.tree.map(lambda leaf, i=i: leaf[i : i + 1], BATCH))[0] for i in range(4)]
+    mean = jax.tree.map(lambda *parts: sum(parts) / 4, *alone)
+    far = float(jnp.abs(mean["embedding"] - expected["embedding"]).max())
+    assert far > 0.1 * float(jnp.abs(expected["embedding"]).max())
+
+
+@pytest.mark.slow
+def test_steps_with_accumulation_train_as_steps_without():
+    """In float32, losses and gradient norms of four steps, each at parameters that the ones before it moved."""
+    training = dataclasses.replace(tiny.CONFIG.training, steps=4)
+    _, expected = tiny_step.steps(4, training)
+    _, found = tiny_step.steps(4, dataclasses.replace(training, accumulation=4))
+    assert expected[0]["loss"] != expected[-1]["loss"]
+    for one, other in zip(found, expected, strict=True):
+        assert one == pytest.approx(other, rel=1e-5)
+
+
+def test_denominators_are_the_weights_of_the_labels():
+    found = denominators(BATCH, LOSS, POINT)
+    b = jax.tree.map(np.asarray, BATCH)
+    w = np.minimum(b.logged / np.maximum(b.propensity, LOSS.e_min), LOSS.w_max) * b.accept_weight
+    known = w * np.take_along_axis(b.need_weight, b.accept_step, axis=1)
+    assert found.need.denominator == b.need_weight.sum()
+    assert found.accept.denominator == pytest.approx(w.sum(), rel=1e-6)
+    assert found.burden.missed.denominator == pytest.approx(known.sum(), rel=1e-6)
+    assert found.burden.false_alarm.denominator == found.burden.missed.denominator
+    assert found.response.denominator == b.response_weight.sum()
+
+
+def test_every_device_keeps_its_rows():
+    """Two devices hold rows 0..3 and 4..7: each of the two microbatches has two rows of either."""
+    batch = batch_of(*range(8))
+    found = split(batch, 2, MESH)
+    assert found.row.tolist() == [[0, 2, 4, 6], [1, 3, 5, 7]]
+    np.testing.assert_array_equal(found.tokens[1], batch.tokens[1::2])
+
+
+def test_the_sum_of_gradients_is_kept_in_float32_and_only_if_there_is_one(equations):
+    """At depth 1 no loop carries anything of a block's stacked parameters; beyond, the sum of their gradients."""
+    narrow = slots(param_dtype="bfloat16")
+    params = narrow.model.abstract_params()
+    shape = params["layers"]["mlp"]["up_proj"]["kernel"].shape
+
+    def carried(depth):
+        function = make_gradient(narrow, LOSS, POINT, depth, Partition(params, ()), MESH)
+        found = set()
+        for equation in equations(function, params, BATCH, jnp.asarray(0.1)):
+            if equation.primitive.name == "scan":
+                start = equation.params["num_consts"]
+                carry = equation.invars[start : start + equation.params["num_carry"]]
+                found |= {variable.aval.dtype.name for variable in carry if variable.aval.shape == shape}
+        return found
+
+    assert carried(1) == set()
+    assert carried(2) == {"float32"}
+
+
+def test_a_batch_that_does_not_divide_is_an_error_that_says_by_what():
+    with pytest.raises(
+        ValueError, match=re.escape("batch: found 4, expected a multiple of accumulation 3 x data 1 x fsdp 1")
+    ):
+        tiny.with_training(accumulation=3)
+    with pytest.raises(ValueError, match=r"^batch: found 4, expected a multiple of accumulation 2 x data 4 x fsdp 1"):
+        tiny.with_training(accumulation=2, data=4)
+    with pytest.raises(ValueError, match=r"^accumulation: found 0, expected at least 1"):
+        tiny.with_training(accumulation=0)

@@ -1,0 +1,136 @@
+"""Frozen parameters: which names a pattern reaches, and that what it reaches neither moves nor costs."""
+
+import re
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import tiny
+from flax import traverse_util
+
+from prism_jax.config import ConfigError, from_config_dict
+from prism_jax.student import Qwen3, StudentConfig
+from prism_jax.training.config import RunConfig, TrainingConfig
+from prism_jax.training.optimization.frozen import Partition
+
+MODEL = Qwen3(StudentConfig(vocabulary_size=40, width=16, layers=3, heads=2, kv_heads=1, head_dim=8, ffn=24))
+
+
+@pytest.fixture
+def params(draw_params):
+    return draw_params(MODEL)
+
+
+def flat(tree):
+    return traverse_util.flatten_dict(tree, sep="/")
+
+
+def test_nothing_frozen_is_everything_trained(params):
+    everything = Partition(params, ())
+    chex.assert_trees_all_equal(everything.split(params), params)
+    other = jax.tree.map(lambda leaf: leaf + 1, params)
+    chex.assert_trees_all_equal(everything.merge(params, other), other)
+    assert everything.frozen == 0 and everything.trained == sum(leaf.size for leaf in jax.tree.leaves(params))
+
+
+def test_a_pattern_takes_whole_names(params):
+    assert "embedding" not in Partition(params, ("embedding",)).split(params)
+    with pytest.raises(ValueError, match=r"found 'embed', which matches no parameter"):
+        Partition(params, ("embed",))
+    trained = flat(Partition(params, (r".*norm/weight",)).split(params))
+    assert trained.keys() == {name for name in flat(params) if not name.endswith("norm/weight")}
+
+
+def test_lower_layers_freeze_alone(params):
+    """Of three layers the first and the last: the middle one trains, in every parameter of the stack."""
+    part = Partition(params, (r"layers/[02]/.*", "embedding"))
+    trained = part.split(params)
+    assert "embedding" not in trained
+    for name, leaf in flat(trained).items():
+        whole = flat(params)[name]
+        np.testing.assert_array_equal(leaf, whole[1:2] if name.startswith("layers/") else whole)
+    merged = flat(part.merge(params, jax.tree.map(lambda leaf: leaf + 1, trained)))
+    for name, leaf in flat(params).items():
+        moved = np.zeros(leaf.shape[:1] + (1,) * (leaf.ndim - 1))
+        if name != "embedding":
+            moved[1 if name.startswith("layers/") else slice(None)] = 1
+        np.testing.assert_allclose(merged[name] - leaf, np.broadcast_to(moved, leaf.shape), atol=1e-6)
+    assert part.trained == sum(leaf.size for leaf in jax.tree.leaves(trained))
+    assert part.trained + part.frozen == sum(leaf.size for leaf in jax.tree.leaves(params))
+
+
+def test_parameters_that_are_only_shapes_can_be_asked(params):
+    shapes = MODEL.abstract_params()
+    assert Partition(shapes, ("embedding",)).trained == Partition(params, ("embedding",)).trained
+
+
+def test_an_unmatched_pattern_is_named(params):
+    message = (
+        "training.frozen: found 'layers/9/.*', which matches no parameter, expected a regular expression of whole "
+        "names such as 'embedding'"
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        Partition(params, ("embedding", "layers/9/.*"))
+
+
+def test_freezing_everything_is_refused(params):
+    with pytest.raises(ValueError, match=r"^training\.frozen: found \('\.\*',\), which freezes all"):
+        Partition(params, (".*",))
+
+
+def test_what_is_no_regular_expression_is_refused():
+    with pytest.raises(ConfigError, match=r"^config\.training\.frozen: found 'layers/\(', expected a regular expr"):
+        from_config_dict(RunConfig, {"training": {"frozen": ["layers/("]}})
+
+
+def test_a_frozen_parameter_has_no_state_and_no_gradient(equations):
+    """Two layers, the lower one and the embedding frozen: in the state, in the gradient and after steps."""
+    import tiny_step
+    from tiny_step import LOSS, MESH, POINT
+
+    from prism_jax.training.optimization.accumulation import make_gradient
+    from prism_jax.training.optimization.step import abstract_state
+
+    patterns = ("embedding", "layers/0/.*")
+    training = tiny.with_training(frozen=patterns, steps=3).training
+    where = tiny_step.slots()
+    shapes = where.model.abstract_params()
+    part = Partition(shapes, patterns)
+    trained = jax.eval_shape(part.split, shapes)
+    state = abstract_state(where.model, training, MESH)
+    assert "embedding" in state.params
+    assert sum(leaf.size for leaf in jax.tree.leaves(state.optimizer)) == 2 * part.trained + 2  # two counts of steps
+    gradient = make_gradient(where, LOSS, POINT, 1, part, MESH)
+    found, _ = jax.eval_shape(gradient, shapes, tiny_step.batch_of(0, 1), jnp.asarray(0.1))
+    chex.assert_trees_all_equal_shapes_and_dtypes(found, trained)
+    # Nothing of the embedding's shape is added up, as the gradient of a lookup or of a tied head would be.
+    shape = shapes["embedding"].shape
+    adders = [
+        equation.primitive.name
+        for equation in equations(gradient, shapes, tiny_step.batch_of(0, 1), jnp.asarray(0.1))
+        if equation.primitive.name in ("scatter-add", "add_any")
+        and any(variable.aval.shape == shape for variable in equation.outvars)
+    ]
+    assert adders == []
+
+
+@pytest.mark.slow
+def test_frozen_parameters_stay_bit_for_bit_and_the_others_move():
+    import tiny_step
+
+    states, _ = tiny_step.steps(3, tiny.with_training(frozen=("embedding", "layers/0/.*")).training)
+    before, after = flat(states[0].params), flat(states[-1].params)
+    for name, leaf in before.items():
+        if name == "embedding":
+            np.testing.assert_array_equal(after[name], leaf)
+        elif name.startswith("layers/"):
+            np.testing.assert_array_equal(after[name][0], leaf[0])
+            assert (after[name][1] != leaf[1]).any()
+        else:
+            assert (after[name] != leaf).any()
+
+
+def test_the_default_freezes_nothing():
+    assert TrainingConfig().frozen == ()

@@ -1,0 +1,146 @@
+"""Updates too small for bfloat16: which masters follow them, and that each stores what it says."""
+
+import re
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import tiny
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from prism_jax.training.config import RunConfig, TrainingConfig
+from prism_jax.training.optimization import masters
+from prism_jax.training.optimization.optimizer import Optimizer, schedule
+
+KINDS = ("none", "float32", "split", "stochastic")
+FLOATS = arrays.arrays(np.float32, 64, elements=st.floats(-(2.0**100), 2.0**100, width=32))
+PATTERNS = arrays.arrays(np.uint32, 64)
+KEY = jax.random.key(0)
+
+
+def bits(x):
+    return np.asarray(x).view(np.uint16 if x.dtype == jnp.bfloat16 else np.uint32)
+
+
+@given(PATTERNS)
+def test_halves_join_to_the_same_bits(x):
+    """Whatever the bits say: subnormal, infinite and not-a-number included."""
+    high, low = masters.halve(jnp.asarray(x.view(np.float32)))
+    assert (high.dtype, low.dtype) == (jnp.bfloat16, jnp.int16)
+    np.testing.assert_array_equal(bits(masters.join(high, low)), x)
+
+
+def test_halves_join_at_every_tie_and_at_the_ends_of_the_range():
+    ends = [0.0, -0.0, 1e-45, 3.4028235e38, np.inf, -np.inf, np.nan]
+    ties = ((np.arange(0x3F00, 0x4000, dtype=np.uint32) << 16) + 0x8000).view(np.float32)
+    x = jnp.asarray(np.concatenate([np.array(ends, np.float32), ties, -ties]))
+    np.testing.assert_array_equal(bits(masters.join(*masters.halve(x))), bits(x))
+    assert jnp.isnan(masters.rounded(x[6:7])).all()
+
+
+@given(FLOATS)
+def test_the_upper_half_is_the_nearest_bfloat16(x):
+    found = np.asarray(masters.rounded(jnp.asarray(x))).astype(np.float64)
+    cast = np.asarray(jnp.asarray(x).astype(jnp.bfloat16)).astype(np.float64)  # the hardware's own, ties to even
+    np.testing.assert_array_equal(np.abs(found - x), np.abs(cast - x))
+
+
+def test_stochastic_rounding_is_unbiased_and_takes_the_two_neighbours():
+    """The mean of n draws lies within five standard errors; each share is (x - low) / (high - low)."""
+    draws = 40_000
+    for value in (1.001, -1.001, 0.3, 1e-6, -7.7e8):
+        x = jnp.full(draws, value, jnp.float32)
+        found = np.asarray(masters.stochastic(x, KEY)).astype(np.float64)
+        low, high = np.unique(found)
+        exact = float(np.float32(value))
+        assert low < exact < high and np.nextafter(np.float32(0), 1) < high - low <= 2**-7 * abs(exact)
+        share = (exact - low) / (high - low)
+        error = (high - low) * np.sqrt(share * (1 - share) / draws)
+        assert abs(found.mean() - exact) < 5 * error
+
+
+def test_stochastic_rounding_keeps_what_is_exact_and_differs_by_key():
+    exact = jnp.arange(-128, 128, dtype=jnp.float32) / 64
+    np.testing.assert_array_equal(masters.stochastic(exact, KEY).astype(jnp.float32), exact)
+    x = jnp.linspace(0.1, 0.9, 256)
+    one, other = (masters.stochastic(x, jax.random.key(seed)) for seed in (1, 2))
+    np.testing.assert_array_equal(one, masters.stochastic(x, jax.random.key(1)))
+    assert (np.asarray(one) != np.asarray(other)).any()
+
+
+def descend(kind, steps=400, rate=1e-5, rows=64):
+    """bfloat16 weights near 1 under a gradient of 1: by Adam's rule each step moves them by its learning rate."""
+    config = TrainingConfig(
+        steps=steps, learning_rate=rate, warmup=0.0, final_rate=1.0, weight_decay=0.0, clip=1e9, master=kind
+    )
+    optimizer = Optimizer(config)
+    params = {"embedding": jnp.ones((rows, 128), jnp.bfloat16)}
+    gradient = {"embedding": jnp.ones((rows, 128), jnp.float32)}
+
+    def one(carry, step):
+        params, state = carry
+        return optimizer.update(gradient, state, params, step), None
+
+    run = jax.jit(lambda carry: jax.lax.scan(one, carry, jnp.arange(steps))[0])
+    params, state = run((params, optimizer.init(params)))
+    expected = sum(float(schedule(config)(step)) for step in range(steps))
+    return params, masters.read(params, state.master, kind), expected
+
+
+def test_plain_bfloat16_does_not_move_under_small_updates():
+    params, _, expected = descend("none")
+    assert expected == pytest.approx(400e-5, rel=0.01)
+    assert (np.asarray(params["embedding"]) == 1).all()
+
+
+@pytest.mark.parametrize("kind", ["float32", "split"])
+def test_a_master_moves_as_far_as_its_updates_add_up_to(kind):
+    params, values, expected = descend(kind)
+    np.testing.assert_allclose(1 - np.asarray(values["embedding"]), expected, rtol=1e-2)
+    np.testing.assert_array_equal(params["embedding"], masters.rounded(values["embedding"]))
+    assert (np.asarray(params["embedding"]) < 1).all()
+
+
+def test_stochastic_rounding_moves_as_far_on_average():
+    """8192 weights, each a walk of 400 steps on bfloat16's grid below 1, of spacing 2^-8: five standard errors."""
+    params, _, expected = descend("stochastic")
+    moved = 1 - np.asarray(params["embedding"]).astype(np.float64)
+    assert moved.mean() == pytest.approx(expected, abs=5 * np.sqrt(expected * 2**-8 / moved.size))
+    assert moved.std() > 0
+
+
+def test_the_split_is_the_float32_master_bit_for_bit():
+    """Fifty steps of decaying weights under drawn gradients: parameters, masters and moments."""
+
+    def run(kind):
+        optimizer = Optimizer(TrainingConfig(steps=50, learning_rate=1e-3, weight_decay=0.1, master=kind))
+        start = jax.random.normal(KEY, (64, 128), jnp.bfloat16)
+        params = {"embedding": start, "final_norm": {"weight": jnp.ones(128, jnp.bfloat16)}}
+        state = optimizer.init(params)
+        update = jax.jit(optimizer.update)
+        for step in range(50):
+            drawn = jax.tree.map(lambda p, step=step: jax.random.normal(jax.random.key(step), p.shape), params)
+            params, state = update(drawn, state, params, jnp.asarray(step))
+        return params, masters.read(params, state.master, kind), state.moments
+
+    one, other = run("float32"), run("split")
+    assert (np.asarray(one[0]["embedding"]).astype(np.float32) != np.asarray(one[1]["embedding"])).any()
+    chex.assert_trees_all_equal(one, other)
+
+
+def test_what_each_keeps_beside_the_parameters():
+    params = {"embedding": jnp.ones((4, 8), jnp.bfloat16)}
+    kept = {kind: sum(leaf.nbytes for leaf in jax.tree.leaves(masters.init(params, kind))) for kind in KINDS}
+    assert kept == {"none": 0, "float32": 4 * 32, "split": 2 * 32, "stochastic": 0}
+    for kind in KINDS:
+        np.testing.assert_array_equal(masters.read(params, masters.init(params, kind), kind)["embedding"], 1.0)
+
+
+def test_masters_of_float32_parameters_are_refused():
+    message = "training.master: found 'split' with student.param_dtype = 'float32', expected 'none' or parameters in"
+    with pytest.raises(ValueError, match=f"^{re.escape(message)} 'bfloat16'$"):
+        RunConfig(student=tiny.CONFIG.student, training=TrainingConfig(master="split"))

@@ -1,0 +1,155 @@
+import dataclasses
+import functools
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import tiny
+
+from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.prompting.packing import Packed, decisions, pack
+from prism_jax.student.qwen3 import Tree
+from prism_jax.student.sharding import make_mesh
+from prism_jax.training.input.data import batches, pack_split
+from prism_jax.training.optimization.objective import Slots, gate_width, objective
+from prism_jax.training.optimization.step import init_state, make_step
+from prism_jax.training.run import open_run
+
+pytestmark = pytest.mark.usefixtures("compile_quickly")
+
+RUN = open_run(tiny.CONFIG)
+SPLIT = pack_split(RUN.splits.train, RUN.template, 512)
+SLOTS = Slots(RUN.model, RUN.template.yes, RUN.template.no, SPLIT.size.window, SPLIT.size.visible)
+PARAMS = RUN.model.init(jax.random.key(0))
+POINT = OperatingPoint()
+
+
+def batch_of(rows):
+    return jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *rows)
+
+
+BATCH = batch_of(SPLIT.rows)
+
+
+compiled = jax.jit(objective, static_argnums=(2, 3, 4))
+
+
+def terms(loss=tiny.CONFIG.loss, point=POINT, batch=BATCH, width=0.1):
+    return compiled(PARAMS, batch, SLOTS, loss, point, width)
+
+
+@functools.cache
+def logits():
+    hidden = jax.jit(RUN.model.branch_hidden, static_argnums=2)(PARAMS, Tree.of(BATCH), SLOTS.window)
+    read = [
+        np.asarray(RUN.model.answers(PARAMS, hidden, slot, SLOTS.yes, SLOTS.no), np.float64)
+        for slot in (BATCH.need_slot, BATCH.accept_slot)
+    ]
+    return hidden, *read
+
+
+def test_terms_equal_the_formulas_written_out():
+    hidden, z_need, z_accept = logits()
+    b = Packed(*(np.asarray(leaf, np.float64) for leaf in BATCH))
+    _, found = terms()
+    need = np.logaddexp(0, z_need) - b.y_need * z_need
+    assert found["need"] == pytest.approx((need * b.need_weight).sum() / b.need_weight.sum(), rel=1e-5)
+    w = np.minimum(b.logged / np.maximum(b.propensity, 0.05), 20) * b.accept_weight
+    accept = np.logaddexp(0, z_accept) - b.y_accept * z_accept
+    assert found["accept"] == pytest.approx((accept * w).sum() / w.sum(), rel=1e-5)
+    s = z_accept - np.logaddexp(0, -z_need)  # one candidate a step, so slots correspond
+    g = 1 / (1 + np.exp(-(s - np.log(0.5)) / 0.1))
+    cost = g * (1 - b.y_accept) * 1.0 + (1 - g) * b.y_need * b.y_accept * 2.0
+    assert found["burden"] == pytest.approx((cost * w).sum() / w.sum(), rel=1e-4)
+    rows, index = np.nonzero(np.asarray(BATCH.response_weight))
+    states = np.asarray(hidden)[rows, np.asarray(BATCH.response_source)[rows, index]]
+    scores = jax.nn.log_softmax(states @ np.asarray(PARAMS["embedding"]).T)
+    target = np.asarray(BATCH.response_target)[rows, index]
+    assert found["response"] == pytest.approx(-np.mean(np.asarray(scores)[np.arange(len(rows)), target]), rel=1e-5)
+
+
+def test_the_total_is_the_weighted_sum_of_the_terms():
+    loss = dataclasses.replace(tiny.CONFIG.loss, response=0.3, need=0.7, accept=1.1, burden=0.2)
+    total, found = terms(loss)
+    names = ("response", "need", "accept", "burden")
+    assert total == pytest.approx(sum(getattr(loss, name) * float(found[name]) for name in names), rel=1e-6)
+    assert found["loss"] == total
+
+
+def test_the_costs_of_the_operating_point_move_the_burden_and_nothing_else():
+    _, cheap = terms(point=OperatingPoint(c_fn=1.0))
+    _, dear = terms(point=OperatingPoint(c_fn=4.0))
+    assert cheap["burden"] != dear["burden"]
+    for name in ("need", "accept", "response"):
+        assert cheap[name] == dear[name]
+
+
+def test_rows_of_padding_change_nothing():
+    empty = jax.tree.map(lambda leaf: np.zeros_like(leaf), SPLIT.rows[0])
+    empty = empty._replace(propensity=np.ones_like(empty.propensity))
+    padded = batch_of([*SPLIT.rows, empty])
+    # The mean of A / e runs over offers, and a row of padding has none.
+    chex.assert_trees_all_close(terms(batch=padded)[1], terms()[1], rtol=1e-5)
+
+
+def test_a_batch_without_labels_has_loss_zero_and_a_finite_gradient():
+    blank = BATCH._replace(
+        **{name: jnp.zeros_like(getattr(BATCH, name)) for name in ("need_weight", "accept_weight", "response_weight")}
+    )
+    (total, _), grads = jax.value_and_grad(compiled, has_aux=True)(PARAMS, blank, SLOTS, tiny.CONFIG.loss, POINT, 0.1)
+    assert total == 0
+    chex.assert_tree_all_finite(grads)
+
+
+def test_ignoring_propensities_is_the_plain_mean_over_made_offers():
+    loss = dataclasses.replace(tiny.CONFIG.loss, estimator="none")
+    _, found = terms(loss)
+    _, _, z = logits()
+    made = np.asarray(BATCH.logged * BATCH.accept_weight) > 0
+    each = np.logaddexp(0, z) - np.asarray(BATCH.y_accept) * z
+    assert found["accept"] == pytest.approx(each[made].mean(), rel=1e-5)
+    assert found["accept"] != terms()[1]["accept"]
+
+
+def test_the_gate_narrows_geometrically():
+    loss = tiny.CONFIG.loss
+    widths = np.array([float(gate_width(step, 5, loss)) for step in range(5)])
+    assert widths[0] == pytest.approx(0.25)
+    assert widths[-1] == pytest.approx(0.05)
+    assert np.diff(np.log(widths)) == pytest.approx(np.log(0.05 / 0.25) / 4, rel=1e-4)
+
+
+def test_the_step_compiles_once_and_donates_its_state():
+    config = tiny.CONFIG.training
+    mesh = make_mesh()
+    step = make_step(SLOTS, config, tiny.CONFIG.loss, POINT, mesh)
+    state = init_state(RUN.model, config, mesh, jax.random.key(0))
+    first = state.params["embedding"]
+    iterator = batches(SPLIT, config.batch, 0)
+    for _ in range(3):
+        state, _ = step(state, next(iterator))
+    assert step._cache_size() == 1
+    assert first.is_deleted()
+    assert int(state.step) == 3
+
+
+def test_packing_says_how_many_tokens_it_saves():
+    alone = [pack(decision, RUN.template, 512) for stream in RUN.splits.train for decision in decisions(stream)]
+    assert SPLIT.tokens_alone == sum(len(row.trunk) + len(row.tokens) for row in alone)
+    assert SPLIT.tokens < SPLIT.tokens_alone
+
+
+def test_every_stream_comes_once_an_epoch_in_an_order_of_its_own():
+    iterator = batches(SPLIT, 4, seed=3)
+    epochs = [np.concatenate([next(iterator).row for _ in range(3)]).tolist() for _ in range(3)]
+    assert all(sorted(epoch) == list(range(12)) for epoch in epochs)
+    assert epochs[0] != epochs[1] != epochs[2]
+    again = batches(SPLIT, 4, seed=3)
+    next(again)
+    state = again.get_state()
+    expected = next(again)
+    other = batches(SPLIT, 4, seed=3)
+    other.set_state(state)
+    chex.assert_trees_all_equal(next(other), expected)

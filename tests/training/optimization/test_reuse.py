@@ -1,0 +1,149 @@
+"""Frozen blocks: nothing of them is differentiated, and what they make of a row may be read once and kept."""
+
+import dataclasses
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import tiny
+import tiny_step
+from etils import epath
+from tiny_step import LOSS, MESH, POINT
+
+from prism_jax.config import ConfigError, from_config_dict
+from prism_jax.streams import Candidate, Event, Step, Stream
+from prism_jax.training.config import RunConfig
+from prism_jax.training.loop import plan, train
+from prism_jax.training.optimization.accumulation import make_gradient
+from prism_jax.training.optimization.frozen import Partition
+from prism_jax.training.optimization.objective import objective
+from prism_jax.training.optimization.reuse import FrozenFeatures
+from prism_jax.training.pathways.votes import soften
+from prism_jax.training.run import open_run
+
+LOWER = ("embedding", "layers/[01]/.*")
+SLOTS = tiny_step.slots(layers=3)
+PARTITION = Partition(SLOTS.model.abstract_params(), LOWER)
+WIDTH = jnp.asarray(0.1)
+
+
+@pytest.fixture(scope="module")
+def params(draw_params):
+    return draw_params(SLOTS.model)
+
+
+def test_depth_counts_wholly_frozen_blocks_from_the_lowest_above_a_frozen_embedding():
+    shapes = SLOTS.model.abstract_params()
+    for patterns, depth in (
+        ((), 0),
+        (LOWER, 2),
+        (("layers/[01]/.*",), 0),  # the embedding trains
+        (("embedding", "layers/[02]/.*"), 1),
+        (("embedding", "layers/0/.*", "layers/1/attention/.*"), 1),
+        (("embedding", "layers/.*"), 3),
+    ):
+        assert Partition(shapes, patterns).depth == depth, patterns
+
+
+def test_features_give_the_losses_and_the_gradient_of_ids(params):
+    """By value, from ids with and without the cut and from features: the oracle is a gradient through everything."""
+    batch = tiny_step.batch_of(0, 1)
+    cut = dataclasses.replace(SLOTS, frozen=PARTITION.depth)
+    trained = PARTITION.split(params)
+
+    def loss_and_gradient(slots, batch):
+        def loss(trained, batch):
+            return objective(PARTITION.merge(params, trained), batch, slots, LOSS, POINT, WIDTH)
+
+        return tiny_step.jit(jax.value_and_grad(loss, has_aux=True))(trained, batch)
+
+    expected = loss_and_gradient(SLOTS, batch)
+    chex.assert_trees_all_close(loss_and_gradient(cut, batch), expected, rtol=1e-5, atol=1e-6)
+    kept = FrozenFeatures(SLOTS, PARTITION)(params, batch)
+    assert kept.tokens.shape == (*batch.tokens.shape, SLOTS.model.config.width)
+    chex.assert_trees_all_close(loss_and_gradient(cut, kept), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_the_backward_pass_does_not_visit_frozen_blocks(equations, params):
+    """Scans of a gradient: one forward over the lower blocks; only the upper block's is also run in reverse."""
+
+    def scans(patterns):
+        part = Partition(params, patterns)
+        found = equations(make_gradient(SLOTS, LOSS, POINT, 1, part, MESH), params, tiny_step.batch_of(0, 1), WIDTH)
+        # The chunked response loss scans too, with no parameters of blocks among what it reads.
+        kernel = params["layers"]["mlp"]["up_proj"]["kernel"].shape[1:]
+        return sorted(
+            (equation.params["length"], equation.params["reverse"])
+            for equation in found
+            if equation.primitive.name == "scan" and any(v.aval.shape[1:] == kernel for v in equation.invars)
+        )
+
+    assert scans(()) == [(3, False), (3, True)]
+    assert scans(LOWER) == [(1, False), (1, True), (2, False)]
+
+
+def test_each_row_is_read_once_however_batches_are_drawn(params, monkeypatch):
+    features = FrozenFeatures(SLOTS, PARTITION)
+    read, seen = features._read, []
+    monkeypatch.setattr(features, "_read", lambda params, row: (seen.append(int(row.row[0])), read(params, row))[1])
+    first = features(params, tiny_step.batch_of(0, 1))
+    again = features(params, tiny_step.batch_of(1, 2, 0))
+    assert seen == [0, 1, 2]
+    np.testing.assert_array_equal(again.tokens[[2, 0]], first.tokens)
+    np.testing.assert_array_equal(again.trunk[[2, 0]], first.trunk)
+    np.testing.assert_array_equal(again.row, [1, 2, 0])
+
+
+def run(folder, **training):
+    student = dataclasses.replace(tiny.CONFIG.student, layers=3)
+    folder.mkdir()
+    config = tiny.with_training(
+        dataclasses.replace(tiny.CONFIG, student=student), steps=7, checkpoint_every=5, frozen=LOWER, **training
+    )
+    return plan(open_run(config), epath.Path(folder))
+
+
+@pytest.mark.slow
+def test_a_run_on_reused_features_ends_where_one_without_does_also_when_resumed(tmp_path):
+    """Seven steps of two epochs and a bit; the second run is stopped in its second epoch and goes on."""
+
+    class StoppedError(Exception):
+        pass
+
+    def stop(step):
+        if step == 6:
+            raise StoppedError
+
+    expected = train(run(tmp_path / "ids"), progress=False)
+    whole = train(run(tmp_path / "whole", reuse_frozen=True), progress=False)
+    chex.assert_trees_all_close(whole, expected, rtol=1e-5, atol=1e-5)
+    job = run(tmp_path / "parts", reuse_frozen=True)
+    with pytest.raises(StoppedError):
+        train(job, progress=False, after_step=stop)
+    chex.assert_trees_all_equal(train(job, progress=False), whole)
+
+
+def test_what_cannot_be_reused_is_refused_before_anything_is_written(tmp_path):
+    with pytest.raises(ValueError, match=r"^training\.reuse_frozen: found True, but the embedding or a part of layers"):
+        plan(open_run(tiny.with_training(reuse_frozen=True, frozen=("layers/0/.*",))), epath.Path(tmp_path))
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(ConfigError, match=r"^config\.training\.reuse_frozen: found True on data 2 x fsdp 1 x tensor 1"):
+        from_config_dict(RunConfig, {"training": {"reuse_frozen": True, "data": 2}})
+
+
+def test_soft_votes_train_on_shares_and_leave_the_rest():
+    candidates = (
+        Candidate(text="a", y_accept=1.0, votes=(True, False, True), logged=True),
+        Candidate(text="b", y_accept=0.0, votes=(False, False)),
+        Candidate(text="c", y_accept=1.0),
+        Candidate(text="d"),
+    )
+    stream = Stream(
+        id="s", events=(Event(time=0.0, text="x"),), steps=(Step(event=0, candidates=candidates, y_need=1.0),)
+    )
+    (soft,) = soften([stream])
+    assert [c.y_accept for c in soft.steps[0].candidates] == [pytest.approx(2 / 3), 0.0, 1.0, None]
+    undone = dataclasses.replace(soft, steps=(dataclasses.replace(soft.steps[0], candidates=candidates),))
+    assert undone == stream

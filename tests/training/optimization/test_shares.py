@@ -1,0 +1,70 @@
+"""The gradient of each term by itself: its norm, its share, and that the terms' gradients make up the whole."""
+
+import dataclasses
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+import tiny
+from etils import epath
+from pathway_streams import STREAMS, Lesson
+from test_lessons import each_candidate
+from tiny_step import MESH, POINT, RUN
+
+from prism_jax.training.loop import describe, plan, train
+from prism_jax.training.optimization.objective import gate_width, objective
+from prism_jax.training.optimization.shares import make_shares
+from prism_jax.training.optimization.step import TrainState
+
+
+@pytest.mark.parametrize("response", [0.3, 0.0])
+def test_norms_are_those_of_each_weighted_term(response):
+    lesson = Lesson.of(STREAMS)
+    loss = dataclasses.replace(tiny.CONFIG.loss, response=response, accept=2.0)
+    found = make_shares(lesson.slots, tiny.CONFIG.training, loss, POINT, MESH)(
+        TrainState(jnp.asarray(3), lesson.params, None), lesson.batch
+    )
+    width = gate_width(3, tiny.CONFIG.training.steps, loss)
+
+    def term(params, name):
+        return getattr(loss, name) * objective(params, lesson.batch, lesson.slots, loss, POINT, width)[1][name]
+
+    names = [name for name in ("need", "accept", "burden", "response") if getattr(loss, name) > 0]
+    norms = {name: float(optax.global_norm(jax.grad(term)(lesson.params, name))) for name in names}
+    assert found.keys() == {f"gradient_{kind}_{name}" for kind in ("norm", "share") for name in names}
+    for name in names:
+        assert found[f"gradient_norm_{name}"] == pytest.approx(norms[name], rel=1e-4)
+        assert found[f"gradient_share_{name}"] == pytest.approx(norms[name] / sum(norms.values()), rel=1e-4)
+
+
+def wrong_job(folder, **training):
+    """The job of the tiny run on a log whose propensities are half of what they were."""
+    halved = each_candidate(RUN.splits.train, lambda c: dataclasses.replace(c, propensity=c.propensity / 2))
+    splits = dataclasses.replace(RUN.splits, train=halved)
+    config = tiny.with_training(RUN.config, **training)
+    return plan(dataclasses.replace(RUN, config=config, splits=splits), epath.Path(folder))
+
+
+def test_a_log_of_wrong_propensities_is_found_out_at_the_start(tmp_path, caplog):
+    fact = describe(wrong_job(tmp_path))["mean(A/e)"]
+    assert "the recorded propensities do not fit the log" in fact
+    assert f"found mean(A/e) {fact}" in caplog.text
+    caplog.clear()
+    assert "do not fit" not in describe(plan(RUN, epath.Path(tmp_path)))["mean(A/e)"]
+    assert not caplog.text
+
+
+@pytest.mark.slow
+def test_a_log_of_wrong_propensities_trains_on_and_shares_are_logged_when_due(tmp_path):
+    """With e half of what it was, all stays finite and mean(A/e) is near 2."""
+    train(wrong_job(tmp_path, steps=4, share_every=3), progress=False)
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert np.isfinite([list(line.values()) for line in lines[:2]]).all()
+    assert np.mean([line["accept_mean_a_over_e"] for line in lines]) == pytest.approx(2, abs=0.35)
+    assert ["gradient_share_need" in line for line in lines] == [False, False, True, False]
+    shares = [value for name, value in lines[2].items() if name.startswith("gradient_share_")]
+    assert len(shares) == 4
+    assert sum(shares) == pytest.approx(1, abs=1e-5)

@@ -1,0 +1,85 @@
+"""Second stages start from a run's checkpoint, and say why where they can't."""
+
+import dataclasses
+import re
+
+import chex
+import jax
+import pytest
+import tiny
+from etils import epath
+from tiny_step import MESH, RUN
+
+from prism_jax.config import ConfigError
+from prism_jax.training.checkpoints.saver import Saver
+from prism_jax.training.optimization.step import init_state
+from prism_jax.training.pathways.stages import run_params
+from prism_jax.training.pathways.table import PathwayConfig
+from prism_jax.training.run import open_run, resolve
+from prism_jax.training.workdir import claim
+
+pytestmark = pytest.mark.usefixtures("compile_quickly")
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory):
+    """The workdir of a run that has saved its initial state, and its parameters."""
+    workdir = epath.Path(tmp_path_factory.mktemp("first") / "run")
+    claim(workdir, RUN.config)
+    RUN.template.tokenizer.save(workdir / "tokenizer.json")
+    state = init_state(RUN.model, RUN.config.training, MESH, jax.random.key(5))
+    with Saver(workdir, RUN.config) as saver:
+        saver.save(1, state, {}, {})
+    return workdir, jax.device_get(state.params)
+
+
+def second(workdir, **changes):
+    """A second stage of the tiny run, as its config file gives it."""
+    simulator = dataclasses.replace(tiny.CONFIG.simulator, teacher=True)
+    config = tiny.with_training(start=str(workdir))
+    return dataclasses.replace(config, simulator=simulator, pathway=PathwayConfig(name="dft"), **changes)
+
+
+def test_it_takes_the_runs_student_tokenizer_and_parameters(first):
+    workdir, params = first
+    for config in (second(workdir), second(workdir, student=type(RUN.config.student)())):
+        found = resolve(config)
+        assert found.student == RUN.config.student
+        run = open_run(found)
+        assert run.template.tokenizer.definition == RUN.template.tokenizer.definition
+        assert run.model == RUN.model
+    chex.assert_trees_all_equal(jax.device_get(run_params(workdir, run.model, MESH)), params)
+
+
+def test_how_the_student_runs_is_the_second_stages_own(first):
+    workdir, params = first
+    found = resolve(second(workdir, student=dataclasses.replace(tiny.CONFIG.student, param_dtype="bfloat16", unroll=2)))
+    assert (found.student.param_dtype, found.student.unroll) == ("bfloat16", 2)
+    narrow = run_params(workdir, open_run(found).model, MESH)
+    chex.assert_trees_all_equal(
+        jax.device_get(narrow), jax.device_get(jax.tree.map(lambda leaf: leaf.astype("bfloat16"), params))
+    )
+
+
+def test_another_student_is_refused_by_name(first):
+    workdir, _ = first
+    other = dataclasses.replace(tiny.CONFIG.student, layers=3)
+    message = f"student.layers: found 3, expected 2 as in {workdir / 'config.json'}, the run that training.start names"
+    with pytest.raises(ConfigError, match=f"^{re.escape(message)}$"):
+        resolve(second(workdir, student=other))
+
+
+def test_another_tokenizer_is_refused(first, template, tmp_path):
+    workdir, _ = first
+    template.tokenizer.save(tmp_path / "tokenizer.json")
+    prompt = dataclasses.replace(tiny.CONFIG.prompt, tokenizer=str(tmp_path))
+    with pytest.raises(ConfigError, match=r"^prompt\.tokenizer: found .*, another tokenizer than .*tokenizer\.json"):
+        resolve(second(workdir, prompt=prompt))
+
+
+def test_a_run_that_has_not_trained_is_refused(first, tmp_path):
+    workdir = epath.Path(tmp_path / "empty")
+    claim(workdir, RUN.config)
+    message = f"{workdir / 'checkpoints'}: found no checkpoint, expected one in training.start: train that run first"
+    with pytest.raises(FileNotFoundError, match=f"^{re.escape(message)}$"):
+        resolve(second(workdir))
