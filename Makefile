@@ -9,8 +9,8 @@ export JAX_PLATFORMS ?=
 quickstart: .venv/installed
 	$(BIN)/python -m prism_jax.train --config=configs/quickstart.py --workdir=runs/quickstart
 
-test: .venv/installed-dev lint
-	$(BIN)/python -m pytest -n 2 -m "not slow"
+test: .venv/installed-dev
+	$(BIN)/python -m pytest -n 2 --dist=worksteal -m "not slow"
 
 test-slow: .venv/installed-dev
 	$(BIN)/python -m pytest -n 2 --dist=loadfile -m slow
@@ -26,11 +26,11 @@ lint: .venv/installed-dev
 	$(PYTHON) -m venv .venv
 
 .venv/installed: setup.py pyproject.toml | .venv/bin/python
-	$(BIN)/pip install --quiet --editable .
+	$(BIN)/pip install --quiet --no-compile --editable .
 	touch $@
 
 .venv/installed-dev: setup.py pyproject.toml | .venv/bin/python
-	$(BIN)/pip install --quiet --editable '.[dev]'
+	$(BIN)/pip install --quiet --no-compile --editable '.[dev]'
 	touch $@ .venv/installed
 
 clean:

@@ -30,7 +30,7 @@ TINY = (
 
 
 def run(main, *arguments):
-    environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "JAX_DISABLE_MOST_OPTIMIZATIONS": "true"}
     return subprocess.run(
         [sys.executable, "-m", f"prism_jax.{main}", *map(str, arguments)],
         cwd=ROOT,
