@@ -14,6 +14,7 @@ from prism_jax.student import Qwen3
 from prism_jax.student.qwen3 import Params
 from prism_jax.student.sharding import make_mesh
 from prism_jax.student.weights import read_config
+from prism_jax.training.checkpoints.checkpoint import parameters_alone
 from prism_jax.training.checkpoints.recovery import trained
 from prism_jax.training.config import RunConfig
 from prism_jax.training.input.sources import load_splits
@@ -106,5 +107,6 @@ def trained_params(model: Qwen3, config: RunConfig, workdir: epath.Path) -> tupl
     Raises:
       FileNotFoundError, RuntimeError, ConfigError: as `recovery.trained`.
     """
-    restored = trained(workdir, abstract_state(model, config.training, make_mesh()), config)
+    abstract = parameters_alone(abstract_state(model, config.training, make_mesh()))
+    restored = trained(workdir, abstract, config)
     return restored.step, restored.state.params

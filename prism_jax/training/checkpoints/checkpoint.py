@@ -79,6 +79,11 @@ def score(path: epath.Path) -> float | None:
     return found
 
 
+def parameters_alone(abstract: TrainState) -> TrainState:
+    """What to ask for where nothing is trained: the optimizer's state stays on the disk, `...` stands in its place."""
+    return abstract._replace(optimizer=jax.tree.map(lambda _: ocp.PLACEHOLDER, abstract.optimizer))
+
+
 def read(path: epath.Path, abstract: TrainState, config: RunConfig) -> Restored:
     """Reads one checkpoint, its state placed as `abstract` says.
 
@@ -95,7 +100,9 @@ def read(path: epath.Path, abstract: TrainState, config: RunConfig) -> Restored:
         raise damaged(path, f"{saved!r} in config/, no config")
     place = f"{path}/config"
     expect_config(from_config_dict(RunConfig, saved, f"{place}: config"), config, place)
-    restored = _restore(path, state=ocp.args.StandardRestore(abstract), data=ocp.args.JsonRestore())
+    places = ocp.checkpoint_utils.construct_restore_args(abstract)
+    state = ocp.args.PyTreeRestore(abstract, restore_args=places)
+    restored = _restore(path, state=state, data=ocp.args.JsonRestore())
     if not isinstance(restored.data, dict):
         raise damaged(path, f"{restored.data!r} in data/, no position in the data")
     return Restored(int(path.name), restored.state, restored.data)

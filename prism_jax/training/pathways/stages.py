@@ -13,6 +13,7 @@ from prism_jax.config import ConfigError
 from prism_jax.prompting.tokenizer import Tokenizer
 from prism_jax.student import Qwen3, StudentConfig
 from prism_jax.student.qwen3 import Params
+from prism_jax.training.checkpoints.checkpoint import parameters_alone
 from prism_jax.training.checkpoints.recovery import trained
 from prism_jax.training.config import RunConfig
 from prism_jax.training.optimization.step import abstract_state
@@ -82,5 +83,6 @@ def run_params(start: epath.PathLike, model: Qwen3, mesh: Mesh) -> Params:
       FileNotFoundError, CheckpointError: when there is no checkpoint that can be read.
     """
     config = load_config(epath.Path(start))
-    restored = trained(start, abstract_state(Qwen3(config.student), config.training, mesh), config)
+    abstract = parameters_alone(abstract_state(Qwen3(config.student), config.training, mesh))
+    restored = trained(start, abstract, config)
     return jax.tree.map(lambda leaf: leaf.astype(model.config.param_dtype), restored.state.params)

@@ -17,7 +17,7 @@ from etils import epath
 
 from prism_jax.config import ConfigError
 from prism_jax.student.sharding import make_mesh
-from prism_jax.training.checkpoints.checkpoint import CheckpointError, steps
+from prism_jax.training.checkpoints.checkpoint import CheckpointError, parameters_alone, steps
 from prism_jax.training.checkpoints.recovery import resume, trained
 from prism_jax.training.checkpoints.saver import Saver
 from prism_jax.training.optimization.step import abstract_state
@@ -149,6 +149,12 @@ def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before(abstract, copy,
 def test_a_deleted_newest_checkpoint_gives_way_too(abstract, copy):
     (copy / "checkpoints" / "6").rmtree()
     assert trained(copy, abstract, CONFIG).step == resume(copy, abstract, CONFIG).step == 4
+
+
+def test_parameters_are_read_without_what_the_optimizer_keeps(abstract, copy):
+    found = trained(copy, parameters_alone(abstract), CONFIG).state
+    chex.assert_trees_all_equal((found.step, found.params), state_of(abstract, 6)[:2])
+    assert set(jax.tree.leaves(found.optimizer)) == {...}
 
 
 def test_a_save_cut_off_counts_for_nothing_and_is_cleared_away(abstract, copy):
