@@ -2,6 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 export JAX_PLATFORMS ?=
+unexport PYTHONDONTWRITEBYTECODE  # every module would be compiled again by every process
 
 .PHONY: quickstart test test-slow lint clean
 .DELETE_ON_ERROR:

@@ -21,6 +21,16 @@ STREAMS = tuple(simulate(SIMULATOR, index) for index in range(12))
 WIDTH = 8
 
 
+def each_step(streams, change):
+    """The streams with every step changed."""
+    return tuple(dataclasses.replace(stream, steps=tuple(map(change, stream.steps))) for stream in streams)
+
+
+def each_candidate(streams, change):
+    """The streams with every candidate changed."""
+    return each_step(streams, lambda step: dataclasses.replace(step, candidates=tuple(map(change, step.candidates))))
+
+
 class Given(Qwen3):
     """A student that is nothing but its head: the hidden states of the branches are parameters."""
 

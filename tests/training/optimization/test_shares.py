@@ -10,8 +10,7 @@ import optax
 import pytest
 import tiny
 from etils import epath
-from pathway_streams import STREAMS, Lesson
-from test_lessons import each_candidate
+from pathway_streams import STREAMS, Lesson, each_candidate
 from tiny_step import MESH, POINT, RUN
 
 from prism_jax.training.loop import describe, plan, train

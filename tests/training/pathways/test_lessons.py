@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 import tiny
-from pathway_streams import STREAMS, TEMPLATE, config, taught
+from pathway_streams import STREAMS, TEMPLATE, config, each_candidate, each_step, taught
 
 from prism_jax.streams.simulator import SimulatorConfig, simulate
 from prism_jax.training.config import RunConfig
@@ -15,16 +15,6 @@ from prism_jax.training.pathways.logged import mean_a_over_e, out_of_fold_accept
 from prism_jax.training.pathways.table import PathwayConfig
 
 LOG = [simulate(SimulatorConfig(), index) for index in range(200)]
-
-
-def each_step(streams, change):
-    """The streams with every step changed."""
-    return tuple(dataclasses.replace(stream, steps=tuple(map(change, stream.steps))) for stream in streams)
-
-
-def each_candidate(streams, change):
-    """The streams with every candidate changed."""
-    return each_step(streams, lambda step: dataclasses.replace(step, candidates=tuple(map(change, step.candidates))))
 
 
 def branches(streams):
