@@ -168,7 +168,7 @@ def _shown(values: np.ndarray, sign: str = "") -> str:
 
 
 def main() -> None:
-    """Prints the tables."""
+    """Prints the tables; takes some half an hour of processor time."""
     print("\n".join(table(study(CONFIG, SEEDS))))
 
 
