@@ -2,7 +2,10 @@
 PYTHON ?= python3
 BIN := .venv/bin
 export JAX_PLATFORMS ?=
-unexport PYTHONDONTWRITEBYTECODE  # every module would be compiled again by every process
+# Without bytecode on the disk every process would compile every module anew.
+unexport PYTHONDONTWRITEBYTECODE
+# Written where a module is first imported: most of what is installed never is.
+PIP := $(BIN)/pip install --quiet --no-compile
 
 .PHONY: quickstart test test-slow lint clean
 .DELETE_ON_ERROR:
@@ -27,11 +30,11 @@ lint: .venv/installed-dev
 	$(PYTHON) -m venv .venv
 
 .venv/installed: setup.py pyproject.toml | .venv/bin/python
-	$(BIN)/pip install --quiet --no-compile --editable .
+	$(PIP) --editable .
 	touch $@
 
 .venv/installed-dev: setup.py pyproject.toml | .venv/bin/python
-	$(BIN)/pip install --quiet --no-compile --editable '.[dev]'
+	$(PIP) --editable '.[dev]'
 	touch $@ .venv/installed
 
 clean:

@@ -96,7 +96,8 @@ def test_the_right_half_loads_no_language_model(folder):
 def test_every_module_says_what_it_is_and_every_folder_what_it_may_hold():
     says = {path: ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) for path in PACKAGE.rglob("*.py")}
     assert [path for path, text in says.items() if not text] == []
-    folders = [PACKAGE / folder / "__init__.py" for folder in FOLDERS]
+    folders = [path for path in PACKAGE.rglob("*/__init__.py") if path.parent != PACKAGE]
+    assert len(folders) > len(FOLDERS)
     assert [path for path in folders if " may " not in says[path].lower().replace("\n", " ")] == []
 
 

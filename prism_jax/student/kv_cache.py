@@ -1,7 +1,7 @@
 """Reading tokens against cached keys and values: the forward pass of everything that runs token after token.
 
 Keys and values lie apart for every layer and a Python loop runs over the layers, so that a donated cache is updated in
-place; training and whole prefills scan over stacked layers instead. Parameters are unstacked once, by `unstack`.
+place; training and packed rows scan over stacked layers instead. Parameters are unstacked once, by `unstack`.
 
 Dimensions: B batch, L new tokens, C cached positions, K key/value heads, H head width, D width.
 """
@@ -94,7 +94,7 @@ def read_prompts(
 ) -> tuple[Float[Array, "B D"], Cache]:
     """The final hidden state of each causal row's last token, and keys and values of all from position 0 on.
 
-    The last block needs no more than that token's query: nothing behind its keys and values is computed for the others.
+    The last block computes keys and values of all tokens, and everything else for that token alone.
 
     Args:
       model: The static half of the student.
@@ -114,8 +114,8 @@ def read_prompts(
         fresh.append(_heads_first(k, v))
         if layer < model.config.layers - 1:
             return causal(q, k, v)
-        read = Segment(tuple(fresh), positions < lengths_B[:, None])
-        return _over(group_queries(last(q), k.shape[2]), [], [read], layer)
+        prompt = Segment(tuple(fresh), positions < lengths_B[:, None])
+        return _over(group_queries(last(q), k.shape[2]), [], [prompt], layer)
 
     return _through_layers(model, params, tokens_BxL, positions, attend, last)[:, 0], tuple(fresh)
 
@@ -189,7 +189,10 @@ def _through_layers(
     attend: Callable[[int, Array, Array, Array], Array],
     kept: Callable[[Array], Array] = lambda x: x,
 ) -> Float[Array, "B l D"]:
-    """Embedding, every block with `attend(layer, q, k, v)`, the last of which goes on with `kept`, and the norm."""
+    """Embedding, every block with `attend(layer, q, k, v)`, and the last norm.
+
+    After the last block's attention only the positions that `kept` picks go on.
+    """
     config = model.config
     x = params["embedding"][tokens_BxL].astype(config.dtype)
     cos, sin = rotary_tables(positions_BxL, config.head_dim, config.rope_theta)

@@ -1,6 +1,7 @@
 """Qwen3's block (arXiv 2505.09388): RMSNorm, rotary grouped-query attention with q/k norm, SwiGLU.
 
-Dimensions: B batch, L length, D width, N query heads, K key/value heads, H head width, F inner width.
+Dimensions: B batch, L length, l positions that go on (L unless a caller keeps fewer), D width,
+N query heads, K key/value heads, H head width, F inner width.
 """
 
 from __future__ import annotations
@@ -14,8 +15,7 @@ from jaxtyping import Array, Float, Int
 
 from prism_jax.student.config import StudentConfig
 
-# Attention proper, of q [B, L, N, H] over k and v [B, L, K, H] and whatever else it holds; gives [B, L, N, H], or what
-# it has at fewer positions.
+# Attention proper, of q [B, L, N, H] over k and v [B, L, K, H] and whatever else it holds; gives [B, l, N, H].
 Attend = Callable[[Array, Array, Array], Array]
 
 
@@ -127,9 +127,9 @@ class Block(nnx.Module):
         attend: Attend,
         kept: Callable[[Array], Array] = lambda x: x,
     ) -> Float[Array, "B l D"]:
-        """Adds attention, then the feed-forward layer, to the residual stream, of which `kept` goes on from here.
+        """Adds attention, then the feed-forward layer, to the residual stream.
 
-        `attend` answers for the same positions as `kept` takes.
+        `kept` picks the positions that go on, all by default; `attend` must answer for those.
         """
         with jax.named_scope("attention"):
             x = kept(x) + self.attention(self.input_norm(x), cos, sin, attend)

@@ -48,7 +48,7 @@ class Tree(NamedTuple):
 
     @classmethod
     def of(cls, batch: Any) -> Tree:
-        """What a batch of packed rows holds of these columns."""
+        """These columns of a batch of packed rows."""
         return cls(*(getattr(batch, name) for name in cls._fields))
 
 

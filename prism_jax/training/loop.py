@@ -38,7 +38,7 @@ from prism_jax.training.pathways.lessons import teach
 from prism_jax.training.pathways.logged import mean_a_over_e
 from prism_jax.training.pathways.stages import is_run, run_params
 from prism_jax.training.pathways.votes import soften
-from prism_jax.training.placing import anyone, check_processes, place
+from prism_jax.training.placement import anyone, check_processes, place
 from prism_jax.training.run import Run
 
 

@@ -1,4 +1,4 @@
-"""A run, from its config: streams, tokenizer, template, model and packed rows, the same for training and evaluation."""
+"""A run, from its config: streams, tokenizer, template and model, the same for training and evaluation."""
 
 from __future__ import annotations
 

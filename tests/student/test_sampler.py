@@ -29,7 +29,9 @@ def tiny(draw_params):
     return model, draw_params(model, seed=8)
 
 
-@pytest.mark.parametrize("changes", [{}, {"qk_norm": False, "kv_heads": 1}], ids=["qwen3", "llama"])
+@pytest.mark.parametrize(
+    "changes", [{}, {"qk_norm": False, "kv_heads": 1}, {"layers": 1}], ids=["qwen3", "llama", "one layer"]
+)
 def test_greedy_generation_equals_transformers(changes, draw_params):
     """Prompts of different lengths in one batch; theirs are padded on the left."""
     torch = pytest.importorskip("torch", reason="torch is the oracle of parity")

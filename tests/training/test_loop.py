@@ -9,6 +9,8 @@ import tiny
 from etils import epath
 
 from prism_jax.config import ConfigError
+from prism_jax.training.checkpoints import recovery
+from prism_jax.training.checkpoints.checkpoint import read
 from prism_jax.training.logs import progress
 from prism_jax.training.logs.progress import TrainingError
 from prism_jax.training.loop import plan, train
@@ -36,7 +38,7 @@ def kill_after(step):
     return stop
 
 
-def test_a_run_stopped_twice_ends_bit_identical_to_one_that_was_not(tmp_path):
+def test_a_run_stopped_twice_ends_bit_identical_to_one_that_was_not(tmp_path, monkeypatch):
     run, whole = job(tmp_path / "whole")
     expected = train(whole, progress=False)
     _, parts = job(tmp_path / "parts")
@@ -49,8 +51,13 @@ def test_a_run_stopped_twice_ends_bit_identical_to_one_that_was_not(tmp_path):
     metrics = (tmp_path / "whole" / "metrics.jsonl").read_bytes()
     assert (tmp_path / "parts" / "metrics.jsonl").read_bytes() == metrics
     assert [json.loads(line)["step"] for line in metrics.splitlines()] == list(range(1, 9))
+    asked = []
+    monkeypatch.setattr(
+        recovery, "read", lambda path, abstract, config: asked.append(abstract) or read(path, abstract, config)
+    )
     step, restored = trained_params(run.model, run.config, whole.workdir)
     assert step == 8
+    assert set(jax.tree.leaves(asked[0].optimizer)) == {...}  # which stays on the disk
     chex.assert_trees_all_equal(jax.device_get(restored), jax.device_get(expected))
 
 
@@ -89,15 +96,16 @@ def test_a_finished_run_started_again_trains_no_further(tmp_path):
     assert seen == []
 
 
-def test_a_log_that_went_further_than_the_newest_checkpoint_is_told_of(tmp_path, monkeypatch):
+@pytest.mark.parametrize(("start", "why"), [(6, "the newest checkpoint's"), (0, "since there is no checkpoint")])
+def test_a_log_that_went_further_than_the_newest_checkpoint_is_told_of(tmp_path, monkeypatch, start, why):
     (tmp_path / "metrics.jsonl").write_text('{"step": 6}\n{"step": 7}\n{"step": 8}\n')
     told = []
     monkeypatch.setattr(progress.logging, "warning", lambda text, *values: told.append(text % values))
-    for start in (6, 6):  # the second time there is nothing left to tell
+    for _ in range(2):  # the second time there is nothing left to tell
         rates = progress.Rates(tiny.CONFIG.student, None)
         with progress.Log(epath.Path(tmp_path), (), rates, 9, start, False):
             pass
-    assert told == [f"{tmp_path}/metrics.jsonl: found steps up to 8, going on from step 6, the newest checkpoint's"]
+    assert told == [f"{tmp_path}/metrics.jsonl: found steps up to 8, going on from step {start}, {why}"]
 
 
 @pytest.mark.slow

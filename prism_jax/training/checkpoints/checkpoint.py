@@ -80,7 +80,7 @@ def score(path: epath.Path) -> float | None:
 
 
 def parameters_alone(abstract: TrainState) -> TrainState:
-    """What to ask for where nothing is trained: the optimizer's state stays on the disk, `...` stands in its place."""
+    """What to ask for where the optimizer's state is not wanted: it stays on the disk, `...` stands in its place."""
     return abstract._replace(optimizer=jax.tree.map(lambda _: ocp.PLACEHOLDER, abstract.optimizer))
 
 

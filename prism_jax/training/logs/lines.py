@@ -17,7 +17,7 @@ class Lines:
     """A log, open for writing.
 
     Attributes:
-      reached: The last step that it told of before it was cut back.
+      reached: The last step that the file told of before it was cut back; `step` if it went no further.
     """
 
     def __init__(self, path: epath.Path, step: int):

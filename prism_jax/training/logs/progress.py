@@ -82,12 +82,13 @@ class Log:
             return
         self._metrics = Lines(workdir / "metrics.jsonl", start)
         if self._metrics.reached > start:
-            # Killed behind its newest checkpoint, or without the one that it had saved last.
+            # Killed after its newest checkpoint, or its last checkpoint is gone.
             logging.warning(
-                "%s: found steps up to %d, going on from step %d, the newest checkpoint's",
+                "%s: found steps up to %d, going on from step %d, %s",
                 workdir / "metrics.jsonl",
                 self._metrics.reached,
                 start,
+                "the newest checkpoint's" if start else "since there is no checkpoint",
             )
         self._timings = Lines(workdir / "timings.jsonl", start)
         self._board = Board(workdir / "tensorboard", start)

@@ -43,7 +43,7 @@ class FrozenFeatures:
         return batch._replace(trunk=np.concatenate(trunk), tokens=np.concatenate(tokens))
 
     def _features(self, params: Params, row: Packed) -> tuple[np.ndarray, np.ndarray]:
-        # All that features depend on, its numbers included.
+        # All that a row's features depend on.
         columns = [np.asarray(column) for column in Tree.of(row) if column is not None]
         key = b"".join(repr(column.shape).encode() + column.tobytes() for column in columns)
         if key not in self._kept:

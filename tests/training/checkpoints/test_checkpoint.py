@@ -64,7 +64,12 @@ def copy(whole, tmp_path):
 def warnings(caplog, monkeypatch):
     """What absl logs as a warning or worse."""
     monkeypatch.setattr(absl_logging.get_absl_logger(), "propagate", True)
-    return lambda: [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+    def said():
+        heard = [record for record in caplog.records if record.name == "absl" and record.levelno >= logging.WARNING]
+        return [record.getMessage() for record in heard]
+
+    return said
 
 
 def files(folder):
