@@ -63,6 +63,7 @@ setup(
     extras_require={
         "gguf": GGUF,
         "study": STUDY,
+        "gcs": ["gcsfs"],
         "cuda12": ["jax[cuda12]~=0.10.2"],
         "test": TEST,
         "dev": [*TEST, "mypy>=1.18", "ruff>=0.14"],

@@ -1,5 +1,5 @@
 import json
-import pathlib
+import os
 import subprocess
 import sys
 
@@ -340,7 +340,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypat
     def fail(self, target):
         raise OSError("disk gone")
 
-    monkeypatch.setattr(pathlib.Path, "replace", fail)
+    monkeypatch.setattr(os, "replace", fail)
     with pytest.raises(OSError, match="disk gone"):
         write_file(path, b"new")
     assert path.read_bytes() == before

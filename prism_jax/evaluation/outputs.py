@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 import os
-import pathlib
 from collections.abc import Iterable, Mapping
 from typing import Any
+
+from etils import epath
 
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation import protocol, report, tables
@@ -42,10 +43,10 @@ def evaluate_into(
     Raises:
       ValueError: before anything is written, for scores, metrics or streams that cannot be used.
     """
-    folder = pathlib.Path(folder)
+    place = epath.Path(folder)
     calibration = protocol.calibrate(scores)
     evaluation = protocol.evaluate(scores, calibration, point)
-    if metrics_path is not None and not pathlib.Path(metrics_path).exists():
+    if metrics_path is not None and not epath.Path(metrics_path).exists():
         metrics_path = None
     page = report.render(evaluation, scores, calibration, metrics_path, streams, facts)
     contents = {"scores.parquet": encode_scores("scores.parquet", scores)} if keep_scores else {}
@@ -54,10 +55,10 @@ def evaluate_into(
         "evaluation.json": _json(evaluation.to_dict()),
         "report.html": page.encode(),
     }
-    folder.mkdir(parents=True, exist_ok=True)
-    write_files({folder / name: content for name, content in contents.items()})
+    place.mkdir(parents=True, exist_ok=True)
+    write_files({place / name: content for name, content in contents.items()})
     tables.print_tables(evaluation)
-    print(f"report: {folder / 'report.html'}")
+    print(f"report: {place / 'report.html'}")
     return evaluation
 
 

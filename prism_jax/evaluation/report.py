@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import jinja2
+from etils import epath
 
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation import figures, protocol, tables
@@ -138,7 +139,7 @@ def loss_curves(path: str | os.PathLike[str]) -> list[figures.CurveFigure]:
       ValueError: naming file and line, for a line that is no object with a numeric "step" and finite numbers.
     """
     columns: dict[str, tuple[list[float], list[float]]] = {}
-    with pathlib.Path(path).open("rb") as file:
+    with epath.Path(path).open("rb") as file:
         for line, text in enumerate(file, start=1):
             try:
                 values = json.loads(text)

@@ -6,11 +6,11 @@ import dataclasses
 import json
 import math
 import os
-import pathlib
 from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
+from etils import epath
 from jaxtyping import Bool, Float64, Int64, Shaped
 
 from prism_jax.decision.calibration import Reliability
@@ -90,7 +90,7 @@ def read_calibration(path: str | os.PathLike[str]) -> Calibration:
       ValueError: naming file and key, for broken JSON, a missing or unknown key, or a value out of range.
     """
     try:
-        tree = json.loads(pathlib.Path(path).read_bytes())
+        tree = json.loads(epath.Path(path).read_bytes())
     except ValueError as error:
         raise ValueError(f"{path}: found broken JSON ({error}), expected a calibration") from None
     if not isinstance(tree, dict) or set(tree) != set(SIGNALS):

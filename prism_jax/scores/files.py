@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import pathlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from etils import epath
 
 from prism_jax.scores.schema import COLUMNS, Column, Kind, ScoresError, check_known, object_array
 from prism_jax.scores.table import Scores
@@ -34,12 +34,12 @@ def read_scores(path: str | os.PathLike[str]) -> Scores:
         and what was expected.
       FileNotFoundError: where there is no such file.
     """
-    path = pathlib.Path(path)
-    _check_suffix(path)
+    file = epath.Path(path)
+    _check_suffix(file)
     try:
-        return _read_parquet(path) if path.suffix == ".parquet" else Scores.from_rows(_read_jsonl(path))
+        return _read_parquet(file) if file.suffix == ".parquet" else Scores.from_rows(_read_jsonl(file))
     except ScoresError as error:
-        if path.suffix == ".jsonl" and error.row is not None:
+        if file.suffix == ".jsonl" and error.row is not None:
             raise ScoresError(error.found, error.column, place=f"{path}, line {error.row + 1}") from None
         raise ScoresError(error.found, error.column, error.row, str(path)) from None
 
@@ -61,10 +61,9 @@ def encode_scores(path: str | os.PathLike[str], scores: Scores) -> bytes:
     Raises:
       ScoresError: for a suffix other than .parquet and .jsonl.
     """
-    path = pathlib.Path(path)
-    _check_suffix(path)
+    suffix = _check_suffix(epath.Path(path))
     table = pa.table({name: _to_arrow(COLUMNS[name], array) for name, array in scores.columns().items()})
-    if path.suffix == ".parquet":
+    if suffix == ".parquet":
         sink = pa.BufferOutputStream()
         pq.write_table(table, sink, compression="zstd")
         return sink.getvalue().to_pybytes()
@@ -79,7 +78,7 @@ def write_file(path: str | os.PathLike[str], content: bytes) -> None:
 
 def write_files(contents: Mapping[str | os.PathLike[str], bytes]) -> None:
     """Puts each content at its path in one move, the first only once all of them are on the disk under other names."""
-    paths = [pathlib.Path(path) for path in contents]
+    paths = [epath.Path(path) for path in contents]
     parts = [path.with_name(f".{path.name}.{os.getpid()}.part") for path in paths]
     try:
         for part, content in zip(parts, contents.values(), strict=True):
@@ -91,12 +90,13 @@ def write_files(contents: Mapping[str | os.PathLike[str], bytes]) -> None:
             part.unlink(missing_ok=True)
 
 
-def _check_suffix(path: pathlib.Path) -> None:
+def _check_suffix(path: epath.Path) -> str:
     if path.suffix not in (".parquet", ".jsonl"):
         raise ScoresError(f"found the suffix {path.suffix!r}, expected .parquet or .jsonl", place=str(path))
+    return path.suffix
 
 
-def _read_jsonl(path: pathlib.Path) -> Iterator[dict[str, Any]]:
+def _read_jsonl(path: epath.Path) -> Iterator[dict[str, Any]]:
     """One mapping per line; the errors' rows are line numbers less one."""
     with path.open("rb") as file:
         for row, line in enumerate(file):
@@ -109,7 +109,7 @@ def _read_jsonl(path: pathlib.Path) -> Iterator[dict[str, Any]]:
             yield value
 
 
-def _read_parquet(path: pathlib.Path) -> Scores:
+def _read_parquet(path: epath.Path) -> Scores:
     try:
         with path.open("rb") as file:
             table = pq.read_table(file)

@@ -17,6 +17,11 @@ MAY_DIFFER = ("training.data", "training.fsdp", "training.tensor", "training.kee
 """What may change when a run goes on: where it runs and how much of it stays on disk, not what it computes."""
 
 
+def on_disk(path: epath.Path) -> bool:
+    """Whether a path is a file system's, which can append to files; buckets such as gs:// only take them whole."""
+    return "://" not in path.as_posix()
+
+
 def write_text(path: epath.Path, text: str) -> None:
     """Writes a file under a temporary name and renames it: readers see the old file or the new one."""
     partial = path.with_name(path.name + ".partial")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Mapping
 
 from etils import epath
 
 from prism_jax.training.logs.lines import named
+from prism_jax.training.workdir import on_disk
 
 
 class Board:
@@ -24,7 +26,8 @@ class Board:
 
         self._folder, self._event, self._summary = folder, event_pb2.Event, summary_pb2.Summary
         folder.mkdir(parents=True, exist_ok=True)
-        self._file = EventsWriter(str(folder / "events"))
+        self._local = folder if on_disk(folder) else epath.Path(tempfile.mkdtemp(prefix="tensorboard"))
+        self._file = EventsWriter(str(self._local / "events"))
         started = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
         self._write(event_pb2.Event(wall_time=time.time(), step=step + 1, session_log=started))
 
@@ -45,6 +48,7 @@ class Board:
         """
         with named(self._folder):
             self._file.flush()
+            self._put()
 
     def close(self) -> None:
         """Flushes and closes.
@@ -54,6 +58,13 @@ class Board:
         """
         with named(self._folder):
             self._file.close()
+            self._put()
+
+    def _put(self) -> None:
+        """Copies to the bucket what was written beside it."""
+        if self._local != self._folder:
+            for file in self._local.iterdir():
+                (self._folder / file.name).write_bytes(file.read_bytes())
 
     def _write(self, event: object) -> None:
         with named(self._folder):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from etils import epath
 
 from prism_jax.streams.jsonl import StreamError, parse_json
-from prism_jax.training.workdir import write_text
+from prism_jax.training.workdir import on_disk, write_text
 
 
 class Lines:
@@ -28,7 +29,7 @@ class Lines:
         """
         self.reached = truncate_lines(path, step)
         self._path = path
-        self._file = path.open("a")
+        self._file = path.open("a") if on_disk(path) else _Whole(path)
 
     def write(self, values: Mapping[str, Any]) -> None:
         """Adds a line.
@@ -56,6 +57,22 @@ class Lines:
         """
         with named(self._path):
             self._file.close()
+
+
+class _Whole(io.StringIO):
+    """A text that is put where it belongs as a whole, whenever it is flushed."""
+
+    def __init__(self, path: epath.Path):
+        super().__init__()
+        self._path = path
+        self.write(path.read_text() if path.exists() else "")
+
+    def flush(self) -> None:
+        self._path.write_text(self.getvalue())
+
+    def close(self) -> None:
+        self.flush()
+        super().close()
 
 
 @contextlib.contextmanager

@@ -1,0 +1,71 @@
+"""A workdir in a bucket: everything but the checkpoints, which Orbax's own driver writes, against one in memory."""
+
+import json
+
+import pytest
+from etils import epath
+from etils.epath import backend
+from fsspec.implementations.memory import MemoryFileSystem
+
+from prism_jax.prompting.tokenizer import Tokenizer
+from prism_jax.scores import Scores, read_scores, write_scores
+from prism_jax.training.config import RunConfig
+from prism_jax.training.logs.board import Board
+from prism_jax.training.logs.lines import Lines
+from prism_jax.training.workdir import claim, load_config
+
+
+class Bucket(MemoryFileSystem):
+    """Takes objects whole, as buckets do, and has no folders."""
+
+    protocol = "gs"
+    store, pseudo_dirs = {}, [""]
+
+    def _open(self, path, mode="rb", **options):
+        if "a" in mode or "+" in mode:
+            raise NotImplementedError(f"{path}: mode {mode!r}")
+        return super()._open(path, mode, **options)
+
+
+@pytest.fixture
+def workdir(monkeypatch):
+    Bucket.store.clear()
+    bucket = Bucket(skip_instance_cache=True)
+    monkeypatch.setattr(backend.fsspec_backend, "_get_filesystem", lambda name: bucket)
+    return epath.Path("gs://bucket/run")
+
+
+def test_what_a_run_writes_is_read_back(workdir, template):
+    claim(workdir, RunConfig())
+    assert load_config(workdir) == RunConfig()
+    template.tokenizer.save(workdir / "tokenizer.json")
+    assert Tokenizer.load(workdir / "tokenizer.json").definition == template.tokenizer.definition
+    rows = [{"stream": "a", "step": i, "candidate": 0, "p_need_fast": 0.5, "p_accept_fast": 0.25} for i in range(3)]
+    write_scores(workdir / "scores.parquet", Scores.from_rows(rows))
+    assert read_scores(workdir / "scores.parquet").p_accept_fast.tolist() == [0.25] * 3
+    assert sorted(file.name for file in workdir.iterdir()) == ["config.json", "scores.parquet", "tokenizer.json"]
+
+
+def test_a_board_is_copied_when_flushed(workdir):
+    board = Board(workdir / "tensorboard", 0)
+    sizes = []
+    for step in (1, 2):
+        board.write(step, {"loss": 0.5})
+        board.flush()
+        (file,) = (workdir / "tensorboard").iterdir()
+        sizes.append(len(file.read_bytes()))
+    assert 0 < sizes[0] < sizes[1]
+    board.close()
+
+
+def test_logs_are_put_whole_and_cut_back(workdir):
+    claim(workdir, RunConfig())
+    for start, stop in ((0, 3), (2, 4)):
+        log = Lines(workdir / "metrics.jsonl", start)
+        for step in range(start + 1, stop + 1):
+            log.write({"step": step, "from": start})
+        log.flush()
+        assert log.reached == max(start, 3 * (start > 0))
+        log.close()
+    written = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
+    assert [(line["step"], line["from"]) for line in written] == [(1, 0), (2, 0), (3, 2), (4, 2)]
