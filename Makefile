@@ -17,7 +17,7 @@ test: .venv/installed-dev
 	$(BIN)/python -m pytest -n 2 --dist=worksteal -m "not slow"
 
 test-slow: .venv/installed-dev
-	$(BIN)/python -m pytest -n 2 --dist=loadfile -m slow
+	$(BIN)/python -m pytest -n 2 --dist=loadfile --no-loadscope-reorder -m slow
 
 lint: .venv/installed-dev
 	$(BIN)/ruff check .

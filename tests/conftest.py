@@ -23,6 +23,14 @@ def pytest_configure(config):
     config.addinivalue_line("filterwarnings", "ignore:Do not use the `random` module inside strategies")
 
 
+LONGEST = ("test_propensities.py", "test_quickstart.py")
+
+
+def pytest_collection_modifyitems(items):
+    """Starts with the files that take longest, so that no worker is left alone with one at the end."""
+    items.sort(key=lambda item: item.path.name not in LONGEST)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def compile_once(tmp_path_factory):
     """Keeps compiled programs for the session: many tests build the same small student anew."""

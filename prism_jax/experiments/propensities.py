@@ -30,7 +30,7 @@ from prism_jax.training.config import DataConfig, LossConfig, RunConfig, Trainin
 from prism_jax.training.loop import plan, train
 from prism_jax.training.run import Run, open_run
 
-SEEDS = range(5)
+SEEDS = range(6)
 CONFIG = RunConfig(
     data=DataConfig(train_streams=19_200, calibration_streams=1, test_streams=600),
     simulator=SimulatorConfig(min_events=3, max_events=3, responses=0),
