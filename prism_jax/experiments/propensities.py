@@ -97,7 +97,7 @@ class Gain(NamedTuple):
 
 
 def main() -> None:
-    """Prints the gain with the hidden variable on and off; takes some ten minutes on two cores."""
+    """Prints the gain with the hidden variable on and off; takes about half an hour of processor time."""
     for name, effect in (("on", 1.0), ("off", 0.0)):
         gains = paired_gain(CONFIG, effect, SEEDS)
         print(f"hidden variable {name}: gains by seed {' '.join(f'{gain:+.4f}' for gain in gains)}")
