@@ -1,6 +1,7 @@
 """A workdir in a bucket: everything but the checkpoints, which Orbax's own driver writes, against one in memory."""
 
 import json
+import tempfile
 
 import pytest
 from etils import epath
@@ -46,7 +47,8 @@ def test_what_a_run_writes_is_read_back(workdir, template):
     assert sorted(file.name for file in workdir.iterdir()) == ["config.json", "scores.parquet", "tokenizer.json"]
 
 
-def test_a_board_is_copied_when_flushed(workdir):
+def test_a_board_is_copied_when_flushed_and_leaves_nothing_beside_it(workdir, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     board = Board(workdir / "tensorboard", 0)
     sizes = []
     for step in (1, 2):
@@ -55,7 +57,9 @@ def test_a_board_is_copied_when_flushed(workdir):
         (file,) = (workdir / "tensorboard").iterdir()
         sizes.append(len(file.read_bytes()))
     assert 0 < sizes[0] < sizes[1]
+    assert list(tmp_path.iterdir())
     board.close()
+    assert not list(tmp_path.iterdir())
 
 
 def test_logs_are_put_whole_and_cut_back(workdir):

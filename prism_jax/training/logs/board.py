@@ -59,9 +59,11 @@ class Board:
         with named(self._folder):
             self._file.close()
             self._put()
+            if self._local != self._folder:
+                self._local.rmtree()
 
     def _put(self) -> None:
-        """Copies to the bucket what was written beside it."""
+        """Copies what was written to the bucket, where that is the folder: TensorBoard's writer appends."""
         if self._local != self._folder:
             for file in self._local.iterdir():
                 (self._folder / file.name).write_bytes(file.read_bytes())
