@@ -63,6 +63,7 @@ def from_config_dict(cls: type[T], tree: Mapping[str, Any] | ml_collections.Conf
         finite, or a value that the dataclass itself rejects; always with the full dotted key.
     """
     hints = typing.get_type_hints(cls)
+    # A bound on T would say that it is a dataclass, but no name for that exists when types are checked at run time.
     known = {field.name for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
     values = {}
     for key, value in tree.items():
