@@ -104,7 +104,7 @@ class Sizes:
       window: W, at least the length of the longest branch.
       steps: S, need slots.
       candidates: C, accept slots.
-      responses: Q, supervised tokens.
+      responses: Q, supervised tokens; 0 where no row has any.
       visible: For each W branch tokens a bound on `stop` in every row: attention need not look beyond; None promises
         nothing.
     """
@@ -278,7 +278,7 @@ def sizes(rows: Sequence[Packed], multiple: int = 8) -> Sizes:
         window=window,
         steps=max(1, max(len(row.need_slot) for row in rows)),
         candidates=max(1, max(len(row.accept_slot) for row in rows)),
-        responses=up(max(len(row.response_target) for row in rows), multiple),
+        responses=-(-max(len(row.response_target) for row in rows) // multiple) * multiple,
         visible=tuple(up(int(stop), multiple) for stop in np.max(stops, axis=0)),
     )
 

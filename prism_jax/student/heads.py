@@ -32,11 +32,13 @@ def token_cross_entropy(
     Args:
       head_VxD: Rows of the output head.
       hidden_TxD: Final hidden state at each predicting token.
-      targets_T: The token to predict.
+      targets_T: The token to predict; T may be 0.
       weights_T: At least 0; padding has 0.
       chunk: Most tokens whose logits exist at once; need not divide T.
       dynamic: Whether to weight each token by its own probability, through which no gradient flows.
     """
+    if not targets_T.size:
+        return jnp.zeros(()), jnp.zeros(())
     return _total(chunk, dynamic, head_VxD, hidden_TxD, targets_T, weights_T), jnp.sum(weights_T)
 
 

@@ -50,7 +50,7 @@ class Linear(nnx.Module):
 def rotary_tables(
     positions_BxL: Int[Array, "B L"], head_dim: int, theta: float
 ) -> tuple[Float[Array, "B L h"], Float[Array, "B L h"]]:
-    """Cosines and sines of the rotary embedding (arXiv 2104.09864) for the pairs of dimensions of a head, in float32."""
+    """Cosines and sines of the rotary embedding (arXiv 2104.09864), one a pair of dimensions of a head, in float32."""
     inverse = theta ** (-jnp.arange(0, head_dim, 2, dtype=jnp.float32) / head_dim)
     angles = positions_BxL[..., None].astype(jnp.float32) * inverse
     return jnp.cos(angles), jnp.sin(angles)

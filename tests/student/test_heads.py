@@ -54,6 +54,13 @@ def test_chunked_equals_whole(chunk, seed):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4, rtol=1e-5), got, want)
 
 
+def test_no_tokens_cost_nothing():
+    sums, gradients = jax.value_and_grad(total(8), argnums=(0, 1, 3))(*draw(0, tokens=0))
+    assert sums == 0
+    assert not np.any(gradients[0]) and [x.size for x in gradients[1:]] == [0, 0]
+    assert token_cross_entropy(*draw(0, tokens=0)) == (0, 0)
+
+
 def test_weights_are_summed_and_padding_is_free():
     head, hidden, targets, weights = draw(0)
     loss, weight = chunked(head, hidden, targets, weights, chunk=7)

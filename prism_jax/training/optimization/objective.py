@@ -153,9 +153,12 @@ def term_sums(
     hidden = slots.hidden(params, batch)
     z_need = model.answers(params, hidden, batch.need_slot, slots.yes, slots.no)
     z_accept = model.answers(params, hidden, batch.accept_slot, slots.yes, slots.no)
-    rows = take(hidden, batch.response_source)
+    rows, head = take(hidden, batch.response_source), model.head(params)
+    if not config.response:
+        # Told, and not trained on: no gradient as large as the vocabulary is made only to be multiplied by zero.
+        rows, head = jax.lax.stop_gradient((rows, head))
     response, _ = token_cross_entropy(
-        model.head(params),
+        head,
         rows.reshape(-1, rows.shape[-1]),
         batch.response_target.ravel(),
         (batch.response_weight * batch.response_factor).ravel(),

@@ -78,6 +78,27 @@ def test_the_total_is_the_weighted_sum_of_the_terms():
     assert found["loss"] == total
 
 
+def test_a_response_of_no_weight_is_told_and_costs_no_gradient():
+    def compiled_gradient(loss):
+        gradient = jax.grad(lambda params: objective(params, BATCH, SLOTS, loss, POINT, 0.1), has_aux=True)
+        return jax.jit(gradient).lower(PARAMS).compile()
+
+    trained = compiled_gradient(tiny.CONFIG.loss)
+    told = compiled_gradient(dataclasses.replace(tiny.CONFIG.loss, response=0.0))
+    chex.assert_trees_all_close(told(PARAMS)[1]["response"], trained(PARAMS)[1]["response"], rtol=1e-6)
+    # By head and by hidden states, a multiplication and an addition each.
+    saved = 4 * BATCH.response_target.size * RUN.model.config.vocabulary_size * RUN.model.config.width
+    assert told.cost_analysis()["flops"] <= trained.cost_analysis()["flops"] - saved
+
+
+def test_rows_without_response_tokens_have_the_same_other_terms():
+    none = {name: getattr(BATCH, name)[:, :0] for name in Packed._fields if name.startswith("response_")}
+    _, found = terms(dataclasses.replace(tiny.CONFIG.loss, response=0.0), batch=BATCH._replace(**none))
+    _, whole = terms(dataclasses.replace(tiny.CONFIG.loss, response=0.0))
+    assert found.pop("response") == 0 < whole.pop("response")
+    chex.assert_trees_all_close(found, whole, rtol=1e-6)
+
+
 def test_the_costs_of_the_operating_point_move_the_burden_and_nothing_else():
     _, cheap = terms(point=OperatingPoint(c_fn=1.0))
     _, dear = terms(point=OperatingPoint(c_fn=4.0))
