@@ -4,7 +4,8 @@ Estimated is the largest of three moments of the step. Dimensions, of one device
 and all key heads, F inner width, V vocabulary, c supervised tokens whose logits exist at once.
 
     loss        what the forward pass keeps, the head's gradient in float32, twice while it grows (2 V D), and the
-                logits of a chunk and their gradient in float32 (2 c V)
+                logits of a chunk and their gradient in float32 (2 c V); no head's gradient where no response is
+                trained on
     backward    what the forward pass keeps, all gradients, and one layer at work, 4 t (D + Q + K + F)
     embedding   all gradients, and the embedding's in float32 (V D)
 
@@ -45,7 +46,7 @@ class StepShape:
       size: Of packed rows, the largest that a step may meet.
       row: A row of these sizes.
       training: Batch, optimizer and mesh.
-      loss: Of which the chunk of logits matters.
+      loss: Of which the chunk of logits matters, and whether responses are trained on.
       point: Costs of the burden, for compiling.
       mesh: Devices.
     """
@@ -99,10 +100,11 @@ def estimate(shape: StepShape, attention: AttentionPath) -> Working:
     scores = rows * _scores(size, attention, -(-student.heads // split))
     head = student.vocabulary_size * student.width * 4 // split
     chunk = min(shape.loss.response_chunk, rows * size.responses)
+    by_head = 2 * head if chunk and shape.loss.response else 0
     return Working(
         gradients=_gradients(shape),
         kept=student.layers * (tokens * kept * item + (scores if student.remat == "none" else 0)),
-        loss=2 * head + 2 * chunk * student.vocabulary_size * 4 // split,
+        loss=by_head + 2 * chunk * student.vocabulary_size * 4 // split,
         layer=tokens * at_work * item + scores + _gathered(shape),
         embedding=head,
     )

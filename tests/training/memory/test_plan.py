@@ -33,8 +33,8 @@ WIDE = StudentConfig(
 )
 
 
-def shape(student=WIDE, **training):
-    size = Sizes(224, 64, 32, 4, 4, 64)
+def shape(student=WIDE, responses=64, **training):
+    size = Sizes(224, 64, 32, 4, 4, responses)
     slots = Slots(Qwen3(student), 1, 2, size.window)
     config = TrainingConfig(**{"batch": 8, **training})
     return StepShape(slots, size, empty_row(size), config, tiny.CONFIG.loss, tiny_step.POINT, make_mesh())
@@ -85,6 +85,13 @@ def test_a_rematerialised_layer_adds_its_gradient_and_its_input():
 def test_the_estimate_is_within_a_quarter_of_what_the_step_compiles_to(layers, remat):
     compiled, estimated = by_xla_and_estimated(layers, remat)
     assert estimated == pytest.approx(compiled, rel=0.25)
+
+
+def test_without_responses_the_head_has_no_gradient():
+    student = dataclasses.replace(WIDE, vocabulary_size=16384, layers=1)
+    planned = shape(student, responses=0)
+    assert estimate(planned, "xla").loss == 0 < estimate(shape(student), "xla").loss
+    assert estimate(planned, "xla").peak == pytest.approx(compiled_bytes(planned), rel=0.25)
 
 
 def test_microbatches_hold_the_sum_of_their_gradients_and_a_part_of_the_activations():
