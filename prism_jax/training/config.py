@@ -82,7 +82,7 @@ class LossConfig:
     """Weights and estimators of the objective (maths section 4; defaults of section 1).
 
     Attributes:
-      response: lambda_LM, of the cross-entropy of response tokens; at 0 it is told, and costs no gradient.
+      response: lambda_LM, of the cross-entropy of response tokens; at 0 it is reported, and costs no gradient.
       need: lambda_n.
       accept: lambda_a.
       burden: lambda_b.

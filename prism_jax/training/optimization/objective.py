@@ -155,7 +155,7 @@ def term_sums(
     z_accept = model.answers(params, hidden, batch.accept_slot, slots.yes, slots.no)
     rows, head = take(hidden, batch.response_source), model.head(params)
     if not config.response:
-        # Told, and not trained on: no gradient as large as the vocabulary is made only to be multiplied by zero.
+        # Reported, and not trained on: no gradient as large as the vocabulary is made only to be multiplied by zero.
         rows, head = jax.lax.stop_gradient((rows, head))
     response, _ = token_cross_entropy(
         head,

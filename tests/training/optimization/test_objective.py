@@ -78,17 +78,17 @@ def test_the_total_is_the_weighted_sum_of_the_terms():
     assert found["loss"] == total
 
 
-def test_a_response_of_no_weight_is_told_and_costs_no_gradient():
+def test_a_response_of_no_weight_is_reported_and_costs_no_gradient():
     def compiled_gradient(loss):
         gradient = jax.grad(lambda params: objective(params, BATCH, SLOTS, loss, POINT, 0.1), has_aux=True)
         return jax.jit(gradient).lower(PARAMS).compile()
 
     trained = compiled_gradient(tiny.CONFIG.loss)
-    told = compiled_gradient(dataclasses.replace(tiny.CONFIG.loss, response=0.0))
-    chex.assert_trees_all_close(told(PARAMS)[1]["response"], trained(PARAMS)[1]["response"], rtol=1e-6)
+    reported = compiled_gradient(dataclasses.replace(tiny.CONFIG.loss, response=0.0))
+    chex.assert_trees_all_close(reported(PARAMS)[1]["response"], trained(PARAMS)[1]["response"], rtol=1e-6)
     # By head and by hidden states, a multiplication and an addition each.
     saved = 4 * BATCH.response_target.size * RUN.model.config.vocabulary_size * RUN.model.config.width
-    assert told.cost_analysis()["flops"] <= trained.cost_analysis()["flops"] - saved
+    assert reported.cost_analysis()["flops"] <= trained.cost_analysis()["flops"] - saved
 
 
 def test_rows_without_response_tokens_have_the_same_other_terms():
