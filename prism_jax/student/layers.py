@@ -53,7 +53,8 @@ def rotary_tables(
     """Cosines and sines of the rotary embedding (arXiv 2104.09864), one a pair of dimensions of a head, in float32."""
     inverse = theta ** (-jnp.arange(0, head_dim, 2, dtype=jnp.float32) / head_dim)
     angles = positions_BxL[..., None].astype(jnp.float32) * inverse
-    return jnp.cos(angles), jnp.sin(angles)
+    # The barrier keeps a compiler from computing them anew for each head of each block that reads them.
+    return jax.lax.optimization_barrier((jnp.cos(angles), jnp.sin(angles)))
 
 
 def rotate(
