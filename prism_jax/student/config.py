@@ -51,7 +51,7 @@ class StudentConfig:
       unroll: Layers a turn of the scan; more compile longer and, for small models on CPU, run faster.
       attention: Of training and whole prefills: `cudnn` is flash attention on NVIDIA GPUs, in float16 or bfloat16;
         `xla` runs anywhere; `auto` takes cudnn where it can run.
-      remat: What the backward pass recomputes: nothing, all but matrix products, or every block.
+      remat: What the backward pass recomputes: the feed-forward gate alone, all but matrix products, or every block.
     """
 
     vocabulary_size: int = 0

@@ -105,10 +105,17 @@ class SwiGLU(nnx.Module):
         self.gate_proj = Linear(config.width, config.ffn, config, rngs)
         self.up_proj = Linear(config.width, config.ffn, config, rngs)
         self.down_proj = Linear(config.ffn, config.width, config, rngs)
+        self.rematerialised = config.remat != "none"
 
     def __call__(self, x: Float[Array, "B L D"]) -> Float[Array, "B L D"]:
         """Computes down(silu(gate(x)) * up(x))."""
-        return self.down_proj(jax.nn.silu(self.gate_proj(x)) * self.up_proj(x))
+        # Where nothing else is computed again, this is: cheaper than to keep the sigmoid and what it multiplies.
+        gated = _gated if self.rematerialised else jax.checkpoint(_gated)
+        return self.down_proj(gated(self.gate_proj(x), self.up_proj(x)))
+
+
+def _gated(gate: Float[Array, "B L F"], up: Float[Array, "B L F"]) -> Float[Array, "B L F"]:
+    return jax.nn.silu(gate) * up
 
 
 class Block(nnx.Module):

@@ -9,8 +9,8 @@ and all key heads, F inner width, V vocabulary, c supervised tokens whose logits
     backward    what the forward pass keeps, all gradients, and one layer at work, 4 t (D + Q + K + F)
     embedding   all gradients, and the embedding's in float32 (V D)
 
-Of every layer the forward pass keeps t D with remat `full`, t (3 D + Q + 2 K + 2 F) with `dots`, and with `none`
-7 t (D + Q + K + F) and the scores, which is what XLA was seen to keep. Attention by `xla` adds its scores in float32,
+Of every layer the forward pass keeps t D with remat `full`, t (3 D + Q + 2 K + 2 F) with `dots`, and with `none` t (7 D
++ 7 Q + 7 K + 5 F) and the scores, which is what XLA was seen to keep. Attention by `xla` adds its scores in float32,
 twice, to a layer at work; by `cudnn` only the mask. Layers that fsdp splits are gathered whole: the one at work, its
 gradient, and the next one. The optimizer's update is fused with the cast of gradients to float32 and adds nothing.
 `benchmarks/memory.py` holds all this against XLA's compiler for NVIDIA GPUs.
@@ -95,7 +95,7 @@ def estimate(shape: StepShape, attention: AttentionPath) -> Working:
     kept = {
         "full": student.width,
         "dots": 3 * student.width + heads + 2 * keys + 2 * inner,
-        "none": 7 * (student.width + heads + keys + inner),
+        "none": 7 * (student.width + heads + keys) + 5 * inner,
     }[student.remat]
     scores = rows * _scores(size, attention, -(-student.heads // split))
     head = student.vocabulary_size * student.width * 4 // split
