@@ -15,6 +15,7 @@ TEST = [
     *STUDY,
     "accelerate>=1.10",  # transformers reads GGUF files with it: another oracle
     "beartype>=0.22",
+    "filelock>=3.12",
     "hypothesis>=6.150",
     "import-linter>=2.5",
     "pytest>=8.4",

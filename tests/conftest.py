@@ -23,23 +23,29 @@ def pytest_configure(config):
     config.addinivalue_line("filterwarnings", "ignore:Do not use the `random` module inside strategies")
 
 
-LONGEST = ("test_propensities.py", "test_quickstart.py")
+LONGEST = ("test_propensities_hidden.py", "test_propensities_shown.py", "test_quickstart.py")
 
 
 def pytest_collection_modifyitems(items):
     """Starts with the files that take longest, so that no worker is left alone with one at the end."""
-    items.sort(key=lambda item: item.path.name not in LONGEST)
+    places = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path.name, len(LONGEST)))
+
+
+@pytest.fixture(scope="session")
+def shared_folder(tmp_path_factory):
+    """A folder that all workers of a session have in common."""
+    base = tmp_path_factory.getbasetemp()
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
 
 
 @pytest.fixture(scope="session", autouse=True)
-def compile_once(tmp_path_factory):
+def compile_once(shared_folder):
     """Keeps compiled programs for the session: many tests build the same small student anew."""
     import jax
 
-    base = tmp_path_factory.getbasetemp()
-    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    jax.config.update("jax_compilation_cache_dir", str(shared / "compiled"))
-    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(shared / "compiled")  # of the mains that tests start
+    jax.config.update("jax_compilation_cache_dir", str(shared_folder / "compiled"))
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(shared_folder / "compiled")  # of the mains that tests start
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
 
 

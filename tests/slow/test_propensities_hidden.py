@@ -1,0 +1,12 @@
+"""The propensities matter: the study of `prism_jax.experiments.propensities` at its full size."""
+
+import pytest
+
+from prism_jax.experiments.propensities import SEEDS, Gain
+
+pytestmark = pytest.mark.slow
+
+
+def test_snips_is_closer_to_the_truth_than_ignoring_the_propensities(propensity_gains):
+    assert len(SEEDS) >= 5
+    assert Gain.of(propensity_gains(1.0)).low > 0
