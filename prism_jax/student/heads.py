@@ -69,16 +69,16 @@ def _forward(
         (total, by_head), (hidden, targets, weights) = carry, part
         logits = _logits(head, hidden)
         peak = jnp.max(logits, axis=-1, keepdims=True)
-        # Made once and kept: the barrier keeps a compiler from making it in the sum and again in the gradient.
-        likelihoods, at_target = jax.lax.optimization_barrier(
+        # The barrier keeps a compiler from making the exponentials in their sum and again in the gradient.
+        exponentials, at_target = jax.lax.optimization_barrier(
             (jnp.exp(logits - peak), jnp.take_along_axis(logits, targets[:, None], axis=-1))
         )
-        total_likelihood = jnp.sum(likelihoods, axis=-1, keepdims=True)
-        losses = (jnp.log(total_likelihood) + peak - at_target)[:, 0]
+        normaliser = jnp.sum(exponentials, axis=-1, keepdims=True)
+        losses = (jnp.log(normaliser) + peak - at_target)[:, 0]
         factor = _factor(losses, dynamic)
         losses *= factor
         expected = jnp.arange(logits.shape[1]) == targets[:, None]
-        by_logits = likelihoods * (1 / total_likelihood) - expected
+        by_logits = exponentials * (1 / normaliser) - expected
         by_logits = (by_logits * (weights * factor)[:, None]).astype(hidden.dtype)
         by_head += jnp.matmul(by_logits.T, hidden, preferred_element_type=jnp.float32)
         by_hidden = by_logits @ head.astype(hidden.dtype)

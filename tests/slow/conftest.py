@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 from filelock import FileLock
 
-from prism_jax.experiments.propensities import CONFIG, SEEDS, paired_gain
-
 
 @pytest.fixture(scope="session")
 def propensity_gains(shared_folder):
     """The paired gains of the propensity study by hidden effect; whichever worker asks first computes them."""
+    from prism_jax.experiments.propensities import CONFIG, SEEDS, paired_gain
 
     def gains(effect):
         kept = shared_folder / f"propensities_{effect}.json"
