@@ -53,8 +53,17 @@ def rotary_tables(
     """Cosines and sines of the rotary embedding (arXiv 2104.09864), one a pair of dimensions of a head, in float32."""
     inverse = theta ** (-jnp.arange(0, head_dim, 2, dtype=jnp.float32) / head_dim)
     angles = positions_BxL[..., None].astype(jnp.float32) * inverse
-    # The barrier keeps a compiler from computing them anew for each head of each block that reads them.
-    return jax.lax.optimization_barrier((jnp.cos(angles), jnp.sin(angles)))
+    return jax.lax.platform_dependent(angles, cpu=_cos_sin_apart, default=_cos_sin)
+
+
+def _cos_sin(angles: Float[Array, "B L h"]) -> tuple[Float[Array, "B L h"], Float[Array, "B L h"]]:
+    return jnp.cos(angles), jnp.sin(angles)
+
+
+def _cos_sin_apart(angles: Float[Array, "B L h"]) -> tuple[Float[Array, "B L h"], Float[Array, "B L h"]]:
+    """The same, out of a loop: else XLA fuses them into each rotation, anew for each head of each block, on CPU."""
+    tables = jax.lax.map(lambda even: jax.lax.cond(even, jnp.cos, jnp.sin, angles), jnp.array([True, False]))
+    return tables[0], tables[1]
 
 
 def rotate(

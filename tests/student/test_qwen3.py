@@ -100,6 +100,19 @@ def test_scan_over_layers_equals_a_loop_over_blocks(tiny):
         np.testing.assert_allclose(got, want, atol=1e-5)
 
 
+def test_blocks_share_one_rotary_table_when_compiled(tiny):
+    """Left alone, XLA computes its sines anew in each rotation, of queries and keys, forward and backward, on CPU."""
+    _, params = tiny
+    model = Qwen3(dataclasses.replace(TINY, unroll=TINY.layers))
+    tokens, positions = tokens_and_positions(TINY)
+
+    def loss(params):
+        return jnp.mean(causal_logits(model, params, tokens, positions) ** 2)
+
+    compiled = jit(jax.grad(loss)).lower(params).compile().as_text()
+    assert [compiled.count(f" {name}(") for name in ("cosine", "sine")] == [1, 1]
+
+
 def test_remat_policies_give_the_same_loss_and_gradients(tiny, equations):
     _, params = tiny
     inputs = tree_inputs()
