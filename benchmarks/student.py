@@ -37,6 +37,11 @@ if __name__ == "__main__":
     ARGS = parse()
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: ARGS.threads])
 
+from prism_jax.training.memory.allocator import keep_freed_memory
+
+if __name__ == "__main__":
+    keep_freed_memory()  # as `prism_jax.train` does; for both sides
+
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -23,6 +23,7 @@ from prism_jax.trained import evaluate_run
 from prism_jax.training.config import RunConfig
 from prism_jax.training.interruption import EXIT_STATUS, InterruptedTrainingError
 from prism_jax.training.loop import describe, plan, train
+from prism_jax.training.memory.allocator import keep_freed_memory
 from prism_jax.training.memory.plan import parse_bytes, plan_memory, step_shape
 from prism_jax.training.run import open_run, resolve
 from prism_jax.training.startup import startup
@@ -70,6 +71,7 @@ def show_plan(config: RunConfig, device_memory: str) -> None:
 
 def main() -> None:
     """Runs what the flags say."""
+    keep_freed_memory()
     distributed.start()
     if PLAN.value:
         return show_plan(from_config_dict(RunConfig, CONFIG.value), DEVICE_MEMORY.value)

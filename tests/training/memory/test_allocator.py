@@ -1,0 +1,47 @@
+"""Page faults are counted in processes of their own: what glibc is told holds until a process ends."""
+
+import platform
+import subprocess
+import sys
+
+import pytest
+
+from prism_jax.training.memory import allocator
+
+STEPS = """
+import resource, sys
+from prism_jax.training.memory.allocator import keep_freed_memory
+
+if sys.argv[1] == "kept":
+    assert keep_freed_memory()
+
+import jax
+import jax.numpy as jnp
+
+
+@jax.jit
+def step(x):
+    return jnp.sum(jnp.sin(x @ x.T) @ x)
+
+
+x = jnp.ones((4096, 16))
+for _ in range(3):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    jax.block_until_ready(step(x))
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the C library is not glibc")
+def test_a_step_finds_the_memory_of_the_one_before():
+    def faults(how):
+        done = subprocess.run([sys.executable, "-c", STEPS, how], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return int(done.stdout)
+
+    assert 20 * faults("kept") < faults("freed")
+
+
+def test_nothing_is_done_where_there_is_no_glibc(monkeypatch):
+    monkeypatch.setattr(platform, "libc_ver", lambda: ("", ""))
+    assert not allocator.keep_freed_memory()
