@@ -19,18 +19,43 @@ def test_every_benchmark_finds_what_it_imports(name, monkeypatch):
     assert module.__doc__
 
 
-def test_the_students_step_is_that_of_training(monkeypatch):
-    """On a model of a few thousand parameters: the loss falls, on both sides alike."""
+@pytest.fixture
+def measured(tmp_path, monkeypatch):
+    """Notes of benchmarks of the student by row, on a model of a few thousand parameters."""
     pytest.importorskip("torch", reason="torch is the other side")
     monkeypatch.syspath_prepend(str(FOLDER))
     student = importlib.import_module("student")
-    tiny = StudentConfig(vocabulary_size=64, width=16, heads=2, kv_heads=1, head_dim=8, ffn=32, qk_norm=False)
-    monkeypatch.setattr(student, "SHAPE", tiny)
     monkeypatch.setattr(student, "TRAINING", dataclasses.replace(student.TRAINING, learning_rate=0.3))
-    model, params = student.make_model(1)
-    (row,) = student.benchmark_train(model, params, 3)
-    first, last, apart = re.search(r"losses ([\d.]+) to ([\d.]+), (\S+) apart", row.note).groups()
-    assert float(last) < float(first)
+    sizes = {"width": 16, "layers": 1, "heads": 2, "kv_heads": 1, "head_dim": 8, "ffn": 32}
+    assert student.write_weights(str(tmp_path), StudentConfig(vocabulary_size=64, qk_norm=False, **sizes)) > 1000
+
+    def measure(*names):
+        rows = list(student.measure(names, str(tmp_path), threads=2, turns=3))
+        assert all(min(row.ours + row.theirs) > 0 for row in rows)
+        return {row.name.strip(): row.note for row in rows}
+
+    return measure
+
+
+def losses(note):
+    """The first and the last, and how far the sides are apart."""
+    return map(float, re.search(r"losses ([\d.]+) to ([\d.]+), (\S+) apart", note).groups())
+
+
+def test_both_sides_of_the_students_benchmark_train_alike(measured):
+    first, last, apart = losses(measured("train")["training step, 4 rows of 256 tokens"])
+    assert last < first
+    assert apart < 1e-4
+
+
+@pytest.mark.slow  # compiles every shape of a live stream
+def test_both_sides_of_the_students_benchmark_decide_and_write_alike(measured):
+    notes = measured("packed", "decode", "stream")
+    first, last, apart = losses(notes["the same 8 rows, row by row, ours too"])
+    assert last < first
+    assert apart < 1e-4
+    assert [notes[f"decode 32 tokens, batch {batch}"] for batch in (1, 8)] == ["same tokens"] * 2
+    apart = re.search(r"logits (\S+) apart", notes["a decision on the stream: they read slots"]).group(1)
     assert float(apart) < 1e-4
 
 

@@ -1,0 +1,136 @@
+"""Our side of benchmarks/student.py: the student's training step, prefill, decoding and live stream."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from next_token import make_next_token_step
+from student_common import NO, YES, make_decisions, make_live_stream, random_rows, timed
+
+from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.prompting.packing import Packed, pad, sizes
+from prism_jax.student import Qwen3, StudentConfig
+from prism_jax.student.engine import Branch, Engine
+from prism_jax.student.kv_cache import unstack
+from prism_jax.student.sampler import Start, decode, prefill
+from prism_jax.student.sampling import make_sampling
+from prism_jax.student.sharding import make_mesh
+from prism_jax.student.weights import load_hf, save_hf
+from prism_jax.training.config import LossConfig, TrainingConfig
+from prism_jax.training.memory.allocator import keep_freed_memory
+from prism_jax.training.optimization.objective import Slots
+from prism_jax.training.optimization.optimizer import Optimizer
+from prism_jax.training.optimization.step import TrainState, make_step
+
+
+class Weights:
+    """Writes the random weights that both sides read."""
+
+    def __init__(self, folder: str, config: StudentConfig):
+        self.folder, self.model = folder, Qwen3(config)
+
+    def write(self) -> int:
+        """Their number."""
+        params = jax.jit(self.model.init)(jax.random.key(0))
+        save_hf(self.folder, self.model, params)
+        return sum(leaf.size for leaf in jax.tree.leaves(params))
+
+
+class Side:
+    """The student with the weights of a folder, on as many threads as there are cores to run on."""
+
+    def __init__(self, folder: str, threads: int, training: TrainingConfig | None):
+        if training is not None:
+            keep_freed_memory()  # as `python -m prism_jax.train` does
+        self.training, pretrained = training, load_hf(folder, "float32")
+        config = pretrained.model.config
+        self.model, self.params = Qwen3(dataclasses.replace(config, unroll=config.layers)), pretrained.params
+        self.vocabulary = config.vocabulary_size
+
+    def prepare_next_token(self, rows: np.ndarray) -> None:
+        """Training on every next token of the rows."""
+        self._prepare(make_next_token_step(self.model, self.training), rows)
+
+    def prepare_packed(self) -> tuple[int, int, int]:
+        """Training on a stream of decisions behind one trunk; their number, and the trunk's and branches' tokens."""
+        found = make_decisions(self.vocabulary)
+        self._prepare_decisions([found.packed])
+        return found.count, len(found.packed.trunk), len(found.packed.tokens)
+
+    def prepare_rows(self) -> None:
+        """Training on eight of them, each behind a trunk of its own."""
+        self._prepare_decisions(make_decisions(self.vocabulary).sample)
+
+    def _prepare_decisions(self, rows: list[Packed]) -> None:
+        size, loss = sizes(rows), LossConfig(response=0.0, burden=0.0)
+        padded = [jax.tree.map(np.asarray, pad(row, size, 0)) for row in rows]
+        slots = Slots(self.model, YES, NO, size.window, size.visible)
+        step = make_step(slots, self.training, loss, OperatingPoint(), make_mesh())
+        self._prepare(step, jax.tree.map(lambda *leaves: np.stack(leaves), *padded))
+
+    def _prepare(self, optimizer_step: Callable, batch: Any) -> None:
+        copies = jax.tree.map(jnp.copy, self.params)  # since a step consumes what it is given
+        self.optimizer_step, self.batch = optimizer_step, batch
+        self.state = TrainState(jnp.zeros((), jnp.int32), copies, Optimizer(self.training).init(copies))
+
+    def step(self) -> tuple[float, float]:
+        """Seconds of an optimizer step, and its loss."""
+
+        def run() -> float:
+            self.state, loss = jax.block_until_ready(self.optimizer_step(self.state, self.batch))
+            return float(loss["loss"] if isinstance(loss, dict) else loss)
+
+        return timed(run)
+
+    @functools.cached_property
+    def unstacked(self) -> Any:
+        """The parameters as reading takes them."""
+        return unstack(self.params)
+
+    def prefill(self, tokens: np.ndarray, new: int) -> float:
+        """Seconds of reading rows of one length, with room for so many new tokens behind them."""
+        return timed(lambda: jax.block_until_ready(self._read(tokens, new)))[0]
+
+    def _read(self, tokens: np.ndarray, new: int) -> Any:
+        rows, length = tokens.shape
+        return prefill(self.model, self.unstacked, tokens, np.full(rows, length, np.int32), new)
+
+    def decode(self, tokens: np.ndarray, new: int) -> tuple[float, list[list[int]]]:
+        """Seconds of writing so many tokens behind rows that were read before, and what was written."""
+        logits, cache = jax.block_until_ready(self._read(tokens, new))
+        rows, length = tokens.shape
+        start = Start(cache, np.full(rows, length, np.int32), length, logits)
+        seconds, texts = timed(lambda: decode(self.model, self.unstacked, start, new, make_sampling(rows), []))
+        return seconds, [text.ids for text in texts]
+
+    def product(self, rows: int) -> float:
+        """Seconds of the matrix product of a feed-forward layer."""
+        kernel = self.params["layers"]["mlp"]["gate_proj"]["kernel"][0]
+        x = jnp.asarray(random_rows(rows, kernel.shape[0]))
+        return timed(lambda: jax.block_until_ready(_multiply(x, kernel)))[0]
+
+    def open(self) -> None:
+        """Begins the live stream, every shape of which is compiled before."""
+        self.live = make_live_stream(self.vocabulary)
+        self.branch = Branch(tuple(self.live.head), (tuple(self.live.leaf),))
+        self.engine = Engine(self.model, self.params)
+        for name in ("warm", "live"):
+            self.engine.open(name, self.live.system)
+        for event in self.live.events:
+            self.engine.score("warm", [self.branch], [YES, NO], event)
+        self.engine.close("warm")
+
+    def decide(self, number: int) -> tuple[float, np.ndarray]:
+        """Seconds of reading the live stream's next event and its branch, and the answers' logits at both slots."""
+        event = self.live.events[number]
+        seconds, logits = timed(lambda: self.engine.score("live", [self.branch], [YES, NO], event))
+        return seconds, np.asarray(logits[0])
+
+
+_multiply = jax.jit(jnp.matmul)
