@@ -4,9 +4,10 @@
     python benchmarks/student.py --layers=8          # a shallower model, for a quick look
     python benchmarks/student.py stream --threads=1  # one part, one thread
 
-Each side has a process of its own, anew for each part, as its user would run it; the two take turns. A ratio is the
-median over turns of their time / our time, with its quartiles. Compiling and warming up are paid before. Where results
-can be compared, the largest difference is printed.
+Each side has a process of its own, anew for each part, as its user would run it (ours keeps freed memory in training,
+as `python -m prism_jax.train` does); the two take turns, a pause before each. A ratio is the median over turns of their
+time / our time, with its quartiles. Compiling and warming up are paid before. Where results can be compared, the
+largest difference is printed.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ctypes
 import platform
 
-# Of malloc.h: return the heap's free end to the system beyond so many bytes (-1 never), blocks to map on their own,
-# heaps beside which threads can't open another.
+# Of malloc.h, each with its number and our value: never give the heap's free end back; map no block apart from it; one
+# heap for all threads, since another would hold no large blocks.
 _SETTINGS = {"M_TRIM_THRESHOLD": (-1, -1), "M_MMAP_MAX": (-4, 0), "M_ARENA_MAX": (-8, 1)}
 
 
