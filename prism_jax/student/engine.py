@@ -1,6 +1,6 @@
 """The streaming engine: many streams, each a growing trunk in its own KV cache, and branches that leave no trace.
 
-An event costs the reading of its own tokens, and attention over the trunk's cache, whose capacity doubles in two
+An event costs the reading of its own tokens, and attention over the trunk's cache, whose capacity doubles in four
 steps. Branches are read side by side against the trunk and never enter it. Every answer equals a cold start's on the
 ids that the stream keeps.
 
@@ -25,7 +25,7 @@ from jaxtyping import Array, Float, Int
 from prism_jax.student import sampler
 from prism_jax.student.branches import Branch, Row, among, bucket, lay_out
 from prism_jax.student.kv_cache import Cache, Segment, capacity_of, empty, grow, read, unstack, write
-from prism_jax.student.qwen3 import Params, Qwen3, take
+from prism_jax.student.qwen3 import Params, Qwen3
 from prism_jax.student.sampler import Generated, Start, check_ids
 from prism_jax.student.sampling import Sampling, make_sampling
 
@@ -212,7 +212,7 @@ class Engine:
         return logits if branches else None
 
     def _reserve(self, state: _Stream, positions: int) -> None:
-        """Grows the cache by a third or a half until it holds `positions`."""
+        """Gives the cache the capacity that `positions` need, if it has less."""
         capacity = capacity_of(state.cache)
         if positions > capacity:
             state.cache = _grow(state.cache, _capacity(positions))
@@ -227,10 +227,8 @@ class Engine:
 
 
 def _capacity(positions: int) -> int:
-    """The smallest capacity of a cache that holds `positions`: a power of two times the smallest, or half more."""
-    doubled = _SMALLEST << max(0, (-(-positions // _SMALLEST) - 1).bit_length())
-    between = 3 * doubled // 4
-    return between if _SMALLEST < positions <= between else doubled
+    """The capacity of a cache that holds `positions`; all is attended to, so beyond 512 at most a fifth is spare."""
+    return bucket(positions, _SMALLEST)
 
 
 _grow = jax.jit(grow, static_argnums=1)
@@ -248,13 +246,13 @@ def _read_row(
         jnp.asarray(row.tokens)[None],
         (length + row.offsets)[None],
         among(row)[None],
+        jnp.asarray(row.places)[None],
         [Segment(cache, seen)],
     )
-    marked = take(hidden, jnp.asarray(row.places)[None])[0]
     if answers is None:
-        return model.logits(params, marked), fresh
+        return model.logits(params, hidden[0]), fresh
     rows = model.head(params)[answers]
-    return marked.astype(jnp.float32) @ rows.astype(jnp.float32).T, fresh
+    return hidden[0].astype(jnp.float32) @ rows.astype(jnp.float32).T, fresh
 
 
 @functools.partial(jax.jit, donate_argnums=0)
@@ -281,6 +279,5 @@ def _branch_off(
     seen = jnp.arange(capacity_of(cache)) < lengths[:, None]
     positions = lengths[:, None] + jnp.arange(length)
     causal = jnp.tril(jnp.ones((1, length, length), bool))
-    hidden, fresh = read(model, params, tokens_BxL, positions, causal, [Segment(cache, seen)])
-    last = take(hidden, counts[:, None] - 1)[:, 0]
-    return model.logits(params, last), grow(fresh, length + room)
+    hidden, fresh = read(model, params, tokens_BxL, positions, causal, counts[:, None] - 1, [Segment(cache, seen)])
+    return model.logits(params, hidden[:, 0]), grow(fresh, length + room)

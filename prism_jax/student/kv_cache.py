@@ -3,7 +3,8 @@
 Keys and values lie apart for every layer and a Python loop runs over the layers, so that a donated cache is updated in
 place; training and packed rows scan over stacked layers instead. Parameters are unstacked once, by `unstack`.
 
-Dimensions: B batch, L new tokens, C cached positions, K key/value heads, H head width, D width.
+Dimensions: B batch, L new tokens, P marked places, C cached positions, K key/value heads, H head width,
+D width.
 """
 
 from __future__ import annotations
@@ -126,9 +127,12 @@ def read(
     tokens_BxL: Int[Array, "B L"],
     positions_BxL: Int[Array, "B L"],
     among_BxLxL: Bool[Array, "#B L L"],
+    places_BxP: Int[Array, "B P"],
     past: Sequence[Segment] = (),
-) -> tuple[Float[Array, "B L D"], Cache]:
-    """Final hidden states of new tokens, and their keys and values; no cache is changed.
+) -> tuple[Float[Array, "B P D"], Cache]:
+    """Final hidden states of new tokens at marked places, and keys and values of all; no cache is changed.
+
+    The last block computes keys and values of all new tokens, and everything else for the places alone.
 
     Args:
       model: The static half of the student.
@@ -136,17 +140,24 @@ def read(
       tokens_BxL: Token ids.
       positions_BxL: Their rotary positions.
       among_BxLxL: Which new token (last axis) a new token sees; each sees itself.
+      places_BxP: Indices of the new tokens whose hidden states are wanted; may be none.
       past: Caches that all new tokens see alike.
     """
     fresh: list[LayerCache] = []
 
+    def marked(x: Array) -> Array:
+        return x[jnp.arange(len(x))[:, None], places_BxP]
+
     def attend(layer: int, q: Array, k: Array, v: Array) -> Array:
         fresh.append(_heads_first(k, v))
+        among = among_BxLxL
+        if layer == model.config.layers - 1:
+            q, among = marked(q), marked(among)
         q = group_queries(q, k.shape[2])
-        own = attend_part(q, *_for_groups(fresh[layer]), among_BxLxL[:, None, None])
+        own = attend_part(q, *_for_groups(fresh[layer]), among[:, None, None])
         return _over(q, [own], past, layer)
 
-    return _through_layers(model, params, tokens_BxL, positions_BxL, attend), tuple(fresh)
+    return _through_layers(model, params, tokens_BxL, positions_BxL, attend, marked), tuple(fresh)
 
 
 def read_next(
