@@ -1,8 +1,8 @@
 """The streaming engine: many streams, each a growing trunk in its own KV cache, and branches that leave no trace.
 
-An event costs the reading of its own tokens, and attention over the trunk's cache, whose capacity doubles in four
-steps. Branches are read side by side against the trunk and never enter it. Every answer equals a cold start's on the
-ids that the stream keeps.
+An event costs the reading of its own tokens, and attention over the trunk's cache, whose capacity grows by 128 up to
+1024 and from there doubles in four steps. Branches are read side by side against the trunk and never enter it. Every
+answer equals a cold start's on the ids that the stream keeps.
 
 A budget bounds the trunk. When an event would exceed it, the oldest events are dropped, but neither the system's part
 nor the new event, until at most `keep` of the budget is left; what is left is read again from position 0, since the
@@ -29,7 +29,7 @@ from prism_jax.student.qwen3 import Params, Qwen3
 from prism_jax.student.sampler import Generated, Start, check_ids
 from prism_jax.student.sampling import Sampling, make_sampling
 
-_SMALLEST = 128  # capacity of a fresh stream's cache
+_SMALLEST = 128  # capacity of a cache, and step by which it grows at least
 _CHUNK = 512  # most tokens of a trunk that are read at once
 
 
@@ -227,7 +227,10 @@ class Engine:
 
 
 def _capacity(positions: int) -> int:
-    """The capacity of a cache that holds `positions`; all is attended to, so beyond 512 at most a fifth is spare."""
+    """The capacity of a cache that holds `positions`.
+
+    Finer steps would compile more programs, coarser ones compute more scores of positions that nothing sees.
+    """
     return bucket(positions, _SMALLEST)
 
 

@@ -3,8 +3,8 @@
 Keys and values lie apart for every layer and a Python loop runs over the layers, so that a donated cache is updated in
 place; training and packed rows scan over stacked layers instead. Parameters are unstacked once, by `unstack`.
 
-Dimensions: B batch, L new tokens, P marked places, C cached positions, K key/value heads, H head width,
-D width.
+Dimensions: B batch, L new tokens, l of them that go on, P marked places, C cached positions, K key/value heads,
+H head width, D width.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from prism_jax.student.attention import no_branches
 from prism_jax.student.config import StudentConfig
 from prism_jax.student.dispatch import dispatch
-from prism_jax.student.layers import rotary_tables
+from prism_jax.student.layers import Kept, everything, rotary_tables
 from prism_jax.student.parts import Part, attend_part, group_queries, merge, ungroup
 from prism_jax.student.qwen3 import Params, Qwen3, block, final_norm
 
@@ -108,15 +108,14 @@ def read_prompts(
     causal = dispatch(model.config, no_branches(rows, length))
     positions = jnp.broadcast_to(jnp.arange(length), (rows, length))
 
-    def last(x: Array) -> Array:
-        return x[jnp.arange(rows), lengths_B - 1][:, None]
+    last = functools.partial(_at, places_BxP=lengths_B[:, None] - 1)
 
     def attend(layer: int, q: Array, k: Array, v: Array) -> Array:
         fresh.append(_heads_first(k, v))
         if layer < model.config.layers - 1:
             return causal(q, k, v)
         prompt = Segment(tuple(fresh), positions < lengths_B[:, None])
-        return _over(group_queries(last(q), k.shape[2]), [], [prompt], layer)
+        return _over(group_queries(q, k.shape[2]), [], [prompt], layer)
 
     return _through_layers(model, params, tokens_BxL, positions, attend, last)[:, 0], tuple(fresh)
 
@@ -140,19 +139,16 @@ def read(
       tokens_BxL: Token ids.
       positions_BxL: Their rotary positions.
       among_BxLxL: Which new token (last axis) a new token sees; each sees itself.
-      places_BxP: Indices of the new tokens whose hidden states are wanted; may be none.
+      places_BxP: Indices of the new tokens whose hidden states are wanted; P may be 0, and indices may come twice.
       past: Caches that all new tokens see alike.
     """
     fresh: list[LayerCache] = []
 
-    def marked(x: Array) -> Array:
-        return x[jnp.arange(len(x))[:, None], places_BxP]
+    marked = functools.partial(_at, places_BxP=places_BxP)
 
     def attend(layer: int, q: Array, k: Array, v: Array) -> Array:
         fresh.append(_heads_first(k, v))
-        among = among_BxLxL
-        if layer == model.config.layers - 1:
-            q, among = marked(q), marked(among)
+        among = among_BxLxL if layer < model.config.layers - 1 else marked(among_BxLxL)
         q = group_queries(q, k.shape[2])
         own = attend_part(q, *_for_groups(fresh[layer]), among[:, None, None])
         return _over(q, [own], past, layer)
@@ -198,11 +194,11 @@ def _through_layers(
     tokens_BxL: Int[Array, "B L"],
     positions_BxL: Int[Array, "B L"],
     attend: Callable[[int, Array, Array, Array], Array],
-    kept: Callable[[Array], Array] = lambda x: x,
+    kept: Kept = everything,
 ) -> Float[Array, "B l D"]:
     """Embedding, every block with `attend(layer, q, k, v)`, and the last norm.
 
-    After the last block's attention only the positions that `kept` picks go on.
+    Of the last block only the positions that `kept` picks go on.
     """
     config = model.config
     x = params["embedding"][tokens_BxL].astype(config.dtype)
@@ -212,6 +208,11 @@ def _through_layers(
         x = layer(x, cos, sin, functools.partial(attend, number))
     x = top(x, cos, sin, functools.partial(attend, len(lower)), kept)
     return nnx.merge(final_norm(config), params["final_norm"])(x)
+
+
+def _at(x: Shaped[Array, "#B L *rest"], places_BxP: Int[Array, "B P"]) -> Shaped[Array, "B P *rest"]:
+    """The places of each row; all rows share the only one of `x`, if it is one."""
+    return x[jnp.arange(len(x))[:, None], places_BxP]
 
 
 def _over(q: Array, parts: list[Part], past: Sequence[Segment], layer: int) -> Array:

@@ -15,8 +15,16 @@ from jaxtyping import Array, Float, Int
 
 from prism_jax.student.config import StudentConfig
 
-# Attention proper, of q [B, L, N, H] over k and v [B, L, K, H] and whatever else it holds; gives [B, l, N, H].
+# Attention proper, of q [B, l, N, H] over k and v [B, L, K, H] and whatever else it holds; gives [B, l, N, H].
 Attend = Callable[[Array, Array, Array], Array]
+
+# Picks the positions that go on, of an array [B, L, ...]; gives [B, l, ...].
+Kept = Callable[[Array], Array]
+
+
+def everything(x: Array) -> Array:
+    """Keeps all positions."""
+    return x
 
 
 class RMSNorm(nnx.Module):
@@ -95,15 +103,19 @@ class Attention(nnx.Module):
         cos: Float[Array, "B L h"],
         sin: Float[Array, "B L h"],
         attend: Attend,
+        kept: Kept = everything,
     ) -> Float[Array, "B l D"]:
-        """Projects to rotated queries and keys and to values, attends as `attend` does, and projects back."""
+        """Projects to rotated queries and keys and to values, attends as `attend` does, and projects back.
+
+        Queries are those of the positions that `kept` picks.
+        """
         batch, length, _ = x_BxLxD.shape
-        q = self.q_proj(x_BxLxD).reshape(batch, length, self.heads, self.head_dim)
+        q = self.q_proj(kept(x_BxLxD)).reshape(batch, -1, self.heads, self.head_dim)
         k = self.k_proj(x_BxLxD).reshape(batch, length, self.kv_heads, self.head_dim)
         v = self.v_proj(x_BxLxD).reshape(batch, length, self.kv_heads, self.head_dim)
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
-        out = attend(rotate(q, cos, sin), rotate(k, cos, sin), v)
+        out = attend(rotate(q, kept(cos), kept(sin)), rotate(k, cos, sin), v)
         return self.o_proj(out.reshape(*out.shape[:2], self.heads * self.head_dim))
 
 
@@ -142,13 +154,10 @@ class Block(nnx.Module):
         cos: Float[Array, "B L h"],
         sin: Float[Array, "B L h"],
         attend: Attend,
-        kept: Callable[[Array], Array] = lambda x: x,
+        kept: Kept = everything,
     ) -> Float[Array, "B l D"]:
-        """Adds attention, then the feed-forward layer, to the residual stream.
-
-        `kept` picks the positions that go on, all by default; `attend` must answer for those.
-        """
+        """Adds attention, then the feed-forward layer, to the residual stream of the positions that `kept` picks."""
         with jax.named_scope("attention"):
-            x = kept(x) + self.attention(self.input_norm(x), cos, sin, attend)
+            x = kept(x) + self.attention(self.input_norm(x), cos, sin, attend, kept)
         with jax.named_scope("mlp"):
             return x + self.mlp(self.post_norm(x))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from prism_jax.student import Qwen3, StudentConfig
 from prism_jax.student.attention import no_branches
 from prism_jax.student.branches import Branch, bucket
-from prism_jax.student.engine import Engine
+from prism_jax.student.engine import Engine, _capacity
 from prism_jax.student.kv_cache import unstack
 from prism_jax.student.sampler import generate
 from prism_jax.student.sampling import make_sampling
@@ -225,10 +225,16 @@ def test_the_work_of_an_event_grows_with_attention_alone(qwen3):
     assert products < middle - small < 1.5 * products
 
 
-@pytest.mark.parametrize("count", [1, 7, 8, 9, 63, 64, 65, 127, 500, 513, 4097])
-def test_buckets_hold_what_they_must_and_little_more(count):
-    assert count <= bucket(count) < max(count + 8, 1.25 * count + 1)
-    assert bucket(bucket(count)) == bucket(count)
+@pytest.mark.parametrize("smallest", [8, 128])
+@pytest.mark.parametrize("count", [1, 7, 8, 9, 63, 64, 65, 127, 500, 513, 1025, 4097])
+def test_buckets_hold_what_they_must_and_little_more(count, smallest):
+    assert count <= bucket(count, smallest) < max(count + smallest, 1.25 * count + 1)
+    assert bucket(bucket(count, smallest), smallest) == bucket(count, smallest)
+
+
+def test_a_cache_grows_in_few_steps():
+    steps = [128, 256, 384, 512, 640, 768, 896, 1024, 1280, 1536, 1792, 2048, 2560, 3072, 3584, 4096]
+    assert sorted({_capacity(positions) for positions in range(1, 4097)}) == steps
 
 
 @pytest.mark.parametrize(
