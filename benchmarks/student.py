@@ -6,8 +6,8 @@
 
 Each side has a process of its own, anew for each part, as its user would run it (ours keeps freed memory in training,
 as `python -m prism_jax.train` does); the two take turns, a pause before each. A ratio is the median over turns of their
-time / our time, with its quartiles. Compiling and warming up are paid before. Where results can be compared, the
-largest difference is printed.
+time / our time, with its quartiles; it holds for one kind of processor, which is printed. Compiling and warming up are
+paid before. Where results can be compared, the largest difference is printed.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import contextlib
 import dataclasses
 import importlib.metadata
 import os
+import pathlib
 import statistics
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -182,6 +183,16 @@ def write_weights(folder: str, config: StudentConfig) -> int:
         return process("write")
 
 
+def processor() -> str:
+    """Name, family and model of the processor, where Linux tells."""
+    try:
+        lines = [line.split(":", 1) for line in pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()]
+    except OSError:
+        return "an unknown processor"
+    found = {line[0].strip(): line[1].strip() for line in lines if len(line) == 2}
+    return ", ".join(f"{key} {found.get(key, 'unknown')}" for key in ("model name", "cpu family", "model"))
+
+
 def main() -> None:
     """Runs what the command line names."""
     args = parse()
@@ -190,7 +201,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         size = write_weights(folder, dataclasses.replace(SHAPE, layers=args.layers))
         print(f"SmolLM2-135M's shape, {args.layers} layers: {size / 1e6:.0f} M weights, {args.threads} threads")
-        print(f"{versions}; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+        print(f"{versions}; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores of {processor()}")
         print(f"{'':42s} {'ours ms':>9s} {'theirs':>9s}   ratio  quartiles       target")
         for row in measure(args.parts or list(BENCHMARKS), folder, args.threads, args.turns):
             print(row, flush=True)
