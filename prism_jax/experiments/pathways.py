@@ -23,6 +23,7 @@ import numpy as np
 import tqdm
 from etils import epath
 
+from prism_jax import command
 from prism_jax.evaluation.protocol import calibrate, evaluate
 from prism_jax.evaluation.results import Form, Signal
 from prism_jax.experiments import propensities
@@ -167,9 +168,9 @@ def _shown(values: np.ndarray, sign: str = "") -> str:
 
 
 def main() -> None:
-    """Prints the tables; takes 26 minutes of processor time."""
+    """Prints the tables; takes eight minutes or more on two cores."""
     print("\n".join(table(study(CONFIG, SEEDS))))
 
 
 if __name__ == "__main__":
-    main()
+    command.start(main)

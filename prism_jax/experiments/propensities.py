@@ -22,6 +22,7 @@ from etils import epath
 from jaxtyping import Float
 from scipy import stats
 
+from prism_jax import command
 from prism_jax.policy.fast import score_streams
 from prism_jax.prompting.template import PromptConfig
 from prism_jax.streams.simulator import SimulatorConfig
@@ -105,4 +106,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command.start(main)
