@@ -2,7 +2,7 @@
 
     python -m prism_jax.train --config=configs/quickstart.py --workdir=runs/quickstart
 
-Time: three to five minutes on two CPU cores, half a minute of it before the first step and after the last.
+Time: one to five minutes on two CPU cores, a quarter of a minute or more before the first step and after the last.
 Result: on held-out streams the calibrated dynamic gate closes over 80 % of the expected-cost gap between the better
 constant policy and the Bayes oracle, and both calibrated signals are on average within 0.06 of the true probabilities.
 """

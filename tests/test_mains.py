@@ -186,12 +186,13 @@ def test_bad_input_is_one_line_and_leaves_nothing(tmp_path, case):
 
 
 @pytest.mark.parametrize("study", ["pathways", "propensities"])
-def test_a_study_without_flags_says_what_it_is_before_it_runs(study):
+def test_a_study_shows_help_and_refuses_unknown_flags(study):
     told = run(f"experiments.{study}", "--help")
     assert f"python -m prism_jax.experiments.{study}" in told.stdout
     refused = run(f"experiments.{study}", "--seeds=3")
     assert (refused.returncode, refused.stderr.splitlines()[-1][:6]) == (1, "error:")
     assert "seeds" in refused.stderr.splitlines()[-1]
+    assert "Traceback" not in refused.stderr
 
 
 @pytest.mark.parametrize(

@@ -168,7 +168,7 @@ def _shown(values: np.ndarray, sign: str = "") -> str:
 
 
 def main() -> None:
-    """Prints the tables; takes eight minutes or more on two cores."""
+    """Prints the tables; takes about eleven minutes on two cores."""
     print("\n".join(table(study(CONFIG, SEEDS))))
 
 

@@ -70,7 +70,10 @@ class Row(NamedTuple):
 
 
 def bucket(count: int, smallest: int = 8) -> int:
-    """The padded length of `count` positions: four sizes an octave, so that at most a fifth is padding."""
+    """The padded length of `count` positions: a multiple of `smallest`.
+
+    From four times that on there are four sizes an octave, so that at most a fifth is padding.
+    """
     step = max(smallest, 1 << max(0, count.bit_length() - 3))
     return max(1, -(-count // step)) * step
 

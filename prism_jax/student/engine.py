@@ -29,7 +29,7 @@ from prism_jax.student.qwen3 import Params, Qwen3
 from prism_jax.student.sampler import Generated, Start, check_ids
 from prism_jax.student.sampling import Sampling, make_sampling
 
-_SMALLEST = 128  # capacity of a cache, and step by which it grows at least
+_SMALLEST = 128  # smallest capacity of a cache, and smallest step by which it grows
 _CHUNK = 512  # most tokens of a trunk that are read at once
 
 

@@ -211,7 +211,7 @@ def _through_layers(
 
 
 def _at(x: Shaped[Array, "#B L *rest"], places_BxP: Int[Array, "B P"]) -> Shaped[Array, "B P *rest"]:
-    """The places of each row; all rows share the only one of `x`, if it is one."""
+    """What `x` holds at the places of each row; an `x` of one row serves all."""
     return x[jnp.arange(len(x))[:, None], places_BxP]
 
 
