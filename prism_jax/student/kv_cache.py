@@ -17,14 +17,14 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jaxtyping import Array, Bool, Float, Int, Shaped
+from jaxtyping import Array, Bool, Float, Int
 
 from prism_jax.student.attention import no_branches
 from prism_jax.student.config import StudentConfig
 from prism_jax.student.dispatch import dispatch
 from prism_jax.student.layers import Kept, everything, rotary_tables
 from prism_jax.student.parts import Part, attend_part, group_queries, merge, ungroup
-from prism_jax.student.qwen3 import Params, Qwen3, block, final_norm
+from prism_jax.student.qwen3 import Params, Qwen3, block, final_norm, take
 
 
 class LayerCache(NamedTuple):
@@ -108,7 +108,7 @@ def read_prompts(
     causal = dispatch(model.config, no_branches(rows, length))
     positions = jnp.broadcast_to(jnp.arange(length), (rows, length))
 
-    last = functools.partial(_at, places_BxP=lengths_B[:, None] - 1)
+    last = functools.partial(take, place_BxS=lengths_B[:, None] - 1)
 
     def attend(layer: int, q: Array, k: Array, v: Array) -> Array:
         fresh.append(_heads_first(k, v))
@@ -144,7 +144,7 @@ def read(
     """
     fresh: list[LayerCache] = []
 
-    marked = functools.partial(_at, places_BxP=places_BxP)
+    marked = functools.partial(take, place_BxS=places_BxP)
 
     def attend(layer: int, q: Array, k: Array, v: Array) -> Array:
         fresh.append(_heads_first(k, v))
@@ -208,11 +208,6 @@ def _through_layers(
         x = layer(x, cos, sin, functools.partial(attend, number))
     x = top(x, cos, sin, functools.partial(attend, len(lower)), kept)
     return nnx.merge(final_norm(config), params["final_norm"])(x)
-
-
-def _at(x: Shaped[Array, "#B L *rest"], places_BxP: Int[Array, "B P"]) -> Shaped[Array, "B P *rest"]:
-    """What `x` holds at the places of each row; an `x` of one row serves all."""
-    return x[jnp.arange(len(x))[:, None], places_BxP]
 
 
 def _over(q: Array, parts: list[Part], past: Sequence[Segment], layer: int) -> Array:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray, Shaped
 
 from prism_jax.student.attention import TreeMask, Visible, tree_mask
 from prism_jax.student.config import StudentConfig
@@ -181,9 +181,9 @@ class Qwen3:
         return take(hidden_BxRxD, place_BxS).astype(jnp.float32) @ (rows[0] - rows[1])
 
 
-def take(hidden_BxRxD: Float[Array, "B R D"], place_BxS: Int[Array, "B S"]) -> Float[Array, "B S D"]:
-    """The hidden states at marked places."""
-    return jnp.take_along_axis(hidden_BxRxD, place_BxS[..., None], axis=1)
+def take(x: Shaped[Array, "#B R D"], place_BxS: Int[Array, "B S"]) -> Shaped[Array, "B S D"]:
+    """What `x` holds at the marked places of each row; an `x` of one row serves all."""
+    return jnp.take_along_axis(x, place_BxS[..., None], axis=1)
 
 
 def _join(tree: Tree, window: int) -> tuple[Array, Array, TreeMask]:
