@@ -35,7 +35,7 @@ setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     packages=find_packages(include=["prism_jax", "prism_jax.*"]),
-    package_data={"prism_jax": ["py.typed", "evaluation/*.html.jinja"]},
+    package_data={"prism_jax": ["py.typed", "report/*.html.jinja"]},
     python_requires=">=3.11",
     install_requires=[
         "absl-py>=2.3",

@@ -63,7 +63,7 @@ def student(preset: str) -> Any:
 
 def recipe() -> Any:
     """How configs/qwen3_8b_a100.py trains, for some number of steps."""
-    from prism_jax.config import from_config_dict
+    from prism_jax.runtime.config import from_config_dict
     from prism_jax.training.config import RunConfig
 
     training = from_config_dict(RunConfig, runpy.run_path(str(RECIPE))["get_config"]()).training

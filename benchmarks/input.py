@@ -35,23 +35,24 @@ import numpy as np
 
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.prompting.template import PromptConfig, Template, make_tokenizer
+from prism_jax.slots import Slots
 from prism_jax.streams.simulator import SimulatorConfig, simulate
 from prism_jax.student import Qwen3, presets
 from prism_jax.student.sharding import make_mesh
-from prism_jax.training.config import LossConfig, Packing, TrainingConfig
+from prism_jax.training.config import TrainingConfig, Unit
 from prism_jax.training.input.data import batches, pack_split
-from prism_jax.training.optimization.objective import Slots
+from prism_jax.training.loss_config import LossConfig
 from prism_jax.training.optimization.step import init_state, make_step
 
 
 class Trainer:
     """Training in one packing; each call is a step and returns how many labelled decisions it saw a second."""
 
-    def __init__(self, packing: Packing, batch: int, template: Template, model: Qwen3, streams: list):
+    def __init__(self, unit: Unit, batch: int, template: Template, model: Qwen3, streams: list):
         config = TrainingConfig(steps=1000, batch=batch, learning_rate=1e-4)
         # Single decisions differ in length far more than streams do, and each side gets shapes that fit.
-        shapes = 3 if packing == "rows" else 1
-        split = pack_split(streams, template, 4096, packing=packing, buckets=shapes, batch=batch)
+        shapes = 3 if unit == "decisions" else 1
+        split = pack_split(streams, template, 4096, unit=unit, buckets=shapes, batch=batch)
         slots = Slots(model, template.yes, template.no, 1, buckets=tuple(bucket.size for bucket in split.buckets))
         self.step = make_step(slots, config, LossConfig(response=0.0), OperatingPoint(), make_mesh())
         self.state = init_state(model, config, make_mesh(), jax.random.key(0))

@@ -20,7 +20,7 @@ from jax._src.lib import xla_client
 from jax.sharding import AxisType, Mesh
 from ml_collections import config_flags
 
-from prism_jax.config import from_config_dict
+from prism_jax.runtime.config import from_config_dict
 from prism_jax.student import dispatch, sharding
 from prism_jax.training.config import RunConfig
 from prism_jax.training.memory.estimate import estimate
@@ -59,8 +59,7 @@ def devices(count: int) -> np.ndarray:
 
 def main(_) -> None:
     config = from_config_dict(RunConfig, flags.FLAGS.config)
-    training = config.training
-    axes = (training.data, training.fsdp, training.tensor)
+    axes = (config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
     sharding.pretend_devices(int(np.prod(axes)))
     shape, source = step_shape(config)
     mesh = Mesh(devices(int(np.prod(axes))).reshape(axes), sharding.MESH_AXES, axis_types=(AxisType.Auto,) * 3)

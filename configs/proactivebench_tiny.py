@@ -12,8 +12,10 @@ Result: the whole path on real data, and no more: a student from random weights 
 hundred judgements, and its calibrated gate stays close to the better constant policy.
 """
 
-from prism_jax.config import to_config_dict
-from prism_jax.training.config import DataConfig, LossConfig, RunConfig, TrainingConfig
+from prism_jax.runtime.config import to_config_dict
+from prism_jax.streams.sources import DataConfig
+from prism_jax.training.config import RunConfig, TrainingConfig
+from prism_jax.training.loss_config import LossConfig
 
 
 def get_config():

@@ -7,9 +7,11 @@ Result: on held-out streams the calibrated dynamic gate closes over 80 % of the 
 constant policy and the Bayes oracle, and both calibrated signals are on average within 0.06 of the true probabilities.
 """
 
-from prism_jax.config import to_config_dict
+from prism_jax.runtime.config import to_config_dict
+from prism_jax.streams.sources import DataConfig
 from prism_jax.student import StudentConfig
-from prism_jax.training.config import DataConfig, LossConfig, RunConfig, TrainingConfig
+from prism_jax.training.config import RunConfig, TrainingConfig
+from prism_jax.training.loss_config import LossConfig
 
 
 def get_config():

@@ -10,16 +10,18 @@ Time: never run on such a card so far.
 Result: unknown until then; by the plan it takes 11.0 GiB.
 """
 
-from prism_jax.config import to_config_dict
+from prism_jax.runtime.config import to_config_dict
+from prism_jax.streams.sources import DataConfig
 from prism_jax.student.presets import qwen3_0_6b
-from prism_jax.training.config import DataConfig, RunConfig, TrainingConfig
+from prism_jax.training.config import PackingConfig, RunConfig, TrainingConfig
 
 
 def get_config():
     """Small enough for whole moments beside float32 masters."""
     return to_config_dict(
         RunConfig(
-            data=DataConfig(name="proactivebench", source="", context=4096),
+            data=DataConfig(name="proactivebench", source=""),
+            packing=PackingConfig(context=4096),
             student=qwen3_0_6b(dtype="bfloat16", param_dtype="bfloat16", remat="full"),
             training=TrainingConfig(
                 start="weights/Qwen3-0.6B",

@@ -24,16 +24,19 @@ Result: unknown until then. By the plan it takes 68.2 GiB of the 74.5 (80 GB); X
 (`benchmarks/memory.py`).
 """
 
-from prism_jax.config import to_config_dict
+from prism_jax.runtime.config import to_config_dict
+from prism_jax.streams.sources import DataConfig
 from prism_jax.student.presets import qwen3_8b
-from prism_jax.training.config import DataConfig, LossConfig, RunConfig, TrainingConfig
+from prism_jax.training.config import PackingConfig, RunConfig, TrainingConfig
+from prism_jax.training.loss_config import LossConfig
 
 
 def get_config():
     """Everything that the paper names, and what it takes to fit 80 GB."""
     return to_config_dict(
         RunConfig(
-            data=DataConfig(name="proactivebench", source="", context=4096),
+            data=DataConfig(name="proactivebench", source=""),
+            packing=PackingConfig(context=4096),
             student=qwen3_8b(dtype="bfloat16", param_dtype="bfloat16", remat="full"),
             loss=LossConfig(),
             training=TrainingConfig(

@@ -11,17 +11,20 @@ Time: never run on A100s so far.
 Result: unknown until then; by the plan each card holds 19.4 GiB.
 """
 
-from prism_jax.config import to_config_dict
+from prism_jax.runtime.config import to_config_dict
+from prism_jax.streams.sources import DataConfig
 from prism_jax.student.presets import qwen3_8b
-from prism_jax.training.config import DataConfig, RunConfig, TrainingConfig
+from prism_jax.training.config import MeshConfig, PackingConfig, RunConfig, TrainingConfig
 
 
 def get_config():
     """The paper's schedule with a batch that 8 cards share."""
     return to_config_dict(
         RunConfig(
-            data=DataConfig(name="proactivebench", source="", context=4096),
+            data=DataConfig(name="proactivebench", source=""),
+            packing=PackingConfig(context=4096),
             student=qwen3_8b(dtype="bfloat16", param_dtype="bfloat16", remat="full"),
+            mesh=MeshConfig(fsdp=8),
             training=TrainingConfig(
                 start="weights/Qwen3-8B",
                 steps=0,
@@ -33,7 +36,6 @@ def get_config():
                 weight_decay=0.01,
                 b2=0.999,
                 master="float32",
-                fsdp=8,
             ),
         )
     )

@@ -9,9 +9,11 @@ Time: not measured as a whole; `configs/smollm2_proactivebench.py` gives times o
 Result: not measured; the config is where to start from with data of one's own (`--config.data.name=jsonl`).
 """
 
-from prism_jax.config import to_config_dict
+from prism_jax.runtime.config import to_config_dict
+from prism_jax.streams.sources import DataConfig
 from prism_jax.student.presets import smollm2_135m
-from prism_jax.training.config import DataConfig, LossConfig, RunConfig, TrainingConfig
+from prism_jax.training.config import RunConfig, TrainingConfig
+from prism_jax.training.loss_config import LossConfig
 
 
 def get_config():

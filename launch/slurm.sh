@@ -7,7 +7,7 @@
 #SBATCH --time=24:00:00
 #SBATCH --signal=TERM@120
 # Trains on several SLURM nodes, one process a node. From the checkout, to which, as to the workdir, all nodes have access:
-#   sbatch launch/slurm.sh --config=configs/qwen3_8b_a100x8.py --config.training.data=2 --config.training.batch=16 --workdir=DIR
+#   sbatch launch/slurm.sh --config=configs/qwen3_8b_a100x8.py --config.mesh.data=2 --config.training.batch=16 --workdir=DIR
 # The mesh (data x fsdp x tensor) has as many devices as the job; fsdp = 8 keeps its traffic inside a node.
 set -euo pipefail
 # SLURM runs a copy of this script from elsewhere.

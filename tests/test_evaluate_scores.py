@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.evaluation import protocol, tables
+from prism_jax.evaluation import protocol
+from prism_jax.report import tables
 from prism_jax.scores import Scores, read_scores, write_scores
 
 ROOT = pathlib.Path(__file__).parents[1]

@@ -10,16 +10,17 @@ import numpy as np
 import pytest
 from etils import epath
 
-from prism_jax import train
 from prism_jax.decision.calibration import apply_temperature
-from prism_jax.export import export_run
 from prism_jax.policy.fast import score_streams
 from prism_jax.prompting.template import PromptConfig, Template
 from prism_jax.prompting.tokenizer import Tokenizer
+from prism_jax.recipes.export import export_run
+from prism_jax.recipes.runs import train_and_evaluate
 from prism_jax.streams import Candidate, Event, Step, Stream
 from prism_jax.streams.simulator import SimulatorConfig
+from prism_jax.streams.sources import DataConfig
 from prism_jax.student import Qwen3, StudentConfig
-from prism_jax.training.config import DataConfig, RunConfig, TrainingConfig
+from prism_jax.training.config import RunConfig, TrainingConfig
 from prism_jax.training.run import trained_params
 from prism_jax.training.workdir import load_config
 
@@ -42,7 +43,7 @@ KINDS = [pytest.param(True, id="qwen3"), pytest.param(False, id="llama, untied",
 def exported(request, tmp_path_factory):
     folder = epath.Path(tmp_path_factory.mktemp("export"))
     student = dataclasses.replace(CONFIG.student, qk_norm=request.param, tied=request.param)
-    train.run(dataclasses.replace(CONFIG, student=student), folder / "run", progress=False)
+    train_and_evaluate(dataclasses.replace(CONFIG, student=student), folder / "run", report=False)
     export_run(folder / "run", folder / "exported")
     return folder, "Qwen3ForCausalLM" if request.param else "LlamaForCausalLM"
 
@@ -91,7 +92,7 @@ def test_training_starts_from_what_was_exported(exported, tmp_path):
     student = StudentConfig(remat="full")
     training = dataclasses.replace(CONFIG.training, start=str(folder / "exported"), learning_rate=1e-30)
     config = dataclasses.replace(CONFIG, student=student, prompt=PromptConfig(system="Watch."), training=training)
-    train.run(config, epath.Path(tmp_path) / "run", progress=False)
+    train_and_evaluate(config, epath.Path(tmp_path) / "run", report=False)
     first, again = (load_config(workdir) for workdir in (folder / "run", epath.Path(tmp_path) / "run"))
     assert again.student == dataclasses.replace(first.student, remat="full")
     for name in ("scores.parquet", "tokenizer.json"):
@@ -147,12 +148,13 @@ def test_a_failed_export_leaves_nothing_half_written(exported, tmp_path, monkeyp
     def fail(*_, **__):
         raise OSError("disk full")
 
-    monkeypatch.setattr("prism_jax.export.write_tokenizer", fail)
+    monkeypatch.setattr("prism_jax.recipes.export.write_tokenizer", fail)
     with pytest.raises(OSError, match="disk full"):
         export_run(folder / "run", epath.Path(tmp_path / "out"))
     assert list(tmp_path.iterdir()) == []
     monkeypatch.undo()
-    (tmp_path / "out.partial").mkdir()  # as an export that was killed leaves it
+    (tmp_path / "out.partial").mkdir()  # somebody's own, which an export may not touch
     (tmp_path / "out.partial" / "rest").write_text("")
     export_run(folder / "run", epath.Path(tmp_path / "out"))
-    assert not (tmp_path / "out.partial").exists() and not (tmp_path / "out" / "rest").exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "out.partial"]
+    assert (tmp_path / "out.partial" / "rest").exists() and not (tmp_path / "out" / "rest").exists()

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from prism_jax import preflight
+from prism_jax.recipes import machine
 
 SCRIPTS = ("a100.sh", "node.sh", "slurm.sh")
 
@@ -66,7 +66,7 @@ def test_the_check_names_each_problem_in_a_line(root, tmp_path):
 
 
 def test_a_gpu_in_use_or_with_an_old_driver_is_named():
-    found = list(preflight.used_memory(["0, 550.54, 3", "1, 470.1, 20000"]))
+    found = list(machine.used_memory(["0, 550.54, 3", "1, 470.1, 20000"]))
     assert [line.split(":")[0] for line in found] == ["driver", "gpu 1"]
     assert "20,000 MiB in use" in found[1]
 
@@ -75,10 +75,10 @@ def test_the_wrong_number_of_devices_is_named():
     import jax
 
     count = jax.device_count()
-    assert list(preflight.check_devices(count, "cpu", "1MiB")) == []
-    (line,) = preflight.check_devices(count + 1, "cpu", "")
+    assert list(machine.check_devices(count, "cpu", "1MiB")) == []
+    (line,) = machine.check_devices(count + 1, "cpu", "")
     assert line.startswith(f"jax: found {count} devices, expected {count + 1}")
-    (line,) = preflight.check_devices(count, "cpu", "1000000000GiB")
+    (line,) = machine.check_devices(count, "cpu", "1000000000GiB")
     assert "expected 1000000000GiB" in line
 
 

@@ -157,7 +157,7 @@ BAD = {
         "config.data.need: found 'loose', expected one of 'strict', 'majority', 'any_valid'",
     ),
     "a wrong type": (("--config.training.steps=many",), "many"),
-    "a short context": (("--config.data.context=30",), "expected at most the context of 30"),
+    "a short context": (("--config.packing.context=30",), "expected at most the context of 30"),
     "too small a vocabulary": (("--config.student.vocabulary_size=100",), "student.vocabulary_size: found 100"),
     "a missing source": (
         ("--config.data.name=proactivebench", "--config.data.source=/no/such/folder"),
@@ -168,7 +168,7 @@ BAD = {
         "config.data.folds: found 0, expected at least 2",
     ),
     "a missing file": (("--config.data.name=jsonl", "--config.data.source=/no/such.jsonl"), "/no/such.jsonl"),
-    "more devices than there are": (("--config.training.tensor=64",), "mesh: found"),
+    "more devices than there are": (("--config.mesh.tensor=64",), "mesh: found"),
     "a stray argument": (("stray",), "found argument 'stray'"),
 }
 

@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 
-from prism_jax.scores import Scores, ScoresError, read_scores, write_file, write_scores
+from prism_jax.runtime.files import write_bytes
+from prism_jax.scores import Scores, ScoresError, read_scores, write_scores
 from prism_jax.scores.schema import COLUMNS, REQUIRED
 
 REQUIRED_ROW = {"stream": "a", "step": 0, "p_need_fast": 0.25, "p_accept_fast": 0.5}
@@ -342,7 +343,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypat
 
     monkeypatch.setattr(os, "replace", fail)
     with pytest.raises(OSError, match="disk gone"):
-        write_file(path, b"new")
+        write_bytes(path, b"new")
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
 
@@ -352,4 +353,4 @@ def test_importing_scores_loads_no_other_part_and_no_jax():
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"jax", "flax", "transformers"} & set(loaded)
     ours = {name.split(".")[1] for name in loaded if name.startswith("prism_jax.")}
-    assert ours == {"scores"}
+    assert ours == {"runtime", "scores"}

@@ -14,9 +14,15 @@ from scipy import sparse
 
 from prism_jax.decision import arrays
 from prism_jax.decision.arrays import Floats, Scalar, Vector
-from prism_jax.decision.bootstrap import Cells, Method, interval
-from prism_jax.decision.cost_curves import CostCurve, ExpectedCost, cost_curve, expected_cost
-from prism_jax.decision.curves import (
+from prism_jax.decision.costs.cost_curves import (
+    HIGH_RATIO,
+    LOW_RATIO,
+    CostCurve,
+    ExpectedCost,
+    cost_curve,
+    expected_cost,
+)
+from prism_jax.decision.costs.curves import (
     BurdenBenefitCurve,
     NetBenefitCurve,
     burden_benefit_curve,
@@ -24,10 +30,13 @@ from prism_jax.decision.curves import (
     rank,
     trace_curve,
 )
-from prism_jax.decision.paper_audbc import PaperAudbc, audbc_appendix_paper, audbc_main_paper
-from prism_jax.decision.sweep import check_rows, check_signals, critical_ratio, policy_signals
+from prism_jax.decision.costs.paper_audbc import PaperAudbc, audbc_appendix_paper, audbc_main_paper
+from prism_jax.decision.costs.sweep import check_rows, check_signals, critical_ratio, policy_signals
+from prism_jax.decision.uncertainty.bootstrap import Cells, Method, interval
 
 __all__ = [
+    "HIGH_RATIO",
+    "LOW_RATIO",
     "Audbc",
     "BurdenBenefitCurve",
     "CostCurve",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from prism_jax.decision import arrays, calibrators
+from prism_jax.decision import arrays, calibration
 from prism_jax.decision.arrays import Booleans, Floats, Number, Reals, Vector
 
 PAPER_GRID = (
@@ -54,8 +54,8 @@ def decide(
         p_need=p_need, p_accept=p_accept, c_fa=c_fa, c_fn=c_fn, temperature=temperature, epsilon=epsilon
     )
     _, need, accept, cost_fa, cost_fn, shift = arrays.as_floats(
-        calibrators.apply_temperature(p_need, temperature),
-        calibrators.apply_temperature(p_accept, temperature),
+        calibration.apply_temperature(p_need, temperature),
+        calibration.apply_temperature(p_accept, temperature),
         c_fa,
         c_fn,
         epsilon,

@@ -9,6 +9,8 @@ from typing import Literal, get_args
 from prism_jax.decision import arrays
 
 Policy = Literal["fixed", "static", "dynamic", "product", "always", "never"]
+DEPLOYABLE: tuple[str, ...] = get_args(Policy)
+"""The policies that need nothing but costs."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,9 +18,8 @@ from jaxtyping import Float, Int
 
 from prism_jax.decision import arrays
 from prism_jax.decision.arrays import Array, Scalar, Vector
-from prism_jax.decision.cost_grid import CostGrid, check_axis, cost_grid
-from prism_jax.decision.metrics import Confusion
-from prism_jax.decision.surface_counts import (
+from prism_jax.decision.costs.cost_grid import CostGrid, check_axis, cost_grid
+from prism_jax.decision.costs.surface_counts import (
     Classes,
     Histograms,
     Signals,
@@ -28,6 +27,7 @@ from prism_jax.decision.surface_counts import (
     count_on_host,
     host_slow_range,
 )
+from prism_jax.decision.metrics import Confusion
 
 PAPER_COST_RATIOS = (4.0, 2.0, 1.0, 1 / 1.2)
 """r = C_FN / C_FA of the paper's grid sweep."""

@@ -6,19 +6,22 @@ the judged steps with the weights of acceptance labels, on the fast pass's signa
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float64
 
-from prism_jax.decision.audbc import Audbc, audbc, expected_cost, policy_signals
-from prism_jax.decision.cost_curves import HIGH_RATIO, LOW_RATIO
-from prism_jax.decision.sweep import SweptPolicy
+from prism_jax.decision.audbc import HIGH_RATIO, LOW_RATIO, Audbc, audbc, expected_cost, policy_signals
 from prism_jax.evaluation.policies import FORMS, Bench
 from prism_jax.evaluation.results import Form, RatioRow, Ratios
 from prism_jax.evaluation.signals import acceptance_weight
 
-POLICIES: tuple[SweptPolicy, ...] = ("static", "dynamic", "product", "need_only")
+POLICIES: tuple[Literal["static", "dynamic", "product", "need_only"], ...] = (
+    "static",
+    "dynamic",
+    "product",
+    "need_only",
+)
 LEVEL, RESAMPLES, SEED = 0.95, 1000, 0
 
 

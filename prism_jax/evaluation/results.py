@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import os
 from collections.abc import Mapping
@@ -15,7 +14,7 @@ from jaxtyping import Bool, Float64, Int64, Shaped
 
 from prism_jax.decision.calibration import Reliability
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.scores import write_file
+from prism_jax.runtime.files import parse_json, write_json
 
 Signal = Literal["need", "accept"]
 Thinking = Literal["fast", "slow"]
@@ -80,7 +79,7 @@ class Calibration:
 
 def write_calibration(path: str | os.PathLike[str], calibration: Calibration) -> None:
     """Writes calibration.json, in one move."""
-    write_file(path, (json.dumps(calibration.to_dict(), indent=2, allow_nan=False) + "\n").encode())
+    write_json(path, calibration.to_dict())
 
 
 def read_calibration(path: str | os.PathLike[str]) -> Calibration:
@@ -89,10 +88,7 @@ def read_calibration(path: str | os.PathLike[str]) -> Calibration:
     Raises:
       ValueError: naming file and key, for broken JSON, a missing or unknown key, or a value out of range.
     """
-    try:
-        tree = json.loads(epath.Path(path).read_bytes())
-    except ValueError as error:
-        raise ValueError(f"{path}: found broken JSON ({error}), expected a calibration") from None
+    tree = parse_json(epath.Path(path).read_bytes(), str(path))
     if not isinstance(tree, dict) or set(tree) != set(SIGNALS):
         found = ", ".join(tree) if isinstance(tree, dict) else type(tree).__name__
         raise ValueError(f"{path}: found {found}, expected the keys {', '.join(SIGNALS)}")

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from prism_jax.decision import calibration as measures
-from prism_jax.decision.propensity import propensity_weight
+from prism_jax.decision.losses import propensity_weight
 from prism_jax.evaluation.results import Calibration, Form, Signal, SignalFit, SignalRow, Thinking
 from prism_jax.scores import Scores, ScoresError
 

@@ -18,23 +18,21 @@ import tempfile
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 import tqdm
 from etils import epath
 
-from prism_jax import command
 from prism_jax.evaluation.protocol import calibrate, evaluate
 from prism_jax.evaluation.results import Form, Signal
 from prism_jax.experiments import propensities
-from prism_jax.policy.fast import score_streams
+from prism_jax.recipes.runs import score_run, train_run
+from prism_jax.runtime import command
 from prism_jax.scores import Scores
 from prism_jax.streams.simulator import SimulatorConfig
-from prism_jax.training.config import DataConfig, LossConfig, RunConfig, TrainingConfig
-from prism_jax.training.loop import plan, train
+from prism_jax.streams.sources import DataConfig
+from prism_jax.training.config import RunConfig, TrainingConfig
+from prism_jax.training.loss_config import LossConfig
 from prism_jax.training.pathways.table import SECOND_STAGES, PathwayConfig
-from prism_jax.training.run import open_run, resolve
-from prism_jax.training.workdir import claim
 
 SEEDS = (0, 1, 2)
 CONFIG = RunConfig(
@@ -86,30 +84,17 @@ def outcome(config: RunConfig, folder: epath.Path) -> Outcome:
     """Trains a student in a folder, with a first stage in it where its pathway is a second one, and evaluates it."""
     steps = config.training.steps
     if config.pathway.name in SECOND_STAGES:
-        _train(_with(config, PathwayConfig(name="rdc_sft"), steps=steps // 2, start=""), folder / "first")
+        first = _with(config, PathwayConfig(name="rdc_sft"), steps=steps // 2, start="")
+        train_run(first, folder / "first", report=False)
         config = _with(config, config.pathway, steps=steps - steps // 2, start=str(folder / "first"))
-    run, params = _train(config, folder / "run")
-    rows: list[dict[str, Any]] = []
-    for split in ("calibration", "test"):
-        streams = getattr(run.splits, split)
-        context = config.data.context
-        rows += score_streams(run.model, params, run.template, streams, split=split, fold=0, context=context, batch=50)
-    return _measure(Scores.from_rows(rows), config)
+    run, params = train_run(config, folder / "run", report=False)
+    return _measure(score_run(run, params, batch=50), config)
 
 
 def _with(config: RunConfig, pathway: PathwayConfig, **training: Any) -> RunConfig:
     """The config on a pathway, with some training settings changed; a second stage needs its start at once."""
     changed = dataclasses.replace(config.training, **training)
     return dataclasses.replace(config, pathway=pathway, training=changed)
-
-
-def _train(config: RunConfig, folder: epath.Path) -> Any:
-    """Trains a run in its workdir; the run, and its parameters on the host."""
-    run = open_run(resolve(config))
-    job = plan(run, folder)
-    claim(folder, run.config)
-    run.template.tokenizer.save(folder / "tokenizer.json")
-    return run, jax.device_get(train(job, progress=False))
 
 
 def _measure(scores: Scores, config: RunConfig) -> Outcome:

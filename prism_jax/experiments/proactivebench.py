@@ -21,29 +21,23 @@ from absl import flags
 from etils import epath
 from ml_collections import config_flags
 
-from prism_jax import command, train
-from prism_jax.config import from_config_dict
 from prism_jax.evaluation.protocol import calibrate
 from prism_jax.experiments import proactivebench_results as results
 from prism_jax.experiments.proactivebench_results import Fold
 from prism_jax.experiments.word_regression import score_words
 from prism_jax.prompting.tokenizer import Tokenizer
-from prism_jax.provenance import provenance
+from prism_jax.recipes.runs import train_and_evaluate
+from prism_jax.runtime import command
+from prism_jax.runtime.config import from_config_dict
+from prism_jax.runtime.files import write_json
+from prism_jax.runtime.provenance import provenance
 from prism_jax.scores import read_scores, write_scores
 from prism_jax.streams import Stream
 from prism_jax.streams.jsonl import write_streams
+from prism_jax.streams.sources import load_splits
 from prism_jax.training.config import RunConfig
-from prism_jax.training.input.sources import load_splits
 from prism_jax.training.run import open_run, resolve
-from prism_jax.training.workdir import claim, write_json
-
-STUDENT = config_flags.DEFINE_config_file(
-    "student", "configs/smollm2_proactivebench.py", "The pretrained student's run."
-)
-TINY = config_flags.DEFINE_config_file("tiny", "configs/proactivebench_tiny.py", "The tiny student's run.")
-WEIGHTS = flags.DEFINE_string("weights", "", "Weights to start from; empty takes the config's.")
-SOURCE = flags.DEFINE_string("source", "", "Folder laid out as ProactiveBench's repository; empty takes the config's.")
-SELECT = flags.DEFINE_bool("select", False, "Compare the candidate settings instead of running the folds.")
+from prism_jax.training.workdir import claim
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,13 +47,13 @@ class Choice:
     Attributes:
       learning_rate: Peak of the cosine.
       steps: Of one stream each; 32 are four epochs of eight streams.
-      soft_votes: Whether acceptance trains on the share of annotators.
+      soft_labels: Whether acceptance trains on the share of annotators.
       layers: Number of upper blocks that train, of SmolLM2's 30.
     """
 
     learning_rate: float = 1e-4
     steps: int = 32
-    soft_votes: bool = True
+    soft_labels: bool = True
     layers: int = 4
 
     def apply(self, config: RunConfig) -> RunConfig:
@@ -69,13 +63,13 @@ class Choice:
             learning_rate=self.learning_rate,
             steps=self.steps,
             checkpoint_every=self.steps,
-            soft_votes=self.soft_votes,
+            soft_labels=self.soft_labels,
             frozen=("embedding", f"layers/({'|'.join(map(str, range(30 - self.layers)))})/.*"),
         )
         return dataclasses.replace(config, training=training)
 
 
-CANDIDATES = {"base": Choice(), "hard labels": Choice(soft_votes=False), "high rate": Choice(learning_rate=3e-4)}
+CANDIDATES = {"base": Choice(), "hard labels": Choice(soft_labels=False), "high rate": Choice(learning_rate=3e-4)}
 """Fixed before any result was known; the best mean of four AUROCs (both signals, pooled and within streams) wins."""
 
 
@@ -117,7 +111,7 @@ def trained_fold(config: RunConfig, folder: epath.Path) -> Fold:
       ConfigError: when the folder holds a run of another config.
     """
     if not (folder / "scores.parquet").exists():
-        train.run(config, folder)
+        train_and_evaluate(config, folder)
     opened = open_run(resolve(config), Tokenizer.load(folder / "tokenizer.json"))
     claim(folder, opened.config)
     scores = read_scores(folder / "scores.parquet")
@@ -165,19 +159,31 @@ def with_sources(config: RunConfig, source: str, weights: str) -> RunConfig:
     return dataclasses.replace(config, data=data, training=training)
 
 
+def define_flags() -> None:
+    """Defines the flags."""
+    config_flags.DEFINE_config_file("student", "configs/smollm2_proactivebench.py", "Run of the pretrained student.")
+    config_flags.DEFINE_config_file("tiny", "configs/proactivebench_tiny.py", "Run of the tiny student.")
+    flags.DEFINE_string("weights", "", "Weights to start from; empty takes the config's.")
+    flags.DEFINE_string("source", "", "Folder laid out as ProactiveBench's repository; empty takes the config's.")
+    flags.DEFINE_string("workdir", None, "Folder for the runs and the results.")
+    flags.DEFINE_bool("select", False, "Compare the candidate settings instead of running the folds.")
+    flags.mark_flags_as_required(["workdir"])
+
+
 def main() -> None:
     """Runs what the flags say."""
-    workdir = epath.Path(train.WORKDIR.value)
-    config = with_sources(from_config_dict(RunConfig, STUDENT.value), SOURCE.value, WEIGHTS.value)
-    if SELECT.value:
+    given = flags.FLAGS
+    workdir = epath.Path(given.workdir)
+    config = with_sources(from_config_dict(RunConfig, given.student), given.source, given.weights)
+    if given.select:
         selection = select(config, CANDIDATES, workdir)
         print(json.dumps(selection, indent=2))
         return
-    tiny = with_sources(from_config_dict(RunConfig, TINY.value), SOURCE.value, "")
+    tiny = with_sources(from_config_dict(RunConfig, given.tiny), given.source, "")
     for line in results.markdown(study(config, tiny, workdir)):
         print(line)
 
 
 if __name__ == "__main__":
-    flags.mark_flags_as_required(["workdir"])
+    define_flags()
     command.start(main)

@@ -22,13 +22,15 @@ from etils import epath
 from jaxtyping import Float
 from scipy import stats
 
-from prism_jax import command
-from prism_jax.policy.fast import score_streams
 from prism_jax.prompting.template import PromptConfig
+from prism_jax.recipes.runs import score_run
+from prism_jax.runtime import command
 from prism_jax.streams.simulator import SimulatorConfig
+from prism_jax.streams.sources import DataConfig
 from prism_jax.student import StudentConfig
-from prism_jax.training.config import DataConfig, LossConfig, RunConfig, TrainingConfig
+from prism_jax.training.config import RunConfig, TrainingConfig
 from prism_jax.training.loop import plan, train
+from prism_jax.training.loss_config import LossConfig
 from prism_jax.training.run import Run, open_run
 
 SEEDS = range(6)
@@ -58,11 +60,9 @@ def squared_distance(run: Run) -> float:
     """Mean squared distance of p_accept to the truth on held-out streams, after training on logged acceptances."""
     with tempfile.TemporaryDirectory() as folder:
         params = jax.device_get(train(plan(run, epath.Path(folder)), progress=False))
-    context = run.config.data.context
-    rows = score_streams(
-        run.model, params, run.template, run.splits.test, split="test", fold=0, context=context, batch=50
-    )
-    return float(np.mean([(row["p_accept_fast"] - row["p_accept_true"]) ** 2 for row in rows]))
+    scores = score_run(run, params, ("test",), batch=50)
+    assert scores.p_accept_true is not None, "the simulator knows the truth"
+    return float(np.mean((scores.p_accept_fast - scores.p_accept_true) ** 2))
 
 
 def paired_gain(config: RunConfig, hidden_effect: float, seeds: Iterable[int]) -> Float[np.ndarray, " seeds"]:

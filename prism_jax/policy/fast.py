@@ -9,14 +9,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
 
 from prism_jax.prompting.packing import Packed, pad, sizes
 from prism_jax.prompting.rows import pack_whole
 from prism_jax.prompting.template import Template
+from prism_jax.slots import Slots
 from prism_jax.streams import Stream
 from prism_jax.student import Qwen3
-from prism_jax.student.qwen3 import Params, Tree
+from prism_jax.student.qwen3 import Params
 
 
 def score_streams(
@@ -56,12 +56,7 @@ def score_streams(
             first += len(part.need_slot)
     size = sizes(rows)
 
-    @jax.jit
-    def read(params: Params, batch: Packed) -> tuple[Float[Array, "B S"], Float[Array, "B C"]]:
-        hidden = model.branch_hidden(params, Tree.of(batch), size.window, size.visible)
-        z_need = model.answers(params, hidden, batch.need_slot, template.yes, template.no)
-        return z_need, model.answers(params, hidden, batch.accept_slot, template.yes, template.no)
-
+    read = jax.jit(Slots(model, template.yes, template.no, size.window, size.visible).read)
     for start in range(0, len(rows), batch):
         group = rows[start : start + batch]
         # The last group is filled up with its own first row, so that one shape is compiled.

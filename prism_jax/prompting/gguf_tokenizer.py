@@ -13,9 +13,9 @@ from typing import Any
 
 import tokenizers
 from etils import epath
-from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
+from tokenizers import AddedToken, decoders, models, normalizers
 
-from prism_jax.prompting.tokenizer import QWEN_SPLIT
+from prism_jax.prompting import pretokenizers
 
 # What the reader raises on bytes that are no GGUF; it checks little.
 _CORRUPT = (ValueError, IndexError, KeyError, TypeError, OverflowError, RecursionError, MemoryError)
@@ -95,25 +95,17 @@ def _definition(fields: _Fields, kind: str, tokens: list[str]) -> str:
     return tokenizer.to_str()
 
 
+def _split_qwen2(tokenizer: tokenizers.Tokenizer) -> None:
+    tokenizer.normalizer = normalizers.NFC()
+    tokenizer.pre_tokenizer = pretokenizers.qwen()
+
+
 def _split_gpt2(tokenizer: tokenizers.Tokenizer) -> None:
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.pre_tokenizer = pretokenizers.gpt2()
 
 
 def _split_smollm(tokenizer: tokenizers.Tokenizer) -> None:
-    """As GPT-2 does, but one digit a token."""
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
-    )
-
-
-def _split_qwen2(tokenizer: tokenizers.Tokenizer) -> None:
-    tokenizer.normalizer = normalizers.NFC()
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(tokenizers.Regex(QWEN_SPLIT), behavior="isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
+    tokenizer.pre_tokenizer = pretokenizers.smollm()
 
 
 # By tokenizer.ggml.pre: how text is cut before merges apply.

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 from etils import epath
 
 from prism_jax.prompting.tokenizer import CHAT_TEMPLATE, Tokenizer
+from prism_jax.runtime.files import write_json, write_text
 
 _TURN = "{{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' -}}"
 _OPENING = "{{- '<|im_start|>assistant\\n' -}}"
@@ -26,7 +25,7 @@ def write_tokenizer(directory: epath.PathLike, tokenizer: Tokenizer, context: in
     """
     folder = epath.Path(directory)
     tokenizer.save(folder / "tokenizer.json")
-    (folder / CHAT_TEMPLATE).write_text(tokenizer.chat_template or _chat_ml(tokenizer.thinks))
+    write_text(folder / CHAT_TEMPLATE, tokenizer.chat_template or _chat_ml(tokenizer.thinks))
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "eos_token": TURN_END,
@@ -35,7 +34,7 @@ def write_tokenizer(directory: epath.PathLike, tokenizer: Tokenizer, context: in
         "clean_up_tokenization_spaces": False,
         "model_max_length": context,
     }
-    (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n")
+    write_json(folder / "tokenizer_config.json", config)
 
 
 def _chat_ml(thinks: bool) -> str:

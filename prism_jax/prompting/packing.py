@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from prism_jax.prompting.lessons import CandidateLesson, StepLesson, candidate_lesson, step_lesson
+from prism_jax.prompting.supervised import SupervisedCandidate, SupervisedStep, supervised_candidate, supervised_step
 from prism_jax.prompting.template import Template
 from prism_jax.streams import Step, Stream
 
@@ -181,7 +181,7 @@ def pack(stream: Stream, template: Template, context: int, row: int = 0) -> Pack
         if used > context:
             raise ValueError(
                 f"stream {stream.id!r}, steps[{number - 1}]: found {used} tokens up to the end of the decision, "
-                f"expected at most the context of {context}; raise data.context or shorten the stream"
+                f"expected at most the context of {context}; raise packing.context or shorten the stream"
             )
     out.columns["trunk"] = trunk[: stops[stream.steps[-1].event]] if stream.steps else trunk
     return out.finish()
@@ -189,11 +189,11 @@ def pack(stream: Stream, template: Template, context: int, row: int = 0) -> Pack
 
 def _add_branch(out: _Row, step: Step, number: int, stop: int, template: Template) -> int:
     """Adds the branch of one step; returns how many positions its longest leaf needs."""
-    lesson = step_lesson(step)
+    lesson = supervised_step(step)
     after_head = _add_head(out, lesson, number, stop, template)
     _add_need(out, lesson, template)
     used = after_head
-    for leaf, candidate in enumerate(map(candidate_lesson, step.candidates), start=1):
+    for leaf, candidate in enumerate(map(supervised_candidate, step.candidates), start=1):
         position = out.branch(template.leaf(candidate), after_head, stop, number, leaf)
         _add_accept(out, candidate, number - 1, template)
         if candidate.response is not None:
@@ -205,7 +205,7 @@ def _add_branch(out: _Row, step: Step, number: int, stop: int, template: Templat
     return used
 
 
-def _add_head(out: _Row, step: StepLesson, number: int, stop: int, template: Template) -> int:
+def _add_head(out: _Row, step: SupervisedStep, number: int, stop: int, template: Template) -> int:
     """Adds the head up to the need slot; returns the position after it. Of a slow one the fields' texts are trained."""
     if not step.slow:
         return out.branch(template.head(), stop, stop, number, 0)
@@ -216,7 +216,7 @@ def _add_head(out: _Row, step: StepLesson, number: int, stop: int, template: Tem
     return out.branch(template.need(), position, stop, number, 0)
 
 
-def _add_need(out: _Row, step: StepLesson, template: Template) -> None:
+def _add_need(out: _Row, step: SupervisedStep, template: Template) -> None:
     """Records the need slot, which is the newest token, with its label."""
     label = 0.0 if step.y_need is None else step.y_need
     out.put(
@@ -228,7 +228,7 @@ def _add_need(out: _Row, step: StepLesson, template: Template) -> None:
     _add_answer(out, step.need_answer, step.factor, template)
 
 
-def _add_accept(out: _Row, candidate: CandidateLesson, step: int, template: Template) -> None:
+def _add_accept(out: _Row, candidate: SupervisedCandidate, step: int, template: Template) -> None:
     """Records the accept slot, which is the newest token, with its label and log."""
     observed = candidate.y_accept is not None
     label = 0.0 if candidate.y_accept is None else candidate.y_accept

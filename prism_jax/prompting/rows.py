@@ -117,7 +117,7 @@ def _oldest(
         used = int(system + stops[i] - begins[own[i]] + tails[i])
         raise ValueError(
             f"stream {whole.stream!r}, steps[{steps[i]}]: found {used} tokens up to the end of the decision, expected "
-            f"at most the context of {whole.context}; raise data.context or shorten the stream's events"
+            f"at most the context of {whole.context}; raise packing.context or shorten the stream's events"
         )
     return firsts
 

@@ -16,7 +16,8 @@ import tokenizers
 from etils import epath
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
-from prism_jax.streams.jsonl import parse_json
+from prism_jax.prompting import pretokenizers
+from prism_jax.runtime.files import parse_json, write_text
 
 CHAT_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 THINK_TOKENS = ("<think>", "</think>")
@@ -24,11 +25,6 @@ SPECIAL_TOKENS = (*CHAT_TOKENS, *THINK_TOKENS)
 """Those of a run's own vocabulary; a loaded one needs the chat's, and has the others if its model can think aloud."""
 CHAT_TEMPLATE = "chat_template.jinja"
 _OLDER = ("vocab.json", "tokenizer.model")
-# One digit a token, letters with the sign before them, signs with the newline after them: as Qwen splits.
-QWEN_SPLIT = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
-    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
 
 
 class Tokenizer:
@@ -81,12 +77,7 @@ class Tokenizer:
             raise ValueError(f"vocabulary_size: found {size}, expected at least {smallest} (bytes and special tokens)")
         tokenizer = tokenizers.Tokenizer(models.BPE())
         tokenizer.normalizer = normalizers.NFC()
-        tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-            [
-                pre_tokenizers.Split(tokenizers.Regex(QWEN_SPLIT), behavior="isolated"),
-                pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-            ]
-        )
+        tokenizer.pre_tokenizer = pretokenizers.qwen()
         tokenizer.decoder = decoders.ByteLevel()
         trainer = trainers.BpeTrainer(
             vocab_size=size - len(SPECIAL_TOKENS),
@@ -128,8 +119,8 @@ class Tokenizer:
         """Writes the `tokenizer.json` at `path`, whole or not at all, and before it the chat template beside it."""
         path = epath.Path(path)
         if self.chat_template is not None:
-            _write(path.parent / CHAT_TEMPLATE, self.chat_template)
-        _write(path, self._definition)
+            write_text(path.parent / CHAT_TEMPLATE, self.chat_template)
+        write_text(path, self._definition)
 
     @property
     def definition(self) -> str:
@@ -195,9 +186,3 @@ def _chat_template(folder: epath.Path) -> str | None:
         raise ValueError(f"{config}: found {reprlib.repr(content)}, expected an object with keys")
     found = content.get("chat_template")
     return found if isinstance(found, str) else None
-
-
-def _write(path: epath.Path, text: str) -> None:
-    temporary = path.with_name(path.name + ".partial")
-    temporary.write_text(text)
-    temporary.replace(path)

@@ -2,10 +2,10 @@
 
 Lives here: the table's schema and checks, reading and writing it as Parquet or JSONL.
 May not live here: how scores are made (policy), what they are worth (decision, evaluation).
-Imports nothing else of prism_jax.
+Imports `prism_jax.runtime` and nothing else of prism_jax.
 """
 
-from prism_jax.scores.files import encode_scores, read_scores, write_file, write_files, write_scores
+from prism_jax.scores.files import encode_scores, read_scores, write_scores
 from prism_jax.scores.schema import Column, ScoresError
 from prism_jax.scores.table import Scores
 
@@ -15,7 +15,5 @@ __all__ = [
     "ScoresError",
     "encode_scores",
     "read_scores",
-    "write_file",
-    "write_files",
     "write_scores",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from etils import epath
 
+from prism_jax.runtime.files import write_bytes
 from prism_jax.scores.schema import COLUMNS, Column, Kind, ScoresError, check_known, object_array
 from prism_jax.scores.table import Scores
 
@@ -52,7 +53,7 @@ def write_scores(path: str | os.PathLike[str], scores: Scores) -> None:
     Raises:
       ScoresError: for another suffix.
     """
-    write_file(path, encode_scores(path, scores))
+    write_bytes(path, encode_scores(path, scores))
 
 
 def encode_scores(path: str | os.PathLike[str], scores: Scores) -> bytes:
@@ -69,25 +70,6 @@ def encode_scores(path: str | os.PathLike[str], scores: Scores) -> bytes:
         return sink.getvalue().to_pybytes()
     lines = (json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in table.to_pylist())
     return "".join(lines).encode()
-
-
-def write_file(path: str | os.PathLike[str], content: bytes) -> None:
-    """Puts `content` at `path` in one move, so that no crash leaves a half-written file and no reader sees one."""
-    write_files({path: content})
-
-
-def write_files(contents: Mapping[str | os.PathLike[str], bytes]) -> None:
-    """Puts each content at its path in one move, the first only once all of them are on the disk under other names."""
-    paths = [epath.Path(path) for path in contents]
-    parts = [path.with_name(f".{path.name}.{os.getpid()}.part") for path in paths]
-    try:
-        for part, content in zip(parts, contents.values(), strict=True):
-            part.write_bytes(content)
-        for part, path in zip(parts, paths, strict=True):
-            part.replace(path)
-    finally:
-        for part in parts:
-            part.unlink(missing_ok=True)
 
 
 def _check_suffix(path: epath.Path) -> str:

@@ -2,7 +2,7 @@
 
 Lives here: reading, checking, making and splitting streams of events with their labels.
 May not live here: tokens, prompts, models, probabilities that a model estimated, costs and decisions.
-Imports nothing else of prism_jax.
+Imports `prism_jax.runtime` and nothing else of prism_jax.
 """
 
 from prism_jax.streams.types import Candidate, Event, Step, Stream

@@ -14,12 +14,12 @@ import json
 import reprlib
 import types
 import typing
-import uuid
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from etils import epath
 
+from prism_jax.runtime.files import check_text, parse_json, temporary_beside
 from prism_jax.streams.types import Stream
 
 _EXPECTED = {float: "a number", int: "a whole number", str: "text", bool: "true or false"}
@@ -74,7 +74,7 @@ def write_streams(path: epath.PathLike, streams: Iterable[Stream]) -> None:
     path = epath.Path(path)
     if not path.parent.is_dir():
         raise FileNotFoundError(f"{path}: found no folder {path.parent}, expected an existing one")
-    partial = path.parent / f".{path.name}.{uuid.uuid4().hex}.partial"
+    partial = temporary_beside(path)
     ids: set[str] = set()
     try:
         with partial.open("wb") as file:
@@ -83,7 +83,7 @@ def write_streams(path: epath.PathLike, streams: Iterable[Stream]) -> None:
                     raise StreamError(f"{path}:{number}: id: found {stream.id!r} again, expected a new id")
                 ids.add(stream.id)
                 line = json.dumps(_encode(stream), ensure_ascii=False, allow_nan=False)
-                check_text(line, f"{path}:{number}: stream {stream.id!r}")
+                check_text(line, f"{path}:{number}: stream {stream.id!r}", StreamError)
                 file.write(line.encode("utf-8") + b"\n")
         if not ids:
             raise StreamError(f"{path}: found no streams to write, expected at least one")
@@ -105,46 +105,7 @@ def json_lines(path: epath.PathLike) -> Iterator[tuple[int, Any]]:
     with path.open("rb") as file:
         # Bytes, because only "\n" ends a line here: text may hold any other separator that Unicode knows.
         for number, line in enumerate(file, start=1):
-            yield number, parse_json(line, f"{path}:{number}")
-
-
-def parse_json(data: bytes, place: str) -> Any:
-    """One JSON value from UTF-8 bytes; a StreamError that starts with `place` if there is none."""
-    if not data.strip():
-        raise StreamError(f"{place}: found nothing, expected a JSON value")
-    try:
-        return json.loads(data.decode("utf-8"), object_pairs_hook=_object)
-    except json.JSONDecodeError as error:
-        where = f"line {error.lineno} column {error.colno}" if error.lineno > 1 else f"column {error.colno}"
-        raise StreamError(f"{place}: found broken JSON at {where} ({error.msg}), expected a JSON value") from error
-    except UnicodeDecodeError as error:
-        raise StreamError(f"{place}: found byte {data[error.start]:#04x} at {error.start}, expected UTF-8") from error
-    except RecursionError as error:
-        raise StreamError(f"{place}: found brackets nested too deep, expected a JSON value") from error
-    except StreamError as error:
-        raise StreamError(f"{place}: {error}") from error
-    except ValueError as error:  # Python's guard against integers of thousands of digits
-        raise StreamError(f"{place}: found a number with too many digits, expected a JSON value") from error
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object, which may name each key once only: the last one must not win silently."""
-    value = dict(pairs)
-    if len(value) < len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise StreamError(f"found key {twice!r} twice in one object, expected each key once")
-    return value
-
-
-def check_text(text: str, place: str) -> None:
-    """Raises a StreamError that starts with `place` if UTF-8 cannot hold `text`: JSON can escape half a character."""
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise StreamError(
-            f"{place}: found the lone surrogate {text[error.start]!a}, expected text that UTF-8 can hold"
-        ) from error
+            yield number, parse_json(line, f"{path}:{number}", StreamError)
 
 
 @functools.cache
@@ -200,7 +161,7 @@ def _decode_scalar(kind: type, value: Any, place: str) -> Any:
     if not (isinstance(value, kind) or number) or (isinstance(value, bool) and kind is not bool):
         raise _mismatch(place, value, _EXPECTED[kind])
     if kind is str:
-        check_text(value, place)
+        check_text(value, place, StreamError)
     try:
         return float(value) if number else value
     except OverflowError as error:

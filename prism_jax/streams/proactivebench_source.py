@@ -17,7 +17,8 @@ from typing import Any
 
 from etils import epath
 
-from prism_jax.streams.jsonl import StreamError, check_text, json_lines, parse_json
+from prism_jax.runtime.files import check_text, parse_json
+from prism_jax.streams.jsonl import StreamError, json_lines
 from prism_jax.streams.times import to_seconds
 
 REWARD_FILES = ("dataset/reward_data/train_data.jsonl", "dataset/reward_data/test_data.jsonl")
@@ -105,7 +106,7 @@ def _stream_files(source: epath.Path) -> dict[str, list[str]]:
     """File stem to the texts of its events."""
     files = {}
     for path in _stream_paths(source):
-        steps = parse_json(path.read_bytes(), str(path))
+        steps = parse_json(path.read_bytes(), str(path), StreamError)
         if not isinstance(steps, list):
             raise StreamError(f"{path}: found {reprlib.repr(steps)}, expected a list of steps")
         files[path.stem] = [
@@ -163,7 +164,7 @@ def _field(record: Any, name: str, kind: type, at: str) -> Any:
     if not isinstance(value, kind) or (isinstance(value, str) and not value.strip()):
         raise StreamError(f"{at}{name}: found {reprlib.repr(value)}, expected {_KINDS[kind]}")
     if isinstance(value, str):
-        check_text(value, f"{at}{name}")
+        check_text(value, f"{at}{name}", StreamError)
     return value
 
 

@@ -22,13 +22,13 @@ class Splits:
       train: What the student learns from.
       calibration: What temperatures and thresholds are fitted on; never the test split.
       test: What results are measured on.
-      held_out: What training neither learns from nor is measured on: it says which checkpoint is best. May be empty.
+      validation: What training neither learns from nor is measured on: it says which checkpoint is best. May be empty.
     """
 
     train: tuple[Stream, ...]
     calibration: tuple[Stream, ...]
     test: tuple[Stream, ...]
-    held_out: tuple[Stream, ...] = ()
+    validation: tuple[Stream, ...] = ()
 
 
 def folds(streams: Sequence[Stream], folds: int, fold: int, *, calibration: float = 0.25, seed: int = 0) -> Splits:
@@ -79,7 +79,7 @@ def fractions(streams: Sequence[Stream], *, calibration: float = 0.2, test: floa
 
 
 def hold_out(splits: Splits, share: float, *, seed: int = 0) -> Splits:
-    """Moves a share of the training streams to `held_out`; the other splits stay as they are.
+    """Moves a share of the training streams to `validation`; the other splits stay as they are.
 
     Args:
       splits: To take from.
@@ -91,15 +91,15 @@ def hold_out(splits: Splits, share: float, *, seed: int = 0) -> Splits:
     """
     if share == 0:
         return splits
-    _check_share("held_out", share)
+    _check_share("validation", share)
     drawn, train = _draw(splits.train, _count(share, len(splits.train)), f"{seed} held out")
     if not train:
         raise ValueError(
-            f"split train: found no streams beside {len(drawn)} held out, expected at least one; lower held_out = "
+            f"split train: found no streams beside {len(drawn)} held out, expected at least one; lower validation = "
             f"{share}"
         )
     ordered = [tuple(sorted(side, key=lambda stream: stream.id)) for side in (train, drawn)]
-    return dataclasses.replace(splits, train=ordered[0], held_out=ordered[1])
+    return dataclasses.replace(splits, train=ordered[0], validation=ordered[1])
 
 
 def _check_share(name: str, share: float) -> None:

@@ -10,117 +10,64 @@ from typing import Literal
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.prompting.template import PromptConfig
 from prism_jax.streams.simulator import SimulatorConfig
+from prism_jax.streams.sources import DataConfig
 from prism_jax.student import StudentConfig
+from prism_jax.training.loss_config import LossConfig
 from prism_jax.training.pathways.table import SECOND_STAGES, PathwayConfig
 
 Master = Literal["none", "float32", "split", "stochastic"]
-Packing = Literal["streams", "rows"]
+Unit = Literal["streams", "decisions"]
 
 
 @dataclasses.dataclass(frozen=True)
-class DataConfig:
-    """Where streams come from and how whole streams are split.
+class PackingConfig:
+    """How streams become rows of token ids.
 
     Attributes:
-      name: `simulator`, `proactivebench`, or `jsonl` (streams in this project's own format).
-      source: Directory laid out as ProactiveBench's repository, empty to download the official archive; or path of the
-        JSONL file.
-      need: ProactiveBench's definition of need: strict (official help_needed), majority, or any_valid.
-      folds: Number of folds of a fixed data set; the simulator draws each split afresh instead.
-      fold: Which fold is the test split.
-      calibration: Share of the other folds' streams that calibrate.
-      split_seed: Names the shuffle behind the folds.
-      held_out: Share of the training split's streams, drawn whole, that are not trained on but scored along the way, to
-        say which checkpoint is best; 0 holds none out. The calibration split never chooses a checkpoint.
-      train_streams: Simulator: streams of the training split.
-      calibration_streams: Simulator: streams of the calibration split.
-      test_streams: Simulator: streams of the test split, on which every offer is made.
       context: Most tokens up to the end of one decision; longer streams are split between steps, and each part keeps
         the newest events that fit.
-      packing: `streams` reads a stream's events once, every decision a branch off them; `rows` reads each decision by
-        itself, a batch being so many decisions.
-      row_tokens: Short streams share rows of about so many tokens, first fit decreasing; 0 gives each its own.
+      unit: What one row holds. `streams` reads the events of a stream once, with every decision as a branch off them;
+        `decisions` reads each decision by itself.
+      row_tokens: Lets short streams share rows of about this many tokens, first fit decreasing; 0 gives each its own.
       buckets: Most shapes that rows are padded to, each a program to compile; with several, every batch has one shape.
     """
 
-    name: Literal["simulator", "proactivebench", "jsonl"] = "simulator"
-    source: str = ""
-    need: Literal["strict", "majority", "any_valid"] = "strict"
-    folds: int = 4
-    fold: int = 0
-    calibration: float = 0.25
-    split_seed: int = 0
-    held_out: float = 0.0
-    train_streams: int = 4096
-    calibration_streams: int = 256
-    test_streams: int = 512
     context: int = 2048
-    packing: Packing = "streams"
+    unit: Unit = "streams"
     row_tokens: int = 0
     buckets: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("train_streams", "calibration_streams", "test_streams", "context", "buckets"):
+        for name in ("context", "buckets"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: found {getattr(self, name)}, expected at least 1")
         if self.row_tokens < 0:
             raise ValueError(f"row_tokens: found {self.row_tokens}, expected at least 0")
-        if self.folds < 2:
-            raise ValueError(f"folds: found {self.folds}, expected at least 2")
-        if not 0 <= self.fold < self.folds:
-            raise ValueError(f"fold: found {self.fold}, expected 0 to {self.folds - 1} (folds = {self.folds})")
-        if not 0 < self.calibration < 1:
-            raise ValueError(f"calibration: found {self.calibration}, expected a share between 0 and 1")
-        if not 0 <= self.held_out < 1:
-            raise ValueError(f"held_out: found {self.held_out}, expected a share of at least 0 and below 1")
-        if self.name == "jsonl" and not self.source:
-            raise ValueError(f"source: found none, expected a path for data.name = {self.name!r}")
 
 
 @dataclasses.dataclass(frozen=True)
-class LossConfig:
-    """Weights and estimators of the objective (maths section 4; defaults of section 1).
+class MeshConfig:
+    """How many devices lie along each axis of the device mesh (`prism_jax.student.sharding`).
 
     Attributes:
-      response: lambda_LM, of the cross-entropy of response tokens; at 0 it is reported, and costs no gradient.
-      need: lambda_n.
-      accept: lambda_a.
-      burden: lambda_b.
-      estimator: How logged acceptances are weighted: `snips`, `ips`, `dr` (doubly robust, with the mean acceptance of
-        other streams of the domain as its prediction), or `none`, which ignores the propensities (for comparison).
-      e_min: Propensities below are raised to this.
-      w_max: Inverse propensities above are lowered to this.
-      false_alarm: lambda_FA, inside the burden.
-      missed: Weight of missed help, inside the burden.
-      width_start: h of the soft gate at the first step, in log-odds.
-      width_end: h at the last step.
-      tokens: Loss of a token of text: `sft`, or `dft`, which pathway.name = 'dft' sets.
-      response_chunk: Supervised tokens whose logits exist at once.
+      data: Shares out the rows of a batch.
+      fsdp: Shares out the rows of a batch, and shards parameters and optimizer state.
+      tensor: Splits attention heads and the inner widths of the feed-forward layers.
     """
 
-    response: float = 1.0
-    need: float = 1.0
-    accept: float = 1.0
-    burden: float = 0.1
-    estimator: Literal["snips", "ips", "dr", "none"] = "snips"
-    e_min: float = 0.05
-    w_max: float = 20.0
-    false_alarm: float = 1.0
-    missed: float = 1.0
-    width_start: float = 0.25
-    width_end: float = 0.05
-    tokens: Literal["sft", "dft"] = "sft"
-    response_chunk: int = 1024
+    data: int = 1
+    fsdp: int = 1
+    tensor: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("response", "need", "accept", "burden", "false_alarm", "missed"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"{name}: found {getattr(self, name)}, expected at least 0")
-        if not 0 < self.e_min <= 1:
-            raise ValueError(f"e_min: found {self.e_min}, expected a probability in (0, 1]")
-        for name in ("w_max", "width_start", "width_end", "response_chunk"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name}: found {getattr(self, name)}, expected above 0")
+        for name in ("data", "fsdp", "tensor"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: found {getattr(self, name)}, expected at least 1")
+
+    @property
+    def devices(self) -> int:
+        """How many devices the mesh has."""
+        return self.data * self.fsdp * self.tensor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,16 +97,13 @@ class TrainingConfig:
         not train.
       reuse_frozen: Whether to read each row once through the embedding and the lowest blocks, which must be frozen, and
         to train what is above on that (`prism_jax.training.optimization.reuse`); for one device.
-      soft_votes: Whether acceptance trains on the share of annotators who accept, where votes are known.
+      soft_labels: Whether acceptance trains on the share of annotators who accept, where votes are known.
       share_every: Steps between logs of each term's own gradient norm, which cost a backward pass a term; 0 is never.
       checkpoint_every: Steps between checkpoints; the last step is always saved.
       keep: Newest checkpoints that stay; more than one, so that a damaged one gives way to the one before.
       keep_best: Checkpoints of lowest held-out loss that stay too. Above 0, evaluation and export read the best one;
         at 0 the newest.
       evaluate_every: Steps between scores of the held-out streams, beside those at every checkpoint; 0 for no others.
-      data: Devices along the data axis of the mesh.
-      fsdp: Devices along the axis that shards parameters.
-      tensor: Devices along the axis that splits heads and inner widths.
     """
 
     seed: int = 0
@@ -180,22 +124,19 @@ class TrainingConfig:
     master: Master = "none"
     frozen: tuple[str, ...] = ()
     reuse_frozen: bool = False
-    soft_votes: bool = False
+    soft_labels: bool = False
     share_every: int = 0
     checkpoint_every: int = 200
     keep: int = 2
     keep_best: int = 0
     evaluate_every: int = 0
-    data: int = 1
-    fsdp: int = 1
-    tensor: int = 1
 
     def __post_init__(self) -> None:
         if self.steps < 0 or self.epochs < 0 or (self.steps == 0) == (self.epochs == 0):
             raise ValueError(
                 f"steps: found {self.steps} with epochs = {self.epochs}, expected one of the two above 0, one 0"
             )
-        for name in ("batch", "accumulation", "checkpoint_every", "keep", "data", "fsdp", "tensor"):
+        for name in ("batch", "accumulation", "checkpoint_every", "keep"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: found {getattr(self, name)}, expected at least 1")
         if self.share_every < 0:
@@ -221,16 +162,6 @@ class TrainingConfig:
                 re.compile(pattern)
             except re.error as error:
                 raise ValueError(f"frozen: found {pattern!r}, expected a regular expression ({error})") from error
-        if self.reuse_frozen and self.data * self.fsdp * self.tensor > 1:
-            raise ValueError(
-                f"reuse_frozen: found True on data {self.data} x fsdp {self.fsdp} x tensor {self.tensor} devices, "
-                "expected one device"
-            )
-        if self.batch % (self.accumulation * self.data * self.fsdp):
-            raise ValueError(
-                f"batch: found {self.batch}, expected a multiple of accumulation {self.accumulation} x data "
-                f"{self.data} x fsdp {self.fsdp}: every microbatch gives each device as many streams"
-            )
 
     def over(self, epoch: float) -> TrainingConfig:
         """These settings with `epochs` turned into steps, at `epoch` batches each."""
@@ -254,7 +185,9 @@ class RunConfig:
     data: DataConfig = dataclasses.field(default_factory=DataConfig)
     simulator: SimulatorConfig = dataclasses.field(default_factory=SimulatorConfig)
     prompt: PromptConfig = dataclasses.field(default_factory=PromptConfig)
+    packing: PackingConfig = dataclasses.field(default_factory=PackingConfig)
     student: StudentConfig = dataclasses.field(default_factory=StudentConfig)
+    mesh: MeshConfig = dataclasses.field(default_factory=MeshConfig)
     decision: OperatingPoint = dataclasses.field(default_factory=OperatingPoint)
     loss: LossConfig = dataclasses.field(default_factory=LossConfig)
     pathway: PathwayConfig = dataclasses.field(default_factory=PathwayConfig)
@@ -273,8 +206,23 @@ class RunConfig:
                 "parameters in 'bfloat16'"
             )
         for name in ("keep_best", "evaluate_every"):
-            if getattr(self.training, name) and not self.data.held_out:
+            if getattr(self.training, name) and not self.data.validation:
                 raise ValueError(
-                    f"training.{name}: found {getattr(self.training, name)} with data.held_out = 0, expected 0 or a "
+                    f"training.{name}: found {getattr(self.training, name)} with data.validation = 0, expected 0 or a "
                     "share of the training streams to score"
                 )
+        self._check_mesh()
+
+    def _check_mesh(self) -> None:
+        """Raises ValueError, naming the field, for settings that these devices cannot serve."""
+        mesh, training = self.mesh, self.training
+        if training.reuse_frozen and mesh.devices > 1:
+            raise ValueError(
+                f"training.reuse_frozen: found True on data {mesh.data} x fsdp {mesh.fsdp} x tensor {mesh.tensor} "
+                "devices, expected one device"
+            )
+        if training.batch % (training.accumulation * mesh.data * mesh.fsdp):
+            raise ValueError(
+                f"training.batch: found {training.batch}, expected a multiple of accumulation {training.accumulation} "
+                f"x data {mesh.data} x fsdp {mesh.fsdp}: every microbatch gives each device as many rows"
+            )

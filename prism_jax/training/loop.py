@@ -14,63 +14,67 @@ from etils import epath
 from jax.sharding import Mesh
 from jaxtyping import PRNGKeyArray
 
-from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.prompting.packing import Packed
+from prism_jax.slots import Slots
 from prism_jax.streams import Stream
 from prism_jax.student.qwen3 import Params
 from prism_jax.student.sharding import make_mesh
 from prism_jax.student.weights import load
 from prism_jax.training.checkpoints.recovery import resume
 from prism_jax.training.checkpoints.saver import Saver
-from prism_jax.training.config import LossConfig, RunConfig, TrainingConfig
+from prism_jax.training.config import RunConfig, TrainingConfig
 from prism_jax.training.input.data import PackedSplit, batches, pack_split
 from prism_jax.training.interruption import InterruptedTrainingError, Interruption
 from prism_jax.training.logs.flops import Work, work
 from prism_jax.training.logs.profiling import Profile
 from prism_jax.training.logs.progress import Log, Rates
+from prism_jax.training.loss_config import LossConfig
 from prism_jax.training.optimization.frozen import Partition
-from prism_jax.training.optimization.held_out import make_score
-from prism_jax.training.optimization.objective import Slots
 from prism_jax.training.optimization.reuse import FrozenFeatures
 from prism_jax.training.optimization.shares import make_shares
 from prism_jax.training.optimization.step import abstract_state, init_state, make_step
-from prism_jax.training.pathways.lessons import teach
+from prism_jax.training.optimization.validation import make_score
 from prism_jax.training.pathways.logged import mean_a_over_e
+from prism_jax.training.pathways.soft_labels import with_soft_labels
 from prism_jax.training.pathways.stages import is_run, run_params
-from prism_jax.training.pathways.votes import soften
-from prism_jax.training.placement import anyone, check_processes, place
+from prism_jax.training.pathways.supervision import supervise
+from prism_jax.training.placement import any_process, check_processes, place
 from prism_jax.training.run import Run
 
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """One training job.
+    """One training job: the packed data, the student, and where it runs. Settings are the config's own.
 
     Attributes:
+      config: Of the run, as it is saved with every checkpoint.
+      workdir: Where checkpoints and logs go.
       slots: The student and how its decisions are read.
       split: Packed training streams.
       names: What each of its rows holds, for messages: ids of streams.
-      training: Steps and optimizer.
-      loss: Weights of the terms.
-      point: Costs that the burden shares with the gate.
-      mesh: Devices, as `sharding.make_mesh` lays them out.
-      workdir: Where checkpoints and logs go.
-      facts: What the pathway made of the data: for the start-up report.
-      config: Of the run, saved with every checkpoint.
-      held_out: Packed streams that are scored and not trained on, if the config holds any out.
+      mesh: Devices, as `sharding.make_mesh` lays them out for the config.
+      facts: What the pathway made of the data, for the start-up report.
+      validation: Packed streams that are scored and not trained on, if the config asks for any.
     """
 
+    config: RunConfig
+    workdir: epath.Path
     slots: Slots
     split: PackedSplit
     names: Sequence[str]
-    training: TrainingConfig
-    loss: LossConfig
-    point: OperatingPoint
     mesh: Mesh
-    workdir: epath.Path
-    config: RunConfig
     facts: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    held_out: PackedSplit | None = None
+    validation: PackedSplit | None = None
+
+    @property
+    def training(self) -> TrainingConfig:
+        """Steps and optimizer, with epochs turned into steps."""
+        return self.config.training.over(self.split.epoch)
+
+    @property
+    def loss(self) -> LossConfig:
+        """Weights and estimators that the pathway trains with."""
+        return self.config.pathway.objective(self.config.loss)
 
     def features(self) -> Callable[[Params, Packed], Packed]:
         """What turns a batch into what the step trains on: its features where frozen blocks are reused, or itself.
@@ -78,9 +82,9 @@ class Job:
         Raises:
           ValueError: when features are asked for and no block is frozen.
         """
-        if not self.training.reuse_frozen:
+        if not self.config.training.reuse_frozen:
             return lambda params, batch: batch
-        return FrozenFeatures(self.slots, Partition(self.slots.model.abstract_params(), self.training.frozen))
+        return FrozenFeatures(self.slots, Partition(self.slots.model.abstract_params(), self.config.training.frozen))
 
 
 def plan(run: Run, workdir: epath.Path) -> Job:
@@ -92,32 +96,30 @@ def plan(run: Run, workdir: epath.Path) -> Job:
     """
     config, template, streams = run.config, run.template, run.splits.train
     Partition(run.model.abstract_params(), config.training.frozen)  # raises for a pattern that matches nothing
-    data = config.data
-    taught = teach(soften(streams) if config.training.soft_votes else streams, config, template)
+    mesh = make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
+    check_processes(mesh, jax.process_count())
+    labelled = with_soft_labels(streams) if config.training.soft_labels else streams
+    supervised = supervise(labelled, config, template)
+    packing, validation = config.packing, run.splits.validation
     split = pack_split(
-        taught.streams,
+        supervised.streams,
         template,
-        data.context,
-        packing=data.packing,
-        row_tokens=data.row_tokens,
-        buckets=data.buckets,
+        packing.context,
+        unit=packing.unit,
+        row_tokens=packing.row_tokens,
+        buckets=packing.buckets,
         batch=config.training.batch,
     )
     shapes = tuple(bucket.size for bucket in split.buckets)
-    mesh = make_mesh(config.training.data, config.training.fsdp, config.training.tensor)
-    check_processes(mesh, jax.process_count())
     job = Job(
+        config=config,
+        workdir=workdir,
         slots=Slots(run.model, template.yes, template.no, split.size.window, split.size.visible, buckets=shapes),
         split=split,
-        names=[", ".join(taught.streams[number].id for number in row) for row in split.streams],
-        training=config.training.over(split.epoch),
-        loss=taught.loss,
-        point=config.decision,
+        names=[", ".join(supervised.streams[number].id for number in row) for row in split.streams],
         mesh=mesh,
-        workdir=workdir,
-        config=config,
-        held_out=pack_split(run.splits.held_out, template, config.data.context) if run.splits.held_out else None,
-        facts=taught.facts | _check_log(streams),
+        facts=supervised.facts | _check_log(streams),
+        validation=pack_split(validation, template, packing.context) if validation else None,
     )
     job.features()  # raises where no frozen block can be reused
     return job
@@ -169,8 +171,8 @@ def train(
     else:
         start, state = 0, init_state(job.slots.model, config, job.mesh, _start(job))
     features, score = job.features(), _score(job)
-    shares = make_shares(job.slots, config, job.loss, job.point, job.mesh) if config.share_every else None
-    step_fn = make_step(job.slots, config, job.loss, job.point, job.mesh)
+    shares = make_shares(job.slots, config, job.loss, job.config.decision, job.mesh) if config.share_every else None
+    step_fn = make_step(job.slots, config, job.loss, job.config.decision, job.mesh)
     rates = Rates.on(job.slots.model.config, job.mesh.devices.flatten().tolist(), config.frozen)
     trace = Profile(job.workdir, profile, start, config.steps)
     pending: tuple[int, np.ndarray, Mapping[str, Any], Work] | None = None
@@ -192,7 +194,7 @@ def train(
                 log.write(*pending)
             scores = score(state.params) if config.evaluates(step) else {}
             pending = (step, batch.row, {**metrics, **own, **scores}, work(batch))
-            asked = anyone(interruption.asked is not None)
+            asked = any_process(interruption.asked is not None)
             if config.saves(step) or asked:
                 log.write(*pending)
                 log.flush()
@@ -218,10 +220,10 @@ def _start(job: Job) -> PRNGKeyArray | Params:
 
 def _score(job: Job) -> Callable[[Params], dict[str, float]]:
     """What scores the held-out streams; nothing where there are none."""
-    if job.held_out is None:
+    if job.validation is None:
         return lambda params: {}
     rows = job.training.batch // job.training.accumulation
-    return make_score(job.slots, job.held_out, job.config.loss, job.point, rows, job.mesh)
+    return make_score(job.slots, job.validation, job.config.loss, job.config.decision, rows, job.mesh)
 
 
 def describe(job: Job) -> dict[str, Any]:

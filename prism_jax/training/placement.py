@@ -34,6 +34,6 @@ def place(batch: Packed, mesh: Mesh) -> Packed:
     return jax.tree.map(lambda column: jax.make_array_from_process_local_data(where, np.asarray(column)), batch)
 
 
-def anyone(here: bool) -> bool:
+def any_process(here: bool) -> bool:
     """Whether it is so in any process: they must stop at the same step. With several, waits for the step under way."""
     return here if jax.process_count() == 1 else bool(np.any(multihost_utils.process_allgather(np.array(here))))

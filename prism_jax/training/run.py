@@ -8,8 +8,9 @@ from etils import epath
 
 from prism_jax.prompting.template import Template, make_tokenizer
 from prism_jax.prompting.tokenizer import Tokenizer
-from prism_jax.streams.account import account
+from prism_jax.streams.sources import load_splits
 from prism_jax.streams.splits import Splits
+from prism_jax.streams.summary import summarise
 from prism_jax.student import Qwen3
 from prism_jax.student.qwen3 import Params
 from prism_jax.student.sharding import make_mesh
@@ -17,7 +18,6 @@ from prism_jax.student.weights import read_config
 from prism_jax.training.checkpoints.checkpoint import parameters_alone
 from prism_jax.training.checkpoints.recovery import trained
 from prism_jax.training.config import RunConfig
-from prism_jax.training.input.sources import load_splits
 from prism_jax.training.optimization.step import abstract_state
 from prism_jax.training.pathways.stages import HOW_IT_RUNS, from_run, is_run
 
@@ -48,13 +48,13 @@ class Run:
         """What was read, by split, and which definition of need it uses: for the terminal and the report."""
         data = self.config.data
         need = {"proactivebench": f"{data.need}: {NEED[data.need]}", "simulator": "drawn with the true p_need"}
-        names = ["train", *["held_out"] * bool(self.splits.held_out), "calibration", "test"]
+        names = ["train", *["validation"] * bool(self.splits.validation), "calibration", "test"]
         given = {"simulator": "the built-in simulator", "proactivebench": data.source or "the official archive"}
         source = given.get(data.name, data.source)
         return {
             "data": f"{data.name} ({source})",
             "need": need.get(data.name, "as labelled in the file"),
-            **{name: str(account(getattr(self.splits, name))["all"]) for name in names},
+            **{name: str(summarise(getattr(self.splits, name))["all"]) for name in names},
         }
 
 
@@ -96,7 +96,7 @@ def open_run(config: RunConfig, tokenizer: Tokenizer | None = None) -> Run:
     return Run(dataclasses.replace(config, student=student), splits, Template(tokenizer, config.prompt), Qwen3(student))
 
 
-def chosen(config: RunConfig, step: int) -> str:
+def checkpoint_in_words(config: RunConfig, step: int) -> str:
     """Which checkpoint `trained_params` gave, in words."""
     return f"step {step} ({'best on held-out streams' if config.training.keep_best else 'newest'})"
 

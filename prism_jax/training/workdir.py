@@ -2,58 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import reprlib
 from collections.abc import Iterator
 from typing import Any
 
 from etils import epath
 
-from prism_jax.config import ConfigError, from_config_dict, to_dict
-from prism_jax.streams.jsonl import StreamError, parse_json
+from prism_jax.runtime.config import ConfigError, from_config_dict, to_dict
+from prism_jax.runtime.files import read_object, write_json
 from prism_jax.training.config import RunConfig
 
-MAY_DIFFER = ("training.data", "training.fsdp", "training.tensor", "training.keep", "training.keep_best")
+MAY_DIFFER = ("mesh.data", "mesh.fsdp", "mesh.tensor", "training.keep", "training.keep_best")
 """What may change when a run goes on: where it runs and how much of it stays on disk, not what it computes."""
-
-
-def on_disk(path: epath.Path) -> bool:
-    """Whether a path is a file system's, which can append to files; buckets such as gs:// only take them whole."""
-    return "://" not in path.as_posix()
-
-
-def write_text(path: epath.Path, text: str) -> None:
-    """Writes a file under a temporary name and renames it: readers see the old file or the new one."""
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(text)
-    partial.replace(path)
-
-
-def write_json(path: epath.Path, value: Any) -> None:
-    """Writes indented JSON, whole or not at all."""
-    write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
-
-
-def read_object(path: epath.Path, source: str) -> dict[str, Any]:
-    """Reads a file that holds one JSON object.
-
-    Args:
-      path: The file.
-      source: What writes it, for messages.
-
-    Raises:
-      FileNotFoundError: when there is no such file.
-      ConfigError: naming the file, when it holds something else.
-    """
-    if not path.exists():
-        raise FileNotFoundError(f"{path}: no such file, expected what {source} writes")
-    try:
-        value = parse_json(path.read_bytes(), str(path))
-    except StreamError as error:
-        raise ConfigError(str(error)) from error
-    if not isinstance(value, dict):
-        raise ConfigError(f"{path}: found {reprlib.repr(value)}, expected an object with keys, as {source} writes it")
-    return value
 
 
 def claim(workdir: epath.Path, config: RunConfig) -> None:
@@ -97,7 +56,7 @@ def load_config(workdir: epath.Path) -> RunConfig:
     path = workdir / "config.json"
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file, expected the workdir of a run (see prism_jax.train)")
-    return from_config_dict(RunConfig, read_object(path, "prism_jax.train"), f"{path}: config")
+    return from_config_dict(RunConfig, read_object(path, "prism_jax.train", ConfigError), f"{path}: config")
 
 
 def _flatten(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

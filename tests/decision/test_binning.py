@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prism_jax.decision import binning
+from prism_jax.decision.calibration import binning
 
 
 def edges_of(bins, dtype):

@@ -15,7 +15,7 @@ from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 
 from prism_jax.decision import calibration
-from prism_jax.decision.calibrators import BETA_RANGE, CalibrationWarning
+from prism_jax.decision.calibration.calibrators import BETA_RANGE, CalibrationWarning
 
 probabilities = st.floats(0, 1) | st.sampled_from([0.0, 0.5, 1.0])
 temperatures = st.floats(0.05, 20)

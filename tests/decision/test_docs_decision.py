@@ -72,7 +72,7 @@ def test_every_policy_of_the_gate_has_its_row():
 def test_every_paper_form_is_among_the_departures():
     departures = PAGE.read_text(encoding="utf-8").split("## Departures from the paper")[-1]
     forms = set()
-    for path in (pathlib.Path(__file__).parents[2] / "prism_jax" / "decision").glob("*.py"):
+    for path in (pathlib.Path(__file__).parents[2] / "prism_jax" / "decision").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.FunctionDef) and node.name.endswith("_paper"):
                 forms.add(node.name)

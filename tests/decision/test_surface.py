@@ -13,7 +13,8 @@ from absl.testing import parameterized
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prism_jax.decision import cost_grid, gate, metrics, surface, surface_counts
+from prism_jax.decision import gate, metrics, surface
+from prism_jax.decision.costs import cost_grid, surface_counts
 from prism_jax.decision.surface import control_surface
 
 EIGHTHS = [Fraction(k, 8) for k in range(9)]

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse, stats
 
-from prism_jax.decision import bootstrap, metrics
-from prism_jax.decision.bootstrap import leave_one_out, summarise
+from prism_jax.decision import metrics
 from prism_jax.decision.uncertainty import (
     HEADLINE,
     Cells,
+    bootstrap,
     count_cells,
     interval,
     mcnemar,
@@ -23,6 +23,7 @@ from prism_jax.decision.uncertainty import (
     resample,
     tost,
 )
+from prism_jax.decision.uncertainty.bootstrap import leave_one_out, summarise
 
 seeds = st.integers(0, 2**32 - 1)
 quick = settings(deadline=None, max_examples=30)

@@ -139,8 +139,8 @@ def test_the_record_is_plain_json_without_nan_and_always_the_same():
 
 
 def test_evaluation_loads_no_language_model_library():
-    code = "import prism_jax.evaluation.protocol, prism_jax.evaluation.report, sys; print(*sys.modules)"
+    code = "import prism_jax.evaluation.protocol, prism_jax.report.page, sys; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"flax", "transformers", "torch", "tensorflow"} & set(loaded)
     ours = {name.split(".")[1] for name in loaded if name.startswith("prism_jax.")}
-    assert ours == {"decision", "evaluation", "scores", "streams"}
+    assert ours == {"decision", "evaluation", "report", "runtime", "scores", "streams"}

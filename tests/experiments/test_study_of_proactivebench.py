@@ -9,13 +9,13 @@ import pytest
 import tiny_study
 from etils import epath
 
-from prism_jax.config import ConfigError, from_config_dict
 from prism_jax.experiments import proactivebench as module
 from prism_jax.experiments import proactivebench_results as results
+from prism_jax.runtime.config import ConfigError, from_config_dict
 from prism_jax.scores import read_scores
 from prism_jax.streams.jsonl import read_streams
+from prism_jax.streams.sources import load_splits
 from prism_jax.training.config import RunConfig
-from prism_jax.training.input.sources import load_splits
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def trainings(monkeypatch):
         folders.append("/".join(folder.parts[-2:]))
         tiny_study.stand_in(config, folder)
 
-    monkeypatch.setattr(module.train, "run", run)
+    monkeypatch.setattr(module, "train_and_evaluate", run)
     return folders
 
 
@@ -62,7 +62,7 @@ def test_every_stream_is_scored_once_by_a_fold_that_never_trained_on_it(tmp_path
 
 def test_selection_never_sees_fold_zeros_test_streams(tmp_path, trainings):
     config, _ = tiny_study.configs(tmp_path)
-    candidates = {"base": module.Choice(), "hard labels": module.Choice(soft_votes=False)}
+    candidates = {"base": module.Choice(), "hard labels": module.Choice(soft_labels=False)}
     workdir = epath.Path(tmp_path / "study")
     selection = module.select(config, candidates, workdir)
     inner = {stream.id for stream in read_streams(workdir / "inner.jsonl")}

@@ -8,8 +8,10 @@ from prism_jax.prompting.template import PromptConfig
 from prism_jax.scores import Scores, write_scores
 from prism_jax.streams import Candidate, Event, Step, Stream
 from prism_jax.streams.jsonl import write_streams
+from prism_jax.streams.sources import DataConfig
 from prism_jax.student import StudentConfig
-from prism_jax.training.config import DataConfig, LossConfig, RunConfig, TrainingConfig
+from prism_jax.training.config import RunConfig, TrainingConfig
+from prism_jax.training.loss_config import LossConfig
 from prism_jax.training.run import open_run, resolve
 from prism_jax.training.workdir import claim
 
@@ -50,11 +52,11 @@ def configs(folder):
         training=TrainingConfig(steps=4, batch=1, learning_rate=1e-2, checkpoint_every=4),
     )
     training = dataclasses.replace(tiny.training, frozen=("embedding", "layers/0/.*"), reuse_frozen=True)
-    return dataclasses.replace(tiny, training=dataclasses.replace(training, soft_votes=True)), tiny
+    return dataclasses.replace(tiny, training=dataclasses.replace(training, soft_labels=True)), tiny
 
 
 def stand_in(config, folder):
-    """What `prism_jax.train.run` leaves behind, its signals drawn at random."""
+    """What `train_and_evaluate` leaves behind, its signals drawn at random."""
     run = open_run(resolve(config))
     claim(folder, run.config)
     run.template.tokenizer.save(folder / "tokenizer.json")

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 from hypothesis import strategies as st
 
-from prism_jax.prompting.lessons import StepLesson, step_lesson
+from prism_jax.prompting.supervised import SupervisedStep, supervised_step
 from prism_jax.prompting.template import SLOW_FIELDS
 from prism_jax.streams import Candidate, Event, Step, Stream
 
@@ -46,7 +46,7 @@ def lessons(draw):
     rationale = st.fixed_dictionaries(dict.fromkeys(SLOW_FIELDS, text))
     slow = [draw(st.booleans()) for _ in stream.steps]
     steps = tuple(
-        StepLesson(
+        SupervisedStep(
             event=step.event, candidates=step.candidates, y_need=step.y_need, rationale=draw(rationale), slow=one
         )
         for step, one in zip(stream.steps, slow, strict=True)
@@ -79,7 +79,7 @@ def written_response(candidate, template):
 
 def head(step, template):
     """A branch up to its need slot."""
-    if not step_lesson(step).slow:
+    if not supervised_step(step).slow:
         return template.head()
     fields = [ids for field in template.slow(step.rationale) for ids in field]
     return [*template.opening(), *itertools.chain(*fields), *template.need()]

@@ -116,7 +116,7 @@ def test_a_stream_longer_than_the_context_is_named(bushy, template):
         pack(bushy, template, longest - 1)
     assert re.fullmatch(
         rf"stream 'bushy', steps\[\d\]: found {longest} tokens up to the end of the decision, expected at most the "
-        rf"context of {longest - 1}; raise data\.context or shorten the stream",
+        rf"context of {longest - 1}; raise packing\.context or shorten the stream",
         str(error.value),
     )
     with pytest.raises(ValueError, match=r"^stream 'bushy', steps\[0\]: found \d+ tokens"):

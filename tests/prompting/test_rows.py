@@ -169,7 +169,7 @@ def test_a_decision_that_fits_with_no_event_but_its_own_no_more_is_named(templat
     assert len(pack_parts(stream, template, least)) == 3
     message = (
         f"stream 'long', steps[1]: found {least} tokens up to the end of the decision, expected at most the context of "
-        f"{least - 1}; raise data.context or shorten the stream's events"
+        f"{least - 1}; raise packing.context or shorten the stream's events"
     )
     for cut in (pack_parts, pack_alone):
         with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from etils import epath
 
-from prism_jax.config import from_config_dict
 from prism_jax.experiments import proactivebench as module
 from prism_jax.experiments import proactivebench_results as results
+from prism_jax.runtime.config import from_config_dict
 from prism_jax.scores import read_scores
 from prism_jax.student import StudentConfig
 from prism_jax.training.config import RunConfig
@@ -35,7 +35,7 @@ def test_it_runs_and_does_not_train_twice(tmp_path, root, monkeypatch):
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "tfds"))
     plain = from_config_dict(RunConfig, {"data": {"name": "proactivebench"}, "loss": {"response": 0.0}})
     tiny = small(plain, source, batch=2)
-    student = small(plain, source, batch=2, frozen=("embedding", "layers/0/.*"), reuse_frozen=True, soft_votes=True)
+    student = small(plain, source, batch=2, frozen=("embedding", "layers/0/.*"), reuse_frozen=True, soft_labels=True)
     workdir = epath.Path(tmp_path / "study")
     found = module.study(student, tiny, workdir)
     scores = read_scores(tmp_path / "study" / "scores.parquet")

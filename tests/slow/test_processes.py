@@ -62,7 +62,7 @@ def losses(workdir):
 
 def test_two_processes_train_as_one_does_and_one_evaluates_it(root, tmp_path):
     finish(launch(root, tmp_path / "one", "--config.training.steps=6", "--config.training.checkpoint_every=3"))
-    mesh = ("--config.training.data=2", "--config.training.steps=6", "--config.training.checkpoint_every=3")
+    mesh = ("--config.mesh.data=2", "--config.training.steps=6", "--config.training.checkpoint_every=3")
     first, second = together(root, tmp_path / "two", *mesh)
     assert "2 processes" in first and "python -m prism_jax.evaluate" in first
     assert [line for line in second.splitlines() if not line.startswith("[Gloo]")] == []

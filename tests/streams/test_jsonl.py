@@ -275,7 +275,7 @@ def test_a_writer_that_fails_midway_leaves_the_old_file(tmp_path):
 
 
 def test_importing_streams_stays_light():
-    modules = "prism_jax.streams, prism_jax.streams.jsonl, prism_jax.streams.splits, prism_jax.streams.account"
+    modules = "prism_jax.streams, prism_jax.streams.jsonl, prism_jax.streams.splits, prism_jax.streams.summary"
     heavy = "['tensorflow_datasets', 'jax', 'flax', 'transformers', 'numpy']"
     code = f"import sys, {modules}; print([name for name in {heavy} if name in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

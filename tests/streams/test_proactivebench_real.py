@@ -7,10 +7,10 @@ import pathlib
 
 import pytest
 
-from prism_jax.streams.account import account
 from prism_jax.streams.jsonl import read_streams, write_streams
 from prism_jax.streams.proactivebench import load
 from prism_jax.streams.splits import folds
+from prism_jax.streams.summary import summarise
 
 REPOSITORY = pathlib.Path(__file__).parents[2]
 REAL = pathlib.Path(os.environ.get("PRISM_PROACTIVEBENCH", REPOSITORY.parent / "shared" / "proactivebench"))
@@ -42,7 +42,7 @@ def data_dir(tmp_path_factory):
 
 
 def test_every_real_judgement_is_read_once(data_dir, real_steps):
-    total = account(load(REAL, data_dir))["all"]
+    total = summarise(load(REAL, data_dir))["all"]
     rows = [row for rows in real_steps.values() for row in rows]
     assert len({json.dumps(row, sort_keys=True) for row in rows}) == len(rows)
     assert total.judgements == len(rows)
@@ -78,7 +78,7 @@ def test_the_thirteen_development_streams(data_dir):
     if len(list((REAL / "dataset/test_data").glob("*_*.json"))) != 10:
         pytest.skip(f"{REAL} does not hold the 13 development streams")
     streams = load(REAL, data_dir)
-    accounts = account(streams)
+    accounts = summarise(streams)
     assert {domain: counts.streams for domain, counts in accounts.items()} == {
         "coding": 5,
         "synthetic": 3,
@@ -90,11 +90,11 @@ def test_the_thirteen_development_streams(data_dir):
     named = {path.stem for path in (REAL / "dataset/test_data").glob("*_*.json")}
     assert named == {stream.id for stream in streams if stream.domain != "synthetic"}
     needed = {
-        need: account(load(REAL, data_dir, need=need))["all"].needed for need in ("strict", "majority", "any_valid")
+        need: summarise(load(REAL, data_dir, need=need))["all"].needed for need in ("strict", "majority", "any_valid")
     }
     assert needed == {"strict": 99, "majority": 197, "any_valid": 184}
     constant = load(REAL, data_dir, candidates="constant")
-    assert account(constant)["all"].accepted == 184
+    assert summarise(constant)["all"].accepted == 184
 
 
 def test_real_streams_split_whole_and_survive_jsonl(data_dir, tmp_path):

@@ -172,9 +172,9 @@ def test_held_out_streams_leave_the_training_split_whole_and_no_other(domains, s
     before = Splits(tuple(streams), (_stream("calibrate"),), (_stream("test"),))
     after = hold_out(before, share, seed=seed)
     assert (after.calibration, after.test) == (before.calibration, before.test)
-    assert len(after.held_out) == max(1, round(share * len(streams)))
-    assert sorted(stream.id for stream in after.train + after.held_out) == sorted(domains)
-    for side in (after.train, after.held_out):
+    assert len(after.validation) == max(1, round(share * len(streams)))
+    assert sorted(stream.id for stream in after.train + after.validation) == sorted(domains)
+    for side in (after.train, after.validation):
         assert side
         assert list(side) == sorted(side, key=lambda stream: stream.id)
     assert hold_out(Splits(tuple(streams[::-1]), before.calibration, before.test), share, seed=seed) == after
@@ -183,7 +183,9 @@ def test_held_out_streams_leave_the_training_split_whole_and_no_other(domains, s
 
 def test_a_share_that_leaves_nothing_to_train_on_is_refused():
     one = Splits((_stream("a"),), (_stream("b"),), (_stream("c"),))
-    with pytest.raises(ValueError, match=r"^split train: found no streams beside 1 held out, .* lower held_out = 0.5$"):
+    with pytest.raises(
+        ValueError, match=r"^split train: found no streams beside 1 held out, .* lower validation = 0.5$"
+    ):
         hold_out(one, 0.5)
-    with pytest.raises(ValueError, match=r"^held_out: found 1.0, expected a share"):
+    with pytest.raises(ValueError, match=r"^validation: found 1.0, expected a share"):
         hold_out(one, 1.0)

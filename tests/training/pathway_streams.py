@@ -8,11 +8,11 @@ import numpy as np
 import tiny
 from tiny_step import RUN
 
+from prism_jax.slots import Slots
 from prism_jax.streams.simulator import simulate
 from prism_jax.student import Qwen3
 from prism_jax.training.input.data import pack_split
-from prism_jax.training.optimization.objective import Slots
-from prism_jax.training.pathways.lessons import teach
+from prism_jax.training.pathways.supervision import supervise
 from prism_jax.training.pathways.table import SECOND_STAGES, PathwayConfig
 
 TEMPLATE = RUN.template
@@ -50,7 +50,7 @@ def config(loss=tiny.CONFIG.loss, **pathway):
 
 
 def taught(streams=STREAMS, **pathway):
-    return teach(streams, config(**pathway), TEMPLATE)
+    return supervise(streams, config(**pathway), TEMPLATE)
 
 
 @dataclasses.dataclass(frozen=True)

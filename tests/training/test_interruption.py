@@ -21,7 +21,7 @@ from prism_jax.training.run import open_run, trained_params
 pytestmark = pytest.mark.usefixtures("compile_quickly")
 
 CONFIG = tiny.with_training(
-    dataclasses.replace(tiny.CONFIG, data=dataclasses.replace(tiny.CONFIG.data, held_out=0.25)),
+    dataclasses.replace(tiny.CONFIG, data=dataclasses.replace(tiny.CONFIG.data, validation=0.25)),
     steps=8,
     checkpoint_every=4,
     evaluate_every=2,
@@ -76,10 +76,10 @@ def test_a_second_interrupt_does_not_wait():
 
 def test_held_out_streams_are_scored_on_time_and_never_trained_on(opened, whole):
     job, _ = whole
-    held_out = {stream.id for stream in opened.splits.held_out}
-    assert len(held_out) == 3
-    assert not held_out & set(job.names)
-    scored = [line["step"] for line in metrics(job.workdir) if "held_out_nll" in line]
+    validation = {stream.id for stream in opened.splits.validation}
+    assert len(validation) == 3
+    assert not validation & set(job.names)
+    scored = [line["step"] for line in metrics(job.workdir) if "validation_nll" in line]
     assert scored == [2, 4, 6, 8]
 
 
@@ -88,10 +88,10 @@ def test_scores_are_the_log_likelihood_of_what_evaluation_reads(opened, whole):
     job, _ = whole
     lines = {line["step"]: line for line in metrics(job.workdir)}
     step, params = trained_params(opened.model, opened.config, job.workdir)
-    assert step == min((4, 8), key=lambda saved: lines[saved]["held_out_nll"])
+    assert step == min((4, 8), key=lambda saved: lines[saved]["validation_nll"])
     rows = list(
         score_streams(
-            opened.model, params, opened.template, opened.splits.held_out, split="held_out", fold=0, context=2048
+            opened.model, params, opened.template, opened.splits.validation, split="validation", fold=0, context=2048
         )
     )
 
@@ -105,11 +105,13 @@ def test_scores_are_the_log_likelihood_of_what_evaluation_reads(opened, whole):
     accepts = [cross_entropy(row["p_accept_fast"], row["y_accept"]) for row in made]
     expected = np.mean(list(needs.values())), np.average(accepts, weights=weights)
     found = lines[step]
-    np.testing.assert_allclose([found["held_out_need"], found["held_out_accept"]], expected, rtol=1e-5)
-    assert found["held_out_nll"] == found["held_out_need"] + found["held_out_accept"]
+    np.testing.assert_allclose([found["validation_need"], found["validation_accept"]], expected, rtol=1e-5)
+    assert found["validation_nll"] == found["validation_need"] + found["validation_accept"]
 
 
 @pytest.mark.parametrize("name", ["keep_best", "evaluate_every"])
 def test_scores_without_held_out_streams_are_refused(name):
-    with pytest.raises(ValueError, match=rf"^training\.{name}: found 1 with data\.held_out = 0, expected 0 or a share"):
+    with pytest.raises(
+        ValueError, match=rf"^training\.{name}: found 1 with data\.validation = 0, expected 0 or a share"
+    ):
         tiny.with_training(**{name: 1})

@@ -8,7 +8,7 @@ import pytest
 import tiny
 from etils import epath
 
-from prism_jax.config import ConfigError
+from prism_jax.runtime.config import ConfigError
 from prism_jax.training.checkpoints import recovery
 from prism_jax.training.checkpoints.checkpoint import read
 from prism_jax.training.logs import progress

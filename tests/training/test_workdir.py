@@ -5,7 +5,7 @@ import re
 import pytest
 from etils import epath
 
-from prism_jax.config import ConfigError
+from prism_jax.runtime.config import ConfigError
 from prism_jax.training.config import RunConfig
 from prism_jax.training.workdir import claim, load_config
 

@@ -11,14 +11,14 @@ import jax
 import orbax.checkpoint as ocp
 from etils import epath
 
-from prism_jax.config import from_config_dict
-from prism_jax.streams.jsonl import StreamError, parse_json
+from prism_jax.runtime.config import from_config_dict
+from prism_jax.runtime.files import JsonError, parse_json
 from prism_jax.training.config import RunConfig
 from prism_jax.training.optimization.step import TrainState
 from prism_jax.training.workdir import expect_config
 
 ITEMS = ("state", "data", "config")
-SCORE = "held_out_nll"
+SCORE = "validation_nll"
 """The metric, saved with a checkpoint where held-out streams were scored, that says which one is best."""
 
 
@@ -71,7 +71,7 @@ def score(path: epath.Path) -> float | None:
         return None
     try:
         value = parse_json(file.read_bytes(), "metrics/metrics")
-    except StreamError as error:
+    except JsonError as error:
         raise damaged(path, str(error)) from error
     found = value.get(SCORE) if isinstance(value, dict) else value
     if not isinstance(found, float | None):

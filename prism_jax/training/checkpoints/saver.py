@@ -13,7 +13,7 @@ from absl import logging
 from etils import epath
 from orbax.checkpoint import checkpoint_managers as policies
 
-from prism_jax.config import to_dict
+from prism_jax.runtime.config import to_dict
 from prism_jax.training.checkpoints.checkpoint import SCORE, CheckpointError, folder_of, reason, steps
 from prism_jax.training.config import RunConfig
 from prism_jax.training.optimization.step import TrainState
@@ -57,7 +57,7 @@ class Saver:
           step: Updates done.
           state: Copied before this returns, so that the next step may take it.
           data: Position in the data.
-          scores: What held-out streams gave, `held_out_nll` among them; empty where they were not scored.
+          scores: What held-out streams gave, `validation_nll` among them; empty where they were not scored.
 
         Raises:
           CheckpointError: naming the checkpoint, this one or the one before, that could not be written.

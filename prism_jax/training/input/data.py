@@ -14,8 +14,8 @@ from prism_jax.prompting.rows import HISTORY, pack_whole
 from prism_jax.prompting.sharing import first_fit_decreasing, join
 from prism_jax.prompting.template import Template
 from prism_jax.streams import Stream
-from prism_jax.streams.account import account
-from prism_jax.training.config import Packing
+from prism_jax.streams.summary import summarise
+from prism_jax.training.config import Unit
 from prism_jax.training.input.buckets import choose_buckets
 
 
@@ -93,7 +93,7 @@ def pack_split(
     template: Template,
     context: int,
     *,
-    packing: Packing = "streams",
+    unit: Unit = "streams",
     row_tokens: int = 0,
     buckets: int = 1,
     batch: int = 1,
@@ -104,7 +104,7 @@ def pack_split(
       streams: Of the split.
       template: Gives the token ids.
       context: Most tokens up to the end of one decision.
-      packing: `streams` or `rows`, as in `DataConfig`.
+      unit: What a row holds, as in `PackingConfig`.
       row_tokens: Short rows share one of about so many tokens; 0 for none.
       buckets: Most shapes of rows.
       batch: Rows a batch.
@@ -118,7 +118,7 @@ def pack_split(
     alone = 0
     for number, stream in enumerate(streams):
         whole = pack_whole(stream, template, context)
-        cut = whole.parts(HISTORY) if packing == "streams" else list(whole.alone())
+        cut = whole.parts(HISTORY) if unit == "streams" else list(whole.alone())
         alone += whole.tokens_alone()
         rows += cut
         owners += [(number,)] * len(cut)
@@ -151,7 +151,7 @@ def _labels(streams: Sequence[Stream], rows: Sequence[Packed]) -> dict[str, int]
     Raises:
       ValueError: when the rows hold other labels than the streams, or none.
     """
-    known = account(streams)["all"]
+    known = summarise(streams)["all"]
     need = float(sum(row.need_weight.sum(dtype=np.float64) for row in rows))
     accept = int(sum((row.accept_weight * row.logged).sum() for row in rows))
     for name, found, expected in (("need", need, known.need_labels), ("accept", accept, known.accept_labels)):

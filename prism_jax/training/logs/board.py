@@ -8,8 +8,8 @@ from collections.abc import Mapping
 
 from etils import epath
 
+from prism_jax.runtime.files import on_disk
 from prism_jax.training.logs.lines import named
-from prism_jax.training.workdir import on_disk
 
 
 class Board:

@@ -10,8 +10,7 @@ from typing import Any
 
 from etils import epath
 
-from prism_jax.streams.jsonl import StreamError, parse_json
-from prism_jax.training.workdir import on_disk, write_text
+from prism_jax.runtime.files import JsonError, on_disk, parse_json, write_text
 
 
 class Lines:
@@ -114,7 +113,7 @@ def _step(line: bytes, path: epath.Path, number: int) -> int:
     mend = "move the file away to go on without its lines"
     try:
         value = parse_json(line, f"{path}, line {number}")
-    except StreamError as error:
+    except JsonError as error:
         raise ValueError(f"{error}; {mend}") from error
     step = value.get("step") if isinstance(value, dict) else None
     if not isinstance(step, int):

@@ -114,8 +114,8 @@ class Log:
         self._bar.update()
 
     def _check(self, step: int, rows: np.ndarray, values: dict[str, float]) -> None:
-        held_out = [name for name in values if name.startswith("held_out")]
-        terms = [name for name in (*SHOWN[1:], "loss", "gradient_norm", *held_out) if not math.isfinite(values[name])]
+        validation = [name for name in values if name.startswith("validation")]
+        terms = [name for name in (*SHOWN[1:], "loss", "gradient_norm", *validation) if not math.isfinite(values[name])]
         if terms:
             names = ", ".join(self._names[row] for row in rows.tolist() if row >= 0)
             raise TrainingError(

@@ -28,10 +28,11 @@ from jax.sharding import Mesh
 
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.prompting.packing import Packed, Sizes
+from prism_jax.slots import Slots
 from prism_jax.student.attention import pieces
-from prism_jax.training.config import LossConfig, TrainingConfig
+from prism_jax.training.config import TrainingConfig
+from prism_jax.training.loss_config import LossConfig
 from prism_jax.training.optimization.frozen import Partition
-from prism_jax.training.optimization.objective import Slots
 from prism_jax.training.optimization.step import abstract_state
 
 AttentionPath = Literal["xla", "cudnn"]
@@ -45,7 +46,7 @@ class StepShape:
       slots: The student and how its decisions are read.
       size: Of packed rows, the largest that a step may meet.
       row: A row of these sizes.
-      training: Batch, optimizer and mesh.
+      training: Batch and optimizer.
       loss: Of which the chunk of logits matters, and whether responses are trained on.
       point: Costs of the burden, for compiling.
       mesh: Devices.
@@ -86,8 +87,9 @@ class Working(NamedTuple):
 def estimate(shape: StepShape, attention: AttentionPath) -> Working:
     """Bytes within a step, as the module says."""
     student, training, size = shape.slots.model.config, shape.training, shape.size
-    split = training.tensor
-    rows = training.batch // (training.data * training.fsdp * training.accumulation)
+    axes = shape.mesh.shape
+    split = axes["tensor"]
+    rows = training.batch // (axes["data"] * axes["fsdp"] * training.accumulation)
     tokens = rows * (size.trunk + size.branches)
     heads, keys = student.heads * student.head_dim // split, student.kv_heads * student.head_dim // split
     inner, item = student.ffn // split, jnp.dtype(student.dtype).itemsize
@@ -134,8 +136,8 @@ def _scores(size: Sizes, attention: AttentionPath, heads: int) -> int:
 
 def _gathered(shape: StepShape) -> int:
     """Bytes of layers that fsdp gathers."""
-    if shape.training.fsdp == 1:
+    if shape.mesh.shape["fsdp"] == 1:
         return 0
     model = shape.slots.model
     stack = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(model.abstract_params()["layers"]))
-    return 3 * stack // model.config.layers // shape.training.tensor
+    return 3 * stack // model.config.layers // shape.mesh.shape["tensor"]

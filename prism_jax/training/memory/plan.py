@@ -19,12 +19,12 @@ from etils import epath
 from jax.sharding import NamedSharding
 
 from prism_jax.prompting.packing import Packed, Sizes, empty_row
+from prism_jax.slots import Slots
 from prism_jax.student import Qwen3, StudentConfig, sharding
 from prism_jax.student.dispatch import chosen_path, platform
-from prism_jax.training.config import DataConfig, RunConfig
+from prism_jax.training.config import RunConfig
 from prism_jax.training.loop import Job, plan
 from prism_jax.training.memory.estimate import AttentionPath, StepShape, Working, estimate, on_device
-from prism_jax.training.optimization.objective import Slots
 from prism_jax.training.optimization.step import abstract_state, make_step
 from prism_jax.training.run import open_run, resolve
 
@@ -86,7 +86,7 @@ class MemoryPlan:
             largest = max(parts, key=parts.__getitem__)
             raise ValueError(
                 f"plan: found {gib(self.total)} a device, {gib(parts[largest])} of it {largest}, expected at most "
-                f"{gib(self.limit)}; lower training.batch or data.context, raise training.fsdp, set student.remat = "
+                f"{gib(self.limit)}; lower training.batch or packing.context, raise mesh.fsdp, set student.remat = "
                 "'full', or keep smaller moments and masters"
             )
 
@@ -170,14 +170,14 @@ def shape_of(job: Job) -> StepShape:
     """What the memory of a job's largest step depends on."""
     largest = max(job.split.buckets, key=lambda bucket: bucket.size.trunk + bucket.size.branches)
     row = job.split.rows[largest.rows[0]]
-    return StepShape(job.slots, largest.size, row, job.training, job.loss, job.point, job.mesh)
+    return StepShape(job.slots, largest.size, row, job.training, job.loss, job.config.decision, job.mesh)
 
 
 def step_shape(config: RunConfig) -> tuple[StepShape, str]:
     """What the memory of a config's step depends on, and where the sizes of its rows come from.
 
     Where the weights or the streams that the config names are absent, the student is the config's own and a row is
-    taken for `data.context` tokens, an eighth of them branches.
+    taken for `packing.context` tokens, an eighth of them branches.
 
     Raises:
       ValueError, OSError: in one line, for a config that can't be used.
@@ -189,12 +189,14 @@ def step_shape(config: RunConfig) -> tuple[StepShape, str]:
         raise ValueError(
             f"student.vocabulary_size: found 0, expected the tokenizer's size, since {absent} is not here to be read"
         )
-    training, size = config.training, _assumed(config.data)
-    mesh = sharding.make_mesh(training.data, training.fsdp, training.tensor)
+    size = _assumed(config.packing.context)
+    mesh = sharding.make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
     slots = Slots(Qwen3(config.student), 0, 1, size.window, size.visible)
     return (
-        StepShape(slots, size, empty_row(size), training, config.pathway.objective(config.loss), config.decision, mesh),
-        f"data.context, taken as {size.trunk} + {size.branches} tokens: {absent} is not here to be read",
+        StepShape(
+            slots, size, empty_row(size), config.training, config.pathway.objective(config.loss), config.decision, mesh
+        ),
+        f"packing.context, taken as {size.trunk} + {size.branches} tokens: {absent} is not here to be read",
     )
 
 
@@ -207,10 +209,10 @@ def _absent(config: RunConfig) -> str:
     return missing[0] if missing else ""
 
 
-def _assumed(data: DataConfig) -> Sizes:
-    """Rows of `data.context` tokens, an eighth of them branches, the half of these supervised."""
-    branches = -(-data.context // 64) * 8
-    trunk = max(8, data.context // 8 * 8 - branches)
+def _assumed(context: int) -> Sizes:
+    """Rows of `packing.context` tokens, an eighth of them branches, the half of these supervised."""
+    branches = -(-context // 64) * 8
+    trunk = max(8, context // 8 * 8 - branches)
     return Sizes(trunk, branches, branches, 8, 8, max(8, branches // 2))
 
 

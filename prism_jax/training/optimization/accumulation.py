@@ -19,11 +19,12 @@ from jaxtyping import Array, Float
 
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.prompting.packing import Packed
+from prism_jax.slots import Slots
 from prism_jax.student import sharding
 from prism_jax.student.qwen3 import Params
-from prism_jax.training.config import LossConfig
+from prism_jax.training.loss_config import LossConfig
 from prism_jax.training.optimization.frozen import Partition
-from prism_jax.training.optimization.objective import Slots, Terms, denominators, objective, term_sums, total
+from prism_jax.training.optimization.objective import Terms, denominators, objective, term_sums, total
 
 Gradient = Callable[[Params, Packed, Float[Array, ""]], tuple[Params, dict[str, Float[Array, ""]]]]
 

@@ -9,7 +9,6 @@ their batch (`prism_jax.training.optimization.accumulation`).
 
 from __future__ import annotations
 
-import dataclasses
 from typing import NamedTuple
 
 import jax
@@ -18,63 +17,11 @@ from jaxtyping import Array, Float, Int
 
 from prism_jax.decision import losses
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.prompting.packing import Packed, Sizes
-from prism_jax.student import Qwen3
-from prism_jax.student.attention import Visible
+from prism_jax.prompting.packing import Packed
+from prism_jax.slots import Slots
 from prism_jax.student.heads import token_cross_entropy
-from prism_jax.student.qwen3 import Params, Tree, take
-from prism_jax.training.config import LossConfig
-
-
-@dataclasses.dataclass(frozen=True)
-class Slots:
-    """How decisions are read off the student; hashable, so that jit can close over it.
-
-    Attributes:
-      model: The static half of the student.
-      yes: Id of the answer yes.
-      no: Id of the answer no.
-      window: W, the length that no branch exceeds.
-      visible: Bounds on what each W branch tokens see of the trunk.
-      frozen: Lowest blocks that no gradient enters, nor the embedding below them; 0 trains from the ids up.
-      buckets: Where rows come in several sizes, all of them; W and the bounds are then those of a batch's own sizes.
-    """
-
-    model: Qwen3
-    yes: int
-    no: int
-    window: int
-    visible: Visible = None
-    frozen: int = 0
-    buckets: tuple[Sizes, ...] = ()
-
-    def features(self, params: Params, batch: Packed) -> Packed:
-        """The batch with what the frozen blocks make of trunk and tokens in place of their ids."""
-        trunk, tokens = self.model.branch_features(params, Tree.of(batch), *self.reach(batch), self.frozen)
-        return batch._replace(trunk=trunk, tokens=tokens)
-
-    def hidden(self, params: Params, batch: Packed) -> Float[Array, "B R D"]:
-        """Final hidden states of the branches, from ids or from `features`."""
-        if self.frozen and batch.tokens.ndim == 2:
-            # Nothing below is differentiated, so nothing of it is kept for a backward pass.
-            batch = self.features(jax.lax.stop_gradient(params), batch)
-        return self.model.branch_hidden(params, Tree.of(batch), *self.reach(batch), self.frozen)
-
-    def reach(self, batch: Packed) -> tuple[int, Visible]:
-        """W and the bounds of a batch.
-
-        Raises:
-          ValueError: for a batch that has the sizes of no bucket.
-        """
-        if not self.buckets:
-            return self.window, self.visible
-        shape = batch.trunk.shape[1], batch.positions.shape[1]
-        for size in self.buckets:
-            if (size.trunk, size.branches) == shape:
-                return size.window, size.visible
-        known = ", ".join(f"{size.trunk} + {size.branches}" for size in self.buckets)
-        raise ValueError(f"batch: found rows of {shape[0]} + {shape[1]} tokens, expected one of {known}")
-
+from prism_jax.student.qwen3 import Params, take
+from prism_jax.training.loss_config import LossConfig
 
 TERMS = ("need", "accept", "burden", "response")
 """The terms of the total, named as their weights in the loss section are."""
@@ -149,11 +96,9 @@ def term_sums(
     width: Float[Array, ""] | float,
 ) -> Terms:
     """The sums of every term over a batch or a microbatch; arguments as of `objective`."""
-    model = slots.model
     hidden = slots.hidden(params, batch)
-    z_need = model.answers(params, hidden, batch.need_slot, slots.yes, slots.no)
-    z_accept = model.answers(params, hidden, batch.accept_slot, slots.yes, slots.no)
-    rows, head = take(hidden, batch.response_source), model.head(params)
+    z_need, z_accept = slots.logits(params, hidden, batch)
+    rows, head = take(hidden, batch.response_source), slots.model.head(params)
     if not config.response:
         # Reported, and not trained on: no gradient as large as the vocabulary is made only to be multiplied by zero.
         rows, head = jax.lax.stop_gradient((rows, head))

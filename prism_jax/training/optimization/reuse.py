@@ -11,9 +11,9 @@ import jax
 import numpy as np
 
 from prism_jax.prompting.packing import Packed
+from prism_jax.slots import Slots
 from prism_jax.student.qwen3 import Params, Tree
 from prism_jax.training.optimization.frozen import Partition
-from prism_jax.training.optimization.objective import Slots
 
 
 class FrozenFeatures:

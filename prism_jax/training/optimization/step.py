@@ -14,12 +14,14 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.prompting.packing import Packed
+from prism_jax.slots import Slots
 from prism_jax.student import Qwen3, sharding
 from prism_jax.student.qwen3 import Params
-from prism_jax.training.config import LossConfig, TrainingConfig
+from prism_jax.training.config import TrainingConfig
+from prism_jax.training.loss_config import LossConfig
 from prism_jax.training.optimization.accumulation import make_gradient
 from prism_jax.training.optimization.frozen import Partition
-from prism_jax.training.optimization.objective import Slots, gate_width
+from prism_jax.training.optimization.objective import gate_width
 from prism_jax.training.optimization.optimizer import Optimizer, OptimizerState, schedule
 
 

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float
 
 from prism_jax.decision import curation
 from prism_jax.decision.losses import advantage_weights, reward_weights, total_reward
-from prism_jax.prompting.lessons import step_lesson
+from prism_jax.prompting.supervised import supervised_step
 from prism_jax.prompting.template import Template
 from prism_jax.streams import Stream
 from prism_jax.training.pathways.table import PathwayConfig
@@ -113,7 +113,7 @@ def weigh(streams: Sequence[Stream], pathway: PathwayConfig, template: Template)
       ValueError: when no row has text.
     """
     rows = rows_of(streams)
-    steps = [(step_lesson(step), offer) for stream in streams for step in stream.steps for offer in step.candidates]
+    steps = [(supervised_step(step), offer) for stream in streams for step in stream.steps for offer in step.candidates]
     tokens = np.array(
         [0 if offer.response is None else len(template.response(offer.response)[1]) for _, offer in steps]
     )

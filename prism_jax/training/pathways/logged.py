@@ -8,8 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from prism_jax.decision.losses import propensity_weight
-from prism_jax.decision.propensity import NORMAL_975
+from prism_jax.decision.losses import NORMAL_975, propensity_weight
 from prism_jax.streams import Stream
 
 FOLDS = 5

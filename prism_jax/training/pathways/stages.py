@@ -9,8 +9,8 @@ import jax
 from etils import epath
 from jax.sharding import Mesh
 
-from prism_jax.config import ConfigError
 from prism_jax.prompting.tokenizer import Tokenizer
+from prism_jax.runtime.config import ConfigError
 from prism_jax.student import Qwen3, StudentConfig
 from prism_jax.student.qwen3 import Params
 from prism_jax.training.checkpoints.checkpoint import parameters_alone

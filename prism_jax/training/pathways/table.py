@@ -15,10 +15,9 @@ probabilities there.
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
-if TYPE_CHECKING:
-    from prism_jax.training.config import LossConfig
+from prism_jax.training.loss_config import LossConfig
 
 Name = Literal["joint", "sft", "rdc_sft", "schema_sft", "dft", "weighted_sft"]
 

@@ -15,17 +15,18 @@ import tiny
 from absl import logging as absl_logging
 from etils import epath
 
-from prism_jax.config import ConfigError
+from prism_jax.runtime.config import ConfigError
 from prism_jax.student.sharding import make_mesh
 from prism_jax.training.checkpoints.checkpoint import CheckpointError, parameters_alone, steps
 from prism_jax.training.checkpoints.recovery import resume, trained
 from prism_jax.training.checkpoints.saver import Saver
+from prism_jax.training.config import MeshConfig
 from prism_jax.training.optimization.step import abstract_state
 from prism_jax.training.run import open_run
 
 CONFIG = dataclasses.replace(
     tiny.with_training(steps=6, checkpoint_every=2, keep=3),
-    data=dataclasses.replace(tiny.CONFIG.data, held_out=0.25),
+    data=dataclasses.replace(tiny.CONFIG.data, validation=0.25),
 )
 BEST = tiny.with_training(CONFIG, keep_best=1)
 
@@ -43,7 +44,9 @@ def state_of(abstract, step):
 def write(folder, abstract, config, scores):
     with Saver(folder, config) as saver:
         for step, score in scores.items():
-            found = {} if score is None else {"held_out_need": 0.0, "held_out_accept": score, "held_out_nll": score}
+            found = (
+                {} if score is None else {"validation_need": 0.0, "validation_accept": score, "validation_nll": score}
+            )
             saver.save(step, state_of(abstract, step), {"position": step}, found)
 
 
@@ -119,7 +122,7 @@ DAMAGE = {
     "no arrays": (lambda step: (step / "state" / "d").rmtree(), "what cannot be restored (ValueError: NOT_FOUND: "),
     "metadata cut": (cut("state/_METADATA"), "what cannot be restored (JSONDecodeError: "),
     "score cut": (cut("metrics/metrics"), "metrics/metrics: found broken JSON at column "),
-    "another score": (replaced("metrics/metrics", '{"held_out_nll": "1"}'), "held_out_nll = '1' in metrics/"),
+    "another score": (replaced("metrics/metrics", '{"validation_nll": "1"}'), "validation_nll = '1' in metrics/"),
 }
 
 
@@ -222,7 +225,8 @@ def test_a_checkpoint_of_another_config_is_refused_by_key_and_stays(abstract, co
         ):
             read(copy, abstract, other)
     assert files(copy) == before
-    assert resume(copy, abstract, tiny.with_training(CONFIG, data=2, fsdp=2, tensor=2, keep=1)).step == 6
+    elsewhere = dataclasses.replace(tiny.with_training(CONFIG, keep=1), mesh=MeshConfig(data=2, fsdp=2, tensor=2))
+    assert resume(copy, abstract, elsewhere).step == 6
 
 
 def test_reading_makes_no_folder(abstract, tmp_path):

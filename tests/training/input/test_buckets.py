@@ -18,10 +18,11 @@ from hypothesis import strategies as st
 from tiny_step import LOSS, POINT, RUN, jit
 
 from prism_jax.prompting.packing import Packed, sizes
+from prism_jax.slots import Slots
 from prism_jax.training.input.buckets import choose_buckets
 from prism_jax.training.input.data import batches, empty_like, pack_split
 from prism_jax.training.loop import plan, train
-from prism_jax.training.optimization.objective import Slots, objective
+from prism_jax.training.optimization.objective import objective
 from prism_jax.training.run import open_run
 
 STREAMS, TEMPLATE = RUN.splits.train, RUN.template
@@ -84,15 +85,15 @@ def epoch_of(split, batch, iterator):
 
 @settings(max_examples=10)
 @given(
-    packing=st.sampled_from(["streams", "rows"]),
+    unit=st.sampled_from(["streams", "decisions"]),
     row_tokens=st.sampled_from([0, 500]),
     buckets=st.integers(2, 4),
     batch=st.integers(1, 5),
     context=st.sampled_from([120, 512]),
     seed=st.integers(0, 3),
 )
-def test_an_epoch_holds_every_label_once_in_batches_of_one_shape(packing, row_tokens, buckets, batch, context, seed):
-    split = pack_split(STREAMS, TEMPLATE, context, packing=packing, row_tokens=row_tokens, buckets=buckets, batch=batch)
+def test_an_epoch_holds_every_label_once_in_batches_of_one_shape(unit, row_tokens, buckets, batch, context, seed):
+    split = pack_split(STREAMS, TEMPLATE, context, unit=unit, row_tokens=row_tokens, buckets=buckets, batch=batch)
     assume(len(split.buckets) > 1)  # else batches go on from one epoch into the next
     iterator = batches(split, batch, seed)
     shape_of = {i: (len(split.rows[i].trunk), len(split.rows[i].tokens)) for i in range(len(split.rows))}
@@ -113,7 +114,7 @@ def test_an_epoch_holds_every_label_once_in_batches_of_one_shape(packing, row_to
 
 
 def test_buckets_waste_less_and_epochs_differ():
-    one, three = (pack_split(STREAMS, TEMPLATE, 512, packing="rows", buckets=n, batch=4) for n in (1, 3))
+    one, three = (pack_split(STREAMS, TEMPLATE, 512, unit="decisions", buckets=n, batch=4) for n in (1, 3))
     assert len(three.buckets) == 3 and three.padding < 0.75 * one.padding
     iterator = batches(three, 4, 0)
     epochs = [[found.row.tolist() for found in epoch_of(three, 4, iterator)] for _ in range(2)]
@@ -124,7 +125,7 @@ def test_buckets_waste_less_and_epochs_differ():
 
 @pytest.mark.parametrize("buckets", [1, 3])
 def test_a_saved_position_goes_on_bit_for_bit(buckets):
-    split = pack_split(STREAMS, TEMPLATE, 512, packing="rows", buckets=buckets, batch=4)
+    split = pack_split(STREAMS, TEMPLATE, 512, unit="decisions", buckets=buckets, batch=4)
     iterator = batches(split, 4, seed=3)
     for _ in range(5):
         next(iterator)
@@ -137,7 +138,7 @@ def test_a_saved_position_goes_on_bit_for_bit(buckets):
 @pytest.mark.parametrize("buckets", [1, 3])
 def test_hosts_share_out_each_batch(buckets):
     """Together they load what one host loads: the first host the first half of each batch, and so on."""
-    split = pack_split(STREAMS, TEMPLATE, 512, packing="rows", buckets=buckets, batch=4)
+    split = pack_split(STREAMS, TEMPLATE, 512, unit="decisions", buckets=buckets, batch=4)
     whole, first, second = (batches(split, 4, 7, host, hosts) for host, hosts in ((None, None), (0, 2), (1, 2)))
     for _ in range(2 * math.ceil(split.epoch)):
         halves = next(first), next(second)
@@ -181,7 +182,7 @@ def test_a_batch_of_no_known_shape_is_an_error():
 
 @pytest.mark.slow
 def test_a_run_with_buckets_and_shared_rows_trains_and_resumes_bit_identical(tmp_path):
-    data = dataclasses.replace(tiny.CONFIG.data, buckets=2, row_tokens=600)
+    data = dataclasses.replace(tiny.CONFIG.packing, buckets=2, row_tokens=600)
     config = dataclasses.replace(tiny.with_training(steps=4, batch=2, checkpoint_every=2), data=data)
     run, ends = open_run(config), []
     for name, stop in (("whole", 0), ("parts", 3)):

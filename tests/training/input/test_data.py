@@ -12,11 +12,11 @@ from tiny_step import RUN
 
 from prism_jax.prompting.packing import decisions, pack, pad, sizes
 from prism_jax.prompting.rows import Whole
-from prism_jax.streams.account import account
+from prism_jax.streams.summary import summarise
 from prism_jax.training.input.data import pack_split
 
 STREAMS, TEMPLATE = RUN.splits.train, RUN.template
-LABELS = account(STREAMS)["all"]
+LABELS = summarise(STREAMS)["all"]
 LONGEST = max(int(pack(stream, TEMPLATE, 10**6).positions.max()) + 1 for stream in STREAMS)
 # Every decision of the tiny streams fits with its own event, and few with all that it saw.
 SHORT = 120
@@ -31,9 +31,9 @@ def test_with_the_defaults_row_i_is_stream_i_in_one_size():
 
 
 @settings(max_examples=15)
-@given(context=st.integers(SHORT, LONGEST), packing=st.sampled_from(["streams", "rows"]))
-def test_every_label_is_in_the_rows_once_whatever_the_context(context, packing):
-    split = pack_split(STREAMS, TEMPLATE, context, packing=packing)
+@given(context=st.integers(SHORT, LONGEST), unit=st.sampled_from(["streams", "decisions"]))
+def test_every_label_is_in_the_rows_once_whatever_the_context(context, unit):
+    split = pack_split(STREAMS, TEMPLATE, context, unit=unit)
     assert [int(row.row) for row in split.rows] == list(range(len(split.rows)))
     assert sum(row.need_weight.sum() for row in split.rows) == pytest.approx(LABELS.need_labels)
     judged = [(row, i) for row in split.rows for i in np.flatnonzero(row.accept_weight * row.logged)]
@@ -48,7 +48,7 @@ def test_every_label_is_in_the_rows_once_whatever_the_context(context, packing):
 
 def test_what_a_decision_costs_alone_depends_on_the_context_but_not_on_the_packing():
     for context in (512, 2 * SHORT, SHORT):
-        by_stream, by_row = (pack_split(STREAMS, TEMPLATE, context, packing=packing) for packing in ("streams", "rows"))
+        by_stream, by_row = (pack_split(STREAMS, TEMPLATE, context, unit=unit) for unit in ("streams", "decisions"))
         assert by_stream.tokens_alone == by_row.tokens_alone == by_row.tokens
         assert by_stream.tokens < by_row.tokens
     assert by_stream.stream_count == len(STREAMS) < len(by_stream.rows) < len(by_row.rows)
@@ -71,8 +71,8 @@ def test_a_label_that_is_lost_or_doubled_is_an_error(monkeypatch, kept):
         pack_split(STREAMS, TEMPLATE, 512)
 
 
-@pytest.mark.parametrize("packing", ["streams", "rows"])
-def test_streams_without_labels_are_an_error(packing):
+@pytest.mark.parametrize("unit", ["streams", "decisions"])
+def test_streams_without_labels_are_an_error(unit):
     bare = [
         dataclasses.replace(
             stream,
@@ -89,4 +89,4 @@ def test_streams_without_labels_are_an_error(packing):
     ]
     message = "data: found 2 streams without any need or acceptance label, expected some"
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
-        pack_split(bare, TEMPLATE, 512, packing=packing)
+        pack_split(bare, TEMPLATE, 512, unit=unit)

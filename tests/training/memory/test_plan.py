@@ -9,8 +9,9 @@ import pytest
 import tiny
 import tiny_step
 
-from prism_jax.config import from_config_dict
 from prism_jax.prompting.packing import Sizes, empty_row
+from prism_jax.runtime.config import from_config_dict
+from prism_jax.slots import Slots
 from prism_jax.student import Qwen3, StudentConfig
 from prism_jax.student.sharding import make_mesh
 from prism_jax.training.config import RunConfig, TrainingConfig
@@ -25,7 +26,6 @@ from prism_jax.training.memory.plan import (
     plan_memory,
     step_shape,
 )
-from prism_jax.training.optimization.objective import Slots
 from prism_jax.training.optimization.step import init_state
 
 WIDE = StudentConfig(

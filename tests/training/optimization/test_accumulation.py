@@ -12,6 +12,7 @@ import tiny
 import tiny_step
 from tiny_step import LOSS, MESH, POINT, batch_of, jit, slots
 
+from prism_jax.training.config import MeshConfig
 from prism_jax.training.optimization.accumulation import make_gradient, split
 from prism_jax.training.optimization.frozen import Partition
 from prism_jax.training.optimization.objective import denominators
@@ -132,7 +133,7 @@ def test_a_batch_that_does_not_divide_is_an_error_that_says_by_what():
         ValueError, match=re.escape("batch: found 4, expected a multiple of accumulation 3 x data 1 x fsdp 1")
     ):
         tiny.with_training(accumulation=3)
-    with pytest.raises(ValueError, match=r"^batch: found 4, expected a multiple of accumulation 2 x data 4 x fsdp 1"):
-        tiny.with_training(accumulation=2, data=4)
+    with pytest.raises(ValueError, match=r"^training\.batch: found 4, expected a multiple of accumulation 2 x data 4"):
+        dataclasses.replace(tiny.with_training(accumulation=2), mesh=MeshConfig(data=4))
     with pytest.raises(ValueError, match=r"^accumulation: found 0, expected at least 1"):
         tiny.with_training(accumulation=0)

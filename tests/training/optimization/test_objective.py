@@ -10,10 +10,11 @@ import tiny
 
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.prompting.packing import Packed, decisions, pack
+from prism_jax.slots import Slots
 from prism_jax.student.qwen3 import Tree
 from prism_jax.student.sharding import make_mesh
 from prism_jax.training.input.data import batches, pack_split
-from prism_jax.training.optimization.objective import Slots, gate_width, objective
+from prism_jax.training.optimization.objective import gate_width, objective
 from prism_jax.training.optimization.step import init_state, make_step
 from prism_jax.training.run import open_run
 

@@ -12,7 +12,7 @@ import tiny_step
 from etils import epath
 from tiny_step import LOSS, MESH, POINT
 
-from prism_jax.config import ConfigError, from_config_dict
+from prism_jax.runtime.config import ConfigError, from_config_dict
 from prism_jax.streams import Candidate, Event, Step, Stream
 from prism_jax.training.config import RunConfig
 from prism_jax.training.loop import plan, train
@@ -20,7 +20,7 @@ from prism_jax.training.optimization.accumulation import make_gradient
 from prism_jax.training.optimization.frozen import Partition
 from prism_jax.training.optimization.objective import objective
 from prism_jax.training.optimization.reuse import FrozenFeatures
-from prism_jax.training.pathways.votes import soften
+from prism_jax.training.pathways.soft_labels import with_soft_labels
 from prism_jax.training.run import open_run
 
 LOWER = ("embedding", "layers/[01]/.*")
@@ -130,7 +130,7 @@ def test_what_cannot_be_reused_is_refused_before_anything_is_written(tmp_path):
         plan(open_run(tiny.with_training(reuse_frozen=True, frozen=("layers/0/.*",))), epath.Path(tmp_path))
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(ConfigError, match=r"^config\.training\.reuse_frozen: found True on data 2 x fsdp 1 x tensor 1"):
-        from_config_dict(RunConfig, {"training": {"reuse_frozen": True, "data": 2}})
+        from_config_dict(RunConfig, {"training": {"reuse_frozen": True}, "mesh": {"data": 2}})
 
 
 def test_soft_votes_train_on_shares_and_leave_the_rest():
@@ -143,7 +143,7 @@ def test_soft_votes_train_on_shares_and_leave_the_rest():
     stream = Stream(
         id="s", events=(Event(time=0.0, text="x"),), steps=(Step(event=0, candidates=candidates, y_need=1.0),)
     )
-    (soft,) = soften([stream])
+    (soft,) = with_soft_labels([stream])
     assert [c.y_accept for c in soft.steps[0].candidates] == [pytest.approx(2 / 3), 0.0, 1.0, None]
     undone = dataclasses.replace(soft, steps=(dataclasses.replace(soft.steps[0], candidates=candidates),))
     assert undone == stream

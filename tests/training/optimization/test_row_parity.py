@@ -9,9 +9,9 @@ import pytest
 import tiny
 from tiny_step import LOSS, MESH, POINT, RUN
 
+from prism_jax.slots import Slots
 from prism_jax.streams import Candidate
 from prism_jax.training.input.data import pack_split
-from prism_jax.training.optimization.objective import Slots
 from prism_jax.training.optimization.step import init_state, make_step
 
 STEPS, STREAMS = 10, 4
@@ -56,7 +56,7 @@ def test_row_wise_and_packed_training_are_the_same_training():
     streams = [with_offers(stream) for stream in RUN.splits.train]
     config = tiny.with_training(steps=STEPS, learning_rate=3e-3).training
     (packed, metrics), (alone, metrics_alone) = (
-        trained(pack_split(streams, RUN.template, 512, packing=packing), config) for packing in ("streams", "rows")
+        trained(pack_split(streams, RUN.template, 512, unit=unit), config) for unit in ("streams", "decisions")
     )
     start = jax.device_get(RUN.model.init(jax.random.key(0)))
     for mine, other, before in zip(*map(jax.tree.leaves, (packed, alone, start)), strict=True):

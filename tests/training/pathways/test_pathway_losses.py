@@ -13,7 +13,7 @@ from pathway_streams import STREAMS, TEMPLATE, Lesson, config, taught
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.training.input.data import pack_split
 from prism_jax.training.optimization.objective import objective
-from prism_jax.training.pathways.lessons import teach
+from prism_jax.training.pathways.supervision import supervise
 
 POINT = OperatingPoint()
 H = 0.1
@@ -237,7 +237,7 @@ def test_targets_between_label_and_teacher_move_the_cross_entropy_and_not_the_bu
 
 def test_the_doubly_robust_loss_takes_its_prediction_from_other_streams():
     loss = dataclasses.replace(tiny.CONFIG.loss, estimator="dr")
-    found = teach(STREAMS, config(loss=loss), TEMPLATE)
+    found = supervise(STREAMS, config(loss=loss), TEMPLATE)
     lesson, rows = read(found.streams)
     _, terms = found_terms(lesson, found.loss)
     which = [(i, stream.domain) for i, stream in enumerate(found.streams) for _ in stream.steps]

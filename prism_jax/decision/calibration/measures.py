@@ -1,0 +1,282 @@
+"""How well probabilities agree with what happened (maths section 7), and the fits that repair them.
+
+Every p is the probability of the positive class, never of the predicted one. Labels may be soft; weights are optional.
+Measures follow the namespace of their inputs; the fits (`calibrators`), the CORP decomposition and reliability curves
+are computed by NumPy on the host, in float64.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Literal, get_args
+
+import jax
+import numpy as np
+import scipy  # loads scipy.stats, which takes long, where it is first used
+from jaxtyping import Float, Int
+
+from prism_jax.decision import arrays
+from prism_jax.decision.arrays import Floats, Vector
+from prism_jax.decision.calibration import binning
+from prism_jax.decision.calibration.binning import Scheme
+from prism_jax.decision.calibration.isotonic import fit_isotonic
+
+
+def expected_calibration_error(
+    p: Vector,
+    y: Vector,
+    weight: Vector | None = None,
+    *,
+    bins: int = 15,
+    scheme: Scheme = "equal_width",
+    norm: Literal[1, 2] = 1,
+    debiased: bool = False,
+) -> Floats:
+    """ECE: the mean over rows of the gap between mean p and mean y of their bin.
+
+    With bin masses m_b and gaps d_b, `norm=1` is sum m_b |d_b| (Naeini et al. 2015) and `norm=2` the root of
+    sum m_b d_b^2. Sampling noise alone makes both positive; `debiased` subtracts it as estimated from each bin's own
+    label variance v_b = ybar (1 - ybar):
+      norm 1: 2 |d_b| - E|N(d_b, v_b / n_b)|, the plug-in bias of a normal gap, in closed form;
+      norm 2: d_b^2 - v_b / (n_b - 1), unbiased for hard labels (Kumar, Liang and Ma 2019). Bins with n_b <= 1 count 0.
+    With weights, n_b is the effective sample size (sum w)^2 / sum w^2 of the bin.
+
+    Args:
+      p: Probabilities of the positive class.
+      y: Labels in [0, 1].
+      weight: Importance of each row; None is 1 everywhere.
+      bins: Number of bins K.
+      scheme: `equal_width` or `equal_mass` (see `binning`).
+      norm: 1 or 2.
+      debiased: Whether to subtract the estimated bias; the norm-1 result may then be slightly negative, and a negative
+        norm-2 sum counts as 0 under the root.
+
+    Returns:
+      A scalar in [0, 1], up to debiasing. For constant p it is |p - mean y|.
+
+    Raises:
+      ValueError: for unequal lengths, empty input, a value outside its range, or an unknown scheme or norm.
+    """
+    xp, p, y, weight, edges = _prepare(p, y, weight, bins, scheme)
+    if norm not in (1, 2):
+        raise ValueError(f"norm: found {norm!r}, expected 1 or 2")
+    uniform = scheme == "equal_width"
+    total = p.shape[0] if weight is None else weight.sum(dtype=_accumulator(xp, weight))
+    if norm == 1 and not debiased:
+        (gap,) = binning.bin_sums(p, bins, edges, uniform=uniform, columns=lambda rows: [_gap(p, y, weight, rows)])
+        return (xp.abs(gap).sum() / total)[()]
+    mass, mean_gap, mean_y, size = _bin_means(xp, p, y, weight, bins, edges, uniform)
+    variance = xp.maximum(mean_y * (1 - mean_y), 0.0)
+    if norm == 1:
+        spread = xp.sqrt(variance / xp.maximum(size, 1.0))
+        error = 2 * xp.abs(mean_gap) - _mean_absolute_normal(xp, mean_gap, spread)
+        return ((mass * error).sum() / total)[()]
+    error = mean_gap**2
+    if debiased:
+        error = xp.where(size > 1, error - variance / xp.maximum(size - 1, 1e-6), 0.0)
+    return xp.sqrt(xp.maximum((mass * error).sum() / total, 0.0))[()]
+
+
+def maximum_calibration_error(
+    p: Vector, y: Vector, weight: Vector | None = None, *, bins: int = 15, scheme: Scheme = "equal_width"
+) -> Floats:
+    """MCE: the largest |mean p - mean y| over bins that hold any weight.
+
+    Arguments and errors are those of `expected_calibration_error`.
+    """
+    xp, p, y, weight, edges = _prepare(p, y, weight, bins, scheme)
+    _, mean_gap, _, _ = _bin_means(xp, p, y, weight, bins, edges, scheme == "equal_width")
+    return xp.abs(mean_gap).max()[()]
+
+
+def brier_score(p: Vector, y: Vector, weight: Vector | None = None) -> Floats:
+    """The weighted mean of (p - y)^2 (Brier 1950).
+
+    Raises:
+      ValueError: for unequal lengths, empty input, or a value outside its range.
+    """
+    xp, p, y, weight = _checked(p, y, weight)
+    return _mean(xp, (p - y) ** 2, weight)
+
+
+def negative_log_likelihood(p: Vector, y: Vector, weight: Vector | None = None) -> Floats:
+    """The weighted mean of -y log p - (1 - y) log(1 - p), in nats; infinite where a certain p is wrong.
+
+    Raises:
+      ValueError: for unequal lengths, empty input, or a value outside its range.
+    """
+    xp, p, y, weight = _checked(p, y, weight)
+    xlogy = scipy.special.xlogy if xp is np else jax.scipy.special.xlogy
+    xlog1py = scipy.special.xlog1py if xp is np else jax.scipy.special.xlog1py
+    losses = -(xlogy(y, p) + xlog1py(1 - y, -p))
+    return _mean(xp, losses, weight)
+
+
+@dataclasses.dataclass(frozen=True)
+class BrierDecomposition:
+    """The CORP decomposition: score = miscalibration - discrimination + uncertainty, all in Brier units.
+
+    Attributes:
+      score: Mean of (p - y)^2.
+      miscalibration: What isotonic recalibration would gain; 0 exactly for a calibrated p.
+      discrimination: What the recalibrated p gains over the base rate.
+      uncertainty: Mean of (ybar - y)^2, the score of the base rate.
+    """
+
+    score: float
+    miscalibration: float
+    discrimination: float
+    uncertainty: float
+
+
+def brier_decomposition(p: Vector, y: Vector, weight: Vector | None = None) -> BrierDecomposition:
+    """CORP decomposition of the Brier score by isotonic regression (Dimitriadis, Gneiting and Jordan 2021). Host only.
+
+    Raises:
+      ValueError: for unequal lengths, empty input, or a value outside its range.
+    """
+    _checked(p, y, weight)
+    rows, labels = arrays.host(p), arrays.host(y)
+    weights = None if weight is None else arrays.host(weight)
+    recalibrated = fit_isotonic(rows, labels, weights)(rows)
+    base_rate = np.full_like(labels, np.average(labels, weights=weights))
+    score, isotonic, uncertainty = (
+        float(np.average((q - labels) ** 2, weights=weights)) for q in (rows, recalibrated, base_rate)
+    )
+    return BrierDecomposition(score, score - isotonic, uncertainty - isotonic, uncertainty)
+
+
+@dataclasses.dataclass(frozen=True)
+class Reliability:
+    """A reliability diagram with K bins; means and bands of empty bins are NaN.
+
+    Attributes:
+      edges: The K + 1 bin edges.
+      count: Rows in each bin.
+      weight: Sum of weights in each bin.
+      mean_p: Weighted mean probability in each bin.
+      mean_y: Weighted mean label in each bin.
+      low: Lower end of the consistency band, around the diagonal.
+      high: Upper end of the consistency band.
+      level: Probability that a calibrated bin's mean label lies within the band.
+    """
+
+    edges: Float[np.ndarray, " edges"]
+    count: Int[np.ndarray, " bins"]
+    weight: Float[np.ndarray, " bins"]
+    mean_p: Float[np.ndarray, " bins"]
+    mean_y: Float[np.ndarray, " bins"]
+    low: Float[np.ndarray, " bins"]
+    high: Float[np.ndarray, " bins"]
+    level: float
+
+
+def reliability_curve(
+    p: Vector,
+    y: Vector,
+    weight: Vector | None = None,
+    *,
+    bins: int = 15,
+    scheme: Scheme = "equal_width",
+    level: float = 0.95,
+) -> Reliability:
+    """Mean label against mean probability in each bin, with consistency bands. Host only.
+
+    A band answers: if p were calibrated, where would this bin's mean label lie? (Broecker and Smith 2007 resample for
+    it.) The sum of a calibrated bin's hard labels is a sum of unequal Bernoulli variables; the binomial of the same
+    mean has heavier tails (Hoeffding 1956), so its quantiles give a band in closed form that covers at least `level`.
+    Soft labels vary less than hard ones. With weights the binomial has the bin's effective sample size, rounded down,
+    and the band is approximate.
+
+    Args:
+      p: Probabilities of the positive class.
+      y: Labels in [0, 1].
+      weight: Importance of each row; None is 1 everywhere.
+      bins: Number of bins K.
+      scheme: `equal_width` or `equal_mass`.
+      level: Coverage of each bin's band, in (0, 1).
+
+    Raises:
+      ValueError: for unequal lengths, empty input, a value outside its range, or an unknown scheme.
+    """
+    if not 0 < level < 1:
+        raise ValueError(f"level: found {level}, expected a probability in (0, 1)")
+    _, p, y, weight, edges = _prepare(
+        np.asarray(p), np.asarray(y), None if weight is None else np.asarray(weight), bins, scheme
+    )
+    w = np.ones(p.shape[0]) if weight is None else weight
+    count, mass, squares, sum_p, sum_y = binning.bin_sums(
+        p,
+        bins,
+        edges,
+        uniform=scheme == "equal_width",
+        columns=lambda rows: [None, w[rows], w[rows] ** 2, w[rows] * p[rows], w[rows] * y[rows]],
+    )
+    filled = mass > 0
+    safe = np.where(filled, mass, 1.0)
+    mean_p, mean_y = sum_p / safe, sum_y / safe
+    size = np.floor(np.where(filled, mass**2 / np.where(filled, squares, 1.0), 1.0) * (1 + 1e-12))
+    tail = (1 - level) / 2
+    low = scipy.stats.binom.ppf(tail, size, np.clip(mean_p, 0, 1)) / size
+    high = scipy.stats.binom.isf(tail, size, np.clip(mean_p, 0, 1)) / size
+    mean_p, mean_y, low, high = (np.where(filled, column, np.nan) for column in (mean_p, mean_y, low, high))
+    return Reliability(edges.astype(np.float64), count, mass.astype(np.float64), mean_p, mean_y, low, high, level)
+
+
+def _checked(p: Any, y: Any, weight: Any) -> tuple[Any, Any, Any, Any]:
+    """Namespace, then p, y and weight as floats, after the checks that all measures share."""
+    arrays.check_scored_rows(p, y, weight)
+    xp = arrays.namespace(p, y, weight)
+    return xp, arrays.as_float(p), arrays.as_float(y), None if weight is None else arrays.as_float(weight)
+
+
+def _prepare(p: Any, y: Any, weight: Any, bins: int, scheme: Scheme) -> tuple[Any, Any, Any, Any, Any]:
+    """`_checked` with the bin edges behind it."""
+    arrays.check_choice("scheme", scheme, get_args(Scheme))
+    if bins < 1:
+        raise ValueError(f"bins: found {bins}, expected at least 1")
+    xp, p, y, weight = _checked(p, y, weight)
+    return xp, p, y, weight, binning.bin_edges(p, weight, bins, scheme)
+
+
+def _gap(p: Any, y: Any, weight: Any, rows: slice) -> Any:
+    """Weighted p - y of some rows."""
+    gap = p[rows] - y[rows]
+    return gap if weight is None else gap * weight[rows]
+
+
+def _bin_means(xp: Any, p: Any, y: Any, weight: Any, bins: int, edges: Any, uniform: bool) -> tuple[Any, Any, Any, Any]:
+    """Mass, mean of p - y, mean label and effective sample size of each bin; means are 0 in empty bins."""
+
+    def columns(rows: slice) -> list[Any]:
+        labels = y[rows] if weight is None else y[rows] * weight[rows]
+        weights = [None] if weight is None else [weight[rows], weight[rows] ** 2]
+        return [_gap(p, y, weight, rows), labels, *weights]
+
+    gap, labels, mass, *squares = binning.bin_sums(p, bins, edges, uniform=uniform, columns=columns)
+    safe = xp.where(mass > 0, mass, 1)
+    size = mass**2 / xp.where(squares[0] > 0, squares[0], 1) if squares else mass
+    return mass, gap / safe, labels / safe, size
+
+
+def _mean_absolute_normal(xp: Any, mean: Any, spread: Any) -> Any:
+    """E|N(mean, spread^2)|, the folded normal's mean; |mean| where the spread is 0."""
+    safe = xp.where(spread > 0, spread, 1.0)
+    z = mean / safe
+    erf = scipy.special.erf if xp is np else jax.scipy.special.erf
+    folded = safe * np.sqrt(2 / np.pi) * xp.exp(-(z**2) / 2) + mean * erf(z / np.sqrt(2))
+    return xp.where(spread > 0, folded, xp.abs(mean))
+
+
+def _accumulator(xp: Any, value: Any) -> Any:
+    """The precision that sums are carried in: float64 for NumPy, the input's own for JAX."""
+    return np.float64 if xp is np else value.dtype
+
+
+def _mean(xp: Any, values: Any, weight: Any) -> Any:
+    """The weighted mean, summed in `_accumulator`'s precision; what a row of weight 0 holds does not count."""
+    dtype = _accumulator(xp, values)
+    if weight is None:
+        return values.mean(dtype=dtype)[()]
+    counted = xp.where(weight > 0, values, 0.0)
+    return ((counted * weight).sum(dtype=dtype) / weight.sum(dtype=dtype))[()]

@@ -1,0 +1,206 @@
+"""Realised cost against the cost ratio: the summary that sees calibration (maths section 9).
+
+Costs are normalised to C_FA + C_FN = 1, so that ratios compare: at ratio r an offer that is not accepted costs
+1 / (1 + r), a miss r / (1 + r). The oracle is the gate on the labels themselves: with hard labels it pays nothing, with
+true probabilities for labels it is the Bayes policy. (Cost curves: Drummond and Holte 2006. Their mean: the Brier
+curves of Hernandez-Orallo, Flach and Ferri 2011.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Float
+
+from prism_jax.decision import arrays, gate
+from prism_jax.decision.arrays import Array, Floats, Scalar, Vector
+from prism_jax.decision.costs.surface_counts import Signals
+from prism_jax.decision.costs.sweep import check_rows, check_signals, critical_ratio, grid_sweep
+
+LOW_RATIO, HIGH_RATIO = 0.5, 4.0
+"""The default range of cost ratios."""
+DEFAULT_RATIOS = tuple(float(r) for r in np.geomspace(LOW_RATIO, HIGH_RATIO, 61))
+"""The default grid: log-uniform over the default range."""
+
+
+class CostCurve(NamedTuple):
+    """Mean cost per step at each cost ratio, with costs normalised to C_FA + C_FN = 1.
+
+    Attributes:
+      cost_ratio: r = C_FN / C_FA.
+      cost: Of the policy.
+      always: Of always intervening.
+      never: Of always staying silent.
+      oracle: Of deciding on the labels.
+    """
+
+    cost_ratio: Float[Array, " costs"]
+    cost: Float[Array, " costs"]
+    always: Float[Array, " costs"]
+    never: Float[Array, " costs"]
+    oracle: Float[Array, " costs"]
+
+
+class ExpectedCost(NamedTuple):
+    """Costs per step, averaged over log-uniform cost ratios.
+
+    Attributes:
+      cost: Of the policy.
+      always: Of always intervening.
+      never: Of always staying silent.
+      oracle: Of deciding on the labels.
+      rescaled: The share of the gap from the better constant policy (0) to the oracle (1) that the policy closes;
+        negative if it does worse than that constant, NaN if that constant is an oracle.
+    """
+
+    cost: Floats
+    always: Floats
+    never: Floats
+    oracle: Floats
+    rescaled: Floats
+
+
+def cost_curve(
+    p_need: Vector,
+    p_accept: Vector,
+    y_need: Vector,
+    y_accept: Vector,
+    cost_ratios: Sequence[Scalar] | Array = DEFAULT_RATIOS,
+    *,
+    y_both: Vector | None = None,
+    p_need_slow: Vector | None = None,
+    p_accept_slow: Vector | None = None,
+    margin: Scalar = 0.0,
+    weight: Vector | None = None,
+) -> CostCurve:
+    """Realised cost of the gate at each cost ratio of a grid.
+
+    Args:
+      p_need: Need probability of each step.
+      p_accept: Acceptance probability.
+      y_need: Need labels in [0, 1]; soft ones are probabilities.
+      y_accept: Acceptance labels in [0, 1].
+      cost_ratios: r >= 0, known before tracing.
+      y_both: Labels of need AND acceptance, where they are not the product, as for the simulator's Pr(need AND accept);
+        at most `y_accept`.
+      p_need_slow: Need probability of the slow pass; needed with a margin.
+      p_accept_slow: Acceptance probability of the slow pass.
+      margin: delta; above 0 the policy is the one with the slow pass.
+      weight: Importance of each step; None is 1.
+
+    Raises:
+      ValueError: for a value outside its range, unequal lengths, empty input, or a margin without slow signals.
+    """
+    signals = check_signals(p_need, p_accept, p_need_slow, p_accept_slow, margin)
+    labels = _labels(signals, y_need, y_accept, y_both, weight)
+    sweep = grid_sweep(signals, margin, cost_ratios)
+    best = grid_sweep(Signals(*labels.as_signals, *labels.as_signals), 0.0, cost_ratios)
+    xp = labels.xp
+    ratios = xp.asarray(sweep.ratios)
+    scale = (1 + ratios) * labels.total
+    refused, wanted = labels.refused.sum(), labels.wanted.sum()
+
+    def cost(policy: Any) -> Any:
+        return (policy.spoken(labels.refused) + ratios * (wanted - policy.spoken(labels.wanted))) / scale
+
+    return CostCurve(ratios, cost(sweep), refused / scale, ratios * wanted / scale, cost(best))
+
+
+def expected_cost(
+    p_need: Vector,
+    p_accept: Vector,
+    y_need: Vector,
+    y_accept: Vector,
+    *,
+    low: Scalar = LOW_RATIO,
+    high: Scalar = HIGH_RATIO,
+    y_both: Vector | None = None,
+    p_need_slow: Vector | None = None,
+    p_accept_slow: Vector | None = None,
+    margin: Scalar = 0.0,
+    weight: Vector | None = None,
+) -> ExpectedCost:
+    """Mean of the cost curve over log-uniform cost ratios in [low, high], in closed form.
+
+    A step that intervenes from its critical ratio on pays for a miss below it and for a refused offer above it. Over
+    log r the integral of r / (1 + r) is log(1 + r), that of 1 / (1 + r) is -log(1 + 1 / r): so no grid is needed.
+
+    Args:
+      p_need: Need probability of each step.
+      p_accept: Acceptance probability.
+      y_need: Need labels in [0, 1]; soft ones are probabilities.
+      y_accept: Acceptance labels in [0, 1].
+      low: Smallest cost ratio, above 0.
+      high: Largest, above `low`.
+      y_both: Labels of need AND acceptance, where they are not the product; at most `y_accept`.
+      p_need_slow: Need probability of the slow pass; needed with a margin.
+      p_accept_slow: Acceptance probability of the slow pass.
+      margin: delta; above 0 the policy is the one with the slow pass.
+      weight: Importance of each step; None is 1.
+
+    Raises:
+      ValueError: for a value outside its range, unequal lengths, empty input, or a margin without slow signals.
+    """
+    if not 0 < low < high < np.inf:
+        raise ValueError(f"low, high: found {low} and {high}, expected 0 < low < high, both finite")
+    signals = check_signals(p_need, p_accept, p_need_slow, p_accept_slow, margin)
+    labels = _labels(signals, y_need, y_accept, y_both, weight)
+    xp = labels.xp
+
+    def mean_cost(ratio: Any) -> Any:
+        """Of the policy that intervenes from these ratios on."""
+        turn = xp.clip(ratio, low, high)
+        missed = labels.wanted * (xp.log1p(turn) - np.log1p(low))
+        offered = labels.refused * (xp.log1p(1 / turn) - np.log1p(1 / high))
+        return (missed + offered).sum() / (labels.total * np.log(high / low))
+
+    cost = mean_cost(critical_ratio(signals, margin).ratio)
+    always, never = mean_cost(xp.asarray(low)), mean_cost(xp.asarray(high))
+    oracle = mean_cost(gate.critical_ratio(*labels.as_signals))
+    constant = xp.minimum(always, never)
+    gap = constant - oracle
+    closed = gap <= 0
+    rescaled = xp.where(closed, xp.nan, (constant - cost) / xp.where(closed, 1.0, gap))[()]
+    return ExpectedCost(cost, always, never, oracle, rescaled)
+
+
+class _Labels(NamedTuple):
+    """What each step costs under either decision, weighted: `refused` if intervening, r * `wanted` if silent."""
+
+    xp: Any
+    refused: Any
+    wanted: Any
+    total: Any
+    as_signals: tuple[Any, Any]
+
+
+def _labels(signals: Signals, y_need: Any, y_accept: Any, y_both: Any, weight: Any) -> _Labels:
+    """Checked labels as costs, and as the (need, accept) signals on which the gate is the oracle."""
+    y_need, y_accept, y_both, weight = (arrays.as_array(value) for value in (y_need, y_accept, y_both, weight))
+    check_rows(signals, y_need=y_need, y_accept=y_accept, y_both=y_both, weight=weight)
+    for name, value in (("y_need", y_need), ("y_accept", y_accept), ("y_both", y_both)):
+        if value is not None:
+            arrays.check_label(name, value)
+    arrays.check_weight("weight", weight)
+    given = [value for value in (y_need, y_accept, y_both, weight) if value is not None]
+    xp = arrays.namespace(*signals, *given)
+    floating = jax.dtypes.canonicalize_dtype(signals.p_need_fast.dtype) if xp is not np else np.float64
+    whole = all(not np.issubdtype(value.dtype, np.floating) for value in given)
+    dtype = int if whole else floating  # sums of hard labels stay exact in JAX's float32 world
+    need, accept = xp.asarray(y_need, dtype), xp.asarray(y_accept, dtype)
+    wanted = need * accept
+    if y_both is not None:
+        wanted = xp.asarray(y_both, dtype)
+        if not arrays.is_traced(wanted, accept) and (wanted > accept).any():
+            index = int((wanted > accept).argmax())
+            raise ValueError(
+                f"y_both: found {wanted[index]} at index {index}, above y_accept = {accept[index]}; expected a "
+                f"probability of need AND acceptance"
+            )
+        need = xp.where(accept > 0, wanted / xp.where(accept > 0, accept, 1), 0)
+    mass = xp.ones_like(accept) if weight is None else xp.asarray(weight, dtype)
+    as_signals = need.astype(floating), accept.astype(floating)
+    return _Labels(xp, mass * (1 - accept), mass * wanted, mass.sum(), as_signals)

@@ -1,0 +1,197 @@
+"""Curves over the cost ratio: benefit against burden, and net benefit (maths section 9)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Float
+
+from prism_jax.decision import arrays
+from prism_jax.decision.arrays import Array, Floats, Scalar, Vector
+from prism_jax.decision.costs.sweep import CriticalRatio, check_rows, check_signals, critical_ratio, grid_sweep
+from prism_jax.decision.surface import PAPER_COST_RATIOS
+
+
+class BurdenBenefitCurve(NamedTuple):
+    """Benefit against burden as the cost ratio grows through every value the scores distinguish.
+
+    Point 0 is silence, (0, 0). Point i is the policy once the i-th step in the order of critical ratios intervenes
+    together with all that tie with it, so tied steps share a point. The last point is always intervening, (1, pi).
+
+    Attributes:
+      cost_ratio: The ratio from which on a point holds; 0 at point 0, infinite where only a constant policy gets.
+      burden: B, share of steps with an intervention.
+      benefit: U, share of steps with a gold-positive intervention.
+    """
+
+    cost_ratio: Float[Array, " points"]
+    burden: Float[Array, " points"]
+    benefit: Float[Array, " points"]
+
+    def area(self) -> Floats:
+        """The trapezoid area under benefit over burden."""
+        width = self.burden[1:] - self.burden[:-1]
+        return (width * (self.benefit[1:] + self.benefit[:-1])).sum() / 2
+
+    def normalised_area(self) -> Floats:
+        """The area divided by the oracle's, pi - pi^2 / 2; NaN without a positive step."""
+        xp, prevalence = arrays.namespace(self.benefit), self.benefit[-1]
+        empty = prevalence == 0
+        return xp.where(empty, xp.nan, self.area() / xp.where(empty, 1.0, prevalence - prevalence**2 / 2))[()]
+
+
+def burden_benefit_curve(
+    p_need: Vector,
+    p_accept: Vector,
+    y: Vector,
+    *,
+    p_need_slow: Vector | None = None,
+    p_accept_slow: Vector | None = None,
+    margin: Scalar = 0.0,
+    weight: Vector | None = None,
+) -> BurdenBenefitCurve:
+    """The curve under `audbc`: what the gate does at every cost ratio, against empirical labels.
+
+    Args:
+      p_need: Need probability of each step.
+      p_accept: Acceptance probability.
+      y: Gold labels, 0 or 1.
+      p_need_slow: Need probability of the slow pass; needed with a margin.
+      p_accept_slow: Acceptance probability of the slow pass.
+      margin: delta; above 0 the curve follows the policy with the slow pass at each ratio.
+      weight: Importance of each step; None is 1.
+
+    Returns:
+      n + 1 points, whatever the number of ties (so that it can be jitted).
+
+    Raises:
+      ValueError: for a value outside its range, unequal lengths, empty input, or a margin without slow signals.
+    """
+    signals = check_signals(p_need, p_accept, p_need_slow, p_accept_slow, margin)
+    check_rows(signals, y=y, weight=weight)
+    arrays.check_hard("y", y)
+    arrays.check_weight("weight", weight)
+    return trace_curve(critical_ratio(signals, margin), y, weight)
+
+
+def rank(critical: CriticalRatio) -> tuple[Any, Any]:
+    """Steps in the order in which they begin to intervene.
+
+    Returns:
+      The order of steps (indices), and for each position in it the last position that ties with it.
+    """
+    xp = arrays.namespace(critical.ratio)
+    # The sort need not be stable: ties share a point.
+    order = xp.argsort(critical.ratio) if critical.beyond is None else xp.lexsort((critical.beyond, critical.ratio))
+    ratio = critical.ratio[order]
+    changes = ratio[1:] != ratio[:-1]
+    if critical.beyond is not None:
+        changes = changes | (critical.beyond[order][1:] != critical.beyond[order][:-1])
+    n = order.shape[0]
+    ends = xp.where(xp.append(changes, True), xp.arange(n), n)
+    last = np.minimum.accumulate(ends[::-1])[::-1] if xp is np else jax.lax.cummin(ends, reverse=True)
+    return order, last
+
+
+def trace_curve(
+    critical: CriticalRatio, y: Vector, weight: Vector | None, ranking: tuple[Any, Any] | None = None
+) -> BurdenBenefitCurve:
+    """The curve of given critical ratios and their `rank`; counts are summed as integers unless they are weighted."""
+    order, last = rank(critical) if ranking is None else ranking
+    xp = arrays.namespace(critical.ratio, y, weight)
+    label = xp.asarray(y)[order] != 0
+    mass = xp.ones(label.shape, int) if weight is None else arrays.as_float(xp.asarray(weight))[order]
+    total = mass.sum()
+    burden = xp.cumsum(mass)[last] / total
+    benefit = xp.cumsum(mass * label)[last] / total
+    zero = xp.zeros(1, burden.dtype)
+    ratio = critical.ratio[order]
+    return BurdenBenefitCurve(
+        xp.concatenate([xp.zeros(1, ratio.dtype), ratio]),
+        xp.concatenate([zero, burden]),
+        xp.concatenate([zero, benefit]),
+    )
+
+
+class NetBenefitCurve(NamedTuple):
+    """Gain over silence at each cost ratio, per step.
+
+    Attributes:
+      cost_ratio: r = C_FN / C_FA.
+      delta_utility: [(1 + C_FN) TP - C_FA FP] / Z with Z = (1 + C_FN) pi; at most 1, 0 for silence, may be negative.
+      net_benefit: TP - FP * t / (1 - t) at the threshold probability t (Vickers and Elkin 2006).
+      threshold: t = C_FA / (1 + C_FN + C_FA).
+    """
+
+    cost_ratio: Float[Array, " costs"]
+    delta_utility: Float[Array, " costs"]
+    net_benefit: Float[Array, " costs"]
+    threshold: Float[Array, " costs"]
+
+
+def net_benefit_curve(
+    p_need: Vector,
+    p_accept: Vector,
+    y: Vector,
+    cost_ratios: Sequence[Scalar] | Array = PAPER_COST_RATIOS,
+    *,
+    c_fa: Scalar = 1.0,
+    p_need_slow: Vector | None = None,
+    p_accept_slow: Vector | None = None,
+    margin: Scalar = 0.0,
+) -> NetBenefitCurve:
+    """What the gate gains over staying silent at each cost ratio, in the paper's utility and as net benefit.
+
+    An accepted offer is worth 1, a false alarm costs C_FA, a miss C_FN = r * C_FA. Silence pays C_FN * pi, which the
+    paper's Eq. deltaU leaves out (see `audbc_main_paper`). Z * delta_utility = (1 + C_FN) * net_benefit (maths
+    section 9).
+
+    Args:
+      p_need: Need probability of each step.
+      p_accept: Acceptance probability.
+      y: Gold labels, 0 or 1, not all 0.
+      cost_ratios: r >= 0, known before tracing.
+      c_fa: C_FA > 0, in units of an accepted offer.
+      p_need_slow: Need probability of the slow pass; needed with a margin.
+      p_accept_slow: Acceptance probability of the slow pass.
+      margin: delta; above 0 the policy is the one with the slow pass.
+
+    Raises:
+      ValueError: for a value outside its range, unequal lengths, empty input, a margin without slow signals, or labels
+        without a positive.
+    """
+    counts = sweep_counts(p_need, p_accept, y, cost_ratios, p_need_slow, p_accept_slow, margin)
+    arrays.check_costs(c_fa, 0.0)
+    c_fn = c_fa * counts.cost_ratio
+    net_benefit = (counts.tp - counts.fp * c_fa / (1 + c_fn)) / counts.steps
+    prevalence = counts.positives / counts.steps
+    return NetBenefitCurve(counts.cost_ratio, net_benefit / prevalence, net_benefit, c_fa / (1 + c_fn + c_fa))
+
+
+class SweepCounts(NamedTuple):
+    """True and false positives at each cost ratio, with the numbers of gold positives and of steps."""
+
+    cost_ratio: Float[Array, " costs"]
+    tp: Any
+    fp: Any
+    positives: Any
+    steps: int
+
+
+def sweep_counts(
+    p_need: Any, p_accept: Any, y: Any, cost_ratios: Any, p_need_slow: Any, p_accept_slow: Any, margin: Scalar
+) -> SweepCounts:
+    """Counts of a policy over a grid of cost ratios, against labels with at least one positive."""
+    signals = check_signals(p_need, p_accept, p_need_slow, p_accept_slow, margin)
+    check_rows(signals, y=y)
+    arrays.check_hard("y", y)
+    xp = arrays.namespace(*signals, y)
+    gold = xp.asarray(y) != 0
+    if not arrays.is_traced(gold) and not gold.any():
+        raise ValueError("y: found only 0s, expected at least one positive; benefit is undefined without")
+    sweep = grid_sweep(signals, margin, cost_ratios)
+    tp = sweep.spoken(gold)
+    return SweepCounts(xp.asarray(sweep.ratios), tp, sweep.spoken(xp.ones_like(gold)) - tp, gold.sum(), len(gold))

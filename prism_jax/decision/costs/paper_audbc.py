@@ -1,0 +1,114 @@
+"""The paper's two AUDBCs as printed, for reproduction only (maths section 9); `audbc.audbc` is the one to use."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from jaxtyping import Float
+
+from prism_jax.decision import arrays, gate
+from prism_jax.decision.arrays import Array, Floats, Scalar, Vector
+from prism_jax.decision.costs.cost_grid import check_axis
+from prism_jax.decision.costs.curves import sweep_counts
+from prism_jax.decision.costs.sweep import check_rows, check_signals
+from prism_jax.decision.surface import PAPER_COST_RATIOS
+
+
+class PaperAudbc(NamedTuple):
+    """A paper's area with its points, sorted by burden.
+
+    Attributes:
+      area: Trapezoid area under benefit over burden, between the smallest and the largest burden reached.
+      burden: Burden at each cost ratio.
+      benefit: Benefit at each cost ratio.
+      cost_ratio: The cost ratio of each point.
+    """
+
+    area: Floats
+    burden: Float[Array, " costs"]
+    benefit: Float[Array, " costs"]
+    cost_ratio: Float[Array, " costs"]
+
+
+def audbc_main_paper(
+    p_need: Vector,
+    p_accept: Vector,
+    y: Vector,
+    cost_ratios: Sequence[Scalar] | Array = PAPER_COST_RATIOS,
+    *,
+    c_fa: Scalar = 1.0,
+) -> PaperAudbc:
+    """The main text's AUDBC: Eq. deltaU over the false-alarm rate, swept over C_FN.
+
+    At each C_FN = r * C_FA the gate's benefit is (TP - C_FA FP - C_FN FN) / Z per step and its burden FP / (TP + FP), 0
+    without interventions. The paper leaves Z open; here Z = (1 + C_FN) pi, the value at which a perfect policy gains 1
+    over silence. Departures from a sound measure, kept as printed: the baseline's own misses are left out, so silence
+    scores -C_FN / (1 + C_FN) instead of 0; the false-alarm rate need not grow with C_FN, so points are sorted by it;
+    the area covers only the burdens reached, may be negative, and depends on the grid.
+
+    Args:
+      p_need: Need probability of each step.
+      p_accept: Acceptance probability.
+      y: Gold labels, 0 or 1, not all 0.
+      cost_ratios: r >= 0; the paper's grid is not stated, the default is that of its tables.
+      c_fa: C_FA > 0.
+
+    Raises:
+      ValueError: for a value outside its range, unequal lengths, empty input, or labels without a positive.
+    """
+    arrays.check_costs(c_fa, 0.0)
+    counts = sweep_counts(p_need, p_accept, y, cost_ratios, None, None, 0.0)
+    xp = arrays.namespace(counts.cost_ratio)
+    c_fn = c_fa * counts.cost_ratio
+    missed = counts.positives - counts.tp
+    benefit = (counts.tp - c_fa * counts.fp - c_fn * missed) / ((1 + c_fn) * counts.positives)
+    return _sorted_area(xp, counts.fp / xp.maximum(counts.tp + counts.fp, 1), benefit, counts.cost_ratio)
+
+
+def audbc_appendix_paper(
+    p_need: Vector,
+    p_accept: Vector,
+    cost_ratios: Sequence[Scalar] | Array = PAPER_COST_RATIOS,
+    *,
+    c_fa: Scalar = 1.0,
+    form: gate.Form = "odds_paper",
+    candidates: Vector | None = None,
+) -> PaperAudbc:
+    """The appendix's AUDBC: mean of I * p_accept over mean I, where I = [p_accept >= tau(p_need) and candidates > 0].
+
+    It never sees a label: it sums what the model claims, not what came true. Since p_accept <= 1, benefit is at most
+    burden and the area at most (B_max^2 - B_min^2) / 2 <= 1/2; yet the paper prints values up to 88.5 %. Its default
+    tau is the inverted `odds_paper` form, under which a higher C_FN means fewer interventions.
+
+    Args:
+      p_need: Need probability of each step.
+      p_accept: Acceptance probability.
+      cost_ratios: r >= 0; the paper's grid is not stated, the default is that of its tables.
+      c_fa: C_FA > 0.
+      form: The threshold's form, see `gate.threshold`.
+      candidates: Number of candidate proposals of each step; None is at least one everywhere.
+
+    Raises:
+      ValueError: for a value outside its range, unequal lengths or empty input.
+    """
+    signals = check_signals(p_need, p_accept, None, None, 0.0)
+    check_rows(signals, candidates=candidates)
+    arrays.check_costs(c_fa, 0.0)
+    need, accept = signals.p_need_fast, signals.p_accept_fast
+    xp = arrays.namespace(need, candidates)
+    ratios = check_axis("cost_ratios", cost_ratios, need.dtype)
+    proposed = True if candidates is None else xp.asarray(candidates) > 0
+    burden, benefit = [], []
+    for ratio in ratios:
+        chosen = (accept >= gate.threshold(need, c_fa, c_fa * ratio, form)) & proposed
+        burden.append(chosen.mean())
+        benefit.append(xp.where(chosen, accept, 0).mean())
+    return _sorted_area(xp, xp.stack(burden), xp.stack(benefit), xp.asarray(ratios))
+
+
+def _sorted_area(xp: Any, burden: Any, benefit: Any, ratios: Any) -> PaperAudbc:
+    order = xp.argsort(burden, stable=True)
+    burden, benefit = burden[order], benefit[order]
+    width = burden[1:] - burden[:-1]
+    return PaperAudbc((width * (benefit[1:] + benefit[:-1])).sum() / 2, burden, benefit, ratios[order])

@@ -1,0 +1,216 @@
+"""Histograms of decision indices over a sorted cost grid, for every margin: the counting under `surface`.
+
+Two ways to the same integers. On a CPU, XLA's scatter takes some 40 ns for each number it counts, `numpy.bincount`
+under 2 ns. So on the host XLA computes indices block by block, in a thread of its own, while `numpy.bincount` counts
+the block before; nothing larger than a block is ever held. Inside `jit`, and on accelerators, whose scatters are fast,
+XLA does all of it, one margin at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Int
+from numpy.typing import DTypeLike
+
+from prism_jax.decision.arrays import Array
+from prism_jax.decision.costs.cost_grid import CostGrid, decision_index, round_up, slow_range
+
+_CHUNK = 1 << 15
+"""Most steps in a block; with `_MARGINS` margins its indices take 2 MiB and fit the second-level cache."""
+_MARGINS = 8
+"""Most margins in a block."""
+
+
+class Signals(NamedTuple):
+    """The fast and slow probabilities of each step, in one floating dtype."""
+
+    p_need_fast: Float[Array, " n"]
+    p_accept_fast: Float[Array, " n"]
+    p_need_slow: Float[Array, " n"]
+    p_accept_slow: Float[Array, " n"]
+
+
+class Classes(NamedTuple):
+    """What a step is counted as.
+
+    Attributes:
+      group: Group of each step, below `groups`; None if all steps are one group.
+      label: Label class of each step, below `labels`.
+      groups: Number of groups G.
+      labels: Number of label classes C.
+    """
+
+    group: Int[Array, " n"] | None
+    label: Int[Array, " n"]
+    groups: int
+    labels: int
+
+
+class Histograms(NamedTuple):
+    """Counts of steps by index into a grid of K costs; index K, the last, is beyond every cost.
+
+    Attributes:
+      first: By the first intervening cost: [margin, group, label, K + 1].
+      slow_from: By the first cost with a slow pass: [margin, group, K + 1].
+      slow_to: By one past the last cost with a slow pass, likewise.
+      tokens_from: As `slow_from`, each step weighing its tokens; None without tokens.
+      tokens_to: As `slow_to`, likewise.
+    """
+
+    first: Int[Array, "margins groups labels K_plus_1"]
+    slow_from: Int[Array, "margins groups K_plus_1"]
+    slow_to: Int[Array, "margins groups K_plus_1"]
+    tokens_from: Int[Array, "margins groups K_plus_1"] | None
+    tokens_to: Int[Array, "margins groups K_plus_1"] | None
+
+
+def count_on_device(
+    signals: Signals,
+    classes: Classes,
+    tokens: Int[Array, " n"] | None,
+    margins: Float[Array, " M"],
+    grid: CostGrid,
+    columns: int,
+) -> Histograms:
+    """The histograms, `columns` = K + 1 bins each, by XLA's scatter, in int32; may be traced."""
+    label = classes.label.astype(jnp.int32)
+    group = jnp.zeros_like(label) if classes.group is None else classes.group.astype(jnp.int32)
+    base, label_base = group * columns, (group * classes.labels + label) * columns
+    fast = decision_index(signals.p_need_fast, signals.p_accept_fast, grid)
+    slow = decision_index(signals.p_need_slow, signals.p_accept_slow, grid)
+
+    def one_margin(margin: jax.Array) -> Histograms:
+        start, stop = slow_range(signals.p_need_fast, signals.p_accept_fast, fast, margin[None], grid)
+        start, stop = start[0], stop[0]
+
+        def histogram(index: Any, *shape: int, weight: Any = 1) -> jax.Array:
+            bins = jnp.zeros(int(np.prod(shape)) * columns, jnp.int32)
+            return bins.at[index].add(weight).reshape(*shape, columns)
+
+        return Histograms(
+            first=histogram(label_base + jnp.clip(slow, start, stop), classes.groups, classes.labels),
+            slow_from=histogram(base + start, classes.groups),
+            slow_to=histogram(base + stop, classes.groups),
+            tokens_from=None if tokens is None else histogram(base + start, classes.groups, weight=tokens),
+            tokens_to=None if tokens is None else histogram(base + stop, classes.groups, weight=tokens),
+        )
+
+    return jax.lax.map(one_margin, jnp.asarray(margins))
+
+
+def count_on_host(
+    signals: Signals,
+    classes: Classes,
+    tokens: Int[Array, " n"] | None,
+    margins: Float[Array, " M"],
+    grid: CostGrid,
+    columns: int,
+) -> Histograms:
+    """The histograms, `columns` = K + 1 bins each, by `numpy.bincount`, in int64, from NumPy arrays."""
+    groups, labels = classes.groups, classes.labels
+    shape = (len(margins), groups * columns)
+    first = np.zeros((len(margins), groups * labels * columns), np.int64)
+    slow_from, slow_to = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+    tokens_from, tokens_to = (None, None) if tokens is None else (np.zeros(shape, np.int64), np.zeros(shape, np.int64))
+    for block in _one_ahead(_blocks(signals, np.asarray(margins), grid)):
+        rows = block.rows
+        group = None if classes.group is None else classes.group[rows].astype(np.int32)
+        label = classes.label[rows].astype(np.int32)
+        label_base = (label if group is None else group * labels + label) * columns
+        for offset, (start, stop) in enumerate(zip(block.start, block.stop, strict=True)):
+            margin = block.margin + offset
+            chosen = np.minimum(np.maximum(block.slow, start), stop)
+            first[margin] += np.bincount(chosen + label_base, minlength=first.shape[1])
+            if group is not None:
+                start, stop = start + group * columns, stop + group * columns
+            slow_from[margin] += np.bincount(start, minlength=shape[1])
+            slow_to[margin] += np.bincount(stop, minlength=shape[1])
+            if tokens is not None and tokens_from is not None and tokens_to is not None:
+                weight = tokens[rows]  # summed in float64: exact below 2^53
+                tokens_from[margin] += np.bincount(start, weight, minlength=shape[1]).astype(np.int64)
+                tokens_to[margin] += np.bincount(stop, weight, minlength=shape[1]).astype(np.int64)
+    by_group = (len(margins), groups, columns)
+    return Histograms(
+        first=first.reshape(len(margins), groups, labels, columns),
+        slow_from=slow_from.reshape(by_group),
+        slow_to=slow_to.reshape(by_group),
+        tokens_from=None if tokens_from is None else tokens_from.reshape(by_group),
+        tokens_to=None if tokens_to is None else tokens_to.reshape(by_group),
+    )
+
+
+def host_first_index(signals: Signals, margin: Any, grid: CostGrid) -> np.ndarray:
+    """The index of the first cost at which each step intervenes, of NumPy signals at one margin."""
+    blocks = _one_ahead(_blocks(signals, np.full(1, margin, grid.costs.dtype), grid))
+    return np.concatenate([np.minimum(np.maximum(block.slow, block.start[0]), block.stop[0]) for block in blocks])
+
+
+def host_slow_range(signals: Signals, margin: Any, grid: CostGrid) -> tuple[np.ndarray, np.ndarray]:
+    """`slow_range` of NumPy signals at one margin, [n] each."""
+    blocks = list(_one_ahead(_blocks(signals, np.full(1, margin, grid.costs.dtype), grid)))
+    return np.concatenate([block.start[0] for block in blocks]), np.concatenate([block.stop[0] for block in blocks])
+
+
+class _Block(NamedTuple):
+    """Indices of the steps `rows` at the margins from `margin` on."""
+
+    rows: slice
+    margin: int
+    slow: np.ndarray  # [rows]: the slow signals' own index
+    start: np.ndarray  # [margins, rows]
+    stop: np.ndarray
+
+
+_decision_index = jax.jit(decision_index)
+_slow_range = jax.jit(slow_range)  # by itself, so that XLA computes the indices it clips to only once
+
+
+def _blocks(signals: Signals, margins: np.ndarray, grid: CostGrid) -> Iterator[_Block]:
+    """Walks steps and margins in blocks of few shapes, so that jit compiles few programs."""
+    steps = len(signals.p_need_fast)
+    chunk = min(_CHUNK, round_up(steps, 256))
+    wide = min(_MARGINS, round_up(len(margins), 1))
+    padded_margins = np.pad(margins, (0, -len(margins) % wide))
+    for row in range(0, steps, chunk):
+        rows = slice(row, min(row + chunk, steps))
+        valid = rows.stop - row
+        part = [np.pad(value[rows], (0, chunk - valid)) if valid < chunk else value[rows] for value in signals]
+        with _host_precision(grid.costs.dtype):
+            fast = _decision_index(part[0], part[1], grid)
+            slow = np.asarray(_decision_index(part[2], part[3], grid))[:valid]
+        for margin in range(0, len(margins), wide):
+            real = min(wide, len(margins) - margin)
+            with _host_precision(grid.costs.dtype):
+                ranges = _slow_range(part[0], part[1], fast, padded_margins[margin : margin + wide], grid)
+            start, stop = (np.asarray(index)[:real, :valid] for index in ranges)
+            yield _Block(rows, margin, slow, start, stop)
+
+
+def _one_ahead(blocks: Iterator[_Block]) -> Iterator[_Block]:
+    """The same blocks; the next one is computed in a thread while the caller works on the last.
+
+    A thread of its own also keeps a caller's `jit` out of it: what is known there is computed, not traced.
+    """
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        pending = pool.submit(next, blocks, None)
+        while (block := pending.result()) is not None:
+            pending = pool.submit(next, blocks, None)
+            yield block
+
+
+@contextmanager
+def _host_precision(dtype: DTypeLike) -> Iterator[None]:
+    """Within it, this thread's JAX keeps float64 exactly if `dtype` is float64, and computes on a CPU if it has one."""
+    try:
+        device = jax.local_devices(backend="cpu")[0]
+    except RuntimeError:  # JAX_PLATFORMS names accelerators only
+        device = None
+    with jax.enable_x64(np.dtype(dtype) == np.float64), jax.default_device(device):
+        yield

@@ -1,0 +1,155 @@
+"""A policy as one threshold on the cost ratio for each step, and sums over what it does as the ratio is swept.
+
+A step intervenes at r = C_FN / C_FA exactly if r >= r* (maths section 2); with a slow margin, exactly if r reaches the
+slow signals' own r*, clipped to the range of ratios in which the slow pass runs (section 3). So a curve over all ratios
+needs one number for each step, and a curve over a grid one index. On a grid the gate's own comparison decides
+(`cost_grid`). A curve over all ratios depends on the order of r* only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple, get_args
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool, Float
+
+from prism_jax.decision import arrays, gate
+from prism_jax.decision.arrays import Array, Reals, Scalar, Vector
+from prism_jax.decision.costs.cost_grid import CostGrid, check_axis, cost_grid, decision_index, slow_range
+from prism_jax.decision.costs.surface_counts import Signals, host_first_index
+
+SweptPolicy = Literal["dynamic", "static", "product", "need_only"]
+"""The policies of maths section 2 that answer to the cost ratio."""
+
+
+class CriticalRatio(NamedTuple):
+    """From where on each step intervenes as the cost ratio grows.
+
+    Attributes:
+      ratio: The critical ratio; infinite where the step never intervenes.
+      beyond: Whether it intervenes only above that ratio, not yet at it; None if no step does so. It happens where a
+        slow pass, which still runs at that ratio, says no.
+    """
+
+    ratio: Float[Array, " n"]
+    beyond: Bool[Array, " n"] | None
+
+
+def policy_signals(
+    p_need: Vector, p_accept: Vector, policy: SweptPolicy = "dynamic", *, base_rate: Reals | None = None
+) -> tuple[Vector, Vector]:
+    """The (p_need, p_accept) on which the dynamic gate decides as another policy does on the given ones, at every cost.
+
+    `static` is the dynamic gate at p_need = 1, `product` at p_need = 1 and p_accept = p_need * p_accept, `need_only` at
+    p_accept = `base_rate`; so curves, areas and surfaces need no policy of their own.
+
+    Raises:
+      ValueError: for a policy without a cost ratio, `need_only` without a base rate, unequal lengths, or a probability
+        outside [0, 1].
+    """
+    arrays.check_choice("policy", policy, get_args(SweptPolicy))
+    arrays.check_lengths(p_need=p_need, p_accept=p_accept)
+    arrays.check_probability("p_need", p_need)
+    arrays.check_probability("p_accept", p_accept)
+    xp = arrays.namespace(p_need, p_accept)
+    p_need, p_accept = (arrays.as_float(xp.asarray(p)) for p in (p_need, p_accept))
+    if policy == "dynamic":
+        return p_need, p_accept
+    if policy == "static":
+        return xp.ones_like(p_need), p_accept
+    if policy == "product":
+        return xp.ones_like(p_need), p_accept * p_need
+    if base_rate is None:
+        raise ValueError("base_rate: found None, expected the acceptance rate of the calibration split")
+    arrays.check_probability("base_rate", base_rate)
+    return p_need, xp.full_like(p_accept, base_rate)
+
+
+def critical_ratio(signals: Signals, margin: Any) -> CriticalRatio:
+    """The critical ratio of each step, with a slow margin where `margin` is above 0."""
+    xp = arrays.namespace(*signals)
+    if margin == 0:
+        return CriticalRatio(xp.asarray(gate.critical_ratio(signals.p_need_fast, signals.p_accept_fast)), None)
+    high, low = signals.p_accept_fast + margin, signals.p_accept_fast - margin
+    start = xp.where(high >= 1, 0.0, gate.critical_ratio(signals.p_need_fast, xp.minimum(high, 1)))
+    stop = gate.critical_ratio(signals.p_need_fast, xp.maximum(low, 0))
+    slow = gate.critical_ratio(signals.p_need_slow, signals.p_accept_slow)
+    return CriticalRatio(xp.clip(slow, start, stop), xp.asarray(slow > stop))
+
+
+def check_signals(p_need: Any, p_accept: Any, p_need_slow: Any, p_accept_slow: Any, margin: Scalar) -> Signals:
+    """Fast and slow signals, checked and in one dtype; the fast ones stand in for slow ones that are not needed.
+
+    Raises:
+      ValueError: for values outside their range, unequal lengths, or a margin above 0 without slow signals.
+    """
+    arrays.check_range("margin", margin, 0.0, np.inf, "a finite margin of at least 0")
+    if margin > 0 and (p_need_slow is None or p_accept_slow is None):
+        raise ValueError(f"margin: found {margin} without p_need_slow and p_accept_slow, expected both, or margin 0")
+    named = {"p_need": p_need, "p_accept": p_accept}
+    if margin > 0:
+        named |= {"p_need_slow": p_need_slow, "p_accept_slow": p_accept_slow}
+    arrays.check_lengths(**named)
+    for name, value in named.items():
+        arrays.check_probability(name, value)
+    xp, *floats = arrays.as_floats(*named.values())
+    dtype = np.result_type(*(value.dtype for value in floats))
+    floats = [xp.asarray(value, np.float64 if dtype == np.float64 else np.float32) for value in floats]
+    return Signals(*floats) if margin > 0 else Signals(*floats, *floats)
+
+
+def check_rows(signals: Signals, **named: Any) -> None:
+    """Raises ValueError unless every vector given has one entry for each step."""
+    arrays.check_lengths(p_need=signals.p_need_fast, **named)
+
+
+class GridSweep(NamedTuple):
+    """Where each step starts to intervene on a grid of cost ratios.
+
+    Attributes:
+      ratios: The ratios, in the signals' dtype and in the order given.
+      index: For each step the position of its first intervening cost among the sorted ratios.
+      back: For each given ratio its position among the sorted ones.
+    """
+
+    ratios: np.ndarray
+    index: Any
+    back: np.ndarray
+
+    def spoken(self, values: Any) -> Any:
+        """Sum of `values` over the steps that intervene at each ratio; integers and booleans are summed as integers."""
+        xp, bins = arrays.namespace(self.index, values), len(self.ratios) + 1
+        whole = not jnp.issubdtype(values.dtype, jnp.floating)
+        if xp is jnp:
+            at_index: Any = jnp.zeros(bins, jnp.int32 if whole else values.dtype).at[self.index].add(values)
+        else:
+            at_index = np.bincount(self.index, values, minlength=bins)  # in float64: exact for integers below 2^53
+            at_index = at_index.astype(np.int64) if whole else at_index
+        return xp.cumsum(at_index)[self.back]
+
+
+def grid_sweep(signals: Signals, margin: Scalar, cost_ratios: Sequence[Scalar] | Array) -> GridSweep:
+    """Sweeps the policy over a grid of cost ratios, by the gate's own comparison.
+
+    Raises:
+      ValueError: for cost ratios that are traced, negative, not finite or not a vector.
+    """
+    ratios = check_axis("cost_ratios", cost_ratios, np.dtype(signals.p_need_fast.dtype))
+    order = np.argsort(ratios, kind="stable")
+    grid = cost_grid(ratios[order])
+    on_host = arrays.namespace(*signals) is np
+    index = (host_first_index if on_host else _first_index)(signals, margin, grid)
+    return GridSweep(ratios, index, np.argsort(order))
+
+
+def _first_index(signals: Signals, margin: Scalar, grid: CostGrid) -> Any:
+    """The first intervening cost index of each step, by `jax.numpy`."""
+    fast = decision_index(signals.p_need_fast, signals.p_accept_fast, grid)
+    if margin == 0:
+        return fast
+    slow = decision_index(signals.p_need_slow, signals.p_accept_slow, grid)
+    margins = jnp.full(1, margin, signals.p_need_fast.dtype)
+    start, stop = slow_range(signals.p_need_fast, signals.p_accept_fast, fast, margins, grid)
+    return jnp.clip(slow, start[0], stop[0])

@@ -1,0 +1,373 @@
+"""Training losses of the two decision slots and of the gate, from logits (maths section 4). JAX; any float input.
+
+Every loss is a ratio of two sums over rows, and is available as these sums (`need_sums`, `accept_sums`,
+`burden_sums`): add them leaf by leaf over microbatches or devices (`jax.tree.map(operator.add, a, b)`, `jax.lax.psum`)
+and take `mean()` once. No denominator depends on parameters, so gradients add up in the same way.
+
+`weight` gives each row's importance. A row of weight 0 is padding and may hold anything, NaN included; a batch of such
+rows has loss 0 and gradient 0. Sums are float32, whatever the logits' precision (float64 stays float64).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple, get_args
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from prism_jax.decision import arrays, gate
+from prism_jax.decision.arrays import Array, Number, Reals, Vector
+from prism_jax.decision.losses.propensity import (
+    AcceptDiagnostics,
+    AcceptSums,
+    Sums,
+    check_positivity,
+    clipped_weight,
+    doubly_robust_label,
+)
+
+Estimator = Literal["ips", "snips", "dr"]
+
+
+def cross_entropy(z: Float[Array, "..."], y: Reals) -> Float[jax.Array, "..."]:
+    """Binary cross-entropy from logits, softplus(z) - y * z, elementwise; y may be soft.
+
+    Raises:
+      ValueError: for a logit that is not finite or a label outside [0, 1].
+    """
+    arrays.check_finite("z", z)
+    arrays.check_label("y", y)
+    return _cross_entropy(z, y)
+
+
+def _cross_entropy(z: Any, y: Any) -> jax.Array:
+    """`cross_entropy` without its checks."""
+    logit = _precise(z)
+    return jax.nn.softplus(logit) - jnp.asarray(y, logit.dtype) * logit
+
+
+def slot_target(y: Reals, teacher: Reals | None = None, alpha: Number = 0.0) -> arrays.Floats:
+    """Target of a slot: (1 - alpha) * y + alpha * teacher, the label softened by a teacher's probability.
+
+    Raises:
+      ValueError: for alpha, labels or probabilities outside [0, 1], or alpha > 0 without a teacher.
+    """
+    arrays.check_label("y", y)
+    arrays.check_probability("alpha", alpha)
+    if teacher is None:
+        if alpha > 0:
+            raise ValueError(f"teacher: found None with alpha = {alpha}, expected the teacher's probabilities")
+        return arrays.as_float(y)
+    arrays.check_probability("teacher", teacher)
+    arrays.check_broadcast(y=y, teacher=teacher)
+    _, label, q = arrays.as_floats(y, teacher)
+    return (1 - alpha) * label + alpha * q
+
+
+def need_sums(z_need: Float[Array, "_n"], y_need: Vector, weight: Vector | None = None) -> Sums:
+    """The sums of `need_loss`."""
+    arrays.check_lengths(z_need=z_need, y_need=y_need, weight=weight)
+    row_weight = _row_weight(z_need, weight)
+    _check_logits("z_need", z_need, row_weight)
+    _check_labels("y_need", y_need, row_weight)
+    losses = _cross_entropy(_where_positive(row_weight, z_need), _where_positive(row_weight, y_need))
+    return Sums(jnp.sum(row_weight * losses), jnp.sum(row_weight))
+
+
+def need_loss(z_need: Float[Array, "_n"], y_need: Vector, weight: Vector | None = None) -> Float[Array, ""]:
+    """L_need: the weighted mean cross-entropy of the need slot, one row for each step.
+
+    Args:
+      z_need: Need logits.
+      y_need: Need labels in [0, 1], hard or soft.
+      weight: Importance of each row; None is 1 everywhere.
+
+    Raises:
+      ValueError: for unequal lengths, empty input, or a logit that is not finite or a label outside [0, 1] on a row of
+        positive weight.
+    """
+    return need_sums(z_need, y_need, weight).mean()
+
+
+def accept_sums(
+    z_accept: Float[Array, "_n"],
+    y_accept: Vector,
+    logged: Vector,
+    propensity: Vector,
+    *,
+    estimator: Estimator = "snips",
+    e_min: Number = 0.05,
+    w_max: Number = 20.0,
+    weight: Vector | None = None,
+    mu: Vector | None = None,
+    logit_bound: Number = 10.0,
+) -> AcceptSums:
+    """The sums of `accept_loss`."""
+    arrays.check_choice("estimator", estimator, get_args(Estimator))
+    if estimator == "dr" and mu is None:
+        raise ValueError("mu: found None, expected cross-fitted predictions of y_accept for the estimator 'dr'")
+    arrays.check_probability("e_min", e_min)
+    arrays.check_range("w_max", w_max, 0.0, np.inf, "a finite weight above 0", open_low=True)
+    arrays.check_lengths(
+        z_accept=z_accept, y_accept=y_accept, logged=logged, propensity=propensity, weight=weight, mu=mu
+    )
+    v: Any = _row_weight(z_accept, weight)
+    chosen: Any = _where_positive(v, logged)
+    check_positivity(logged, propensity, weight)
+    _check_logits("z_accept", z_accept, v)
+    arrays.check_range("logit_bound", logit_bound, 0.0, np.inf, "a finite number of at least 0")
+    _check_labels("y_accept", y_accept, v * chosen)
+    e = jnp.where(v > 0, jnp.asarray(propensity, v.dtype), 1.0)
+    w: Any = clipped_weight(chosen, e, e_min, w_max)
+    u = chosen / e
+    z = _where_positive(v, z_accept)
+    y = _where_positive(v * w, y_accept)  # an acceptance that nobody saw is not read
+    outside = jnp.zeros_like(v)
+    if estimator == "dr":
+        _check_labels("mu", mu, v)
+        label: Any = doubly_robust_label(y, w, _where_positive(v, mu))
+        outside = ((label < 0) | (label > 1)).astype(v.dtype)
+        beyond = jax.nn.relu(jnp.abs(z) - logit_bound)
+        losses = v * (_cross_entropy(z, label) + outside * beyond**2)
+    else:
+        losses = v * w * _cross_entropy(z, y)
+    return AcceptSums(
+        numerator=jnp.sum(losses),
+        denominator=jnp.sum(v * w) if estimator == "snips" else jnp.sum(v),
+        v=jnp.sum(v),
+        vw=jnp.sum(v * w),
+        vw_squared=jnp.sum((v * w) ** 2),
+        vu=jnp.sum(v * u),
+        v2=jnp.sum(v**2),
+        v2d=jnp.sum(v**2 * (u - 1)),
+        v2d2=jnp.sum((v * (u - 1)) ** 2),
+        outside=jnp.sum(v * outside),
+    )
+
+
+def accept_loss(
+    z_accept: Float[Array, "_n"],
+    y_accept: Vector,
+    logged: Vector,
+    propensity: Vector,
+    *,
+    estimator: Estimator = "snips",
+    e_min: Number = 0.05,
+    w_max: Number = 20.0,
+    weight: Vector | None = None,
+    mu: Vector | None = None,
+    logit_bound: Number = 10.0,
+) -> tuple[Float[Array, ""], AcceptDiagnostics]:
+    """L_acc: cross-entropy of the accept slot on logged interventions, weighted by inverse propensities.
+
+    With w = min(A / max(e, e_min), w_max) and row weights v:
+      `ips`    sum(v w l) / sum(v)
+      `snips`  sum(v w l) / sum(v w), the default
+      `dr`     sum(v [softplus(z) - y~ z]) / sum(v) with y~ = mu + w (y - mu)
+    All three are the plain mean where e = 1 on every row. The doubly robust loss is convex in z for every y~ but
+    unbounded below where y~ lies outside [0, 1]; such rows, whose share is in the diagnostics, add the convex
+    (|z| - logit_bound)^2 beyond that bound, which keeps their optimum finite.
+
+    Args:
+      z_accept: Acceptance logits.
+      y_accept: Acceptance labels in [0, 1]; where A = 0 nobody saw one and the value is not read.
+      logged: A, 1 where the logging policy intervened, else 0.
+      propensity: e, the logging policy's probability of A = 1.
+      estimator: `ips`, `snips` or `dr`.
+      e_min: Propensities below are raised to this before dividing.
+      w_max: Weights above are lowered to this.
+      weight: Importance of each row; None is 1 everywhere.
+      mu: Cross-fitted predictions of y_accept in [0, 1], for `dr`.
+      logit_bound: Where the `dr` penalty begins, in log-odds.
+
+    Returns:
+      The loss and its `AcceptDiagnostics`.
+
+    Raises:
+      ValueError: for unequal lengths, values outside their range, a missing `mu`, or propensities that break
+        positivity (see `check_positivity`); rows of weight 0 are not looked at.
+    """
+    sums = accept_sums(
+        z_accept,
+        y_accept,
+        logged,
+        propensity,
+        estimator=estimator,
+        e_min=e_min,
+        w_max=w_max,
+        weight=weight,
+        mu=mu,
+        logit_bound=logit_bound,
+    )
+    return sums.mean(), sums.diagnostics()
+
+
+class BurdenSums(NamedTuple):
+    """The three parts of `burden_loss` before their weights, in units of cost (slow: tokens) per row."""
+
+    false_alarm: Sums
+    missed: Sums
+    slow: Sums
+
+
+def burden_sums(
+    z_need: Float[Array, "_n"],
+    z_accept: Float[Array, "_n"],
+    y_need: Vector,
+    y_accept: Vector,
+    *,
+    c_fa: Number,
+    c_fn: Number,
+    width: Number,
+    margin: Number = 0.0,
+    slow_width: Number = 0.02,
+    slow_tokens: Vector | None = None,
+    observed: Vector | None = None,
+    weight: Vector | None = None,
+) -> BurdenSums:
+    """The sums of `burden_loss`."""
+    arrays.check_lengths(
+        z_need=z_need,
+        z_accept=z_accept,
+        y_need=y_need,
+        y_accept=y_accept,
+        slow_tokens=slow_tokens,
+        observed=observed,
+        weight=weight,
+    )
+    v = _row_weight(z_need, weight)
+    _check_logits("z_need", z_need, v)
+    _check_logits("z_accept", z_accept, v)
+    _check_amount("observed", observed, v)
+    _check_amount("slow_tokens", slow_tokens, v)
+    seen = v if observed is None else v * _where_positive(v, observed)
+    _check_labels("y_need", y_need, seen)
+    _check_labels("y_accept", y_accept, seen)
+    need, accept = _where_positive(seen, y_need), _where_positive(seen, y_accept)
+    logits = _where_positive(v, z_need), _where_positive(v, z_accept)
+    g = gate.soft_gate(*logits, c_fa, c_fn, width)
+    m = gate.soft_slow(*logits, c_fa, c_fn, margin, slow_width)
+    tokens = jnp.ones_like(v) if slow_tokens is None else _where_positive(v, slow_tokens)
+    total, total_seen = jnp.sum(v), jnp.sum(seen)
+    return BurdenSums(
+        false_alarm=Sums(c_fa * jnp.sum(seen * g * (1 - accept)), total_seen),
+        missed=Sums(c_fn * jnp.sum(seen * (1 - g) * need * accept), total_seen),
+        slow=Sums(jnp.sum(v * m * tokens), total),
+    )
+
+
+def burden_loss(
+    z_need: Float[Array, "_n"],
+    z_accept: Float[Array, "_n"],
+    y_need: Vector,
+    y_accept: Vector,
+    *,
+    c_fa: Number,
+    c_fn: Number,
+    width: Number,
+    fa_weight: Number = 1.0,
+    missed_weight: Number = 1.0,
+    slow_weight: Number = 0.0,
+    margin: Number = 0.0,
+    slow_width: Number = 0.02,
+    slow_tokens: Vector | None = None,
+    observed: Vector | None = None,
+    weight: Vector | None = None,
+) -> Float[Array, ""]:
+    """L_burden: the soft gate's realised cost, plus what its slow passes cost (maths section 4).
+
+        fa_weight * C_FA * mean[g (1 - y_a)] + missed_weight * C_FN * mean[(1 - g) y_n y_a]
+            + slow_weight * mean[m * slow_tokens]
+
+    with g = `gate.soft_gate`, m = `gate.soft_slow`. The first term uses the label 1 - y_a: with the model's own
+    1 - p_a it could be lowered by inflating p_a. Without the second term the burden pushes to silence.
+
+    Args:
+      z_need: Need logits.
+      z_accept: Acceptance logits.
+      y_need: Need labels in [0, 1].
+      y_accept: Acceptance labels in [0, 1].
+      c_fa: C_FA > 0.
+      c_fn: C_FN >= 0.
+      width: h > 0 of the soft gate, in log-odds; may be a traced scalar, so that a schedule can lower it.
+      fa_weight: lambda_FA.
+      missed_weight: Weight of missed help.
+      slow_weight: lambda_slow * c_slow, cost of one slow token.
+      margin: delta, the slow margin.
+      slow_width: h_delta > 0, in units of probability.
+      slow_tokens: Tokens of each row's slow pass; None is 1 each, so that the slow term counts passes.
+      observed: Row weights of the first two terms, as A or an inverse-propensity weight where acceptance was seen only
+        on logged interventions; labels of rows at 0 are not read. None is 1 everywhere.
+      weight: Importance of each row; None is 1 everywhere.
+
+    Raises:
+      ValueError: for unequal lengths, a logit, label, cost, weight, width or margin outside its range.
+    """
+    for name, share in (("fa_weight", fa_weight), ("missed_weight", missed_weight), ("slow_weight", slow_weight)):
+        arrays.check_range(name, share, 0.0, np.inf, "a finite weight of at least 0")
+    sums = burden_sums(
+        z_need,
+        z_accept,
+        y_need,
+        y_accept,
+        c_fa=c_fa,
+        c_fn=c_fn,
+        width=width,
+        margin=margin,
+        slow_width=slow_width,
+        slow_tokens=slow_tokens,
+        observed=observed,
+        weight=weight,
+    )
+    return fa_weight * sums.false_alarm.mean() + missed_weight * sums.missed.mean() + slow_weight * sums.slow.mean()
+
+
+def _precise(z: Any) -> jax.Array:
+    """Logits in float32 at least."""
+    z = jnp.asarray(z)
+    return z.astype(jnp.promote_types(z.dtype, jnp.float32))
+
+
+def _row_weight(z: Any, weight: Any) -> jax.Array:
+    """The row weights in the precision of the sums; None is 1 everywhere."""
+    dtype = _precise(z).dtype
+    if weight is None:
+        return jnp.ones(jnp.shape(z), dtype)
+    if not arrays.is_traced(weight):
+        arrays.check_range("weight", weight, 0.0, np.inf, "a finite weight of at least 0")
+    return jnp.asarray(weight, dtype)
+
+
+def _where_positive(weight: jax.Array, value: Any) -> jax.Array:
+    """`value` where a row counts, 0 elsewhere, so that what padding holds never reaches a sum."""
+    return jnp.where(weight > 0, jnp.asarray(value, weight.dtype), 0.0)
+
+
+def _check_logits(name: str, z: Any, weight: Any) -> None:
+    """Raises ValueError for a logit that is not finite on a row that counts."""
+    values = _counted(z, weight)
+    if values.size:
+        arrays.check_finite(name, values)
+
+
+def _check_labels(name: str, y: Any, weight: Any) -> None:
+    """Raises ValueError for a label outside [0, 1] on a row that counts."""
+    values = _counted(y, weight)
+    if values.size:
+        arrays.check_label(name, values)
+
+
+def _check_amount(name: str, value: Any, weight: Any) -> None:
+    """Raises ValueError for an amount that is negative or not finite on a row that counts; None passes."""
+    values = _counted(value, weight)
+    if values.size:
+        arrays.check_range(name, values, 0.0, np.inf, "a finite number of at least 0")
+
+
+def _counted(value: Any, weight: Any) -> np.ndarray:
+    """The values of the rows that count; none for None and for tracers."""
+    if value is None or arrays.is_traced(value, weight):
+        return np.empty(0)
+    return arrays.host(value)[arrays.host(weight) > 0]

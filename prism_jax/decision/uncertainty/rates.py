@@ -1,0 +1,216 @@
+"""How sure a number is: bootstrap intervals, paired differences, McNemar's test and equivalence (maths section 10).
+
+The engine is `bootstrap`: a resample of a confusion is one multinomial draw over four cells, whatever the number of
+steps, and given their streams whole streams are drawn, since the steps of one stream depend on each other. For two
+policies there are eight joint cells (label and both decisions): a pair is resampled together, so what the policies
+share cancels. `Cells`, `Interval`, `count_cells`, `interval` and `resample` are the engine's own, for other statistics.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy
+
+from prism_jax.decision import arrays, metrics
+from prism_jax.decision.arrays import Scalar, Vector
+from prism_jax.decision.uncertainty.bootstrap import Cells, Interval, Method, Statistic, count_cells, interval
+
+HEADLINE = ("precision", "recall", "f1", "false_alarm")
+
+
+def rate_intervals(
+    decision: Vector,
+    y: Vector,
+    *,
+    streams: Any | None,
+    weight: Vector | None = None,
+    names: Sequence[str] = HEADLINE,
+    level: float = 0.95,
+    method: Method = "percentile",
+    resamples: int = 10_000,
+    seed: int = 0,
+) -> dict[str, Interval]:
+    """Bootstrap intervals of some of the rates of one policy's decisions.
+
+    Args:
+      decision: Whether the policy intervened at each step.
+      y: Gold labels, 0 or 1.
+      streams: Stream of each step; streams are drawn whole. None, which has to be said, takes steps as independent.
+      weight: Importance of each step, such as an inverse-propensity weight; None is 1.
+      names: Fields of `metrics.Rates`.
+      level: Coverage aimed at.
+      method: `percentile` or `bca`.
+      resamples: Number of resamples.
+      seed: Seed; the same for two rates gives the same resamples, so the interval of 1 - precision mirrors precision's.
+
+    Raises:
+      ValueError: as `uncertainty.interval`, and for an unknown name, unequal lengths, or decisions or labels other
+        than 0 and 1.
+    """
+    arrays.check_lengths(decision=decision, y=y, streams=streams, weight=weight)
+    arrays.check_decision(decision=decision)
+    _check_names(names)
+    cells = count_cells(_code(y, decision), 4, streams, weight)
+    options = {"level": level, "method": method, "resamples": resamples, "seed": seed}
+    return _intervals(cells, names, lambda counts: _rates(counts, names), **options)
+
+
+def paired_rates(
+    first: Vector,
+    second: Vector,
+    y: Vector,
+    *,
+    streams: Any | None,
+    weight: Vector | None = None,
+    names: Sequence[str] = HEADLINE,
+    level: float = 0.95,
+    method: Method = "percentile",
+    resamples: int = 10_000,
+    seed: int = 0,
+) -> dict[str, Interval]:
+    """Bootstrap intervals of the differences, second minus first, between two policies' rates on the same steps.
+
+    Args:
+      first: Decisions of the policy compared with.
+      second: Decisions of the other policy.
+      y: Gold labels, 0 or 1.
+      streams: Stream of each step; None, which has to be said, takes steps as independent.
+      weight: Importance of each step, such as an inverse-propensity weight; None is 1.
+      names: Fields of `metrics.Rates`.
+      level: Coverage aimed at.
+      method: `percentile` or `bca`.
+      resamples: Number of resamples.
+      seed: Seed of the resamples.
+
+    Raises:
+      ValueError: as `rate_intervals`.
+    """
+    arrays.check_lengths(first=first, second=second, y=y, streams=streams, weight=weight)
+    arrays.check_decision(first=first, second=second)
+    _check_names(names)
+    cells = count_cells(_code(y, first, second), 8, streams, weight)
+
+    def difference(counts: np.ndarray) -> np.ndarray:
+        cube = counts.reshape(*counts.shape[:-1], 2, 2, 2)  # label, first, second
+        four = (*counts.shape[:-1], 4)
+        return _rates(cube.sum(-2).reshape(four), names) - _rates(cube.sum(-1).reshape(four), names)
+
+    options = {"level": level, "method": method, "resamples": resamples, "seed": seed}
+    return _intervals(cells, names, difference, **options)
+
+
+class McNemar(NamedTuple):
+    """An exact McNemar test.
+
+    Attributes:
+      only_first: Steps that only the first policy got right.
+      only_second: Steps that only the second policy got right.
+      p_value: Two-sided, for equal chances of being right.
+    """
+
+    only_first: int
+    only_second: int
+    p_value: float
+
+
+def mcnemar(first: Vector, second: Vector, y: Vector) -> McNemar:
+    """Whether two policies' decisions are right equally often, on the same independent steps.
+
+    Steps on which both are right or both are wrong say nothing; among the others each policy is the right one with
+    chance 1/2 under the null, so the p-value is binomial and exact (McNemar 1947). Steps of one stream are dependent,
+    which the test does not know: use `paired_rates` with their streams for those.
+
+    Args:
+      first: Decisions of the first policy.
+      second: Decisions of the second policy.
+      y: Gold labels, 0 or 1.
+
+    Raises:
+      ValueError: for unequal lengths, empty input, or a decision or label other than 0 and 1.
+    """
+    arrays.check_lengths(first=first, second=second, y=y)
+    arrays.check_decision(first=first, second=second)
+    arrays.check_hard("y", y)
+    gold = np.asarray(y, bool)
+    first_right, second_right = np.asarray(first) == gold, np.asarray(second) == gold
+    only_first = int(np.count_nonzero(first_right & ~second_right))
+    only_second = int(np.count_nonzero(second_right & ~first_right))
+    discordant = only_first + only_second
+    p_value = scipy.stats.binomtest(only_first, discordant).pvalue if discordant else 1.0
+    return McNemar(only_first, only_second, float(p_value))
+
+
+class Equivalence(NamedTuple):
+    """Two one-sided tests of equivalence.
+
+    Attributes:
+      p_low: p-value against "at or below the lower bound".
+      p_high: p-value against "at or above the upper bound".
+      p_value: The larger of the two: reject "not equivalent" if it is small.
+    """
+
+    p_low: float
+    p_high: float
+    p_value: float
+
+
+def tost(
+    estimate: Scalar, standard_error: Scalar, low: Scalar, high: Scalar, degrees_of_freedom: Scalar = np.inf
+) -> Equivalence:
+    """Whether a difference lies between two bounds, by two one-sided t tests (Schuirmann 1987).
+
+    Significant at level alpha exactly if the estimate's symmetric 1 - 2 alpha interval lies between the bounds.
+
+    Args:
+      estimate: The estimated difference.
+      standard_error: Its standard error, above 0; a bootstrap's will do.
+      low: The largest difference below 0 that would not matter.
+      high: The smallest difference above 0 that would matter.
+      degrees_of_freedom: Of the standard error; infinite is the normal test.
+
+    Raises:
+      ValueError: for a standard error or degrees of freedom that are not above 0, or bounds out of order.
+    """
+    arrays.check_finite("estimate", estimate)
+    arrays.check_range("standard_error", standard_error, 0.0, np.inf, "a finite number above 0", open_low=True)
+    if not low < high:
+        raise ValueError(f"low, high: found {low} and {high}, expected low < high")
+    if not degrees_of_freedom > 0:  # infinity is the normal test
+        raise ValueError(f"degrees_of_freedom: found {degrees_of_freedom}, expected a number above 0, or infinity")
+    centre, error = float(estimate), float(standard_error)
+    p_low = float(scipy.special.stdtr(degrees_of_freedom, (float(low) - centre) / error))
+    p_high = float(scipy.special.stdtr(degrees_of_freedom, (centre - float(high)) / error))
+    return Equivalence(p_low, p_high, max(p_low, p_high))
+
+
+def _code(y: Any, *decisions: Any) -> np.ndarray:
+    """The joint cell of each step: its label, then its decisions, as binary digits."""
+    arrays.check_hard("y", y)
+    code = np.asarray(y).astype(np.intp)
+    for decision in decisions:
+        code = 2 * code + np.asarray(decision, np.intp)
+    return code
+
+
+def _rates(counts: np.ndarray, names: Sequence[str]) -> np.ndarray:
+    """Some rates of counts [..., 4] in the order tn, fp, fn, tp, stacked last."""
+    tn, fp, fn, tp = np.moveaxis(counts, -1, 0)
+    found = metrics.rates(metrics.Confusion(tp, fp, fn, tn))
+    return np.stack([getattr(found, name) for name in names], axis=-1)
+
+
+def _intervals(cells: Cells, names: Sequence[str], statistic: Statistic, **options: Any) -> dict[str, Interval]:
+    """One interval for each name, all from the same resamples."""
+    together = interval(cells, statistic, **options)
+    return {name: Interval(*(field[index] for field in together)) for index, name in enumerate(names)}
+
+
+def _check_names(names: Sequence[str]) -> None:
+    if isinstance(names, str) or not names:
+        raise ValueError(f"names: found {names!r}, expected a sequence of names, at least one")
+    for name in names:
+        arrays.check_choice("names", name, tuple(field.name for field in dataclasses.fields(metrics.Rates)))

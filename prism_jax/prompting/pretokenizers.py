@@ -1,0 +1,34 @@
+"""How text is cut into pieces before a byte-level BPE merges them, for vocabularies trained here and read from GGUF."""
+
+from __future__ import annotations
+
+import tokenizers
+from tokenizers import pre_tokenizers
+
+# One digit per piece, letters with the sign before them, signs with the newline after them: as Qwen splits.
+_QWEN_SPLIT = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+
+def gpt2() -> pre_tokenizers.PreTokenizer:
+    """GPT-2's split, which the byte-level encoding brings along."""
+    return pre_tokenizers.ByteLevel(add_prefix_space=False)
+
+
+def smollm() -> pre_tokenizers.PreTokenizer:
+    """GPT-2's split with one digit per piece."""
+    return pre_tokenizers.Sequence(
+        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
+
+
+def qwen() -> pre_tokenizers.PreTokenizer:
+    """Qwen's split."""
+    return pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(tokenizers.Regex(_QWEN_SPLIT), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )

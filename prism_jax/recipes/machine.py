@@ -1,0 +1,66 @@
+"""Checks of a machine before a run's first step: driver, devices, disk. Each yields one line per problem."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+
+import jax
+from etils import epath
+
+from prism_jax.training.memory.plan import device_memory, gib, parse_bytes
+
+
+def check_driver() -> Iterator[str]:
+    """Whether NVIDIA's driver answers, and whether others hold memory of the cards."""
+    query = ["nvidia-smi", "--query-gpu=index,driver_version,memory.used", "--format=csv,noheader,nounits"]
+    try:
+        done = subprocess.run(query, capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        yield f"driver: nvidia-smi could not run ({error}), expected NVIDIA's driver; install it, or ask for a GPU node"
+        return
+    if done.returncode:
+        found = (done.stdout + done.stderr).strip().splitlines() or ["no message"]
+        yield f"driver: nvidia-smi found {found[0]!r}, expected its list of GPUs; reinstall or reload the driver"
+        return
+    yield from used_memory(done.stdout.splitlines())
+
+
+def used_memory(lines: Sequence[str]) -> Iterator[str]:
+    """GPUs whose memory is taken, from nvidia-smi's index, driver and MiB."""
+    for line in lines:
+        index, driver, used = (field.strip() for field in line.split(","))
+        if int(driver.split(".")[0]) < 525:
+            yield f"driver: found {driver}, expected at least 525, the oldest for CUDA 12; update it"
+        if int(used) > 1024:
+            yield f"gpu {index}: found {int(used):,} MiB in use, expected it free; end what runs there (nvidia-smi)"
+
+
+def check_devices(count: int, platform: str, memory: str) -> Iterator[str]:
+    """Whether JAX sees the devices that a run needs."""
+    try:
+        found = jax.devices()
+    except RuntimeError as error:
+        yield f"jax: found no devices ({error}), expected {count} of {platform}"
+        return
+    if found[0].platform != platform:
+        yield (
+            f"jax: found {found[0].platform} devices, expected {platform}; install 'prism_jax[cuda12]' and unset "
+            "JAX_PLATFORMS"
+        )
+    elif len(found) != count:
+        yield f"jax: found {len(found)} devices, expected {count}; see CUDA_VISIBLE_DEVICES and the job's GPUs"
+    elif memory and (given := device_memory(jax.local_devices()[0])) < parse_bytes(memory):
+        yield f"jax: found {gib(given)} a device, expected {memory}; see XLA_PYTHON_CLIENT_MEM_FRACTION"
+
+
+def check_disk(workdir: str | None, space: str) -> Iterator[str]:
+    """Whether a local workdir's disk has room."""
+    if not workdir or "://" in workdir:
+        return
+    folder = epath.Path(workdir).absolute()
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    free = shutil.disk_usage(there).free
+    if free < parse_bytes(space):
+        yield f"disk: found {gib(free)} free at {there}, expected {space}; free some, or choose another --workdir"

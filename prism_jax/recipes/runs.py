@@ -1,0 +1,125 @@
+"""Train a run, score a run, evaluate a run: what the mains and the experiments share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+from etils import epath
+
+from prism_jax.policy.fast import score_streams
+from prism_jax.prompting.tokenizer import Tokenizer
+from prism_jax.report.outputs import evaluate_into
+from prism_jax.runtime import distributed
+from prism_jax.runtime.files import write_json
+from prism_jax.runtime.provenance import as_facts, provenance
+from prism_jax.scores import Scores
+from prism_jax.student.qwen3 import Params
+from prism_jax.training.config import RunConfig
+from prism_jax.training.loop import describe, plan, train
+from prism_jax.training.run import Run, checkpoint_in_words, open_run, resolve, trained_params
+from prism_jax.training.startup import startup
+from prism_jax.training.workdir import claim, load_config
+
+
+def train_run(
+    config: RunConfig,
+    workdir: epath.Path,
+    *,
+    report: bool = True,
+    profile: int | None = None,
+) -> tuple[Run, Params]:
+    """Trains a run to its last step, from its newest checkpoint if there is one.
+
+    Args:
+      config: Of the run.
+      workdir: Where everything is written that the run leaves behind.
+      report: Whether to print the start-up report and show a progress bar.
+      profile: Step from which a trace of a few steps is written to `profile/` in the workdir.
+
+    Returns:
+      The run, and its parameters after the last step.
+
+    Raises:
+      ValueError, OSError, RuntimeError: in one line; nothing is written for a config or a source that cannot be used.
+    """
+    saved = workdir / "tokenizer.json"
+    run = open_run(resolve(config), Tokenizer.load(saved) if saved.exists() else None)
+    job = plan(run, workdir)
+    facts = {**run.facts(), **describe(job), **startup(job)} if report else {}
+    if distributed.is_first():
+        claim(workdir, run.config)  # the first write
+        run.template.tokenizer.save(saved)
+        write_json(workdir / "run.json", provenance())
+        for name, fact in facts.items():
+            print(f"{name:12} {fact}")
+    distributed.wait("claimed")
+    return run, train(job, progress=report, profile=profile)
+
+
+def score_run(run: Run, params: Params, splits: tuple[str, ...] = ("calibration", "test"), *, batch: int = 0) -> Scores:
+    """Raw signals of every decision of some splits.
+
+    Args:
+      run: The run.
+      params: Of its student.
+      splits: Which splits to score.
+      batch: Streams per forward pass; 0 takes the training batch.
+    """
+
+    def rows() -> Iterator[dict[str, Any]]:
+        for split in splits:
+            yield from score_streams(
+                run.model,
+                params,
+                run.template,
+                getattr(run.splits, split),
+                split=split,
+                fold=run.config.data.fold,
+                context=run.config.packing.context,
+                batch=batch or run.config.training.batch,
+            )
+
+    return Scores.from_rows(rows())
+
+
+def load_run(workdir: epath.Path) -> Run:
+    """The run in a workdir, with its own tokenizer.
+
+    Raises:
+      ValueError, OSError: in one line, for a folder that holds no run, or a run whose source cannot be read.
+    """
+    return open_run(load_config(workdir), Tokenizer.load(workdir / "tokenizer.json"))
+
+
+def evaluate_run(run: Run, workdir: epath.Path) -> None:
+    """Scores the calibration and test splits, fits temperatures, measures every policy, writes the report.
+
+    Raises:
+      ValueError, OSError: before anything is written, for a workdir without checkpoint or with broken metrics.
+    """
+    step, params = trained_params(run.model, run.config, workdir)
+    checkpoint = checkpoint_in_words(run.config, step)
+    print(f"checkpoint: {checkpoint}")
+    made = as_facts(provenance())
+    evaluate_into(
+        workdir,
+        score_run(run, params),
+        run.config.decision,
+        facts={"command": made.pop("command"), "checkpoint": checkpoint, **run.facts(), **made},
+        keep_scores=True,
+        metrics_path=workdir / "metrics.jsonl",
+        streams=run.splits.test,
+    )
+
+
+def train_and_evaluate(
+    config: RunConfig, workdir: epath.Path, *, report: bool = True, profile: int | None = None
+) -> None:
+    """Trains a run as `train_run` does, then evaluates it; with several processes, says how to evaluate."""
+    run, _ = train_run(config, workdir, report=report, profile=profile)
+    if jax.process_count() == 1:
+        evaluate_run(run, workdir)
+    elif distributed.is_first():
+        print(f"trained; `python -m prism_jax.evaluate --workdir={workdir}` calibrates and evaluates, in one process")

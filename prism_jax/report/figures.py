@@ -1,0 +1,185 @@
+"""Geometry of the report's figures: numbers in, coordinates and words out. The template draws them as inline SVG.
+
+Every mark carries a sentence for whoever hovers it or has it read out. Coordinates are strings of two decimals, so that
+the same evaluation always gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from prism_jax.evaluation.results import Evaluation, SignalRow
+from prism_jax.report.tables import POLICIES, number, percent
+
+MAX_POINTS = 400  # of a curve: a screen shows no more
+
+
+@dataclasses.dataclass(frozen=True)
+class Scale:
+    """A linear map from data in [low, high] to coordinates in [start, stop]."""
+
+    low: float | int
+    high: float | int
+    start: float | int
+    stop: float | int
+
+    def __call__(self, value: float | int) -> str:
+        """The coordinate of a value."""
+        share = (value - self.low) / (self.high - self.low)
+        return f"{self.start + share * (self.stop - self.start):.2f}"
+
+    def ticks(self, most: int = 5) -> list[float]:
+        """Round numbers inside the data's range, at most `most` + 1 of them."""
+        rough = (self.high - self.low) / most
+        power = 10.0 ** math.floor(math.log10(rough))
+        unit = next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= rough * (1 - 1e-9))
+        first, last = math.ceil(self.low / unit - 1e-9), math.floor(self.high / unit + 1e-9)
+        return [float(f"{k * unit:.12g}") for k in range(first, last + 1)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Mark:
+    """A point and what it says."""
+
+    x: str
+    y: str
+    text: str
+    kind: str = ""
+    size: str = "4"
+
+
+@dataclasses.dataclass(frozen=True)
+class Bar:
+    """A rectangle and what it says."""
+
+    x: str
+    y: str
+    width: str
+    height: str
+    text: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class CostFigure:
+    """Realised cost of each policy: a dot on calibrated, a ring on raw signals, between Bayes and the constants."""
+
+    x: Scale
+    height: int
+    rows: list[tuple[str, str, list[Mark], bool]]
+    lines: list[tuple[str, str, str]]
+
+
+@dataclasses.dataclass(frozen=True)
+class ReliabilityFigure:
+    """A reliability diagram: observed share against mean probability, with its band and a histogram of p."""
+
+    title: str
+    form: str
+    signal: str
+    caption: str
+    x: Scale
+    y: Scale
+    bands: list[Bar]
+    path: str
+    marks: list[Mark]
+    bars: list[Bar]
+
+
+@dataclasses.dataclass(frozen=True)
+class CurveFigure:
+    """One term of the training log against the step."""
+
+    name: str
+    x: Scale
+    y: Scale
+    path: str
+    smooth: str
+    last: str
+    text: str
+
+
+def polyline(points: Sequence[tuple[str, str]]) -> str:
+    """An SVG path through the points."""
+    return " ".join(f"{'L' if i else 'M'}{x} {y}" for i, (x, y) in enumerate(points))
+
+
+def cost_figure(evaluation: Evaluation) -> CostFigure:
+    """Where each policy's realised cost stands."""
+    rows = [row for row in evaluation.policies if row.policy != "clairvoyant"]
+    constants = {row.policy: row.realised_cost for row in rows if row.policy in ("always", "never")}
+    better = min(constants, key=lambda name: constants[name])
+    x = Scale(0.0, max(row.realised_cost for row in rows) * 1.04 or 1.0, 120, 900)
+    lines = [("constant", x(constants[better]), f"better constant ({better}) {number(constants[better])}")]
+    lines += [
+        ("bayes", x(row.realised_cost), f"Bayes {number(row.realised_cost)}") for row in rows if row.policy == "bayes"
+    ]
+    shown: list[tuple[str, str, list[Mark], bool]] = []
+    for name in dict.fromkeys(row.policy for row in rows):
+        label, meaning = POLICIES[name]
+        own = [row for row in rows if row.policy == name]
+        y = f"{58 + 26 * len(shown):.2f}"
+        marks = [
+            Mark(
+                x(row.realised_cost),
+                y,
+                f"{label}{f', {row.form} signals' if row.form else ''}: {number(row.realised_cost)} per step, "
+                f"offers at {percent(row.speak_rate)} % of steps",
+                row.form or "calibrated",
+            )
+            for row in reversed(own)  # raw first, so that calibrated is drawn above it
+        ]
+        shown.append((label, meaning, marks, any(row.deployed for row in own)))
+    return CostFigure(x, 58 + 26 * len(shown) + 22, shown, lines)
+
+
+def reliability_figure(row: SignalRow) -> ReliabilityFigure:
+    """One signal's diagram, with the band in which a calibrated signal's bins would lie."""
+    curve = row.reliability
+    x, y = Scale(0, 1, 44, 284), Scale(0, 1, 254, 14)
+    tallest = max(int(curve.count.max()), 1)
+    depth = Scale(0, tallest, 0, 40)
+    bands, marks, bars = [], [], []
+    for k in np.flatnonzero(curve.count):
+        left, right = curve.edges[k], curve.edges[k + 1]
+        p, share, low, high = (float(column[k]) for column in (curve.mean_p, curve.mean_y, curve.low, curve.high))
+        within = "within" if low <= share <= high else "outside"
+        text = (
+            f"p in [{left:.2f}, {right:.2f}]: {curve.count[k]} labels, mean p {p:.3f}, observed {share:.3f}, "
+            f"{within} the band {low:.3f} to {high:.3f}"
+        )
+        wide, tall = f"{(right - left) * 240:.2f}", f"{(high - low) * 240:.2f}"
+        bands.append(Bar(x(left), y(high), wide, tall))
+        marks.append(Mark(x(p), y(share), text, within))
+        height = depth(int(curve.count[k]))
+        bars.append(Bar(x(left), f"{318 - float(height):.2f}", wide, height, text))
+    outside = sum(mark.kind == "outside" for mark in marks)
+    title = f"p_{row.signal}, {row.form}" + ("" if row.thinking == "fast" else ", slow pass")
+    caption = (
+        f"T = {number(row.temperature, 3)}, ECE {number(row.ece)}, {row.count} labels; "
+        f"{outside} of {len(marks)} bins outside their {100 * curve.level:g} % band"
+    )
+    path = polyline([(mark.x, mark.y) for mark in marks])
+    return ReliabilityFigure(title, row.form, row.signal, caption, x, y, bands, path, marks, bars)
+
+
+def curve_figure(name: str, steps: Sequence[float | int], values: Sequence[float | int]) -> CurveFigure:
+    """One term of the training log and its running mean; beyond `MAX_POINTS` each point is a mean of neighbours."""
+    size = math.ceil(len(values) / MAX_POINTS)
+    starts = range(0, len(values), size)
+    xs = [float(np.mean(steps[start : start + size])) for start in starts]
+    ys = [float(np.mean(values[start : start + size])) for start in starts]
+    reach = [min(len(ys) // 40, i, len(ys) - 1 - i) for i in range(len(ys))]  # symmetric, so the ends are exact
+    smooth = [float(np.mean(ys[i - r : i + r + 1])) for i, r in enumerate(reach)]
+    low, high = min(ys), max(ys)
+    room = (high - low) * 0.06 or max(abs(high) * 0.1, 1e-12)
+    x = Scale(xs[0], xs[-1] if xs[-1] > xs[0] else xs[0] + 1, 54, 308)
+    y = Scale(low - room, high + room, 136, 12)
+    path, trend = (polyline([(x(a), y(b)) for a, b in zip(xs, line, strict=True)]) for line in (ys, smooth))
+    text = (
+        f"{name}: {values[0]:.4g} at step {steps[0]:g}, {values[-1]:.4g} at step {steps[-1]:g}, least {min(values):.4g}"
+    )
+    return CurveFigure(name, x, y, path, trend, f"{values[-1]:.4g}", text)

@@ -1,0 +1,62 @@
+"""An evaluation's files and tables: all of them are computed before the first is written.
+
+So whatever is wrong with the input, a folder holds the files of one evaluation, or none.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+
+from etils import epath
+
+from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.evaluation import protocol
+from prism_jax.evaluation.results import Evaluation
+from prism_jax.report import page, tables
+from prism_jax.runtime.files import encode_json, write_files
+from prism_jax.scores import Scores, encode_scores
+from prism_jax.streams import Stream
+
+
+def evaluate_into(
+    folder: str | os.PathLike[str],
+    scores: Scores,
+    point: OperatingPoint,
+    *,
+    facts: Mapping[str, str],
+    keep_scores: bool,
+    metrics_path: str | os.PathLike[str] | None = None,
+    streams: Iterable[Stream] = (),
+) -> Evaluation:
+    """Calibrates and evaluates; writes calibration.json, evaluation.json and report.html; prints the tables.
+
+    Args:
+      folder: Where to; made if it does not exist.
+      scores: Rows of the splits "calibration" and "test".
+      point: Costs, margin and policy.
+      facts: What else the report should say of the run, name to value.
+      keep_scores: Whether to write scores.parquet too.
+      metrics_path: A run's metrics.jsonl; the report has no loss curves where there is none.
+      streams: Streams whose event texts the report may show.
+
+    Raises:
+      ValueError: before anything is written, for scores, metrics or streams that cannot be used.
+    """
+    place = epath.Path(folder)
+    calibration = protocol.calibrate(scores)
+    evaluation = protocol.evaluate(scores, calibration, point)
+    if metrics_path is not None and not epath.Path(metrics_path).exists():
+        metrics_path = None
+    html = page.render(evaluation, scores, calibration, metrics_path, streams, facts)
+    contents = {"scores.parquet": encode_scores("scores.parquet", scores)} if keep_scores else {}
+    contents |= {
+        "calibration.json": encode_json(calibration.to_dict()),
+        "evaluation.json": encode_json(evaluation.to_dict()),
+        "report.html": html.encode(),
+    }
+    place.mkdir(parents=True, exist_ok=True)
+    write_files({place / name: content for name, content in contents.items()})
+    tables.print_tables(evaluation)
+    print(f"report: {place / 'report.html'}")
+    return evaluation

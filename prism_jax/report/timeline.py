@@ -1,0 +1,197 @@
+"""One stream as a timeline: both signals, the threshold and the decision at each step, and what happened.
+
+Times are shown from the stream's first event (from its first step, where the stream itself is not given).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Collection
+
+import numpy as np
+
+from prism_jax.evaluation.results import Evaluation, Trace
+from prism_jax.report.figures import Mark, Scale, polyline
+from prism_jax.report.tables import number
+from prism_jax.streams import Stream
+
+MAX_STEPS = 40  # more would not be read
+MAX_TEXT = 500  # characters of an event
+
+
+@dataclasses.dataclass(frozen=True)
+class Moment:
+    """One event of a timeline; the decision's cells are empty where no decision was due."""
+
+    number: str
+    time: str
+    text: str
+    p_need: str = ""
+    p_accept: str = ""
+    threshold: str = ""
+    decision: str = ""
+    slow: bool = False
+    y_need: str = ""
+    y_accept: str = ""
+    cost: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Timeline:
+    """One stream: both signals, the threshold and the decision at each step, and what happened."""
+
+    stream: str
+    facts: str
+    shown: int
+    total: int
+    width: int
+    x: Scale
+    y: Scale
+    need: str
+    accept: str
+    threshold: str
+    need_marks: list[Mark]
+    accept_marks: list[Mark]
+    strip: list[tuple[str, Moment, str]]
+    moments: list[Moment]
+
+
+def choose_stream(trace: Trace, known: Collection[str] = ()) -> str:
+    """The stream to show: of the first hundred (with texts, if any has) that of most changes of decision."""
+    texts = set(known)
+    names = list(dict.fromkeys(trace.stream))
+    names = ([name for name in names if name in texts] or names)[:100]
+    changes = [np.count_nonzero(np.diff(trace.decision[trace.stream == name][:MAX_STEPS])) for name in names]
+    return names[int(np.argmax(changes))]
+
+
+def timeline(evaluation: Evaluation, name: str, times: np.ndarray | None, stream: Stream | None) -> Timeline:
+    """One stream's signals, threshold and decisions, with the events' texts where the stream is given.
+
+    Args:
+      evaluation: The evaluation whose trace holds the stream.
+      name: The stream's id.
+      times: Seconds of each step of the whole trace, NaN where unknown; the stream's own where that is given.
+      stream: The stream itself.
+
+    Raises:
+      ValueError: for a step of the trace that `stream` does not have.
+    """
+    trace = evaluation.trace
+    mine = np.flatnonzero(trace.stream == name).tolist()
+    rows = mine[:MAX_STEPS]
+    width = max(960, 90 + 24 * len(rows))
+    x, y = Scale(-0.5, len(rows) - 0.5, 56, width - 20), Scale(0, 1, 224, 14)
+    moments = {row: _moment(evaluation, row, stream) for row in rows}
+    if stream is None and times is not None:
+        since = times[rows[0]]
+        moments = {row: dataclasses.replace(moments[row], time=clock(times[row] - since)) for row in rows}
+    said = {row: _sentence(moments[row]) for row in rows}
+    spot = {row: x(i) for i, row in enumerate(rows)}
+
+    def marks(values: np.ndarray, kind: str = "") -> list[Mark]:
+        return [Mark(spot[row], y(values[row]), said[row], kind or _kind(trace, row)) for row in rows]
+
+    def line(values: np.ndarray) -> str:
+        return polyline([(spot[row], y(values[row])) for row in rows])
+
+    return Timeline(
+        stream=name,
+        facts="" if stream is None else f"domain {stream.domain}, persona {stream.persona}",
+        shown=len(rows),
+        total=len(mine),
+        width=width,
+        x=x,
+        y=y,
+        need=line(trace.p_need),
+        accept=line(trace.p_accept),
+        threshold=_staircase(x, y, np.minimum(trace.threshold[rows], 1.0)),
+        need_marks=marks(trace.p_need, "need"),
+        accept_marks=marks(trace.p_accept),
+        strip=[(spot[row], moments[row], said[row]) for row in rows],
+        moments=_story(trace, rows, moments, stream),
+    )
+
+
+def _staircase(x: Scale, y: Scale, values: np.ndarray) -> str:
+    """A path that is level across each step."""
+    return polyline([(x(i + side), y(value)) for i, value in enumerate(values) for side in (-0.5, 0.5)])
+
+
+def _kind(trace: Trace, row: int) -> str:
+    return "offer" if trace.decision[row] else "silent"
+
+
+def _moment(evaluation: Evaluation, row: int, stream: Stream | None) -> Moment:
+    """The cells of one step."""
+    trace = evaluation.trace
+    step, time, text = int(trace.step[row]), "", ""
+    if stream is not None:
+        if step >= len(stream.steps):
+            raise ValueError(
+                f"stream {stream.id!r}: found step {step} in the scores, expected below {len(stream.steps)}"
+            )
+        event = stream.events[stream.steps[step].event]
+        time, text = clock(event.time - stream.events[0].time), _cut(event.text)
+    threshold = float(trace.threshold[row])
+    return Moment(
+        number=str(step),
+        time=time,
+        text=text,
+        p_need=number(float(trace.p_need[row]), 3),
+        p_accept=number(float(trace.p_accept[row]), 3),
+        threshold="unreachable" if math.isinf(threshold) else number(threshold, 3),
+        decision=_kind(trace, row),
+        slow=bool(trace.slow[row]),
+        y_need=_label(float(trace.y_need[row])),
+        y_accept=_label(float(trace.y_accept[row])),
+        cost=_cost(evaluation, row),
+    )
+
+
+def _cost(evaluation: Evaluation, row: int) -> str:
+    """The step's realised cost, as its labels have it."""
+    trace, point = evaluation.trace, evaluation.point
+    need, accept = float(trace.y_need[row]), float(trace.y_accept[row])
+    cost = point.c_fa * (1 - accept) if trace.decision[row] else point.c_fn * need * accept
+    return "?" if math.isnan(need + accept) else f"{cost:g}"
+
+
+def _story(trace: Trace, rows: list[int], moments: dict[int, Moment], stream: Stream | None) -> list[Moment]:
+    """The steps' moments, among the other events that the stream has up to the last of them."""
+    if stream is None:
+        return [moments[row] for row in rows]
+    at = {stream.steps[int(trace.step[row])].event: moments[row] for row in rows}
+    return [
+        at.get(i, Moment(number="", time=clock(event.time - stream.events[0].time), text=_cut(event.text)))
+        for i, event in enumerate(stream.events[: max(at) + 1])
+    ]
+
+
+def _cut(text: str) -> str:
+    """The text, or its beginning where it is longer than a report should carry."""
+    return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]} … ({len(text)} characters)"
+
+
+def _sentence(moment: Moment) -> str:
+    """A step in words."""
+    slow = " after thinking slowly" if moment.slow else ""
+    return (
+        f"step {moment.number}: p_need {moment.p_need}, p_accept {moment.p_accept}, threshold {moment.threshold}, "
+        f"{moment.decision}{slow}; need {moment.y_need}, accept {moment.y_accept}, cost {moment.cost}"
+    )
+
+
+def _label(value: float) -> str:
+    """A label in words; soft labels stay numbers."""
+    return {1.0: "yes", 0.0: "no"}.get(value, "unknown" if math.isnan(value) else f"{value:.2f}")
+
+
+def clock(seconds: float) -> str:
+    """Seconds as m:ss or h:mm:ss; empty where unknown."""
+    if math.isnan(seconds):
+        return ""
+    sign, whole = "−" if seconds < 0 else "", round(abs(seconds))
+    hours, minutes = whole // 3600, whole // 60 % 60
+    return f"{sign}{hours}:{minutes:02d}:{whole % 60:02d}" if hours else f"{sign}{minutes}:{whole % 60:02d}"

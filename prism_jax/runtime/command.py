@@ -1,0 +1,51 @@
+"""How every main starts: absl flags, and errors of input as one line instead of a traceback."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from absl import app, flags, logging
+
+from prism_jax.runtime.config import ConfigError
+
+
+def start(main: Callable[[], Any]) -> None:
+    """Parses flags and runs `main`; input that can't be used ends in one line on stderr and exit status 1.
+
+    With --verbosity=1 the traceback is shown too.
+    """
+
+    def wrapped(argv: Sequence[str]) -> int:
+        if not flags.FLAGS["verbosity"].present:
+            logging.set_verbosity(logging.WARNING)  # the libraries below tell every file they touch
+        if len(argv) > 1:
+            return _fail(f"found argument {argv[1]!r}, expected flags only (see --help)")
+        sys.unraisablehook = _log_unraisable
+        try:
+            main()
+        except (ValueError, OSError, RuntimeError) as error:
+            logging.debug("traceback of the error below", exc_info=True)
+            return _fail(str(error))
+        return 0
+
+    def parse(argv: list[str]) -> list[str]:
+        try:
+            return flags.FLAGS(argv)
+        except flags.Error as error:
+            sys.exit(_fail(str(error)))
+        except (AttributeError, KeyError, TypeError, ValueError, ConfigError) as error:
+            sys.exit(_fail(f"flags: {error}"))
+
+    app.run(wrapped, flags_parser=parse)
+
+
+def _log_unraisable(lost: sys.UnraisableHookArgs) -> None:
+    """Logs what no caller can catch: the reads still under way when one fails complain to a closed event loop."""
+    logging.debug("lost: %s", lost.exc_value, exc_info=lost.exc_value)
+
+
+def _fail(message: str) -> int:
+    sys.stderr.write(f"error: {' '.join(message.split())}\n")
+    return 1

@@ -1,0 +1,75 @@
+"""What a set of streams holds: how much of it, and how many labels of each kind."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from prism_jax.streams.types import Stream
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Summary:
+    """Counts over a set of streams.
+
+    Attributes:
+      streams: Whole streams.
+      events: Things users did.
+      steps: Moments at which the agent had to decide.
+      candidates: Offers listed at the steps, the constant "an offer" included.
+      need_labels: Steps with a need label.
+      needed: Sum of the need labels (for hard labels, how many say yes).
+      accept_labels: Candidates with an acceptance label.
+      accepted: Sum of the acceptance labels.
+      silence_labels: Steps whose silence was judged.
+    """
+
+    streams: int
+    events: int
+    steps: int
+    candidates: int
+    need_labels: int
+    needed: float
+    accept_labels: int
+    accepted: float
+    silence_labels: int
+
+    @property
+    def judgements(self) -> int:
+        """Judged offers and judged silences: the rows of ProactiveBench's reward data, candidates "listed"."""
+        return self.accept_labels + self.silence_labels
+
+    def __str__(self) -> str:
+        """One line for the terminal."""
+        return (
+            f"{self.streams} streams, {self.events:,} events, {self.steps:,} steps, {self.candidates:,} candidates; "
+            f"{self.judgements:,} judgements: {self.accept_labels:,} of offers ({self.accepted:g} accepted), "
+            f"{self.silence_labels:,} of silence; help needed at {self.needed:g} of {self.need_labels:,} judged steps"
+        )
+
+
+def summarise(streams: Sequence[Stream]) -> dict[str, Summary]:
+    """Counts per domain, in alphabetical order, and then over all of them under "all"."""
+    by_domain = {
+        domain: _count([stream for stream in streams if stream.domain == domain])
+        for domain in sorted({stream.domain for stream in streams})
+    }
+    return {**by_domain, "all": _count(streams)}
+
+
+def _count(streams: Sequence[Stream]) -> Summary:
+    steps = [step for stream in streams for step in stream.steps]
+    candidates = [candidate for step in steps for candidate in step.candidates]
+    needs = [step.y_need for step in steps if step.y_need is not None]
+    accepts = [candidate.y_accept for candidate in candidates if candidate.y_accept is not None]
+    return Summary(
+        streams=len(streams),
+        events=sum(len(stream.events) for stream in streams),
+        steps=len(steps),
+        candidates=len(candidates),
+        need_labels=len(needs),
+        needed=float(sum(needs)),
+        accept_labels=len(accepts),
+        accepted=float(sum(accepts)),
+        silence_labels=sum(bool(step.votes) for step in steps),
+    )

@@ -1,0 +1,27 @@
+"""Acceptance labels as the share of annotators who would accept: what a majority hides, the loss may see."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+
+from prism_jax.streams import Candidate, Stream
+
+
+def with_soft_labels(streams: Iterable[Stream]) -> list[Stream]:
+    """The streams with every acceptance label that has votes replaced by their mean; the others stay as they are."""
+    return [
+        dataclasses.replace(
+            stream,
+            steps=tuple(
+                dataclasses.replace(step, candidates=tuple(map(_soften, step.candidates))) for step in stream.steps
+            ),
+        )
+        for stream in streams
+    ]
+
+
+def _soften(candidate: Candidate) -> Candidate:
+    if candidate.y_accept is None or not candidate.votes:
+        return candidate
+    return dataclasses.replace(candidate, y_accept=sum(candidate.votes) / len(candidate.votes))

@@ -1,0 +1,155 @@
+"""Streams in, lessons out: what a pathway makes of the training streams before they are packed."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from prism_jax.decision.losses import slot_target
+from prism_jax.prompting.supervised import SupervisedCandidate, SupervisedStep, supervised_candidate, supervised_step
+from prism_jax.prompting.template import Template
+from prism_jax.streams import Step, Stream
+from prism_jax.training.config import RunConfig
+from prism_jax.training.loss_config import LossConfig
+from prism_jax.training.pathways.curated import curate, weigh
+from prism_jax.training.pathways.logged import out_of_fold_acceptance
+from prism_jax.training.pathways.table import PathwayConfig
+
+
+class Supervised(NamedTuple):
+    """What a pathway trains on.
+
+    Attributes:
+      streams: Those with a step left, their steps as lessons where the pathway asks for more than their labels.
+      loss: Weights and estimators.
+      facts: For the start-up report.
+    """
+
+    streams: tuple[Stream, ...]
+    loss: LossConfig
+    facts: dict[str, str]
+
+
+def supervise(streams: Sequence[Stream], config: RunConfig, template: Template) -> Supervised:
+    """The lessons of the run's pathway.
+
+    Args:
+      streams: The training split.
+      config: Of the run: its pathway, losses and seed.
+      template: Counts the tokens of responses.
+
+    Raises:
+      ValueError: naming stream and step where a teacher's probability is missing; when there is no text to weight.
+    """
+    pathway, loss = config.pathway, config.pathway.objective(config.loss)
+    if pathway.asks_teacher:
+        _check_teacher(streams, pathway)
+    taught, facts = tuple(streams), {"pathway": str(pathway)}
+    if pathway.recipe.filtered:
+        taught, curated = curate(taught, pathway)
+        facts |= curated
+    if pathway.recipe.losses != "decision" or pathway.alpha or pathway.slow:
+        taught = _each(taught, _step_of(pathway, config.training.seed), _candidate_of(pathway))
+    if loss.estimator == "dr":
+        taught = _with_baseline(taught, loss)
+    if pathway.recipe.weighted:
+        weights = weigh(taught, pathway, template)
+        taught = _with_factors(taught, weights.factor.tolist())
+        facts |= weights.facts
+    return Supervised(taught, loss, facts)
+
+
+def _check_teacher(streams: Sequence[Stream], pathway: PathwayConfig) -> None:
+    for stream in streams:
+        for i, step in enumerate(stream.steps):
+            missing = [name for name, value in (("teacher_need", step.teacher_need),) if value is None]
+            missing += [
+                f"candidates[{k}].teacher_accept"
+                for k, candidate in enumerate(step.candidates)
+                if candidate.teacher_accept is None
+            ]
+            if missing:
+                raise ValueError(
+                    f"stream {stream.id!r}, steps[{i}].{missing[0]}: found null, expected the teacher's probability: "
+                    f"pathway {pathway.name} asks for it (the simulator gives it with simulator.teacher = True)"
+                )
+
+
+def _step_of(pathway: PathwayConfig, seed: int) -> Callable[[Stream, SupervisedStep], SupervisedStep]:
+    """Slot target, answer and mode of a step."""
+
+    def teach_step(stream: Stream, step: SupervisedStep) -> SupervisedStep:
+        drawn = random.Random(f"prism_jax slow {seed} {stream.id} {step.event}").random()
+        return dataclasses.replace(
+            step,
+            need_target=_target(step.y_need, step.teacher_need, pathway),
+            need_answer=_answer(step.teacher_need, pathway),
+            slow=step.rationale is not None and drawn < pathway.slow,
+        )
+
+    return teach_step
+
+
+def _candidate_of(pathway: PathwayConfig) -> Callable[[Stream, SupervisedCandidate], SupervisedCandidate]:
+    """Slot target and answer of a candidate."""
+
+    def teach_candidate(_: Stream, candidate: SupervisedCandidate) -> SupervisedCandidate:
+        return dataclasses.replace(
+            candidate,
+            accept_target=_target(candidate.y_accept, candidate.teacher_accept, pathway),
+            accept_answer=_answer(candidate.teacher_accept, pathway),
+        )
+
+    return teach_candidate
+
+
+def _target(label: float | None, teacher: float | None, pathway: PathwayConfig) -> float | None:
+    """What a slot's cross-entropy aims at: a hard label, or the label softened by the teacher; None without label."""
+    if label is None:
+        return None
+    if pathway.recipe.losses == "plain":
+        return float(label >= 0.5)
+    return float(slot_target(label, teacher if pathway.alpha else None, pathway.alpha))
+
+
+def _answer(teacher: float | None, pathway: PathwayConfig) -> bool | None:
+    """The teacher's yes or no where its text is the target."""
+    return teacher >= 0.5 if pathway.recipe.losses == "schema" and teacher is not None else None
+
+
+def _each(
+    streams: Sequence[Stream],
+    of_step: Callable[[Stream, SupervisedStep], SupervisedStep],
+    of_candidate: Callable[[Stream, SupervisedCandidate], SupervisedCandidate],
+) -> tuple[Stream, ...]:
+    """The streams with every step and candidate made a lesson."""
+
+    def one(stream: Stream, step: Step) -> Step:
+        candidates = tuple(of_candidate(stream, supervised_candidate(candidate)) for candidate in step.candidates)
+        return of_step(stream, dataclasses.replace(supervised_step(step), candidates=candidates))
+
+    return tuple(dataclasses.replace(s, steps=tuple(one(s, step) for step in s.steps)) for s in streams)
+
+
+def _with_baseline(streams: tuple[Stream, ...], loss: LossConfig) -> tuple[Stream, ...]:
+    """The streams with mu of every candidate."""
+    means = out_of_fold_acceptance(streams, loss.e_min, loss.w_max).tolist()
+    expected = {stream.id: mean for stream, mean in zip(streams, means, strict=True)}
+
+    def of_candidate(stream: Stream, candidate: SupervisedCandidate) -> SupervisedCandidate:
+        return dataclasses.replace(candidate, accept_mu=expected[stream.id])
+
+    return _each(streams, lambda _, step: step, of_candidate)
+
+
+def _with_factors(streams: tuple[Stream, ...], factors: list[float]) -> tuple[Stream, ...]:
+    """The streams with the weight of each candidate's text; the fields of a slow branch weigh their mean."""
+    factor = iter(factors)
+
+    def of_step(_: Stream, step: SupervisedStep) -> SupervisedStep:
+        own = [supervised_candidate(candidate).factor for candidate in step.candidates]
+        return dataclasses.replace(step, factor=sum(own) / len(own))
+
+    return _each(streams, of_step, lambda _, offer: dataclasses.replace(offer, factor=next(factor)))

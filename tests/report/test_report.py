@@ -1,0 +1,350 @@
+import html.parser
+import json
+import math
+import re
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given
+from synthetic_scores import make_columns, make_scores
+
+from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.evaluation import protocol
+from prism_jax.report import figures, page, tables, timeline
+from prism_jax.scores import Scores
+from prism_jax.streams import Event, Step, Stream
+
+POINT = OperatingPoint()
+VOID = {"meta", "br", "link", "img", "input", "hr"}
+
+
+class Page(html.parser.HTMLParser):
+    """Checks that every tag is closed in order; gathers tags, attributes and text."""
+
+    def __init__(self, source):
+        super().__init__()
+        self.open, self.tags, self.attributes, self.texts = [], [], [], []
+        self.feed(source)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += [(tag, name, value) for name, value in attrs]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += [(tag, name, value) for name, value in attrs]
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open[-1:] != ["style"]:
+            self.texts.append(data)
+
+    @property
+    def text(self):
+        return " ".join(" ".join(self.texts).split())
+
+
+def evaluated(scores, point=POINT):
+    calibration = protocol.calibrate(scores)
+    return protocol.evaluate(scores, calibration, point), scores, calibration, point
+
+
+def stream(name, steps=12, text="Types {}."):
+    events = tuple(Event(time=100.0 + 61 * i, text=text.format(i)) for i in range(steps + 1))
+    return Stream(id=name, events=events, steps=tuple(Step(event=i + 1) for i in range(steps)), domain="coding")
+
+
+def written(tmp_path, arguments, **more):
+    path = tmp_path / "report.html"
+    page.write_report(path, *arguments, **more)
+    return path.read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def arguments():
+    return evaluated(make_scores())
+
+
+@pytest.fixture
+def metrics(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    rows = [
+        {"step": i, "loss": 2.0 / i, "loss_need": 0.7 - 0.01 * i, "phase": "warm", "done": False} for i in range(1, 51)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_the_page_is_whole_and_asks_nothing_of_the_network(tmp_path, arguments, metrics):
+    source = written(
+        tmp_path, arguments, metrics_path=metrics, streams=[stream("stream-1")], facts={"command": "run me"}
+    )
+    page = Page(source)
+    assert page.tags.count("h1") == 1
+    assert not {"script", "link", "img", "iframe", "object", "embed", "base", "form"} & set(page.tags)
+    assert not [
+        item for item in page.attributes if item[1] in ("src", "href", "action", "srcset") or item[1].startswith("on")
+    ]
+    assert "http" not in source.replace("http-equiv", "")
+    assert "url(" not in source and "@import" not in source
+    assert "default-src 'none'" in source
+    for needed in ("prefers-color-scheme: dark", "@media print", "tabular-nums"):
+        assert needed in source
+    assert list(tmp_path.iterdir()) and not list(tmp_path.glob("*.part"))
+
+
+def test_every_cell_of_every_table_and_every_fact_is_on_the_page(tmp_path, arguments):
+    facts = {"command": "python -m prism_jax.train", "need": "strict"}
+    page = Page(written(tmp_path, arguments, facts=facts))
+    cells = " ".join(
+        cell
+        for table in tables.all_tables(arguments[0])
+        for s in table.sections
+        for row in s.rows
+        for cell in row.cells
+    )
+    assert all(cell in page.text for cell in cells.split())
+    for name, value in facts.items():
+        assert f"{name} {value}" in page.text
+    assert "inverse-propensity weights (all are 1): there is no column logged" in page.text
+    assert f"T = {arguments[2].accept_slow.temperature:.4f}" in page.text
+    assert page.text.count("(deployed)") == 2
+
+
+def test_the_same_arguments_give_the_same_bytes(tmp_path, arguments, metrics):
+    more = {"metrics_path": metrics, "streams": [stream("stream-1")]}
+    assert written(tmp_path, arguments, **more) == written(tmp_path, evaluated(make_scores()), **more)
+
+
+def test_what_others_wrote_is_escaped(tmp_path):
+    attack = "<script>alert('1')</script><img src=x onerror=alert(1)>\"'&{{ 7*7 }}"
+    columns = make_columns(slow=False)
+    columns["stream"] = [f"{name} {attack}" for name in columns["stream"]]
+    metrics = tmp_path / "metrics.jsonl"
+    metrics.write_text("".join(json.dumps({"step": i, attack: 1.0 * i}) + "\n" for i in range(3)))
+    source = written(
+        tmp_path,
+        evaluated(Scores.from_columns(columns)),
+        metrics_path=metrics,
+        streams=[stream(f"stream-1 {attack}", text=f"{attack.replace('{', '{{').replace('}', '}}')} {{}}")],
+        facts={attack: attack},
+    )
+    page = Page(source)
+    assert "script" not in page.tags and "img" not in page.tags
+    assert not [item for item in page.attributes if item[1].startswith("on")]
+    assert page.text.count(attack) >= 15  # in twelve events, the stream's name, two facts, a curve's name
+
+
+@pytest.mark.parametrize(
+    "drop",
+    [
+        ("p_both_true",),
+        ("p_need_true", "p_accept_true", "p_both_true", "time"),
+        ("p_need_slow", "p_accept_slow", "domain"),
+    ],
+)
+@pytest.mark.parametrize("policy", ["dynamic", "product", "never"])
+def test_every_kind_of_table_and_policy_makes_a_page(tmp_path, drop, policy):
+    columns = {name: column for name, column in make_columns(streams=20).items() if name not in drop}
+    point = OperatingPoint(policy=policy)
+    page = Page(written(tmp_path, evaluated(Scores.from_columns(columns), point)))
+    assert policy in page.text
+    assert "nan" not in page.text.lower().split()
+    assert not [
+        value
+        for _, name, value in page.attributes
+        if name in ("d", "x", "y", "cx", "cy") and ("nan" in value or "inf" in value)
+    ]
+
+
+def test_the_headline_tells_the_deployed_policys_gap(arguments):
+    row = arguments[0].deployed
+    assert f"closes {100 * row.gap_closed:.1f} % of the cost gap from “never” to the Bayes oracle" in page.finding(
+        arguments[0]
+    )
+    bare = {name: column for name, column in make_columns().items() if name != "p_both_true"}
+    evaluation = evaluated(Scores.from_columns(bare))[0]
+    cost, never = evaluation.deployed.realised_cost, evaluation.policy("never").realised_cost
+    assert f"costs {cost:.4f} a step; the better constant, “never”, {never:.4f}" in page.finding(evaluation)
+    values = [one.value for one in page.headlines(arguments[0])]
+    assert values[:2] == [f"{row.realised_cost:.4f}", f"{100 * row.gap_closed:.1f}"]
+
+
+def test_another_operating_point_is_refused(tmp_path, arguments):
+    evaluation, scores, calibration, _ = arguments
+    with pytest.raises(ValueError, match=r"point: found .*c_fn=3\.0.*, expected the evaluation's own, .*c_fn=2\.0"):
+        page.write_report(tmp_path / "r.html", evaluation, scores, calibration, OperatingPoint(c_fn=3.0))
+    assert not list(tmp_path.iterdir())
+
+
+# The timeline
+
+
+def test_the_timeline_shows_signals_threshold_decision_and_texts_of_each_step(arguments):
+    evaluation = arguments[0]
+    shown = timeline.timeline(evaluation, "stream-3", None, stream("stream-3"))
+    trace = evaluation.trace
+    rows = np.flatnonzero(trace.stream == "stream-3")
+    assert (shown.shown, shown.total, len(shown.moments)) == (12, 12, 13)
+    assert (shown.moments[0].text, shown.moments[0].time, shown.moments[0].decision) == ("Types 0.", "0:00", "")
+    for moment, row in zip(shown.moments[1:], rows, strict=True):
+        assert moment.number == str(trace.step[row])
+        assert moment.text == f"Types {trace.step[row] + 1}."
+        assert moment.time == timeline.clock(61.0 * (trace.step[row] + 1))
+        assert moment.p_need == f"{trace.p_need[row]:.3f}" and moment.p_accept == f"{trace.p_accept[row]:.3f}"
+        assert moment.threshold == f"{trace.threshold[row]:.3f}"
+        assert moment.decision == ("offer" if trace.decision[row] else "silent")
+        assert moment.slow == trace.slow[row]
+        assert moment.y_need == ("yes" if trace.y_need[row] else "no")
+        gold = trace.y_need[row] * trace.y_accept[row]
+        assert float(moment.cost) == (1 - trace.y_accept[row] if trace.decision[row] else 2 * gold)
+    costs = [
+        float(moment.cost)
+        for name in dict.fromkeys(trace.stream)
+        for moment in timeline.timeline(evaluation, name, None, None).moments
+    ]
+    assert np.mean(costs) == pytest.approx(evaluation.deployed.realised_cost)
+
+
+def test_without_the_stream_the_timeline_takes_the_scores_times_and_no_texts(arguments):
+    evaluation, scores, *_ = arguments
+    times = protocol.rows_of(scores, "test").steps().time
+    shown = timeline.timeline(evaluation, "stream-3", times, None)
+    assert [moment.time for moment in shown.moments] == [timeline.clock(30.0 * i) for i in range(12)]
+    assert {moment.text for moment in shown.moments} == {""}
+    times = np.full_like(times, np.nan)
+    assert {moment.time for moment in timeline.timeline(evaluation, "stream-3", times, None).moments} == {""}
+
+
+def test_unknown_labels_have_an_unknown_cost():
+    evaluation = evaluated(make_scores(logging=True))[0]
+    costs = {}
+    for name in dict.fromkeys(evaluation.trace.stream):
+        for moment in timeline.timeline(evaluation, name, None, None).moments:
+            costs.setdefault(moment.y_accept, set()).add(moment.cost)
+    assert costs["unknown"] == {"?"}
+    assert "?" not in costs["yes"] | costs["no"]
+
+
+def test_a_stream_that_lacks_a_step_is_refused(tmp_path, arguments):
+    with pytest.raises(ValueError, match="stream 'stream-1': found step 5 in the scores, expected below 5"):
+        written(tmp_path, arguments, streams=[stream("stream-1", steps=5)])
+
+
+def test_long_streams_and_long_texts_are_cut_and_it_is_told(tmp_path):
+    arguments = evaluated(make_scores(streams=4, steps=300))
+    page = Page(written(tmp_path, arguments, streams=[stream("stream-1", steps=300, text="{} " + "x" * 2000)]))
+    assert "the first 40 of its 300 steps" in page.text
+    assert page.text.count("… (2002 characters)") + page.text.count("… (2003 characters)") == 41
+    assert max(map(len, page.texts)) < 700
+
+
+def test_the_stream_with_most_changes_of_decision_is_shown_and_texts_come_first(arguments):
+    trace = arguments[0].trace
+    changes = {
+        name: int(np.sum(np.diff(trace.decision[trace.stream == name].astype(int)) != 0)) for name in trace.stream
+    }
+    assert changes[timeline.choose_stream(trace)] == max(changes.values())
+    assert timeline.choose_stream(trace, {"stream-9": None, "elsewhere": None}) == "stream-9"
+    assert timeline.choose_stream(trace, {"elsewhere": None}) == timeline.choose_stream(trace)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"), [(0, "0:00"), (59.6, "1:00"), (3661, "1:01:01"), (-5, "−0:05"), (math.nan, "")]
+)
+def test_the_clock(seconds, shown):
+    assert timeline.clock(float(seconds)) == shown
+
+
+# Figures
+
+
+@given(low=st.floats(-1e6, 1e6), span=st.floats(1e-6, 1e6), most=st.integers(1, 10))
+def test_ticks_are_round_evenly_spaced_and_inside(low, span, most):
+    scale = figures.Scale(low, low + span, 0.0, 100.0)
+    if scale.high - scale.low < 1e-9 * max(abs(low), 1):
+        return
+    ticks = scale.ticks(most)
+    assert len(ticks) <= most + 1
+    slack = 1e-6 * span
+    assert all(scale.low - slack <= tick <= scale.high + slack for tick in ticks)
+    if len(ticks) > 1:
+        unit = ticks[1] - ticks[0]
+        assert np.diff(ticks) == pytest.approx(unit, rel=1e-4)
+        mantissa = unit / 10 ** math.floor(math.log10(unit) + 1e-6)
+        assert min(abs(mantissa - nice) for nice in (1, 2, 2.5, 5, 10)) < 1e-2
+
+
+def test_a_scale_is_linear_between_its_ends():
+    scale = figures.Scale(2, 4, 100, 0)
+    assert [scale(value) for value in (2, 2.5, 3, 4)] == ["100.00", "75.00", "50.00", "0.00"]
+
+
+def test_the_reliability_figure_draws_the_filled_bins_where_the_curve_has_them(arguments):
+    for row in arguments[0].signals:
+        figure, curve = figures.reliability_figure(row), row.reliability
+        filled = np.flatnonzero(curve.count)
+        assert len(figure.marks) == len(figure.bars) == len(figure.bands) == len(filled)
+        for k, mark, band in zip(filled, figure.marks, figure.bands, strict=True):
+            assert (mark.x, mark.y) == (figure.x(curve.mean_p[k]), figure.y(curve.mean_y[k]))
+            assert (mark.kind == "within") == (curve.low[k] <= curve.mean_y[k] <= curve.high[k])
+            assert float(band.y) == pytest.approx(float(figure.y(curve.high[k])))
+            assert float(band.y) + float(band.height) == pytest.approx(float(figure.y(curve.low[k])), abs=0.02)
+            assert f"{curve.count[k]} labels" in mark.text
+        tallest = max(float(bar.height) for bar in figure.bars)
+        shares = [float(bar.height) / tallest for bar in figure.bars]
+        assert shares == pytest.approx(list(curve.count[filled] / curve.count.max()), abs=1e-3)
+        assert f"ECE {row.ece:.4f}" in figure.caption
+
+
+def test_the_cost_figure_places_each_policy_at_its_realised_cost(arguments):
+    figure = figures.cost_figure(arguments[0])
+    for label, _, marks, deployed in figure.rows:
+        rows = [row for row in arguments[0].policies if tables.POLICIES[row.policy][0] == label]
+        assert sorted(mark.x for mark in marks) == sorted(figure.x(row.realised_cost) for row in rows)
+        assert deployed == any(row.deployed for row in rows)
+    assert "clairvoyant" not in [label for label, *_ in figure.rows]
+    assert [kind for kind, *_ in figure.lines] == ["constant", "bayes"]
+
+
+@pytest.mark.parametrize("count", [2, 399, 400, 401, 5000])
+def test_curves_keep_their_ends_and_mean_whatever_their_length(count):
+    steps, values = list(range(1, count + 1)), [1.0 / i for i in range(1, count + 1)]
+    figure = figures.curve_figure("loss", steps, values)
+    points = re.findall(r"[ML](\S+) (\S+)", figure.path)
+    assert len(points) == len(re.findall("[ML]", figure.smooth)) <= 400
+    assert (points[0][0], points[-1][0]) == ("54.00", "308.00")
+    assert f"1 at step 1, {1 / count:.4g} at step {count}" in figure.text
+
+
+def test_a_constant_curve_is_drawn():
+    figure = figures.curve_figure("rate", [1, 2, 3], [0.0, 0.0, 0.0])
+    assert "nan" not in figure.path and len(figure.y.ticks(4)) >= 1
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"step": 1, "loss": 1}\n{"step": 2, "lo', "line 2: found broken JSON"),
+        ('{"loss": 1}\n', "line 1: found .* expected an object with a numeric \"step\""),
+        ("[1]\n", "line 1: found .* expected an object"),
+    ],
+)  # fmt: skip
+def test_broken_metrics_are_refused_and_leave_no_report(tmp_path, arguments, text, message):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=message) as caught:
+        written(tmp_path, arguments, metrics_path=path)
+    assert str(caught.value).startswith(str(path))
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_curves_are_drawn_for_every_number_and_for_nothing_else(metrics):
+    assert [curve.name for curve in page.loss_curves(metrics)] == ["loss", "loss_need"]

@@ -1,0 +1,227 @@
+import dataclasses
+import json
+import math
+import re
+import sys
+from typing import Literal
+
+import ml_collections
+import pytest
+from absl import flags
+from hypothesis import given
+from hypothesis import strategies as st
+from ml_collections import config_flags
+
+from prism_jax.prompting.template import PromptConfig
+from prism_jax.runtime.config import ConfigError, from_config_dict, to_config_dict, to_dict
+from prism_jax.streams.simulator import SimulatorConfig
+from prism_jax.student import StudentConfig
+from prism_jax.training.config import RunConfig, TrainingConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class Engine:
+    power: float = 1.5
+    cylinders: int = 4
+    fuel: Literal["petrol", "diesel"] = "petrol"
+
+    def __post_init__(self):
+        if self.power <= 0:
+            raise ValueError(f"power: found {self.power}, expected above 0")
+
+
+@dataclasses.dataclass(frozen=True)
+class Car:
+    name: str = "car"
+    used: bool = False
+    doors: int | None = None
+    gears: tuple[float, ...] = (3.5, 2.0)
+    tags: tuple[str, ...] = ()
+    engine: Engine = dataclasses.field(default_factory=Engine)
+
+
+FINITE = st.floats(allow_nan=False, allow_infinity=False)
+engines = st.builds(
+    Engine,
+    power=st.floats(min_value=1e-300, allow_infinity=False),
+    cylinders=st.integers(),
+    fuel=st.sampled_from(["petrol", "diesel"]),
+)
+cars = st.builds(
+    Car,
+    name=st.text(),
+    used=st.booleans(),
+    doors=st.none() | st.integers(),
+    gears=st.lists(FINITE, max_size=3).map(tuple),
+    tags=st.lists(st.text(), max_size=3).map(tuple),
+    engine=engines,
+)
+
+
+@given(cars)
+def test_round_trip_through_config_dict_and_json(car):
+    assert from_config_dict(Car, to_config_dict(car)) == car
+    assert from_config_dict(Car, json.loads(json.dumps(to_dict(car)))) == car
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        StudentConfig(rope_theta=1e6, tied=False, remat="dots"),
+        SimulatorConfig(seed=3, dependence=-0.5),
+        PromptConfig(system="Watch.", tokenizer="a/b"),
+    ],
+    ids=lambda config: type(config).__name__,
+)
+def test_the_sections_of_a_run_round_trip(config):
+    assert from_config_dict(type(config), to_config_dict(config)) == config
+    assert from_config_dict(type(config), json.loads(json.dumps(to_dict(config)))) == config
+
+
+def test_to_dict_is_plain_json_of_every_field():
+    assert to_dict(Car()) == {
+        "name": "car",
+        "used": False,
+        "doors": None,
+        "gears": [3.5, 2.0],
+        "tags": [],
+        "engine": {"power": 1.5, "cylinders": 4, "fuel": "petrol"},
+    }
+
+
+def test_to_config_dict_nests_sections_that_can_be_assigned():
+    tree = to_config_dict(Car())
+    assert isinstance(tree.engine, ml_collections.ConfigDict)
+    tree.engine.cylinders = 6
+    assert from_config_dict(Car, tree) == Car(engine=Engine(cylinders=6))
+
+
+def test_missing_keys_take_defaults():
+    assert from_config_dict(Car, {}) == Car()
+    assert from_config_dict(Car, {"engine": {"cylinders": 2}}) == Car(engine=Engine(cylinders=2))
+
+
+def test_whole_number_serves_as_a_float_and_a_built_section_as_itself():
+    car = from_config_dict(Car, {"gears": [3, 2], "engine": Engine(power=2.0)})
+    assert car == Car(gears=(3.0, 2.0), engine=Engine(power=2.0))
+    assert all(type(gear) is float for gear in car.gears)
+
+
+@pytest.mark.parametrize(
+    ("tree", "message"),
+    [
+        ({"nmae": "x"}, "config.nmae: unknown key; did you mean 'name'?"),
+        ({"engine": {"cylinder": 4}}, "config.engine.cylinder: unknown key; did you mean 'cylinders'?"),
+        ({"engine": {"zzz": 4}}, "config.engine.zzz: unknown key; expected one of cylinders, fuel, power"),
+        ({"name": 3}, "config.name: found 3 (int), expected str"),
+        ({"name": None}, "config.name: found None (NoneType), expected str"),
+        ({"used": 1}, "config.used: found 1 (int), expected bool"),
+        ({"doors": "3"}, "config.doors: found '3' (str), expected int"),
+        ({"doors": True}, "config.doors: found True (bool), expected int"),
+        ({"engine": {"cylinders": 4.0}}, "config.engine.cylinders: found 4.0 (float), expected int"),
+        ({"engine": {"power": True}}, "config.engine.power: found True (bool), expected float"),
+        ({"engine": {"power": "1"}}, "config.engine.power: found '1' (str), expected float"),
+        ({"engine": {"power": -1.0}}, "config.engine.power: found -1.0, expected above 0"),
+        ({"engine": {"power": math.inf}}, "config.engine.power: found inf, expected a finite number"),
+        (
+            {"engine": {"power": 1 << 2000}},
+            "config.engine.power: found a number of 2001 bits, expected a float",
+        ),
+        ({"gears": [1.0, math.nan]}, "config.gears[1]: found nan, expected a finite number"),
+        ({"engine": {"fuel": "coal"}}, "config.engine.fuel: found 'coal', expected one of 'petrol', 'diesel'"),
+        ({"engine": 3}, "config.engine: found 3, expected a section with keys"),
+        ({"gears": 3.0}, "config.gears: found 3.0, expected a list"),
+        ({"gears": "12"}, "config.gears: found '12', expected a list"),
+        ({"gears": [1.0, "2"]}, "config.gears[1]: found '2' (str), expected float"),
+        ({"tags": ["a", 2]}, "config.tags[1]: found 2 (int), expected str"),
+    ],
+)
+def test_bad_trees_are_one_line_errors_that_name_the_key(tree, message):
+    with pytest.raises(ConfigError, match=f"^{re.escape(message)}$"):
+        from_config_dict(Car, tree)
+    with pytest.raises(ConfigError, match=f"^{re.escape(message)}$"):
+        from_config_dict(Car, ml_collections.ConfigDict(tree))
+
+
+def test_the_place_in_messages_can_be_named():
+    with pytest.raises(ConfigError, match=r"^run\.json\.engine\.power: found -1\.0, expected above 0$"):
+        from_config_dict(Car, {"engine": {"power": -1.0}}, "run.json")
+
+
+FLOATS = [
+    f"{section}.{key}"
+    for section, values in to_dict(RunConfig()).items()
+    for key, value in values.items()
+    if isinstance(value, float)
+]
+
+
+@pytest.mark.parametrize("bad", [math.inf, -math.inf, math.nan])
+def test_every_number_of_a_run_is_finite(bad):
+    assert {"loss.burden", "training.learning_rate", "student.rope_theta", "simulator.hidden_effect"} <= set(FLOATS)
+    for place in FLOATS:
+        section, key = place.split(".")
+        with pytest.raises(ConfigError, match=f"^config.{place}: found {bad}, expected a finite number$"):
+            from_config_dict(RunConfig, {section: {key: bad}})
+
+
+@pytest.mark.parametrize(
+    ("section", "values", "message"),
+    [
+        ("data", {"folds": 0, "fold": -4}, "config.data.folds: found 0, expected at least 2"),
+        ("data", {"folds": 1}, "config.data.folds: found 1, expected at least 2"),
+        ("data", {"fold": 4}, "config.data.fold: found 4, expected 0 to 3 (folds = 4)"),
+        ("data", {"fold": -1}, "config.data.fold: found -1, expected 0 to 3 (folds = 4)"),
+        ("data", {"calibration": 0.0}, "config.data.calibration: found 0.0, expected a share between 0 and 1"),
+        ("data", {"calibration": 1}, "config.data.calibration: found 1.0, expected a share between 0 and 1"),
+        ("data", {"name": "jsonl"}, "config.data.source: found none, expected a path for data.name = 'jsonl'"),
+        ("loss", {"e_min": 0.0}, "config.loss.e_min: found 0.0, expected a probability in (0, 1]"),
+        ("loss", {"e_min": 1.5}, "config.loss.e_min: found 1.5, expected a probability in (0, 1]"),
+    ],
+)
+def test_values_of_a_run_out_of_range_are_refused_by_key(section, values, message):
+    with pytest.raises(ConfigError, match=f"^{re.escape(message)}$"):
+        from_config_dict(RunConfig, {section: values})
+
+
+@pytest.fixture
+def override(monkeypatch):
+    """Parses command-line flags as absl does, and gives the config they make."""
+
+    def parse(*arguments):
+        monkeypatch.setattr(sys, "argv", ["program", *arguments])  # where config_flags looks for what is overridden
+        values = flags.FlagValues()
+        config = config_flags.DEFINE_config_dict("config", to_config_dict(Car()), flag_values=values)
+        values(sys.argv)
+        return from_config_dict(Car, config.value)
+
+    return parse
+
+
+def test_flags_override_every_kind_of_value(override):
+    car = override(
+        "--config.name=van",
+        "--config.used=true",
+        "--config.engine.power=2",
+        "--config.engine.fuel=diesel",
+        "--config.gears=(4.0, 2.5, 1.0)",
+    )
+    assert car == Car("van", True, None, (4.0, 2.5, 1.0), (), Engine(2.0, 4, "diesel"))
+
+
+def test_a_flag_that_the_dataclass_rejects_is_a_config_error(override):
+    with pytest.raises(ConfigError, match=r"^config\.engine\.fuel: found 'coal'"):
+        override("--config.engine.fuel=coal")
+
+
+def test_epochs_become_the_steps_that_see_every_row_so_often():
+    training = TrainingConfig(steps=0, epochs=3.0, batch=4)
+    assert training.over(2.5).steps == 8  # 10 rows, 30 in all
+    assert training.over(2.5).epochs == 0
+    assert TrainingConfig(steps=7).over(2.5).steps == 7
+
+
+@pytest.mark.parametrize(("steps", "epochs"), [(0, 0.0), (5, 1.0), (-1, 1.0), (5, -1.0)])
+def test_steps_and_epochs_do_not_both_say_how_long(steps, epochs):
+    with pytest.raises(ValueError, match=rf"^steps: found {steps} with epochs = {epochs}, expected one of the two"):
+        TrainingConfig(steps=steps, epochs=epochs)

@@ -1,0 +1,55 @@
+import dataclasses
+
+from prism_jax.streams import Candidate, Event, Step, Stream
+from prism_jax.streams.summary import Summary, summarise
+
+EVENTS = (Event(time=0.0, text="a"), Event(time=1.0, text="b"), Event(time=2.0, text="c"))
+STREAMS = [
+    Stream(
+        id="w",
+        domain="writing",
+        events=EVENTS,
+        steps=(
+            Step(
+                event=0,
+                y_need=1.0,
+                votes=(True, False),
+                candidates=(Candidate(text="x", y_accept=1.0), Candidate(text="y", y_accept=0.0), Candidate(text="z")),
+            ),
+            Step(event=2),
+        ),
+    ),
+    Stream(id="c", domain="coding", events=EVENTS[:1], steps=(Step(event=0, y_need=0.25),)),
+]
+
+
+def test_everything_is_counted_once_per_domain_and_over_all():
+    summaries = summarise(STREAMS)
+    assert list(summaries) == ["coding", "writing", "all"]
+    assert summaries["writing"] == Summary(
+        streams=1,
+        events=3,
+        steps=2,
+        candidates=4,
+        need_labels=1,
+        needed=1.0,
+        accept_labels=2,
+        accepted=1.0,
+        silence_labels=1,
+    )
+    assert summaries["writing"].judgements == 3
+    for field in dataclasses.fields(Summary):
+        parts = [getattr(summaries[domain], field.name) for domain in ("coding", "writing")]
+        assert getattr(summaries["all"], field.name) == sum(parts)
+
+
+def test_the_line_for_the_terminal():
+    assert str(summarise(STREAMS)["all"]) == (
+        "2 streams, 4 events, 3 steps, 5 candidates; 3 judgements: 2 of offers (1 accepted), 1 of silence; "
+        "help needed at 1.25 of 2 judged steps"
+    )
+
+
+def test_nothing_is_counted_as_nothing():
+    assert list(summarise([])) == ["all"]
+    assert summarise([])["all"].judgements == 0
