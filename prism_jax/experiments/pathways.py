@@ -33,6 +33,7 @@ from prism_jax.streams.sources import DataConfig
 from prism_jax.training.config import RunConfig, TrainingConfig
 from prism_jax.training.loss_config import LossConfig
 from prism_jax.training.pathways.table import SECOND_STAGES, PathwayConfig
+from prism_jax.training.workdir import Workdir
 
 SEEDS = (0, 1, 2)
 CONFIG = RunConfig(
@@ -85,9 +86,9 @@ def outcome(config: RunConfig, folder: epath.Path) -> Outcome:
     steps = config.training.steps
     if config.pathway.name in SECOND_STAGES:
         first = _with(config, PathwayConfig(name="rdc_sft"), steps=steps // 2, start="")
-        train_run(first, folder / "first", report=False)
+        train_run(first, Workdir(folder / "first"), report=False)
         config = _with(config, config.pathway, steps=steps - steps // 2, start=str(folder / "first"))
-    run, params = train_run(config, folder / "run", report=False)
+    run, params = train_run(config, Workdir(folder / "run"), report=False)
     return _measure(score_run(run, params, batch=50), config)
 
 

@@ -37,7 +37,7 @@ from prism_jax.streams.jsonl import write_streams
 from prism_jax.streams.sources import load_splits
 from prism_jax.training.config import RunConfig
 from prism_jax.training.run import open_run, resolve
-from prism_jax.training.workdir import claim
+from prism_jax.training.workdir import Workdir
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,9 +111,9 @@ def trained_fold(config: RunConfig, folder: epath.Path) -> Fold:
       ConfigError: when the folder holds a run of another config.
     """
     if not (folder / "scores.parquet").exists():
-        train_and_evaluate(config, folder)
+        train_and_evaluate(config, Workdir(folder))
     opened = open_run(resolve(config), Tokenizer.load(folder / "tokenizer.json"))
-    claim(folder, opened.config)
+    Workdir(folder).claim(opened.config)
     scores = read_scores(folder / "scores.parquet")
     return Fold(
         scores, calibrate(scores), results.epoch_seconds(folder, len(opened.splits.train) / config.training.batch)

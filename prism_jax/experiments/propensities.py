@@ -18,7 +18,6 @@ from typing import Literal, NamedTuple
 
 import jax
 import numpy as np
-from etils import epath
 from jaxtyping import Float
 from scipy import stats
 
@@ -32,6 +31,7 @@ from prism_jax.training.config import RunConfig, TrainingConfig
 from prism_jax.training.loop import plan, train
 from prism_jax.training.loss_config import LossConfig
 from prism_jax.training.run import Run, open_run
+from prism_jax.training.workdir import Workdir
 
 SEEDS = range(6)
 CONFIG = RunConfig(
@@ -59,7 +59,7 @@ CONFIG = RunConfig(
 def squared_distance(run: Run) -> float:
     """Mean squared distance of p_accept to the truth on held-out streams, after training on logged acceptances."""
     with tempfile.TemporaryDirectory() as folder:
-        params = jax.device_get(train(plan(run, epath.Path(folder)), progress=False))
+        params = jax.device_get(train(plan(run), Workdir(folder), progress=False))
     scores = score_run(run, params, ("test",), batch=50)
     assert scores.p_accept_true is not None, "the simulator knows the truth"
     return float(np.mean((scores.p_accept_fast - scores.p_accept_true) ** 2))

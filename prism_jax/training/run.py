@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 
-from etils import epath
-
 from prism_jax.prompting.template import Template, make_tokenizer
 from prism_jax.prompting.tokenizer import Tokenizer
 from prism_jax.streams.sources import load_splits
@@ -16,10 +14,11 @@ from prism_jax.student.qwen3 import Params
 from prism_jax.student.sharding import make_mesh
 from prism_jax.student.weights import read_config
 from prism_jax.training.checkpoints.checkpoint import parameters_alone
-from prism_jax.training.checkpoints.recovery import trained
+from prism_jax.training.checkpoints.recovery import restore_best
 from prism_jax.training.config import RunConfig
 from prism_jax.training.optimization.step import abstract_state
 from prism_jax.training.pathways.stages import HOW_IT_RUNS, from_run, is_run
+from prism_jax.training.workdir import Workdir
 
 NEED = {
     "strict": "some offer was accepted by every annotator (official help_needed)",
@@ -101,12 +100,12 @@ def checkpoint_in_words(config: RunConfig, step: int) -> str:
     return f"step {step} ({'best on held-out streams' if config.training.keep_best else 'newest'})"
 
 
-def trained_params(model: Qwen3, config: RunConfig, workdir: epath.Path) -> tuple[int, Params]:
-    """Step and parameters of the checkpoint that stands for a trained run (`recovery.trained`), on one device.
+def trained_params(model: Qwen3, config: RunConfig, workdir: Workdir) -> tuple[int, Params]:
+    """Step and parameters of the checkpoint that stands for a trained run (`recovery.restore_best`), on one device.
 
     Raises:
-      FileNotFoundError, RuntimeError, ConfigError: as `recovery.trained`.
+      FileNotFoundError, RuntimeError, ConfigError: as `recovery.restore_best`.
     """
     abstract = parameters_alone(abstract_state(model, config.training, make_mesh()))
-    restored = trained(workdir, abstract, config)
+    restored = restore_best(workdir.checkpoints, abstract, config)
     return restored.step, restored.state.params

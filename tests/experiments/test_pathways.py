@@ -8,7 +8,7 @@ from etils import epath
 
 from prism_jax.experiments.pathways import CONFIG, PATHWAYS, SQUARE, Outcome, outcome, table
 from prism_jax.training.pathways.table import SECOND_STAGES
-from prism_jax.training.workdir import load_config
+from prism_jax.training.workdir import Workdir
 
 
 def test_the_tables_average_over_seeds_and_pair_by_seed():
@@ -42,5 +42,5 @@ def test_every_pathway_trains_on_the_studys_config(name, tmp_path):
     assert np.isfinite(found.f1) == (found.speak_rate > 0)  # undefined for a gate that never opens
     assert (tmp_path / "first").exists() == second
     if second:
-        assert load_config(epath.Path(tmp_path / "first")).pathway.name == "rdc_sft"
-        assert load_config(epath.Path(tmp_path / "run")).training.start == str(tmp_path / "first")
+        assert Workdir(tmp_path / "first").load_config().pathway.name == "rdc_sft"
+        assert Workdir(tmp_path / "run").load_config().training.start == str(tmp_path / "first")

@@ -23,7 +23,8 @@ def trainings(monkeypatch):
     """Folders that were trained in; training itself is a stand-in that writes what a run leaves behind."""
     folders = []
 
-    def run(config, folder):
+    def run(config, workdir):
+        folder = workdir.path
         folders.append("/".join(folder.parts[-2:]))
         tiny_study.stand_in(config, folder)
 

@@ -13,7 +13,7 @@ from prism_jax.student import StudentConfig
 from prism_jax.training.config import RunConfig, TrainingConfig
 from prism_jax.training.loss_config import LossConfig
 from prism_jax.training.run import open_run, resolve
-from prism_jax.training.workdir import claim
+from prism_jax.training.workdir import Workdir
 
 
 def stream(number):
@@ -58,7 +58,7 @@ def configs(folder):
 def stand_in(config, folder):
     """What `train_and_evaluate` leaves behind, its signals drawn at random."""
     run = open_run(resolve(config))
-    claim(folder, run.config)
+    Workdir(folder).claim(run.config)
     run.template.tokenizer.save(folder / "tokenizer.json")
     (folder / "timings.jsonl").write_text('{"step": 1, "seconds": 2.0}\n' * 8)
     rng = np.random.default_rng(config.data.fold)

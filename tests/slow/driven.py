@@ -10,7 +10,6 @@ import time
 
 import jax
 import orbax.checkpoint as ocp
-from etils import epath
 
 from prism_jax.prompting.template import PromptConfig
 from prism_jax.streams.simulator import SimulatorConfig
@@ -19,6 +18,7 @@ from prism_jax.student import StudentConfig
 from prism_jax.training.config import RunConfig, TrainingConfig
 from prism_jax.training.loop import plan, train
 from prism_jax.training.run import open_run
+from prism_jax.training.workdir import Workdir
 
 CONFIG = RunConfig(
     data=DataConfig(train_streams=16, calibration_streams=4, test_streams=4),
@@ -71,7 +71,7 @@ def _run(workdir, config, cache, seen, pause, saving):
             time.sleep(pause)
 
         try:
-            train(plan(open_run(config), epath.Path(workdir)), progress=False, after_step=after)
+            train(plan(open_run(config)), Workdir(workdir), progress=False, after_step=after)
         except (RuntimeError, OSError) as error:
             lines.write(f"{error}\n")
             sys.exit(1)

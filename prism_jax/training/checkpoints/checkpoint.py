@@ -40,18 +40,6 @@ class Restored(NamedTuple):
     data: dict[str, Any]
 
 
-def folder_of(workdir: epath.PathLike) -> epath.Path:
-    """The folder of a run's checkpoints, which may not exist yet.
-
-    Raises:
-      NotADirectoryError: when there is something else in its place.
-    """
-    folder = epath.Path(workdir) / "checkpoints"
-    if folder.exists() and not folder.is_dir():
-        raise NotADirectoryError(f"{folder}: found a file, expected a folder of checkpoints or nothing")
-    return folder
-
-
 def steps(folder: epath.Path) -> list[int]:
     """Steps of the checkpoints that were written to the end, newest first; writes nothing."""
     if not folder.exists():

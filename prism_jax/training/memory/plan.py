@@ -184,7 +184,7 @@ def step_shape(config: RunConfig) -> tuple[StepShape, str]:
     """
     absent = _absent(config)
     if not absent:
-        return shape_of(plan(open_run(resolve(config)), epath.Path())), "the streams"
+        return shape_of(plan(open_run(resolve(config)))), "the streams"
     if not config.student.vocabulary_size:
         raise ValueError(
             f"student.vocabulary_size: found 0, expected the tokenizer's size, since {absent} is not here to be read"
