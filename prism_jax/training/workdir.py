@@ -10,6 +10,7 @@ from etils import epath
 from prism_jax.runtime.config import ConfigError, from_config_dict, to_dict
 from prism_jax.runtime.files import read_object, write_json
 from prism_jax.training.config import RunConfig
+from prism_jax.training.old_names import upgrade
 
 MAY_DIFFER = ("mesh.data", "mesh.fsdp", "mesh.tensor", "training.keep", "training.keep_best")
 """What may change when a run goes on: where it runs and how much of it stays on disk, not what it computes."""
@@ -47,7 +48,7 @@ def expect_config(found: RunConfig, wanted: RunConfig, place: str) -> None:
 
 
 def load_config(workdir: epath.Path) -> RunConfig:
-    """The config of a run.
+    """The config of a run, which an older version may have written.
 
     Raises:
       FileNotFoundError: when the folder holds no run.
@@ -56,7 +57,8 @@ def load_config(workdir: epath.Path) -> RunConfig:
     path = workdir / "config.json"
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file, expected the workdir of a run (see prism_jax.train)")
-    return from_config_dict(RunConfig, read_object(path, "prism_jax.train", ConfigError), f"{path}: config")
+    place = f"{path}: config"
+    return from_config_dict(RunConfig, upgrade(read_object(path, "prism_jax.train", ConfigError), place), place)
 
 
 def _flatten(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
