@@ -57,7 +57,9 @@ def student(preset: str) -> Any:
 
     how = {"dtype": "bfloat16", "param_dtype": "bfloat16", "remat": "full"}
     if preset == "tiny":
-        return StudentConfig(vocabulary_size=512, width=64, layers=2, heads=4, kv_heads=2, head_dim=16, ffn=128, **how)
+        return StudentConfig(
+            vocab_size=512, hidden_dim=64, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=16, mlp_dim=128, **how
+        )
     return getattr(presets, preset)(**how)
 
 
@@ -96,7 +98,7 @@ def train_ours(args: argparse.Namespace) -> dict[str, Any]:
     step = make_next_token_step(model, training)
     state = init_state(model, training, make_mesh(), jax.random.key(0))
     random = np.random.default_rng(0)
-    tokens = jnp.asarray(random.integers(model.config.vocabulary_size, size=(args.rows, args.length + 1)))
+    tokens = jnp.asarray(random.integers(model.config.vocab_size, size=(args.rows, args.length + 1)))
 
     def run() -> None:
         nonlocal state
@@ -121,7 +123,7 @@ def decode_ours(args: argparse.Namespace, batch: int) -> dict[str, Any]:
     size = sum(leaf.nbytes for leaf in jax.tree.leaves(params))
     if not model.config.tied:
         size -= params["embedding"].nbytes  # of which a token reads one row
-    tokens = np.random.default_rng(0).integers(model.config.vocabulary_size, size=(batch, args.length))
+    tokens = np.random.default_rng(0).integers(model.config.vocab_size, size=(batch, args.length))
     tokens = tokens.astype(np.int32)
     lengths = np.full(batch, args.length, np.int32)
     seconds = []

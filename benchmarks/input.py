@@ -78,7 +78,7 @@ def main() -> None:
     config = PromptConfig()
     template = Template(make_tokenizer(streams, config), config)
     shape = dataclasses.replace(
-        presets.smollm2_135m(), layers=ARGS.layers, unroll=ARGS.layers, vocabulary_size=template.tokenizer.size
+        presets.smollm2_135m(), num_layers=ARGS.layers, unroll=ARGS.layers, vocab_size=template.tokenizer.size
     )
     model = Qwen3(shape)
     packed = Trainer("streams", ARGS.streams, template, model, streams)

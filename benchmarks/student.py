@@ -166,7 +166,7 @@ def parse() -> argparse.Namespace:
 
 def measure(names: Sequence[str], folder: str, threads: int, turns: int) -> Iterator[Row]:
     """The rows of some benchmarks, over the weights of a folder."""
-    vocabulary = read_config(folder, "float32").vocabulary_size
+    vocabulary = read_config(folder, "float32").vocab_size
     for name in names:
         with contextlib.ExitStack() as stack:
             training = TRAINING if name in TRAINS else None
@@ -199,7 +199,7 @@ def main() -> None:
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: args.threads])  # of both sides, which inherit it
     versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("jax", "torch", "transformers"))
     with tempfile.TemporaryDirectory() as folder:
-        size = write_weights(folder, dataclasses.replace(SHAPE, layers=args.layers))
+        size = write_weights(folder, dataclasses.replace(SHAPE, num_layers=args.layers))
         print(f"SmolLM2-135M's shape, {args.layers} layers: {size / 1e6:.0f} M weights, {args.threads} threads")
         print(f"{versions}; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores of {processor()}")
         print(f"{'':42s} {'ours ms':>9s} {'theirs':>9s}   ratio  quartiles       target")

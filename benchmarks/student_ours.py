@@ -51,8 +51,8 @@ class Side:
             keep_freed_memory()  # as `python -m prism_jax.train` does
         self.training, pretrained = training, load_hf(folder, "float32")
         config = pretrained.model.config
-        self.model, self.params = Qwen3(dataclasses.replace(config, unroll=config.layers)), pretrained.params
-        self.vocabulary = config.vocabulary_size
+        self.model, self.params = Qwen3(dataclasses.replace(config, unroll=config.num_layers)), pretrained.params
+        self.vocabulary = config.vocab_size
 
     def prepare_next_token(self, rows: np.ndarray) -> None:
         """Training on every next token of the rows."""

@@ -19,6 +19,7 @@ from prism_jax.runtime.config import from_config_dict
 from prism_jax.training.config import RunConfig
 from prism_jax.training.interruption import EXIT_STATUS, InterruptedTrainingError
 from prism_jax.training.memory.allocator import keep_freed_memory
+from prism_jax.training.old_names import RENAMED
 from prism_jax.training.workdir import Workdir
 
 
@@ -39,7 +40,7 @@ def main() -> None:
     keep_freed_memory()
     distributed.start()
     given = flags.FLAGS
-    config = from_config_dict(RunConfig, given.config)
+    config = from_config_dict(RunConfig, given.config, renamed=RENAMED)
     if given.plan:
         return show_plan(config, given.device_memory)
     try:

@@ -80,7 +80,7 @@ def template(simulated):
     """A template with a short system message over a vocabulary of 600 ids."""
     from prism_jax.prompting.template import PromptConfig, Template, make_tokenizer
 
-    config = PromptConfig(system="Watch.", vocabulary_size=600)
+    config = PromptConfig(system="Watch.", vocab_size=600)
     return Template(make_tokenizer(simulated, config), config)
 
 

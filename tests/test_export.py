@@ -30,8 +30,10 @@ PAGE = pathlib.Path(__file__).parents[1] / "docs" / "export.md"
 CONFIG = RunConfig(
     data=DataConfig(train_streams=12, calibration_streams=12, test_streams=6),
     simulator=SimulatorConfig(min_events=4, max_events=4),
-    prompt=PromptConfig(system="Watch.", vocabulary_size=400),
-    student=StudentConfig(width=16, layers=2, heads=2, kv_heads=1, head_dim=8, ffn=32, initializer_range=0.3),
+    prompt=PromptConfig(system="Watch.", vocab_size=400),
+    student=StudentConfig(
+        hidden_dim=16, num_layers=2, num_heads=2, num_kv_heads=1, head_dim=8, mlp_dim=32, initializer_range=0.3
+    ),
     training=TrainingConfig(steps=1, batch=4, checkpoint_every=1, learning_rate=1e-2),
 )
 

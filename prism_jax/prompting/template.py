@@ -51,12 +51,12 @@ class PromptConfig:
 
     Attributes:
       system: The system message.
-      vocabulary_size: Ids of the BPE vocabulary trained on the training split, where no tokenizer is given.
+      vocab_size: Ids of the BPE vocabulary trained on the training split, where no tokenizer is given.
       tokenizer: Path of a `tokenizer.json`, its directory, or a GGUF file; empty trains one.
     """
 
     system: str = "Watch the user and judge whether to offer help."
-    vocabulary_size: int = 1024
+    vocab_size: int = 1024
     tokenizer: str = ""
 
 
@@ -190,4 +190,4 @@ def make_tokenizer(streams: list[Stream], config: PromptConfig, *, slow: bool = 
     """The tokenizer that the config names, or one trained on what `streams` (the training split) make us read."""
     if config.tokenizer:
         return Tokenizer.load(config.tokenizer)
-    return Tokenizer.train(corpus(streams, config, slow=slow), config.vocabulary_size)
+    return Tokenizer.train(corpus(streams, config, slow=slow), config.vocab_size)

@@ -74,7 +74,7 @@ class Tokenizer:
         """
         smallest = 256 + len(SPECIAL_TOKENS)
         if size < smallest:
-            raise ValueError(f"vocabulary_size: found {size}, expected at least {smallest} (bytes and special tokens)")
+            raise ValueError(f"vocab_size: found {size}, expected at least {smallest} (bytes and special tokens)")
         tokenizer = tokenizers.Tokenizer(models.BPE())
         tokenizer.normalizer = normalizers.NFC()
         tokenizer.pre_tokenizer = pretokenizers.qwen()

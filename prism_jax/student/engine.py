@@ -223,7 +223,7 @@ class Engine:
         return self._streams[stream]
 
     def _check(self, name: str, ids: Sequence[int]) -> None:
-        check_ids(name, ids, self.model.config.vocabulary_size)
+        check_ids(name, ids, self.model.config.vocab_size)
 
 
 def _capacity(positions: int) -> int:

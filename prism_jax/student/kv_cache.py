@@ -57,12 +57,12 @@ def unstack(params: Params) -> Params:
 
 def empty(config: StudentConfig, batch: int, capacity: int) -> Cache:
     """Zeros in the dtype of activations."""
-    heads, width = (batch, config.kv_heads), config.head_dim
+    heads, width = (batch, config.num_kv_heads), config.head_dim
     return tuple(
         LayerCache(
             jnp.zeros((*heads, width, capacity), config.dtype), jnp.zeros((*heads, capacity, width), config.dtype)
         )
-        for _ in range(config.layers)
+        for _ in range(config.num_layers)
     )
 
 
@@ -112,7 +112,7 @@ def read_prompts(
 
     def attend(layer: int, q: Array, k: Array, v: Array) -> Array:
         fresh.append(_heads_first(k, v))
-        if layer < model.config.layers - 1:
+        if layer < model.config.num_layers - 1:
             return causal(q, k, v)
         prompt = Segment(tuple(fresh), positions < lengths_B[:, None])
         return _over(group_queries(q, k.shape[2]), [], [prompt], layer)
@@ -148,7 +148,7 @@ def read(
 
     def attend(layer: int, q: Array, k: Array, v: Array) -> Array:
         fresh.append(_heads_first(k, v))
-        among = among_BxLxL if layer < model.config.layers - 1 else marked(among_BxLxL)
+        among = among_BxLxL if layer < model.config.num_layers - 1 else marked(among_BxLxL)
         q = group_queries(q, k.shape[2])
         own = attend_part(q, *_for_groups(fresh[layer]), among[:, None, None])
         return _over(q, [own], past, layer)

@@ -89,13 +89,13 @@ class Attention(nnx.Module):
 
     def __init__(self, config: StudentConfig, rngs: nnx.Rngs):
         c = config
-        self.q_proj = Linear(c.width, c.heads * c.head_dim, c, rngs)
-        self.k_proj = Linear(c.width, c.kv_heads * c.head_dim, c, rngs)
-        self.v_proj = Linear(c.width, c.kv_heads * c.head_dim, c, rngs)
-        self.o_proj = Linear(c.heads * c.head_dim, c.width, c, rngs)
+        self.q_proj = Linear(c.hidden_dim, c.num_heads * c.head_dim, c, rngs)
+        self.k_proj = Linear(c.hidden_dim, c.num_kv_heads * c.head_dim, c, rngs)
+        self.v_proj = Linear(c.hidden_dim, c.num_kv_heads * c.head_dim, c, rngs)
+        self.o_proj = Linear(c.num_heads * c.head_dim, c.hidden_dim, c, rngs)
         self.q_norm = RMSNorm(c.head_dim, c) if c.qk_norm else None
         self.k_norm = RMSNorm(c.head_dim, c) if c.qk_norm else None
-        self.heads, self.kv_heads, self.head_dim = c.heads, c.kv_heads, c.head_dim
+        self.num_heads, self.num_kv_heads, self.head_dim = c.num_heads, c.num_kv_heads, c.head_dim
 
     def __call__(
         self,
@@ -110,22 +110,22 @@ class Attention(nnx.Module):
         Queries are those of the positions that `kept` picks.
         """
         batch, length, _ = x_BxLxD.shape
-        q = self.q_proj(kept(x_BxLxD)).reshape(batch, -1, self.heads, self.head_dim)
-        k = self.k_proj(x_BxLxD).reshape(batch, length, self.kv_heads, self.head_dim)
-        v = self.v_proj(x_BxLxD).reshape(batch, length, self.kv_heads, self.head_dim)
+        q = self.q_proj(kept(x_BxLxD)).reshape(batch, -1, self.num_heads, self.head_dim)
+        k = self.k_proj(x_BxLxD).reshape(batch, length, self.num_kv_heads, self.head_dim)
+        v = self.v_proj(x_BxLxD).reshape(batch, length, self.num_kv_heads, self.head_dim)
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
         out = attend(rotate(q, kept(cos), kept(sin)), rotate(k, cos, sin), v)
-        return self.o_proj(out.reshape(*out.shape[:2], self.heads * self.head_dim))
+        return self.o_proj(out.reshape(*out.shape[:2], self.num_heads * self.head_dim))
 
 
 class SwiGLU(nnx.Module):
     """The gated feed-forward layer (arXiv 2002.05202)."""
 
     def __init__(self, config: StudentConfig, rngs: nnx.Rngs):
-        self.gate_proj = Linear(config.width, config.ffn, config, rngs)
-        self.up_proj = Linear(config.width, config.ffn, config, rngs)
-        self.down_proj = Linear(config.ffn, config.width, config, rngs)
+        self.gate_proj = Linear(config.hidden_dim, config.mlp_dim, config, rngs)
+        self.up_proj = Linear(config.hidden_dim, config.mlp_dim, config, rngs)
+        self.down_proj = Linear(config.mlp_dim, config.hidden_dim, config, rngs)
         self.rematerialised = config.remat != "none"
 
     def __call__(self, x: Float[Array, "B L D"]) -> Float[Array, "B L D"]:
@@ -143,9 +143,9 @@ class Block(nnx.Module):
     """One pre-norm transformer block."""
 
     def __init__(self, config: StudentConfig, rngs: nnx.Rngs):
-        self.input_norm = RMSNorm(config.width, config)
+        self.input_norm = RMSNorm(config.hidden_dim, config)
         self.attention = Attention(config, rngs)
-        self.post_norm = RMSNorm(config.width, config)
+        self.post_norm = RMSNorm(config.hidden_dim, config)
         self.mlp = SwiGLU(config, rngs)
 
     def __call__(

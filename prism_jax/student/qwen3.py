@@ -57,12 +57,12 @@ class _Modules(nnx.Module):
 
     def __init__(self, config: StudentConfig, rngs: nnx.Rngs):
         init = jax.nn.initializers.normal(config.initializer_range)
-        shape = (config.vocabulary_size, config.width)
+        shape = (config.vocab_size, config.hidden_dim)
         self.embedding = nnx.Param(init(rngs.params(), shape, config.param_dtype))
         create = nnx.vmap(lambda rngs: Block(config, rngs), in_axes=0, out_axes=0)
-        self.layers = create(rngs.fork(split=config.layers))
-        self.final_norm = RMSNorm(config.width, config)
-        self.head = None if config.tied else Linear(config.width, config.vocabulary_size, config, rngs)
+        self.layers = create(rngs.fork(split=config.num_layers))
+        self.final_norm = RMSNorm(config.hidden_dim, config)
+        self.head = None if config.tied else Linear(config.hidden_dim, config.vocab_size, config, rngs)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,8 +75,8 @@ class Qwen3:
     config: StudentConfig
 
     def __post_init__(self) -> None:
-        if self.config.vocabulary_size < 1:
-            raise ValueError("vocabulary_size: found 0, expected the tokenizer's size to be filled in")
+        if self.config.vocab_size < 1:
+            raise ValueError("vocab_size: found 0, expected the tokenizer's size to be filled in")
 
     def init(self, key: PRNGKeyArray) -> Params:
         """Fresh parameters."""
@@ -98,7 +98,7 @@ class Qwen3:
 
         Args:
           params: As `init` returns them.
-          tokens_BxL: Token ids in [0, vocabulary_size).
+          tokens_BxL: Token ids in [0, vocab_size).
           positions_BxL: Rotary positions; a branch continues its trunk's.
           mask: What branch positions see; `attention.no_branches` for plain causal rows.
           visible: Static bounds on that, see `attention.Visible`.
@@ -208,4 +208,4 @@ def block(config: StudentConfig) -> nnx.GraphDef:
 @functools.cache
 def final_norm(config: StudentConfig) -> nnx.GraphDef:
     """The static half of the last norm."""
-    return nnx.graphdef(nnx.eval_shape(lambda: RMSNorm(config.width, config)))
+    return nnx.graphdef(nnx.eval_shape(lambda: RMSNorm(config.hidden_dim, config)))

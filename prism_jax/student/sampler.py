@@ -58,7 +58,7 @@ def generate(
       ValueError: naming what is empty or out of range.
     """
     for i, prompt in enumerate(prompts):
-        check_ids(f"prompts[{i}]", prompt, model.config.vocabulary_size)
+        check_ids(f"prompts[{i}]", prompt, model.config.vocab_size)
     if not prompts or limit < 1:
         raise ValueError(f"generate: found {len(prompts)} prompts and a limit of {limit}, expected at least 1 of each")
     lengths = np.array([len(prompt) for prompt in prompts], np.int32)

@@ -86,12 +86,12 @@ def open_run(config: RunConfig, tokenizer: Tokenizer | None = None) -> Run:
     """
     splits = load_splits(config.data, config.simulator)
     tokenizer = tokenizer or make_tokenizer(list(splits.train), config.prompt, slow=config.pathway.slow > 0)
-    rows = config.student.vocabulary_size or tokenizer.size
+    rows = config.student.vocab_size or tokenizer.size
     if rows < tokenizer.size:
         raise ValueError(
-            f"student.vocabulary_size: found {rows}, expected at least the tokenizer's {tokenizer.size} (0 takes that)"
+            f"student.vocab_size: found {rows}, expected at least the tokenizer's {tokenizer.size} (0 takes that)"
         )
-    student = dataclasses.replace(config.student, vocabulary_size=rows)
+    student = dataclasses.replace(config.student, vocab_size=rows)
     return Run(dataclasses.replace(config, student=student), splits, Template(tokenizer, config.prompt), Qwen3(student))
 
 

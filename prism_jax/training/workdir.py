@@ -10,6 +10,7 @@ from etils import epath
 from prism_jax.runtime.config import ConfigError, from_config_dict, to_dict
 from prism_jax.runtime.files import read_object, write_json
 from prism_jax.training.config import RunConfig
+from prism_jax.training.old_names import upgrade
 
 MAY_DIFFER = ("mesh.data", "mesh.fsdp", "mesh.tensor", "training.keep", "training.keep_best")
 """What may change when a run resumes: where it runs and how much of it stays on disk, but not what it computes."""
@@ -59,7 +60,7 @@ class Workdir:
         return folder
 
     def load_config(self) -> RunConfig:
-        """Reads the run's config.
+        """Reads the run's config, which an older version may have written.
 
         Raises:
           FileNotFoundError: when the folder holds no run.
@@ -67,8 +68,9 @@ class Workdir:
         """
         if not self.config.exists():
             raise FileNotFoundError(f"{self.config}: no such file, expected the workdir of a run (see prism_jax.train)")
-        tree = read_object(self.config, "prism_jax.train", ConfigError)
-        return from_config_dict(RunConfig, tree, f"{self.config}: config")
+        place = f"{self.config}: config"
+        tree = upgrade(read_object(self.config, "prism_jax.train", ConfigError), place)
+        return from_config_dict(RunConfig, tree, place)
 
     def claim(self, config: RunConfig) -> None:
         """Writes config.json, or checks that the one there says the same, except for what `MAY_DIFFER` names.

@@ -46,8 +46,8 @@ def configs(folder):
         write_streams(source, [stream(number) for number in range(12)])
     tiny = RunConfig(
         data=DataConfig(name="jsonl", source=str(source), folds=2, calibration=0.34),
-        prompt=PromptConfig(system="Watch.", vocabulary_size=400),
-        student=StudentConfig(width=16, layers=2, heads=2, kv_heads=1, head_dim=8, ffn=32),
+        prompt=PromptConfig(system="Watch.", vocab_size=400),
+        student=StudentConfig(hidden_dim=16, num_layers=2, num_heads=2, num_kv_heads=1, head_dim=8, mlp_dim=32),
         loss=LossConfig(response=0.0),
         training=TrainingConfig(steps=4, batch=1, learning_rate=1e-2, checkpoint_every=4),
     )

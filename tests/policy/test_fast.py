@@ -15,8 +15,10 @@ pytestmark = pytest.mark.usefixtures("compile_quickly")
 
 @pytest.fixture(scope="module")
 def model(template):
-    sizes = dict(width=16, layers=2, heads=2, kv_heads=1, head_dim=8, ffn=32, initializer_range=0.3)
-    return Qwen3(StudentConfig(vocabulary_size=template.tokenizer.size, **sizes))
+    sizes = dict(
+        hidden_dim=16, num_layers=2, num_heads=2, num_kv_heads=1, head_dim=8, mlp_dim=32, initializer_range=0.3
+    )
+    return Qwen3(StudentConfig(vocab_size=template.tokenizer.size, **sizes))
 
 
 @pytest.fixture(scope="module")

@@ -27,13 +27,13 @@ ROWS, ALONE_ROWS = 5, 12  # batches are filled up to these, so that little is co
 @pytest.fixture(scope="module")
 def model(template):
     config = StudentConfig(
-        vocabulary_size=template.tokenizer.size,
-        width=32,
-        layers=2,
-        heads=4,
-        kv_heads=2,
+        vocab_size=template.tokenizer.size,
+        hidden_dim=32,
+        num_layers=2,
+        num_heads=4,
+        num_kv_heads=2,
         head_dim=8,
-        ffn=48,
+        mlp_dim=48,
     )
     return Qwen3(config)
 

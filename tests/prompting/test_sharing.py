@@ -21,8 +21,8 @@ SIZE = Sizes(trunk=256, branches=768, window=192, steps=9, candidates=27, respon
 
 @pytest.fixture(scope="module")
 def model(template):
-    small = dict(width=32, layers=2, heads=4, kv_heads=2, head_dim=8, ffn=48)
-    return Qwen3(StudentConfig(vocabulary_size=template.tokenizer.size, **small))
+    small = dict(hidden_dim=32, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=8, mlp_dim=48)
+    return Qwen3(StudentConfig(vocab_size=template.tokenizer.size, **small))
 
 
 @pytest.fixture(scope="module")

@@ -255,7 +255,7 @@ class Spy(Tokenizer):
 
 @pytest.mark.parametrize("slow", [False, True])
 def test_the_vocabulary_is_trained_on_exactly_what_is_read(simulated, tmp_path, slow):
-    config = PromptConfig(vocabulary_size=600)
+    config = PromptConfig(vocab_size=600)
     offered = Step(event=1, candidates=(Candidate(text="Do it"), Candidate(response="Shall I?")))
     streams = [*simulated, Stream(id="s", events=make_events("a", "b", gap=90.0), steps=(offered,))]
     make_tokenizer(streams, config, slow=slow).save(tmp_path / "tokenizer.json")
@@ -277,7 +277,7 @@ def test_the_vocabulary_is_trained_on_exactly_what_is_read(simulated, tmp_path, 
 
 
 def test_make_tokenizer_trains_or_loads(simulated, tmp_path):
-    trained = make_tokenizer(simulated, PromptConfig(vocabulary_size=500))
+    trained = make_tokenizer(simulated, PromptConfig(vocab_size=500))
     assert trained.size == 500
     trained.save(tmp_path / "tokenizer.json")
     loaded = make_tokenizer([], dataclasses.replace(PromptConfig(), tokenizer=str(tmp_path)))

@@ -53,7 +53,7 @@ def test_a_vocabulary_without_merges_is_the_bytes(small):
 
 
 def test_training_rejects_a_size_below_the_bytes():
-    with pytest.raises(ValueError, match=r"^vocabulary_size: found 260, expected at least 261 "):
+    with pytest.raises(ValueError, match=r"^vocab_size: found 260, expected at least 261 "):
         Tokenizer.train(TEXTS, 260)
 
 

@@ -23,7 +23,7 @@ def small(config, source, **training):
     return dataclasses.replace(
         config,
         data=dataclasses.replace(config.data, source=str(source), folds=2),
-        student=StudentConfig(width=16, layers=2, heads=2, kv_heads=1, head_dim=8, ffn=32),
+        student=StudentConfig(hidden_dim=16, num_layers=2, num_heads=2, num_kv_heads=1, head_dim=8, mlp_dim=32),
         training=dataclasses.replace(config.training, start="", steps=2, checkpoint_every=2, **training),
     )
 

@@ -86,13 +86,13 @@ def test_the_order_of_rows_is_worth_a_factor_of_three_in_perplexity(ours, encode
     config, ids = ours.model.config, encode(ENGLISH)
 
     def as_stored(kernel, heads):
-        pairs = kernel.reshape(config.layers, config.width, heads, 2, config.head_dim // 2)
+        pairs = kernel.reshape(config.num_layers, config.hidden_dim, heads, 2, config.head_dim // 2)
         return pairs.swapaxes(3, 4).reshape(kernel.shape)
 
     attention = ours.params["layers"]["attention"]
     changed = attention | {
-        "q_proj": {"kernel": as_stored(attention["q_proj"]["kernel"], config.heads)},
-        "k_proj": {"kernel": as_stored(attention["k_proj"]["kernel"], config.kv_heads)},
+        "q_proj": {"kernel": as_stored(attention["q_proj"]["kernel"], config.num_heads)},
+        "k_proj": {"kernel": as_stored(attention["k_proj"]["kernel"], config.num_kv_heads)},
     }
     unordered = Pretrained(ours.model, ours.params | {"layers": ours.params["layers"] | {"attention": changed}})
     right, wrong = perplexity(ours, ids), perplexity(unordered, ids)

@@ -10,7 +10,7 @@ from prism_jax.student.attention import no_branches
 from prism_jax.student.dispatch import chosen_path
 from prism_jax.student.qwen3 import Tree
 
-TINY = StudentConfig(vocabulary_size=61, width=24, layers=1, heads=4, kv_heads=2, head_dim=8, ffn=40)
+TINY = StudentConfig(vocab_size=61, hidden_dim=24, num_layers=1, num_heads=4, num_kv_heads=2, head_dim=8, mlp_dim=40)
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_the_cudnn_path_lowers_to_fused_calls_and_makes_no_scores(monkeypatch):
 
     monkeypatch.setattr(fused_attention_stablehlo, "check_cudnn_version", lambda: 91_000)
     monkeypatch.setattr(dispatch, "platform", lambda: "cuda")
-    config = dataclasses.replace(TINY, layers=2, head_dim=16, dtype="bfloat16", attention="cudnn")
+    config = dataclasses.replace(TINY, num_layers=2, head_dim=16, dtype="bfloat16", attention="cudnn")
     model, rows, trunk, length, window = Qwen3(config), 2, 256, 320, 20
     column = jnp.zeros((rows, length), jnp.int32)
 

@@ -23,17 +23,17 @@ pytestmark = pytest.mark.usefixtures("compile_quickly")
 
 VOCABULARY = 61
 QWEN3 = StudentConfig(
-    vocabulary_size=VOCABULARY,
-    width=24,
-    layers=2,
-    heads=4,
-    kv_heads=2,
+    vocab_size=VOCABULARY,
+    hidden_dim=24,
+    num_layers=2,
+    num_heads=4,
+    num_kv_heads=2,
     head_dim=8,
-    ffn=40,
+    mlp_dim=40,
     rope_theta=100.0,
     tied=False,
 )
-LLAMA = dataclasses.replace(QWEN3, qk_norm=False, kv_heads=1)
+LLAMA = dataclasses.replace(QWEN3, qk_norm=False, num_kv_heads=1)
 BUDGET, LONGEST = 72, 128
 SYSTEM = [1, 2, 3]
 
@@ -220,8 +220,10 @@ def test_the_work_of_an_event_grows_with_attention_alone(qwen3):
 
     small, middle, large = (operations(capacity) for capacity in (1024, 2048, 4096))
     assert large - middle == pytest.approx(2 * (middle - small), rel=0.01)
-    queries = (QWEN3.layers - 1) * row.tokens.size + row.places.size  # the last block's are those of the places alone
-    products = 4 * queries * QWEN3.heads * QWEN3.head_dim * 1024
+    queries = (
+        QWEN3.num_layers - 1
+    ) * row.tokens.size + row.places.size  # the last block's are those of the places alone
+    products = 4 * queries * QWEN3.num_heads * QWEN3.head_dim * 1024
     assert products < middle - small < 1.5 * products
 
 

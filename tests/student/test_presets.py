@@ -24,5 +24,10 @@ def test_number_of_parameters_is_the_published_one(preset, count):
 
 
 def test_keywords_change_fields():
-    changed = presets.qwen3_8b(dtype="bfloat16", param_dtype="bfloat16", layers=2)
-    assert (changed.dtype, changed.param_dtype, changed.layers, changed.width) == ("bfloat16", "bfloat16", 2, 4096)
+    changed = presets.qwen3_8b(dtype="bfloat16", param_dtype="bfloat16", num_layers=2)
+    assert (changed.dtype, changed.param_dtype, changed.num_layers, changed.hidden_dim) == (
+        "bfloat16",
+        "bfloat16",
+        2,
+        4096,
+    )

@@ -18,7 +18,9 @@ from prism_jax.student.sampling import make_sampling, restrict
 
 pytestmark = pytest.mark.usefixtures("compile_quickly")
 
-TINY = StudentConfig(vocabulary_size=61, width=24, layers=2, heads=4, kv_heads=2, head_dim=8, ffn=40, tied=False)
+TINY = StudentConfig(
+    vocab_size=61, hidden_dim=24, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=8, mlp_dim=40, tied=False
+)
 PROMPTS = [[5, 6, 7, 8, 9, 10, 11, 12, 13], [3], [17, 60, 0, 4], [1, 2, 3, 4, 5, 6]]
 LIMIT = 20
 
@@ -30,7 +32,7 @@ def tiny(draw_params):
 
 
 @pytest.mark.parametrize(
-    "changes", [{}, {"qk_norm": False, "kv_heads": 1}, {"layers": 1}], ids=["qwen3", "llama", "one layer"]
+    "changes", [{}, {"qk_norm": False, "num_kv_heads": 1}, {"num_layers": 1}], ids=["qwen3", "llama", "one layer"]
 )
 def test_greedy_generation_equals_transformers(changes, draw_params):
     """Prompts of different lengths in one batch; theirs are padded on the left."""

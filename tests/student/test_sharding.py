@@ -16,7 +16,9 @@ from prism_jax.student import Qwen3, StudentConfig
 from prism_jax.student.attention import no_branches
 from prism_jax.student.sharding import BATCH, MESH_AXES, RULES, make_mesh, partition_spec, path_of, shardings
 
-CONFIG = StudentConfig(vocabulary_size=64, width=32, layers=2, heads=4, kv_heads=2, head_dim=8, ffn=48, tied=False)
+CONFIG = StudentConfig(
+    vocab_size=64, hidden_dim=32, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=8, mlp_dim=48, tied=False
+)
 
 # What runs once is compiled quickly: compiling is what takes the time here.
 QUICK = {"xla_backend_optimization_level": 0}
@@ -50,7 +52,7 @@ def test_every_parameter_has_the_spec_it_should():
 
 
 def test_a_tied_or_llama_shaped_model_has_fewer_parameters_and_no_other_specs():
-    small = StudentConfig(vocabulary_size=64, qk_norm=False)
+    small = StudentConfig(vocab_size=64, qk_norm=False)
     absent = {name for name in SPECS if name.startswith("head") or ("_norm/weight" in name and "attention" in name)}
     assert specs(Qwen3(small).abstract_params()) == {k: v for k, v in SPECS.items() if k not in absent}
 
@@ -101,7 +103,7 @@ def test_the_compiled_training_step_makes_no_logits_of_the_whole_batch():
     from prism_jax.training.optimization.step import abstract_state, make_step
 
     rows, trunk, branches, responses, vocabulary, chunk = 4, 24, 32, 48, 331, 16
-    model = Qwen3(dataclasses.replace(CONFIG, vocabulary_size=vocabulary))
+    model = Qwen3(dataclasses.replace(CONFIG, vocab_size=vocabulary))
     training, mesh = TrainingConfig(batch=rows), make_mesh()
     step = make_step(Slots(model, 1, 2, 8), training, LossConfig(response_chunk=chunk), OperatingPoint(), mesh)
     always = [name for name in Packed._fields if name not in Packed._field_defaults]
@@ -122,7 +124,7 @@ def test_the_compiled_training_step_makes_no_logits_of_the_whole_batch():
         """Most elements of an array along the vocabulary, parameters and their like aside."""
         text = compiled.as_text()
         shapes = {tuple(map(int, found.split(","))) for found in re.findall(r"[a-z]+\d+\[([\d,]+)\]", text)}
-        return max(math.prod(s) for s in shapes if vocabulary in s and CONFIG.width not in s) // vocabulary
+        return max(math.prod(s) for s in shapes if vocabulary in s and CONFIG.hidden_dim not in s) // vocabulary
 
     state = abstract_state(model, training, mesh)
     assert largest(step.lower(state, batch).compile(QUICK)) == chunk
@@ -186,7 +188,15 @@ def test_every_mesh_computes_what_one_device_does():
     meshes = [[2, 2, 2], [1, 8, 1], [1, 2, 4]]
     xla = "--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0"
     environment = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": xla}
-    sizes = {"vocabulary_size": 64, "width": 32, "layers": 2, "heads": 4, "kv_heads": 2, "head_dim": 8, "ffn": 48}
+    sizes = {
+        "vocab_size": 64,
+        "hidden_dim": 32,
+        "num_layers": 2,
+        "num_heads": 4,
+        "num_kv_heads": 2,
+        "head_dim": 8,
+        "mlp_dim": 48,
+    }
     done = subprocess.run(
         [sys.executable, "-c", ON_MESHES, json.dumps(sizes), json.dumps(meshes)],
         capture_output=True,

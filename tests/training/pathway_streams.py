@@ -38,7 +38,7 @@ class Given(Qwen3):
         return params["hidden"]
 
     def abstract_params(self):
-        shape = (self.config.vocabulary_size, WIDTH)
+        shape = (self.config.vocab_size, WIDTH)
         return dict.fromkeys(("embedding", "hidden"), jax.ShapeDtypeStruct(shape, jnp.float32))
 
 
@@ -65,10 +65,10 @@ class Lesson:
     def of(cls, streams):
         split = pack_split(streams, TEMPLATE, 512)
         batch = jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *split.rows)
-        model = Given(dataclasses.replace(RUN.model.config, width=WIDTH))
+        model = Given(dataclasses.replace(RUN.model.config, hidden_dim=WIDTH))
         rng = np.random.default_rng(0)
         params = {
-            "embedding": jnp.asarray(rng.normal(size=(model.config.vocabulary_size, WIDTH)), jnp.float32),
+            "embedding": jnp.asarray(rng.normal(size=(model.config.vocab_size, WIDTH)), jnp.float32),
             "hidden": jnp.asarray(rng.normal(size=(*batch.tokens.shape, WIDTH)), jnp.float32),
         }
         return cls(batch, Slots(model, TEMPLATE.yes, TEMPLATE.no, split.size.window), params)

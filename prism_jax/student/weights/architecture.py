@@ -85,13 +85,13 @@ def config_from_hf(content: Any, dtype: str, where: str = "config.json") -> Stud
         raise fields.error("head_dim", f"a whole number, as hidden_size {width} is no multiple of {heads} heads")
     try:
         return StudentConfig(
-            vocabulary_size=fields.count("vocab_size"),
-            width=width,
-            layers=fields.count("num_hidden_layers"),
-            heads=heads,
-            kv_heads=fields.count("num_key_value_heads", heads),
+            vocab_size=fields.count("vocab_size"),
+            hidden_dim=width,
+            num_layers=fields.count("num_hidden_layers"),
+            num_heads=heads,
+            num_kv_heads=fields.count("num_key_value_heads", heads),
             head_dim=fields.count("head_dim", width // heads if kind == "llama" else _QWEN3_HEAD_DIM),
-            ffn=fields.count("intermediate_size"),
+            mlp_dim=fields.count("intermediate_size"),
             rope_theta=_rope_theta(fields),
             norm_epsilon=fields.number("rms_norm_eps"),
             qk_norm=kind == "qwen3",
@@ -147,17 +147,17 @@ def config_to_hf(config: StudentConfig, dtype: str) -> dict[str, Any]:
       dtype: Of the tensors beside the file.
     """
     kind = "qwen3" if config.qk_norm else "llama"
-    only_qwen3 = {"use_sliding_window": False, "sliding_window": None, "max_window_layers": config.layers}
+    only_qwen3 = {"use_sliding_window": False, "sliding_window": None, "max_window_layers": config.num_layers}
     return {
         "architectures": [ARCHITECTURES[kind]],
         "model_type": kind,
-        "vocab_size": config.vocabulary_size,
-        "hidden_size": config.width,
-        "num_hidden_layers": config.layers,
-        "num_attention_heads": config.heads,
-        "num_key_value_heads": config.kv_heads,
+        "vocab_size": config.vocab_size,
+        "hidden_size": config.hidden_dim,
+        "num_hidden_layers": config.num_layers,
+        "num_attention_heads": config.num_heads,
+        "num_key_value_heads": config.num_kv_heads,
         "head_dim": config.head_dim,
-        "intermediate_size": config.ffn,
+        "intermediate_size": config.mlp_dim,
         "hidden_act": "silu",
         "attention_bias": False,
         "attention_dropout": 0.0,

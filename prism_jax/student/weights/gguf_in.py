@@ -120,13 +120,13 @@ class GGUFFile:
         try:
             return StudentConfig(
                 # Without an embedding the missing tensor is the error.
-                vocabulary_size=rows or 1,
-                width=fields.count("embedding_length"),
-                layers=fields.count("block_count"),
-                heads=self._heads(),
-                kv_heads=self._kv_heads(),
+                vocab_size=rows or 1,
+                hidden_dim=fields.count("embedding_length"),
+                num_layers=fields.count("block_count"),
+                num_heads=self._heads(),
+                num_kv_heads=self._kv_heads(),
                 head_dim=self._head_dim(),
-                ffn=fields.count("feed_forward_length"),
+                mlp_dim=fields.count("feed_forward_length"),
                 rope_theta=fields.number("rope.freq_base"),
                 # The file holds 1e-5 as a float32; what was meant is the shortest number that rounds to it.
                 norm_epsilon=float(str(np.float32(fields.number("attention.layer_norm_rms_epsilon")))),

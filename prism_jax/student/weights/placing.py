@@ -55,9 +55,9 @@ def place(file: TensorFile, model: Qwen3, mesh: Mesh | None) -> Params:
       ValueError: naming together all tensors that are missing, unexpected, mis-shaped, unreadable or, under a tied
         head, not the embedding; or together all that are not finite in the model's dtype.
     """
-    if model.config.layers > len(file.shapes):  # A number that is absurd must not be counted up to.
+    if model.config.num_layers > len(file.shapes):  # A number that is absurd must not be counted up to.
         raise ValueError(
-            f"{file.where}: found {len(file.shapes)} tensors, expected {model.config.layers} layers of them"
+            f"{file.where}: found {len(file.shapes)} tensors, expected {model.config.num_layers} layers of them"
         )
     wanted = parameters(model.abstract_params(), file.form)
     _check(file, wanted, tied=model.config.tied)

@@ -35,7 +35,7 @@ class Pretrained:
         Raises:
           ValueError: for an id outside of the vocabulary.
         """
-        ids, size = np.asarray(token_ids), self.model.config.vocabulary_size
+        ids, size = np.asarray(token_ids), self.model.config.vocab_size
         if ids.size and (ids.min() < 0 or ids.max() >= size):
             raise ValueError(f"token_ids: found ids from {ids.min()} to {ids.max()}, expected 0 to {size - 1}")
         return _causal_logits(self.model, self.params, jnp.asarray(ids, jnp.int32))

@@ -14,7 +14,7 @@ from etils import epath
 from orbax.checkpoint import checkpoint_managers as policies
 
 from prism_jax.runtime.config import to_dict
-from prism_jax.training.checkpoints.checkpoint import SCORE, CheckpointError, reason, steps
+from prism_jax.training.checkpoints.checkpoint import OLD_SCORE, SCORE, CheckpointError, reason, steps
 from prism_jax.training.config import RunConfig
 from prism_jax.training.optimization.step import TrainState
 
@@ -115,4 +115,4 @@ def _not_by_orbax(record: LogRecord) -> bool:
 
 def _rank(metrics: Mapping[str, float]) -> float:
     """What the best checkpoint has the lowest of; a checkpoint of an interrupted run was not scored."""
-    return metrics.get(SCORE, math.inf)
+    return metrics.get(SCORE, metrics.get(OLD_SCORE, math.inf))

@@ -50,8 +50,8 @@ def from_run(config: RunConfig) -> RunConfig:
         )
     theirs = Workdir(start).load_config().student
     student = dataclasses.replace(theirs, **{name: getattr(own, name) for name in HOW_IT_RUNS})
-    rows = own.vocabulary_size or theirs.vocabulary_size
-    asked = dataclasses.replace(own, vocabulary_size=rows)
+    rows = own.vocab_size or theirs.vocab_size
+    asked = dataclasses.replace(own, vocab_size=rows)
     nothing = dataclasses.replace(StudentConfig(), **{name: getattr(own, name) for name in HOW_IT_RUNS})
     if own != nothing:  # a config that leaves the student alone takes the run's
         _check_student(asked, student, start)

@@ -12,7 +12,9 @@ from hf_models import edit_config, edit_tensors
 from prism_jax.student import Qwen3, StudentConfig
 from prism_jax.student.weights import load_gguf, load_hf, save_hf
 
-MODEL = Qwen3(StudentConfig(vocabulary_size=61, width=24, layers=2, heads=4, kv_heads=2, head_dim=8, ffn=40))
+MODEL = Qwen3(
+    StudentConfig(vocab_size=61, hidden_dim=24, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=8, mlp_dim=40)
+)
 
 
 @pytest.fixture

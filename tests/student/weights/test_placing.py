@@ -20,7 +20,15 @@ from prism_jax.student.weights import load_hf, placing, save_hf
 # Llama-shaped, whose rows a GGUF file holds in another order.
 MODEL = Qwen3(
     StudentConfig(
-        vocabulary_size=64, width=32, layers=3, heads=8, kv_heads=4, head_dim=8, ffn=48, tied=False, qk_norm=False
+        vocab_size=64,
+        hidden_dim=32,
+        num_layers=3,
+        num_heads=8,
+        num_kv_heads=4,
+        head_dim=8,
+        mlp_dim=48,
+        tied=False,
+        qk_norm=False,
     )
 )
 
@@ -95,7 +103,9 @@ def test_sharded_reading_equals_unsharded_and_reads_each_number_once(draw_params
 @pytest.fixture(scope="module")
 def many_layers(draw_params):
     """A model of 10 MB whose largest parameter is a fifth of it."""
-    config = StudentConfig(vocabulary_size=512, width=128, layers=12, heads=8, kv_heads=8, head_dim=16, ffn=256)
+    config = StudentConfig(
+        vocab_size=512, hidden_dim=128, num_layers=12, num_heads=8, num_kv_heads=8, head_dim=16, mlp_dim=256
+    )
     model = Qwen3(config)
     return model, draw_params(model)
 

@@ -25,7 +25,7 @@ from prism_jax.training.run import open_run
 from prism_jax.training.workdir import Workdir
 
 LOWER = ("embedding", "layers/[01]/.*")
-SLOTS = tiny_step.slots(layers=3)
+SLOTS = tiny_step.slots(num_layers=3)
 PARTITION = Partition(SLOTS.model.abstract_params(), LOWER)
 WIDTH = jnp.asarray(0.1)
 
@@ -63,7 +63,7 @@ def test_features_give_the_losses_and_the_gradient_of_ids(params):
     expected = loss_and_gradient(SLOTS, batch)
     chex.assert_trees_all_close(loss_and_gradient(cut, batch), expected, rtol=1e-5, atol=1e-6)
     kept = FrozenFeatures(SLOTS, PARTITION)(params, batch)
-    assert kept.tokens.shape == (*batch.tokens.shape, SLOTS.model.config.width)
+    assert kept.tokens.shape == (*batch.tokens.shape, SLOTS.model.config.hidden_dim)
     chex.assert_trees_all_close(loss_and_gradient(cut, kept), expected, rtol=1e-5, atol=1e-6)
 
 
@@ -98,7 +98,7 @@ def test_each_row_is_read_once_however_batches_are_drawn(params, monkeypatch):
 
 
 def run(folder, **training):
-    student = dataclasses.replace(tiny.CONFIG.student, layers=3)
+    student = dataclasses.replace(tiny.CONFIG.student, num_layers=3)
     folder.mkdir()
     config = tiny.with_training(
         dataclasses.replace(tiny.CONFIG, student=student), steps=7, checkpoint_every=5, frozen=LOWER, **training

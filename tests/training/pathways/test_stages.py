@@ -63,8 +63,10 @@ def test_how_the_student_runs_is_the_second_stages_own(first):
 
 def test_another_student_is_refused_by_name(first):
     workdir, _ = first
-    other = dataclasses.replace(tiny.CONFIG.student, layers=3)
-    message = f"student.layers: found 3, expected 2 as in {workdir / 'config.json'}, the run that training.start names"
+    other = dataclasses.replace(tiny.CONFIG.student, num_layers=3)
+    message = (
+        f"student.num_layers: found 3, expected 2 as in {workdir / 'config.json'}, the run that training.start names"
+    )
     with pytest.raises(ConfigError, match=f"^{re.escape(message)}$"):
         resolve(second(workdir, student=other))
 
