@@ -82,7 +82,7 @@ def main() -> None:
     )
     model = Qwen3(shape)
     packed = Trainer("streams", ARGS.streams, template, model, streams)
-    alone = Trainer("rows", ARGS.decisions, template, model, streams)
+    alone = Trainer("decisions", ARGS.decisions, template, model, streams)
     pairs = np.array([(packed(), alone()) for _ in range(ARGS.turns)])
     low, middle, high = np.quantile(pairs[:, 0] / pairs[:, 1], [0.25, 0.5, 0.75])
     print(f"SmolLM2-135M's blocks, {ARGS.layers} layers, float32, {ARGS.threads} threads; jax {jax.__version__}")

@@ -143,7 +143,7 @@ def study(config: RunConfig, tiny: RunConfig, workdir: epath.Path, *, resamples:
         streams |= {stream.id: stream for stream in splits.test}
     methods = {"student": student, "words": words, "tiny": small}
     found = {"made": provenance(), **results.compare(methods, list(streams.values()), resamples)}
-    write_scores(workdir / "scores.parquet", results.held_out(student))
+    write_scores(workdir / "scores.parquet", results.out_of_fold(student))
     write_json(workdir / "results.json", found)
     return found
 

@@ -18,7 +18,9 @@ from prism_jax.evaluation import signals
 from prism_jax.evaluation.protocol import TEST, rows_of
 from prism_jax.evaluation.results import Calibration, Signal
 from prism_jax.experiments.annotators import against_votes, need_against_others, votes_against_votes
+from prism_jax.experiments.intervals import show_interval
 from prism_jax.experiments.ranking import MEASURES, Ranked, intervals
+from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.scores import Scores
 from prism_jax.streams import Stream
 
@@ -31,6 +33,13 @@ NAMES = {
     "annotator": "one annotator, against the others",
     "single votes": "SmolLM2-135M, against single votes",
 }
+COLUMNS = (
+    Column("AUROC, pooled", "Over all pairs of a positive and a negative label."),
+    Column("AUROC, within streams", "Over the pairs within one stream."),
+    Column("Brier", "Mean of (p − y)² of the calibrated signal."),
+    Column("ECE", "Expected calibration error of the calibrated signal, 15 bins of equal width."),
+)
+"""Headings of `MEASURES`."""
 
 
 class Fold(NamedTuple):
@@ -101,7 +110,7 @@ def _part(methods: dict[str, list[Fold]], streams: Sequence[Stream], resamples: 
         found = intervals(*ranked, resamples=resamples)
         return {name: [float(getattr(found[name], field)) for field in ("estimate", "low", "high")] for name in names}
 
-    rows = held_out(methods["student"])
+    rows = out_of_fold(methods["student"])
     tested = set(rows.stream.tolist())
     here = [stream for stream in streams if stream.id in tested]
     human = {"accept": votes_against_votes(here), "need": need_against_others(here)}
@@ -123,7 +132,7 @@ def _part(methods: dict[str, list[Fold]], streams: Sequence[Stream], resamples: 
     return part
 
 
-def held_out(folds: Sequence[Fold]) -> Scores:
+def out_of_fold(folds: Sequence[Fold]) -> Scores:
     """The test rows of some folds as one table, signals raw."""
     tables = [rows_of(fold.scores, TEST).columns() for fold in folds]
     return Scores.from_columns({name: np.concatenate([table[name] for table in tables]) for name in tables[0]})
@@ -140,24 +149,28 @@ def epoch_seconds(folder: epath.Path, steps: float) -> tuple[float, ...]:
 
 
 def markdown(found: dict[str, Any]) -> Iterator[str]:
-    """The tables of results.json."""
+    """The tables of results.json as Markdown, under one heading per part."""
     for part, content in found["parts"].items():
         yield f"\n### {part.capitalize()}: {len(content['streams'])} streams\n"
         for signal in SIGNALS:
-            of_signal = content[signal]
-            yield f"**{signal}** ({of_signal['labels']} labels, {of_signal['positive']:.0%} positive)\n"
-            yield "| | AUROC, pooled | AUROC, within streams | Brier | ECE |"
-            yield "|---|---|---|---|---|"
-            for name, row in of_signal["methods"].items():
-                yield _row(NAMES[name], row)
-            for name in ("annotator", "single votes"):
-                if name in of_signal:
-                    yield _row(NAMES[name], of_signal[name])
-            for name, row in of_signal["student minus"].items():
-                yield _row(f"SmolLM2 minus {NAMES[name].split(',')[0]}", row, "+")
-            yield ""
+            yield table(signal, content[signal]).to_markdown()
 
 
-def _row(name: str, row: dict[str, list[float]], sign: str = "") -> str:
-    cells = ["{:{s}.3f} [{:{s}.3f}, {:{s}.3f}]".format(*row[m], s=sign) if m in row else "" for m in MEASURES]
-    return f"| {name} | {' | '.join(cells)} |"
+def table(signal: Signal, content: dict[str, Any]) -> Table:
+    """One signal's measures on one part: every method, the annotators, and the student's differences to the others."""
+    human = [name for name in ("annotator", "single votes") if name in content]
+    rows = (
+        *(_row(NAMES[name], measured) for name, measured in content["methods"].items()),
+        *(_row(NAMES[name], content[name]) for name in human),
+        *(
+            _row(f"SmolLM2 minus {NAMES[name].split(',')[0]}", measured, "+")
+            for name, measured in content["student minus"].items()
+        ),
+    )
+    title = f"{signal} ({content['labels']} labels, {content['positive']:.0%} positive)"
+    return Table(title, "", COLUMNS, (Section("", rows),))
+
+
+def _row(name: str, measured: dict[str, list[float]], sign: str = "") -> Row:
+    cells = (show_interval(*measured[measure], sign=sign) if measure in measured else "" for measure in MEASURES)
+    return Row(name, tuple(cells))

@@ -6,20 +6,18 @@ request and script by its content security policy. The same arguments give the s
 
 from __future__ import annotations
 
-import functools
 import math
 import os
-import pathlib
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-import jinja2
 from etils import epath
 
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation import protocol
 from prism_jax.evaluation.results import Calibration, Evaluation
 from prism_jax.report import figures, tables
+from prism_jax.report.templates import load_template
 from prism_jax.report.timeline import choose_stream, timeline
 from prism_jax.runtime.files import parse_json, write_text
 from prism_jax.scores import Scores
@@ -77,7 +75,7 @@ def render(
     known = {stream.id: stream for stream in streams}
     name = choose_stream(evaluation.trace, known)
     times = protocol.rows_of(scores, protocol.TEST).steps().time
-    return _template().render(
+    return load_template("report.html.jinja").render(
         title=finding(evaluation),
         measured=tables.what_was_measured(evaluation),
         headlines=headlines(evaluation),
@@ -165,13 +163,3 @@ def _better_constant(evaluation: Evaluation) -> tuple[str, float]:
 
 def _slow_note(slow_rate: float | None) -> str:
     return "no slow pass" if slow_rate is None else f"slow pass on {tables.percent(slow_rate)} %"
-
-
-@functools.cache
-def _template() -> jinja2.Template:
-    """The page's template; everything is escaped, and a name that is missing is an error."""
-    folder = jinja2.FileSystemLoader(pathlib.Path(__file__).parent)
-    environment = jinja2.Environment(
-        loader=folder, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    return environment.get_template("report.html.jinja")

@@ -10,13 +10,11 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import rich.box
 import rich.console
-import rich.measure
-import rich.table
 import rich.text
 
 from prism_jax.evaluation.results import Evaluation, PolicyRow, RatioRow, SignalRow
+from prism_jax.report.table import Column, Row, Section, Table, wide_console
 
 DASH = "–"
 POLICIES = {
@@ -33,44 +31,6 @@ POLICIES = {
     "slow_on_margin": ("on margin", "The dynamic gate; thinks slowly where p_accept is within the margin of tau."),
 }
 SECTIONS = {None: "References", "calibrated": "Calibrated", "raw": "Raw"}
-
-
-@dataclasses.dataclass(frozen=True)
-class Column:
-    """A column's head and, in one sentence, what its numbers mean."""
-
-    label: str
-    meaning: str
-    unit: str = ""
-
-
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """A row's name and meaning, one cell for each column, and whether it is the one to look at."""
-
-    name: str
-    meaning: str
-    cells: tuple[str, ...]
-    strong: bool = False
-
-
-@dataclasses.dataclass(frozen=True)
-class Section:
-    """Rows under one heading."""
-
-    title: str
-    rows: tuple[Row, ...]
-
-
-@dataclasses.dataclass(frozen=True)
-class Table:
-    """A table; every row of every section has as many cells as there are columns. The note says what it is of."""
-
-    title: str
-    names: str
-    columns: tuple[Column, ...]
-    sections: tuple[Section, ...]
-    note: str = ""
 
 
 def number(value: float | None, digits: int = 4) -> str:
@@ -183,7 +143,7 @@ def signal_table(evaluation: Evaluation) -> Table:
     for signal, title in (("need", "p_need"), ("accept", "p_accept")):
         rows = [row for row in evaluation.signals if row.signal == signal]
         if rows:
-            cells = tuple(Row(f"{row.thinking}, {row.form}", "", _cells(row, chosen)) for row in rows)
+            cells = tuple(Row(f"{row.thinking}, {row.form}", _cells(row, chosen)) for row in rows)
             sections.append(Section(title, cells))
     return Table("How well the signals are calibrated", "signal", _columns(chosen), tuple(sections))
 
@@ -195,18 +155,14 @@ def all_tables(evaluation: Evaluation) -> tuple[Table, ...]:
 
 def print_tables(evaluation: Evaluation, console: rich.console.Console | None = None) -> None:
     """Prints the tables, after a line on what they were measured on and before the lines on what is switched off."""
-    shown = [_to_rich(table) for table in all_tables(evaluation)]
-    if console is None:  # a narrow terminal wraps lines, so that no number is cut
-        console = rich.console.Console()
-        unbounded = console.options.update(width=1000)
-        needed = max(rich.measure.Measurement.get(console, unbounded, table).maximum for table in shown)
-        console.width = max(console.width, needed)
+    shown = all_tables(evaluation)
+    console = wide_console(shown) if console is None else console
     costs = (
         f"C_FA = {evaluation.point.c_fa:g}, C_FN = {evaluation.point.c_fn:g}; ▸ is the policy of the operating point."
     )
     console.print(rich.text.Text(f"{what_was_measured(evaluation)} {costs}"), soft_wrap=True)
     for table in shown:
-        console.print(table)
+        console.print(table.to_terminal())
     for line in evaluation.switched_off:
         console.print(rich.text.Text(f"off: {line}", style="dim"), soft_wrap=True)
 
@@ -225,12 +181,12 @@ def _policy_table(title: str, rows: Sequence[PolicyRow | RatioRow], columns: dic
         Section(heading, tuple(_policy_row(row, chosen) for row in rows if row.form == form))
         for form, heading in SECTIONS.items()
     )
-    return Table(title, "policy", _columns(chosen), sections)
+    return Table(title, "policy", _columns(chosen), sections, mark="deployed")
 
 
 def _policy_row(row: PolicyRow | RatioRow, chosen: dict[str, tuple[Column, Format]]) -> Row:
     label, meaning = POLICIES[row.policy]
-    return Row(label, meaning, _cells(row, chosen), row.deployed)
+    return Row(label, _cells(row, chosen), meaning, row.deployed)
 
 
 def _known(
@@ -246,35 +202,3 @@ def _cells(row: PolicyRow | RatioRow | SignalRow, chosen: dict[str, tuple[Column
 
 def _columns(chosen: dict[str, tuple[Column, Format]]) -> tuple[Column, ...]:
     return tuple(column for column, _ in chosen.values())
-
-
-def _to_rich(table: Table) -> rich.table.Table:
-    shown = rich.table.Table(
-        title=table.title,
-        title_justify="left",
-        caption=table.note or None,
-        caption_justify="left",
-        box=rich.box.SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-        pad_edge=False,
-    )
-    shown.add_column(table.names, no_wrap=True)
-    for column in table.columns:
-        shown.add_column(_two_lines(column), justify="right", no_wrap=True)
-    for section in table.sections:
-        shown.add_row(rich.text.Text(section.title, style="italic"))
-        for row in section.rows:
-            name = ("▸ " if row.strong else "  ") + row.name
-            shown.add_row(name, *row.cells, style="bold" if row.strong else None)
-        shown.add_section()
-    return shown
-
-
-def _two_lines(column: Column) -> str:
-    """A column's head on two lines, its unit on the shorter one."""
-    first, _, second = column.label.partition(" ")
-    if column.unit and (len(first) < len(second)):
-        first = f"{first} {column.unit}"
-    elif column.unit:
-        second = f"{second} {column.unit}".lstrip()
-    return f"{first}\n{second}".strip()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from etils import epath
 
-from prism_jax.experiments.pathways import CONFIG, PATHWAYS, SQUARE, Outcome, outcome, table
+from prism_jax.experiments.pathways import COLUMNS, CONFIG, PATHWAYS, SQUARE, Outcome, outcome, tables
 from prism_jax.training.pathways.table import SECOND_STAGES
 from prism_jax.training.workdir import Workdir
 
@@ -18,12 +18,14 @@ def test_the_tables_average_over_seeds_and_pair_by_seed():
     shift = found[SQUARE["all data", "plain"]].copy()
     shift[:, 0] -= [0.24, 0.25, 0.26]  # nearly the same for every seed: the outcomes' own spread must cancel
     found[SQUARE["filtered", "plain"]] = shift
-    lines = table(found)
-    assert [line.split("  ")[0].strip() for line in lines[1:10]] == [*PATHWAYS, *map(", ".join, SQUARE)]
-    means = [float(line[22:].split()[0]) for line in lines[1:6]]
+    outcomes, changes = tables(found)
+    assert len(COLUMNS) == len(Outcome._fields)
+    rows = [row for section in outcomes.sections for row in section.rows]
+    assert [row.name for row in rows] == [*PATHWAYS, *map(", ".join, SQUARE)]
+    means = [float(row.cells[0].split()[0]) for row in rows[:5]]
     assert means == pytest.approx([found[pathway][:, 0].mean() for pathway in PATHWAYS.values()], abs=6e-4)
-    effect = next(line for line in lines if "filter, plain losses" in line)
-    assert "-0.250 [-0.275, -0.225]" in effect
+    effect = next(row for row in changes.sections[0].rows if row.name == "filter, plain losses")
+    assert effect.cells == ("-0.250 [-0.275, -0.225]",)
 
 
 @pytest.mark.slow

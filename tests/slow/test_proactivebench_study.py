@@ -51,5 +51,5 @@ def test_it_runs_and_does_not_train_twice(tmp_path, root, monkeypatch):
     def again(*_):
         raise AssertionError("trained a second time")
 
-    monkeypatch.setattr(module.train, "run", again)
+    monkeypatch.setattr(module, "train_and_evaluate", again)
     assert list(results.markdown(module.study(student, tiny, workdir))) == list(results.markdown(found))

@@ -12,7 +12,7 @@ from prism_jax.runtime.config import ConfigError, from_config_dict, to_dict
 from prism_jax.training.checkpoints.checkpoint import CheckpointError, score
 from prism_jax.training.config import MeshConfig, PackingConfig, RunConfig
 from prism_jax.training.old_names import RENAMED, upgrade
-from prism_jax.training.workdir import claim, load_config
+from prism_jax.training.workdir import Workdir
 
 # Every renamed key has a value here that is not its default.
 CONFIG = dataclasses.replace(
@@ -46,8 +46,8 @@ def test_the_config_of_an_older_run_loads(tmp_path, config):
     assert "mesh" not in tree
     path = tmp_path / "config.json"
     path.write_text(json.dumps(tree))
-    assert load_config(epath.Path(tmp_path)) == config
-    claim(epath.Path(tmp_path), config)  # the run can be resumed
+    assert Workdir(tmp_path).load_config() == config
+    Workdir(tmp_path).claim(config)  # the run can be resumed
     assert json.loads(path.read_text()) == tree
 
 
