@@ -200,7 +200,7 @@ def _add_branch(out: _Row, step: Step, number: int, stop: int, template: Templat
             before, response = template.response(candidate.response)
             # The last token predicts nothing that is trained on, so it need not be read.
             position = out.branch([*before, *response[:-1]], position, stop, number, leaf)
-            out.supervise(len(out) - len(response), response, candidate.factor)
+            out.supervise(len(out) - len(response), response, candidate.loss_factor)
         used = max(used, position)
     return used
 
@@ -212,7 +212,7 @@ def _add_head(out: _Row, step: SupervisedStep, number: int, stop: int, template:
     position = out.branch(template.opening(), stop, stop, number, 0)
     for name, text in template.slow(step.rationale or {}):
         position = out.branch([*name, *text], position, stop, number, 0)
-        out.supervise(len(out) - len(text) - 1, text, step.factor)
+        out.supervise(len(out) - len(text) - 1, text, step.loss_factor)
     return out.branch(template.need(), position, stop, number, 0)
 
 
@@ -225,7 +225,7 @@ def _add_need(out: _Row, step: SupervisedStep, template: Template) -> None:
         need_target=label if step.need_target is None else step.need_target,
         need_weight=float(step.y_need is not None),
     )
-    _add_answer(out, step.need_answer, step.factor, template)
+    _add_answer(out, step.need_answer, step.loss_factor, template)
 
 
 def _add_accept(out: _Row, candidate: SupervisedCandidate, step: int, template: Template) -> None:
@@ -246,7 +246,7 @@ def _add_accept(out: _Row, candidate: SupervisedCandidate, step: int, template: 
         logged=float(logged),
         propensity=1.0 if candidate.propensity is None else candidate.propensity,
     )
-    _add_answer(out, candidate.accept_answer, candidate.factor, template)
+    _add_answer(out, candidate.accept_answer, candidate.loss_factor, template)
 
 
 def _add_answer(out: _Row, answer: bool | None, factor: float, template: Template) -> None:

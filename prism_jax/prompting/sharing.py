@@ -36,7 +36,7 @@ def first_fit_decreasing(rows: Sequence[Packed], tokens: int) -> list[list[int]]
     return [sorted(group) for group in groups]
 
 
-def join(rows: Sequence[Packed]) -> Packed:
+def join_rows(rows: Sequence[Packed]) -> Packed:
     """Unpadded rows of one trunk each as one row; its number is the first one's."""
     trunks, tokens, steps = (
         np.cumsum([0, *(len(getattr(row, name)) for row in rows)]) for name in ("trunk", "tokens", "need_slot")

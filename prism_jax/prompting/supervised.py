@@ -19,13 +19,13 @@ class SupervisedCandidate(Candidate):
       accept_target: What the accept slot's cross-entropy aims at where acceptance was observed; None is the label.
       accept_answer: Answer to write at the accept slot as a token of the text; None writes none.
       accept_mu: Prediction of y_accept in [0, 1], not fitted on this candidate's label, for doubly robust losses.
-      factor: What the losses of its response's tokens are multiplied by.
+      loss_factor: What the losses of its response's tokens are multiplied by.
     """
 
     accept_target: float | None = None
     accept_answer: bool | None = None
     accept_mu: float = 0.0
-    factor: float = 1.0
+    loss_factor: float = 1.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -37,13 +37,13 @@ class SupervisedStep(Step):
       need_target: What the need slot's cross-entropy aims at where need was judged; None is the label.
       need_answer: Answer to write at the need slot as a token of the text; None writes none.
       slow: Whether the branch is slow: its rationale is written, and trained on, before the slots.
-      factor: What the losses of the rationale's tokens are multiplied by.
+      loss_factor: What the losses of the rationale's tokens are multiplied by.
     """
 
     need_target: float | None = None
     need_answer: bool | None = None
     slow: bool = False
-    factor: float = 1.0
+    loss_factor: float = 1.0
 
 
 def supervised_step(step: Step) -> SupervisedStep:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from etils import epath
 
-from prism_jax.runtime.files import write_bytes
+from prism_jax.runtime.files import JsonError, parse_json, write_bytes
 from prism_jax.scores.schema import COLUMNS, Column, Kind, ScoresError, check_known, object_array
 from prism_jax.scores.table import Scores
 
@@ -79,13 +79,13 @@ def _check_suffix(path: epath.Path) -> str:
 
 
 def _read_jsonl(path: epath.Path) -> Iterator[dict[str, Any]]:
-    """One mapping per line; the errors' rows are line numbers less one."""
+    """Yields one mapping per line; an error's `row` is the line number minus one."""
     with path.open("rb") as file:
         for row, line in enumerate(file):
             try:
-                value = json.loads(line)
-            except ValueError as error:  # broken JSON, or bytes that are not UTF-8
-                raise ScoresError(f"found broken JSON ({error}), expected one object a line", None, row) from None
+                value = parse_json(line, "")  # `read_scores` names the place
+            except JsonError as error:
+                raise ScoresError(str(error).removeprefix(": "), None, row) from None
             if not isinstance(value, dict):
                 raise ScoresError(f"found {line[:40]!r}, expected an object with columns as keys", None, row)
             yield value

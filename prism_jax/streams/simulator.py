@@ -25,6 +25,7 @@ import random
 from typing import Literal, NamedTuple
 
 from prism_jax.streams import simulator_text as text
+from prism_jax.streams.edit import map_candidates, map_steps
 from prism_jax.streams.types import Candidate, Event, Step, Stream
 
 KINDS = ("trouble", "solved", "work", "search", "pause", "undo", "mute", "unmute")
@@ -214,11 +215,10 @@ def simulate(config: SimulatorConfig, index: int, logging: Literal["policy", "al
             responses += 1
             step = _with_response(step, _response(rng, domain, about))
         steps.append(step)
-    if config.teacher:
-        steps = _taught(steps, config, index)
-    return Stream(
+    stream = Stream(
         id=f"sim-{config.seed}-{index}", domain=domain, persona=persona, events=tuple(events), steps=tuple(steps)
     )
+    return _with_teacher(stream, config, index) if config.teacher else stream
 
 
 def _choose_item(rng: random.Random, kind: str, items: tuple[str, ...], open_items: list[str]) -> str:
@@ -263,8 +263,8 @@ def _step(
     return step, logged and need and accept
 
 
-def _taught(steps: list[Step], config: SimulatorConfig, index: int) -> list[Step]:
-    """The steps with a teacher's probabilities."""
+def _with_teacher(stream: Stream, config: SimulatorConfig, index: int) -> Stream:
+    """The stream with a teacher's probabilities at every step and candidate."""
     rng = random.Random(f"prism_jax teacher {config.seed} {index}")
 
     def blurred(p: float | None) -> float:
@@ -273,21 +273,18 @@ def _taught(steps: list[Step], config: SimulatorConfig, index: int) -> list[Step
         # Rounded, because the last digits of logarithms differ between machines.
         return round(0.5 * (1 + math.tanh(0.5 * log_odds)), 6)
 
-    return [
-        dataclasses.replace(
-            step,
-            teacher_need=blurred(step.p_need_true),
-            candidates=tuple(
-                dataclasses.replace(candidate, teacher_accept=blurred(candidate.p_accept_true))
-                for candidate in step.candidates
-            ),
-        )
-        for step in steps
-    ]
+    def judge_step(step: Step) -> Step:
+        judged = dataclasses.replace(step, teacher_need=blurred(step.p_need_true))
+        return map_candidates(judged, judge_candidate)
+
+    def judge_candidate(candidate: Candidate) -> Candidate:
+        return dataclasses.replace(candidate, teacher_accept=blurred(candidate.p_accept_true))
+
+    return map_steps(stream, judge_step)
 
 
 def _with_response(step: Step, response: str) -> Step:
-    return dataclasses.replace(step, candidates=(dataclasses.replace(step.candidates[0], response=response),))
+    return map_candidates(step, lambda candidate: dataclasses.replace(candidate, response=response))
 
 
 def _response(rng: random.Random, domain: str, item: str) -> str:

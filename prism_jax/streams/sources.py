@@ -11,7 +11,7 @@ from etils import epath
 from prism_jax.streams.jsonl import read_streams
 from prism_jax.streams.proactivebench_source import LAYOUT
 from prism_jax.streams.simulator import SimulatorConfig, simulate
-from prism_jax.streams.splits import Splits, folds, hold_out
+from prism_jax.streams.splits import Splits, folds, with_validation
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +70,7 @@ def load_splits(data: DataConfig, simulator: SimulatorConfig) -> Splits:
     Raises:
       ValueError, OSError: in one line, for a missing or malformed source or an empty split.
     """
-    return hold_out(_load(data, simulator), data.validation, seed=data.split_seed)
+    return with_validation(_load(data, simulator), data.validation, seed=data.split_seed)
 
 
 def _load(data: DataConfig, simulator: SimulatorConfig) -> Splits:

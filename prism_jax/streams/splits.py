@@ -78,7 +78,7 @@ def fractions(streams: Sequence[Stream], *, calibration: float = 0.2, test: floa
     return _splits(train, drawn, tested, f"lower calibration = {calibration} or test = {test}, or add streams")
 
 
-def hold_out(splits: Splits, share: float, *, seed: int = 0) -> Splits:
+def with_validation(splits: Splits, share: float, *, seed: int = 0) -> Splits:
     """Moves a share of the training streams to `validation`; the other splits stay as they are.
 
     Args:
@@ -95,8 +95,8 @@ def hold_out(splits: Splits, share: float, *, seed: int = 0) -> Splits:
     drawn, train = _draw(splits.train, _count(share, len(splits.train)), f"{seed} held out")
     if not train:
         raise ValueError(
-            f"split train: found no streams beside {len(drawn)} held out, expected at least one; lower validation = "
-            f"{share}"
+            f"split train: found no streams beside {len(drawn)} for validation, expected at least one; "
+            f"lower validation = {share}"
         )
     ordered = [tuple(sorted(side, key=lambda stream: stream.id)) for side in (train, drawn)]
     return dataclasses.replace(splits, train=ordered[0], validation=ordered[1])
