@@ -328,7 +328,7 @@ def test_columns_of_different_lengths_and_no_rows_are_refused():
     one = {"stream": ["a"], "step": [0], "p_need_fast": [0.5], "p_accept_fast": [0.5]}
     with pytest.raises(ScoresError, match="p_need_fast: found 2 rows, expected 1"):
         Scores.from_columns({**one, "p_need_fast": [0.5, 0.5]})
-    with pytest.raises(ScoresError, match=r"step: found the shape \(1, 1\), expected one value a row"):
+    with pytest.raises(ScoresError, match=r"step: found the shape \(1, 1\), expected one value per row"):
         Scores.from_columns({**one, "step": np.zeros((1, 1), int)})
     with pytest.raises(ScoresError, match="found no rows"):
         Scores.from_columns({name: [] for name in one})
