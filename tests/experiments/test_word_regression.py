@@ -7,6 +7,7 @@ from sklearn.metrics import roc_auc_score
 
 from prism_jax.experiments.word_regression import score_words
 from prism_jax.streams import Candidate, Event, Step, Stream
+from prism_jax.streams.edit import map_steps
 from prism_jax.streams.splits import Splits
 
 
@@ -44,8 +45,7 @@ def test_it_learns_the_words_that_tell():
 
 def test_labels_of_held_out_streams_change_nothing():
     def turned(stream):
-        steps = tuple(dataclasses.replace(step, y_need=1 - step.y_need) for step in stream.steps)
-        return dataclasses.replace(stream, steps=steps)
+        return map_steps(stream, lambda step: dataclasses.replace(step, y_need=1 - step.y_need))
 
     scores = score_words(SPLITS, 0)
     other = score_words(dataclasses.replace(SPLITS, test=tuple(map(turned, SPLITS.test))), 0)

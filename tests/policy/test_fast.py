@@ -8,6 +8,7 @@ from prism_jax.policy.fast import score_streams
 from prism_jax.prompting.packing import decisions, pack
 from prism_jax.scores import Scores
 from prism_jax.streams import Candidate
+from prism_jax.streams.edit import map_candidates
 from prism_jax.student import Qwen3, StudentConfig
 
 pytestmark = pytest.mark.usefixtures("compile_quickly")
@@ -88,13 +89,7 @@ def test_tokens_are_those_of_a_cold_read_of_the_decision(model, params, template
 
 def test_a_response_on_record_changes_no_score(model, params, template, simulated):
     stream = next(stream for stream in simulated if any(step.candidates[0].response for step in stream.steps))
-    bare = dataclasses.replace(
-        stream,
-        steps=tuple(
-            dataclasses.replace(step, candidates=(dataclasses.replace(step.candidates[0], response=None),))
-            for step in stream.steps
-        ),
-    )
+    bare = map_candidates(stream, lambda offer: dataclasses.replace(offer, response=None))
     assert rows_of(model, params, template, [stream]) == rows_of(model, params, template, [bare])
 
 
@@ -118,7 +113,7 @@ def test_decisions_of_a_long_stream_are_read_with_the_newest_events_that_fit(mod
         assert (row["tokens_fast"] == before["tokens_fast"]) == same and row["tokens_fast"] <= context
         assert (row["p_need_fast"] == pytest.approx(before["p_need_fast"], abs=1e-6)) == same
     last = stream.steps[-1]
-    step = dataclasses.replace(last, candidates=(dataclasses.replace(last.candidates[0], response=None),))
+    step = map_candidates(last, lambda offer: dataclasses.replace(offer, response=None))
     cuts = [
         dataclasses.replace(
             stream, events=stream.events[first:], steps=(dataclasses.replace(step, event=last.event - first),)

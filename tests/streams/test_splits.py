@@ -7,7 +7,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from prism_jax.streams import Event, Stream
-from prism_jax.streams.splits import Splits, folds, fractions, hold_out
+from prism_jax.streams.splits import Splits, folds, fractions, with_validation
 
 EVENTS = (Event(time=0.0, text="works"),)
 
@@ -170,22 +170,22 @@ def test_held_out_streams_leave_the_training_split_whole_and_no_other(domains, s
     streams = _streams(domains)
     assume(len(streams) >= 2)
     before = Splits(tuple(streams), (_stream("calibrate"),), (_stream("test"),))
-    after = hold_out(before, share, seed=seed)
+    after = with_validation(before, share, seed=seed)
     assert (after.calibration, after.test) == (before.calibration, before.test)
     assert len(after.validation) == max(1, round(share * len(streams)))
     assert sorted(stream.id for stream in after.train + after.validation) == sorted(domains)
     for side in (after.train, after.validation):
         assert side
         assert list(side) == sorted(side, key=lambda stream: stream.id)
-    assert hold_out(Splits(tuple(streams[::-1]), before.calibration, before.test), share, seed=seed) == after
-    assert hold_out(before, 0.0, seed=seed) is before
+    assert with_validation(Splits(tuple(streams[::-1]), before.calibration, before.test), share, seed=seed) == after
+    assert with_validation(before, 0.0, seed=seed) is before
 
 
 def test_a_share_that_leaves_nothing_to_train_on_is_refused():
     one = Splits((_stream("a"),), (_stream("b"),), (_stream("c"),))
     with pytest.raises(
-        ValueError, match=r"^split train: found no streams beside 1 held out, .* lower validation = 0.5$"
+        ValueError, match=r"^split train: found no streams beside 1 for validation, .* lower validation = 0.5$"
     ):
-        hold_out(one, 0.5)
+        with_validation(one, 0.5)
     with pytest.raises(ValueError, match=r"^validation: found 1.0, expected a share"):
-        hold_out(one, 1.0)
+        with_validation(one, 1.0)

@@ -10,6 +10,7 @@ from scipy import stats
 from scipy.special import logit
 from simulated_steps import CONFIG, draw
 
+from prism_jax.streams.edit import map_candidates, map_steps
 from prism_jax.streams.simulator import SimulatorConfig, simulate
 
 
@@ -31,17 +32,11 @@ def errors(streams):
 
 def test_a_teacher_changes_nothing_but_what_it_says():
     for index in range(20):
-        taught = simulate(with_teacher(1.0, 0.5), index)
-        assert all(step.teacher_need is not None for step in taught.steps)
-        plain = [
-            dataclasses.replace(
-                step,
-                teacher_need=None,
-                candidates=tuple(dataclasses.replace(offer, teacher_accept=None) for offer in step.candidates),
-            )
-            for step in taught.steps
-        ]
-        assert dataclasses.replace(taught, steps=tuple(plain)) == simulate(CONFIG, index)
+        judged = simulate(with_teacher(1.0, 0.5), index)
+        assert all(step.teacher_need is not None for step in judged.steps)
+        plain = map_steps(judged, lambda step: dataclasses.replace(step, teacher_need=None))
+        plain = map_candidates(plain, lambda offer: dataclasses.replace(offer, teacher_accept=None))
+        assert plain == simulate(CONFIG, index)
 
 
 def test_a_sharp_teacher_says_the_truth():

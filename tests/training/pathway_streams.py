@@ -9,6 +9,7 @@ import tiny
 from tiny_step import RUN
 
 from prism_jax.slots import Slots
+from prism_jax.streams.edit import map_candidates, map_steps
 from prism_jax.streams.simulator import simulate
 from prism_jax.student import Qwen3
 from prism_jax.training.input.data import pack_split
@@ -23,12 +24,12 @@ WIDTH = 8
 
 def each_step(streams, change):
     """The streams with every step changed."""
-    return tuple(dataclasses.replace(stream, steps=tuple(map(change, stream.steps))) for stream in streams)
+    return tuple(map_steps(stream, change) for stream in streams)
 
 
 def each_candidate(streams, change):
     """The streams with every candidate changed."""
-    return each_step(streams, lambda step: dataclasses.replace(step, candidates=tuple(map(change, step.candidates))))
+    return tuple(map_candidates(stream, change) for stream in streams)
 
 
 class Given(Qwen3):
