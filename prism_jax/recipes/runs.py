@@ -1,4 +1,4 @@
-"""Train a run, score a run, evaluate a run: what the mains and the experiments share."""
+"""Trains, scores and evaluates a run, for mains and experiments."""
 
 from __future__ import annotations
 
@@ -30,26 +30,27 @@ def train_run(
     report: bool = True,
     profile: int | None = None,
 ) -> tuple[Run, Params]:
-    """Trains a run to its last step, from its newest checkpoint if there is one.
+    """Trains a run to its last step, starting from its newest checkpoint if there is one.
 
     Args:
-      config: Of the run.
-      workdir: Where everything is written that the run leaves behind.
+      config: Config of the run.
+      workdir: Folder to which the run writes everything.
       report: Whether to print the start-up report and show a progress bar.
-      profile: Step from which a trace of a few steps is written to `profile/` in the workdir.
+      profile: Step at which a trace of a few steps begins, written to `profile/` in the workdir; None for no trace.
 
     Returns:
       The run, and its parameters after the last step.
 
     Raises:
-      ValueError, OSError, RuntimeError: in one line; nothing is written for a config or a source that cannot be used.
+      ValueError, OSError, RuntimeError: with a message of one line; nothing is written if the config or the data
+        source cannot be used.
     """
     saved = workdir / "tokenizer.json"
     run = open_run(resolve(config), Tokenizer.load(saved) if saved.exists() else None)
     job = plan(run, workdir)
     facts = {**run.facts(), **describe(job), **startup(job)} if report else {}
     if distributed.is_first():
-        claim(workdir, run.config)  # the first write
+        claim(workdir, run.config)  # the first file that is written
         run.template.tokenizer.save(saved)
         write_json(workdir / "run.json", provenance())
         for name, fact in facts.items():
@@ -59,13 +60,13 @@ def train_run(
 
 
 def score_run(run: Run, params: Params, splits: tuple[str, ...] = ("calibration", "test"), *, batch: int = 0) -> Scores:
-    """Raw signals of every decision of some splits.
+    """The raw signals of every decision of some splits.
 
     Args:
       run: The run.
-      params: Of its student.
-      splits: Which splits to score.
-      batch: Streams per forward pass; 0 takes the training batch.
+      params: Parameters of its student.
+      splits: Names of the splits to score.
+      batch: Number of streams per forward pass; 0 uses the training batch size.
     """
 
     def rows() -> Iterator[dict[str, Any]]:
@@ -85,19 +86,20 @@ def score_run(run: Run, params: Params, splits: tuple[str, ...] = ("calibration"
 
 
 def load_run(workdir: epath.Path) -> Run:
-    """The run in a workdir, with its own tokenizer.
+    """Opens the run in a workdir, with its own tokenizer.
 
     Raises:
-      ValueError, OSError: in one line, for a folder that holds no run, or a run whose source cannot be read.
+      ValueError, OSError: with a message of one line, for a folder without a run, or a data source that cannot be
+        read.
     """
     return open_run(load_config(workdir), Tokenizer.load(workdir / "tokenizer.json"))
 
 
 def evaluate_run(run: Run, workdir: epath.Path) -> None:
-    """Scores the calibration and test splits, fits temperatures, measures every policy, writes the report.
+    """Scores the calibration and test splits, fits temperatures, measures every policy and writes the report.
 
     Raises:
-      ValueError, OSError: before anything is written, for a workdir without checkpoint or with broken metrics.
+      ValueError, OSError: before anything is written, for a workdir without a checkpoint or with invalid metrics.
     """
     step, params = trained_params(run.model, run.config, workdir)
     checkpoint = checkpoint_in_words(run.config, step)
@@ -117,7 +119,7 @@ def evaluate_run(run: Run, workdir: epath.Path) -> None:
 def train_and_evaluate(
     config: RunConfig, workdir: epath.Path, *, report: bool = True, profile: int | None = None
 ) -> None:
-    """Trains a run as `train_run` does, then evaluates it; with several processes, says how to evaluate."""
+    """Trains a run as `train_run` does, then evaluates it; with several processes, prints how to evaluate it."""
     run, _ = train_run(config, workdir, report=report, profile=profile)
     if jax.process_count() == 1:
         evaluate_run(run, workdir)
