@@ -1,6 +1,6 @@
-"""Reads the two slots of packed rows off a student: one place for training, evaluation and the deployed policy.
+"""Reads the two slots of packed rows from a student; training, evaluation and the deployed policy all use this.
 
-A slot is a branch token whose next-token logits for the two answers give one probability, sigmoid(z_yes - z_no).
+A slot is a token of a branch. Its next-token logits for the two answers give one probability, sigmoid(z_yes - z_no).
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from prism_jax.student.qwen3 import Params, Tree
 
 @dataclasses.dataclass(frozen=True)
 class Slots:
-    """A student and the two answers that its slots are read for; hashable, so that jit can close over it.
+    """A student and the token ids of the two answers; hashable, so that a jitted function can close over it.
 
     Attributes:
       model: The static half of the student.
-      yes: Id of the answer yes.
-      no: Id of the answer no.
+      yes: Token id of the answer yes.
+      no: Token id of the answer no.
       window: W, the length that no branch exceeds.
-      visible: Bounds on what each W branch tokens see of the trunk.
-      frozen: Lowest blocks that no gradient enters, nor the embedding below them; 0 trains all of them.
-      buckets: Where rows come in several sizes, all of them; W and the bounds are then those of a batch's own sizes.
+      visible: Bounds on the part of the trunk that each chunk of W branch tokens sees.
+      frozen: Number of lowest blocks that receive no gradient, like the embedding below them; 0 trains everything.
+      buckets: All sizes of rows, if there are several; W and the bounds then depend on the sizes of the batch.
     """
 
     model: Qwen3
@@ -46,26 +46,26 @@ class Slots:
         return z_need, self.model.answers(params, hidden, batch.accept_slot, self.yes, self.no)
 
     def read(self, params: Params, batch: Packed) -> tuple[Float[Array, "B S"], Float[Array, "B C"]]:
-        """`logits` of a batch, reading it first."""
+        """The logits of a batch, after computing its hidden states."""
         return self.logits(params, self.hidden(params, batch), batch)
 
     def hidden(self, params: Params, batch: Packed) -> Float[Array, "B R D"]:
         """Final hidden states of the branches, from token ids or from `features`."""
         if self.frozen and batch.tokens.ndim == 2:
-            # Nothing below is differentiated, so nothing of it is kept for a backward pass.
+            # The frozen blocks are not differentiated, so nothing of them is kept for a backward pass.
             batch = self.features(jax.lax.stop_gradient(params), batch)
         return self.model.branch_hidden(params, Tree.of(batch), *self.reach(batch), self.frozen)
 
     def features(self, params: Params, batch: Packed) -> Packed:
-        """The batch with what the frozen blocks compute in place of the token ids of trunk and branches."""
+        """The batch with the outputs of the frozen blocks in place of the token ids of trunk and branches."""
         trunk, tokens = self.model.branch_features(params, Tree.of(batch), *self.reach(batch), self.frozen)
         return batch._replace(trunk=trunk, tokens=tokens)
 
     def reach(self, batch: Packed) -> tuple[int, Visible]:
-        """W and the bounds of a batch.
+        """The window W and the bounds on the visible trunk for a batch.
 
         Raises:
-          ValueError: for a batch that has the sizes of no bucket.
+          ValueError: for a batch whose sizes are not those of any bucket.
         """
         if not self.buckets:
             return self.window, self.visible

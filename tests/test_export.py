@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 from etils import epath
 
+from prism_jax.decision import gate
 from prism_jax.decision.calibration import apply_temperature
 from prism_jax.policy.fast import score_streams
 from prism_jax.prompting.template import PromptConfig, Template
 from prism_jax.prompting.tokenizer import Tokenizer
-from prism_jax.recipes.export import export_run
+from prism_jax.recipes.export import RULE, export_run
 from prism_jax.recipes.runs import train_and_evaluate
 from prism_jax.streams import Candidate, Event, Step, Stream
 from prism_jax.streams.simulator import SimulatorConfig
@@ -75,7 +76,21 @@ def test_the_page_reads_our_probabilities_with_transformers(exported, monkeypatc
     need, accept = ours(folder / "run", found["events"])
     np.testing.assert_allclose([found["p_need"], found["p_accept"]], [need, accept], atol=1e-4)
     assert abs(need - 0.5) > 1e-3 and abs(accept - 0.5) > 1e-3  # an untrained model would agree anyhow
-    assert found["intervene"] == ((1 - accept) * 1.0 <= accept * need * 2.0)
+    assert found["offer"] == gate.decide(need, accept, c_fa=1.0, c_fn=2.0)
+
+
+@pytest.mark.parametrize(("need", "accept"), [(0.0, 1.0), (0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.5, 0.5), (0.4, 0.6)])
+def test_the_pages_rule_is_the_gate_and_silent_where_nothing_is_needed(need, accept):
+    code = PAGE.read_text(encoding="utf-8")
+    (rule,) = re.findall(r"^def intervene\(.*?(?=\n\n)", code, re.MULTILINE | re.DOTALL)
+    found = {}
+    exec(compile(rule, str(PAGE), "exec"), found)
+    decided = found["intervene"](need, accept, {"c_fa": 1.0, "c_fn": 2.0})
+    assert decided == gate.decide(need, accept, c_fa=1.0, c_fn=2.0)
+    assert not (need * accept == 0 and decided)
+    assert RULE in " ".join(code.split())
+    words = eval(RULE.removeprefix("intervene where "), {"p_need": need, "p_accept": accept, "c_fa": 1.0, "c_fn": 2.0})
+    assert words == decided
 
 
 def test_text_encoded_as_the_page_says_is_as_in_training(exported):

@@ -1,4 +1,4 @@
-"""A trained run as a directory that transformers and serving engines load, with `prism.json` beside the weights."""
+"""Exports a trained run as a directory that transformers and serving engines load, with a `prism.json`."""
 
 from __future__ import annotations
 
@@ -23,20 +23,22 @@ RULE = "intervene where p_accept * p_need > 0 and (1 - p_accept) * c_fa <= p_acc
 
 
 def export_run(workdir: Workdir, output: epath.Path, *, dtype: str | None = None) -> str:
-    """Writes the newest (or best, `training.keep_best`) checkpoint of a run as a model directory, whole or not at all.
+    """Writes the newest checkpoint of a run (or the best, `training.keep_best`) as a model directory.
+
+    If the export fails, nothing is left behind.
 
     Args:
-      workdir: Of a run that trained and was evaluated.
-      output: A path that doesn't exist yet.
-      dtype: Of the tensors; None keeps the parameters' own.
+      workdir: Folder of a run that was trained and evaluated.
+      output: A path that does not exist yet.
+      dtype: Dtype of the written tensors; None keeps that of the parameters.
 
     Returns:
-      Which checkpoint it was, in words.
+      A description of the exported checkpoint.
 
     Raises:
-      FileExistsError: when there is something at `output`.
-      FileNotFoundError: when the run has no checkpoint or no calibration.json.
-      ValueError, RuntimeError: for a file or checkpoint of the run that cannot be used, naming it.
+      FileExistsError: if `output` already exists.
+      FileNotFoundError: if the run has no checkpoint or no calibration.json.
+      ValueError, RuntimeError: naming a file or checkpoint of the run that cannot be used.
     """
     check_absent(output)
     config = workdir.load_config()

@@ -1,4 +1,4 @@
-"""Checks of a machine before a run's first step: driver, devices, disk. Each yields one line per problem."""
+"""Checks a machine before a run: driver, devices, disk. Each check yields one line per problem."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from prism_jax.training.memory.plan import device_memory, gib, parse_bytes
 
 
 def check_driver() -> Iterator[str]:
-    """Whether NVIDIA's driver answers, and whether others hold memory of the cards."""
+    """Checks that NVIDIA's driver responds and that other processes use no GPU memory."""
     query = ["nvidia-smi", "--query-gpu=index,driver_version,memory.used", "--format=csv,noheader,nounits"]
     try:
         done = subprocess.run(query, capture_output=True, text=True, timeout=60)
@@ -28,7 +28,7 @@ def check_driver() -> Iterator[str]:
 
 
 def used_memory(lines: Sequence[str]) -> Iterator[str]:
-    """GPUs whose memory is taken, from nvidia-smi's index, driver and MiB."""
+    """Finds old drivers and GPUs in use, from the index, driver version and MiB that nvidia-smi prints."""
     for line in lines:
         index, driver, used = (field.strip() for field in line.split(","))
         if int(driver.split(".")[0]) < 525:
@@ -38,7 +38,7 @@ def used_memory(lines: Sequence[str]) -> Iterator[str]:
 
 
 def check_devices(count: int, platform: str, memory: str) -> Iterator[str]:
-    """Whether JAX sees the devices that a run needs."""
+    """Checks that JAX sees the devices that a run needs."""
     try:
         found = jax.devices()
     except RuntimeError as error:
@@ -56,7 +56,7 @@ def check_devices(count: int, platform: str, memory: str) -> Iterator[str]:
 
 
 def check_disk(workdir: str | None, space: str) -> Iterator[str]:
-    """Whether a local workdir's disk has room."""
+    """Checks that the disk of a local workdir has enough free space."""
     if not workdir or "://" in workdir:
         return
     folder = epath.Path(workdir).absolute()

@@ -1,4 +1,4 @@
-"""What memory a config needs, on devices that are here or not."""
+"""Plans the memory that a config needs, on devices that may not be present."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from prism_jax.training.memory.plan import parse_bytes, plan_memory, step_shape
 
 
 def show_plan(config: RunConfig, device_memory: str) -> None:
-    """Prints what memory a device needs; allocates and writes nothing.
+    """Prints the memory that one device needs; allocates and writes nothing.
 
     Args:
-      config: Of the run.
-      device_memory: Memory of a device, such as 80GiB; empty takes what the devices that are here have.
+      config: Config of the run.
+      device_memory: Memory of a device, such as 80GiB; empty uses that of the devices that are present.
 
     Raises:
-      ValueError: when a device has less.
+      ValueError: if a device has less.
     """
     limit = parse_bytes(device_memory) if device_memory else 0
     pretend_devices(config.mesh.devices)

@@ -1,4 +1,4 @@
-"""Train a run, score a run, evaluate a run: what the mains and the experiments share."""
+"""Trains, scores and evaluates a run, for mains and experiments."""
 
 from __future__ import annotations
 
@@ -30,19 +30,20 @@ def train_run(
     report: bool = True,
     profile: int | None = None,
 ) -> tuple[Run, Params]:
-    """Trains a run to its last step, from its newest checkpoint if there is one.
+    """Trains a run to its last step, starting from its newest checkpoint if there is one.
 
     Args:
-      config: Of the run.
-      workdir: Where everything is written that the run leaves behind.
+      config: Config of the run.
+      workdir: Folder to which the run writes everything.
       report: Whether to print the start-up report and show a progress bar.
-      profile: Step from which a trace of a few steps is written to `profile/` in the workdir.
+      profile: Step at which a trace of a few steps begins, written to `profile/` in the workdir; None for no trace.
 
     Returns:
       The run, and its parameters after the last step.
 
     Raises:
-      ValueError, OSError, RuntimeError: in one line; nothing is written for a config or a source that cannot be used.
+      ValueError, OSError, RuntimeError: with a message of one line; nothing is written if the config or the data
+        source cannot be used.
     """
     own = Tokenizer.load(workdir.tokenizer) if workdir.tokenizer.exists() else None
     run = open_run(resolve(config), own)
@@ -59,13 +60,13 @@ def train_run(
 
 
 def score_run(run: Run, params: Params, splits: tuple[str, ...] = ("calibration", "test"), *, batch: int = 0) -> Scores:
-    """Raw signals of every decision of some splits.
+    """The raw signals of every decision of some splits.
 
     Args:
       run: The run.
-      params: Of its student.
-      splits: Which splits to score.
-      batch: Streams per forward pass; 0 takes the training batch.
+      params: Parameters of its student.
+      splits: Names of the splits to score.
+      batch: Number of streams per forward pass; 0 uses the training batch size.
     """
 
     def rows() -> Iterator[dict[str, Any]]:
@@ -85,10 +86,10 @@ def score_run(run: Run, params: Params, splits: tuple[str, ...] = ("calibration"
 
 
 def evaluate_run(run: Run, workdir: Workdir) -> None:
-    """Scores the calibration and test splits, fits temperatures, measures every policy, writes the report.
+    """Scores the calibration and test splits, fits temperatures, measures every policy and writes the report.
 
     Raises:
-      ValueError, OSError: before anything is written, for a workdir without checkpoint or with broken metrics.
+      ValueError, OSError: before anything is written, for a workdir without a checkpoint or with invalid metrics.
     """
     step, params = trained_params(run.model, run.config, workdir)
     checkpoint = checkpoint_in_words(run.config, step)
@@ -106,7 +107,7 @@ def evaluate_run(run: Run, workdir: Workdir) -> None:
 
 
 def train_and_evaluate(config: RunConfig, workdir: Workdir, *, report: bool = True, profile: int | None = None) -> None:
-    """Trains a run as `train_run` does, then evaluates it; with several processes, says how to evaluate."""
+    """Trains a run as `train_run` does, then evaluates it; with several processes, prints how to evaluate it."""
     run, _ = train_run(config, workdir, report=report, profile=profile)
     if jax.process_count() == 1:
         evaluate_run(run, workdir)

@@ -1,4 +1,4 @@
-"""Evaluate anybody's scores file, without a model."""
+"""Evaluates a scores file of any agent, without a model."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ def evaluate_scores(path: str, folder: epath.Path, point: OperatingPoint) -> Non
 
     Args:
       path: The scores file, .parquet or .jsonl (docs/scores.md).
-      folder: Where to write; it may not hold a run.
-      point: Costs, margin and policy.
+      folder: Folder to write to; it may not hold a run.
+      point: The costs, margin and policy to evaluate at.
 
     Raises:
-      ValueError: naming the place, for a folder that holds a run, or scores that cannot be used.
+      ValueError: naming the place, for a folder that holds a run or scores that cannot be used.
     """
     if (folder / "config.json").exists():
         raise ValueError(

@@ -1,4 +1,4 @@
-"""How every main starts: absl flags, and errors of input as one line instead of a traceback."""
+"""How every main starts: it parses absl flags and reports bad input in one line instead of a traceback."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from prism_jax.runtime.config import ConfigError
 
 
 def start(main: Callable[[], Any]) -> None:
-    """Parses flags and runs `main`; input that can't be used ends in one line on stderr and exit status 1.
+    """Parses flags and runs `main`; bad input ends in one line on stderr and exit status 1.
 
-    With --verbosity=1 the traceback is shown too.
+    With --verbosity=1 the traceback is shown as well.
     """
 
     def wrapped(argv: Sequence[str]) -> int:
         if not flags.FLAGS["verbosity"].present:
-            logging.set_verbosity(logging.WARNING)  # the libraries below tell every file they touch
+            logging.set_verbosity(logging.WARNING)  # the libraries in use log every file that they touch
         if len(argv) > 1:
             return _fail(f"found argument {argv[1]!r}, expected flags only (see --help)")
         sys.unraisablehook = _log_unraisable
@@ -42,7 +42,7 @@ def start(main: Callable[[], Any]) -> None:
 
 
 def _log_unraisable(lost: sys.UnraisableHookArgs) -> None:
-    """Logs what no caller can catch: the reads still under way when one fails complain to a closed event loop."""
+    """Logs exceptions that no caller can catch: when one read fails, the others raise on a closed event loop."""
     logging.debug("lost: %s", lost.exc_value, exc_info=lost.exc_value)
 
 

@@ -1,8 +1,8 @@
 """The bridge from `ml_collections` config files to frozen dataclasses, and back to plain JSON.
 
-A config file in `configs/` returns `to_config_dict(SomeConfig(...))`, so every key exists and absl flags can override
-it (`--config.training.steps=100`); a main turns the result back with `from_config_dict`, which rejects unknown keys and
-bad values by name. The dataclasses check their own values in `__post_init__` and start each message with the field.
+A config file in `configs/` returns `to_config_dict(SomeConfig(...))`, so that every key exists and absl flags can
+override it (`--config.training.steps=100`). A main converts the result back with `from_config_dict`, which rejects
+unknown keys and bad values and names them. The dataclasses check their own values in `__post_init__` and start each message with the field.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def from_config_dict(
         number that is not finite, or a value that the dataclass itself rejects; always with the full dotted key.
     """
     hints = typing.get_type_hints(cls)
-    # A bound on T would say that it is a dataclass, but no name for that exists when types are checked at run time.
+    # T should be bound to dataclasses, but there is no name for them that exists when types are checked at run time.
     known = {field.name for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
     values = {}
     for key, value in tree.items():

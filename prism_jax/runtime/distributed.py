@@ -1,6 +1,7 @@
-"""One program on many processes: joining them, before JAX looks for devices, and compiling once for all runs.
+"""Runs one program in several processes, and keeps compiled programs between runs.
 
-Loads no part of ours, so that a main can call it first.
+Processes must be joined before JAX looks for devices. So that a main can call this module first, it imports nothing else
+of prism_jax.
 """
 
 from __future__ import annotations
@@ -16,27 +17,27 @@ from jax.experimental import multihost_utils
 
 
 def define_flags() -> None:
-    """Defines the flags of a main that runs on several processes or compiles programs worth keeping."""
+    """Defines the flags of a main that runs in several processes or keeps compiled programs."""
     flags.DEFINE_bool(
-        "distributed", False, "Join the other processes; under SLURM and on TPU pods JAX finds them by itself."
+        "distributed", False, "Join the other processes; under SLURM and on TPU pods JAX finds them without more flags."
     )
-    flags.DEFINE_string("coordinator", None, "HOST:PORT of process 0, where the environment does not say it.")
-    flags.DEFINE_integer("processes", None, "Number of processes, where the environment does not say.", lower_bound=1)
-    flags.DEFINE_integer("process", None, "Number of this process, from 0.", lower_bound=0)
+    flags.DEFINE_string("coordinator", None, "HOST:PORT of process 0, if the environment does not name it.")
+    flags.DEFINE_integer("processes", None, "Number of processes, if the environment does not state it.", lower_bound=1)
+    flags.DEFINE_integer("process", None, "Index of this process, from 0.", lower_bound=0)
     flags.DEFINE_string(
         "compilation_cache",
         None,
-        "Folder of compiled programs, kept between runs; `off` keeps none. By default JAX_COMPILATION_CACHE_DIR, or a "
-        "folder of this machine's kind in the user's cache.",
+        "Folder in which compiled programs are kept between runs; `off` keeps none. The default is "
+        "JAX_COMPILATION_CACHE_DIR, or a folder for this kind of machine in the user's cache.",
     )
 
 
 def start() -> None:
-    """Does what the flags of `define_flags` say; call it before anything else of JAX.
+    """Applies the flags of `define_flags`; must be called before any other use of JAX.
 
     Raises:
-      ValueError: when some of the flags that name the processes are given and others are not.
-      RuntimeError: when the other processes can't be reached.
+      ValueError: when only some of the flags that describe the processes are given.
+      RuntimeError: when the other processes cannot be reached.
     """
     folder = cache_folder(flags.FLAGS.compilation_cache, dict(os.environ))
     jax.config.update("jax_compilation_cache_dir", folder)
@@ -57,33 +58,33 @@ def start() -> None:
 
 
 def is_first() -> bool:
-    """Whether this is the process that writes files and speaks."""
+    """Whether this is the process that writes files and prints."""
     return jax.process_index() == 0
 
 
 def wait(name: str) -> None:
-    """Waits until all processes have come here."""
+    """Waits until all processes have reached this call."""
     if jax.process_count() > 1:
         multihost_utils.sync_global_devices(name)
 
 
-def cache_folder(asked: str | None, environment: dict[str, str]) -> str | None:
-    """Where compiled programs are kept; None keeps none.
+def cache_folder(requested: str | None, environment: dict[str, str]) -> str | None:
+    """The folder in which compiled programs are kept; None means that none are kept.
 
     Args:
-      asked: A folder, `off`, or None for the default.
-      environment: Of the process.
+      requested: A folder, `off`, or None for the default.
+      environment: The environment variables of the process.
     """
-    if asked == "off":
+    if requested == "off":
         return None
-    if asked or environment.get("JAX_COMPILATION_CACHE_DIR"):
-        return asked or environment["JAX_COMPILATION_CACHE_DIR"]
+    if requested or environment.get("JAX_COMPILATION_CACHE_DIR"):
+        return requested or environment["JAX_COMPILATION_CACHE_DIR"]
     base = environment.get("XDG_CACHE_HOME") or str(pathlib.Path(environment.get("HOME", "~")).expanduser() / ".cache")
     return str(pathlib.Path(base) / "prism_jax" / _machine())
 
 
 def _machine() -> str:
-    """A name for machines that can run each other's programs: homes are shared between unlike ones."""
+    """A name common to machines that can run each other's programs: unlike machines may share a home directory."""
     try:
         lines = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
         kind = next((line for line in lines if line.startswith(("flags", "Features"))), "")

@@ -1,7 +1,7 @@
-"""Files that appear whole or not at all, folders that do the same, and strict JSON whose errors name the place.
+"""Writes files and folders completely or not at all, and reads strict JSON with errors that name the place.
 
-Paths may be local or in a bucket such as gs:// (`etils.epath`). What is written goes to a name of its own beside its
-destination and is moved there once it is complete, so that no reader and no crash ever sees a part of it.
+Paths may be local or in a bucket such as gs:// (`etils.epath`). Content is written under a temporary name beside its
+destination and moved there once it is complete. Neither a reader nor a crash ever leaves a partial file.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from etils import epath
 
 
 class JsonError(ValueError):
-    """A file or line that is not the JSON it should be; the message names the place, what was found and expected."""
+    """Invalid JSON in a file or line; the message names the place, what was found and what was expected."""
 
 
 def on_disk(path: epath.PathLike) -> bool:
-    """Whether a path is in a file system, which can append to files; buckets such as gs:// only take them whole."""
+    """Whether a path is in a file system, which can append to files; buckets such as gs:// store whole files only."""
     return "://" not in epath.Path(path).as_posix()
 
 
 def temporary_beside(path: epath.Path) -> epath.Path:
-    """A new name in the same folder, which nothing else uses, for what will be moved to `path`."""
+    """An unused name in the same folder, for content that will be moved to `path`."""
     return path.with_name(f".{path.name}.{uuid.uuid4().hex}.partial")
 
 
 def write_files(contents: Mapping[str | os.PathLike[str], bytes]) -> None:
-    """Writes each content to its path, the first only after all of them are complete under other names."""
+    """Writes several files; none appears under its own name before all are complete under temporary names."""
     paths = [epath.Path(path) for path in contents]
     partial = [temporary_beside(path) for path in paths]
     try:
@@ -47,37 +47,37 @@ def write_files(contents: Mapping[str | os.PathLike[str], bytes]) -> None:
 
 
 def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
-    """Writes a file in one move: readers see the old file or the new one."""
+    """Writes a file atomically: readers see the old file or the new one."""
     write_files({path: content})
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """Writes a file of UTF-8 text in one move."""
+    """Writes a file of UTF-8 text atomically."""
     write_files({path: text.encode("utf-8")})
 
 
 def encode_json(value: Any) -> bytes:
-    """`value` as indented JSON with a newline at its end; raises ValueError for NaN and infinities."""
+    """Encodes `value` as indented JSON with a final newline; raises ValueError for NaN and infinities."""
     return (json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode("utf-8")
 
 
 def write_json(path: str | os.PathLike[str], value: Any) -> None:
-    """Writes indented JSON in one move."""
+    """Writes indented JSON atomically."""
     write_files({path: encode_json(value)})
 
 
 def check_absent(path: epath.PathLike) -> None:
-    """Raises FileExistsError when there is something at `path` already."""
+    """Raises FileExistsError if `path` already exists."""
     if epath.Path(path).exists():
         raise FileExistsError(f"{path}: found something there, expected a path that does not exist yet")
 
 
 @contextlib.contextmanager
 def new_folder(path: epath.PathLike) -> Iterator[epath.Path]:
-    """A temporary folder that becomes `path` when the block ends, and is removed when the block raises.
+    """A temporary folder that becomes `path` at the end of the block, and is removed if the block raises.
 
     Raises:
-      FileExistsError: when there is something at `path` already.
+      FileExistsError: if `path` already exists.
     """
     path = epath.Path(path)
     check_absent(path)
@@ -96,11 +96,11 @@ def parse_json(data: bytes, place: str, error: type[ValueError] = JsonError) -> 
 
     Args:
       data: The bytes.
-      place: Starts every message, such as `FILE:LINE`.
+      place: What every message starts with, such as `FILE:LINE`.
       error: The class of the errors.
 
     Raises:
-      error: for anything but one JSON value whose objects name each key once.
+      error: for anything other than one JSON value whose objects name each key once.
     """
     if not data.strip():
         raise error(f"{place}: found nothing, expected a JSON value")
@@ -115,7 +115,7 @@ def parse_json(data: bytes, place: str, error: type[ValueError] = JsonError) -> 
         raise error(f"{place}: found brackets nested too deep, expected a JSON value") from broken
     except JsonError as broken:
         raise error(f"{place}: {broken}") from broken
-    except ValueError as broken:  # Python's guard against integers of thousands of digits
+    except ValueError as broken:  # Python's limit on the number of digits of an integer
         raise error(f"{place}: found a number with too many digits, expected a JSON value") from broken
 
 
@@ -124,12 +124,12 @@ def read_object(path: epath.PathLike, source: str, error: type[ValueError] = Jso
 
     Args:
       path: The file.
-      source: What writes it, for messages.
+      source: What writes such files, for messages.
       error: The class of the errors about its content.
 
     Raises:
-      FileNotFoundError: when there is no such file.
-      error: naming the file, when it holds something else.
+      FileNotFoundError: if there is no such file.
+      error: naming the file, if it holds anything else.
     """
     path = epath.Path(path)
     if not path.exists():
@@ -141,7 +141,7 @@ def read_object(path: epath.PathLike, source: str, error: type[ValueError] = Jso
 
 
 def check_text(text: str, place: str, error: type[ValueError] = JsonError) -> None:
-    """Raises `error`, starting with `place`, if UTF-8 cannot hold `text`: JSON can escape half of a character."""
+    """Raises `error`, starting with `place`, if UTF-8 cannot encode `text`: JSON can escape half of a character."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as broken:
@@ -151,7 +151,7 @@ def check_text(text: str, place: str, error: type[ValueError] = JsonError) -> No
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object, which may name each key once only: the last one must not win silently."""
+    """Builds a JSON object and rejects repeated keys, of which the last would otherwise win silently."""
     value = dict(pairs)
     if len(value) < len(pairs):
         (twice, _), *_ = collections.Counter(key for key, _ in pairs).most_common(1)

@@ -1,4 +1,4 @@
-"""What a result was made with: the command, package versions, machine and git commit. Loads none of those packages."""
+"""Records what produced a result: command, package versions, machine and git commit. Imports none of the packages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PACKAGES = ("jax", "flax", "optax", "orbax-checkpoint", "grain", "numpy", "trans
 
 
 def provenance() -> dict[str, Any]:
-    """The command, package versions, platform and git commit that a run was made with."""
+    """The command, package versions, platform and git commit of this process."""
     return {
         "command": shlex.join([Path(sys.executable).name, *_arguments()]),
         "python": platform.python_version(),
@@ -26,13 +26,13 @@ def provenance() -> dict[str, Any]:
 
 
 def _arguments() -> list[str]:
-    """The command line, a module run with -m named as it was."""
+    """The command line; a module that was run with -m is named in this form."""
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     return ["-m", spec.name, *sys.argv[1:]] if spec and spec.name else list(sys.argv)
 
 
 def _commit() -> str | None:
-    """Commit of the checkout that the package lies in, marked if it has changes; None outside a checkout."""
+    """The commit of the checkout that contains the package, marked if it has changes; None outside a checkout."""
     folder = Path(__file__).parent
     try:
         commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=folder, capture_output=True, text=True, check=True)
@@ -45,7 +45,7 @@ def _commit() -> str | None:
 
 
 def as_facts(made: dict[str, Any]) -> dict[str, str]:
-    """What `provenance` found, in the words of a report."""
+    """The result of `provenance` as lines of a report."""
     return {
         "command": made["command"],
         "versions": ", ".join(f"{name} {version}" for name, version in made["packages"].items()),
