@@ -13,23 +13,12 @@ from typing import Any
 import rich.console
 import rich.text
 
+from prism_jax.evaluation.policies import ALL_POLICIES
 from prism_jax.evaluation.results import Evaluation, PolicyRow, RatioRow, SignalRow
 from prism_jax.report.table import Column, Row, Section, Table, wide_console
 
 DASH = "–"
-POLICIES = {
-    "always": ("always", "Offers at every step."),
-    "never": ("never", "Stays silent at every step."),
-    "bayes": ("Bayes", "Decides on the simulator's true probabilities: no policy has a lower expected cost."),
-    "clairvoyant": ("clairvoyant", "Decides on the labels themselves: a bound that nobody can reach."),
-    "fixed": ("fixed", "Offers where p_accept reaches one fixed threshold."),
-    "static": ("static", "Offers where p_accept reaches C_FA / (C_FA + C_FN), whatever the need."),
-    "dynamic": ("dynamic", "Offers where p_accept reaches C_FA / (C_FA + p_need C_FN): the gate of the paper's Eq. 1."),
-    "product": ("product", "Offers where p_need p_accept reaches C_FA / (C_FA + C_FN); minimises the gold cost."),
-    "need_only": ("need only", "The dynamic gate with p_accept replaced by the calibration split's acceptance rate."),
-    "slow_only": ("slow only", "The dynamic gate on the slow pass's signals at every step."),
-    "slow_on_margin": ("on margin", "The dynamic gate; thinks slowly where p_accept is within the margin of tau."),
-}
+POLICIES = {name: (policy.label, policy.meaning) for name, policy in ALL_POLICIES.items()}
 SECTIONS = {None: "References", "calibrated": "Calibrated", "raw": "Raw"}
 
 
