@@ -23,8 +23,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from prism_jax.student import sampler
-from prism_jax.student.branches import Branch, Row, among, bucket, lay_out
-from prism_jax.student.kv_cache import Cache, Segment, capacity_of, empty, grow, read, unstack, write
+from prism_jax.student.branches import Branch, Row, bucket, lay_out, row_mask
+from prism_jax.student.kv_cache import Cache, Segment, capacity_of, empty, grow, read, unstack_layers, write
 from prism_jax.student.qwen3 import Params, Qwen3
 from prism_jax.student.sampler import Generated, Start, check_ids
 from prism_jax.student.sampling import Sampling, make_sampling
@@ -62,7 +62,7 @@ class Engine:
         if not 0 < keep <= 1:
             raise ValueError(f"keep: found {keep}, expected a number in (0, 1]")
         self.model, self.budget, self.keep = model, budget, keep
-        self._params = unstack(params)
+        self._params = unstack_layers(params)
         self._streams: dict[str, _Stream] = {}
 
     def open(self, stream: str, system: Sequence[int]) -> None:
@@ -248,7 +248,7 @@ def _read_row(
         params,
         jnp.asarray(row.tokens)[None],
         (length + row.offsets)[None],
-        among(row)[None],
+        row_mask(row)[None],
         jnp.asarray(row.places)[None],
         [Segment(cache, seen)],
     )

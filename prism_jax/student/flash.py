@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from prism_jax.student.attention import TreeMask, Visible, branch_pieces, trunk_mask
+from prism_jax.student.attention import TreeMask, Visible, branch_runs, trunk_mask
 
 
 class Piece(NamedTuple):
@@ -57,7 +57,7 @@ def flash_masks(mask: TreeMask, visible: Visible = None) -> FlashMasks:
             f"attention: found a trunk of {trunk} and a window of {window}, expected even numbers for cudnn"
         )
     found = []
-    for start, stop, bound in branch_pieces(mask, visible) if chunks else ():
+    for start, stop, bound in branch_runs(mask, visible) if chunks else ():
         bound += bound % 2
         rows = []
         for chunk in range(start // window, stop // window):

@@ -48,7 +48,7 @@ def generate(
 
     Args:
       model: The static half of the student.
-      params: Unstacked, as `kv_cache.unstack` returns them.
+      params: Unstacked, as `kv_cache.unstack_layers` returns them.
       prompts: Token ids, of any lengths above 0.
       limit: Most new tokens of a row.
       sampling: Settings by row.

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prism_jax.student.attention import attend, no_branches, pieces, tree_mask
+from prism_jax.student.attention import attend, no_branches, split_evenly, tree_mask
 from prism_jax.student.flash import flash_masks, flash_tree
 
 # What runs once is compiled quickly: compiling is what takes the time here.
@@ -184,7 +184,7 @@ def test_bounds_save_work():
 
 @given(length=st.integers(1, 100).map(lambda x: 24 * x))
 def test_pieces_tile_the_positions_in_whole_windows(length):
-    found = pieces(length, 24)
+    found = split_evenly(length, 24)
     assert [start for start, _ in found] == [0, *(stop for _, stop in found[:-1])] and found[-1][1] == length
     assert len(found) <= 4 and all(start < stop and start % 24 == stop % 24 == 0 for start, stop in found)
 

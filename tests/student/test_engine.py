@@ -15,7 +15,7 @@ from prism_jax.student import Qwen3, StudentConfig
 from prism_jax.student.attention import no_branches
 from prism_jax.student.branches import Branch, bucket
 from prism_jax.student.engine import Engine, _capacity
-from prism_jax.student.kv_cache import unstack
+from prism_jax.student.kv_cache import unstack_layers
 from prism_jax.student.sampler import generate
 from prism_jax.student.sampling import make_sampling
 
@@ -154,7 +154,7 @@ def test_generation_equals_a_cold_start(case):
     name = case.open()
     for event in ([10] * 30, [11, 12, 13]):
         case.engine.append(name, event)
-    unstacked = unstack(case.params)
+    unstacked = unstack_layers(case.params)
     for branch, limit, sampling in (
         ([20, 21], 14, None),
         ([22], 12, make_sampling(1, 1.2, 20, 0.95, seed=8)),
@@ -214,7 +214,7 @@ def test_the_work_of_an_event_grows_with_attention_alone(qwen3):
     def operations(capacity):
         cache = empty(QWEN3, 1, capacity)
         lowered = engine_module._read_row.lower(
-            qwen3.model, unstack(qwen3.params), cache, np.int32(5), row, np.array([7, 8], np.int32)
+            qwen3.model, unstack_layers(qwen3.params), cache, np.int32(5), row, np.array([7, 8], np.int32)
         )
         return lowered.cost_analysis()["flops"]
 

@@ -86,10 +86,10 @@ def test_scan_over_layers_equals_a_loop_over_blocks(tiny):
     def loop(params):
         x = params["embedding"][jnp.concatenate([trunk, ids], axis=1)]
         trunk_positions = jnp.tile(jnp.arange(trunk.shape[1]), (len(trunk), 1))
-        tables = rotary_tables(jnp.concatenate([trunk_positions, positions], axis=1), TINY.head_dim, TINY.rope_theta)
+        rotary = rotary_tables(jnp.concatenate([trunk_positions, positions], axis=1), TINY.head_dim, TINY.rope_theta)
         see = functools.partial(attend, mask=tree_mask(stop, branch, leaf, trunk.shape[1], window))
         for i in range(TINY.num_layers):
-            x = nnx.merge(block, jax.tree.map(operator.itemgetter(i), params["layers"]))(x, *tables, see)
+            x = nnx.merge(block, jax.tree.map(operator.itemgetter(i), params["layers"]))(x, rotary, see)
         scale = jnp.sqrt(jnp.mean(x**2, axis=-1, keepdims=True) + TINY.norm_epsilon)
         return (x / scale * params["final_norm"]["weight"])[:, trunk.shape[1] :]
 

@@ -12,7 +12,7 @@ from huggingface import reference
 
 from prism_jax.student import Qwen3, StudentConfig
 from prism_jax.student.attention import no_branches
-from prism_jax.student.kv_cache import unstack
+from prism_jax.student.kv_cache import unstack_layers
 from prism_jax.student.sampler import generate
 from prism_jax.student.sampling import make_sampling, restrict
 
@@ -48,7 +48,7 @@ def test_greedy_generation_equals_transformers(changes, draw_params):
     )
     want = written[:, width:].tolist()
     assert min(len(set(row)) for row in want) > 3  # else any broken model would agree
-    got = generate(model, unstack(params), PROMPTS, LIMIT, make_sampling(len(PROMPTS)))
+    got = generate(model, unstack_layers(params), PROMPTS, LIMIT, make_sampling(len(PROMPTS)))
     assert [row.ids for row in got] == want
     assert not any(row.stopped for row in got)
 
@@ -57,7 +57,7 @@ def test_each_token_is_drawn_from_what_precedes_it(tiny):
     """Every sampled token is the likeliest of the noisy logits that a forward pass without a cache gives."""
     model, params = tiny
     sampling = make_sampling(len(PROMPTS), [0.7, 1.0, 2.0, 0.0], [0, 5, 0, 0], [1.0, 0.9, 0.8, 1.0], seed=11)
-    written = generate(model, unstack(params), PROMPTS, LIMIT, sampling)
+    written = generate(model, unstack_layers(params), PROMPTS, LIMIT, sampling)
 
     @jax.jit
     def draw(tokens, first, setting):
@@ -80,7 +80,7 @@ def test_each_token_is_drawn_from_what_precedes_it(tiny):
 def test_rows_are_independent_of_each_other(tiny):
     """A row alone writes what it writes in a batch, whatever the padding."""
     model, params = tiny
-    unstacked = unstack(params)
+    unstacked = unstack_layers(params)
     together = generate(model, unstacked, PROMPTS, LIMIT, make_sampling(4, 1.3, seed=[3, 1, 4, 1]))
     alone = [
         generate(model, unstacked, [prompt], LIMIT, make_sampling(1, 1.3, seed=seed))[0]
@@ -91,9 +91,9 @@ def test_rows_are_independent_of_each_other(tiny):
 
 def test_a_stop_token_ends_its_row_alone(tiny):
     model, params = tiny
-    free = generate(model, unstack(params), PROMPTS, LIMIT, make_sampling(4))
+    free = generate(model, unstack_layers(params), PROMPTS, LIMIT, make_sampling(4))
     stop = [free[0].ids[4], free[2].ids[0]]
-    found = generate(model, unstack(params), PROMPTS, LIMIT, make_sampling(4), stop=stop)
+    found = generate(model, unstack_layers(params), PROMPTS, LIMIT, make_sampling(4), stop=stop)
     for row, whole in zip(found, free, strict=True):
         ends = [i for i, token in enumerate(whole.ids) if token in stop]
         assert row == ((whole.ids[: ends[0]], True) if ends else whole)
@@ -113,7 +113,7 @@ class Counting(Qwen3):
 def test_one_program_a_bucket(tiny):
     """Other prompts, settings, limits and stop tokens compile nothing; a longer prompt does."""
     _, params = tiny
-    model, unstacked = Counting(TINY), unstack(params)
+    model, unstacked = Counting(TINY), unstack_layers(params)
     run = {"temperature": 0.0, "top_k": 0, "top_p": 1.0}
     for count, limit, stop, changes in (
         (2, 20, [], {}),
@@ -139,4 +139,4 @@ def test_one_program_a_bucket(tiny):
 def test_bad_requests_are_named(tiny, prompts, limit, stop, message):
     model, params = tiny
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
-        generate(model, unstack(params), prompts, limit, make_sampling(max(1, len(prompts))), stop)
+        generate(model, unstack_layers(params), prompts, limit, make_sampling(max(1, len(prompts))), stop)
