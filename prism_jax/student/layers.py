@@ -75,7 +75,7 @@ def _cos_sin(angles: Float[Array, "B L h"]) -> tuple[Float[Array, "B L h"], Floa
 
 
 def _cos_sin_in_a_loop(angles: Float[Array, "B L h"]) -> tuple[Float[Array, "B L h"], Float[Array, "B L h"]]:
-    """The same as `_cos_sin`. Without the loop, XLA on CPU recomputes both in every rotation of every head and block."""
+    """The same values; without the loop, XLA on CPU would recompute both in every rotation of every head and block."""
     tables = jax.lax.map(lambda even: jax.lax.cond(even, jnp.cos, jnp.sin, angles), jnp.array([True, False]))
     return tables[0], tables[1]
 
