@@ -144,7 +144,7 @@ def test_a_round_trip_through_a_hugging_face_directory_changes_nothing(ours, the
 
 
 def test_the_template_reads_as_the_models_own_chat_template(theirs, smollm2_gguf):
-    """The model's own special tokens, no thinking, single-token answers; untrusted text cannot produce special tokens."""
+    """Special tokens are the model's own, answers are single tokens, and untrusted text produces no special token."""
     _, chat = theirs
     template = Template(Tokenizer.load(smollm2_gguf), PromptConfig())
     events = [Event(time=9.0 * i, text=text) for i, text in enumerate(("Opens parser.py.", "It fails again."))]

@@ -70,7 +70,7 @@ def draw_qkv(seed, length, heads, kv_heads):
 
 
 def with_gradients(attention):
-    """Returns a function of (q, k, v), mask and cotangent: attention, and gradients of its product with the cotangent."""
+    """A function of (q, k, v), mask and cotangent: attention, and gradients of its product with the cotangent."""
 
     def product(qkv, mask, cotangent):
         out = attention(*qkv, mask)

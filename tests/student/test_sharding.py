@@ -93,7 +93,7 @@ def test_too_few_devices_is_an_error_that_counts_them():
 
 
 def test_the_compiled_training_step_makes_no_logits_of_the_whole_batch():
-    """The compiled step has no buffer of [batch, length, vocabulary], flat or not; a plain loss shows that the check works.
+    """The compiled step has no buffer of [batch, length, vocabulary], flat or not; the check finds one in a plain loss.
 
     No other axis has the size of the vocabulary, and only one chunk of response logits may exist at a time.
     """
@@ -123,7 +123,7 @@ def test_the_compiled_training_step_makes_no_logits_of_the_whole_batch():
     )
 
     def largest(compiled):
-        """Size of the largest array with a vocabulary axis, per entry of that axis, except for arrays like parameters."""
+        """Size, per entry of the vocabulary, of the largest array with that axis, except for arrays like parameters."""
         text = compiled.as_text()
         shapes = {tuple(map(int, found.split(","))) for found in re.findall(r"[a-z]+\d+\[([\d,]+)\]", text)}
         return max(math.prod(s) for s in shapes if vocabulary in s and CONFIG.hidden_dim not in s) // vocabulary
