@@ -114,12 +114,12 @@ def decode_ours(args: argparse.Namespace, batch: int) -> dict[str, Any]:
     import numpy as np
 
     from prism_jax.student import Qwen3
-    from prism_jax.student.kv_cache import unstack
+    from prism_jax.student.kv_cache import unstack_layers
     from prism_jax.student.sampler import Start, decode, prefill
     from prism_jax.student.sampling import make_sampling
 
     model = Qwen3(student(args.preset))
-    params = unstack(jax.jit(model.init)(jax.random.key(0)))
+    params = unstack_layers(jax.jit(model.init)(jax.random.key(0)))
     size = sum(leaf.nbytes for leaf in jax.tree.leaves(params))
     if not model.config.tied:
         size -= params["embedding"].nbytes  # of which a token reads one row

@@ -18,7 +18,7 @@ from prism_jax.prompting.packing import Packed, pad, sizes
 from prism_jax.slots import Slots
 from prism_jax.student import Qwen3, StudentConfig
 from prism_jax.student.engine import Branch, Engine
-from prism_jax.student.kv_cache import unstack
+from prism_jax.student.kv_cache import unstack_layers
 from prism_jax.student.sampler import Start, decode, prefill
 from prism_jax.student.sampling import make_sampling
 from prism_jax.student.sharding import make_mesh
@@ -92,7 +92,7 @@ class Side:
     @functools.cached_property
     def unstacked(self) -> Any:
         """The parameters as reading takes them."""
-        return unstack(self.params)
+        return unstack_layers(self.params)
 
     def prefill(self, tokens: np.ndarray, new: int) -> float:
         """Seconds of reading rows of one length, with room for so many new tokens behind them."""

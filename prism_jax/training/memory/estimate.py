@@ -29,7 +29,7 @@ from jax.sharding import Mesh
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.prompting.packing import Packed, Sizes
 from prism_jax.slots import Slots
-from prism_jax.student.attention import pieces
+from prism_jax.student.attention import split_evenly
 from prism_jax.training.config import TrainingConfig
 from prism_jax.training.loss_config import LossConfig
 from prism_jax.training.optimization.frozen import Partition
@@ -130,7 +130,7 @@ def _scores(size: Sizes, attention: AttentionPath, heads: int) -> int:
     """Bytes of what is quadratic in attention, of one row."""
     if attention == "cudnn":
         return 2 * size.branches * (size.trunk + size.branches)
-    trunk = sum((stop - start) * stop for start, stop in pieces(size.trunk, 1))
+    trunk = sum((stop - start) * stop for start, stop in split_evenly(size.trunk, 1))
     return heads * 2 * 4 * (trunk + size.branches * (size.trunk + 2 * size.window))
 
 

@@ -1,4 +1,4 @@
-"""A config.json as a StudentConfig: published files, both spellings, and what is refused by name."""
+"""Reading config.json: published files, both spellings, and unsupported features."""
 
 import dataclasses
 import re
@@ -104,7 +104,7 @@ def test_fields_left_out_are_what_transformers_takes_them_for(kind):
     assert ours.head_dim == (getattr(theirs, "head_dim", None) or theirs.hidden_size // theirs.num_attention_heads)
     assert ours.tied == theirs.tie_word_embeddings
     assert ours.initializer_range == theirs.initializer_range
-    assert ours.num_kv_heads == ours.num_heads  # every query head has its own key, as both config classes say of None
+    assert ours.num_kv_heads == ours.num_heads  # both config classes of transformers read None this way
 
 
 @pytest.mark.parametrize(
