@@ -1,4 +1,4 @@
-"""The evaluation of a scores file as a user runs it: what is loaded, what is written, what is refused."""
+"""Evaluates a scores file as a user does: the modules that are loaded, the files written, the input refused."""
 
 import json
 import os
