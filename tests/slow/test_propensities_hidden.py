@@ -1,4 +1,4 @@
-"""The propensities matter: the study of `prism_jax.experiments.propensities` at its full size."""
+"""The propensities matter: checks the study of `prism_jax.experiments.propensities` at full size."""
 
 import pytest
 
