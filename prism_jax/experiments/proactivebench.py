@@ -25,7 +25,6 @@ from prism_jax.evaluation.protocol import calibrate
 from prism_jax.experiments import proactivebench_results as results
 from prism_jax.experiments.proactivebench_results import Fold
 from prism_jax.experiments.word_regression import score_words
-from prism_jax.prompting.tokenizer import Tokenizer
 from prism_jax.recipes.runs import train_and_evaluate
 from prism_jax.runtime import command
 from prism_jax.runtime.config import from_config_dict
@@ -117,8 +116,8 @@ def trained_fold(config: RunConfig, folder: epath.Path) -> Fold:
     """
     if not (folder / "scores.parquet").exists():
         train_and_evaluate(config, Workdir(folder))
-    opened = open_run(resolve(config), Tokenizer.load(folder / "tokenizer.json"))
-    Workdir(folder).claim(opened.config)
+    opened = open_run(resolve(config), Workdir(folder))
+    opened.files.claim(opened.config)
     scores = read_scores(folder / "scores.parquet")
     return Fold(
         scores, calibrate(scores), results.epoch_seconds(folder, len(opened.splits.train) / config.training.batch)

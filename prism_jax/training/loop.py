@@ -39,7 +39,6 @@ from prism_jax.training.pathways.stages import is_run, run_params
 from prism_jax.training.pathways.supervision import supervise
 from prism_jax.training.placement import any_process, check_processes, place
 from prism_jax.training.run import Run
-from prism_jax.training.workdir import Workdir
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +46,7 @@ class Job:
     """One training job: the packed data, the student, and where it runs. Settings are the config's own.
 
     Attributes:
-      config: Of the run, as it is saved with every checkpoint.
+      run: The run, whose config is saved with every checkpoint.
       slots: The student and how its decisions are read.
       split: Packed training streams.
       names: What each of its rows holds, for messages: ids of streams.
@@ -56,13 +55,18 @@ class Job:
       validation: Packed streams that are scored and not trained on, if the config asks for any.
     """
 
-    config: RunConfig
+    run: Run
     slots: Slots
     split: PackedSplit
     names: Sequence[str]
     mesh: Mesh
     facts: Mapping[str, str] = dataclasses.field(default_factory=dict)
     validation: PackedSplit | None = None
+
+    @property
+    def config(self) -> RunConfig:
+        """The config of the run."""
+        return self.run.config
 
     @property
     def training(self) -> TrainingConfig:
@@ -110,7 +114,7 @@ def plan(run: Run) -> Job:
     )
     shapes = tuple(bucket.size for bucket in split.buckets)
     job = Job(
-        config=config,
+        run=run,
         slots=Slots(run.model, template.yes, template.no, split.size.window, split.size.visible, buckets=shapes),
         split=split,
         names=[", ".join(supervised.streams[number].id for number in row) for row in split.streams],
@@ -134,7 +138,6 @@ def _check_log(streams: Sequence[Stream]) -> dict[str, str]:
 
 def train(
     job: Job,
-    workdir: Workdir,
     *,
     progress: bool = True,
     after_step: Callable[[int], None] | None = None,
@@ -147,7 +150,6 @@ def train(
 
     Args:
       job: What to train.
-      workdir: Where checkpoints and logs are written.
       progress: Whether to show a progress bar.
       after_step: Called with the number of each finished step.
       profile: Step from which a trace of a few steps is written to `profile/` in the workdir.
@@ -162,6 +164,7 @@ def train(
       ConfigError: naming the key, when the checkpoint is of another config.
     """
     config = job.training
+    workdir = job.run.files
     iterator = batches(job.split, config.batch, config.seed)
     restored = restore_latest(workdir.checkpoints, abstract_state(job.slots.model, config, job.mesh), job.config)
     if restored is not None:

@@ -36,12 +36,25 @@ class Run:
       splits: Whole streams.
       template: Over the run's tokenizer.
       model: The static half of the student.
+      workdir: The folder of the run; None for a run that is opened only to plan or inspect it.
     """
 
     config: RunConfig
     splits: Splits
     template: Template
     model: Qwen3
+    workdir: Workdir | None = None
+
+    @property
+    def files(self) -> Workdir:
+        """The folder of the run.
+
+        Raises:
+          ValueError: for a run that was opened without one.
+        """
+        if self.workdir is None:
+            raise ValueError("workdir: found none, expected a run that was opened with its folder")
+        return self.workdir
 
     def facts(self) -> dict[str, str]:
         """What was read, by split, and which definition of need it uses: for the terminal and the report."""
@@ -74,25 +87,30 @@ def resolve(config: RunConfig) -> RunConfig:
     return dataclasses.replace(config, student=student, prompt=prompt)
 
 
-def open_run(config: RunConfig, tokenizer: Tokenizer | None = None) -> Run:
+def open_run(config: RunConfig, workdir: Workdir | None = None) -> Run:
     """Reads the streams and builds what depends on them; writes nothing.
 
     Args:
       config: Of the run; a vocabulary size of 0 is filled in.
-      tokenizer: The run's own; None makes the one that the config asks for.
+      workdir: The folder of the run, whose tokenizer is used if it is there; else the one that the config asks for is
+        loaded or trained.
 
     Raises:
       ValueError, OSError: in one line, for a source or setting that cannot be used.
     """
     splits = load_splits(config.data, config.simulator)
-    tokenizer = tokenizer or make_tokenizer(list(splits.train), config.prompt, slow=config.pathway.slow > 0)
+    if workdir is not None and workdir.tokenizer.exists():
+        tokenizer = Tokenizer.load(workdir.tokenizer)
+    else:
+        tokenizer = make_tokenizer(list(splits.train), config.prompt, slow=config.pathway.slow > 0)
     rows = config.student.vocab_size or tokenizer.size
     if rows < tokenizer.size:
         raise ValueError(
             f"student.vocab_size: found {rows}, expected at least the tokenizer's {tokenizer.size} (0 takes that)"
         )
     student = dataclasses.replace(config.student, vocab_size=rows)
-    return Run(dataclasses.replace(config, student=student), splits, Template(tokenizer, config.prompt), Qwen3(student))
+    template = Template(tokenizer, config.prompt)
+    return Run(dataclasses.replace(config, student=student), splits, template, Qwen3(student), workdir)
 
 
 def checkpoint_in_words(config: RunConfig, step: int) -> str:

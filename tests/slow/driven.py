@@ -73,7 +73,7 @@ def _run(workdir, config, cache, seen, pause, saving):
             time.sleep(pause)
 
         try:
-            train(plan(open_run(config)), Workdir(workdir), progress=False, after_step=after)
+            train(plan(open_run(config, Workdir(workdir))), progress=False, after_step=after)
         except (RuntimeError, OSError) as error:
             lines.write(f"{error}\n")
             sys.exit(1)

@@ -26,10 +26,10 @@ base, results = pathlib.Path(sys.argv[1]), {}
 
 def run(name, mesh):
     config = driven.with_training(steps=8, checkpoint_every=4)
-    opened, workdir = open_run(dataclasses.replace(config, mesh=MeshConfig(*mesh))), Workdir(base / name)
-    workdir.claim(opened.config)
+    opened = open_run(dataclasses.replace(config, mesh=MeshConfig(*mesh)), Workdir(base / name))
+    opened.files.claim(opened.config)
     seen = []
-    params = train(plan(opened), workdir, progress=False, after_step=seen.append)
+    params = train(plan(opened), progress=False, after_step=seen.append)
     return jax.device_get(params), seen, (base / name / "metrics.jsonl").read_bytes()
 
 whole, _, metrics = run("whole", (8, 1, 1))

@@ -103,7 +103,7 @@ def run(folder, **training):
     config = tiny.with_training(
         dataclasses.replace(tiny.CONFIG, student=student), steps=7, checkpoint_every=5, frozen=LOWER, **training
     )
-    return functools.partial(train, plan(open_run(config)), Workdir(folder), progress=False)
+    return functools.partial(train, plan(open_run(config, Workdir(folder))), progress=False)
 
 
 @pytest.mark.slow

@@ -39,12 +39,13 @@ def test_norms_are_those_of_each_weighted_term(response):
         assert found[f"gradient_share_{name}"] == pytest.approx(norms[name] / sum(norms.values()), rel=1e-4)
 
 
-def wrong_job(**training):
+def wrong_job(folder=None, **training):
     """The job of the tiny run on a log whose propensities are half of what they were."""
     halved = each_candidate(RUN.splits.train, lambda c: dataclasses.replace(c, propensity=c.propensity / 2))
     splits = dataclasses.replace(RUN.splits, train=halved)
     config = tiny.with_training(RUN.config, **training)
-    return plan(dataclasses.replace(RUN, config=config, splits=splits))
+    workdir = folder and Workdir(folder)
+    return plan(dataclasses.replace(RUN, config=config, splits=splits, workdir=workdir))
 
 
 def test_a_log_of_wrong_propensities_is_found_out_at_the_start(tmp_path, caplog):
@@ -59,7 +60,7 @@ def test_a_log_of_wrong_propensities_is_found_out_at_the_start(tmp_path, caplog)
 @pytest.mark.slow
 def test_a_log_of_wrong_propensities_trains_on_and_shares_are_logged_when_due(tmp_path):
     """With e half of what it was, all stays finite and mean(A/e) is near 2."""
-    train(wrong_job(steps=4, share_every=3), Workdir(tmp_path), progress=False)
+    train(wrong_job(tmp_path, steps=4, share_every=3), progress=False)
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert np.isfinite([list(line.values()) for line in lines[:2]]).all()
     assert np.mean([line["accept_mean_a_over_e"] for line in lines]) == pytest.approx(2, abs=0.35)
