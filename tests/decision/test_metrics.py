@@ -122,7 +122,7 @@ def test_official_rates_add_epsilon_to_every_denominator(tp, fp, fn, tn):
 
 
 def test_the_papers_headline_row():
-    """The only integer solution at N = 233, with decimals cut off (maths section 11)."""
+    """The only integer solution at N = 233, with decimals cut off (docs/maths.md, section 11)."""
     rates = metrics.rates(metrics.Confusion(178, 53, 2, 0))
     printed = (98.88, 77.05, 76.39, 22.94, 86.61)
     found = (rates.recall, rates.precision, rates.accuracy, rates.false_alarm, rates.f1)

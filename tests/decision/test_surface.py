@@ -35,7 +35,7 @@ def intervenes(p_need, p_accept, r):
 
 @functools.cache
 def thinks(p_need, p_accept, r, margin):
-    """The slow band of maths section 3 in rationals."""
+    """The slow band of docs/maths.md, section 3 in rationals."""
     return margin > 0 and abs(p_accept - 1 / (1 + p_need * r)) <= margin
 
 
