@@ -73,7 +73,7 @@ def threshold(p_need: Reals, c_fa: Reals, c_fn: Reals, form: Form = "bayes") -> 
       c_fa: C_FA > 0.
       c_fn: C_FN >= 0.
       form: `bayes` is paper Eq. 1, tau = C_FA / (C_FA + p_need * C_FN). `odds_paper` is the AUDBC appendix's
-        C_FN * p_need / (C_FA + C_FN * p_need) = 1 - tau, an inverted derivation kept for reproduction only.
+        C_FN * p_need / (C_FA + C_FN * p_need) = 1 - tau, which is derived wrongly and kept for reproduction only.
 
     Raises:
       ValueError: for a value outside its range, shapes that do not broadcast, or an unknown form.
@@ -89,7 +89,7 @@ def threshold(p_need: Reals, c_fa: Reals, c_fn: Reals, form: Form = "bayes") -> 
 
 
 def score(p_need: Reals, p_accept: Reals) -> Floats:
-    """The gate's one scalar, s = logit(p_accept) + log(p_need): intervene exactly if s >= log(C_FA / C_FN).
+    """The gate as one scalar, s = logit(p_accept) + log(p_need): intervene exactly if s >= log(C_FA / C_FN).
 
     -inf where p_need * p_accept = 0 (silent at every cost), +inf where p_accept = 1 and p_need > 0.
 
@@ -99,7 +99,7 @@ def score(p_need: Reals, p_accept: Reals) -> Floats:
     xp, p_need, p_accept = _probabilities(p_need, p_accept)
     silent = p_need * p_accept == 0
     certain = p_accept == 1
-    inside = xp.where(silent | certain, 0.5, p_accept)  # keeps logarithms finite, so that gradients are too
+    inside = xp.where(silent | certain, 0.5, p_accept)  # keeps the logarithms and their gradients finite
     finite = xp.log(inside) - xp.log1p(-inside) + xp.log(xp.where(silent, 1.0, p_need))
     return xp.where(silent, -xp.inf, xp.where(certain, xp.inf, finite))[()]
 
@@ -116,10 +116,10 @@ def score_from_logits(z_need: Reals, z_accept: Reals) -> Floats:
 
 
 def critical_ratio(p_need: Reals, p_accept: Reals) -> Floats:
-    """The cost ratio r* = (1 - p_accept) / (p_accept * p_need) = exp(-s) from which on the gate intervenes.
+    """The smallest cost ratio at which the gate intervenes, r* = (1 - p_accept) / (p_accept * p_need) = exp(-s).
 
-    Intervene exactly if C_FN / C_FA >= r*; infinite where p_need * p_accept = 0, and there the gate is silent at every
-    ratio.
+    The gate intervenes exactly if C_FN / C_FA >= r*. Where p_need * p_accept = 0, r* is infinite and the gate is silent
+    at every ratio.
 
     Raises:
       ValueError: for a probability outside [0, 1] or shapes that do not broadcast.
@@ -246,7 +246,7 @@ def decide_with_slow(
 
 
 def soft_gate(z_need: Reals, z_accept: Reals, c_fa: Reals, c_fn: Reals, width: Reals) -> Floats:
-    """The gate with a soft edge, for losses: sigmoid((s - log(C_FA / C_FN)) / width), from logits (maths section 4).
+    """The gate with a soft boundary, sigmoid((s - log(C_FA / C_FN)) / width), from logits (docs/maths.md, section 4).
 
     As width -> 0 it becomes the hard gate wherever s differs from log(C_FA / C_FN). It is 0 at C_FN = 0.
 
@@ -271,7 +271,7 @@ def soft_gate(z_need: Reals, z_accept: Reals, c_fa: Reals, c_fn: Reals, width: R
 
 
 def soft_slow(z_need: Reals, z_accept: Reals, c_fa: Reals, c_fn: Reals, margin: Reals, width: Reals) -> Floats:
-    """The slow trigger with a soft edge: sigmoid((margin - |p_accept - tau(p_need)|) / width), from logits.
+    """The slow trigger with a soft boundary: sigmoid((margin - |p_accept - tau(p_need)|) / width), from logits.
 
     As width -> 0 it becomes `slow_band` wherever the distance differs from the margin. It is 0 at margin 0.
 
@@ -294,7 +294,7 @@ def soft_slow(z_need: Reals, z_accept: Reals, c_fa: Reals, c_fn: Reals, margin: 
 
 
 def _probabilities(p_need: Any, p_accept: Any, **others: Any) -> tuple[Any, Any, Any]:
-    """Namespace and floats of two checked probabilities; `others` take part in the choice and the shape check."""
+    """Namespace and floats of two checked probabilities; `others` count for the namespace and the shape check."""
     arrays.check_broadcast(p_need=p_need, p_accept=p_accept, **others)
     arrays.check_probability("p_need", p_need)
     arrays.check_probability("p_accept", p_accept)

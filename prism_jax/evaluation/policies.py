@@ -1,8 +1,9 @@
-"""Every policy on the same steps: constants, oracles, and each rule on raw and on calibrated signals (maths section 2).
+"""All policies on the same steps: constants, oracles, and policies on raw and on calibrated signals.
 
-The fast pass chooses a step's offer (`Scores.steps`) and all policies decide about that offer, so that their costs
-compare; the slow pass reconsiders it. Realised and gold costs and all rates are taken on judged steps, whose two labels
-are known, weighted like acceptance labels; expected costs are taken on all steps and need no label.
+The fast pass chooses a step's offer (`Scores.steps`), and all policies decide about this offer, so that their costs are
+comparable; the slow pass reconsiders the same offer. Realised costs, gold costs and all rates are computed on judged
+steps, whose two labels are known, with the weights of acceptance labels. Expected costs are computed on all steps and
+need no labels.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Truth(NamedTuple):
 
 
 class Decided(NamedTuple):
-    """What a policy did at each step: whether it intervened, and whether it thought slowly."""
+    """The decision of a policy at each step, and whether the slow pass ran."""
 
     offer: Bool[np.ndarray, "steps"]
     slow: Bool[np.ndarray, "steps"]
@@ -56,7 +57,7 @@ class Decided(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationData:
-    """The test split's steps, and all that policies on them need.
+    """The steps of the test split, with everything that policies need to decide on them.
 
     Attributes:
       steps: One row per step.
@@ -90,13 +91,13 @@ class EvaluationData:
         return np.asarray(apply_temperature(p, temperature))
 
     def deployed(self) -> str:
-        """The policy that the operating point deploys: a margin means thinking slowly where there is a slow pass."""
+        """The policy that the operating point deploys; a margin has an effect only where there is a slow pass."""
         if self.point.policy == "dynamic" and self.slow and self.point.margin > 0:
             return "slow_on_margin"
         return self.point.policy
 
     def decide(self, policy: str, form: Form) -> Decided:
-        """The decisions of one rule on raw or calibrated signals."""
+        """The decisions of one policy on raw or calibrated signals."""
         fast = self.signal("need_fast", form), self.signal("accept_fast", form)
         costs = self.point.c_fa, self.point.c_fn
         if policy in SLOW_POLICIES:
@@ -119,7 +120,7 @@ class EvaluationData:
 
 
 def compare(data: EvaluationData) -> tuple[PolicyRow, ...]:
-    """One row for each policy: constants and oracles, then the rules on calibrated, then on raw signals."""
+    """One row per policy: constants and oracles, then the policies on calibrated signals, then on raw signals."""
     references = {name: data.decide(name, "raw") for name in ("always", "never")}
     if data.truth is not None:
         references["bayes"] = data.oracle(data.truth)
@@ -133,7 +134,7 @@ def compare(data: EvaluationData) -> tuple[PolicyRow, ...]:
 
 
 class _Table:
-    """Scores decisions against the labels, the truth and the reference policies."""
+    """Evaluates decisions against the labels, the truth and the reference policies."""
 
     def __init__(self, data: EvaluationData, references: dict[str, Decided]):
         self.data, self.judged = data, data.judged
@@ -141,23 +142,23 @@ class _Table:
         self.y_need, self.y_accept = (data.label(signal)[self.judged] for signal in ("need", "accept"))
         self.gold = self.y_need * self.y_accept
         self.realised = {name: self.realised_cost(decided) for name, decided in references.items()}
-        self.expected: dict[str, float] = {}  # stays empty without the truth
+        self.expected: dict[str, float] = {}  # empty without the truth
         if data.truth is not None:
             self.expected = {name: self.expected_cost(decided) for name, decided in references.items()}
 
     def realised_cost(self, decided: Decided) -> float:
-        """On the judged steps' labels."""
+        """Mean realised cost on the labels of the judged steps."""
         costs = self.data.point.c_fa, self.data.point.c_fn
         return float(metrics.realised_cost(decided.offer[self.judged], self.y_need, self.y_accept, *costs, self.weight))
 
     def expected_cost(self, decided: Decided) -> float:
-        """Under the truth, on all steps."""
+        """Mean expected cost under the truth, on all steps."""
         assert self.data.truth is not None
         costs = self.data.point.c_fa, self.data.point.c_fn
         return float(metrics.expected_realised_cost(decided.offer, *self.data.truth, *costs))
 
     def under_truth(self, policy: str, decided: Decided, realised: float) -> dict[str, Any]:
-        """The numbers that only a simulator knows; a decision that has seen its labels has no expected cost."""
+        """The numbers that need the simulator's truth; decisions made on the labels have no expected cost."""
         known: dict[str, Any] = dict.fromkeys(("expected_cost", "regret", "gap_closed", "gap_closed_realised"))
         if self.expected:
             known["gap_closed_realised"] = _gap_closed(realised, self.realised)
@@ -196,7 +197,7 @@ class _Table:
 
 
 def _gap_closed(cost: float, references: dict[str, float]) -> float:
-    """Share of the gap between the better constant and the Bayes decisions that a cost closes; NaN if none is open."""
+    """Share of the gap between the better constant and the Bayes decisions that a cost closes; NaN without a gap."""
     constant = min(references["always"], references["never"])
     gap = constant - references["bayes"]
     return (constant - cost) / gap if gap > 0 else np.nan

@@ -1,7 +1,8 @@
-"""The policies that answer to the cost ratio, over a range of ratios instead of the deployed one (maths section 9).
+"""The policies that depend on the cost ratio, over a range of ratios (docs/maths.md, section 9).
 
-AUDBC asks how well a policy ranks the steps and does not see calibration; the mean cost over ratios does. Both are of
-the judged steps with the weights of acceptance labels, on the fast pass's signals and without a slow margin.
+AUDBC measures how well a policy ranks the steps and does not depend on calibration; the mean cost over ratios does.
+Both are computed on the judged steps with the weights of acceptance labels, on the signals of the fast pass and without
+a slow margin.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ LEVEL, RESAMPLES, SEED = 0.95, 1000, 0
 
 
 def compare_ratios(data: EvaluationData) -> Ratios:
-    """The references, then each policy on calibrated, then on raw signals."""
+    """One row per policy: the references, then each policy on calibrated signals, then on raw signals."""
     judged = data.judged
     weight = acceptance_weight(data.steps)[judged]
     need, accept = data.label("need")[judged], data.label("accept")[judged]
@@ -54,7 +55,7 @@ def compare_ratios(data: EvaluationData) -> Ratios:
 
 
 def _no_area(gold: Float64[np.ndarray, "judged"], streams: np.ndarray) -> str | None:
-    """Why there is no AUDBC with an interval, if so."""
+    """The reason why there is no AUDBC with an interval; None if there is one."""
     if ((gold != 0) & (gold != 1)).any():
         return "AUDBC: some labels are soft, neither 0 nor 1"
     if not gold.any():
@@ -67,7 +68,7 @@ def _no_area(gold: Float64[np.ndarray, "judged"], streams: np.ndarray) -> str | 
 def _references(
     need: Float64[np.ndarray, "judged"], accept: Float64[np.ndarray, "judged"], weight: Float64[np.ndarray, "judged"]
 ) -> list[RatioRow]:
-    """The constants, and the gate on the labels themselves; they rank nothing, so they have no area."""
+    """The constants, and the gate on the labels; they do not rank steps, so they have no area."""
     known = expected_cost(need, accept, need, accept, low=LOW_RATIO, high=HIGH_RATIO, weight=weight)
     constant = min(float(known.always), float(known.never))
     gap = constant - float(known.oracle)

@@ -1,4 +1,4 @@
-"""The reference page runs, and names every public function of the library."""
+"""The examples of the reference page run, and the page names every public function of the library."""
 
 import ast
 import doctest
@@ -28,7 +28,7 @@ DOORS = (*MODULES, "operating_point", "policies", "arrays")
 
 
 def examples():
-    """The page with everything but its example blocks blanked, so that line numbers in failures are the page's."""
+    """The page with all lines outside examples blank, so that line numbers in failures are those of the page."""
     lines, inside = [], False
     for line in PAGE.read_text(encoding="utf-8").splitlines():
         fence = line.startswith("```")
@@ -38,7 +38,7 @@ def examples():
 
 
 def public_functions(module):
-    """Functions that users are meant to call: those in `__all__`, or else those that the module itself defines."""
+    """Functions that users call: those in `__all__`, or if there is none, those that the module itself defines."""
     names = getattr(module, "__all__", None) or [
         name for name, value in vars(module).items() if getattr(value, "__module__", None) == module.__name__
     ]
@@ -65,7 +65,7 @@ def test_page_names_every_public_function(name):
 
 
 def exported(name):
-    """Public names of a door: those in `__all__`, or else what the module defines itself, constants included."""
+    """Public names of a module: those in `__all__`, or if there is none, those that it defines, constants included."""
     module = importlib.import_module(f"prism_jax.decision.{name}")
     if hasattr(module, "__all__"):
         return {public: getattr(module, public) for public in module.__all__}
@@ -80,7 +80,7 @@ def exported(name):
 
 
 def test_every_public_name_has_one_door():
-    """Two modules may give the same name to different things, such as `gate.decide` and `drift.decide`."""
+    """Each object is exported by one module only; different objects may have one name, such as `decide`."""
     doors = {}
     for door in DOORS:
         for name, value in exported(door).items():

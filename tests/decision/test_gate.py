@@ -36,7 +36,7 @@ def tau(p_need, c_fa, c_fn):
 def test_decide_equals_eq1_in_exact_rationals_ties_included(c_fa, c_fn, dtype):
     rows, (p_need, p_accept) = exact_grid(EXACT, EXACT)
     expected = [a >= tau(n, c_fa, c_fn) and n * a > 0 for n, a in rows]
-    assert any(a == tau(n, c_fa, c_fn) for n, a in rows), "the grid must hold ties"
+    assert any(a == tau(n, c_fa, c_fn) for n, a in rows), "the grid must contain ties"
     for convert in (np.asarray, jnp.asarray):
         signals = convert(p_need.astype(dtype)), convert(p_accept.astype(dtype))
         assert gate.decide(*signals, float(c_fa), float(c_fn)).tolist() == expected
@@ -65,7 +65,7 @@ def test_other_policies_in_exact_rationals(c_fa, c_fn):
 def test_slow_band_equals_its_definition_in_exact_rationals(c_fa, c_fn, dtype):
     rows, (p_need, p_accept, margin) = exact_grid(EXACT, EXACT, [*EXACT, Fraction(3, 2)])
     expected = [d > 0 and abs(a - tau(n, c_fa, c_fn)) <= d for n, a, d in rows]
-    assert any(d > 0 and abs(a - tau(n, c_fa, c_fn)) == d for n, a, d in rows), "the grid must hold ties"
+    assert any(d > 0 and abs(a - tau(n, c_fa, c_fn)) == d for n, a, d in rows), "the grid must contain ties"
     for convert in (np.asarray, jnp.asarray):
         signals = [convert(values.astype(dtype)) for values in (p_need, p_accept, margin)]
         assert gate.slow_band(*signals[:2], float(c_fa), float(c_fn), signals[2]).tolist() == expected
@@ -118,7 +118,7 @@ def test_threshold_bounds_and_odds_form(p_need, c_fa, c_fn):
 def test_threshold_derivatives_have_the_papers_signs_and_values(p_need, c_fa, c_fn):
     with jax.enable_x64(True):
         by_need, by_fa, by_fn = map(float, jax.grad(gate.threshold, argnums=(0, 1, 2))(p_need, c_fa, c_fn))
-    # Differentiation subtracts numbers that agree in up to four digits.
+    # Differentiation subtracts numbers of which up to four leading digits agree.
     squared = (c_fa + p_need * c_fn) ** 2
     np.testing.assert_allclose(by_need, -c_fa * c_fn / squared, rtol=1e-10)
     np.testing.assert_allclose(by_fa, p_need * c_fn / squared, rtol=1e-10)
@@ -152,7 +152,7 @@ signals = st.lists(st.tuples(st.integers(0, 16), st.integers(0, 16)), min_size=1
 @settings(deadline=None, max_examples=20)
 @given(signals, st.sampled_from([(1.0, 1.0), (1.0, 2.0), (3.0, 1.0), (1.0, 0.0)]))
 def test_eq1_minimises_realised_cost_and_product_gold_cost_over_all_policies(rows, pair):
-    """In multiples of 1/16 and with these costs every cost below is exact, so minima are compared without tolerance."""
+    """In multiples of 1/16 and with these costs, every cost below is exact."""
     p_need, p_accept = np.array(rows).T / 16.0
     both = p_need * p_accept
     every = np.array(list(itertools.product([False, True], repeat=len(rows))))
@@ -160,7 +160,7 @@ def test_eq1_minimises_realised_cost_and_product_gold_cost_over_all_policies(row
     def realised(decision):
         return metrics.expected_realised_cost(decision, p_accept, both, *pair) * len(rows)
 
-    def gold(decision):  # costs are linear in the label, so a soft label gives the expectation
+    def gold(decision):  # the cost is linear in the label, so a soft label gives its expectation
         return metrics.gold_cost(decision, both, *pair) * len(rows)
 
     assert realised(gate.decide(p_need, p_accept, *pair)) == pytest.approx(min(map(realised, every)), rel=1e-14)
@@ -377,7 +377,9 @@ def test_a_rules_own_array_takes_part_in_the_shape(policy, ruler, xp):
     found = gate.decide(0.6, 0.5, 1.0, 2.0, policy, **{ruler: xp.asarray(values)})
     assert isinstance(found, jax.Array) == (xp is jnp)
     assert found.tolist() == [bool(gate.decide(0.6, 0.5, 1.0, 2.0, policy, **{ruler: float(v)})) for v in values]
-    assert gate.decide(np.ones(2), 0.5, 1.0, 2.0, "dynamic", **{ruler: values}).shape == (2,)  # not theirs: ignored
+    assert gate.decide(np.ones(2), 0.5, 1.0, 2.0, "dynamic", **{ruler: values}).shape == (
+        2,
+    )  # the argument of another policy is ignored
 
 
 @pytest.mark.parametrize("name", ["p_need_fast", "p_accept_fast", "p_need_slow", "p_accept_slow"])

@@ -69,7 +69,7 @@ def test_every_row_agrees_with_a_count_by_hand(logging, point):
 
 
 def offer_by_hand(row, steps, fits, point, i):
-    """The decision of one step, from the threshold form of each rule."""
+    """The decision of one step, from the threshold form of each policy."""
 
     def p(name):
         raw = getattr(steps, f"p_{name}")[i]
@@ -159,10 +159,10 @@ def test_constants_and_oracles_do_not_depend_on_the_scores():
     other = protocol.evaluate(other, protocol.calibrate(scores), POINT)
     same = [row for row in evaluate(scores).policies if row.form is None]
     assert [row.policy for row in same] == ["always", "never", "bayes", "clairvoyant"]
-    assert repr([row for row in other.policies if row.form is None]) == repr(same)  # repr: NaN equals NaN in it
+    assert repr([row for row in other.policies if row.form is None]) == repr(same)  # in the repr, NaN equals NaN
 
 
-def test_a_threshold_of_one_half_decides_alike_before_and_after_calibration():
+def test_a_threshold_of_one_half_decides_the_same_before_and_after_calibration():
     evaluation = evaluate(make_scores(), OperatingPoint(fixed_threshold=0.5))
     raw, calibrated = evaluation.policy("fixed", "raw"), evaluation.policy("fixed", "calibrated")
     assert dataclasses.replace(raw, form="calibrated") == calibrated
