@@ -32,11 +32,11 @@ def dispatch(config: StudentConfig, mask: TreeMask, visible: Visible = None) -> 
 
 
 @functools.cache
-def chosen_path(asked: str, dtype: str, head_dim: int, platform: str) -> Literal["xla", "cudnn"]:
+def chosen_path(requested: str, dtype: str, head_dim: int, platform: str) -> Literal["xla", "cudnn"]:
     """Chooses the path of attention and logs the choice, once per set of arguments.
 
     Args:
-      asked: The requested path: `auto`, `xla` or `cudnn`.
+      requested: Path that the config names: `auto`, `xla` or `cudnn`.
       dtype: Dtype of activations.
       head_dim: Width of a head.
       platform: `cpu`, `cuda`, `rocm` or another platform that JAX names.
@@ -51,10 +51,12 @@ def chosen_path(asked: str, dtype: str, head_dim: int, platform: str) -> Literal
         reason = f"student.dtype is {dtype}, expected one of {', '.join(_HALF)}"
     elif head_dim % 8 or head_dim > 128:
         reason = f"student.head_dim is {head_dim}, expected a multiple of 8, at most 128"
-    if asked == "cudnn" and reason:
+    if requested == "cudnn" and reason:
         raise ValueError(f"student.attention: found 'cudnn', which can't run here: {reason}; use 'auto' or 'xla'")
-    path: Literal["xla", "cudnn"] = "xla" if asked == "xla" or reason else "cudnn"
-    logging.info("attention: %s (requested: %s%s)", path, asked, f"; {reason}" if reason and asked == "auto" else "")
+    path: Literal["xla", "cudnn"] = "xla" if requested == "xla" or reason else "cudnn"
+    logging.info(
+        "attention: %s (requested: %s%s)", path, requested, f"; {reason}" if reason and requested == "auto" else ""
+    )
     return path
 
 

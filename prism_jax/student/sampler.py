@@ -1,6 +1,6 @@
 """Generation: one prefill of right-padded prompts, then one donated while_loop over single tokens.
 
-Lengths are padded to buckets, and all settings are arrays: one program a bucket is compiled, whatever is asked for.
+Lengths are padded to buckets and all settings are arrays, so that one program is compiled per bucket for all settings.
 
 Dimensions: B batch, P padded prompt, M room for new tokens, V vocabulary, S stop tokens.
 """

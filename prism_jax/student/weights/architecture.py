@@ -80,10 +80,10 @@ def config_from_hf(content: Any, dtype: str, where: str = "config.json") -> Stud
     kind = _kind(fields)
     for field, values in _ONLY.items():
         if fields.fields.get(field, values[0]) not in values:
-            raise fields.error(field, f"{values[0]!r}: the student has nothing else")
+            raise fields.error(field, f"{values[0]!r}: the student supports no other value")
     layer_types = fields.fields.get("layer_types") or []
     if not isinstance(layer_types, list) or any(name != "full_attention" for name in layer_types):
-        raise fields.error("layer_types", "full_attention in every layer: the student has nothing else")
+        raise fields.error("layer_types", "full_attention in every layer: the student supports no other value")
     width, heads = fields.count("hidden_size"), fields.count("num_attention_heads")
     if kind == "llama" and fields.fields.get("head_dim") is None and width % heads:
         raise fields.error("head_dim", f"a whole number, as hidden_size {width} is no multiple of {heads} heads")

@@ -150,7 +150,7 @@ class GGUFFile:
             raise header.error("rope.scaling.type", "'none': the student doesn't scale RoPE")
         for name in ("expert_count", "attention.sliding_window"):
             if fields.get(name):
-                raise header.error(name, "0: the student has nothing else")
+                raise header.error(name, "0: the student supports no other value")
         return header
 
     def _head_dim(self) -> int:

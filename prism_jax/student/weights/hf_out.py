@@ -74,9 +74,9 @@ def _check(model: Qwen3, params: Params, dtype: np.dtype) -> None:
         {p.path: p.leaf.shape for p in parameters(tree, "hf")} for tree in (params, model.abstract_params())
     )
     if found != expected:
-        astray = sorted(path for path in found.keys() | expected.keys() if found.get(path) != expected.get(path))
+        different = sorted(path for path in found.keys() | expected.keys() if found.get(path) != expected.get(path))
         raise ValueError(
-            f"params: found other shapes than the model's at {', '.join(astray)}, expected the model's own"
+            f"params: found other shapes than the model's at {', '.join(different)}, expected the model's own"
         )
     if broken := [name for parameter in parameters(params, "hf") for name in not_finite(parameter, dtype.name)]:
         raise ValueError(f"params: {listed(broken)}: found NaN or infinity, expected finite {dtype.name} numbers")

@@ -86,8 +86,8 @@ def _open(path: pathlib.Path, indexed: set[str] | None) -> dict[str, Any]:
     except safetensors.SafetensorError as error:
         raise ValueError(f"{path}: found a truncated or corrupt safetensors file ({error})") from None
     if indexed is not None and slices.keys() != indexed:
-        astray = ", ".join(sorted(slices.keys() ^ indexed)[:5])
-        raise ValueError(f"{path}: found other tensors than {INDEX} lists ({astray}), expected the same")
+        different = ", ".join(sorted(slices.keys() ^ indexed)[:5])
+        raise ValueError(f"{path}: found other tensors than {INDEX} lists ({different}), expected the same")
     return slices
 
 

@@ -117,21 +117,24 @@ def test_fields_left_out_are_what_transformers_takes_them_for(kind):
             changed(architectures=["Qwen3ForSequenceClassification"]),
             "architectures: found ['Qwen3ForSequenceClassification'], expected ['Qwen3ForCausalLM']",
         ),
-        (changed(attention_bias=True), "attention_bias: found True, expected False: the student has nothing else"),
-        (changed(mlp_bias=True), "mlp_bias: found True, expected False: the student has nothing else"),
-        (changed(hidden_act="gelu"), "hidden_act: found 'gelu', expected 'silu': the student has nothing else"),
+        (
+            changed(attention_bias=True),
+            "attention_bias: found True, expected False: the student supports no other value",
+        ),
+        (changed(mlp_bias=True), "mlp_bias: found True, expected False: the student supports no other value"),
+        (changed(hidden_act="gelu"), "hidden_act: found 'gelu', expected 'silu': the student supports no other value"),
         (
             changed(use_sliding_window=True),
-            "use_sliding_window: found True, expected False: the student has nothing else",
+            "use_sliding_window: found True, expected False: the student supports no other value",
         ),
         (
             changed(layer_types=["full_attention", "sliding_attention"]),
             "layer_types: found ['full_attention', 'sliding_attention'], expected full_attention in every layer: "
-            "the student has nothing else",
+            "the student supports no other value",
         ),
         (
             changed(quantization_config={"quant_method": "fp8"}),
-            "quantization_config: found {'quant_method': 'fp8'}, expected None: the student has nothing else",
+            "quantization_config: found {'quant_method': 'fp8'}, expected None: the student supports no other value",
         ),
         (
             changed(rope_scaling={"rope_type": "yarn", "factor": 4.0}),
