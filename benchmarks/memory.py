@@ -14,12 +14,13 @@ import pathlib
 
 import jax
 import numpy as np
-from absl import app, flags
+from absl import flags
 from jax._src.cudnn import fused_attention_stablehlo as fused  # its checks of the GPU are replaced below
 from jax._src.lib import xla_client
 from jax.sharding import AxisType, Mesh
 from ml_collections import config_flags
 
+from prism_jax.runtime import command
 from prism_jax.runtime.config import from_config_dict
 from prism_jax.student import dispatch, sharding
 from prism_jax.training.config import RunConfig
@@ -57,7 +58,14 @@ def devices(count: int) -> np.ndarray:
     return np.array(topology._make_compile_only_devices())
 
 
-def main(_) -> None:
+def define_flags() -> None:
+    """Defines the command-line flags."""
+    config_flags.DEFINE_config_file("config", None, "A file of configs/; --config.x.y=value overrides.")
+    flags.mark_flag_as_required("config")
+
+
+def main() -> None:
+    """Prints the estimated and the compiled memory of the config's training step."""
     config = from_config_dict(RunConfig, flags.FLAGS.config)
     axes = (config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
     sharding.pretend_devices(int(np.prod(axes)))
@@ -84,6 +92,5 @@ def main(_) -> None:
 
 
 if __name__ == "__main__":
-    config_flags.DEFINE_config_file("config", None, "A file of configs/; --config.x.y=value overrides.")
-    flags.mark_flag_as_required("config")
-    app.run(main)
+    define_flags()
+    command.start(main)

@@ -35,10 +35,10 @@ def need_against_others(streams: Iterable[Stream]) -> Ranked:
     out, since votes cannot be assigned to annotators there. In a step without offers, nobody could accept any.
     """
     return _ranked(
-        (float(ticked), float(needed), stream.id)
+        (float(accepted), float(needed), stream.id)
         for stream in streams
         for step in stream.steps
-        for ticked, needed in _need(step)
+        for accepted, needed in _need(step)
     )
 
 

@@ -82,28 +82,28 @@ def timeline(evaluation: Evaluation, name: str, times: np.ndarray | None, stream
       ValueError: if the trace has a step that `stream` lacks.
     """
     trace = evaluation.trace
-    mine = np.flatnonzero(trace.stream == name).tolist()
-    rows = mine[:MAX_STEPS]
+    of_stream = np.flatnonzero(trace.stream == name).tolist()
+    rows = of_stream[:MAX_STEPS]
     width = max(960, 90 + 24 * len(rows))
     x, y = Scale(-0.5, len(rows) - 0.5, 56, width - 20), Scale(0, 1, 224, 14)
     moments = {row: _moment(evaluation, row, stream) for row in rows}
     if stream is None and times is not None:
-        since = times[rows[0]]
-        moments = {row: dataclasses.replace(moments[row], time=clock(times[row] - since)) for row in rows}
-    said = {row: _sentence(moments[row]) for row in rows}
-    spot = {row: x(i) for i, row in enumerate(rows)}
+        first = times[rows[0]]
+        moments = {row: dataclasses.replace(moments[row], time=clock(times[row] - first)) for row in rows}
+    sentences = {row: _sentence(moments[row]) for row in rows}
+    places = {row: x(i) for i, row in enumerate(rows)}
 
     def marks(values: np.ndarray, kind: str = "") -> list[Mark]:
-        return [Mark(spot[row], y(values[row]), said[row], kind or _kind(trace, row)) for row in rows]
+        return [Mark(places[row], y(values[row]), sentences[row], kind or _kind(trace, row)) for row in rows]
 
     def line(values: np.ndarray) -> str:
-        return polyline([(spot[row], y(values[row])) for row in rows])
+        return polyline([(places[row], y(values[row])) for row in rows])
 
     return Timeline(
         stream=name,
         facts="" if stream is None else f"domain {stream.domain}, persona {stream.persona}",
         shown=len(rows),
-        total=len(mine),
+        total=len(of_stream),
         width=width,
         x=x,
         y=y,
@@ -112,8 +112,8 @@ def timeline(evaluation: Evaluation, name: str, times: np.ndarray | None, stream
         threshold=_staircase(x, y, np.minimum(trace.threshold[rows], 1.0)),
         need_marks=marks(trace.p_need, "need"),
         accept_marks=marks(trace.p_accept),
-        strip=[(spot[row], moments[row], said[row]) for row in rows],
-        moments=_story(trace, rows, moments, stream),
+        strip=[(places[row], moments[row], sentences[row]) for row in rows],
+        moments=_with_events(trace, rows, moments, stream),
     )
 
 
@@ -161,7 +161,7 @@ def _cost(evaluation: Evaluation, row: int) -> str:
     return "?" if math.isnan(need + accept) else f"{cost:g}"
 
 
-def _story(trace: Trace, rows: list[int], moments: dict[int, Moment], stream: Stream | None) -> list[Moment]:
+def _with_events(trace: Trace, rows: list[int], moments: dict[int, Moment], stream: Stream | None) -> list[Moment]:
     """The moments of the steps, together with the stream's other events up to the last step."""
     if stream is None:
         return [moments[row] for row in rows]
