@@ -1,11 +1,11 @@
-"""Speed of the decision library, each function beside its peers in one run.
+"""Speed of the decision library: each function compared with its peers in one run.
 
     python benchmarks/decision.py              # everything, about a minute on two cores
     python benchmarks/decision.py surface ece  # some of it
 
-Every time is the median of at least five runs after a warm-up, in which compilation is paid. Peers that would run for
-minutes are timed on a random part (cells of a surface, margins, resamples) and multiplied up; the table says so. Ratios
-are peer time / our time. Inputs are float32 NumPy arrays.
+Every time is the median of at least five runs after a warm-up that includes compilation. Peers that would run for
+minutes are timed on a random part (cells of a surface, margins, resamples), and the time is scaled up; the table says
+so. Ratios are peer time / our time. Inputs are float32 NumPy arrays.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ RATES = ("precision", "recall", "f1")
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One timing: `times` is how much larger the whole job is than what was timed."""
+    """One timing; `times` is the size of the whole job relative to the timed part."""
 
     name: str
     seconds: float
@@ -45,7 +45,7 @@ class Row:
 
 
 def median(run: Callable[[], object], repeats: int = 5) -> float:
-    """The median time of `repeats` calls in seconds, after one call that is not counted."""
+    """The median time of `repeats` calls in seconds, after one uncounted call."""
     run()
     seconds = []
     for _ in range(repeats):
@@ -68,7 +68,7 @@ def median_over(run: Callable[[int], object], items: Iterable[int]) -> float:
 
 
 def signals(steps: int) -> dict[str, Any]:
-    """Uniform fast signals, slow ones near them, and labels drawn from the fast ones."""
+    """Uniform fast signals, slow signals near them, and labels drawn from the fast signals."""
     rng = np.random.default_rng(0)
     need, accept = rng.random(steps, np.float32), rng.random(steps, np.float32)
     near = [np.clip(p + rng.normal(0, 0.1, steps), 0, 1).astype(np.float32) for p in (need, accept)]
@@ -91,7 +91,7 @@ def evaluate_cell(data: dict[str, Any], margin: np.float32, r: np.float32) -> tu
 
 
 def evaluate_margin(data: dict[str, Any], margin: np.float32, slow_index: np.ndarray) -> np.ndarray:
-    """The same for all costs at one margin, by NumPy's vectorised form of the index identity (maths section 3)."""
+    """The same for all costs at one margin, with the index identity vectorised in NumPy (docs/maths.md, section 3)."""
     need, accept, _, _, y = data.values()
     with np.errstate(divide="ignore"):
         high, low = accept + margin, accept - margin
@@ -122,7 +122,11 @@ def benchmark_surface() -> Iterator[Row]:
         lambda cell: evaluate_cell(data, MARGINS[cell // len(COSTS)], COSTS[cell % len(COSTS)]), cells
     )
     yield Row("NumPy, cell by cell", seconds, len(MARGINS) * len(COSTS), "48 cells timed; target 100x")
-    command = [sys.executable, __file__, "--memory"]  # a fresh process: this one's heap holds what peers gave back
+    command = [
+        sys.executable,
+        __file__,
+        "--memory",
+    ]  # a new process, because this one's heap keeps memory that peers freed
     print("   ", subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip())
 
 
@@ -134,7 +138,7 @@ def report_surface_memory() -> None:
         part = {name: value[:steps] for name, value in data.items()}
         return surface.control_surface(**part, cost_ratios=COSTS, margins=MARGINS)
 
-    run(1 << 15)  # one block of steps: compiles, and leaves the heap with no more than a block
+    run(1 << 15)  # one block of steps: compiles, and leaves at most one block in the heap
     before = resident("VmRSS")
     found = run(STEPS)
     inputs, output = sum(x.nbytes for x in data.values()), sum(x.nbytes for x in found if x is not None)

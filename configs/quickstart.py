@@ -20,12 +20,12 @@ def get_config():
         RunConfig(
             data=DataConfig(train_streams=13_200, calibration_streams=500, test_streams=500),
             student=StudentConfig(
-                width=64,
-                layers=3,
-                heads=2,
-                kv_heads=2,
+                hidden_dim=64,
+                num_layers=3,
+                num_heads=2,
+                num_kv_heads=2,
                 head_dim=32,
-                ffn=192,
+                mlp_dim=192,
                 rope_theta=1e3,
                 initializer_range=0.12,
                 unroll=3,

@@ -15,7 +15,8 @@ from typing import Any
 from absl import flags
 from etils import epath
 
-from prism_jax.decision.operating_point import DEPLOYABLE, OperatingPoint
+from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.decision.policies import DEPLOYABLE
 from prism_jax.recipes.scores_files import evaluate_scores
 from prism_jax.runtime import command
 
@@ -46,13 +47,13 @@ def define_flags() -> None:
 
 def main() -> None:
     """Runs what the flags say."""
-    given, workdir = flags.FLAGS, epath.Path(flags.FLAGS.workdir)
+    given = flags.FLAGS
     if given.scores is not None:
         point: dict[str, Any] = {name: given[name].value for name in POINT}
-        return evaluate_scores(given.scores, workdir, OperatingPoint(**point))
-    from prism_jax.recipes.runs import evaluate_run, load_run  # a language model and all that it takes
+        return evaluate_scores(given.scores, epath.Path(given.workdir), OperatingPoint(**point))
+    from prism_jax.recipes.runs import evaluate_workdir  # loads a language model and all that it needs
 
-    evaluate_run(load_run(workdir), workdir)
+    evaluate_workdir(given.workdir)
 
 
 if __name__ == "__main__":

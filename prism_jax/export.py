@@ -11,6 +11,7 @@ from etils import epath
 
 from prism_jax.recipes.export import export_run
 from prism_jax.runtime import command
+from prism_jax.training.workdir import Workdir
 
 
 def define_flags() -> None:
@@ -26,7 +27,7 @@ def define_flags() -> None:
 def main() -> None:
     """Runs what the flags say."""
     output = epath.Path(flags.FLAGS.output)
-    checkpoint = export_run(epath.Path(flags.FLAGS.workdir), output, dtype=flags.FLAGS.dtype)
+    checkpoint = export_run(Workdir(flags.FLAGS.workdir), output, dtype=flags.FLAGS.dtype)
     print(f"exported: {output}, checkpoint: {checkpoint}")
 
 

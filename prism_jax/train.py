@@ -10,7 +10,6 @@ from __future__ import annotations
 import sys
 
 from absl import flags
-from etils import epath
 from ml_collections import config_flags
 
 from prism_jax.recipes.memory import show_plan
@@ -20,6 +19,8 @@ from prism_jax.runtime.config import from_config_dict
 from prism_jax.training.config import RunConfig
 from prism_jax.training.interruption import EXIT_STATUS, InterruptedTrainingError
 from prism_jax.training.memory.allocator import keep_freed_memory
+from prism_jax.training.old_names import RENAMED
+from prism_jax.training.workdir import Workdir
 
 
 def define_flags() -> None:
@@ -39,11 +40,11 @@ def main() -> None:
     keep_freed_memory()
     distributed.start()
     given = flags.FLAGS
-    config = from_config_dict(RunConfig, given.config)
+    config = from_config_dict(RunConfig, given.config, renamed=RENAMED)
     if given.plan:
         return show_plan(config, given.device_memory)
     try:
-        train_and_evaluate(config, epath.Path(given.workdir), profile=given.profile)
+        train_and_evaluate(config, Workdir(given.workdir), profile=given.profile)
     except InterruptedTrainingError as stopped:
         sys.stderr.write(f"stopped: {stopped}\n")
         sys.exit(EXIT_STATUS)

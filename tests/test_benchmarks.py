@@ -26,8 +26,8 @@ def measured(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(FOLDER))
     student = importlib.import_module("student")
     monkeypatch.setattr(student, "TRAINING", dataclasses.replace(student.TRAINING, learning_rate=0.3))
-    sizes = {"width": 16, "layers": 1, "heads": 2, "kv_heads": 1, "head_dim": 8, "ffn": 32}
-    assert student.write_weights(str(tmp_path), StudentConfig(vocabulary_size=64, qk_norm=False, **sizes)) > 1000
+    sizes = {"hidden_dim": 16, "num_layers": 1, "num_heads": 2, "num_kv_heads": 1, "head_dim": 8, "mlp_dim": 32}
+    assert student.write_weights(str(tmp_path), StudentConfig(vocab_size=64, qk_norm=False, **sizes)) > 1000
 
     def measure(*names):
         rows = list(student.measure(names, str(tmp_path), threads=2, turns=3))

@@ -5,11 +5,11 @@ import importlib.util
 import pathlib
 
 import pytest
-from etils import epath
 
 from prism_jax.recipes.runs import train_and_evaluate
 from prism_jax.runtime.config import from_config_dict, to_config_dict
 from prism_jax.training.config import RunConfig
+from prism_jax.training.workdir import Workdir
 
 ROOT = pathlib.Path(__file__).parents[1]
 FILES = sorted((ROOT / "configs").glob("*.py"))
@@ -46,6 +46,6 @@ def test_it_takes_one_step(path, tmp_path, monkeypatch, request):
         data=dataclasses.replace(config.data, train_streams=8, calibration_streams=8, test_streams=8),
         training=dataclasses.replace(config.training, steps=1, epochs=0.0, batch=2, checkpoint_every=1, start=start),
     )
-    train_and_evaluate(small, epath.Path(tmp_path / "run"), report=False)
+    train_and_evaluate(small, Workdir(tmp_path / "run"), report=False)
     assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 1
     assert (tmp_path / "run" / "report.html").stat().st_size > 10_000

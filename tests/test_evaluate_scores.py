@@ -1,4 +1,4 @@
-"""Evaluating a scores file from the command line: what is loaded, what is written, what is rejected."""
+"""Evaluates a scores file as a user does: the modules that are loaded, the files written, the input refused."""
 
 import json
 import os

@@ -23,7 +23,7 @@ from prism_jax.streams.sources import DataConfig
 from prism_jax.student import Qwen3, StudentConfig
 from prism_jax.training.config import RunConfig, TrainingConfig
 from prism_jax.training.run import trained_params
-from prism_jax.training.workdir import load_config
+from prism_jax.training.workdir import Workdir
 
 pytestmark = pytest.mark.usefixtures("compile_quickly")
 
@@ -31,8 +31,10 @@ PAGE = pathlib.Path(__file__).parents[1] / "docs" / "export.md"
 CONFIG = RunConfig(
     data=DataConfig(train_streams=12, calibration_streams=12, test_streams=6),
     simulator=SimulatorConfig(min_events=4, max_events=4),
-    prompt=PromptConfig(system="Watch.", vocabulary_size=400),
-    student=StudentConfig(width=16, layers=2, heads=2, kv_heads=1, head_dim=8, ffn=32, initializer_range=0.3),
+    prompt=PromptConfig(system="Watch.", vocab_size=400),
+    student=StudentConfig(
+        hidden_dim=16, num_layers=2, num_heads=2, num_kv_heads=1, head_dim=8, mlp_dim=32, initializer_range=0.3
+    ),
     training=TrainingConfig(steps=1, batch=4, checkpoint_every=1, learning_rate=1e-2),
 )
 
@@ -44,17 +46,17 @@ KINDS = [pytest.param(True, id="qwen3"), pytest.param(False, id="llama, untied",
 def exported(request, tmp_path_factory):
     folder = epath.Path(tmp_path_factory.mktemp("export"))
     student = dataclasses.replace(CONFIG.student, qk_norm=request.param, tied=request.param)
-    train_and_evaluate(dataclasses.replace(CONFIG, student=student), folder / "run", report=False)
-    export_run(folder / "run", folder / "exported")
+    train_and_evaluate(dataclasses.replace(CONFIG, student=student), Workdir(folder / "run"), report=False)
+    export_run(Workdir(folder / "run"), folder / "exported")
     return folder, "Qwen3ForCausalLM" if request.param else "LlamaForCausalLM"
 
 
 def ours(workdir, texts):
     """Both calibrated probabilities at the last event of a stream without candidates."""
-    config = load_config(workdir)
+    config = Workdir(workdir).load_config()
     template = Template(Tokenizer.load(workdir / "tokenizer.json"), config.prompt)
     model = Qwen3(config.student)
-    _, params = trained_params(model, config, workdir)
+    _, params = trained_params(model, config, Workdir(workdir))
     events = tuple(Event(time=float(i), text=text) for i, text in enumerate(texts))
     stream = Stream(id="s", events=events, steps=(Step(event=len(texts) - 1, candidates=(Candidate(),)),))
     (row,) = score_streams(model, params, template, [stream], split="test", fold=0, context=2048)
@@ -107,8 +109,8 @@ def test_training_starts_from_what_was_exported(exported, tmp_path):
     student = StudentConfig(remat="full")
     training = dataclasses.replace(CONFIG.training, start=str(folder / "exported"), learning_rate=1e-30)
     config = dataclasses.replace(CONFIG, student=student, prompt=PromptConfig(system="Watch."), training=training)
-    train_and_evaluate(config, epath.Path(tmp_path) / "run", report=False)
-    first, again = (load_config(workdir) for workdir in (folder / "run", epath.Path(tmp_path) / "run"))
+    train_and_evaluate(config, Workdir(epath.Path(tmp_path) / "run"), report=False)
+    first, again = (Workdir(workdir).load_config() for workdir in (folder / "run", epath.Path(tmp_path) / "run"))
     assert again.student == dataclasses.replace(first.student, remat="full")
     for name in ("scores.parquet", "tokenizer.json"):
         assert (tmp_path / "run" / name).read_bytes() == (folder / "run" / name).read_bytes()
@@ -133,9 +135,9 @@ def test_prism_json_records_the_decision(exported):
 def test_what_cannot_be_exported_leaves_nothing(exported, tmp_path):
     folder, _ = exported
     with pytest.raises(FileNotFoundError, match=r"config\.json: no such file, expected the workdir of a run"):
-        export_run(epath.Path(tmp_path / "none"), epath.Path(tmp_path / "out"))
+        export_run(Workdir(tmp_path / "none"), epath.Path(tmp_path / "out"))
     with pytest.raises(FileExistsError, match=r"exported: found something there, expected a path"):
-        export_run(folder / "run", folder / "exported")
+        export_run(Workdir(folder / "run"), folder / "exported")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -153,7 +155,7 @@ def test_a_calibration_that_cannot_be_used_is_named(exported, tmp_path, content,
     workdir = epath.Path(shutil.copytree(exported[0] / "run", tmp_path / "run"))
     (workdir / "calibration.json").write_text(content)
     with pytest.raises(ValueError, match=rf"^{re.escape(str(workdir))}/calibration\.json: {message}"):
-        export_run(workdir, epath.Path(tmp_path / "out"))
+        export_run(Workdir(workdir), epath.Path(tmp_path / "out"))
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
@@ -165,11 +167,11 @@ def test_a_failed_export_leaves_nothing_half_written(exported, tmp_path, monkeyp
 
     monkeypatch.setattr("prism_jax.recipes.export.write_tokenizer", fail)
     with pytest.raises(OSError, match="disk full"):
-        export_run(folder / "run", epath.Path(tmp_path / "out"))
+        export_run(Workdir(folder / "run"), epath.Path(tmp_path / "out"))
     assert list(tmp_path.iterdir()) == []
     monkeypatch.undo()
     (tmp_path / "out.partial").mkdir()  # not ours, so an export must not touch it
     (tmp_path / "out.partial" / "rest").write_text("")
-    export_run(folder / "run", epath.Path(tmp_path / "out"))
+    export_run(Workdir(folder / "run"), epath.Path(tmp_path / "out"))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "out.partial"]
     assert (tmp_path / "out.partial" / "rest").exists() and not (tmp_path / "out" / "rest").exists()

@@ -17,12 +17,12 @@ TINY = (
     "--config.data.test_streams=12",
     "--config.simulator.min_events=4",
     "--config.simulator.max_events=5",
-    "--config.student.width=16",
-    "--config.student.layers=1",
-    "--config.student.heads=2",
-    "--config.student.kv_heads=1",
+    "--config.student.hidden_dim=16",
+    "--config.student.num_layers=1",
+    "--config.student.num_heads=2",
+    "--config.student.num_kv_heads=1",
     "--config.student.head_dim=8",
-    "--config.student.ffn=32",
+    "--config.student.mlp_dim=32",
     "--config.training.steps=4",
     "--config.training.batch=4",
     "--config.training.checkpoint_every=2",
@@ -69,7 +69,7 @@ def test_train_writes_every_file_of_a_run(finished):
     assert "train        12 streams" in result.stdout
     assert "need" in result.stdout
     assert "dynamic" in result.stdout
-    assert json.loads((workdir / "config.json").read_text())["student"]["vocabulary_size"] > 0
+    assert json.loads((workdir / "config.json").read_text())["student"]["vocab_size"] > 0
     assert json.loads((workdir / "run.json").read_text())["command"].startswith("python -m prism_jax.train --config")
 
 
@@ -158,7 +158,7 @@ BAD = {
     ),
     "a wrong type": (("--config.training.steps=many",), "many"),
     "a short context": (("--config.packing.context=30",), "expected at most the context of 30"),
-    "too small a vocabulary": (("--config.student.vocabulary_size=100",), "student.vocabulary_size: found 100"),
+    "too small a vocabulary": (("--config.student.vocab_size=100",), "student.vocab_size: found 100"),
     "a missing source": (
         ("--config.data.name=proactivebench", "--config.data.source=/no/such/folder"),
         "/no/such/folder: found no such directory, expected in --config.data.source the layout of the repository",

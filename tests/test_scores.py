@@ -57,7 +57,7 @@ unit = st.floats(0, 1)
 
 @st.composite
 def tables(draw):
-    """Tables of several streams, steps and candidates, with nulls and a random choice of optional columns."""
+    """Tables of several streams, steps and candidates, with nulls and any subset of the optional columns."""
     rows = []
     for stream in draw(st.lists(st.text(min_size=1, max_size=4), min_size=1, max_size=3, unique=True)):
         of_stream = {
@@ -250,7 +250,10 @@ def test_no_column_takes_a_value_of_another_kind(name):
         ('{"stream": "a", "step": 0, "p_need_fast": NaN, "p_accept_fast": 0}', "line 1, p_need_fast: found nan"),
         (json.dumps(row()) + "\n" + json.dumps(row(step=1, y_need=float("nan"))), "line 2, y_need: found nan"),
         ("[1]\n", r"line 1: found b'\[1\]\\n', expected an object"),
-        (json.dumps(row()) + "\n\n", "line 2: found broken JSON"),
+        (json.dumps(row()) + "\n\n", "line 2: found nothing, expected a JSON value"),
+        (json.dumps(row()) + '\n{"step": 1, "step": 2}', "line 2: found key 'step' twice in one object"),
+        ('{"stream": "\xe9"}'.encode("latin-1"), "line 1: found byte 0xe9 at 12, expected UTF-8"),
+        ("[" * 10**6, "line 1: found brackets nested too deep"),
         ("", "found no rows"),
         (json.dumps({**REQUIRED_ROW, "p_acept_fast": 1}), "line 1: unknown column 'p_acept_fast'; did you mean 'p_a"),
         (json.dumps({**REQUIRED_ROW, "zzz": 1}), "unknown column 'zzz'; expected one of stream, step"),
@@ -260,7 +263,7 @@ def test_no_column_takes_a_value_of_another_kind(name):
 )  # fmt: skip
 def test_broken_jsonl_is_refused(tmp_path, text, message):
     path = tmp_path / "bad.jsonl"
-    path.write_text(text)
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(ScoresError, match=message) as caught:
         read_scores(path)
     assert str(caught.value).startswith(str(path))
@@ -325,7 +328,7 @@ def test_columns_of_different_lengths_and_no_rows_are_refused():
     one = {"stream": ["a"], "step": [0], "p_need_fast": [0.5], "p_accept_fast": [0.5]}
     with pytest.raises(ScoresError, match="p_need_fast: found 2 rows, expected 1"):
         Scores.from_columns({**one, "p_need_fast": [0.5, 0.5]})
-    with pytest.raises(ScoresError, match=r"step: found the shape \(1, 1\), expected one value a row"):
+    with pytest.raises(ScoresError, match=r"step: found the shape \(1, 1\), expected one value per row"):
         Scores.from_columns({**one, "step": np.zeros((1, 1), int)})
     with pytest.raises(ScoresError, match="found no rows"):
         Scores.from_columns({name: [] for name in one})

@@ -31,7 +31,7 @@ from prism_jax.decision.costs.curves import (
     trace_curve,
 )
 from prism_jax.decision.costs.paper_audbc import PaperAudbc, audbc_appendix_paper, audbc_main_paper
-from prism_jax.decision.costs.sweep import check_rows, check_signals, critical_ratio, policy_signals
+from prism_jax.decision.costs.sweep import check_gold, check_signals, critical_ratio, policy_signals
 from prism_jax.decision.uncertainty.bootstrap import Cells, Method, interval
 
 __all__ = [
@@ -90,7 +90,7 @@ def audbc_value(
     Where no step is positive there is no benefit to rank for: a ValueError, or NaN inside `jit`.
     """
     signals = check_signals(p_need, p_accept, p_need_slow, p_accept_slow, margin)
-    _check_labels(signals, y, weight)
+    check_gold(signals, y, weight, positive=True)
     return trace_curve(critical_ratio(signals, margin), y, weight).normalised_area()
 
 
@@ -140,7 +140,7 @@ def audbc(
     """
     signals = check_signals(p_need, p_accept, p_need_slow, p_accept_slow, margin)
     signals = type(signals)(*(np.asarray(value) for value in signals))
-    _check_labels(signals, y, weight)
+    check_gold(signals, y, weight, positive=True)
     arrays.check_lengths(p_need=p_need, streams=streams)
     gold, mass = np.asarray(y) != 0, None if weight is None else arrays.host(weight)
     critical = critical_ratio(signals, margin)
@@ -162,17 +162,6 @@ def audbc(
     chance = float(1 / (2 - prevalence))
     rescaled = (value - chance) / (1 - chance) if chance < 1 else np.nan
     return Audbc(value, float(found.low), float(found.high), float(found.standard_error), chance, float(rescaled))
-
-
-def _check_labels(signals: Any, y: Any, weight: Any) -> None:
-    check_rows(signals, y=y, weight=weight)
-    arrays.check_hard("y", y)
-    arrays.check_weight("weight", weight)
-    if arrays.is_traced(y, weight):
-        return
-    positive = np.asarray(y) != 0
-    if not (positive if weight is None else positive & (np.asarray(weight) > 0)).any():
-        raise ValueError("y: found only 0s, expected at least one positive; benefit is undefined without")
 
 
 def _dense_ranks(last: Int[np.ndarray, " n"], max_ranks: int | None) -> Int[np.ndarray, " n"]:

@@ -62,7 +62,7 @@ def score_paper(q_need: Reals, q_accept: Reals, y_need: Reals, y_accept: Reals) 
 
 
 @dataclasses.dataclass(frozen=True)
-class Account:
+class StratumSummary:
     """How many rows of one stratum and domain were kept and dropped."""
 
     stratum: str
@@ -77,11 +77,11 @@ class Selection:
 
     Attributes:
       kept: One boolean for each row.
-      account: One entry for each stratum and domain that occurs, sorted.
+      summary: One entry for each stratum and domain that occurs, sorted.
     """
 
     kept: Bool[np.ndarray, "_n"]
-    account: tuple[Account, ...]
+    summary: tuple[StratumSummary, ...]
 
 
 def select(
@@ -109,7 +109,7 @@ def select(
       fraction: Share of all rows to keep, in (0, 1]; exactly one of `fraction` and `count` is given.
       count: Number of rows to keep (the paper keeps 1,800).
       stratify: False takes the global top, as the paper does.
-      domain: Domain of each row, for the account only.
+      domain: Domain of each row, used only in the summary.
 
     Raises:
       ValueError: for unequal lengths, empty input, a score that is not finite, a label outside [0, 1], both or neither
@@ -129,7 +129,7 @@ def select(
     else:
         kept[order[:total]] = True
     domains = np.full(values.size, "") if domain is None else np.asarray(domain).astype(str)
-    return Selection(kept, _account(strata, domains, kept))
+    return Selection(kept, _summarise(strata, domains, kept))
 
 
 def _check(q_need: Any, q_accept: Any, y_need: Any, y_accept: Any) -> None:
@@ -174,12 +174,12 @@ def _largest_remainders(sizes: np.ndarray, total: int) -> np.ndarray:
     return whole
 
 
-def _account(strata: np.ndarray, domains: np.ndarray, kept: np.ndarray) -> tuple[Account, ...]:
+def _summarise(strata: np.ndarray, domains: np.ndarray, kept: np.ndarray) -> tuple[StratumSummary, ...]:
     """Kept and dropped rows for each stratum and domain that occurs."""
     pairs, index = np.unique(np.stack([strata, domains]), axis=1, return_inverse=True)
     rows = np.bincount(index.reshape(-1))
     chosen = np.bincount(index.reshape(-1), weights=kept).astype(int)
     return tuple(
-        Account(str(stratum), str(name), int(k), int(n - k))
+        StratumSummary(str(stratum), str(name), int(k), int(n - k))
         for (stratum, name), n, k in zip(pairs.T, rows, chosen, strict=True)
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from prism_jax.decision import arrays, calibration
+from prism_jax.decision import arrays, calibration, gate
 from prism_jax.decision.arrays import Booleans, Floats, Number, Reals, Vector
 
 PAPER_GRID = (
@@ -61,7 +61,8 @@ def decide(
         epsilon,
     )
     shifted = accept + shift
-    return ((1 - shifted) * cost_fa <= shifted * need * cost_fn) & (accept * need > 0)
+    offer, silence = gate.expected_costs(shifted, shifted * need, cost_fa, cost_fn)
+    return (offer <= silence) & (accept * need > 0)
 
 
 def flip_rate(

@@ -18,7 +18,7 @@ from jaxtyping import Float, Int
 
 from prism_jax.decision import arrays
 from prism_jax.decision.arrays import Array, Scalar, Vector
-from prism_jax.decision.costs.cost_grid import CostGrid, check_axis, cost_grid
+from prism_jax.decision.costs.cost_grid import PAPER_COST_RATIOS, CostGrid, check_axis, cost_grid
 from prism_jax.decision.costs.surface_counts import (
     Classes,
     Histograms,
@@ -29,8 +29,8 @@ from prism_jax.decision.costs.surface_counts import (
 )
 from prism_jax.decision.metrics import Confusion
 
-PAPER_COST_RATIOS = (4.0, 2.0, 1.0, 1 / 1.2)
-"""r = C_FN / C_FA of the paper's grid sweep."""
+__all__ = ["PAPER_COST_RATIOS", "PAPER_MARGINS", "Surface", "control_surface"]
+
 PAPER_MARGINS = (0.0, 0.05, 0.10, 0.15)
 """delta of the paper's grid sweep."""
 

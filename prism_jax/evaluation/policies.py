@@ -13,15 +13,30 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float64
 
-from prism_jax.decision import gate, metrics
+from prism_jax.decision import arrays, gate, metrics
 from prism_jax.decision.calibration import apply_temperature
 from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.decision.policies import POLICIES, Policy
 from prism_jax.evaluation.results import Calibration, Form, PolicyRow, Trace
 from prism_jax.evaluation.signals import acceptance_weight
 from prism_jax.scores import Scores
 
-RULES: tuple[gate.Rule, ...] = ("fixed", "static", "dynamic", "product", "need_only")
-SLOW_RULES = ("slow_only", "slow_on_margin")
+RULES = tuple(name for name, policy in POLICIES.items() if policy.constant is None)
+"""The policies that decide on the fast signals."""
+ORACLES = {
+    "bayes": Policy("Bayes", "Decides on the simulator's true probabilities: no policy has a lower expected cost."),
+    "clairvoyant": Policy("clairvoyant", "Decides on the labels themselves: a bound that nobody can reach."),
+}
+SLOW_POLICIES = {
+    "slow_only": Policy("slow only", "The dynamic gate on the slow pass's signals at every step."),
+    "slow_on_margin": Policy(
+        "on margin",
+        "The dynamic gate; thinks slowly where p_accept is within the margin of tau.",
+        threshold=POLICIES["dynamic"].threshold,
+    ),
+}
+ALL_POLICIES = {**POLICIES, **ORACLES, **SLOW_POLICIES}
+"""Every policy that a row of an evaluation may name."""
 FORMS: tuple[Form, ...] = ("calibrated", "raw")
 
 
@@ -40,7 +55,7 @@ class Decided(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Bench:
+class EvaluationData:
     """The test split's steps, and all that policies on them need.
 
     Attributes:
@@ -80,11 +95,11 @@ class Bench:
             return "slow_on_margin"
         return self.point.policy
 
-    def decide(self, policy: Any, form: Form) -> Decided:
+    def decide(self, policy: str, form: Form) -> Decided:
         """The decisions of one rule on raw or calibrated signals."""
         fast = self.signal("need_fast", form), self.signal("accept_fast", form)
         costs = self.point.c_fa, self.point.c_fn
-        if policy in SLOW_RULES:
+        if policy in SLOW_POLICIES:
             slow = self.signal("need_slow", form), self.signal("accept_slow", form)
             margin = 1.0 if policy == "slow_only" else self.point.margin
             return Decided(*map(np.asarray, gate.decide_with_slow(*fast, *slow, *costs, margin)))
@@ -98,48 +113,48 @@ class Bench:
         return Decided(np.asarray(offer), np.zeros(len(self.steps), bool))
 
     def oracle(self, truth: Truth) -> Decided:
-        """The decisions that cost least if `truth` is true, in the gate's own form of comparison."""
-        offer = ((1 - truth.p_accept) * self.point.c_fa <= truth.p_both * self.point.c_fn) & (truth.p_both > 0)
-        return Decided(offer, np.zeros(len(self.steps), bool))
+        """The decisions of the gate on `truth`: if it is true, no decisions have a lower expected cost."""
+        offer = gate.intervene(truth.p_accept, truth.p_both, self.point.c_fa, self.point.c_fn)
+        return Decided(np.asarray(offer), np.zeros(len(self.steps), bool))
 
 
-def compare(bench: Bench) -> tuple[PolicyRow, ...]:
+def compare(data: EvaluationData) -> tuple[PolicyRow, ...]:
     """One row for each policy: constants and oracles, then the rules on calibrated, then on raw signals."""
-    references = {name: bench.decide(name, "raw") for name in ("always", "never")}
-    if bench.truth is not None:
-        references["bayes"] = bench.oracle(bench.truth)
-    table = _Table(bench, references)
-    y_need, y_accept = (np.where(bench.judged, bench.label(signal), 0.0) for signal in ("need", "accept"))
+    references = {name: data.decide(name, "raw") for name in ("always", "never")}
+    if data.truth is not None:
+        references["bayes"] = data.oracle(data.truth)
+    table = _Table(data, references)
+    y_need, y_accept = (np.where(data.judged, data.label(signal), 0.0) for signal in ("need", "accept"))
     rows = [table.row(name, None, decided) for name, decided in references.items()]
-    rows.append(table.row("clairvoyant", None, bench.oracle(Truth(y_accept, y_need * y_accept))))
-    rules = (*RULES, *(SLOW_RULES if bench.slow else ()))
-    rows += [table.row(name, form, bench.decide(name, form)) for form in FORMS for name in rules]
+    rows.append(table.row("clairvoyant", None, data.oracle(Truth(y_accept, y_need * y_accept))))
+    rules = (*RULES, *(SLOW_POLICIES if data.slow else ()))
+    rows += [table.row(name, form, data.decide(name, form)) for form in FORMS for name in rules]
     return tuple(rows)
 
 
 class _Table:
     """Scores decisions against the labels, the truth and the reference policies."""
 
-    def __init__(self, bench: Bench, references: dict[str, Decided]):
-        self.bench, self.judged = bench, bench.judged
-        self.weight = acceptance_weight(bench.steps)[self.judged]
-        self.y_need, self.y_accept = (bench.label(signal)[self.judged] for signal in ("need", "accept"))
+    def __init__(self, data: EvaluationData, references: dict[str, Decided]):
+        self.data, self.judged = data, data.judged
+        self.weight = acceptance_weight(data.steps)[self.judged]
+        self.y_need, self.y_accept = (data.label(signal)[self.judged] for signal in ("need", "accept"))
         self.gold = self.y_need * self.y_accept
         self.realised = {name: self.realised_cost(decided) for name, decided in references.items()}
         self.expected: dict[str, float] = {}  # stays empty without the truth
-        if bench.truth is not None:
+        if data.truth is not None:
             self.expected = {name: self.expected_cost(decided) for name, decided in references.items()}
 
     def realised_cost(self, decided: Decided) -> float:
         """On the judged steps' labels."""
-        costs = self.bench.point.c_fa, self.bench.point.c_fn
+        costs = self.data.point.c_fa, self.data.point.c_fn
         return float(metrics.realised_cost(decided.offer[self.judged], self.y_need, self.y_accept, *costs, self.weight))
 
     def expected_cost(self, decided: Decided) -> float:
         """Under the truth, on all steps."""
-        assert self.bench.truth is not None
-        costs = self.bench.point.c_fa, self.bench.point.c_fn
-        return float(metrics.expected_realised_cost(decided.offer, *self.bench.truth, *costs))
+        assert self.data.truth is not None
+        costs = self.data.point.c_fa, self.data.point.c_fn
+        return float(metrics.expected_realised_cost(decided.offer, *self.data.truth, *costs))
 
     def under_truth(self, policy: str, decided: Decided, realised: float) -> dict[str, Any]:
         """The numbers that only a simulator knows; a decision that has seen its labels has no expected cost."""
@@ -154,7 +169,7 @@ class _Table:
 
     def row(self, policy: str, form: Form | None, decided: Decided) -> PolicyRow:
         """All numbers of one policy."""
-        offer, point = decided.offer[self.judged], self.bench.point
+        offer, point = decided.offer[self.judged], self.data.point
         counts = metrics.confusion(offer, self.gold, self.weight)
         rates = metrics.rates(counts)
         realised = self.realised_cost(decided)
@@ -162,12 +177,12 @@ class _Table:
         return PolicyRow(
             policy=policy,
             form=form,
-            deployed=policy == self.bench.deployed() and form in (None, "calibrated"),
+            deployed=policy == self.data.deployed() and form in (None, "calibrated"),
             realised_cost=realised,
             gold_cost=float(metrics.gold_cost(offer, self.gold, point.c_fa, point.c_fn, self.weight)),
             **self.under_truth(policy, decided, realised),
             speak_rate=float((offer if sees_labels else decided.offer).mean()),
-            slow_rate=float(decided.slow.mean()) if self.bench.slow and not sees_labels else None,
+            slow_rate=float(decided.slow.mean()) if self.data.slow and not sees_labels else None,
             recall=float(rates.recall),
             precision=float(rates.precision),
             false_alarm=float(rates.false_alarm),
@@ -187,40 +202,37 @@ def _gap_closed(cost: float, references: dict[str, float]) -> float:
     return (constant - cost) / gap if gap > 0 else np.nan
 
 
-def trace(bench: Bench) -> Trace:
+def trace(data: EvaluationData) -> Trace:
     """The deployed policy step by step."""
-    policy = bench.deployed()
-    decided = bench.decide(policy, "calibrated")
-    p_need, p_accept = bench.signal("need_fast", "calibrated"), bench.signal("accept_fast", "calibrated")
-    if bench.slow:
-        p_need = np.where(decided.slow, bench.signal("need_slow", "calibrated"), p_need)
-        p_accept = np.where(decided.slow, bench.signal("accept_slow", "calibrated"), p_accept)
+    policy = data.deployed()
+    decided = data.decide(policy, "calibrated")
+    p_need, p_accept = data.signal("need_fast", "calibrated"), data.signal("accept_fast", "calibrated")
+    if data.slow:
+        p_need = np.where(decided.slow, data.signal("need_slow", "calibrated"), p_need)
+        p_accept = np.where(decided.slow, data.signal("accept_slow", "calibrated"), p_accept)
     return Trace(
-        stream=bench.steps.stream,
-        step=bench.steps.step,
+        stream=data.steps.stream,
+        step=data.steps.step,
         p_need=p_need,
         p_accept=p_accept,
-        threshold=least_acceptance(policy, p_need, bench.point),
+        threshold=least_acceptance(policy, p_need, data.point),
         decision=decided.offer,
         slow=decided.slow,
-        y_need=bench.label("need"),
-        y_accept=bench.label("accept"),
+        y_need=data.label("need"),
+        y_accept=data.label("accept"),
     )
 
 
 def least_acceptance(policy: str, p_need: Float64[np.ndarray, "n"], point: OperatingPoint) -> Float64[np.ndarray, "n"]:
-    """The p_accept from which on a deployable policy intervenes, infinite where it never does.
+    """The p_accept from which on a policy that can be deployed intervenes, infinite where it never does.
 
-    Agrees with `gate.decide` off floating-point ties.
+    Agrees with `gate.decide` except at floating-point ties.
+
+    Raises:
+      ValueError: for a policy without such a threshold, or a p_need outside [0, 1].
     """
-    least = {"always": 0.0, "never": np.inf, "fixed": point.fixed_threshold}
-    if policy in least:
-        return np.full_like(p_need, least[policy])
-    if policy == "product":
-        share = point.c_fa / (point.c_fa + point.c_fn)
-        threshold = share / np.maximum(p_need, share)  # at p_need = share it takes p_accept = 1, below nothing will do
-        reachable = p_need >= share
-    else:
-        threshold = gate.threshold(np.ones_like(p_need) if policy == "static" else p_need, point.c_fa, point.c_fn)
-        reachable = (p_need > 0) | (policy == "static")
-    return np.where(reachable, threshold, np.inf)
+    arrays.check_probability("p_need", p_need)
+    threshold = ALL_POLICIES[policy].threshold
+    if threshold is None:
+        raise ValueError(f"policy: found {policy!r}, expected one with a threshold on p_accept")
+    return threshold(p_need, point.c_fa, point.c_fn, point.fixed_threshold)

@@ -56,20 +56,20 @@ def evaluate(scores: Scores, calibration: Calibration, point: OperatingPoint) ->
     truth = None
     if "truth" not in off and steps.p_accept_true is not None and steps.p_both_true is not None:
         truth = policies.Truth(steps.p_accept_true, steps.p_both_true)
-    bench = policies.Bench(steps, calibration, point, "slow pass" not in off, truth)
-    if not bench.judged.any():
+    data = policies.EvaluationData(steps, calibration, point, "slow pass" not in off, truth)
+    if not data.judged.any():
         raise ScoresError(
             f"split {TEST!r}: found no step with both y_need and y_accept among {len(steps)}, expected at least one"
         )
-    across = ratios.compare_ratios(bench)
+    across = ratios.compare_ratios(data)
     return Evaluation(
         point=point,
-        counts=_count(rows, bench),
-        policies=policies.compare(bench),
+        counts=_count(rows, data),
+        policies=policies.compare(data),
         ratios=across,
         signals=_signals(rows, calibration),
         switched_off=(*off.values(), *([across.no_area] if across.no_area else [])),
-        trace=policies.trace(bench),
+        trace=policies.trace(data),
     )
 
 
@@ -126,17 +126,17 @@ def _missing(steps: Scores, calibration: Calibration) -> dict[str, str]:
     return off
 
 
-def _count(rows: Scores, bench: policies.Bench) -> Counts:
-    judged = bench.judged
-    weight = signals.acceptance_weight(bench.steps)[judged]
-    gold = (bench.label("need") * bench.label("accept"))[judged]
+def _count(rows: Scores, data: policies.EvaluationData) -> Counts:
+    judged = data.judged
+    weight = signals.acceptance_weight(data.steps)[judged]
+    gold = (data.label("need") * data.label("accept"))[judged]
     return Counts(
-        streams=len(set(bench.steps.stream)),
-        steps=len(bench.steps),
+        streams=len(set(data.steps.stream)),
+        steps=len(data.steps),
         rows=len(rows),
         judged=int(judged.sum()),
-        need_unknown=int(np.isnan(bench.label("need")).sum()),
-        accept_unknown=int(np.isnan(bench.label("accept")).sum()),
+        need_unknown=int(np.isnan(data.label("need")).sum()),
+        accept_unknown=int(np.isnan(data.label("accept")).sum()),
         positive=float(np.average(gold, weights=weight)),
         effective=signals.effective_count(weight),
     )

@@ -1,14 +1,15 @@
-"""What a training pathway is worth: the paper's ablation C on the simulator, and filter and losses as a 2 x 2.
+"""Compares the training pathways on the simulator (paper, ablation C), and crosses filter and losses as a 2 x 2.
 
     python -m prism_jax.experiments.pathways
 
-Every pathway sees the same streams, for as many steps, from the same start, and is read by the same fast pass. A second
-stage spends the second half of its steps on an rdc_sft run of the first half. The teacher gives the true probabilities,
-blurred and biased, so there is something to filter out and something to be misled by. Offers were logged by a policy
-that also looks at what the prompt hides; the test streams are a trial that always offers, so costs are observed.
+Every pathway trains on the same streams for the same number of steps from the same initial parameters, and the same
+fast pass scores it. A second stage spends the first half of its steps on an rdc_sft run and continues from it for the
+second half. The teacher gives the true probabilities, blurred and biased: its labels contain errors that the filter can
+remove and a bias that can mislead a student. Offers were logged by a policy that also depends on what the prompt hides.
+The test streams are a trial in which every step has an offer, so all costs are observed.
 
-Each seed names streams, teacher, initial parameters and order of the data. Intervals are 95 % t intervals over seeds;
-differences are paired by seed.
+Each seed sets the streams, the teacher, the initial parameters and the order of the data. Intervals are 95 % t
+intervals over seeds; differences are paired by seed.
 """
 
 from __future__ import annotations
@@ -24,8 +25,10 @@ from etils import epath
 
 from prism_jax.evaluation.protocol import calibrate, evaluate
 from prism_jax.evaluation.results import Form, Signal
-from prism_jax.experiments import propensities
+from prism_jax.experiments import tiny
+from prism_jax.experiments.intervals import MeanInterval, show_interval
 from prism_jax.recipes.runs import score_run, train_run
+from prism_jax.report.table import Column, Row, Section, Table, print_all
 from prism_jax.runtime import command
 from prism_jax.scores import Scores
 from prism_jax.streams.simulator import SimulatorConfig
@@ -33,17 +36,18 @@ from prism_jax.streams.sources import DataConfig
 from prism_jax.training.config import RunConfig, TrainingConfig
 from prism_jax.training.loss_config import LossConfig
 from prism_jax.training.pathways.table import SECOND_STAGES, PathwayConfig
+from prism_jax.training.workdir import Workdir
 
 SEEDS = (0, 1, 2)
 CONFIG = RunConfig(
     data=DataConfig(train_streams=8000, calibration_streams=150, test_streams=500),
     simulator=SimulatorConfig(min_events=4, max_events=4, teacher=True, teacher_blur=0.7, teacher_bias=0.3),
-    prompt=propensities.CONFIG.prompt,
-    student=propensities.CONFIG.student,
+    prompt=tiny.PROMPT,
+    student=tiny.STUDENT,
     loss=LossConfig(response=0.2, accept=1.2),
     training=TrainingConfig(steps=400, batch=32, learning_rate=4e-3, checkpoint_every=10_000),
 )
-"""The tiny student of the propensities study, on streams of three decisions."""
+"""A tiny student on streams of three decisions."""
 
 PATHWAYS = {
     "schema_sft": PathwayConfig(name="schema_sft"),
@@ -61,15 +65,15 @@ SQUARE = {
 
 
 class Outcome(NamedTuple):
-    """What one student is worth on the test streams.
+    """Results of one student on the test streams.
 
     Attributes:
-      cost: Realised cost of the dynamic gate on raw signals.
-      cost_calibrated: The same on calibrated ones.
+      cost: Realised cost per step of the dynamic gate on raw signals.
+      cost_calibrated: Realised cost per step of the dynamic gate on calibrated signals.
       f1: Gold F1 of the calibrated gate.
       speak_rate: Share of steps on which the calibrated gate offers.
       ece_need: Expected calibration error of raw p_need.
-      ece_accept: The same of raw p_accept.
+      ece_accept: Expected calibration error of raw p_accept.
     """
 
     cost: float
@@ -80,19 +84,30 @@ class Outcome(NamedTuple):
     ece_accept: float
 
 
+COLUMNS = (
+    Column("cost", "Realised cost per step of the dynamic gate on raw signals."),
+    Column("cost, calibrated", "Realised cost per step of the dynamic gate on calibrated signals."),
+    Column("gold F1", "F1 of the calibrated gate."),
+    Column("speak rate", "Share of steps on which the calibrated gate offers."),
+    Column("ECE need", "Expected calibration error of raw p_need."),
+    Column("ECE accept", "Expected calibration error of raw p_accept."),
+)
+"""Headings of the fields of `Outcome`."""
+
+
 def outcome(config: RunConfig, folder: epath.Path) -> Outcome:
-    """Trains a student in a folder, with a first stage in it where its pathway is a second one, and evaluates it."""
+    """Trains a student in a folder and evaluates it; a second stage trains its first stage there before."""
     steps = config.training.steps
     if config.pathway.name in SECOND_STAGES:
         first = _with(config, PathwayConfig(name="rdc_sft"), steps=steps // 2, start="")
-        train_run(first, folder / "first", report=False)
+        train_run(first, Workdir(folder / "first"), report=False)
         config = _with(config, config.pathway, steps=steps - steps // 2, start=str(folder / "first"))
-    run, params = train_run(config, folder / "run", report=False)
+    run, params = train_run(config, Workdir(folder / "run"), report=False)
     return _measure(score_run(run, params, batch=50), config)
 
 
 def _with(config: RunConfig, pathway: PathwayConfig, **training: Any) -> RunConfig:
-    """The config on a pathway, with some training settings changed; a second stage needs its start at once."""
+    """The config on a pathway, with some training settings changed; a second stage is only valid with its start."""
     changed = dataclasses.replace(config.training, **training)
     return dataclasses.replace(config, pathway=pathway, training=changed)
 
@@ -116,7 +131,11 @@ def _measure(scores: Scores, config: RunConfig) -> Outcome:
 
 
 def study(config: RunConfig, seeds: Sequence[int]) -> dict[PathwayConfig, np.ndarray]:
-    """Outcomes of every pathway and of every corner of the 2 x 2: an array [seeds, fields of `Outcome`] for each."""
+    """Trains and evaluates every pathway and every corner of the 2 x 2.
+
+    Returns:
+      For each pathway, an array [seeds, fields of `Outcome`].
+    """
     found: dict[PathwayConfig, np.ndarray] = {}
     for pathway in tqdm.tqdm(dict.fromkeys((*PATHWAYS.values(), *SQUARE.values())), unit="pathway"):
         outcomes = []
@@ -130,31 +149,37 @@ def study(config: RunConfig, seeds: Sequence[int]) -> dict[PathwayConfig, np.nda
     return found
 
 
-def table(found: dict[PathwayConfig, np.ndarray]) -> list[str]:
-    """The lines of the report: one a pathway, one a corner, and what filter and losses each change in the cost."""
-    lines = [f"{'':22}" + "".join(f"{name:>26}" for name in Outcome._fields)]
-    named = {**PATHWAYS, **{", ".join(corner): pathway for corner, pathway in SQUARE.items()}}
-    for name, pathway in named.items():
-        lines.append(f"{name:22}" + "".join(f"{_shown(values):>26}" for values in found[pathway].T))
+def tables(found: dict[PathwayConfig, np.ndarray]) -> tuple[Table, Table]:
+    """The outcomes of all pathways and corners, and by how much filter and losses each change the cost."""
+    corners = {", ".join(corner): pathway for corner, pathway in SQUARE.items()}
+    sections = tuple(
+        Section(title, tuple(Row(name, tuple(map(_show, found[pathway].T))) for name, pathway in named.items()))
+        for title, named in {"Pathways": PATHWAYS, "Filter, losses": corners}.items()
+    )
     cost = {corner: found[pathway][:, Outcome._fields.index("cost")] for corner, pathway in SQUARE.items()}
-    effects = {
+    changes = {
         "filter, plain losses": cost["filtered", "plain"] - cost["all data", "plain"],
         "filter, decision losses": cost["filtered", "decision"] - cost["all data", "decision"],
         "losses, all data": cost["all data", "decision"] - cost["all data", "plain"],
         "losses, filtered data": cost["filtered", "decision"] - cost["filtered", "plain"],
     }
-    lines += [f"change of cost by {name:24} {_shown(values, '+')}" for name, values in effects.items()]
-    return lines
+    rows = tuple(Row(name, (_show(values, "+"),)) for name, values in changes.items())
+    of_cost = (
+        Column("change of cost", "Cost with the filter minus without, or under decision losses minus plain ones."),
+    )
+    return (
+        Table("What each pathway reaches", "", COLUMNS, sections, "Means over seeds with 95 % t intervals."),
+        Table("What filter and losses change", "", of_cost, (Section("", rows),), "Paired by seed."),
+    )
 
 
-def _shown(values: np.ndarray, sign: str = "") -> str:
-    mean, low, high = propensities.Gain.of(values)
-    return f"{mean:{sign}.3f} [{low:{sign}.3f}, {high:{sign}.3f}]"
+def _show(values: np.ndarray, sign: str = "") -> str:
+    return show_interval(*MeanInterval.of(values), sign=sign)
 
 
 def main() -> None:
     """Prints the tables; takes about eleven minutes on two cores."""
-    print("\n".join(table(study(CONFIG, SEEDS))))
+    print_all(tables(study(CONFIG, SEEDS)))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""The deployed agent: what a trained student says about streams, as rows of the scores table.
+"""The deployed agent: scores streams with a trained student, as rows of the scores table.
 
-Lives here: the fast pass over slots.
-May not live here: training, evaluation.
-Imports prompting, student, decision, streams and scores.
+Belongs here: the fast pass over slots.
+Does not belong here: training, evaluation.
+Imports slots, prompting, student, decision, streams and scores.
 """

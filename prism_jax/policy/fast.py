@@ -1,22 +1,31 @@
-"""The fast pass: one prefill a stream reads both signals of every decision, and becomes rows of the scores table."""
+"""The fast pass: one prefill per stream reads both signals of every decision, as rows of the scores table."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from prism_jax.prompting.packing import Packed, pad, sizes
+from prism_jax.prompting.packing import Packed, Sizes, pad, sizes
 from prism_jax.prompting.rows import pack_whole
 from prism_jax.prompting.template import Template
 from prism_jax.slots import Slots
 from prism_jax.streams import Stream
+from prism_jax.streams.edit import map_candidates
 from prism_jax.student import Qwen3
 from prism_jax.student.qwen3 import Params
+
+
+class _Part(NamedTuple):
+    """A packed row of a stream: the whole stream, or some of its steps where it is longer than the context."""
+
+    stream: Stream
+    first_step: int
+    row: Packed
 
 
 def score_streams(
@@ -30,62 +39,54 @@ def score_streams(
     context: int,
     batch: int = 16,
 ) -> Iterator[dict[str, Any]]:
-    """Rows of the scores table, one a (step, candidate), signals raw.
+    """Yields rows of the scores table, one per (step, candidate), with raw signals.
 
-    Decisions of a stream longer than the context are each read with the newest events that fit.
+    Each decision of a stream longer than the context is read with the newest events that fit.
 
     Args:
       model: The static half of the student.
       params: Its parameters.
-      template: Over the tokenizer that the student was trained with.
-      streams: Whole streams.
-      split: Named in every row.
-      fold: Named in every row.
-      context: Most tokens up to the end of one decision.
-      batch: Streams, or parts of long ones, a forward pass.
+      template: Template over the tokenizer that the student was trained with.
+      streams: Whole streams to score.
+      split: Name of the split, written in every row.
+      fold: Number of the fold, written in every row.
+      context: Maximum number of tokens up to the end of one decision.
+      batch: Number of streams, or parts of long streams, per forward pass.
 
     Raises:
-      ValueError: naming the stream, when a decision does not fit into the context with no event but its own.
+      ValueError: naming the stream, when a decision does not fit into the context with its own event alone.
     """
-    rows, origins = [], []  # a row's stream, and which of its steps is the row's first
-    for stream in streams:
-        first = 0
-        for part in pack_whole(_silent(stream), template, context).parts():
-            rows.append(part)
-            origins.append((stream, first))
-            first += len(part.need_slot)
-    size = sizes(rows)
-
+    parts = [part for stream in streams for part in _parts(stream, template, context)]
+    size = sizes([part.row for part in parts])
     read = jax.jit(Slots(model, template.yes, template.no, size.window, size.visible).read)
-    for start in range(0, len(rows), batch):
-        group = rows[start : start + batch]
-        # The last group is filled up with its own first row, so that one shape is compiled.
-        filled = [pad(row, size, template.tokenizer.pad) for row in group + group[:1] * (batch - len(group))]
-        logits = read(params, jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *filled))
+    for start in range(0, len(parts), batch):
+        group = parts[start : start + batch]
+        logits = read(params, _stack([part.row for part in group], batch, size, template.tokenizer.pad))
         z_need, z_accept = (np.asarray(z, np.float64) for z in logits)
-        for i, row in enumerate(group):
-            yield from _rows(*origins[start + i], row, _sigmoid(z_need[i]), _sigmoid(z_accept[i]), split, fold)
+        for i, part in enumerate(group):
+            yield from _rows(part, _sigmoid(z_need[i]), _sigmoid(z_accept[i]), split, fold)
 
 
-def _silent(stream: Stream) -> Stream:
-    """The stream without responses: silence generates no token, and the gate decides before anything is written."""
-    return dataclasses.replace(
-        stream,
-        steps=tuple(
-            dataclasses.replace(
-                step, candidates=tuple(dataclasses.replace(offer, response=None) for offer in step.candidates)
-            )
-            for step in stream.steps
-        ),
-    )
+def _parts(stream: Stream, template: Template, context: int) -> Iterator[_Part]:
+    """Packs a stream without its responses: the gate decides before a response is written."""
+    silent = map_candidates(stream, lambda offer: dataclasses.replace(offer, response=None))
+    first_step = 0
+    for row in pack_whole(silent, template, context).parts():
+        yield _Part(stream, first_step, row)
+        first_step += len(row.need_slot)
 
 
-def _rows(
-    stream: Stream, first: int, row: Packed, p_need: np.ndarray, p_accept: np.ndarray, split: str, fold: int
-) -> Iterator[dict[str, Any]]:
-    """One row a candidate of the steps from `first` on that `row` holds, in the order of its slots."""
+def _stack(rows: list[Packed], batch: int, size: Sizes, token: int) -> Packed:
+    """A batch of padded rows. A short group repeats its first row, so that only one shape is compiled."""
+    padded = [pad(row, size, token) for row in rows + rows[:1] * (batch - len(rows))]
+    return jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *padded)
+
+
+def _rows(part: _Part, p_need: np.ndarray, p_accept: np.ndarray, split: str, fold: int) -> Iterator[dict[str, Any]]:
+    """One row per candidate of the part's steps, in the order of the slots."""
+    stream, first, packed = part
     slot = 0
-    for number, step in enumerate(stream.steps[first : first + len(row.need_slot)], start=first):
+    for number, step in enumerate(stream.steps[first : first + len(packed.need_slot)], start=first):
         for index, candidate in enumerate(step.candidates):
             yield {
                 "stream": stream.id,
@@ -106,8 +107,8 @@ def _rows(
                 "p_need_true": step.p_need_true,
                 "p_accept_true": candidate.p_accept_true,
                 "p_both_true": candidate.p_both_true,
-                # A cold read of this decision alone: its visible trunk, the head and this leaf.
-                "tokens_fast": int(row.positions[row.accept_slot[slot]]) + 1,
+                # Tokens to read for this decision alone, without a cache: the visible trunk, the head and this leaf.
+                "tokens_fast": int(packed.positions[packed.accept_slot[slot]]) + 1,
             }
             slot += 1
 

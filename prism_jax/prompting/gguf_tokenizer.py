@@ -1,7 +1,7 @@
-"""The tokenizer inside a GGUF file, as a `tokenizer.json` definition for the `tokenizers` library.
+"""Converts the tokenizer inside a GGUF file to a `tokenizer.json` definition for the `tokenizers` library.
 
-A GGUF holds tokens, merges, each token's type and the name of the pre-tokenizer, but not what that name means: the
-table below says it for the byte-level vocabularies of the models that the student can be.
+A GGUF file holds tokens, merges, the type of each token and the name of the pre-tokenizer, but not the definition
+behind that name. The table `_KINDS` gives it for the byte-level vocabularies of the models that the student supports.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tokenizers import AddedToken, decoders, models, normalizers
 
 from prism_jax.prompting import pretokenizers
 
-# What the reader raises on bytes that are no GGUF; it checks little.
+# Errors that the gguf reader raises on invalid files; it checks little itself.
 _CORRUPT = (ValueError, IndexError, KeyError, TypeError, OverflowError, RecursionError, MemoryError)
 
 # Values of tokenizer.ggml.token_type.
@@ -26,14 +26,14 @@ _CONTROL, _USER_DEFINED, _UNUSED = 3, 4, 5
 
 @dataclasses.dataclass(frozen=True)
 class GGUFTokenizer:
-    """What a GGUF file says about its tokenizer.
+    """The tokenizer of a GGUF file.
 
     Attributes:
-      definition: The text of a `tokenizer.json`.
-      chat_template: The Jinja template of the model's conversations, None where the file has none.
-      eos_token_id: Id that ends a turn, None where the file has none.
-      bos_token_id: Id that begins a text, None where the file has none.
-      pad_token_id: Id of padding, None where the file has none.
+      definition: Text of an equivalent `tokenizer.json`.
+      chat_template: The model's chat template (Jinja); None where the file has none.
+      eos_token_id: Id of the token that ends a turn; None where the file has none.
+      bos_token_id: Id of the token that begins a text; None where the file has none.
+      pad_token_id: Id of the padding token; None where the file has none.
     """
 
     definition: str
@@ -44,21 +44,21 @@ class GGUFTokenizer:
 
 
 def read_gguf_tokenizer(path: epath.PathLike) -> GGUFTokenizer:
-    """Builds the tokenizer of a GGUF file; needs the extra `gguf`.
+    """Reads the tokenizer of a GGUF file; needs the extra `gguf`.
 
     Args:
-      path: The file, with a byte-level BPE vocabulary (`tokenizer.ggml.model` is gpt2).
+      path: GGUF file with a byte-level BPE vocabulary (`tokenizer.ggml.model` is gpt2).
 
     Raises:
-      FileNotFoundError: naming the path.
-      ValueError: when the file is corrupt, or describes a tokenizer that isn't supported; it names the field.
+      FileNotFoundError: naming the path, when there is no such file.
+      ValueError: naming the field, when the file is corrupt or its tokenizer isn't supported.
       RuntimeError: when the `gguf` package isn't installed.
     """
     fields = _Fields(pathlib.Path(path))
     fields.one_of("tokenizer.ggml.model", ["gpt2"])
     kind = fields.one_of("tokenizer.ggml.pre", list(_KINDS))
     for name in ("add_bos_token", "add_eos_token", "add_space_prefix"):
-        fields.one_of(f"tokenizer.ggml.{name}", [False, None])  # The template writes every token itself.
+        fields.one_of(f"tokenizer.ggml.{name}", [False, None])  # the template writes every token itself
     tokens = fields.strings("tokenizer.ggml.tokens")
     if repeated := len(tokens) - len(set(tokens)):
         raise fields.error("tokenizer.ggml.tokens", f"{repeated} tokens twice", "each once")
@@ -72,17 +72,17 @@ def read_gguf_tokenizer(path: epath.PathLike) -> GGUFTokenizer:
 
 
 def _definition(fields: _Fields, kind: str, tokens: list[str]) -> str:
-    """The `tokenizer.json`: every id is the token's place in the file."""
+    """The text of the `tokenizer.json`; the id of a token is its position in the file's list."""
     types = fields.get("tokenizer.ggml.token_type")
     if not isinstance(types, list) or len(types) != len(tokens):
         found = f"{len(types)} entries" if isinstance(types, list) else repr(types)
-        raise fields.error("tokenizer.ggml.token_type", found, f"{len(tokens)}, one a token")
+        raise fields.error("tokenizer.ggml.token_type", found, f"{len(tokens)}, one per token")
     vocabulary = {token: i for i, token in enumerate(tokens) if types[i] != _UNUSED}
     pairs = (merge.partition(" ") for merge in fields.strings("tokenizer.ggml.merges"))
     merges = [(left, right) for left, _, right in pairs]
     try:
         tokenizer = tokenizers.Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
-    except Exception as error:  # The library raises no narrower class.
+    except Exception as error:  # the library raises no narrower class
         raise fields.error("tokenizer.ggml.merges", str(error), "pairs whose joined text is a token") from None
     _KINDS[kind](tokenizer)
     tokenizer.decoder = decoders.ByteLevel()
@@ -108,7 +108,7 @@ def _split_smollm(tokenizer: tokenizers.Tokenizer) -> None:
     tokenizer.pre_tokenizer = pretokenizers.smollm()
 
 
-# By tokenizer.ggml.pre: how text is cut before merges apply.
+# Maps tokenizer.ggml.pre to the function that sets the normalizer and pre-tokenizer.
 _KINDS: dict[str, Callable[[tokenizers.Tokenizer], None]] = {
     "gpt-2": _split_gpt2,
     "smollm": _split_smollm,
@@ -117,7 +117,7 @@ _KINDS: dict[str, Callable[[tokenizers.Tokenizer], None]] = {
 
 
 class _Fields:
-    """The metadata of a GGUF file, with errors that name the file and the field."""
+    """The metadata fields of a GGUF file; errors name the file and the field."""
 
     def __init__(self, path: pathlib.Path):
         if not path.is_file():
@@ -135,18 +135,18 @@ class _Fields:
             ) from None
 
     def error(self, name: str, found: str, expected: str) -> ValueError:
-        """An error that names the file and the field."""
+        """Builds an error that names the file and the field."""
         return ValueError(f"{self.path}: {name}: found {found}, expected {expected}")
 
     def get(self, name: str) -> Any:
-        """Content of a field, None where it is absent."""
+        """Content of a field; None where it is absent."""
         try:
             return self._fields[name].contents() if name in self._fields else None
         except _CORRUPT as error:
             raise self.error(name, f"a corrupt field ({error})", "a GGUF value") from None
 
     def one_of(self, name: str, values: list[Any]) -> Any:
-        """Content of a field, which must be one of some values."""
+        """Content of a field, which must be one of `values`."""
         found = self.get(name)
         if found not in values:
             raise self.error(name, repr(found), " or ".join(repr(value) for value in values))
@@ -160,7 +160,7 @@ class _Fields:
         return found
 
     def token_id(self, name: str, count: int) -> int | None:
-        """Id of a special token, None where the file names none."""
+        """Id of a special token; None where the file names none."""
         field = f"tokenizer.ggml.{name}_token_id"
         found = self.get(field)
         if found is not None and (not isinstance(found, int) or not 0 <= found < count):

@@ -1,4 +1,4 @@
-"""The tokenizer as files beside an exported model, which transformers and serving engines read unchanged."""
+"""Writes the tokenizer files of an exported model, which transformers and serving engines read without changes."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def write_tokenizer(directory: epath.PathLike, tokenizer: Tokenizer, context: in
     """Writes tokenizer.json, tokenizer_config.json and chat_template.jinja.
 
     Args:
-      directory: Where to write; files of these names are replaced.
-      tokenizer: Whose chat template is written, or ChatML where it has none of its own.
-      context: The longest input, in tokens.
+      directory: Folder to write to; files of these names are replaced.
+      tokenizer: Tokenizer to write; where it has no chat template of its own, a ChatML template is written.
+      context: Maximum length of the input in tokens.
     """
     folder = epath.Path(directory)
     tokenizer.save(folder / "tokenizer.json")
@@ -38,7 +38,7 @@ def write_tokenizer(directory: epath.PathLike, tokenizer: Tokenizer, context: in
 
 
 def _chat_ml(thinks: bool) -> str:
-    """A chat template that renders what `Template` reads."""
+    """A ChatML template that renders messages as `Template` does."""
     turns = "{%- for message in messages -%}" + _TURN + "{%- endfor -%}"
     opening = "{%- if add_generation_prompt -%}" + _OPENING + (_NOT_THINKING if thinks else "") + "{%- endif -%}"
     return turns + opening

@@ -1,9 +1,10 @@
-"""Packing: a whole stream becomes one row, its trunk once, every decision a branch off it.
+"""Packing: a whole stream becomes one row, with its trunk once and every decision as a branch of it.
 
-A row has two regions: the trunk of events, causal, whose positions count from 0; and the branches one after another,
-each at the positions that follow its newest visible event. `stop`, `branch` and `leaf` let a branch position see
-exactly what it would see alone (`prism_jax.student.attention`). Row-wise packing, one decision a row, and the parts of
-streams longer than the context are cuts of such a row (`prism_jax.prompting.rows`).
+A row has two regions. The trunk of events is causal and its positions start at 0. The branches follow one after
+another, each at the positions after its newest visible event. With the columns `stop`, `branch` and `leaf` a branch
+token attends to exactly the tokens that it would see if its decision were packed alone
+(`prism_jax.student.attention`). `prism_jax.prompting.rows` cuts such a row: into one row per decision (row-wise
+packing), or into parts of a stream that is longer than the context.
 
 Dimensions: T trunk tokens, R branch tokens, S steps (need slots), C candidates (accept slots), Q supervised tokens.
 """
@@ -20,39 +21,40 @@ from prism_jax.prompting.supervised import SupervisedCandidate, SupervisedStep, 
 from prism_jax.prompting.template import Template
 from prism_jax.streams import Step, Stream
 
-# A NumPy array while a row is packed and batched, a JAX array or tracer inside a step.
+# A NumPy array during packing and batching, a JAX array or tracer inside a training step.
 Column = Any
 
 
 class Packed(NamedTuple):
-    """One row, or a batch of rows along a leading axis. Padding sees only itself and weighs nothing.
+    """One row, or a batch of rows along a leading axis. Padding attends only to itself and has weight 0.
 
     Attributes:
       trunk: [T] token ids of the events.
       tokens: [R] token ids of the branches.
       positions: [R] rotary positions of the branches.
       stop: [R] trunk positions below this are visible.
-      branch: [R] number of the branch, from 1; 0 is padding.
-      leaf: [R] 0 on a head, else the number of the leaf.
+      branch: [R] number of the branch, from 1; 0 on padding.
+      leaf: [R] number of the leaf within its branch, from 1; 0 on the head.
       need_slot: [S] branch index of the token whose next-token logits give p_need.
       y_need: [S] need label in [0, 1]; 0 where unobserved.
-      need_target: [S] what the slot's cross-entropy aims at: the label, unless a lesson says otherwise.
-      need_weight: [S] 1 where the label was observed, else 0; row by row a step's decisions share the 1.
+      need_target: [S] target of the slot's cross-entropy: the label, unless the step has a target of its own.
+      need_weight: [S] 1 where the label was observed, else 0; in row-wise packing the decisions of a step share the 1.
       accept_slot: [C] branch index of the token whose next-token logits give p_accept.
       accept_step: [C] which of the S steps the candidate belongs to.
       y_accept: [C] acceptance label in [0, 1]; 0 where unobserved.
-      accept_target: [C] what the slot's cross-entropy aims at: the label, unless a lesson says otherwise.
+      accept_target: [C] target of the slot's cross-entropy: the label, unless the candidate has a target of its own.
       accept_mu: [C] out-of-sample prediction of y_accept, for doubly robust losses.
       accept_weight: [C] 1 where the outcome is known, or the offer was not made and its propensity is known; else 0.
       logged: [C] A, 1 where the offer was made.
       propensity: [C] e = Pr(A = 1); 1 where nothing was logged.
       response_source: [Q] branch index of the token that predicts the supervised token.
       response_target: [Q] the supervised token.
-      response_weight: [Q] 1, or 0 for padding; row by row a step's decisions share the 1 of what their head holds.
-      response_factor: [Q] what the token's loss is multiplied by; it stays out of the mean's denominator.
+      response_weight: [Q] 1, or 0 on padding; in row-wise packing the decisions of a step share the 1 of the tokens of
+        their head.
+      response_factor: [Q] factor on the token's loss; unlike the weight, it is not in the denominator of the mean.
       row: [] number of the row in its data set.
-      begin: [T] where in the trunk region the trunk of a position begins, in rows that streams share
-        (`prism_jax.prompting.sharing`); None in rows of one stream each.
+      begin: [T] position at which the trunk that a token belongs to begins, in rows that several streams share
+        (`prism_jax.prompting.sharing`); None in rows of one stream.
     """
 
     trunk: Column
@@ -99,14 +101,14 @@ class Sizes:
     """Static sizes of packed rows.
 
     Attributes:
-      trunk: T, trunk tokens.
-      branches: R, branch tokens; a multiple of `window`.
+      trunk: T, number of trunk tokens.
+      branches: R, number of branch tokens; a multiple of `window`.
       window: W, at least the length of the longest branch.
-      steps: S, need slots.
-      candidates: C, accept slots.
-      responses: Q, supervised tokens; 0 where no row has any.
-      visible: For each W branch tokens a bound on `stop` in every row: attention need not look beyond; None promises
-        nothing.
+      steps: S, number of need slots.
+      candidates: C, number of accept slots.
+      responses: Q, number of supervised tokens; 0 where no row has any.
+      visible: Upper bound on `stop` in any row, for each chunk of W branch tokens; attention can skip trunk positions
+        beyond it. None means no bound.
     """
 
     trunk: int
@@ -119,7 +121,7 @@ class Sizes:
 
 
 class _Row:
-    """Grows one row part by part."""
+    """Builds one row incrementally."""
 
     def __init__(self, row: int) -> None:
         self.columns: dict[str, list] = {name: [] for name in AXES}
@@ -129,7 +131,7 @@ class _Row:
         return len(self.columns["tokens"])
 
     def branch(self, ids: list[int], position: int, stop: int, branch: int, leaf: int) -> int:
-        """Adds branch tokens from `position` on; returns the position after them."""
+        """Adds branch tokens that start at `position`; returns the position after them."""
         columns, count = self.columns, len(ids)
         columns["tokens"] += ids
         columns["positions"] += range(position, position + count)
@@ -139,7 +141,7 @@ class _Row:
         return position + count
 
     def supervise(self, source: int, targets: list[int], factor: float) -> None:
-        """Trains on tokens, the first of which the branch token at `source` predicts, each next one the next."""
+        """Adds supervised tokens; the branch tokens from index `source` on predict them, one each."""
         columns, count = self.columns, len(targets)
         columns["response_source"] += range(source, source + count)
         columns["response_target"] += targets
@@ -147,7 +149,7 @@ class _Row:
         columns["response_factor"] += [factor] * count
 
     def put(self, **values: int | float) -> None:
-        """Adds one entry to each of the named columns."""
+        """Appends one value to each of the named columns."""
         for name, value in values.items():
             self.columns[name].append(value)
 
@@ -160,14 +162,14 @@ def pack(stream: Stream, template: Template, context: int, row: int = 0) -> Pack
     """Packs one stream, unpadded.
 
     Args:
-      stream: Its events become the trunk, its steps the branches.
-      template: Gives the token ids.
-      context: Most positions that the model may use, for the trunk up to a decision and its longest leaf.
+      stream: Stream whose events become the trunk and whose steps become the branches.
+      template: Template that gives the token ids.
+      context: Maximum number of positions for a decision: the trunk up to it and its longest leaf.
       row: Number of the row in its data set.
 
     Raises:
-      ValueError: naming the stream and step, when a decision does not fit into the context, or a slow one's rationale
-        lacks a field.
+      ValueError: naming the stream and step, when a decision does not fit into the context, or the rationale of a slow
+        branch lacks a field.
     """
     out, trunk, stops = _Row(row), template.system(), []
     for before, event in zip((None, *stream.events), stream.events, strict=False):
@@ -188,36 +190,36 @@ def pack(stream: Stream, template: Template, context: int, row: int = 0) -> Pack
 
 
 def _add_branch(out: _Row, step: Step, number: int, stop: int, template: Template) -> int:
-    """Adds the branch of one step; returns how many positions its longest leaf needs."""
-    lesson = supervised_step(step)
-    after_head = _add_head(out, lesson, number, stop, template)
-    _add_need(out, lesson, template)
+    """Adds the branch of one step; returns the number of positions up to the end of its longest leaf."""
+    supervised = supervised_step(step)
+    after_head = _add_head(out, supervised, number, stop, template)
+    _add_need(out, supervised, template)
     used = after_head
     for leaf, candidate in enumerate(map(supervised_candidate, step.candidates), start=1):
         position = out.branch(template.leaf(candidate), after_head, stop, number, leaf)
         _add_accept(out, candidate, number - 1, template)
         if candidate.response is not None:
             before, response = template.response(candidate.response)
-            # The last token predicts nothing that is trained on, so it need not be read.
+            # The last token is only a target; no prediction is made from it.
             position = out.branch([*before, *response[:-1]], position, stop, number, leaf)
-            out.supervise(len(out) - len(response), response, candidate.factor)
+            out.supervise(len(out) - len(response), response, candidate.loss_factor)
         used = max(used, position)
     return used
 
 
 def _add_head(out: _Row, step: SupervisedStep, number: int, stop: int, template: Template) -> int:
-    """Adds the head up to the need slot; returns the position after it. Of a slow one the fields' texts are trained."""
+    """Adds the head up to the need slot, with the texts of slow fields as targets; returns the position after it."""
     if not step.slow:
         return out.branch(template.head(), stop, stop, number, 0)
     position = out.branch(template.opening(), stop, stop, number, 0)
     for name, text in template.slow(step.rationale or {}):
         position = out.branch([*name, *text], position, stop, number, 0)
-        out.supervise(len(out) - len(text) - 1, text, step.factor)
+        out.supervise(len(out) - len(text) - 1, text, step.loss_factor)
     return out.branch(template.need(), position, stop, number, 0)
 
 
 def _add_need(out: _Row, step: SupervisedStep, template: Template) -> None:
-    """Records the need slot, which is the newest token, with its label."""
+    """Adds the need slot, which is the newest token, with its label and target."""
     label = 0.0 if step.y_need is None else step.y_need
     out.put(
         need_slot=len(out) - 1,
@@ -225,16 +227,16 @@ def _add_need(out: _Row, step: SupervisedStep, template: Template) -> None:
         need_target=label if step.need_target is None else step.need_target,
         need_weight=float(step.y_need is not None),
     )
-    _add_answer(out, step.need_answer, step.factor, template)
+    _add_answer(out, step.need_answer, step.loss_factor, template)
 
 
 def _add_accept(out: _Row, candidate: SupervisedCandidate, step: int, template: Template) -> None:
-    """Records the accept slot, which is the newest token, with its label and log."""
+    """Adds the accept slot, which is the newest token, with its label, target and log."""
     observed = candidate.y_accept is not None
     label = 0.0 if candidate.y_accept is None else candidate.y_accept
     logged = observed if candidate.logged is None else candidate.logged
-    # An offer that was not made belongs to the mean over the log, if its propensity says how often it is made there;
-    # one that was made, its outcome lost, does not.
+    # An offer that was not made counts in the mean over the log if its propensity is known. An offer that was made but
+    # whose outcome is unknown does not count.
     known = observed or (candidate.logged is False and candidate.propensity is not None)
     out.put(
         accept_slot=len(out) - 1,
@@ -246,17 +248,17 @@ def _add_accept(out: _Row, candidate: SupervisedCandidate, step: int, template: 
         logged=float(logged),
         propensity=1.0 if candidate.propensity is None else candidate.propensity,
     )
-    _add_answer(out, candidate.accept_answer, candidate.factor, template)
+    _add_answer(out, candidate.accept_answer, candidate.loss_factor, template)
 
 
 def _add_answer(out: _Row, answer: bool | None, factor: float, template: Template) -> None:
-    """Trains on an answer at the slot, which is the newest token, as on any token; the branch doesn't write it."""
+    """Adds an answer as the supervised next token of the slot, the newest token; it isn't written to the branch."""
     if answer is not None:
         out.supervise(len(out) - 1, [template.yes if answer else template.no], factor)
 
 
 def decisions(stream: Stream) -> Iterator[Stream]:
-    """Each decision of the stream by itself: its visible events, one step, one candidate."""
+    """Yields each decision of the stream as a stream of its own: its visible events, one step, one candidate."""
     for step in stream.steps:
         for candidate in step.candidates:
             alone = dataclasses.replace(step, candidates=(candidate,))
@@ -264,7 +266,7 @@ def decisions(stream: Stream) -> Iterator[Stream]:
 
 
 def sizes(rows: Sequence[Packed], multiple: int = 8) -> Sizes:
-    """The smallest sizes that hold every row, lengths rounded up to `multiple`."""
+    """The smallest sizes into which every row fits, with lengths rounded up to `multiple`."""
 
     def up(count: int, to: int) -> int:
         return max(1, -(-count // to)) * to
@@ -284,21 +286,21 @@ def sizes(rows: Sequence[Packed], multiple: int = 8) -> Sizes:
 
 
 def _chunk_stops(row: Packed, branches: int, window: int) -> np.ndarray:
-    """The largest `stop` among each `window` of `branches` branch tokens."""
+    """The largest `stop` in each chunk of `window` branch tokens, after padding to `branches` tokens."""
     stops = np.pad(row.stop, (0, branches - len(row.stop)))
     return stops.reshape(-1, window).max(axis=1)
 
 
 def empty_row(size: Sizes) -> Packed:
-    """A row of padding alone: its columns' lengths and dtypes are those of any row of these sizes."""
+    """A row that consists of padding only, with the shapes and dtypes of any row of these sizes."""
     return pad(_Row(0).finish(), size, 0)
 
 
 def pad(row: Packed, size: Sizes, token: int) -> Packed:
-    """Pads a row to static sizes with `token`; padded propensities are 1 and all else is 0.
+    """Pads a row to static sizes: token ids with `token`, propensities with 1, everything else with 0.
 
     Raises:
-      ValueError: when the row is larger than that.
+      ValueError: when the row does not fit into these sizes.
     """
     fill = {"trunk": token, "tokens": token, "propensity": 1.0}
     padded = {}

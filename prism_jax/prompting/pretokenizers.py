@@ -1,11 +1,12 @@
-"""How text is cut into pieces before a byte-level BPE merges them, for vocabularies trained here and read from GGUF."""
+"""Pre-tokenizers: how text is split into pieces before byte-level BPE, for trained vocabularies and those from GGUF."""
 
 from __future__ import annotations
 
 import tokenizers
 from tokenizers import pre_tokenizers
 
-# One digit per piece, letters with the sign before them, signs with the newline after them: as Qwen splits.
+# Qwen's split: one digit per piece, letters with one preceding punctuation mark or space, punctuation with the newlines
+# that follow it.
 _QWEN_SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -13,7 +14,7 @@ _QWEN_SPLIT = (
 
 
 def gpt2() -> pre_tokenizers.PreTokenizer:
-    """GPT-2's split, which the byte-level encoding brings along."""
+    """GPT-2's split, which is part of the library's byte-level encoding."""
     return pre_tokenizers.ByteLevel(add_prefix_space=False)
 
 

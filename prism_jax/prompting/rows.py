@@ -1,7 +1,7 @@
-"""Rows cut out of packed streams: parts of streams longer than the context, and decisions by themselves.
+"""Cuts rows from packed streams: parts of streams longer than the context, and single decisions.
 
-A stream is packed once, whole (`prism_jax.prompting.packing`); a cut keeps some of its decisions, the system message
-and the newest events, and moves up what stays. A decision cut out reads what it would read packed by itself.
+A stream is packed once, as a whole (`prism_jax.prompting.packing`). A cut keeps some of its decisions, the system
+message and the newest events, and shifts their positions. The result equals packing these decisions and events alone.
 """
 
 from __future__ import annotations
@@ -18,21 +18,22 @@ from prism_jax.prompting.template import Template
 from prism_jax.streams import Stream
 
 HISTORY = 0.5
-"""How much of the history that fits a decision keeps at least, where it trains in one row with others: as many rows as
-decisions would otherwise come out of a stream longer than the context."""
+"""Minimum share of the history that fits into the context that a decision keeps when it shares a training row.
+
+At 1, a stream longer than the context would need about as many rows as decisions."""
 
 
 class Whole(NamedTuple):
-    """A packed stream, however long, from which rows are cut.
+    """A packed stream of any length, from which rows are cut.
 
     Attributes:
-      stream: Its id, for messages.
-      context: Most positions that a row may use, for the trunk up to a decision and its longest leaf.
-      row: Of the whole stream.
-      begins: [events + 1] where each event begins in the trunk, and where the last one ends; of a stream that fits
-        into the context only the first.
-      stops: [C] where the events that a candidate sees end.
-      tails: [C] positions that head, leaf and response need behind the events.
+      stream: Id of the stream, for messages.
+      context: Maximum number of positions for a decision: the trunk up to it and its longest leaf.
+      row: The packed row of the whole stream.
+      begins: [events + 1] trunk position at which each event begins, and at which the last one ends; for a stream that
+        fits into the context only the first entry.
+      stops: [C] trunk position at which the events visible to a candidate end.
+      tails: [C] number of positions of head, leaf and response, after the events.
     """
 
     stream: str
@@ -43,17 +44,18 @@ class Whole(NamedTuple):
     tails: Int[np.ndarray, " C"]
 
     def parts(self, history: float = 1.0) -> list[Packed]:
-        """As few rows as the context asks for: one, if the stream fits.
+        """Cuts the stream into as few rows as the context allows: one, if the stream fits.
 
-        Every step is in exactly one row, in order. A row sees the newest events that fit with each of its decisions,
-        behind the system message; the first of them still says how long ago the event before it was.
+        Every step is in exactly one row, in order. A row consists of the system message, the newest events that fit
+        together with each of its decisions, and these decisions. Its first event still gives the time since the event
+        before it, which is cut off.
 
         Args:
-          history: In (0, 1]: steps share a row as long as each keeps at least this share of the event tokens that it
-            could keep by itself; at 1 it keeps them all.
+          history: Share in (0, 1]. Steps share a row as long as each keeps at least this share of the event tokens that
+            it could keep alone; at 1 each keeps all of them.
 
         Raises:
-          ValueError: naming the stream and step, when a decision does not fit even with no event but its own.
+          ValueError: naming the stream and step, when a decision does not fit with its own event alone.
         """
         step, count = self.row.accept_step, len(self.row.need_slot)
         if len(self.begins) == 1:
@@ -66,13 +68,13 @@ class Whole(NamedTuple):
         return [_cut(self, (a <= step) & (step < b), int(firsts[a:b].max())) for a, b in runs]
 
     def alone(self) -> Iterator[Packed]:
-        """Each decision in a row of its own, with the newest events that fit (row-wise packing).
+        """Yields each decision in a row of its own, with the newest events that fit (row-wise packing).
 
-        A need label belongs to a step, and so does what its head teaches; all its decisions read them: on each of k
-        they weigh 1 / k.
+        The need label and the supervised tokens of the head belong to a step and are repeated in the row of each of its
+        k decisions; each copy has the weight 1 / k.
 
         Raises:
-          ValueError: as `parts` does.
+          ValueError: naming the stream and step, when a decision does not fit with its own event alone.
         """
         step = self.row.accept_step
         shared = np.bincount(step)
@@ -85,13 +87,22 @@ class Whole(NamedTuple):
             )
 
     def tokens_alone(self) -> int:
-        """Tokens of all rows of `alone`."""
+        """Total number of tokens in the rows of `alone`."""
         firsts = _oldest(self, self.stops, self.tails, self.row.accept_step)
         return int((self.stops - (self.begins[firsts] - self.begins[0]) + self.tails).sum())
 
 
 def pack_whole(stream: Stream, template: Template, context: int) -> Whole:
-    """Packs a stream of any length, to be cut."""
+    """Packs a stream of any length into one row, from which rows can be cut.
+
+    Args:
+      stream: Stream to pack.
+      template: Template that gives the token ids.
+      context: Maximum number of positions for a decision in the rows that are cut.
+
+    Raises:
+      ValueError: naming the stream and step, when the rationale of a slow branch lacks a field.
+    """
     row = pack(stream, template, sys.maxsize)
     tails = np.zeros(len(row.accept_slot), np.int64)
     owner = _owner(row, np.ones(len(tails), bool))
@@ -107,7 +118,7 @@ def pack_whole(stream: Stream, template: Template, context: int) -> Whole:
 def _oldest(
     whole: Whole, stops: Int[np.ndarray, " n"], tails: Int[np.ndarray, " n"], steps: Int[np.ndarray, " n"]
 ) -> Int[np.ndarray, " n"]:
-    """The oldest event that each of n decisions can be read with."""
+    """Number of the oldest event that fits into the context, for each of n decisions."""
     begins, system = whole.begins, int(whole.begins[0])
     if len(begins) == 1:
         return np.zeros(len(stops), np.int64)
@@ -125,7 +136,7 @@ def _oldest(
 def _runs(
     begins: Int[np.ndarray, " events"], stops: Int[np.ndarray, " S"], firsts: Int[np.ndarray, " S"], history: float
 ) -> Iterator[tuple[int, int]]:
-    """Runs of steps, start and stop, that share a row: greedily as long ones as `history` allows."""
+    """Yields (start, stop) of runs of steps that share a row, each as long as `history` allows (greedy)."""
     wanted = history * (stops - begins[firsts])
     start = 0
     for end in range(1, len(stops) + 1):
@@ -138,17 +149,17 @@ def _runs(
 
 
 def _owner(row: Packed, keep: Bool[np.ndarray, " C"]) -> Int[np.ndarray, " R"]:
-    """Which of the kept candidates a token is a leaf of, in their order; -1 on heads and on what is not kept."""
+    """Index of the kept candidate whose leaf each branch token belongs to; -1 on heads and on dropped leaves."""
     span = int(row.leaf.max(initial=0)) + 1
     slots = row.accept_slot[keep]
-    keys = row.branch[slots] * span + row.leaf[slots]  # ascending, as the candidates lie in the row
+    keys = row.branch[slots] * span + row.leaf[slots]  # ascending, because candidates are in row order
     mine = row.branch * span + row.leaf
     at = np.minimum(np.searchsorted(keys, mine), len(keys) - 1)
     return np.where((row.leaf > 0) & (keys[at] == mine), at, -1)
 
 
 def _cut(whole: Whole, keep: Bool[np.ndarray, " C"], first: int) -> Packed:
-    """The row of some candidates, with the events from number `first` on."""
+    """Cuts the row of the kept candidates, with the events from number `first` on."""
     row, system, begin = whole.row, int(whole.begins[0]), int(whole.begins[first])
     steps, kept_step = np.unique(row.accept_step[keep], return_inverse=True)
     owner = _owner(row, keep)
@@ -163,7 +174,7 @@ def _cut(whole: Whole, keep: Bool[np.ndarray, " C"], first: int) -> Packed:
     index, shift = np.cumsum(tokens) - 1, begin - system
     for name in ("need_slot", "accept_slot", "response_source"):
         columns[name] = index[columns[name]]
-    # A leaf's number counts the kept candidates of its own step.
+    # Leaves are renumbered from 1 among the kept candidates of their step.
     leaf = np.arange(len(kept_step)) - np.searchsorted(kept_step, kept_step) + 1
     columns["leaf"] = np.where(owner[tokens] >= 0, leaf[owner[tokens]], 0)
     columns["branch"] = np.searchsorted(steps, columns["branch"] - 1) + 1

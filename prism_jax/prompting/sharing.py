@@ -1,8 +1,8 @@
-"""Several packed streams to one row: which of them share one, and how they lie in it.
+"""Puts several packed streams into one row: which streams share a row, and how their columns are joined.
 
-Trunks lie one after another in the trunk region and branches in the branch region, in the same order. Every branch
-continues to see its own trunk alone (`begin`; `prism_jax.student.attention`), so a shared row reads what its streams
-read in rows of their own.
+The trunks stand one after another in the trunk region, and the branches in the branch region, in the same order. Every
+branch still sees only its own trunk (`begin`; `prism_jax.student.attention`), so the logits of a shared row equal those
+of separate rows.
 """
 
 from __future__ import annotations
@@ -15,11 +15,18 @@ from prism_jax.prompting.packing import AXES, Packed
 
 
 def first_fit_decreasing(rows: Sequence[Packed], tokens: int) -> list[list[int]]:
-    """Which rows share one: groups of their numbers, none of more than about `tokens` tokens.
+    """Chooses which rows are joined into one, by first-fit decreasing bin packing.
 
-    Long rows come first, each into the first group with room. Trunk and branch regions have static sizes of their own,
-    so each has its own limit: its share of `tokens` as all tokens are shared out, or the longest row where that is
-    more. Depends on the lengths and their order alone.
+    Rows are assigned from the longest to the shortest, each to the first group with room. Trunk and branch regions have
+    separate static sizes, so each has its own limit: the region's share of `tokens`, in proportion to the lengths over
+    all rows, or the longest row if that is more. The result depends only on the lengths and their order.
+
+    Args:
+      rows: Unpadded rows.
+      tokens: Approximate maximum number of tokens per group.
+
+    Returns:
+      Groups of row numbers, ascending within each group.
     """
     lengths = np.array([[len(row.trunk), len(row.tokens)] for row in rows])
     limit = np.maximum(lengths.max(axis=0), tokens * lengths.sum(axis=0) // lengths.sum())
@@ -36,8 +43,8 @@ def first_fit_decreasing(rows: Sequence[Packed], tokens: int) -> list[list[int]]
     return [sorted(group) for group in groups]
 
 
-def join(rows: Sequence[Packed]) -> Packed:
-    """Unpadded rows of one trunk each as one row; its number is the first one's."""
+def join_rows(rows: Sequence[Packed]) -> Packed:
+    """Joins unpadded rows of one trunk each into one row, which gets the number of the first."""
     trunks, tokens, steps = (
         np.cumsum([0, *(len(getattr(row, name)) for row in rows)]) for name in ("trunk", "tokens", "need_slot")
     )

@@ -1,7 +1,8 @@
-"""What a step teaches beside its labels: pathways of training fill these in, packing writes them into rows.
+"""Steps and candidates with training targets in addition to their labels.
 
-A lesson is a step like any other, so whatever cuts, splits or repeats steps carries it along. A plain `Step` teaches
-its labels and its response, on a fast branch.
+Training pathways set the targets; packing writes them into rows. The classes extend `Step` and `Candidate`, so that
+code which cuts, splits or repeats steps keeps the targets. A plain `Step` is trained on its labels and its response, on
+a fast branch.
 """
 
 from __future__ import annotations
@@ -13,46 +14,46 @@ from prism_jax.streams import Candidate, Step
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SupervisedCandidate(Candidate):
-    """A candidate, and how it is taught.
+    """A candidate with its training targets.
 
     Attributes:
-      accept_target: What the accept slot's cross-entropy aims at where acceptance was observed; None is the label.
-      accept_answer: Answer to write at the accept slot as a token of the text; None writes none.
+      accept_target: Target of the accept slot's cross-entropy in [0, 1], where acceptance was observed; None means the
+        label.
+      accept_answer: Answer (True = yes) that is also trained as the next token at the accept slot; None means none.
       accept_mu: Prediction of y_accept in [0, 1], not fitted on this candidate's label, for doubly robust losses.
-      factor: What the losses of its response's tokens are multiplied by.
+      loss_factor: Factor on the losses of the tokens of the response and of `accept_answer`.
     """
 
     accept_target: float | None = None
     accept_answer: bool | None = None
     accept_mu: float = 0.0
-    factor: float = 1.0
+    loss_factor: float = 1.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SupervisedStep(Step):
-    """A step, and how it is taught.
+    """A step with its training targets.
 
     Attributes:
-      candidates: As of a step.
-      need_target: What the need slot's cross-entropy aims at where need was judged; None is the label.
-      need_answer: Answer to write at the need slot as a token of the text; None writes none.
-      slow: Whether the branch is slow: its rationale is written, and trained on, before the slots.
-      factor: What the losses of the rationale's tokens are multiplied by.
+      need_target: Target of the need slot's cross-entropy in [0, 1], where need was judged; None means the label.
+      need_answer: Answer (True = yes) that is also trained as the next token at the need slot; None means none.
+      slow: Whether the branch is slow: the rationale stands before the slots and its tokens are trained on.
+      loss_factor: Factor on the losses of the tokens of the rationale and of `need_answer`.
     """
 
     need_target: float | None = None
     need_answer: bool | None = None
     slow: bool = False
-    factor: float = 1.0
+    loss_factor: float = 1.0
 
 
 def supervised_step(step: Step) -> SupervisedStep:
-    """The lesson itself, or the plain one of a step without."""
+    """The step itself if it has training targets, else a copy with default targets."""
     return step if isinstance(step, SupervisedStep) else _extend(SupervisedStep, step)
 
 
 def supervised_candidate(candidate: Candidate) -> SupervisedCandidate:
-    """The lesson itself, or the plain one of a candidate without."""
+    """The candidate itself if it has training targets, else a copy with default targets."""
     return candidate if isinstance(candidate, SupervisedCandidate) else _extend(SupervisedCandidate, candidate)
 
 

@@ -1,16 +1,17 @@
-"""What the student reads: one trunk of events, and at each decision a branch with the two slots.
+"""The student's prompt: one trunk of events, and for each decision a branch with the two slots.
 
     trunk     system message, then one user message per event, as the model's own chat template renders them
-    head      opens the assistant's turn with thinking off, and ends in the NEED slot
-    leaf      names the candidate, or the constant "an offer", and ends in the ACCEPT slot
-    response  what the assistant says if the gate opens, and the end of the turn
+    head      opens the assistant's turn with thinking off; its last token is the NEED slot
+    leaf      names the candidate, or the constant "an offer"; its last token is the ACCEPT slot
+    response  the assistant's text if the gate opens, and the end of the turn
 
-A slow branch is the same, but for the fields that its head writes between the opened turn and the need slot: what
-follows from silence, what from an offer, on what evidence, at what risk. One line each, their names always written by
-the template, so that they cost no choice.
+In a slow branch the head also contains the slow pass's fields, between the opening of the turn and the need slot: the
+consequences of silence and of an offer, the evidence and the risk. Each field is one line. The template writes the
+names of the fields, so the model generates only their texts.
 
-At a slot the next-token logits of the two answer tokens are read; no answer is ever written, so the text at a slot
-carries no label. Each part is encoded by itself and the ids are joined: nothing is rendered first and encoded after.
+At a slot, the next-token logits of the two answer tokens are read. No answer is written to the text, so the text at a
+slot never contains a label. Each part is encoded separately and the ids are concatenated; the text is never rendered as
+a whole and then encoded.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ SLOW_FIELDS = {
     "evidence": "Evidence:",
     "risk": "Risk:",
 }
-"""The slow pass's fields, in the order they are written, with what the template writes before each."""
+"""Maps each field of the slow pass, in the order of writing, to the name that the template writes before its text."""
 LINE_END = "\n"
 
 
 class Field(NamedTuple):
-    """One field of the slow pass as token ids: its name, which is given, and its text, which is written."""
+    """One field of the slow pass as token ids: its name, from the template, and its text, from the model."""
 
     name: list[int]
     text: list[int]
@@ -47,21 +48,21 @@ class Field(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class PromptConfig:
-    """What the prompt says around the events.
+    """The system message and the tokenizer.
 
     Attributes:
-      system: The system message.
-      vocabulary_size: Ids of the BPE vocabulary trained on the training split, where no tokenizer is given.
-      tokenizer: Path of a `tokenizer.json`, its directory, or a GGUF file; empty trains one.
+      system: Text of the system message.
+      vocab_size: Number of ids of the BPE vocabulary that is trained where no tokenizer is given.
+      tokenizer: Path of a `tokenizer.json`, its directory, or a GGUF file; empty trains one on the training split.
     """
 
     system: str = "Watch the user and judge whether to offer help."
-    vocabulary_size: int = 1024
+    vocab_size: int = 1024
     tokenizer: str = ""
 
 
 def event_text(event: Event, before: Event | None) -> tuple[str, str]:
-    """An event as two untrusted parts: what happened, and the time since the event before it, from a minute on."""
+    """An event as two untrusted texts: what happened, and the time since the event before it, if a minute or more."""
     seconds = 0.0 if before is None else event.time - before.time
     for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60)):
         if seconds >= size:
@@ -70,16 +71,18 @@ def event_text(event: Event, before: Event | None) -> tuple[str, str]:
 
 
 def field_text(text: str) -> str:
-    """A slow field's text as it is written: one line, with a space before it."""
+    """The text of a slow field as the template writes it: one line, with a space before it."""
     return f" {' '.join(text.split())}"
 
 
 class Template:
-    """The template over one tokenizer; every method returns token ids.
+    """The prompt template for one tokenizer; the methods return token ids.
 
     Attributes:
-      yes: Id of the answer that help is needed, or the offer accepted.
-      no: Id of the other answer.
+      tokenizer: The tokenizer.
+      config: The system message and the choice of tokenizer.
+      yes: Id of the answer that help is needed or that the offer is accepted.
+      no: Id of the opposite answer.
     """
 
     def __init__(self, tokenizer: Tokenizer, config: PromptConfig):
@@ -103,34 +106,34 @@ class Template:
         self._response, self._turn_end = tokenizer.encode(RESPONSE), end
 
     def system(self) -> list[int]:
-        """The trunk's first part."""
+        """The system message, with which the trunk begins."""
         return list(self._system)
 
     def event(self, event: Event, before: Event | None) -> list[int]:
-        """One event of the trunk; `before` is the event before it, None for the first."""
+        """The user message of one event; `before` is the event before it, None for the first."""
         what, when = event_text(event, before)
         return [*self._user, *self.tokenizer.encode(what), *self.tokenizer.encode(when), *self._end]
 
     def head(self) -> list[int]:
-        """A fast branch's head; its last token is the need slot."""
+        """The head of a fast branch; its last token is the need slot."""
         return [*self._opening, *self._need]
 
     def opening(self) -> list[int]:
-        """What opens the assistant's turn: the start of a slow branch's head, which goes on with its fields."""
+        """The opening of the assistant's turn: the start of the head of a slow branch, before its fields."""
         return list(self._opening)
 
     def need(self) -> list[int]:
-        """The end of a slow branch's head, after its fields; its last token is the need slot."""
+        """The end of the head of a slow branch, after its fields; its last token is the need slot."""
         return list(self._need)
 
     def slow(self, rationale: Mapping[str, str]) -> list[Field]:
-        """The fields of a slow branch, in the order they are written; a text ends with the end of its line.
+        """The fields of a slow branch, in the order of `SLOW_FIELDS`; each text ends with a line break.
 
         Args:
-          rationale: Field name to text, untrusted; line breaks in it become spaces.
+          rationale: Maps field names to texts (untrusted); line breaks in a text become spaces.
 
         Raises:
-          ValueError: for a field that is missing or that the template doesn't know.
+          ValueError: for a missing or unknown field.
         """
         if rationale.keys() != SLOW_FIELDS.keys():
             found, expected = (", ".join(names) or "none" for names in (rationale, SLOW_FIELDS))
@@ -142,16 +145,16 @@ class Template:
         ]
 
     def leaf(self, candidate: Candidate) -> list[int]:
-        """A candidate of a branch; its last token is the accept slot."""
+        """The leaf of one candidate; its last token is the accept slot."""
         offer = self._constant if candidate.text is None else self.tokenizer.encode(f" {candidate.text}")
         return [*self._offer, *offer, *self._accept]
 
     def response(self, text: str) -> tuple[list[int], list[int]]:
-        """What precedes a response, and the response itself with the end of the turn: the tokens to train on."""
+        """The tokens before a response, and the tokens to train on: the response and the end of the turn."""
         return list(self._response), [*self.tokenizer.encode(text), self._turn_end]
 
     def describe(self) -> dict[str, Any]:
-        """All that a reader of the slots needs, as plain data: texts beside the ids that they stand for here."""
+        """Everything needed to read the slots without this code, as plain data: each text with its token ids."""
 
         def part(text: str, ids: list[int]) -> dict[str, Any]:
             return {"text": text, "ids": ids}
@@ -170,7 +173,7 @@ class Template:
 
 
 def corpus(streams: list[Stream], config: PromptConfig, *, slow: bool = False) -> Iterator[str]:
-    """Everything the template says and reads on these streams, with `slow` also on slow branches."""
+    """All texts that the template encodes for these streams, including those of slow branches if `slow`."""
     for stream in streams:
         yield from ("system\n", config.system)
         for before, event in zip((None, *stream.events), stream.events, strict=False):
@@ -187,7 +190,7 @@ def corpus(streams: list[Stream], config: PromptConfig, *, slow: bool = False) -
 
 
 def make_tokenizer(streams: list[Stream], config: PromptConfig, *, slow: bool = False) -> Tokenizer:
-    """The tokenizer that the config names, or one trained on what `streams` (the training split) make us read."""
+    """Loads the tokenizer that the config names, or trains one on the texts of `streams` (the training split)."""
     if config.tokenizer:
         return Tokenizer.load(config.tokenizer)
-    return Tokenizer.train(corpus(streams, config, slow=slow), config.vocabulary_size)
+    return Tokenizer.train(corpus(streams, config, slow=slow), config.vocab_size)

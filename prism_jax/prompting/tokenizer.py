@@ -1,7 +1,8 @@
-"""A tokenizer whose special tokens no text can forge.
+"""A tokenizer that never produces special tokens from text.
 
-Special tokens are ids asked for by name; text is encoded by a tokenizer that has none, so that `<|im_end|>` inside an
-event is five ordinary pieces. Built on the `tokenizers` library: a run's own byte-level BPE, or any `tokenizer.json`.
+The ids of special tokens are looked up by name. Text is encoded by a tokenizer without special tokens, so `<|im_end|>`
+inside an event becomes ordinary pieces. It is built on the `tokenizers` library, from a byte-level BPE vocabulary
+trained for the run or from any `tokenizer.json`.
 """
 
 from __future__ import annotations
@@ -22,31 +23,31 @@ from prism_jax.runtime.files import parse_json, write_text
 CHAT_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 THINK_TOKENS = ("<think>", "</think>")
 SPECIAL_TOKENS = (*CHAT_TOKENS, *THINK_TOKENS)
-"""Those of a run's own vocabulary; a loaded one needs the chat's, and has the others if its model can think aloud."""
+"""Special tokens of a vocabulary trained here. A loaded one must have `CHAT_TOKENS`; `THINK_TOKENS` are optional."""
 CHAT_TEMPLATE = "chat_template.jinja"
 _OLDER = ("vocab.json", "tokenizer.model")
 
 
 class Tokenizer:
-    """Encodes text without special tokens and gives special tokens by name.
+    """Encodes text without special tokens and looks up special tokens by name.
 
     Attributes:
-      size: Number of ids, special ones included.
+      size: Number of ids, including special tokens.
       pad: Id of the padding token.
-      thinks: Whether the model can think aloud, so that a turn has to say that it doesn't.
-      chat_template: The model's own chat template (Jinja), for its export; None for a run's own vocabulary.
+      thinks: Whether the vocabulary has thinking tokens, in which case a turn must switch thinking off.
+      chat_template: The model's own chat template (Jinja), for export; None for a vocabulary trained here.
     """
 
     def __init__(self, definition: str, chat_template: str | None = None):
-        """Builds from the text of a `tokenizer.json`.
+        """Builds the tokenizer from the text of a `tokenizer.json`.
 
         Raises:
-          ValueError: for text that defines no tokenizer, or when a special token that the template needs is missing.
+          ValueError: when the text is not a valid definition, or lacks a special token that the template needs.
         """
         self._definition = definition
         try:
             whole = tokenizers.Tokenizer.from_str(definition)
-        except Exception as error:  # the library has no type of its own
+        except Exception as error:  # the library raises no narrower class
             raise ValueError(f"tokenizer: found no valid definition ({error}), expected a tokenizer.json") from error
         content = json.loads(definition)
         self._specials = {token["content"]: token["id"] for token in content.get("added_tokens", [])}
@@ -54,12 +55,12 @@ class Tokenizer:
         if missing:
             raise ValueError(f"tokenizer: found no special token {', '.join(missing)}, expected a ChatML vocabulary")
         content["added_tokens"] = []
-        # A saved tokenizer may also frame, cut or pad what it encodes.
+        # A saved tokenizer may also add special tokens to, truncate or pad what it encodes.
         content["post_processor"] = content["truncation"] = content["padding"] = None
         self._text = tokenizers.Tokenizer.from_str(json.dumps(content))
         self._whole = whole
-        # Streams repeat themselves, row-wise packing most of all.
-        self._encode = functools.lru_cache(maxsize=1 << 16)(self._encode_anew)
+        # Cached because the same texts are encoded again and again.
+        self._encode = functools.lru_cache(maxsize=1 << 16)(self._encode_uncached)
         self.size = max(whole.get_vocab(with_added_tokens=True).values()) + 1
         self.pad = self.special("<|endoftext|>")
         self.thinks = all(name in self._specials for name in THINK_TOKENS)
@@ -70,11 +71,11 @@ class Tokenizer:
         """Trains a byte-level BPE vocabulary of at most `size` ids; deterministic in the order of `texts`.
 
         Raises:
-          ValueError: when `size` leaves no room beyond the 256 bytes and the special tokens.
+          ValueError: when `size` is too small for the 256 bytes and the special tokens.
         """
         smallest = 256 + len(SPECIAL_TOKENS)
         if size < smallest:
-            raise ValueError(f"vocabulary_size: found {size}, expected at least {smallest} (bytes and special tokens)")
+            raise ValueError(f"vocab_size: found {size}, expected at least {smallest} (bytes and special tokens)")
         tokenizer = tokenizers.Tokenizer(models.BPE())
         tokenizer.normalizer = normalizers.NFC()
         tokenizer.pre_tokenizer = pretokenizers.qwen()
@@ -92,15 +93,15 @@ class Tokenizer:
     def load(cls, path: epath.PathLike) -> Tokenizer:
         """Reads a `tokenizer.json`, or the tokenizer of a model directory or GGUF file, with its chat template.
 
-        A directory without tokenizer.json, such as one of vocab.json and merges.txt, is read by transformers.
+        A directory without tokenizer.json, for example with vocab.json and merges.txt, is read by transformers.
 
         Raises:
-          FileNotFoundError: naming the path.
-          ValueError: for a file that cannot be used, naming it.
+          FileNotFoundError: naming the path, when there is no tokenizer.
+          ValueError: naming the file, when it is not a usable tokenizer.
         """
         path = epath.Path(path)
         if path.suffix == ".gguf":
-            from prism_jax.prompting.gguf_tokenizer import read_gguf_tokenizer  # an extra reads such files
+            from prism_jax.prompting.gguf_tokenizer import read_gguf_tokenizer  # needs an extra
 
             read = read_gguf_tokenizer(path)
             return cls(read.definition, read.chat_template)
@@ -116,7 +117,7 @@ class Tokenizer:
             raise ValueError(f"{path}: {error}") from error
 
     def save(self, path: epath.PathLike) -> None:
-        """Writes the `tokenizer.json` at `path`, whole or not at all, and before it the chat template beside it."""
+        """Writes the chat template beside `path`, if there is one, and then the `tokenizer.json`, each in one move."""
         path = epath.Path(path)
         if self.chat_template is not None:
             write_text(path.parent / CHAT_TEMPLATE, self.chat_template)
@@ -124,25 +125,25 @@ class Tokenizer:
 
     @property
     def definition(self) -> str:
-        """The `tokenizer.json` that says all of it: equal definitions are equal tokenizers."""
+        """The text of the `tokenizer.json`; equal texts define equal tokenizers."""
         return self._definition
 
     def encode(self, text: str) -> list[int]:
-        """Ids of `text`; never a special one, whatever the text says."""
+        """Ids of `text`; they never include a special token, whatever the text contains."""
         return list(self._encode(text))
 
-    def _encode_anew(self, text: str) -> tuple[int, ...]:
+    def _encode_uncached(self, text: str) -> tuple[int, ...]:
         return tuple(self._text.encode(text, add_special_tokens=False).ids)
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of `ids`, special tokens shown."""
+        """The text of `ids`, including special tokens."""
         return self._whole.decode(list(ids), skip_special_tokens=False)
 
     def special(self, name: str) -> int:
         """Id of a special token.
 
         Raises:
-          KeyError: for a name that the vocabulary doesn't have.
+          KeyError: when the vocabulary has no special token of this name.
         """
         return self._specials[name]
 
@@ -150,7 +151,7 @@ class Tokenizer:
         """Id of a text that is a single token.
 
         Raises:
-          ValueError: when it is several.
+          ValueError: when the text is not a single token.
         """
         ids = self.encode(text)
         if len(ids) != 1:
@@ -161,13 +162,13 @@ class Tokenizer:
 
 
 def _read_older(folder: epath.Path) -> tuple[str, str | None]:
-    """The definition of a tokenizer that lies in other files than tokenizer.json, and the chat template."""
-    import transformers  # takes seconds
+    """Reads the definition of a tokenizer that is in other files than tokenizer.json, and the chat template."""
+    import transformers  # slow to import
 
     try:
         read = transformers.AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
         return read.backend_tokenizer.to_str(), _chat_template(folder)
-    except Exception as error:  # the library has no type of its own
+    except Exception as error:  # the library raises no narrower class
         reason = textwrap.shorten(str(error), 300, placeholder=" ...")
         raise ValueError(
             f"{folder}: found no tokenizer.json, and files that transformers cannot read ({reason}), expected either"
@@ -175,7 +176,7 @@ def _read_older(folder: epath.Path) -> tuple[str, str | None]:
 
 
 def _chat_template(folder: epath.Path) -> str | None:
-    """The chat template in a model's folder: a file of its own, or a key of tokenizer_config.json."""
+    """Reads the chat template of a model folder: a separate file, or a key of tokenizer_config.json."""
     if (folder / CHAT_TEMPLATE).is_file():
         return (folder / CHAT_TEMPLATE).read_text()
     config = folder / "tokenizer_config.json"

@@ -16,13 +16,13 @@ from prism_jax.student import Qwen3
 from prism_jax.student.weights import save_hf
 from prism_jax.training.config import RunConfig
 from prism_jax.training.run import checkpoint_in_words, trained_params
-from prism_jax.training.workdir import load_config
+from prism_jax.training.workdir import Workdir
 
 RULE = "intervene where p_accept * p_need > 0 and (1 - p_accept) * c_fa <= p_accept * p_need * c_fn"
 """The gate's comparison (`prism_jax.decision.gate.intervene`) in words."""
 
 
-def export_run(workdir: epath.Path, output: epath.Path, *, dtype: str | None = None) -> str:
+def export_run(workdir: Workdir, output: epath.Path, *, dtype: str | None = None) -> str:
     """Writes the newest checkpoint of a run (or the best, `training.keep_best`) as a model directory.
 
     If the export fails, nothing is left behind.
@@ -41,9 +41,9 @@ def export_run(workdir: epath.Path, output: epath.Path, *, dtype: str | None = N
       ValueError, RuntimeError: naming a file or checkpoint of the run that cannot be used.
     """
     check_absent(output)
-    config = load_config(workdir)
-    template = Template(Tokenizer.load(workdir / "tokenizer.json"), config.prompt)
-    temperatures = _temperatures(workdir / "calibration.json")
+    config = workdir.load_config()
+    template = Template(Tokenizer.load(workdir.tokenizer), config.prompt)
+    temperatures = _temperatures(workdir.calibration)
     model = Qwen3(config.student)
     step, params = trained_params(model, config, workdir)
     with new_folder(output) as folder:

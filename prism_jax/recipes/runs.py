@@ -20,12 +20,12 @@ from prism_jax.training.config import RunConfig
 from prism_jax.training.loop import describe, plan, train
 from prism_jax.training.run import Run, checkpoint_in_words, open_run, resolve, trained_params
 from prism_jax.training.startup import startup
-from prism_jax.training.workdir import claim, load_config
+from prism_jax.training.workdir import Workdir
 
 
 def train_run(
     config: RunConfig,
-    workdir: epath.Path,
+    workdir: Workdir,
     *,
     report: bool = True,
     profile: int | None = None,
@@ -45,18 +45,18 @@ def train_run(
       ValueError, OSError, RuntimeError: with a message of one line; nothing is written if the config or the data
         source cannot be used.
     """
-    saved = workdir / "tokenizer.json"
-    run = open_run(resolve(config), Tokenizer.load(saved) if saved.exists() else None)
-    job = plan(run, workdir)
+    own = Tokenizer.load(workdir.tokenizer) if workdir.tokenizer.exists() else None
+    run = open_run(resolve(config), own)
+    job = plan(run)
     facts = {**run.facts(), **describe(job), **startup(job)} if report else {}
     if distributed.is_first():
-        claim(workdir, run.config)  # the first file that is written
-        run.template.tokenizer.save(saved)
-        write_json(workdir / "run.json", provenance())
+        workdir.claim(run.config)  # the first write
+        run.template.tokenizer.save(workdir.tokenizer)
+        write_json(workdir.provenance, provenance())
         for name, fact in facts.items():
             print(f"{name:12} {fact}")
     distributed.wait("claimed")
-    return run, train(job, progress=report, profile=profile)
+    return run, train(job, workdir, progress=report, profile=profile)
 
 
 def score_run(run: Run, params: Params, splits: tuple[str, ...] = ("calibration", "test"), *, batch: int = 0) -> Scores:
@@ -85,17 +85,7 @@ def score_run(run: Run, params: Params, splits: tuple[str, ...] = ("calibration"
     return Scores.from_rows(rows())
 
 
-def load_run(workdir: epath.Path) -> Run:
-    """Opens the run in a workdir, with its own tokenizer.
-
-    Raises:
-      ValueError, OSError: with a message of one line, for a folder without a run, or a data source that cannot be
-        read.
-    """
-    return open_run(load_config(workdir), Tokenizer.load(workdir / "tokenizer.json"))
-
-
-def evaluate_run(run: Run, workdir: epath.Path) -> None:
+def evaluate_run(run: Run, workdir: Workdir) -> None:
     """Scores the calibration and test splits, fits temperatures, measures every policy and writes the report.
 
     Raises:
@@ -106,22 +96,30 @@ def evaluate_run(run: Run, workdir: epath.Path) -> None:
     print(f"checkpoint: {checkpoint}")
     made = as_facts(provenance())
     evaluate_into(
-        workdir,
+        workdir.path,
         score_run(run, params),
         run.config.decision,
         facts={"command": made.pop("command"), "checkpoint": checkpoint, **run.facts(), **made},
         keep_scores=True,
-        metrics_path=workdir / "metrics.jsonl",
+        metrics_path=workdir.metrics,
         streams=run.splits.test,
     )
 
 
-def train_and_evaluate(
-    config: RunConfig, workdir: epath.Path, *, report: bool = True, profile: int | None = None
-) -> None:
+def train_and_evaluate(config: RunConfig, workdir: Workdir, *, report: bool = True, profile: int | None = None) -> None:
     """Trains a run as `train_run` does, then evaluates it; with several processes, prints how to evaluate it."""
     run, _ = train_run(config, workdir, report=report, profile=profile)
     if jax.process_count() == 1:
         evaluate_run(run, workdir)
     elif distributed.is_first():
         print(f"trained; `python -m prism_jax.evaluate --workdir={workdir}` calibrates and evaluates, in one process")
+
+
+def evaluate_workdir(path: epath.PathLike) -> None:
+    """Evaluates the run in a folder again, as `evaluate_run` does.
+
+    Raises:
+      ValueError, OSError: in one line, for a folder that holds no run, or a run whose source cannot be read.
+    """
+    workdir = Workdir(path)
+    evaluate_run(open_run(workdir.load_config(), Tokenizer.load(workdir.tokenizer)), workdir)

@@ -1,6 +1,6 @@
-"""Tables of an evaluation: one structure of text, which the terminal and the report both show.
+"""The tables of an evaluation, which the terminal and the HTML report both show.
 
-Costs are means over steps; rates are in percent. A dash is a ratio that is undefined or a number that is not known.
+Costs are means over steps; rates are in percent. A dash marks an undefined ratio or an unknown number.
 """
 
 from __future__ import annotations
@@ -10,71 +10,20 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import rich.box
 import rich.console
-import rich.measure
-import rich.table
 import rich.text
 
+from prism_jax.evaluation.policies import ALL_POLICIES
 from prism_jax.evaluation.results import Evaluation, PolicyRow, RatioRow, SignalRow
+from prism_jax.report.table import Column, Row, Section, Table, wide_console
 
 DASH = "–"
-POLICIES = {
-    "always": ("always", "Offers at every step."),
-    "never": ("never", "Stays silent at every step."),
-    "bayes": ("Bayes", "Decides on the simulator's true probabilities: no policy has a lower expected cost."),
-    "clairvoyant": ("clairvoyant", "Decides on the labels themselves: a bound that nobody can reach."),
-    "fixed": ("fixed", "Offers where p_accept reaches one fixed threshold."),
-    "static": ("static", "Offers where p_accept reaches C_FA / (C_FA + C_FN), whatever the need."),
-    "dynamic": ("dynamic", "Offers where p_accept reaches C_FA / (C_FA + p_need C_FN): the gate of the paper's Eq. 1."),
-    "product": ("product", "Offers where p_need p_accept reaches C_FA / (C_FA + C_FN); minimises the gold cost."),
-    "need_only": ("need only", "The dynamic gate with p_accept replaced by the calibration split's acceptance rate."),
-    "slow_only": ("slow only", "The dynamic gate on the slow pass's signals at every step."),
-    "slow_on_margin": ("on margin", "The dynamic gate; thinks slowly where p_accept is within the margin of tau."),
-}
+POLICIES = {name: (policy.label, policy.meaning) for name, policy in ALL_POLICIES.items()}
 SECTIONS = {None: "References", "calibrated": "Calibrated", "raw": "Raw"}
 
 
-@dataclasses.dataclass(frozen=True)
-class Column:
-    """A column's head and, in one sentence, what its numbers mean."""
-
-    label: str
-    meaning: str
-    unit: str = ""
-
-
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """A row's name and meaning, one cell for each column, and whether it is the one to look at."""
-
-    name: str
-    meaning: str
-    cells: tuple[str, ...]
-    strong: bool = False
-
-
-@dataclasses.dataclass(frozen=True)
-class Section:
-    """Rows under one heading."""
-
-    title: str
-    rows: tuple[Row, ...]
-
-
-@dataclasses.dataclass(frozen=True)
-class Table:
-    """A table; every row of every section has as many cells as there are columns. The note says what it is of."""
-
-    title: str
-    names: str
-    columns: tuple[Column, ...]
-    sections: tuple[Section, ...]
-    note: str = ""
-
-
 def number(value: float | None, digits: int = 4) -> str:
-    """A number with a fixed count of decimals; a dash where there is none."""
+    """Formats a number with `digits` decimals; None and NaN become a dash."""
     if value is None or math.isnan(value):
         return DASH
     if math.isinf(value):
@@ -83,12 +32,12 @@ def number(value: float | None, digits: int = 4) -> str:
 
 
 def percent(value: float | None) -> str:
-    """A share in percent, without the sign."""
+    """Formats a share in percent, without the percent sign."""
     return number(None if value is None else 100 * value, 1)
 
 
 def count(value: float | int) -> str:
-    """A count; sums of weights keep a decimal."""
+    """Formats a count; a sum of weights that is no integer keeps one decimal."""
     return f"{value:.0f}" if float(value).is_integer() else f"{value:.1f}"
 
 
@@ -103,7 +52,7 @@ _COSTS: dict[str, tuple[Column, Format]] = {
         Column("gap closed", "Share of the expected cost between the better constant and Bayes that is saved.", "%"),
         percent,
     ),
-    "gap_closed_realised": (Column("gap labels", "The same share, of realised costs.", "%"), percent),
+    "gap_closed_realised": (Column("gap labels", "The same share, computed from realised costs.", "%"), percent),
     "speak_rate": (Column("speak rate", "Share of all steps with an offer.", "%"), percent),
     "false_alarms_per_step": (Column("FP per step", "Offers that were not gold, over all judged steps.", "%"), percent),
     "slow_rate": (Column("slow rate", "Share of all steps on which the slow pass ran.", "%"), percent),
@@ -126,7 +75,7 @@ _RATIOS: dict[str, tuple[Column, Format]] = {
     "audbc_low": (Column("interval low", "Lower end of AUDBC's interval."), number),
     "audbc_high": (Column("interval high", "Upper end of AUDBC's interval."), number),
     "audbc_rescaled": (
-        Column("beyond chance", "AUDBC, 0 for a random ranking, 100 for the oracle's.", "%"),
+        Column("beyond chance", "AUDBC rescaled: 0 is a random ranking, 100 the oracle's.", "%"),
         percent,
     ),
     "mean_cost": (
@@ -145,25 +94,25 @@ _SIGNALS: dict[str, tuple[Column, Format]] = {
     "nll": (Column("NLL", "Mean negative log-likelihood, in nats."), number),
     "distance": (Column("distance to truth", "Mean distance to the simulator's true probability."), number),
     "constant_distance": (
-        Column("constant's distance", "The same of the calibration split's base rate."),
+        Column("constant's distance", "Mean distance of the calibration split's base rate to the true probability."),
         number,
     ),
-    "count": (Column("labels", "Labels of the test split that were measured on."), count),
+    "count": (Column("labels", "Number of known labels in the test split."), count),
 }
 
 
 def cost_table(evaluation: Evaluation) -> Table:
-    """What each policy's decisions cost, and how often it speaks."""
+    """The costs of each policy's decisions, and how often it speaks."""
     return _policy_table("What decisions cost, per step", evaluation.policies, _COSTS)
 
 
 def rate_table(evaluation: Evaluation) -> Table:
-    """What each policy's decisions got right."""
+    """Rates and counts of each policy's correct and wrong decisions."""
     return _policy_table("What decisions got right", evaluation.policies, _RATES)
 
 
 def ratio_table(evaluation: Evaluation) -> Table:
-    """What each policy that answers to the cost ratio is worth over a range of ratios."""
+    """AUDBC and mean cost over a range of cost ratios, for each policy that depends on the cost ratio."""
     across = evaluation.ratios
     note = (
         f"On {across.steps} judged test steps of {across.streams} streams, fast pass. Costs: log-uniform ratios "
@@ -183,39 +132,40 @@ def signal_table(evaluation: Evaluation) -> Table:
     for signal, title in (("need", "p_need"), ("accept", "p_accept")):
         rows = [row for row in evaluation.signals if row.signal == signal]
         if rows:
-            cells = tuple(Row(f"{row.thinking}, {row.form}", "", _cells(row, chosen)) for row in rows)
+            cells = tuple(Row(f"{row.thinking}, {row.form}", _cells(row, chosen)) for row in rows)
             sections.append(Section(title, cells))
     return Table("How well the signals are calibrated", "signal", _columns(chosen), tuple(sections))
 
 
 def all_tables(evaluation: Evaluation) -> tuple[Table, ...]:
-    """The tables, in the order in which they are shown."""
+    """All tables, in the order in which they are shown."""
     return cost_table(evaluation), rate_table(evaluation), ratio_table(evaluation), signal_table(evaluation)
 
 
 def print_tables(evaluation: Evaluation, console: rich.console.Console | None = None) -> None:
-    """Prints the tables, after a line on what they were measured on and before the lines on what is switched off."""
-    shown = [_to_rich(table) for table in all_tables(evaluation)]
-    if console is None:  # a narrow terminal wraps lines, so that no number is cut
-        console = rich.console.Console()
-        unbounded = console.options.update(width=1000)
-        needed = max(rich.measure.Measurement.get(console, unbounded, table).maximum for table in shown)
-        console.width = max(console.width, needed)
+    """Prints a line about the test split, the tables, and one line for each measure that is switched off.
+
+    Args:
+      evaluation: The evaluation to show.
+      console: Where to print; by default standard output, wide enough for every table.
+    """
+    shown = all_tables(evaluation)
+    console = wide_console(shown) if console is None else console
     costs = (
         f"C_FA = {evaluation.point.c_fa:g}, C_FN = {evaluation.point.c_fn:g}; ▸ is the policy of the operating point."
     )
     console.print(rich.text.Text(f"{what_was_measured(evaluation)} {costs}"), soft_wrap=True)
     for table in shown:
-        console.print(table)
+        console.print(table.to_terminal())
     for line in evaluation.switched_off:
         console.print(rich.text.Text(f"off: {line}", style="dim"), soft_wrap=True)
 
 
 def what_was_measured(evaluation: Evaluation) -> str:
-    """One sentence on the test split and its masked steps."""
+    """Describes the test split and its masked steps in one sentence."""
     counts = evaluation.counts
     masked = counts.steps - counts.judged
-    labels = "all judged" if masked == 0 else f"{counts.judged} judged and {masked} masked for want of a label"
+    labels = "all judged" if masked == 0 else f"{counts.judged} judged and {masked} masked because a label is missing"
     return f"{counts.steps} test steps of {counts.streams} streams, {labels}; {100 * counts.positive:.1f} % gold."
 
 
@@ -225,18 +175,18 @@ def _policy_table(title: str, rows: Sequence[PolicyRow | RatioRow], columns: dic
         Section(heading, tuple(_policy_row(row, chosen) for row in rows if row.form == form))
         for form, heading in SECTIONS.items()
     )
-    return Table(title, "policy", _columns(chosen), sections)
+    return Table(title, "policy", _columns(chosen), sections, mark="deployed")
 
 
 def _policy_row(row: PolicyRow | RatioRow, chosen: dict[str, tuple[Column, Format]]) -> Row:
     label, meaning = POLICIES[row.policy]
-    return Row(label, meaning, _cells(row, chosen), row.deployed)
+    return Row(label, _cells(row, chosen), meaning, row.deployed)
 
 
 def _known(
     rows: Sequence[PolicyRow | RatioRow | SignalRow], columns: dict[str, tuple[Column, Format]]
 ) -> dict[str, tuple[Column, Format]]:
-    """The columns that are known for at least one row."""
+    """The columns that have a value in at least one row."""
     return {name: column for name, column in columns.items() if any(getattr(row, name) is not None for row in rows)}
 
 
@@ -246,35 +196,3 @@ def _cells(row: PolicyRow | RatioRow | SignalRow, chosen: dict[str, tuple[Column
 
 def _columns(chosen: dict[str, tuple[Column, Format]]) -> tuple[Column, ...]:
     return tuple(column for column, _ in chosen.values())
-
-
-def _to_rich(table: Table) -> rich.table.Table:
-    shown = rich.table.Table(
-        title=table.title,
-        title_justify="left",
-        caption=table.note or None,
-        caption_justify="left",
-        box=rich.box.SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-        pad_edge=False,
-    )
-    shown.add_column(table.names, no_wrap=True)
-    for column in table.columns:
-        shown.add_column(_two_lines(column), justify="right", no_wrap=True)
-    for section in table.sections:
-        shown.add_row(rich.text.Text(section.title, style="italic"))
-        for row in section.rows:
-            name = ("▸ " if row.strong else "  ") + row.name
-            shown.add_row(name, *row.cells, style="bold" if row.strong else None)
-        shown.add_section()
-    return shown
-
-
-def _two_lines(column: Column) -> str:
-    """A column's head on two lines, its unit on the shorter one."""
-    first, _, second = column.label.partition(" ")
-    if column.unit and (len(first) < len(second)):
-        first = f"{first} {column.unit}"
-    elif column.unit:
-        second = f"{second} {column.unit}".lstrip()
-    return f"{first}\n{second}".strip()

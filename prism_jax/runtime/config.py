@@ -51,17 +51,23 @@ def to_config_dict(config: Any) -> ml_collections.ConfigDict:
     return convert(config)
 
 
-def from_config_dict(cls: type[T], tree: Mapping[str, Any] | ml_collections.ConfigDict, place: str = "config") -> T:
+def from_config_dict(
+    cls: type[T],
+    tree: Mapping[str, Any] | ml_collections.ConfigDict,
+    place: str = "config",
+    renamed: Mapping[str, str] | None = None,
+) -> T:
     """Builds the frozen dataclass `cls` from nested mappings.
 
     Args:
       cls: A dataclass whose fields are numbers, strings, booleans, tuples of these, or config dataclasses.
       tree: Nested mapping; missing keys take the dataclass's defaults.
       place: Name of the mapping in messages.
+      renamed: Dotted keys that no longer exist, and what each is called today; messages about unknown keys use it.
 
     Raises:
-      ConfigError: for an unknown key (with the nearest known one), a value of the wrong type, a number that is not
-        finite, or a value that the dataclass itself rejects; always with the full dotted key.
+      ConfigError: for an unknown key (with its name today or the nearest known one), a value of the wrong type, a
+        number that is not finite, or a value that the dataclass itself rejects; always with the full dotted key.
     """
     hints = typing.get_type_hints(cls)
     # T should be bound to dataclasses, but there is no name for them that exists when types are checked at run time.
@@ -69,10 +75,14 @@ def from_config_dict(cls: type[T], tree: Mapping[str, Any] | ml_collections.Conf
     values = {}
     for key, value in tree.items():
         if key not in known:
+            if renamed and str(key) in renamed:
+                raise ConfigError(f"{place}.{key}: unknown key; it was renamed to {renamed[str(key)]!r}")
             near = difflib.get_close_matches(str(key), known, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(sorted(known))}"
             raise ConfigError(f"{place}.{key}: unknown key; {hint}")
-        values[key] = _convert(hints[key], value, f"{place}.{key}")
+        prefix = f"{key}."
+        below = {old.removeprefix(prefix): new for old, new in (renamed or {}).items() if old.startswith(prefix)}
+        values[key] = _convert(hints[key], value, f"{place}.{key}", below)
     try:
         return cls(**values)
     except ConfigError:
@@ -81,14 +91,14 @@ def from_config_dict(cls: type[T], tree: Mapping[str, Any] | ml_collections.Conf
         raise ConfigError(f"{place}.{error}") from error
 
 
-def _convert(kind: Any, value: Any, place: str) -> Any:
+def _convert(kind: Any, value: Any, place: str, renamed: Mapping[str, str] | None = None) -> Any:
     """`value` as `kind`, or a ConfigError that names `place`."""
     origin = typing.get_origin(kind)
     if origin in (typing.Union, types.UnionType):
         options = typing.get_args(kind)
         if value is None and type(None) in options:
             return None
-        return _convert(next(option for option in options if option is not type(None)), value, place)
+        return _convert(next(option for option in options if option is not type(None)), value, place, renamed)
     if origin is tuple:
         if isinstance(value, str) or not isinstance(value, list | tuple):
             raise ConfigError(f"{place}: found {value!r}, expected a list")
@@ -104,7 +114,7 @@ def _convert(kind: Any, value: Any, place: str) -> Any:
             return value
         if not isinstance(value, Mapping | ml_collections.ConfigDict):
             raise ConfigError(f"{place}: found {value!r}, expected a section with keys")
-        return from_config_dict(typing.cast(type, kind), value, place)
+        return from_config_dict(typing.cast(type, kind), value, place, renamed)
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         try:
             value = float(value)

@@ -1,7 +1,7 @@
-"""The hinge: the scores table, which any agent can write and all that lies right of the language model reads.
+"""The scores table: the interface between agents, which write it, and evaluation and decisions, which read it.
 
-Lives here: the table's schema and checks, reading and writing it as Parquet or JSONL.
-May not live here: how scores are made (policy), what they are worth (decision, evaluation).
+Belongs here: the table's schema and checks, reading and writing it as Parquet or JSONL.
+Does not belong here: computing scores (policy), evaluating them (decision, evaluation).
 Imports `prism_jax.runtime` and nothing else of prism_jax.
 """
 

@@ -1,4 +1,4 @@
-"""Scores tables in files: Parquet, or JSONL with the same names; null is null, and NaN is an error."""
+"""Reads and writes scores tables as Parquet, or as JSONL with the same names; missing values are null, never NaN."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from etils import epath
 
-from prism_jax.runtime.files import write_bytes
+from prism_jax.runtime.files import JsonError, parse_json, write_bytes
 from prism_jax.scores.schema import COLUMNS, Column, Kind, ScoresError, check_known, object_array
 from prism_jax.scores.table import Scores
 
@@ -31,9 +31,9 @@ def read_scores(path: str | os.PathLike[str]) -> Scores:
     """Reads a scores table from a .parquet or .jsonl file.
 
     Raises:
-      ScoresError: in one line that names file, line (JSONL, from 1) or row (Parquet, from 0), column, what was found
-        and what was expected.
-      FileNotFoundError: where there is no such file.
+      ScoresError: when the table is not valid, in one line that names the file, the line (JSONL, from 1) or row
+        (Parquet, from 0), the column, what was found and what was expected.
+      FileNotFoundError: when there is no such file.
     """
     file = epath.Path(path)
     _check_suffix(file)
@@ -46,18 +46,18 @@ def read_scores(path: str | os.PathLike[str]) -> Scores:
 
 
 def write_scores(path: str | os.PathLike[str], scores: Scores) -> None:
-    """Writes a scores table as .parquet or .jsonl; the bytes depend on the table and on pyarrow's version alone.
+    """Writes a scores table as .parquet or .jsonl; the bytes depend only on the table and on pyarrow's version.
 
-    A reader sees the old file or the whole new one, never a part.
+    A reader sees either the old file or the complete new one.
 
     Raises:
-      ScoresError: for another suffix.
+      ScoresError: for any other suffix.
     """
     write_bytes(path, encode_scores(path, scores))
 
 
 def encode_scores(path: str | os.PathLike[str], scores: Scores) -> bytes:
-    """What `write_scores` would put at `path`; writes nothing.
+    """The bytes that `write_scores` would write to `path`.
 
     Raises:
       ScoresError: for a suffix other than .parquet and .jsonl.
@@ -79,13 +79,13 @@ def _check_suffix(path: epath.Path) -> str:
 
 
 def _read_jsonl(path: epath.Path) -> Iterator[dict[str, Any]]:
-    """One mapping per line; the errors' rows are line numbers less one."""
+    """Yields one mapping per line; an error's `row` is the line number minus one."""
     with path.open("rb") as file:
         for row, line in enumerate(file):
             try:
-                value = json.loads(line)
-            except ValueError as error:  # broken JSON, or bytes that are not UTF-8
-                raise ScoresError(f"found broken JSON ({error}), expected one object a line", None, row) from None
+                value = parse_json(line, "")  # `read_scores` names the place
+            except JsonError as error:
+                raise ScoresError(str(error).removeprefix(": "), None, row) from None
             if not isinstance(value, dict):
                 raise ScoresError(f"found {line[:40]!r}, expected an object with columns as keys", None, row)
             yield value
@@ -103,7 +103,7 @@ def _read_parquet(path: epath.Path) -> Scores:
 
 
 def _from_arrow(name: str, column: pa.ChunkedArray) -> np.ndarray:
-    """An Arrow column as the array that holds it in memory."""
+    """Converts an Arrow column to the array that holds it in memory."""
     spec = COLUMNS[name]
     if pa.types.is_null(column.type):
         column = column.cast(_TYPES[spec.kind])
@@ -126,7 +126,7 @@ def _from_arrow(name: str, column: pa.ChunkedArray) -> np.ndarray:
 
 
 def _has_kind(found: pa.DataType, kind: Kind) -> bool:
-    """Whether an Arrow type can hold a kind of column; integers and narrower floats can hold numbers."""
+    """Whether a column of the given kind may have this Arrow type; integers and narrower floats may hold numbers."""
     if kind == "text":
         plain = found.value_type if pa.types.is_dictionary(found) else found
         return pa.types.is_string(plain) or pa.types.is_large_string(plain)
@@ -138,7 +138,7 @@ def _has_kind(found: pa.DataType, kind: Kind) -> bool:
 
 
 def _to_arrow(spec: Column, array: np.ndarray) -> pa.Array:
-    """An array as the Arrow column that holds it in a file."""
+    """Converts an array to the Arrow column that holds it in a file."""
     kind = _TYPES[spec.kind]
     if spec.kind == "votes":
         return pa.array([list(votes) for votes in array], kind)

@@ -1,4 +1,4 @@
-"""The schema of the scores table: its columns, what each may hold, and the error that says what is wrong with one."""
+"""The schema of the scores table: its columns, the values that each may hold, and the error for invalid tables."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _EXPECTED: dict[Kind, str] = {
 
 
 class ScoresError(ValueError):
-    """A scores table that cannot be used; the message names the place, what was found and what was expected.
+    """A scores table that is not valid; the message names the place, what was found and what was expected.
 
     Attributes:
-      column: The column at fault; None where it is the whole row or table.
-      row: The row at fault, from 0; None where it is the whole table.
-      found: What was found and what was expected.
+      column: Name of the column at fault; None where it is the whole row or table.
+      row: Number of the row at fault, from 0; None where it is the whole table.
+      found: The part of the message that says what was found and what was expected.
     """
 
     def __init__(self, found: str, column: str | None = None, row: int | None = None, place: str = "scores"):
@@ -40,7 +40,7 @@ class ScoresError(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class Column:
-    """What a column may hold: its kind, whether nulls are allowed, and within what it is constant."""
+    """The values that a column may hold: their kind, whether null is allowed, and the scope in which they are equal."""
 
     kind: Kind
     nullable: bool = False
@@ -48,7 +48,7 @@ class Column:
 
     @property
     def expected(self) -> str:
-        """The values this column takes, in words."""
+        """A description of the allowed values, for error messages."""
         return _EXPECTED[self.kind] + (" or null" if self.nullable else "")
 
 
@@ -81,7 +81,7 @@ REQUIRED = ("stream", "step", "p_need_fast", "p_accept_fast")
 
 
 def check_known(name: str, row: int | None = None) -> None:
-    """Raises a ScoresError with the nearest column's name unless `name` is a column."""
+    """Raises a ScoresError that suggests the most similar column unless `name` is a column."""
     if name not in COLUMNS:
         near = difflib.get_close_matches(name, COLUMNS, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(COLUMNS)}"
@@ -89,15 +89,15 @@ def check_known(name: str, row: int | None = None) -> None:
 
 
 def as_column(name: str, values: Any) -> np.ndarray:
-    """An array, or a list with None for null, as the array that holds the column `name` in memory.
+    """Converts an array, or a list with None for null, to the array that holds the column `name` in memory.
 
     Raises:
-      ScoresError: for a value of the wrong type, or null where the column is not nullable.
+      ScoresError: for a value of the wrong type, or null in a column that is not nullable.
     """
     spec = COLUMNS[name]
     if isinstance(values, np.ndarray):
         if values.ndim != 1:
-            raise ScoresError(f"found the shape {values.shape}, expected one value a row", name)
+            raise ScoresError(f"found the shape {values.shape}, expected one value per row", name)
         if values.dtype.kind in {"index": "iu", "flag": "fiub", "text": "U", "votes": ""}.get(spec.kind, "fiu"):
             return values.astype({"index": np.int64, "text": object}.get(spec.kind, np.float64), copy=False)
     values = list(values)
@@ -118,7 +118,7 @@ def as_column(name: str, values: Any) -> np.ndarray:
 
 
 def object_array(values: list[Any]) -> Shaped[np.ndarray, "rows"]:
-    """The values, whatever they are, as the elements of a vector of objects."""
+    """A vector of objects with the given values as elements, even where these are sequences."""
     array = np.empty(len(values), object)
     array[:] = values
     return array
@@ -133,7 +133,7 @@ _PLAIN: dict[Kind, set[type]] = {
     "count": {int},
     "votes": set(),
 }
-"""Types of values that need no look at each."""
+"""Types whose values are valid without a check of each one."""
 
 
 def _check_value(name: str, spec: Column, row: int, value: Any) -> None:
@@ -161,7 +161,7 @@ def fail_at(bad: Bool[np.ndarray, "rows"], name: str, values: Any, expected: str
 
 
 def shown(name: str, value: Any) -> str:
-    """A checked column's value as it reads in a message, NaN as the null it stands for."""
+    """Formats a value of a checked column for a message; NaN in a nullable column is shown as null."""
     if value != value and COLUMNS[name].nullable:
         return "null"
     return repr(int(value) if COLUMNS[name].kind == "count" and float(value).is_integer() else _plain(value))
@@ -172,7 +172,7 @@ def _plain(value: Any) -> Any:
 
 
 def check_range(name: str, array: np.ndarray) -> None:
-    """Checks each value by itself."""
+    """Checks that every value of a column is in the allowed range."""
     spec = COLUMNS[name]
     if spec.kind == "votes":
         return

@@ -1,8 +1,8 @@
-"""The scores table: what a model says at every step, and all that decision science needs to know about it.
+"""The scores table: a model's probabilities at every step, with everything needed to evaluate decisions on them.
 
-One row per (step, candidate). Signals are raw (T = 1); calibrated values come from the temperatures in
-calibration.json. Need belongs to the step and acceptance to the candidate: p_need and y_need are constant within a
-step, and a step's decision uses its candidate of highest p_accept (`Scores.steps`).
+The table has one row per (step, candidate). Probabilities are raw (temperature T = 1); calibrated values come from the
+temperatures in calibration.json. Need belongs to the step and acceptance to the candidate: p_need and y_need are
+constant within a step, and the decision of a step uses its candidate with the highest p_accept (`Scores.steps`).
 
 A nullable column is float64 with NaN for null; flags are 0 and 1.
 """
@@ -25,35 +25,35 @@ from prism_jax.scores.schema import COLUMNS, REQUIRED, ScoresError, as_column, c
 class Scores:
     """A checked scores table; columns are read-only arrays of one length, None where the table has no such column.
 
-    Built with `from_columns` or `from_rows`, which convert; the constructor takes the arrays as they are held.
+    `from_columns` and `from_rows` convert their input; the constructor takes arrays in their final types.
 
     Attributes:
-      stream: Names the stream, the unit that splits and resampling never cut.
+      stream: Name of the stream, the unit that splits and resampling keep whole.
       step: Position in the stream's list of steps, from 0.
       candidate: Number of the offer within its step; all 0 when not given.
-      time: Seconds, from an origin that the stream shares.
-      domain: For example coding, writing, life.
-      persona: Which kind of user.
-      split: For example train, calibration, test.
-      fold: The cross-validation fold that holds the stream out.
+      time: Time in seconds, from an origin that is the same for the whole stream.
+      domain: Subject area, for example coding, writing or life.
+      persona: Kind of user.
+      split: Name of the split, for example train, calibration or test.
+      fold: Number of the cross-validation fold whose test split contains the stream.
       p_need_fast: Pr(need | history) from the fast pass, raw.
       p_accept_fast: Pr(accept | history, offered) from the fast pass, raw.
-      p_need_slow: The same from the slow pass; null where none ran.
-      p_accept_slow: The same from the slow pass; null where none ran.
+      p_need_slow: Pr(need | history) from the slow pass, raw; null where there was none.
+      p_accept_slow: Pr(accept | history, offered) from the slow pass, raw; null where there was none.
       y_need: Need label in [0, 1]; null where it was not judged.
       y_accept: Acceptance label in [0, 1]; null where it was not observed.
-      votes: Raw votes of the annotators: tuples of bool.
+      votes: Raw votes of the annotators, as tuples of bool.
       logged: A, whether the offer was made; null where nothing was logged.
-      propensity: e = Pr(A = 1 | what the logging policy saw), above 0.
+      propensity: e = Pr(A = 1 | what the logging policy saw), above 0; null where unknown.
       p_need_true: Pr(need | what the prompt shows); simulator only.
       p_accept_true: Pr(accept | what the prompt shows, offered); simulator only.
       p_both_true: Pr(need and accept | what the prompt shows, offered); simulator only.
-      tokens_fast: Tokens that the fast pass read and wrote.
-      tokens_slow: Tokens of the slow pass.
-      tokens_response: Tokens of the response.
+      tokens_fast: Number of tokens that the fast pass read and wrote.
+      tokens_slow: Number of tokens of the slow pass.
+      tokens_response: Number of tokens of the response.
 
     Raises:
-      ScoresError: for a value or a combination that no table may hold, naming row (from 0) and column.
+      ScoresError: for an invalid value or combination of values, naming row (from 0) and column.
     """
 
     stream: Shaped[np.ndarray, "rows"]
@@ -95,14 +95,14 @@ class Scores:
         return len(self.stream)
 
     def columns(self) -> dict[str, np.ndarray]:
-        """The columns that the table has, by name, in the schema's order."""
+        """The columns that the table has, by name, in the order of the schema."""
         return {name: getattr(self, name) for name in COLUMNS if getattr(self, name) is not None}
 
     def take(self, rows: Int[np.ndarray, "n"] | Bool[np.ndarray, "n"]) -> Scores:
-        """The given rows, by index or by mask.
+        """A table of the given rows, selected by index or by mask.
 
         Raises:
-          ScoresError: for no rows at all.
+          ScoresError: when no row is selected.
         """
         taken = copy.copy(self)  # rows of a checked table need no second check
         for name, array in self.columns().items():
@@ -111,10 +111,10 @@ class Scores:
         return taken
 
     def steps(self) -> Scores:
-        """One row per step: its candidate of highest p_accept_fast, the lowest-numbered of several.
+        """A table with one row per step: its candidate with the highest p_accept_fast; the lowest-numbered of a tie.
 
-        Streams come in order of first appearance, their steps in ascending order. A temperature is the same for all
-        candidates and keeps ranks, so raw and calibrated signals choose the same candidate.
+        Streams are in order of first appearance, their steps in ascending order. The temperature is the same for all
+        candidates and preserves ranks, so raw and calibrated probabilities choose the same candidate.
         """
         order, starts = _by_step(self)
         p = self.p_accept_fast[order]
@@ -124,10 +124,10 @@ class Scores:
 
     @classmethod
     def from_rows(cls, rows: Iterable[Mapping[str, Any]]) -> Scores:
-        """Builds a table from one mapping per row; a key that a row lacks is null there.
+        """Builds a table from one mapping per row; a key that is absent from a row is null there.
 
         Raises:
-          ScoresError: for an unknown key, a missing required one, or a value that no table may hold.
+          ScoresError: for an unknown key, a missing required key, or an invalid value.
         """
         values: dict[str, list[Any]] = {}
         count = 0
@@ -149,7 +149,7 @@ class Scores:
         """Builds a table from arrays, or lists with None for null, by column name.
 
         Raises:
-          ScoresError: for an unknown column, a missing required one, or a value that no table may hold.
+          ScoresError: for an unknown column, a missing required column, or an invalid value.
         """
         for name in values:
             check_known(name)
@@ -178,7 +178,7 @@ def _check_lengths(columns: Mapping[str, np.ndarray]) -> None:
 
 
 def _check_log(scores: Scores) -> None:
-    """Checks what labels, log and propensities say of each other (maths section 4, positivity)."""
+    """Checks that labels, log and propensities agree with each other (docs/maths.md, section 4, positivity)."""
     none = np.full(len(scores), np.nan)
     y_accept, logged, propensity = (
         none if column is None else column for column in (scores.y_accept, scores.logged, scores.propensity)
@@ -201,7 +201,7 @@ def _check_log(scores: Scores) -> None:
 
 
 def _check_slow(scores: Scores) -> None:
-    """Checks that the slow pass's two signals come together."""
+    """Checks that a row has both probabilities of the slow pass or neither."""
     need, accept = scores.p_need_slow, scores.p_accept_slow
     if need is not None and accept is not None:
         fail_at(np.isnan(accept) & ~np.isnan(need), "p_accept_slow", accept, "a number, as p_need_slow has one")
@@ -217,7 +217,7 @@ def _stream_codes(scores: Scores) -> Int64[np.ndarray, "rows"]:
 
 
 def _by_step(scores: Scores) -> tuple[Int[np.ndarray, "rows"], Int[np.ndarray, "steps"]]:
-    """Rows ordered by stream (first appearance), step, candidate; and where in that order each step starts."""
+    """Row numbers ordered by stream (first appearance), step, candidate; and where in that order each step starts."""
     codes = _stream_codes(scores)
     order = np.lexsort((scores.candidate, scores.step, codes))
     new = (np.diff(codes[order]) != 0) | (np.diff(scores.step[order]) != 0)
@@ -225,7 +225,7 @@ def _by_step(scores: Scores) -> tuple[Int[np.ndarray, "rows"], Int[np.ndarray, "
 
 
 def _check_structure(scores: Scores) -> None:
-    """Checks that (stream, step, candidate) is unique, and what must be constant within a step or a stream."""
+    """Checks that (stream, step, candidate) is unique, and that columns are constant in the scope of the schema."""
     order, starts = _by_step(scores)
     first_of_step = np.empty(len(scores), np.int64)
     first_of_step[order] = np.repeat(order[starts], np.diff(starts, append=len(order)))

@@ -1,7 +1,7 @@
-"""What happened: `Event`, `Candidate`, `Step`, `Stream`; JSONL; the simulator; ProactiveBench; whole-stream splits.
+"""Streams of user events: the data types, JSONL files, the simulator, ProactiveBench and splits of whole streams.
 
-Lives here: reading, checking, making and splitting streams of events with their labels.
-May not live here: tokens, prompts, models, probabilities that a model estimated, costs and decisions.
+Belongs here: code that reads, checks, generates, edits and splits streams of events with their labels.
+Does not belong here: tokens, prompts, models, probabilities estimated by a model, costs and decisions.
 Imports `prism_jax.runtime` and nothing else of prism_jax.
 """
 

@@ -1,7 +1,7 @@
-"""Streams as JSON lines: one stream a line, its keys the fields of the dataclasses, defaults left out.
+"""Streams as JSON lines: one stream per line. The keys are the fields of the dataclasses; defaults are left out.
 
-Reading checks everything and says where it hurts in one line; what `write_streams` wrote, `read_streams` gives back
-exactly.
+Reading checks every field and reports an error in one line that names the place. `read_streams` returns exactly what
+`write_streams` was given.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ _EXPECTED = {float: "a number", int: "a whole number", str: "text", bool: "true 
 
 
 class StreamError(ValueError):
-    """Data that cannot be streams; one line: `FILE:LINE: field: found ..., expected ...`."""
+    """Data that is not a valid set of streams, in one line: `FILE:LINE: field: found ..., expected ...`."""
 
 
 def read_streams(path: epath.PathLike) -> list[Stream]:
     """Reads and checks a file of streams.
 
     Args:
-      path: A JSON-lines file, local or in a bucket; the keys are the fields of `Stream`, `Event`, `Step`, `Candidate`.
+      path: JSON-lines file, local or in a bucket; the keys are the fields of `Stream`, `Event`, `Step`, `Candidate`.
 
     Returns:
       The streams, in file order; at least one.
 
     Raises:
-      FileNotFoundError: no such file.
-      StreamError: naming file, line and field, for anything but valid streams with distinct ids.
+      FileNotFoundError: when there is no such file.
+      StreamError: naming file, line and field, when the file holds anything but valid streams with distinct ids.
     """
     streams: list[Stream] = []
     lines: dict[str, int] = {}
@@ -56,20 +56,20 @@ def read_streams(path: epath.PathLike) -> list[Stream]:
         lines[stream.id] = number
         streams.append(stream)
     if not streams:
-        raise StreamError(f"{path}: found an empty file, expected one stream a line")
+        raise StreamError(f"{path}: found an empty file, expected one stream per line")
     return streams
 
 
 def write_streams(path: epath.PathLike, streams: Iterable[Stream]) -> None:
-    """Writes streams, one a line; the file appears complete or not at all.
+    """Writes streams, one per line; the file appears complete or not at all.
 
     Args:
-      path: Where to; its folder must exist. An older file of this name is replaced at the end, in one move.
-      streams: At least one, with distinct ids.
+      path: File to write; its folder must exist. An older file of this name is replaced at the end, in one move.
+      streams: At least one stream; ids must be distinct.
 
     Raises:
-      FileNotFoundError: no such folder.
-      StreamError: no streams, an id used twice, or text that UTF-8 cannot hold.
+      FileNotFoundError: when there is no such folder.
+      StreamError: when there are no streams, an id is used twice, or a text cannot be encoded in UTF-8.
     """
     path = epath.Path(path)
     if not path.parent.is_dir():
@@ -96,21 +96,21 @@ def json_lines(path: epath.PathLike) -> Iterator[tuple[int, Any]]:
     """Yields (line number from 1, JSON value) for each line of a file.
 
     Raises:
-      FileNotFoundError: no such file.
-      StreamError: naming file and line, for a line that is not one JSON value in UTF-8, or that has a key twice.
+      FileNotFoundError: when there is no such file.
+      StreamError: naming file and line, when a line is not one JSON value in UTF-8 or repeats a key within an object.
     """
     path = epath.Path(path)
     if not path.exists():
         raise FileNotFoundError(f"{path}: found no such file, expected JSON lines")
     with path.open("rb") as file:
-        # Bytes, because only "\n" ends a line here: text may hold any other separator that Unicode knows.
+        # Read as bytes, so that only "\n" ends a line: text may contain the other line separators of Unicode.
         for number, line in enumerate(file, start=1):
             yield number, parse_json(line, f"{path}:{number}", StreamError)
 
 
 @functools.cache
 def _fields(cls: type) -> dict[str, tuple[Any, bool]]:
-    """Name to (type, required) of a dataclass's fields, in their order."""
+    """Maps the name of each field of a dataclass to (type, required), in declaration order."""
     hints = typing.get_type_hints(cls)
     return {
         field.name: (
@@ -122,7 +122,7 @@ def _fields(cls: type) -> dict[str, tuple[Any, bool]]:
 
 
 def _encode(value: Any) -> Any:
-    """`value` as plain JSON values, without the fields that are at their default."""
+    """Converts `value` to plain JSON values, leaving out fields that have their default value."""
     if isinstance(value, str | bool | int | float | None):
         return value
     if isinstance(value, tuple):
@@ -139,9 +139,9 @@ def _encode(value: Any) -> Any:
 
 
 def _decode(kind: Any, value: Any, place: str) -> Any:
-    """The JSON `value` as the annotation `kind`, or a StreamError that starts with `place`."""
+    """Converts the JSON `value` to the annotated type `kind`; a StreamError's message starts with `place`."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if origin in (typing.Union, types.UnionType):  # always `something | None` here
+    if origin in (typing.Union, types.UnionType):  # the only unions in these classes are `something | None`
         return None if value is None else _decode(arguments[0], value, place)
     if origin is tuple:
         if not isinstance(value, list):
@@ -169,7 +169,7 @@ def _decode_scalar(kind: type, value: Any, place: str) -> Any:
 
 
 def _decode_record(cls: type, value: Any, place: str) -> Any:
-    """An object as the dataclass `cls`, whose own checks then run and are reported under `place`."""
+    """Converts an object to the dataclass `cls`; errors of the dataclass's own checks are reported under `place`."""
     if not isinstance(value, dict):
         raise _mismatch(place or "the line", value, "an object with keys")
     prefix, known = f"{place}." if place else "", _fields(cls)

@@ -1,9 +1,10 @@
 """ProactiveBench (thunlp/ProactiveAgent): human judgements of offers and of silence, as a TFDS dataset and as streams.
 
-The dataset needs no TensorFlow: it is written as array records and read as a random-access data source. Its one split,
-"streams", has one example per stream; hold out whole streams with `prism_jax.streams.splits`. An example is flat tables
-that refer to each other by row number (nested ragged features would need TensorFlow), with times as the source writes
-them (a number would be stored as float32, which holds seconds since the epoch to two minutes).
+The dataset needs no TensorFlow: it is written as array records and read as a random-access data source. Its only split,
+"streams", has one example per stream; `prism_jax.streams.splits` divides whole streams into train and test. An example
+consists of flat tables that refer to each other by row number, because nested ragged features would need TensorFlow.
+Times are stored as text, as in the source: a number would become float32, which resolves seconds since the epoch only
+to about two minutes.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ Need = Literal["strict", "majority", "any_valid"]
 Candidates = Literal["listed", "constant"]
 
 SPLIT = "streams"
-# The commit that the reward data and the test streams come from: a dataset's version must name one state of the data.
+# Commit of the reward data and the test streams, fixed so that a version of the dataset always has the same data.
 COMMIT = "50940be8cdf76f3149e780a2fa8768b0b5d135b1"
 ARCHIVE = f"https://github.com/thunlp/ProactiveAgent/archive/{COMMIT}.zip"
 
@@ -44,10 +45,10 @@ _CITATION = """\
 
 @dataclasses.dataclass(eq=False, kw_only=True, repr=False)
 class SourceConfig(tfds.core.BuilderConfig):
-    """A source folder; named after its content, so that changed files are never served from an older cache.
+    """A source folder; its name is a digest of the content, so that changed files never come from an older cache.
 
     Attributes:
-      source: The folder.
+      source: Path of the folder.
     """
 
     source: str
@@ -59,28 +60,28 @@ class SourceConfig(tfds.core.BuilderConfig):
 class ProactiveBench(tfds.core.GeneratorBasedBuilder):
     """TFDS builder; `ProactiveBench(source=DIR)` reads a folder, `ProactiveBench()` downloads the official archive.
 
-    Features of an example, beside `id` and `domain`:
+    Features of an example, in addition to `id` and `domain`:
       events: `time` and `text` of each event.
-      steps: `event` (row of the newest event), need by each definition, `silence_votes` (1 = ticked no offer; empty
-        where no verdict on silence was recorded).
-      candidates: `step` (row), `text`, `valid` (majority accepted it), `votes` (1 = accepted it).
+      steps: `event` (row of the newest event), need by each definition, `silence_votes` (1 = the annotator ticked no
+        offer; empty where no verdict on silence was recorded).
+      candidates: `step` (row), `text`, `valid` (whether a majority accepted it), `votes` (1 = accepted).
     """
 
     VERSION = tfds.core.Version("1.0.0")
     RELEASE_NOTES: ClassVar[dict[str, str]] = {"1.0.0": "First version."}
-    # Finding this out by itself takes TFDS a package that it does not install, importlib_resources.
+    # Given here because TFDS would need importlib_resources to find it, a package that it does not install.
     code_path = epath.Path(__file__)
 
     def __init__(self, *, source: epath.PathLike | None = None, file_format: str = "array_record", **kwargs: Any):
-        """Makes the builder; nothing is prepared yet.
+        """Creates the builder; data is prepared later, by `download_and_prepare`.
 
         Args:
-          source: A folder laid out as the repository; None downloads the archive of `COMMIT` when preparing.
-          file_format: `array_record` is what can be read without TensorFlow.
-          **kwargs: As for `tfds.core.GeneratorBasedBuilder`, `data_dir` for one.
+          source: Folder with the layout of the repository; None downloads the archive of `COMMIT`.
+          file_format: Format of the prepared files; `array_record` can be read without TensorFlow.
+          **kwargs: Arguments of `tfds.core.GeneratorBasedBuilder`, such as `data_dir`.
 
         Raises:
-          FileNotFoundError: naming the missing folder or file of `source`.
+          FileNotFoundError: naming the folder or file of `source` that is missing.
         """
         if source is not None:
             content = proactivebench_source.digest(source)
@@ -131,24 +132,25 @@ def load(
     need: Need = "strict",
     candidates: Candidates = "listed",
 ) -> list[Stream]:
-    """ProactiveBench's judged streams, prepared once per content of the source and then read from the cache.
+    """Loads ProactiveBench's judged streams, prepared once per content of the source and then read from the cache.
 
     Args:
-      source: A folder laid out as the repository; None downloads the official archive (a fixed commit).
-      data_dir: TFDS data folder of the cache; None takes TFDS's own default.
-      need: Which steps need help. `strict`, the official one: some offer was ticked by every annotator. `majority`:
-        more than half of the annotators ticked something. `any_valid`: some offer was accepted by a majority.
+      source: Folder with the layout of the repository; None downloads the official archive (a fixed commit).
+      data_dir: TFDS data folder of the cache; None uses TFDS's default.
+      need: Definition of need. `strict` (the official one): at least one offer was ticked by every annotator.
+        `majority`: more than half of the annotators ticked an offer. `any_valid`: a majority accepted at least
+        one offer.
       candidates: `listed` gives one candidate per judged offer. `constant` gives one per step, "an offer", accepted if
-        any listed one is valid. Either way a step without judged offers has the constant one, without a label.
+        any listed offer is valid. In both cases a step without judged offers has the constant one, without a label.
 
     Returns:
-      Streams sorted by id. All offers count as made: judged ones are logged with propensity 1. Where an event is
-      stamped earlier than one before it, it takes that one's time (the order is the one the annotators saw); a warning
-      says how many and by how much.
+      Streams sorted by id. All judged offers count as made: they are logged with propensity 1. An event whose time
+      stamp is earlier than that of an event before it gets the time of that event, because the order is what the
+      annotators saw; a warning gives the number of such events and the largest change.
 
     Raises:
-      ValueError: for an unknown `need` or `candidates`.
-      FileNotFoundError: naming the missing folder or file of `source`.
+      ValueError: for an unknown value of `need` or `candidates`.
+      FileNotFoundError: naming the folder or file of `source` that is missing.
       StreamError: naming file, line and field of malformed data.
     """
     for name, value, known in (("need", need, get_args(Need)), ("candidates", candidates, get_args(Candidates))):
@@ -158,12 +160,12 @@ def load(
     builder.download_and_prepare()
     examples = sorted(builder.as_data_source(split=SPLIT), key=lambda example: example["id"])
     streams = [_to_stream(example, need, candidates) for example in examples]
-    _warn_of_held_times(examples, streams)
+    _warn_of_raised_times(examples, streams)
     return streams
 
 
 def _to_stream(example: Mapping[str, Any], need: Need, candidates: Candidates) -> Stream:
-    """An example of the dataset as a stream."""
+    """Converts an example of the dataset to a stream."""
     offers: dict[int, list[Candidate]] = {}
     for step, text, valid, votes in _rows(example["candidates"], "step", "text", "valid", "votes"):
         candidate = Candidate(text=_text(text), y_accept=float(valid), votes=_votes(votes), logged=True, propensity=1.0)
@@ -173,7 +175,7 @@ def _to_stream(example: Mapping[str, Any], need: Need, candidates: Candidates) -
         domain=_text(example["domain"]),
         events=tuple(
             Event(time=time, text=_text(text))
-            for time, text in zip(_held(_seconds(example)), example["events"]["text"], strict=True)
+            for time, text in zip(_raised(_seconds(example)), example["events"]["text"], strict=True)
         ),
         steps=tuple(
             Step(
@@ -213,17 +215,17 @@ def _seconds(example: Mapping[str, Any]) -> tuple[float, ...]:
     return to_seconds([_text(time) for time in example["events"]["time"]])
 
 
-def _held(seconds: tuple[float, ...]) -> tuple[float, ...]:
-    """Times that never run back: each at least the one before."""
+def _raised(seconds: tuple[float, ...]) -> tuple[float, ...]:
+    """The running maximum of the times: an event never happens before the one that precedes it."""
     return tuple(itertools.accumulate(seconds, max))
 
 
-def _warn_of_held_times(examples: list[Mapping[str, Any]], streams: list[Stream]) -> None:
-    held = {
+def _warn_of_raised_times(examples: list[Mapping[str, Any]], streams: list[Stream]) -> None:
+    raised = {
         stream.id: [event.time - time for event, time in zip(stream.events, _seconds(example), strict=True)]
         for example, stream in zip(examples, streams, strict=True)
     }
-    late = {name: [gap for gap in gaps if gap > 0] for name, gaps in held.items() if any(gaps)}
+    late = {name: [gap for gap in gaps if gap > 0] for name, gaps in raised.items() if any(gaps)}
     if late:
         logging.warning(
             "ProactiveBench: events stamped before an earlier one take its time: %d (%s), by up to %.0f s",

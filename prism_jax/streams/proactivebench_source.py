@@ -1,9 +1,10 @@
-"""The official ProactiveBench repository, read from a folder: judged rows become whole streams.
+"""Reads the official ProactiveBench repository from a folder and assembles its judged rows into whole streams.
 
 The reward data (`dataset/reward_data/{train,test}_data.jsonl`) has one row per judgement: the events so far, and either
-an offer or silence with the votes on it. It names no streams and its own split leaks, since every test row's step is
-in train as well. So both files are read as one, rows that share a first event are one stream, and its longest history
-is its events. A stream that overlaps with a file of `dataset/test_data` is known by that file's name.
+an offer or silence with the votes on it. It does not name streams, and its own split leaks: the step of every test row
+is in the training file too. Therefore both files are read as one. Rows that share their first event form one stream,
+and the longest history among them gives the stream's events. A stream that overlaps with a file of `dataset/test_data`
+gets that file's name as its id.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ STREAM_FOLDER = "dataset/test_data"
 LAYOUT = (
     f"the layout of the repository thunlp/ProactiveAgent ({', '.join(REWARD_FILES)} and the folder {STREAM_FOLDER})"
 )
-DOMAINS = {"code": "coding"}  # every other prefix of a file's name is its own domain
+DOMAINS = {"code": "coding"}  # any other prefix of a file's name is itself the domain
 
 _KINDS: dict[type, str] = {str: "text", bool: "true or false", list: "a list", dict: "an object with keys"}
 
-Events = tuple[tuple[str, str], ...]  # (time, text) of each, as the source writes them
+Events = tuple[tuple[str, str], ...]  # (time, text) of each event, as in the source
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,11 +40,11 @@ class Row:
 
     Attributes:
       place: FILE:LINE, for messages.
-      events: Everything the user had done by then.
+      events: Everything the user had done up to this step.
       offer: The judged offer; None where silence was judged.
-      valid: Majority verdict on the offer or the silence.
-      help_needed: Whether some offer of this step was ticked by every annotator.
-      votes: Raw votes; true = would accept the offer, or ticked no offer at all.
+      valid: Majority verdict on the offer or on silence.
+      help_needed: Whether at least one offer of this step was ticked by every annotator.
+      votes: Raw votes. True means: would accept the offer or, where silence was judged, ticked no offer.
     """
 
     place: str
@@ -55,13 +56,13 @@ class Row:
 
 
 def read_source(source: epath.PathLike) -> list[dict[str, Any]]:
-    """All judged streams of a folder, as examples of the dataset `ProactiveBench`, sorted by id.
+    """Reads all judged streams of a folder, as examples of the dataset `ProactiveBench`, sorted by id.
 
     Args:
-      source: The repository's folder, or a folder of the same layout; any number of streams.
+      source: Folder of the repository, or a folder with the same layout and any number of streams.
 
     Raises:
-      FileNotFoundError: naming the missing folder or file.
+      FileNotFoundError: naming the folder or file that is missing.
       StreamError: naming file, line and field, for a malformed row, a row that fits no stream, or labels that
         contradict each other.
     """
@@ -82,7 +83,7 @@ def read_source(source: epath.PathLike) -> list[dict[str, Any]]:
 
 
 def digest(source: epath.PathLike) -> str:
-    """SHA-256 over names and bytes of every file that `read_source` reads: changes when the data does."""
+    """SHA-256 of the names and bytes of every file that `read_source` reads; it changes when the data changes."""
     source = epath.Path(source)
     total = hashlib.sha256()
     for path in [source / name for name in REWARD_FILES] + _stream_paths(source):
@@ -103,7 +104,7 @@ def _stream_paths(source: epath.Path) -> list[epath.Path]:
 
 
 def _stream_files(source: epath.Path) -> dict[str, list[str]]:
-    """File stem to the texts of its events."""
+    """Maps the stem of each stream file to the texts of its events."""
     files = {}
     for path in _stream_paths(source):
         steps = parse_json(path.read_bytes(), str(path), StreamError)
@@ -117,7 +118,7 @@ def _stream_files(source: epath.Path) -> dict[str, list[str]]:
 
 
 def _rows(source: epath.Path) -> list[Row]:
-    """The rows of both reward files, each judgement once."""
+    """The rows of both reward files, without duplicates."""
     rows: dict[tuple[Any, ...], Row] = {}
     for name in REWARD_FILES:
         path = _existing(source / name)
@@ -130,7 +131,7 @@ def _rows(source: epath.Path) -> list[Row]:
 
 
 def _row(value: Any, place: str) -> Row:
-    """A line of the reward data, checked."""
+    """Checks a line of the reward data and converts it to a row."""
     at = f"{place}: "
     events = _field(value, "obs", list, at)
     votes = _field(value, "annotation", list, at)
@@ -155,7 +156,7 @@ def _row(value: Any, place: str) -> Row:
 
 
 def _field(record: Any, name: str, kind: type, at: str) -> Any:
-    """`record[name]` if it is there, of the type `kind` and, if text, not blank; `at` starts the error's line."""
+    """Returns `record[name]`, which must have the type `kind` and, if text, not be blank; errors start with `at`."""
     if not isinstance(record, dict):
         raise StreamError(f"{at}{name}: found {reprlib.repr(record)} around it, expected an object with this key")
     if name not in record:
@@ -169,7 +170,7 @@ def _field(record: Any, name: str, kind: type, at: str) -> Any:
 
 
 def _stream(rows: Sequence[Row], files: Mapping[str, list[str]]) -> dict[str, Any]:
-    """The rows that share a first event as one stream."""
+    """Assembles the rows that share their first event into one stream."""
     longest = max(rows, key=lambda row: len(row.events))
     for row in rows:
         for i, (event, expected) in enumerate(zip(row.events, longest.events, strict=False)):
@@ -191,9 +192,9 @@ def _stream(rows: Sequence[Row], files: Mapping[str, list[str]]) -> dict[str, An
 
 
 def _identify(events: Events, files: Mapping[str, list[str]]) -> tuple[str, str]:
-    """Id and domain: of the file that holds at least half of the events, or the first one; else of a synthetic stream.
+    """Id and domain: from the file with the same first event or at least half of the events, else `synthetic_HASH`.
 
-    Half, because texts differ a little between the versions of a stream.
+    Half suffices because texts differ a little between the versions of a stream.
     """
     best, shared, starts = "", 0, False
     for stem, texts in files.items():
@@ -208,7 +209,7 @@ def _identify(events: Events, files: Mapping[str, list[str]]) -> tuple[str, str]
 
 
 def _steps(rows: Sequence[Row]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The tables of steps and of judged offers; a step is all rows with equally many events."""
+    """The tables of steps and of judged offers; rows with the same number of events form a step."""
     by_length: dict[int, list[Row]] = collections.defaultdict(list)
     for row in rows:
         by_length[len(row.events)].append(row)
@@ -220,7 +221,7 @@ def _steps(rows: Sequence[Row]) -> tuple[list[dict[str, Any]], list[dict[str, An
             {
                 "event": length - 1,
                 "need_strict": judged[0].help_needed,
-                # A false vote on silence is an annotator who wanted something; with no row on silence nobody did.
+                # A false vote on silence means that the annotator wanted an offer; without a row on silence none did.
                 "need_majority": 2 * silence.count(False) > len(silence),
                 "need_any_valid": any(row.valid for row in offers),
                 "silence_votes": _ballot(silence),
@@ -234,7 +235,7 @@ def _steps(rows: Sequence[Row]) -> tuple[list[dict[str, Any]], list[dict[str, An
 
 
 def _silence(judged: Sequence[Row]) -> tuple[bool, ...]:
-    """The votes on silence of one step's rows, which must agree on whether help was needed; () where none was cast."""
+    """The votes on silence of one step, () where there are none; its rows must agree on whether help was needed."""
     first = judged[0]
     for row in judged:
         if row.help_needed != first.help_needed:
@@ -246,11 +247,11 @@ def _silence(judged: Sequence[Row]) -> tuple[bool, ...]:
     if len(silences) > 1:
         raise StreamError(
             f"{silences[1].place}: pred_task: found another verdict on silence than in {silences[0].place}, "
-            "expected one a step"
+            "expected one per step"
         )
     return silences[0].votes if silences else ()
 
 
 def _ballot(votes: Sequence[bool]) -> str:
-    """Votes as a word of 1 (true) and 0."""
+    """Encodes votes as a string of 1 (true) and 0 (false)."""
     return "".join("1" if vote else "0" for vote in votes)

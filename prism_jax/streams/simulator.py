@@ -1,19 +1,20 @@
 """The simulator: event streams whose true need, acceptance and Bayes decisions are known functions of what is seen.
 
 A user (one of three personas, in one of three domains) works on a few items. Trouble with an item opens a problem and a
-solution closes it; the user is *stuck* while any problem is open, and *quiet* after muting until unmuting. What the
-newest event means depends on both: `NEED` and `ACCEPT` are the whole truth. Reading them takes the order of events (a
-later solution cancels an earlier trouble, but only with the same item) and their interaction, so that counting words
-does not suffice.
+solution closes it. The user is *stuck* while any problem is open, and *quiet* from muting until unmuting. The true
+probabilities depend on the newest event and on both states; the tables `NEED` and `ACCEPT` define them completely. To
+predict them, a model has to use the order of events (a solution cancels an earlier trouble, but only with the same
+item) and their interaction: counting words does not suffice.
 
-Acceptance also moves with a variable that is recorded but hidden from the prompt (the user is on a call), and so does
-the logging policy: acceptances in the log are biased, and inverse propensities undo the bias (maths section 4).
+Acceptance also depends on a variable that is recorded but hidden from the prompt (whether the user is on a call), and
+so does the logging policy. Acceptances in the log are therefore biased, and inverse propensities remove the bias
+(docs/maths.md, section 4).
 
 Every number is a table entry or a product of table entries, and randomness comes from Python's own generator seeded by
-(seed, index): stream i is the same on every machine, whatever else is drawn.
+(seed, index). Stream i is therefore the same on every machine, regardless of which other streams are drawn.
 
-A teacher of chosen quality can judge every step: the true probabilities given what the prompt shows, blurred and
-shifted in log-odds. It draws from a generator of its own, so that with or without it a stream is the same.
+Optionally a simulated teacher judges every step: its probabilities are the true ones given what the prompt shows, with
+noise and bias added in log-odds. It has a random generator of its own, so the rest of the stream does not depend on it.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import random
 from typing import Literal, NamedTuple
 
 from prism_jax.streams import simulator_text as text
+from prism_jax.streams.edit import map_candidates, map_steps
 from prism_jax.streams.types import Candidate, Event, Step, Stream
 
 KINDS = ("trouble", "solved", "work", "search", "pause", "undo", "mute", "unmute")
@@ -42,7 +44,7 @@ NEED = {
     "unmute": (0.10, 0.92),
 }
 
-# Pr(accept | persona, quiet, stuck), the hidden variable averaged out.
+# Pr(accept | persona, quiet, stuck), averaged over the hidden variable.
 ACCEPT = {
     #             free  stuck
     ("newcomer", False): (0.40, 0.97),
@@ -53,7 +55,7 @@ ACCEPT = {
     ("expert", True): (0.35, 0.03),
 }
 
-# Share of each kind among the next events, while free and while stuck.
+# Pr(kind of the next event), while the user is free and while stuck.
 NEXT_FREE = {
     "trouble": 0.24,
     "solved": 0.10,
@@ -75,7 +77,7 @@ NEXT_STUCK = {
     "unmute": 0.09,
 }
 
-# Share of the events, while stuck, that are about an open item; the others are about any item of the stream.
+# While stuck, the share of events that are about an item with an open problem; the others are about any item.
 STAYS = {
     "trouble": 0.6,
     "solved": 0.95,
@@ -88,7 +90,7 @@ STAYS = {
 }
 
 ON_CALL_SHARE = 0.4
-# Pr(the log offers | on a call, stuck).
+# Pr(the logging policy makes the offer | on a call, stuck).
 PROPENSITY = {
     #       free  stuck
     False: (0.85, 0.95),
@@ -98,19 +100,21 @@ PROPENSITY = {
 
 @dataclasses.dataclass(frozen=True)
 class SimulatorConfig:
-    """The simulator's knobs.
+    """Settings of the simulator.
 
     Attributes:
-      seed: Names the population of streams.
-      min_events: Fewest events of a stream, the arrival included.
-      max_events: Most events of a stream.
-      responses: Most steps of a stream that carry a response; the first offers that were needed and accepted do.
-      dependence: Need-acceptance dependence in [-1, 1]: 0 makes them independent given what is seen (where Eq. 1 is
-        exactly optimal), 1 nests the rarer in the commoner, -1 keeps them apart as far as their rates allow.
-      hidden_effect: How far the hidden variable moves acceptance, in [0, 1]; 0 switches it off.
-      teacher: Whether a teacher gives its probabilities of need and acceptance at every step.
-      teacher_blur: Standard deviation of the teacher's error, in log-odds, drawn afresh for each probability.
-      teacher_bias: What the teacher adds to all of its log-odds: above 0 it sees need and acceptance too often.
+      seed: Seed of the population of streams.
+      min_events: Minimum number of events per stream, including the arrival.
+      max_events: Maximum number of events per stream.
+      responses: Maximum number of steps per stream with a response; the first offers that were needed and accepted
+        get one.
+      dependence: Dependence of need and acceptance, in [-1, 1]. At 0 they are independent given what is seen, and the
+        paper's Eq. 1 is exactly optimal; at 1 the less likely one implies the other; at -1 they coincide as rarely as
+        their probabilities allow.
+      hidden_effect: Strength of the hidden variable's effect on acceptance, in [0, 1]; 0 switches it off.
+      teacher: Whether every step has a teacher's probabilities of need and acceptance.
+      teacher_blur: Standard deviation of the teacher's error in log-odds, drawn independently for each probability.
+      teacher_bias: Bias of the teacher, added to all of its log-odds; above 0 it overestimates need and acceptance.
     """
 
     seed: int = 0
@@ -141,7 +145,7 @@ class SimulatorConfig:
 
 
 class Situation(NamedTuple):
-    """All that matters of a history: what the truth is a function of."""
+    """The features of a history that determine the true probabilities."""
 
     persona: str
     kind: str
@@ -150,7 +154,7 @@ class Situation(NamedTuple):
 
 
 class Truth(NamedTuple):
-    """Probabilities of a situation, given the hidden variable or with it averaged out."""
+    """True probabilities in a situation, given the hidden variable or averaged over it."""
 
     p_need: float
     p_accept: float
@@ -158,7 +162,7 @@ class Truth(NamedTuple):
 
 
 def truth(situation: Situation, config: SimulatorConfig, on_call: bool | None = None) -> Truth:
-    """True probabilities of `situation`; with `on_call` None, given only what the prompt shows."""
+    """True probabilities in `situation`; with `on_call` None, given only what the prompt shows."""
     p_need = NEED[situation.kind][situation.stuck]
     assert p_need is not None, "trouble always leaves the user stuck"
     if on_call is None:
@@ -172,22 +176,23 @@ def truth(situation: Situation, config: SimulatorConfig, on_call: bool | None = 
 
 
 def _accept_given_call(mean: float, config: SimulatorConfig, on_call: bool) -> float:
-    """Acceptance on or off a call: their mean is `mean`, and `hidden_effect` 1 pushes one of them to 0 or 1."""
+    """Pr(accept) on or off a call; their average is `mean`, and at `hidden_effect` 1 one of them reaches 0 or 1."""
     reach = config.hidden_effect * min(mean / (1 - ON_CALL_SHARE), (1 - mean) / ON_CALL_SHARE)
     return max(0.0, mean - reach * (1 - ON_CALL_SHARE)) if on_call else min(1.0, mean + reach * ON_CALL_SHARE)
 
 
 def simulate(config: SimulatorConfig, index: int, logging: Literal["policy", "always"] = "policy") -> Stream:
-    """Stream number `index` of the population that `config` describes.
+    """Simulates stream number `index` of the population that `config` describes.
 
     Args:
-      config: The simulator's knobs.
-      index: Which stream; streams are independent of each other and of how many are drawn.
-      logging: `policy` offers with the logging policy's propensities, and acceptance is observed only where it did;
-        `always` is a trial that offers at every step (propensity 1), for evaluation.
+      config: Settings of the simulator.
+      index: Number of the stream; streams are independent of each other and of how many are drawn.
+      logging: `policy` makes offers with the logging policy's propensities, and acceptance is observed only where an
+        offer was made; `always` makes an offer at every step (propensity 1), for evaluation.
 
     Returns:
-      A stream with labels, log, responses, rationales and true probabilities at every event after the arrival.
+      A stream with a step at every event after the arrival, each with labels, log, rationale and true probabilities,
+      some with a response.
     """
     rng = random.Random(f"prism_jax {config.seed} {index}")
     domain, persona = _pick(rng, tuple(text.PHRASES)), _pick(rng, tuple(text.ARRIVALS))
@@ -209,20 +214,19 @@ def simulate(config: SimulatorConfig, index: int, logging: Literal["policy", "al
         events.append(Event(time=events[-1].time + gap, text=phrase))
         situation = Situation(persona, kind, bool(open_items), quiet)
         about = open_items[-1] if open_items else item
-        step, gold = _step(rng, config, position, situation, about, logging)
-        if gold and responses < config.responses:
+        step, helpful = _step(rng, config, position, situation, about, logging)
+        if helpful and responses < config.responses:
             responses += 1
             step = _with_response(step, _response(rng, domain, about))
         steps.append(step)
-    if config.teacher:
-        steps = _taught(steps, config, index)
-    return Stream(
+    stream = Stream(
         id=f"sim-{config.seed}-{index}", domain=domain, persona=persona, events=tuple(events), steps=tuple(steps)
     )
+    return _with_teacher(stream, config, index) if config.teacher else stream
 
 
 def _choose_item(rng: random.Random, kind: str, items: tuple[str, ...], open_items: list[str]) -> str:
-    """Mostly an open item where there is one; trouble may open a second problem before the first is solved."""
+    """Usually an item with an open problem if there is one; trouble may open another problem before it is solved."""
     if open_items and rng.random() < STAYS[kind]:
         return _pick(rng, tuple(open_items))
     return _pick(rng, items)
@@ -236,7 +240,7 @@ def _step(
     item: str,
     logging: str,
 ) -> tuple[Step, bool]:
-    """Draws one step: hidden variable, labels, log; and whether an offer was made, needed and accepted."""
+    """Draws one step (hidden variable, labels, log); also says whether an offer was made, needed and accepted."""
     seen = truth(situation, config)
     on_call = rng.random() < ON_CALL_SHARE
     hidden = truth(situation, config, on_call)
@@ -263,31 +267,28 @@ def _step(
     return step, logged and need and accept
 
 
-def _taught(steps: list[Step], config: SimulatorConfig, index: int) -> list[Step]:
-    """The steps with a teacher's probabilities."""
+def _with_teacher(stream: Stream, config: SimulatorConfig, index: int) -> Stream:
+    """The stream with a teacher's probabilities at every step and candidate."""
     rng = random.Random(f"prism_jax teacher {config.seed} {index}")
 
     def blurred(p: float | None) -> float:
-        assert p is not None and 0 < p < 1, "the simulator knows its truth, and none of it is certain"
+        assert p is not None and 0 < p < 1, "simulated probabilities are known and neither 0 nor 1"
         log_odds = math.log(p / (1 - p)) + config.teacher_bias + config.teacher_blur * rng.gauss(0.0, 1.0)
-        # Rounded, because the last digits of logarithms differ between machines.
+        # Rounded because the last digits of logarithms differ between machines.
         return round(0.5 * (1 + math.tanh(0.5 * log_odds)), 6)
 
-    return [
-        dataclasses.replace(
-            step,
-            teacher_need=blurred(step.p_need_true),
-            candidates=tuple(
-                dataclasses.replace(candidate, teacher_accept=blurred(candidate.p_accept_true))
-                for candidate in step.candidates
-            ),
-        )
-        for step in steps
-    ]
+    def judge_step(step: Step) -> Step:
+        judged = dataclasses.replace(step, teacher_need=blurred(step.p_need_true))
+        return map_candidates(judged, judge_candidate)
+
+    def judge_candidate(candidate: Candidate) -> Candidate:
+        return dataclasses.replace(candidate, teacher_accept=blurred(candidate.p_accept_true))
+
+    return map_steps(stream, judge_step)
 
 
 def _with_response(step: Step, response: str) -> Step:
-    return dataclasses.replace(step, candidates=(dataclasses.replace(step.candidates[0], response=response),))
+    return map_candidates(step, lambda candidate: dataclasses.replace(candidate, response=response))
 
 
 def _response(rng: random.Random, domain: str, item: str) -> str:
@@ -304,7 +305,7 @@ def _response(rng: random.Random, domain: str, item: str) -> str:
 
 
 def _rationale(situation: Situation, item: str) -> dict[str, str]:
-    """The slow pass's fields: what the history amounts to, which a small model may fail to work out at once."""
+    """The fields of the slow pass: the state of the history, which a small model may not infer in one pass."""
     stuck, quiet = situation.stuck, situation.quiet
     return {
         "if_silent": f"stays stuck on {item}" if stuck else "goes on alone",

@@ -1,7 +1,7 @@
-"""What the simulator's events say: phrases by domain and kind, and the words of its offers and rationales.
+"""The simulator's texts: phrases for events, by domain and kind, and texts for arrivals and responses.
 
-Every phrase of a kind means the same thing; `{item}` is what the event is about. The words of different domains and
-personas barely overlap, so a student has to learn what each phrase stands for.
+All phrases of a kind mean the same; `{item}` is the item that the event is about. Different domains and personas share
+hardly any words, so a student has to learn the meaning of each phrase.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where streams come from: the splits that a config names."""
+"""Loads the streams that a config names and splits them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from etils import epath
 from prism_jax.streams.jsonl import read_streams
 from prism_jax.streams.proactivebench_source import LAYOUT
 from prism_jax.streams.simulator import SimulatorConfig, simulate
-from prism_jax.streams.splits import Splits, folds, hold_out
+from prism_jax.streams.splits import Splits, folds, with_validation
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,19 +19,21 @@ class DataConfig:
     """Where streams come from, and how whole streams are split.
 
     Attributes:
-      name: `simulator`, `proactivebench`, or `jsonl` (streams in this project's own format).
-      source: Directory laid out as ProactiveBench's repository, empty to download the official archive; or path of the
-        JSONL file.
+      name: Data source: `simulator`, `proactivebench`, or `jsonl` (streams in this project's own format).
+      source: For proactivebench, a directory with the layout of its repository, or empty to download the official
+        archive; for jsonl, the path of the file.
       need: ProactiveBench's definition of need: strict (official help_needed), majority, or any_valid.
-      folds: Number of folds of a fixed data set; the simulator draws each split afresh instead.
-      fold: Which fold is the test split.
-      calibration: Share of the other folds' streams that calibrate.
-      split_seed: Names the shuffle behind the folds.
-      validation: Share of the training split's streams, drawn whole, that training never sees; they are scored along
-        the way and say which checkpoint is best. 0 takes none. The calibration split never chooses a checkpoint.
-      train_streams: Simulator: streams of the training split.
-      calibration_streams: Simulator: streams of the calibration split.
-      test_streams: Simulator: streams of the test split, on which every offer is made.
+      folds: Number of cross-validation folds of a fixed data set; unused by the simulator, which draws new streams for
+        each split.
+      fold: Number of the fold that is the test split, from 0.
+      calibration: Share of the other folds' streams that form the calibration split.
+      split_seed: Seed of the shuffle that assigns streams to splits.
+      validation: Share of the training streams set aside for validation. Training never sees them; their loss, measured
+        during training, chooses the best checkpoint. 0 sets none aside. The calibration split never chooses a
+        checkpoint.
+      train_streams: Number of training streams (simulator only).
+      calibration_streams: Number of calibration streams (simulator only).
+      test_streams: Number of test streams, on which every offer is made (simulator only).
     """
 
     name: Literal["simulator", "proactivebench", "jsonl"] = "simulator"
@@ -63,18 +65,18 @@ class DataConfig:
 
 
 def load_splits(data: DataConfig, simulator: SimulatorConfig) -> Splits:
-    """Whole streams for training, calibration and test, and those held out of training.
+    """Loads whole streams for training, validation, calibration and test.
 
-    The simulator draws each split afresh; on the test split every offer is made, so that costs are observed.
+    The simulator draws new streams for each split; on the test split every offer is made, so that costs are observed.
 
     Raises:
       ValueError, OSError: in one line, for a missing or malformed source or an empty split.
     """
-    return hold_out(_load(data, simulator), data.validation, seed=data.split_seed)
+    return with_validation(_load(data, simulator), data.validation, seed=data.split_seed)
 
 
 def _load(data: DataConfig, simulator: SimulatorConfig) -> Splits:
-    """The splits before any stream is held out."""
+    """The splits before validation streams are set aside."""
     if data.name == "simulator":
         return _simulate(data, simulator)
     if data.name == "jsonl":
@@ -92,7 +94,7 @@ def _load(data: DataConfig, simulator: SimulatorConfig) -> Splits:
 
 
 def _simulate(data: DataConfig, simulator: SimulatorConfig) -> Splits:
-    """Streams 0, 1, ... of the population: first training, then calibration, then test."""
+    """Simulates the splits from consecutive streams of the population: training, then calibration, then test."""
     stops = np.cumsum([data.train_streams, data.calibration_streams, data.test_streams]).tolist()
     return Splits(
         train=tuple(simulate(simulator, i) for i in range(stops[0])),

@@ -1,7 +1,7 @@
-"""Splits of whole streams into train, calibration and test: a stream is never cut, and never on two sides.
+"""Splits of whole streams into train, validation, calibration and test: every stream is in exactly one of them.
 
-Who goes where depends on the seed and the streams' ids and domains alone, not on the order of the list. Domains are
-spread evenly: streams are laid out domain by domain, shuffled within each, and drawn at equal distances.
+The assignment depends only on the seed and on the streams' ids and domains, not on the order of the list. It is
+stratified by domain: streams are ordered by domain, shuffled within each domain, and drawn at equal distances.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from prism_jax.streams.types import Stream
 
 @dataclasses.dataclass(frozen=True)
 class Splits:
-    """Three disjoint sets of streams, each sorted by id and none empty.
+    """Disjoint sets of streams, each sorted by id; only `validation` may be empty.
 
     Attributes:
-      train: What the student learns from.
-      calibration: What temperatures and thresholds are fitted on; never the test split.
-      test: What results are measured on.
-      validation: What training neither learns from nor is measured on: it says which checkpoint is best. May be empty.
+      train: Streams that the student is trained on.
+      calibration: Streams on which temperatures and thresholds are fitted.
+      test: Streams on which results are measured.
+      validation: Streams, not used for training, whose loss chooses the best checkpoint.
     """
 
     train: tuple[Stream, ...]
@@ -32,14 +32,14 @@ class Splits:
 
 
 def folds(streams: Sequence[Stream], folds: int, fold: int, *, calibration: float = 0.25, seed: int = 0) -> Splits:
-    """Fold number `fold` of `folds`: over all folds every stream is tested exactly once.
+    """Splits for fold number `fold` of `folds`; over all folds every stream is in the test split exactly once.
 
     Args:
-      streams: With distinct ids.
-      folds: K >= 2. Fold sizes differ by at most one, over all streams and within each domain.
-      fold: Which fold is the test split, 0 to K - 1.
-      calibration: Share of the other folds' streams, in (0, 1), rounded, at least one stream.
-      seed: Names the shuffle.
+      streams: Streams to split; ids must be distinct.
+      folds: Number of folds K >= 2. Their sizes differ by at most one, over all streams and within each domain.
+      fold: Number of the fold that is the test split, 0 to K - 1.
+      calibration: Share of the other folds' streams, in (0, 1); rounded to at least one stream.
+      seed: Seed of the shuffle.
 
     Raises:
       ValueError: in one line, for an argument out of range, an id used twice, or a split left empty.
@@ -59,13 +59,13 @@ def folds(streams: Sequence[Stream], folds: int, fold: int, *, calibration: floa
 
 
 def fractions(streams: Sequence[Stream], *, calibration: float = 0.2, test: float = 0.2, seed: int = 0) -> Splits:
-    """One split with the given shares of the streams.
+    """Splits with the given shares of the streams.
 
     Args:
-      streams: With distinct ids.
-      calibration: Share of all streams, in (0, 1), rounded, at least one stream.
-      test: Share of all streams, in (0, 1), rounded, at least one stream.
-      seed: Names the shuffle.
+      streams: Streams to split; ids must be distinct.
+      calibration: Share of all streams, in (0, 1); rounded to at least one stream.
+      test: Share of all streams, in (0, 1); rounded to at least one stream.
+      seed: Seed of the shuffle.
 
     Raises:
       ValueError: in one line, for an argument out of range, an id used twice, or a split left empty.
@@ -78,25 +78,26 @@ def fractions(streams: Sequence[Stream], *, calibration: float = 0.2, test: floa
     return _splits(train, drawn, tested, f"lower calibration = {calibration} or test = {test}, or add streams")
 
 
-def hold_out(splits: Splits, share: float, *, seed: int = 0) -> Splits:
-    """Moves a share of the training streams to `validation`; the other splits stay as they are.
+def with_validation(splits: Splits, share: float, *, seed: int = 0) -> Splits:
+    """Moves a share of the training streams to `validation`; the other splits stay the same.
 
     Args:
-      splits: To take from.
-      share: Of the training streams, in (0, 1), rounded, at least one stream; or 0, which moves none.
-      seed: Names the shuffle.
+      splits: Splits whose training streams are divided.
+      share: Share of the training streams, in (0, 1), rounded to at least one stream; 0 moves none.
+      seed: Seed of the shuffle.
 
     Raises:
-      ValueError: in one line, for a share out of range, or when no stream is left to train on.
+      ValueError: in one line, when the share is out of range, or when no training stream is left.
     """
     if share == 0:
         return splits
     _check_share("validation", share)
+    # The salt determines which streams are drawn: another wording would be another split.
     drawn, train = _draw(splits.train, _count(share, len(splits.train)), f"{seed} held out")
     if not train:
         raise ValueError(
-            f"split train: found no streams beside {len(drawn)} held out, expected at least one; lower validation = "
-            f"{share}"
+            f"split train: found no streams beside {len(drawn)} for validation, expected at least one; "
+            f"lower validation = {share}"
         )
     ordered = [tuple(sorted(side, key=lambda stream: stream.id)) for side in (train, drawn)]
     return dataclasses.replace(splits, train=ordered[0], validation=ordered[1])
@@ -112,7 +113,7 @@ def _count(share: float, total: int) -> int:
 
 
 def _lay_out(streams: Sequence[Stream], salt: str) -> list[Stream]:
-    """Streams domain by domain, each domain shuffled by a hash of salt and id: the same on every machine."""
+    """Streams ordered by domain and shuffled within each by a hash of salt and id, the same on every machine."""
     twice = [name for name, count in collections.Counter(stream.id for stream in streams).items() if count > 1]
     if twice:
         raise ValueError(f"streams: found id {twice[0]!r} twice, expected distinct ids")
@@ -124,17 +125,17 @@ def _lay_out(streams: Sequence[Stream], salt: str) -> list[Stream]:
 
 
 def _draw(streams: Sequence[Stream], count: int, salt: str) -> tuple[list[Stream], list[Stream]]:
-    """`count` streams (or all, if there are fewer) spread evenly over the domains, and the others."""
+    """Draws `count` streams (or all, if there are fewer), spread evenly over the domains; returns them and the rest."""
     laid_out = _lay_out(streams, salt)
     count = min(count, len(laid_out))
-    # The middles of `count` equal stretches of the layout: distinct, since no stretch is shorter than one stream.
+    # Middles of `count` equal stretches of the layout: distinct, because no stretch is shorter than one stream.
     places = {(2 * i + 1) * len(laid_out) // (2 * count) for i in range(count)}
     drawn = [stream for i, stream in enumerate(laid_out) if i in places]
     return drawn, [stream for i, stream in enumerate(laid_out) if i not in places]
 
 
 def _splits(train: list[Stream], calibration: list[Stream], test: list[Stream], fix: str) -> Splits:
-    """The three sorted by id, or an error that names the empty one."""
+    """The three splits, sorted by id; raises an error that names an empty one."""
     sides = {"train": train, "calibration": calibration, "test": test}
     counts = ", ".join(f"{name} {len(side)}" for name, side in sides.items())
     for name, side in sides.items():

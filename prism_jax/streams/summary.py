@@ -1,4 +1,4 @@
-"""What a set of streams holds: how much of it, and how many labels of each kind."""
+"""Counts the contents of a set of streams: events, steps, candidates and labels of each kind."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ class Summary:
     """Counts over a set of streams.
 
     Attributes:
-      streams: Whole streams.
-      events: Things users did.
-      steps: Moments at which the agent had to decide.
-      candidates: Offers listed at the steps, the constant "an offer" included.
-      need_labels: Steps with a need label.
-      needed: Sum of the need labels (for hard labels, how many say yes).
-      accept_labels: Candidates with an acceptance label.
-      accepted: Sum of the acceptance labels.
-      silence_labels: Steps whose silence was judged.
+      streams: Number of streams.
+      events: Number of events.
+      steps: Number of decision steps.
+      candidates: Number of offers listed at the steps, including the constant "an offer".
+      need_labels: Number of steps with a need label.
+      needed: Sum of the need labels; for hard labels, the number of steps that need help.
+      accept_labels: Number of candidates with an acceptance label.
+      accepted: Sum of the acceptance labels; for hard labels, the number of accepted offers.
+      silence_labels: Number of steps whose silence was judged.
     """
 
     streams: int
@@ -36,11 +36,11 @@ class Summary:
 
     @property
     def judgements(self) -> int:
-        """Judged offers and judged silences: the rows of ProactiveBench's reward data, candidates "listed"."""
+        """Number of judged offers and silences: the rows of ProactiveBench's reward data, with candidates "listed"."""
         return self.accept_labels + self.silence_labels
 
     def __str__(self) -> str:
-        """One line for the terminal."""
+        """The summary in one line, for the terminal."""
         return (
             f"{self.streams} streams, {self.events:,} events, {self.steps:,} steps, {self.candidates:,} candidates; "
             f"{self.judgements:,} judgements: {self.accept_labels:,} of offers ({self.accepted:g} accepted), "
@@ -49,7 +49,7 @@ class Summary:
 
 
 def summarise(streams: Sequence[Stream]) -> dict[str, Summary]:
-    """Counts per domain, in alphabetical order, and then over all of them under "all"."""
+    """Counts per domain, in alphabetical order, followed by the total under the key "all"."""
     by_domain = {
         domain: _count([stream for stream in streams if stream.domain == domain])
         for domain in sorted({stream.domain for stream in streams})

@@ -1,4 +1,4 @@
-"""The two clocks of ProactiveBench's event times, as seconds."""
+"""Converts ProactiveBench's event times, which come in two formats, to seconds."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ _DAY = re.compile(r"Day ([1-9]\d{0,5}), (1[0-2]|0?[1-9]):([0-5]\d) (AM|PM)", re.
 
 
 def to_seconds(times: Sequence[str]) -> tuple[float, ...]:
-    """The event times of one stream in seconds, all read from one clock.
+    """Converts the event times of one stream to seconds.
 
     Args:
-      times: All epoch seconds in decimals ("1717338232.283"), or all days with a 12-hour clock ("Day 1, 11:00 PM").
+      times: Times in one format: decimal epoch seconds ("1717338232.283") or days with a 12-hour clock
+        ("Day 1, 11:00 PM").
 
     Returns:
       Seconds since the epoch, or since Day 1, 00:00 (12:00 AM is midnight, 12:00 PM is noon).
 
     Raises:
-      ValueError: starting with `[INDEX].time`, for a time that neither clock reads, or for a change of clock.
+      ValueError: starting with `[INDEX].time`, for a time in neither format, or when a stream mixes the two.
     """
     readings = [_read(time) for time in times]
     for i, (time, (clock, _)) in enumerate(zip(times, readings, strict=True)):
@@ -31,7 +32,7 @@ def to_seconds(times: Sequence[str]) -> tuple[float, ...]:
 
 
 def _read(time: str) -> tuple[str | None, float]:
-    """The clock that `time` is read from (None where there is none) and its seconds."""
+    """The format of `time` ("epoch" or "day"; None where it has neither) and its value in seconds."""
     if _EPOCH.fullmatch(time):
         return "epoch", float(time)
     match = _DAY.fullmatch(time)

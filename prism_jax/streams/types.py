@@ -1,4 +1,4 @@
-"""What happened: events, the steps at which a decision was due, and the candidates that could have been offered."""
+"""The data types: events, the steps at which the agent had to decide, and the candidates that it could have offered."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Event:
     """One thing the user did.
 
     Attributes:
-      time: Seconds, from an origin that the whole stream shares.
-      text: What happened, in words. Untrusted: it may hold anything.
+      time: Time in seconds, from an origin that is the same for the whole stream.
+      text: Description of what happened. Untrusted: it may contain anything.
     """
 
     time: float
@@ -42,22 +42,22 @@ class Event:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """One offer that could be made at a step, and what became of it.
+    """One offer that could be made at a step, and its outcome.
 
     Attributes:
-      text: The offer; None stands for the constant "an offer", where no particular one was proposed.
+      text: The offer; None means the constant "an offer", where no particular one was proposed.
       y_accept: Acceptance label in [0, 1]; None where it was not observed.
-      votes: Raw votes of the annotators, true = would accept this offer.
+      votes: Raw votes of the annotators; true = would accept this offer.
       logged: A, whether the offer was made when the stream was recorded; None where nothing was logged.
-      propensity: e = Pr(A = 1 | everything the logging policy saw), in [0, 1].
-      response: What the assistant wrote with the offer: the target of response training.
-      teacher_accept: q_a, the teacher's probability that the offer would be accepted; None where it was not asked.
+      propensity: e = Pr(A = 1 | everything the logging policy saw), in (0, 1]; None where unknown.
+      response: Text that the assistant wrote with the offer: the target of response training.
+      teacher_accept: q_a, the teacher's probability that the offer would be accepted; None without a teacher.
       p_accept_true: Pr(accept | what the prompt shows, intervene); simulator only.
       p_both_true: Pr(need and accept | what the prompt shows, intervene); simulator only.
 
     Raises:
-      ValueError: naming the field, for a value out of range, for a label on an offer that was never made, or for a
-        propensity that contradicts the log (maths section 4, positivity).
+      ValueError: naming the field, for a value out of range, for a label on an offer that was not made, or for a
+        propensity that contradicts the log (docs/maths.md, section 4, positivity).
     """
 
     text: str | None = None
@@ -96,17 +96,20 @@ class Candidate:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Step:
-    """A moment at which the agent had to decide: the user had just done `event`.
+    """A moment at which the agent had to decide, right after the user did `event`.
 
     Attributes:
-      event: Index in the stream of the newest event the agent has seen; every earlier one is visible too.
-      candidates: At least one; a step without particular offers has one `Candidate` whose text is None.
+      event: Index in the stream of the newest event the agent has seen; every earlier event is visible too.
+      candidates: Offers, at least one; a step without particular offers has one `Candidate` whose text is None.
       y_need: Need label in [0, 1]; None where it was not judged.
-      votes: Raw votes of the annotators on silence, true = nothing on the list was wanted.
-      teacher_need: q_n, the teacher's probability of need; None where it was not asked.
+      votes: Raw votes of the annotators on silence; true = wanted none of the offers.
+      teacher_need: q_n, the teacher's probability of need; None without a teacher.
       p_need_true: Pr(need | what the prompt shows); simulator only.
-      rationale: Structured fields of the slow pass's ground truth (field name to text); simulator or teacher.
-      recorded: Variables that were recorded but that the prompt hides (name to value).
+      rationale: Reference texts for the fields of the slow pass (field name to text); from the simulator or a teacher.
+      recorded: Variables that were recorded but are hidden from the prompt (name to value).
+
+    Raises:
+      ValueError: naming the field, for a value out of range.
     """
 
     event: int
@@ -138,14 +141,17 @@ class Step:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Stream:
-    """One user's recorded session: the unit that splits, packing and resampling never cut.
+    """One user's recorded session. Splits and resampling always keep it whole.
 
     Attributes:
-      id: Unique among the streams of a source.
-      events: In time order.
-      steps: In event order, at most one per event.
-      domain: For example coding, writing, life.
-      persona: Which kind of user, where it is known.
+      id: Identifier, unique among the streams of a source.
+      events: Events in time order, at least one.
+      steps: Steps in event order, at most one per event.
+      domain: Subject area, for example coding, writing or life.
+      persona: Kind of user, where it is known.
+
+    Raises:
+      ValueError: naming the field, for events that go back in time, or steps that are out of order or name no event.
     """
 
     id: str
@@ -163,12 +169,14 @@ class Stream:
             raise ValueError("events: found none, expected at least one")
         for i, (before, after) in enumerate(zip(self.events, self.events[1:], strict=False), start=1):
             if after.time < before.time:
-                raise ValueError(f"events[{i}].time: found {after.time}, expected at least {before.time}: time runs on")
+                raise ValueError(
+                    f"events[{i}].time: found {after.time}, expected at least {before.time}: events are in time order"
+                )
         last = -1
         for i, step in enumerate(self.steps):
             if not last < step.event < len(self.events):
                 raise ValueError(
                     f"steps[{i}].event: found {step.event}, expected above {last} and below {len(self.events)} "
-                    "(the step before, the number of events)"
+                    "(the previous step's event, the number of events)"
                 )
             last = step.event

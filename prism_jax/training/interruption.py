@@ -8,8 +8,6 @@ import threading
 import types
 from typing import Any
 
-from etils import epath
-
 EXIT_STATUS = os.EX_TEMPFAIL
 """75: what a run that was asked to stop exits with; the same command goes on where it stopped."""
 
@@ -34,10 +32,10 @@ class Interruption:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
-    def message(self, step: int, steps: int, workdir: epath.Path) -> str:
+    def message(self, step: int, steps: int, workdir: object) -> str:
         """What to say of a run that stopped after `step` of `steps`, in one line."""
         by = self.asked or "another process"
-        return f"{by}: saved step {step} of {steps} in {workdir}; the same command goes on from there"
+        return f"{by}: saved step {step} of {steps} in {workdir}; the same command resumes from there"
 
     def _note(self, number: int, _: types.FrameType | None) -> None:
         self.asked = signal.Signals(number).name

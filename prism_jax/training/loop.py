@@ -10,7 +10,6 @@ from typing import Any
 import jax
 import numpy as np
 from absl import logging
-from etils import epath
 from jax.sharding import Mesh
 from jaxtyping import PRNGKeyArray
 
@@ -20,7 +19,7 @@ from prism_jax.streams import Stream
 from prism_jax.student.qwen3 import Params
 from prism_jax.student.sharding import make_mesh
 from prism_jax.student.weights import load
-from prism_jax.training.checkpoints.recovery import resume
+from prism_jax.training.checkpoints.recovery import restore_latest
 from prism_jax.training.checkpoints.saver import Saver
 from prism_jax.training.config import RunConfig, TrainingConfig
 from prism_jax.training.input.data import PackedSplit, batches, pack_split
@@ -40,6 +39,7 @@ from prism_jax.training.pathways.stages import is_run, run_params
 from prism_jax.training.pathways.supervision import supervise
 from prism_jax.training.placement import any_process, check_processes, place
 from prism_jax.training.run import Run
+from prism_jax.training.workdir import Workdir
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +48,6 @@ class Job:
 
     Attributes:
       config: Of the run, as it is saved with every checkpoint.
-      workdir: Where checkpoints and logs go.
       slots: The student and how its decisions are read.
       split: Packed training streams.
       names: What each of its rows holds, for messages: ids of streams.
@@ -58,7 +57,6 @@ class Job:
     """
 
     config: RunConfig
-    workdir: epath.Path
     slots: Slots
     split: PackedSplit
     names: Sequence[str]
@@ -87,7 +85,7 @@ class Job:
         return FrozenFeatures(self.slots, Partition(self.slots.model.abstract_params(), self.config.training.frozen))
 
 
-def plan(run: Run, workdir: epath.Path) -> Job:
+def plan(run: Run) -> Job:
     """The job that a run's config asks for; packs the training split and writes nothing.
 
     Raises:
@@ -113,7 +111,6 @@ def plan(run: Run, workdir: epath.Path) -> Job:
     shapes = tuple(bucket.size for bucket in split.buckets)
     job = Job(
         config=config,
-        workdir=workdir,
         slots=Slots(run.model, template.yes, template.no, split.size.window, split.size.visible, buckets=shapes),
         split=split,
         names=[", ".join(supervised.streams[number].id for number in row) for row in split.streams],
@@ -137,6 +134,7 @@ def _check_log(streams: Sequence[Stream]) -> dict[str, str]:
 
 def train(
     job: Job,
+    workdir: Workdir,
     *,
     progress: bool = True,
     after_step: Callable[[int], None] | None = None,
@@ -149,6 +147,7 @@ def train(
 
     Args:
       job: What to train.
+      workdir: Where checkpoints and logs are written.
       progress: Whether to show a progress bar.
       after_step: Called with the number of each finished step.
       profile: Step from which a trace of a few steps is written to `profile/` in the workdir.
@@ -164,7 +163,7 @@ def train(
     """
     config = job.training
     iterator = batches(job.split, config.batch, config.seed)
-    restored = resume(job.workdir, abstract_state(job.slots.model, config, job.mesh), job.config)
+    restored = restore_latest(workdir.checkpoints, abstract_state(job.slots.model, config, job.mesh), job.config)
     if restored is not None:
         start, state, position = restored
         iterator.set_state(position)
@@ -174,13 +173,13 @@ def train(
     shares = make_shares(job.slots, config, job.loss, job.config.decision, job.mesh) if config.share_every else None
     step_fn = make_step(job.slots, config, job.loss, job.config.decision, job.mesh)
     rates = Rates.on(job.slots.model.config, job.mesh.devices.flatten().tolist(), config.frozen)
-    trace = Profile(job.workdir, profile, start, config.steps)
+    trace = Profile(workdir.profile, profile, start, config.steps)
     pending: tuple[int, np.ndarray, Mapping[str, Any], Work] | None = None
     with (
-        Log(job.workdir, job.names, rates, config.steps, start, progress) as log,
+        Log(workdir, job.names, rates, config.steps, start, progress) as log,
         contextlib.closing(trace),
         Interruption() as interruption,
-        Saver(job.workdir, job.config) as saver,
+        Saver(workdir.checkpoints, job.config) as saver,
     ):
         for step in range(start + 1, config.steps + 1):
             batch = next(iterator)
@@ -204,7 +203,7 @@ def train(
                 after_step(step)
             if asked:
                 saver.wait()
-                raise InterruptedTrainingError(interruption.message(step, config.steps, job.workdir))
+                raise InterruptedTrainingError(interruption.message(step, config.steps, workdir))
     return state.params
 
 

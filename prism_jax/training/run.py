@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 
-from etils import epath
-
 from prism_jax.prompting.template import Template, make_tokenizer
 from prism_jax.prompting.tokenizer import Tokenizer
 from prism_jax.streams.sources import load_splits
@@ -16,10 +14,11 @@ from prism_jax.student.qwen3 import Params
 from prism_jax.student.sharding import make_mesh
 from prism_jax.student.weights import read_config
 from prism_jax.training.checkpoints.checkpoint import parameters_alone
-from prism_jax.training.checkpoints.recovery import trained
+from prism_jax.training.checkpoints.recovery import restore_best
 from prism_jax.training.config import RunConfig
 from prism_jax.training.optimization.step import abstract_state
 from prism_jax.training.pathways.stages import HOW_IT_RUNS, from_run, is_run
+from prism_jax.training.workdir import Workdir
 
 NEED = {
     "strict": "some offer was accepted by every annotator (official help_needed)",
@@ -87,12 +86,12 @@ def open_run(config: RunConfig, tokenizer: Tokenizer | None = None) -> Run:
     """
     splits = load_splits(config.data, config.simulator)
     tokenizer = tokenizer or make_tokenizer(list(splits.train), config.prompt, slow=config.pathway.slow > 0)
-    rows = config.student.vocabulary_size or tokenizer.size
+    rows = config.student.vocab_size or tokenizer.size
     if rows < tokenizer.size:
         raise ValueError(
-            f"student.vocabulary_size: found {rows}, expected at least the tokenizer's {tokenizer.size} (0 takes that)"
+            f"student.vocab_size: found {rows}, expected at least the tokenizer's {tokenizer.size} (0 takes that)"
         )
-    student = dataclasses.replace(config.student, vocabulary_size=rows)
+    student = dataclasses.replace(config.student, vocab_size=rows)
     return Run(dataclasses.replace(config, student=student), splits, Template(tokenizer, config.prompt), Qwen3(student))
 
 
@@ -101,12 +100,12 @@ def checkpoint_in_words(config: RunConfig, step: int) -> str:
     return f"step {step} ({'best on held-out streams' if config.training.keep_best else 'newest'})"
 
 
-def trained_params(model: Qwen3, config: RunConfig, workdir: epath.Path) -> tuple[int, Params]:
-    """Step and parameters of the checkpoint that stands for a trained run (`recovery.trained`), on one device.
+def trained_params(model: Qwen3, config: RunConfig, workdir: Workdir) -> tuple[int, Params]:
+    """Step and parameters of the checkpoint that stands for a trained run (`recovery.restore_best`), on one device.
 
     Raises:
-      FileNotFoundError, RuntimeError, ConfigError: as `recovery.trained`.
+      FileNotFoundError, RuntimeError, ConfigError: as `recovery.restore_best`.
     """
     abstract = parameters_alone(abstract_state(model, config.training, make_mesh()))
-    restored = trained(workdir, abstract, config)
+    restored = restore_best(workdir.checkpoints, abstract, config)
     return restored.step, restored.state.params

@@ -1,4 +1,4 @@
-"""What a run leaves behind beside its checkpoints, and the check that a folder is this run's (design section 8)."""
+"""The folder of one run: what lies in it under which name, and whether it holds a run of the same config."""
 
 from __future__ import annotations
 
@@ -10,29 +10,85 @@ from etils import epath
 from prism_jax.runtime.config import ConfigError, from_config_dict, to_dict
 from prism_jax.runtime.files import read_object, write_json
 from prism_jax.training.config import RunConfig
+from prism_jax.training.old_names import upgrade
 
 MAY_DIFFER = ("mesh.data", "mesh.fsdp", "mesh.tensor", "training.keep", "training.keep_best")
-"""What may change when a run goes on: where it runs and how much of it stays on disk, not what it computes."""
+"""What may change when a run resumes: where it runs and how much of it stays on disk, but not what it computes."""
 
 
-def claim(workdir: epath.Path, config: RunConfig) -> None:
-    """Makes `workdir` this run's: writes config.json, or checks that the one there says the same (but `MAY_DIFFER`).
+class Workdir:
+    """Names every file that a run leaves behind.
 
-    Raises:
-      ConfigError: naming the first key that differs, when the folder holds a run of another config.
+    Attributes:
+      path: The folder itself; `prism_jax.report.outputs` writes scores, calibration, evaluation and report into it.
+      config: The resolved config, JSON.
+      provenance: The command, package versions and commit, JSON.
+      tokenizer: The tokenizer's definition, JSON.
+      metrics: One JSON object per step, equal to the byte in every run of one config.
+      timings: One JSON object per step with what differs from run to run.
+      tensorboard: Folder of TensorBoard events.
+      profile: Folder of traces.
+      calibration: The fitted temperatures, JSON.
     """
-    path = workdir / "config.json"
-    if path.exists():
-        found = load_config(workdir)
-        expect_config(found, config, str(path))
-        if found == config:
-            return
-    workdir.mkdir(parents=True, exist_ok=True)
-    write_json(path, to_dict(config))
+
+    def __init__(self, path: epath.PathLike):
+        """Reads and writes nothing."""
+        self.path = epath.Path(path)
+        self.config = self.path / "config.json"
+        self.provenance = self.path / "run.json"
+        self.tokenizer = self.path / "tokenizer.json"
+        self.metrics = self.path / "metrics.jsonl"
+        self.timings = self.path / "timings.jsonl"
+        self.tensorboard = self.path / "tensorboard"
+        self.profile = self.path / "profile"
+        self.calibration = self.path / "calibration.json"
+
+    def __str__(self) -> str:
+        """The path, for messages."""
+        return str(self.path)
+
+    @property
+    def checkpoints(self) -> epath.Path:
+        """The folder of the run's checkpoints, which may not exist yet.
+
+        Raises:
+          NotADirectoryError: when there is a file in its place.
+        """
+        folder = self.path / "checkpoints"
+        if folder.exists() and not folder.is_dir():
+            raise NotADirectoryError(f"{folder}: found a file, expected a folder of checkpoints or nothing")
+        return folder
+
+    def load_config(self) -> RunConfig:
+        """Reads the run's config, which an older version may have written.
+
+        Raises:
+          FileNotFoundError: when the folder holds no run.
+          ConfigError: when its config.json cannot be used.
+        """
+        if not self.config.exists():
+            raise FileNotFoundError(f"{self.config}: no such file, expected the workdir of a run (see prism_jax.train)")
+        place = f"{self.config}: config"
+        tree = upgrade(read_object(self.config, "prism_jax.train", ConfigError), place)
+        return from_config_dict(RunConfig, tree, place)
+
+    def claim(self, config: RunConfig) -> None:
+        """Writes config.json, or checks that the one there says the same, except for what `MAY_DIFFER` names.
+
+        Raises:
+          ConfigError: naming the first key that differs, when the folder holds a run of another config.
+        """
+        if self.config.exists():
+            found = self.load_config()
+            expect_config(found, config, str(self.config))
+            if found == config:
+                return
+        self.path.mkdir(parents=True, exist_ok=True)
+        write_json(self.config, to_dict(config))
 
 
 def expect_config(found: RunConfig, wanted: RunConfig, place: str) -> None:
-    """Checks that a run's config is the wanted one, but for what `MAY_DIFFER` names.
+    """Checks that a run's config is the expected one, except for what `MAY_DIFFER` names.
 
     Raises:
       ConfigError: naming the first key that differs.
@@ -44,19 +100,6 @@ def expect_config(found: RunConfig, wanted: RunConfig, place: str) -> None:
                 f"{place}: config.{key}: found {flat[key]!r}, expected {value!r}; the folder holds a run of another "
                 "config, choose another --workdir"
             )
-
-
-def load_config(workdir: epath.Path) -> RunConfig:
-    """The config of a run.
-
-    Raises:
-      FileNotFoundError: when the folder holds no run.
-      ConfigError: when its config.json cannot be used.
-    """
-    path = workdir / "config.json"
-    if not path.exists():
-        raise FileNotFoundError(f"{path}: no such file, expected the workdir of a run (see prism_jax.train)")
-    return from_config_dict(RunConfig, read_object(path, "prism_jax.train", ConfigError), f"{path}: config")
 
 
 def _flatten(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -84,9 +84,9 @@ def test_stratified_selection_keeps_the_top_of_each_stratum_in_proportion(data, 
         assert abs(kept.size - total * inside.sum() / scores.size) < 1
         if kept.size and dropped.size:
             assert kept.min() >= dropped.max()
-    assert sum(entry.kept for entry in selection.account) == total
-    assert sum(entry.dropped for entry in selection.account) == scores.size - total
-    for entry in selection.account:
+    assert sum(entry.kept for entry in selection.summary) == total
+    assert sum(entry.dropped for entry in selection.summary) == scores.size - total
+    for entry in selection.summary:
         assert entry.kept + entry.dropped > 0
         assert entry.domain in ("code", "life")
 
@@ -110,7 +110,7 @@ def test_account_names_strata_and_domains():
         fraction=0.5,
         domain=np.array(["code", "life", "code", "code", "life"]),
     )
-    found = [(e.stratum, e.domain, e.kept, e.dropped) for e in selection.account]
+    found = [(e.stratum, e.domain, e.kept, e.dropped) for e in selection.summary]
     assert found == [
         ("need 0, accept 0", "code", 1, 1),
         ("need 1, accept 1", "code", 0, 1),

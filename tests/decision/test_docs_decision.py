@@ -24,6 +24,9 @@ MODULES = (
 )
 
 
+DOORS = (*MODULES, "operating_point", "policies", "arrays")
+
+
 def examples():
     """The page with everything but its example blocks blanked, so that line numbers in failures are the page's."""
     lines, inside = [], False
@@ -61,12 +64,37 @@ def test_page_names_every_public_function(name):
     assert not missing
 
 
+def exported(name):
+    """Public names of a door: those in `__all__`, or else what the module defines itself, constants included."""
+    module = importlib.import_module(f"prism_jax.decision.{name}")
+    if hasattr(module, "__all__"):
+        return {public: getattr(module, public) for public in module.__all__}
+    defined = set()
+    for node in ast.parse(inspect.getsource(module)).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            defined.add(node.name)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            defined |= {part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)}
+    return {public: getattr(module, public) for public in defined if not public.startswith("_")}
+
+
+def test_every_public_name_has_one_door():
+    """Two modules may give the same name to different things, such as `gate.decide` and `drift.decide`."""
+    doors = {}
+    for door in DOORS:
+        for name, value in exported(door).items():
+            doors.setdefault((name, id(value)), set()).add(door)
+    assert len(doors) > 100, "the names must have been found"
+    assert {name: found for (name, _), found in doors.items() if len(found) > 1} == {}
+
+
 def test_every_policy_of_the_gate_has_its_row():
-    from prism_jax.decision import gate
+    from prism_jax.decision.policies import POLICIES
 
     page = PAGE.read_text(encoding="utf-8")
-    for rule in gate.Rule.__args__:
-        assert re.search(rf"^\| [^|]*`{rule}`", page, re.MULTILINE), rule
+    for policy in POLICIES:
+        assert re.search(rf"^\| [^|]*`{policy}`", page, re.MULTILINE), policy
 
 
 def test_every_paper_form_is_among_the_departures():

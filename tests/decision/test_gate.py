@@ -1,6 +1,5 @@
 import itertools
 from fractions import Fraction
-from typing import get_args
 
 import chex
 import jax
@@ -12,8 +11,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.special import expit
 
-from prism_jax.decision import gate, metrics
-from prism_jax.decision.operating_point import Policy
+from prism_jax.decision import audbc, drift, gate, metrics, surface
+from prism_jax.decision.policies import DEPLOYABLE, POLICIES
 
 probabilities = st.floats(0, 1) | st.sampled_from([0.0, 0.25, 0.5, 1.0])
 costs = st.floats(1e-3, 1e3)
@@ -233,7 +232,7 @@ def test_gradients_of_the_score_are_finite_at_the_ends(p_need, p_accept):
 
 class Variants(chex.TestCase):
     @chex.variants(with_jit=True, without_jit=True, with_device=True)
-    @parameterized.parameters(*get_args(gate.Rule))
+    @parameterized.parameters(*POLICIES)
     def test_jax_decides_as_numpy_does(self, policy):
         rng = np.random.default_rng(0)
         p_need, p_accept = rng.random((2, 500), np.float32)
@@ -280,14 +279,44 @@ def test_results_follow_the_inputs_kind():
     assert isinstance(gate.score(0.5, 0.5), float)
     assert gate.decide(0.5, 0.9, 1, 2)
     assert gate.decide(p32[:, None], p32, 1, 2).shape == (5, 5)
-    for policy in get_args(gate.Rule):
+    for policy in POLICIES:
         found = gate.decide(p32, 0.5, np.ones((2, 1)), 2, policy, base_rate=0.5)
         assert found.shape == (2, 5), policy
         assert found.dtype == bool
 
 
 def test_every_deployable_policy_is_a_rule():
-    assert set(get_args(Policy)) < set(get_args(gate.Rule))
+    assert set(DEPLOYABLE) < set(POLICIES)
+
+
+@pytest.mark.parametrize("xp", [np, jnp])
+@pytest.mark.parametrize(("p_need", "p_accept"), [(0.0, 1.0), (1.0, 0.0), (0.0, 0.0)])
+def test_where_p_both_is_0_every_path_is_silent(p_need, p_accept, xp):
+    """At p_accept = 1 and p_need = 0 the two expected costs tie at 0, and only the clause decides."""
+    need, accept = xp.full(3, p_need), xp.full(3, p_accept)
+    assert not gate.intervene(accept, accept * need, 1.0, 2.0).any()
+    assert not gate.decide(need, accept, 1.0, 2.0).any()
+    assert not gate.decide(need, accept, 1.0, 2.0, "product").any()
+    for margin in (0.0, 0.1, 1.0):
+        assert not gate.decide_with_slow(need, accept, need, accept, 1.0, 2.0, margin)[0].any()
+    assert not drift.decide(need, accept, 1.0, 2.0).any()
+    assert not drift.decide(need, accept, 1.0, 2.0, temperature=0.5, epsilon=0.3).any()
+    table = surface.control_surface(need, accept, need, accept, xp.zeros(3, int), [0.0, 1.0, 1e6], [0.0, 0.1, 1.0])
+    assert not (table.tp + table.fp).any()
+    curve = audbc.burden_benefit_curve(need, accept, xp.ones(3, int))
+    assert np.isinf(curve.cost_ratio[1:]).all(), "no cost ratio makes it intervene"
+
+
+def test_intervene_is_the_dynamic_decision_and_takes_dependent_signals():
+    rng = np.random.default_rng(3)
+    need, accept = rng.random((2, 500))
+    np.testing.assert_array_equal(gate.intervene(accept, accept * need, 1, 2), gate.decide(need, accept, 1, 2))
+    assert not gate.intervene(0.6, 0.1, 1.0, 2.0)
+    assert gate.intervene(0.6, 0.2, 1.0, 2.0)
+    with pytest.raises(ValueError, match=r"p_both: found 1\.5"):
+        gate.intervene(0.5, 1.5, 1.0, 2.0)
+    with pytest.raises(ValueError, match=r"c_fa: found 0\.0"):
+        gate.intervene(0.5, 0.5, 0.0, 2.0)
 
 
 GOOD = {"p_need": 0.5, "p_accept": 0.5, "c_fa": 1.0, "c_fn": 2.0}

@@ -1,4 +1,4 @@
-"""The study of pathways: its tables hold every pathway and corner, and each second stage starts from its first."""
+"""The pathways experiment: its tables hold every pathway and corner, and each second stage starts from a first one."""
 
 import dataclasses
 
@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from etils import epath
 
-from prism_jax.experiments.pathways import CONFIG, PATHWAYS, SQUARE, Outcome, outcome, table
+from prism_jax.experiments.pathways import COLUMNS, CONFIG, PATHWAYS, SQUARE, Outcome, outcome, tables
 from prism_jax.training.pathways.table import SECOND_STAGES
-from prism_jax.training.workdir import load_config
+from prism_jax.training.workdir import Workdir
 
 
 def test_the_tables_average_over_seeds_and_pair_by_seed():
@@ -16,20 +16,22 @@ def test_the_tables_average_over_seeds_and_pair_by_seed():
     pathways = {*PATHWAYS.values(), *SQUARE.values()}
     found = {pathway: rng.normal(size=(3, len(Outcome._fields))) for pathway in pathways}
     shift = found[SQUARE["all data", "plain"]].copy()
-    shift[:, 0] -= [0.24, 0.25, 0.26]  # nearly the same for every seed: the outcomes' own spread must cancel
+    shift[:, 0] -= [0.24, 0.25, 0.26]  # nearly equal for all seeds: the spread of the outcomes must cancel
     found[SQUARE["filtered", "plain"]] = shift
-    lines = table(found)
-    assert [line.split("  ")[0].strip() for line in lines[1:10]] == [*PATHWAYS, *map(", ".join, SQUARE)]
-    means = [float(line[22:].split()[0]) for line in lines[1:6]]
+    outcomes, changes = tables(found)
+    assert len(COLUMNS) == len(Outcome._fields)
+    rows = [row for section in outcomes.sections for row in section.rows]
+    assert [row.name for row in rows] == [*PATHWAYS, *map(", ".join, SQUARE)]
+    means = [float(row.cells[0].split()[0]) for row in rows[:5]]
     assert means == pytest.approx([found[pathway][:, 0].mean() for pathway in PATHWAYS.values()], abs=6e-4)
-    effect = next(line for line in lines if "filter, plain losses" in line)
-    assert "-0.250 [-0.275, -0.225]" in effect
+    effect = next(row for row in changes.sections[0].rows if row.name == "filter, plain losses")
+    assert effect.cells == ("-0.250 [-0.275, -0.225]",)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(PATHWAYS))
 def test_every_pathway_trains_on_the_studys_config(name, tmp_path):
-    """On a small part of the budget."""
+    """With a small part of the budget."""
     second = name in SECOND_STAGES
     small = dataclasses.replace(
         CONFIG,
@@ -42,5 +44,5 @@ def test_every_pathway_trains_on_the_studys_config(name, tmp_path):
     assert np.isfinite(found.f1) == (found.speak_rate > 0)  # undefined for a gate that never opens
     assert (tmp_path / "first").exists() == second
     if second:
-        assert load_config(epath.Path(tmp_path / "first")).pathway.name == "rdc_sft"
-        assert load_config(epath.Path(tmp_path / "run")).training.start == str(tmp_path / "first")
+        assert Workdir(tmp_path / "first").load_config().pathway.name == "rdc_sft"
+        assert Workdir(tmp_path / "run").load_config().training.start == str(tmp_path / "first")

@@ -1,4 +1,4 @@
-"""A small stand-in for ProactiveBench, configs of tiny students on it, and what a run of one leaves behind."""
+"""A small substitute for ProactiveBench, configs of tiny students on it, and the files of a finished run."""
 
 import dataclasses
 
@@ -13,11 +13,11 @@ from prism_jax.student import StudentConfig
 from prism_jax.training.config import RunConfig, TrainingConfig
 from prism_jax.training.loss_config import LossConfig
 from prism_jax.training.run import open_run, resolve
-from prism_jax.training.workdir import claim
+from prism_jax.training.workdir import Workdir
 
 
 def stream(number):
-    """Six steps of two offers with three votes each; the labels follow the votes as ProactiveBench's do."""
+    """Six steps of two offers with three votes each; labels follow from the votes as in ProactiveBench."""
     rng = np.random.default_rng(number)
     steps = []
     for event in range(6):
@@ -40,14 +40,14 @@ def stream(number):
 
 
 def configs(folder):
-    """A student with frozen lower blocks and a plain one, on two folds of twelve streams written to `folder`."""
+    """Configs of a student with frozen lower blocks and of a plain one, on two folds of twelve streams in `folder`."""
     source = folder / "streams.jsonl"
     if not source.exists():
         write_streams(source, [stream(number) for number in range(12)])
     tiny = RunConfig(
         data=DataConfig(name="jsonl", source=str(source), folds=2, calibration=0.34),
-        prompt=PromptConfig(system="Watch.", vocabulary_size=400),
-        student=StudentConfig(width=16, layers=2, heads=2, kv_heads=1, head_dim=8, ffn=32),
+        prompt=PromptConfig(system="Watch.", vocab_size=400),
+        student=StudentConfig(hidden_dim=16, num_layers=2, num_heads=2, num_kv_heads=1, head_dim=8, mlp_dim=32),
         loss=LossConfig(response=0.0),
         training=TrainingConfig(steps=4, batch=1, learning_rate=1e-2, checkpoint_every=4),
     )
@@ -56,9 +56,9 @@ def configs(folder):
 
 
 def stand_in(config, folder):
-    """What `train_and_evaluate` leaves behind, its signals drawn at random."""
+    """Writes the files that `train_and_evaluate` leaves behind, with random signals."""
     run = open_run(resolve(config))
-    claim(folder, run.config)
+    Workdir(folder).claim(run.config)
     run.template.tokenizer.save(folder / "tokenizer.json")
     (folder / "timings.jsonl").write_text('{"step": 1, "seconds": 2.0}\n' * 8)
     rng = np.random.default_rng(config.data.fold)

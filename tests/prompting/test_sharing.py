@@ -1,4 +1,4 @@
-"""Streams that share a row read what they read in rows of their own, and sharing wastes less."""
+"""Streams that share a row have the same logits as in separate rows, and rows are assigned first-fit decreasing."""
 
 import dataclasses
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from packed_streams import make_bushy, streams
 
 from prism_jax.prompting.packing import AXES, Sizes, pack, pad, sizes
-from prism_jax.prompting.sharing import first_fit_decreasing, join
+from prism_jax.prompting.sharing import first_fit_decreasing, join_rows
 from prism_jax.student import Qwen3, StudentConfig
 from prism_jax.student.qwen3 import Tree, take
 
@@ -21,8 +21,8 @@ SIZE = Sizes(trunk=256, branches=768, window=192, steps=9, candidates=27, respon
 
 @pytest.fixture(scope="module")
 def model(template):
-    small = dict(width=32, layers=2, heads=4, kv_heads=2, head_dim=8, ffn=48)
-    return Qwen3(StudentConfig(vocabulary_size=template.tokenizer.size, **small))
+    small = dict(hidden_dim=32, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=8, mlp_dim=48)
+    return Qwen3(StudentConfig(vocab_size=template.tokenizer.size, **small))
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def params(model, draw_params):
 
 @pytest.fixture(scope="module")
 def read(model, params, template):
-    """Logits of both kinds of slots and hidden states that predict responses, of a list of rows."""
+    """A function from rows to the logits of both kinds of slots and the hidden states that predict responses."""
 
     def slots(batch, window, visible):
         hidden = model.branch_hidden(params, Tree.of(batch), window, visible)
@@ -52,9 +52,9 @@ def read(model, params, template):
 
 @settings(max_examples=20)
 @given(batch=st.lists(streams(), min_size=2, max_size=ROWS))
-def test_a_shared_row_reads_what_its_streams_read_alone(batch, template, read):
+def test_a_shared_row_has_the_logits_of_separate_rows(batch, template, read):
     rows = [pack(stream, template, CONTEXT) for stream in batch]
-    shared = join(rows)
+    shared = join_rows(rows)
     needed = sizes([shared], multiple=1)
     assume(all(getattr(needed, name) <= getattr(SIZE, name) for name in ("trunk", "window", "branches", "responses")))
     alone = read(rows)
@@ -67,9 +67,9 @@ def test_a_shared_row_reads_what_its_streams_read_alone(batch, template, read):
 
 
 def test_bounds_of_shared_rows_hide_nothing(template, read):
-    """Static bounds on what is seen come from the longest row; the second stream lies behind them."""
+    """Static bounds on the visible trunk cover every shared row, including the last of its streams."""
     row = pack(make_bushy(), template, CONTEXT)
-    shared = [join([row, row, row]), join([row])]
+    shared = [join_rows([row, row, row]), join_rows([row])]
     tight = sizes(shared)
     assert tight.visible[0] < tight.visible[-1]
     for bounded, free in zip(read(shared, tight), read(shared, dataclasses.replace(tight, visible=None)), strict=True):
@@ -77,9 +77,9 @@ def test_bounds_of_shared_rows_hide_nothing(template, read):
 
 
 def test_neither_events_nor_branches_of_a_neighbour_are_seen(template, model, params):
-    """With other tokens in the first stream no slot of the second one moves, and the other way round."""
+    """Changing the tokens of the first stream changes no slot of the second one, and vice versa."""
     row = pack(make_bushy(), template, CONTEXT)
-    shared = join([row, row])
+    shared = join_rows([row, row])
     trunk, tokens, steps = len(row.trunk), len(row.tokens), len(row.need_slot)
     window = int(np.bincount(shared.branch).max())
     size = dataclasses.replace(sizes([shared], 1), branches=-(-len(shared.tokens) // window) * window, window=window)
@@ -124,7 +124,7 @@ def test_every_row_goes_into_the_first_group_with_room(batch, tokens, template):
                 assert (lengths[before].sum(axis=0) + lengths[number] > limit).any()
     assert groups == first_fit_decreasing(rows, tokens)
     for group in groups:
-        joined = join([rows[i] for i in group])
+        joined = join_rows([rows[i] for i in group])
         assert len(joined.trunk) == len(joined.begin) == lengths[group, 0].sum()
         assert {len(getattr(joined, name)) for name, axis in AXES.items() if axis == "branches"} == {
             lengths[group, 1].sum()

@@ -10,7 +10,6 @@ import time
 
 import jax
 import orbax.checkpoint as ocp
-from etils import epath
 
 from prism_jax.prompting.template import PromptConfig
 from prism_jax.streams.simulator import SimulatorConfig
@@ -19,12 +18,15 @@ from prism_jax.student import StudentConfig
 from prism_jax.training.config import RunConfig, TrainingConfig
 from prism_jax.training.loop import plan, train
 from prism_jax.training.run import open_run
+from prism_jax.training.workdir import Workdir
 
 CONFIG = RunConfig(
     data=DataConfig(train_streams=16, calibration_streams=4, test_streams=4),
     simulator=SimulatorConfig(min_events=4, max_events=5),
-    prompt=PromptConfig(system="Watch.", vocabulary_size=400),
-    student=StudentConfig(vocabulary_size=400, width=32, layers=1, heads=4, kv_heads=2, head_dim=8, ffn=32),
+    prompt=PromptConfig(system="Watch.", vocab_size=400),
+    student=StudentConfig(
+        vocab_size=400, hidden_dim=32, num_layers=1, num_heads=4, num_kv_heads=2, head_dim=8, mlp_dim=32
+    ),
     training=TrainingConfig(steps=160, batch=8, checkpoint_every=4, learning_rate=3e-3),
 )
 
@@ -71,7 +73,7 @@ def _run(workdir, config, cache, seen, pause, saving):
             time.sleep(pause)
 
         try:
-            train(plan(open_run(config), epath.Path(workdir)), progress=False, after_step=after)
+            train(plan(open_run(config)), Workdir(workdir), progress=False, after_step=after)
         except (RuntimeError, OSError) as error:
             lines.write(f"{error}\n")
             sys.exit(1)

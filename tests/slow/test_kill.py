@@ -12,11 +12,10 @@ import chex
 import jax
 import numpy as np
 import pytest
-from etils import epath
 
 from prism_jax.student import Qwen3
 from prism_jax.training.run import trained_params
-from prism_jax.training.workdir import load_config
+from prism_jax.training.workdir import Workdir
 
 pytestmark = pytest.mark.slow
 
@@ -36,8 +35,8 @@ def command(workdir):
 
 
 def final(workdir):
-    workdir = epath.Path(workdir)
-    config = load_config(workdir)
+    workdir = Workdir(workdir)
+    config = workdir.load_config()
     return jax.device_get(trained_params(Qwen3(config.student), config, workdir))
 
 

@@ -13,9 +13,10 @@ from etils import epath
 
 from prism_jax.student.sharding import make_mesh
 from prism_jax.training.checkpoints.checkpoint import read, steps
-from prism_jax.training.checkpoints.recovery import trained
+from prism_jax.training.checkpoints.recovery import restore_best
 from prism_jax.training.optimization.step import abstract_state
 from prism_jax.training.run import open_run
+from prism_jax.training.workdir import Workdir
 
 pytestmark = pytest.mark.slow
 
@@ -59,7 +60,7 @@ def wait_for(condition, process):
 
 def assert_same(run, whole, abstract):
     """Checks that both runs are complete, with the same state and metrics to the bit."""
-    found, expected = (trained(folder, abstract, CONFIG) for folder in (run, whole))
+    found, expected = (restore_best(Workdir(folder).checkpoints, abstract, CONFIG) for folder in (run, whole))
     assert found.step == expected.step == STEPS
     chex.assert_trees_all_equal(found.state, expected.state)
     assert (run / "metrics.jsonl").read_bytes() == (whole / "metrics.jsonl").read_bytes()
@@ -102,7 +103,7 @@ def test_a_run_killed_twenty_times_loses_no_saved_step_and_ends_bit_identical(tm
         newest = max(steps(checkpoints), default=0)
         assert newest >= last // EVERY * EVERY - EVERY  # only a save in progress can be lost
         if newest:
-            restored = trained(killed, abstract, CONFIG)
+            restored = restore_best(Workdir(killed).checkpoints, abstract, CONFIG)
             assert restored.step == newest
             expected = read(whole / "checkpoints" / str(newest), abstract, CONFIG)
             chex.assert_trees_all_equal(restored.state, expected.state)

@@ -1,4 +1,4 @@
-"""Training on several devices equals training on one: eight fake CPU devices in several meshes."""
+"""Training on a mesh gives the losses of training on one device: eight simulated CPU devices, in several layouts."""
 
 import json
 import os
@@ -15,12 +15,12 @@ TINY = (
     "--config.data.train_streams=32",
     "--config.data.calibration_streams=12",
     "--config.data.test_streams=12",
-    "--config.student.width=32",
-    "--config.student.layers=2",
-    "--config.student.heads=4",
-    "--config.student.kv_heads=2",
+    "--config.student.hidden_dim=32",
+    "--config.student.num_layers=2",
+    "--config.student.num_heads=4",
+    "--config.student.num_kv_heads=2",
     "--config.student.head_dim=8",
-    "--config.student.ffn=48",
+    "--config.student.mlp_dim=48",
     "--config.student.unroll=1",
     "--config.training.steps=5",
     "--config.training.batch=8",
@@ -30,7 +30,7 @@ TINY = (
 def metrics(root, workdir, *mesh, flags=()):
     sizes = [f"--config.mesh.{axis}={size}" for axis, size in zip(("data", "fsdp", "tensor"), mesh, strict=True)]
     environment = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
-    environment["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "True"  # optimising takes longer than five steps
+    environment["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "True"  # five steps take less than compiling them well
     command = [sys.executable, "-m", "prism_jax.train", *TINY, *sizes, *flags, f"--workdir={workdir}"]
     done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -39,11 +39,11 @@ def metrics(root, workdir, *mesh, flags=()):
 
 
 def test_every_mesh_trains_as_one_device_does(root, tmp_path):
-    """Compares the losses of five steps, which depend on the gradients of the steps before them."""
+    """Compares the losses of five steps; each depends on the gradients of the steps before it."""
     one = metrics(root, tmp_path / "one", 1, 1, 1)
     assert one[-1]["loss"] != one[0]["loss"]
     for mesh in ((8, 1, 1), (2, 2, 2), (1, 4, 2)):
-        # Microbatches on the mesh on which each device has two rows.
+        # Microbatches are used on the mesh whose devices hold two rows each.
         flags = ("--config.training.accumulation=2",) if mesh == (2, 2, 2) else ()
         found = metrics(root, tmp_path / "-".join(map(str, mesh)), *mesh, flags=flags)
         for name in ("loss", "need", "accept", "burden", "response", "gradient_norm"):
@@ -53,7 +53,7 @@ def test_every_mesh_trains_as_one_device_does(root, tmp_path):
 
 
 def test_parameters_in_bfloat16_train_sharded_with_masters_and_factors(root, tmp_path):
-    """Rounding depends on the order of sums, so losses agree only to the precision of bfloat16."""
+    """Rounding depends on the order of sums, so losses agree to the precision of bfloat16."""
     flags = ["--config.student.param_dtype=bfloat16", "--config.training.first_moment=bfloat16"]
     flags += ["--config.training.second_moment=factored", "--config.training.frozen=('layers/0/.*',)"]
     one, found = (

@@ -1,4 +1,4 @@
-"""The study of ProactiveBench end to end on the real streams, tiny students from random weights in every role."""
+"""The ProactiveBench study end to end on the real streams, with tiny students from random weights in every role."""
 
 import dataclasses
 import os
@@ -19,16 +19,16 @@ pytestmark = pytest.mark.slow
 
 
 def small(config, source, **training):
-    """The config on two folds, with the smallest student and two steps."""
+    """The config with two folds, a very small student and two training steps."""
     return dataclasses.replace(
         config,
         data=dataclasses.replace(config.data, source=str(source), folds=2),
-        student=StudentConfig(width=16, layers=2, heads=2, kv_heads=1, head_dim=8, ffn=32),
+        student=StudentConfig(hidden_dim=16, num_layers=2, num_heads=2, num_kv_heads=1, head_dim=8, mlp_dim=32),
         training=dataclasses.replace(config.training, start="", steps=2, checkpoint_every=2, **training),
     )
 
 
-def test_it_runs_and_does_not_train_twice(tmp_path, root, monkeypatch):
+def test_it_runs_and_a_repeated_study_does_not_train_again(tmp_path, root, monkeypatch):
     source = pathlib.Path(os.environ.get("PRISM_PROACTIVEBENCH", root.parent / "shared" / "proactivebench"))
     if not source.is_dir():
         pytest.skip(f"no ProactiveBench data: {source} is missing (PRISM_PROACTIVEBENCH names another folder)")
@@ -51,5 +51,5 @@ def test_it_runs_and_does_not_train_twice(tmp_path, root, monkeypatch):
     def again(*_):
         raise AssertionError("trained a second time")
 
-    monkeypatch.setattr(module.train, "run", again)
+    monkeypatch.setattr(module, "train_and_evaluate", again)
     assert list(results.markdown(module.study(student, tiny, workdir))) == list(results.markdown(found))

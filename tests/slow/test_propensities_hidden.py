@@ -1,12 +1,13 @@
-"""The propensities matter: checks the study of `prism_jax.experiments.propensities` at full size."""
+"""The experiment `prism_jax.experiments.propensities` at full size: with a hidden variable, propensities matter."""
 
 import pytest
 
-from prism_jax.experiments.propensities import SEEDS, Gain
+from prism_jax.experiments.intervals import MeanInterval
+from prism_jax.experiments.propensities import SEEDS
 
 pytestmark = pytest.mark.slow
 
 
 def test_snips_is_closer_to_the_truth_than_ignoring_the_propensities(propensity_gains):
     assert len(SEEDS) >= 5
-    assert Gain.of(propensity_gains(1.0)).low > 0
+    assert MeanInterval.of(propensity_gains(1.0)).low > 0

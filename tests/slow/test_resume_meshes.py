@@ -16,21 +16,20 @@ MESHES = {"8-1-1": (8, 1, 1), "2-2-2": (2, 2, 2), "1-1-1": (1, 1, 1)}
 PROGRAM = """
 import dataclasses, json, pathlib, shutil, sys
 import driven, jax, numpy as np
-from etils import epath
 from prism_jax.training.config import MeshConfig
 from prism_jax.training.loop import plan, train
 from prism_jax.training.run import open_run
-from prism_jax.training.workdir import claim
+from prism_jax.training.workdir import Workdir
 
 assert jax.device_count() == 8
 base, results = pathlib.Path(sys.argv[1]), {}
 
 def run(name, mesh):
     config = driven.with_training(steps=8, checkpoint_every=4)
-    opened = open_run(dataclasses.replace(config, mesh=MeshConfig(*mesh)))
-    claim(epath.Path(base / name), opened.config)
+    opened, workdir = open_run(dataclasses.replace(config, mesh=MeshConfig(*mesh))), Workdir(base / name)
+    workdir.claim(opened.config)
     seen = []
-    params = train(plan(opened, epath.Path(base / name)), progress=False, after_step=seen.append)
+    params = train(plan(opened), workdir, progress=False, after_step=seen.append)
     return jax.device_get(params), seen, (base / name / "metrics.jsonl").read_bytes()
 
 whole, _, metrics = run("whole", (8, 1, 1))

@@ -7,11 +7,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from prism_jax.streams import Event, Stream
-from prism_jax.streams.splits import Splits, folds, fractions, hold_out
+from prism_jax.streams.splits import Splits, folds, fractions, with_validation
 
 EVENTS = (Event(time=0.0, text="works"),)
 
-# Id to domain.
+# Maps ids to domains.
 many = st.dictionaries(st.text(min_size=1), st.sampled_from(["coding", "writing", "life"]), min_size=1, max_size=25)
 shares = st.floats(0.01, 0.5)
 seeds = st.integers(-5, 2**40)
@@ -26,7 +26,7 @@ def _streams(domains):
 
 
 def _enough(count, k):
-    """Whether every fold leaves a stream to test, one to calibrate on and one to train on."""
+    """Whether every fold has at least one stream each for test, calibration and training."""
     return count >= k and count - math.ceil(count / k) >= 2
 
 
@@ -37,7 +37,7 @@ def _sides(splits):
 def _assert_partition(splits, streams):
     assert all(_sides(splits))
     ids = [stream.id for side in _sides(splits) for stream in side]
-    assert sorted(ids) == sorted(stream.id for stream in streams)  # nothing lost, nothing on two sides
+    assert sorted(ids) == sorted(stream.id for stream in streams)  # each stream exactly once
     for side in _sides(splits):
         assert list(side) == sorted(side, key=lambda stream: stream.id)
 
@@ -71,7 +71,7 @@ def test_folds_are_even_within_each_domain(domains, k, seed):
 
 @settings(deadline=None)
 @given(many, shares, shares, seeds)
-def test_fractions_partition_whole_streams_in_the_shares_asked_for(domains, calibration, test, seed):
+def test_fractions_partition_whole_streams_in_the_given_shares(domains, calibration, test, seed):
     streams = _streams(domains)
     total = len(streams)
     tested, calibrated = max(1, round(test * total)), max(1, round(calibration * total))
@@ -114,7 +114,7 @@ def test_every_stream_can_be_drawn():
     drawn = collections.Counter(
         stream.id for seed in range(200) for stream in fractions(streams, calibration=0.1, test=0.1, seed=seed).test
     )
-    # 200 draws of 1 in 7: mean 28.6, standard deviation 4.9; five of them either side.
+    # 200 draws of 1 in 7: mean 28.6, standard deviation 4.9; the bounds are five standard deviations away.
     assert set(drawn) == {stream.id for stream in streams}
     assert all(4 < count < 54 for count in drawn.values())
 
@@ -166,26 +166,26 @@ def test_an_id_used_twice_is_refused():
 
 @settings(deadline=None)
 @given(many, shares, seeds)
-def test_held_out_streams_leave_the_training_split_whole_and_no_other(domains, share, seed):
+def test_validation_streams_come_whole_from_the_training_split_alone(domains, share, seed):
     streams = _streams(domains)
     assume(len(streams) >= 2)
     before = Splits(tuple(streams), (_stream("calibrate"),), (_stream("test"),))
-    after = hold_out(before, share, seed=seed)
+    after = with_validation(before, share, seed=seed)
     assert (after.calibration, after.test) == (before.calibration, before.test)
     assert len(after.validation) == max(1, round(share * len(streams)))
     assert sorted(stream.id for stream in after.train + after.validation) == sorted(domains)
     for side in (after.train, after.validation):
         assert side
         assert list(side) == sorted(side, key=lambda stream: stream.id)
-    assert hold_out(Splits(tuple(streams[::-1]), before.calibration, before.test), share, seed=seed) == after
-    assert hold_out(before, 0.0, seed=seed) is before
+    assert with_validation(Splits(tuple(streams[::-1]), before.calibration, before.test), share, seed=seed) == after
+    assert with_validation(before, 0.0, seed=seed) is before
 
 
 def test_a_share_that_leaves_nothing_to_train_on_is_refused():
     one = Splits((_stream("a"),), (_stream("b"),), (_stream("c"),))
     with pytest.raises(
-        ValueError, match=r"^split train: found no streams beside 1 held out, .* lower validation = 0.5$"
+        ValueError, match=r"^split train: found no streams beside 1 for validation, .* lower validation = 0.5$"
     ):
-        hold_out(one, 0.5)
+        with_validation(one, 0.5)
     with pytest.raises(ValueError, match=r"^validation: found 1.0, expected a share"):
-        hold_out(one, 1.0)
+        with_validation(one, 1.0)

@@ -1,4 +1,4 @@
-"""The functional spine against itself; `weights/test_parity.py` compares whole models with transformers' own."""
+"""Properties of the model's functions; `weights/test_parity.py` compares whole models with transformers."""
 
 import dataclasses
 import functools
@@ -17,15 +17,15 @@ from prism_jax.student.attention import attend, no_branches, tree_mask
 from prism_jax.student.layers import Block, RMSNorm, rotary_tables
 from prism_jax.student.qwen3 import Tree, take
 
-# What runs once is compiled quickly: compiling is what takes the time here.
+# Compiling takes most of the time in these tests, so the compiler optimises little.
 QUICK = {"xla_backend_optimization_level": 0}
 jit = functools.partial(jax.jit, compiler_options=QUICK)
 
-TINY = StudentConfig(vocabulary_size=61, width=24, layers=3, heads=4, kv_heads=2, head_dim=8, ffn=40)
+TINY = StudentConfig(vocab_size=61, hidden_dim=24, num_layers=3, num_heads=4, num_kv_heads=2, head_dim=8, mlp_dim=40)
 
 
 def tokens_and_positions(config, rows=2, length=11, seed=0):
-    tokens = np.random.default_rng(seed).integers(config.vocabulary_size, size=(rows, length))
+    tokens = np.random.default_rng(seed).integers(config.vocab_size, size=(rows, length))
     return jnp.asarray(tokens, jnp.int32), jnp.tile(jnp.arange(length), (rows, 1))
 
 
@@ -34,7 +34,7 @@ def causal_logits(model, params, tokens, positions):
 
 
 def test_norm_casts_before_it_weighs():
-    """In bfloat16 the order shows: float32 statistics, cast, then the product in bfloat16, as Qwen3 rounds."""
+    """bfloat16 reveals the order: float32 statistics, cast, then the product in bfloat16, as in Qwen3."""
     torch = pytest.importorskip("torch", reason="torch is the oracle of parity")
     from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm
 
@@ -67,12 +67,12 @@ def test_only_distances_between_positions_matter(tiny):
 
 
 def tree_inputs(rows=2, trunk=6, length=8, window=4):
-    """Two branches, of a head and two leaves and of a head alone, and one position of padding."""
+    """Two branches, one with a head and two leaves and one with only a head, and one position of padding."""
     rng = np.random.default_rng(0)
     columns = ([5] * 4 + [6] * 3 + [0], [1] * 4 + [2] * 3 + [0], [0, 0, 1, 2, 0, 0, 0, 0])
     stop, branch, leaf = (jnp.tile(jnp.asarray(column), (rows, 1)) for column in columns)
     positions = jnp.tile(jnp.asarray([5, 6, 7, 7, 6, 7, 8, 0]), (rows, 1))
-    trunk_ids, ids = (jnp.asarray(rng.integers(TINY.vocabulary_size, size=(rows, n))) for n in (trunk, length))
+    trunk_ids, ids = (jnp.asarray(rng.integers(TINY.vocab_size, size=(rows, n))) for n in (trunk, length))
     return Tree(trunk_ids, ids, positions, stop, branch, leaf), window
 
 
@@ -86,10 +86,10 @@ def test_scan_over_layers_equals_a_loop_over_blocks(tiny):
     def loop(params):
         x = params["embedding"][jnp.concatenate([trunk, ids], axis=1)]
         trunk_positions = jnp.tile(jnp.arange(trunk.shape[1]), (len(trunk), 1))
-        tables = rotary_tables(jnp.concatenate([trunk_positions, positions], axis=1), TINY.head_dim, TINY.rope_theta)
+        rotary = rotary_tables(jnp.concatenate([trunk_positions, positions], axis=1), TINY.head_dim, TINY.rope_theta)
         see = functools.partial(attend, mask=tree_mask(stop, branch, leaf, trunk.shape[1], window))
-        for i in range(TINY.layers):
-            x = nnx.merge(block, jax.tree.map(operator.itemgetter(i), params["layers"]))(x, *tables, see)
+        for i in range(TINY.num_layers):
+            x = nnx.merge(block, jax.tree.map(operator.itemgetter(i), params["layers"]))(x, rotary, see)
         scale = jnp.sqrt(jnp.mean(x**2, axis=-1, keepdims=True) + TINY.norm_epsilon)
         return (x / scale * params["final_norm"]["weight"])[:, trunk.shape[1] :]
 
@@ -101,9 +101,9 @@ def test_scan_over_layers_equals_a_loop_over_blocks(tiny):
 
 
 def test_blocks_share_one_rotary_table_when_compiled(tiny):
-    """Left alone, XLA computes its sines anew in each rotation, of queries and keys, forward and backward, on CPU."""
+    """Otherwise XLA on CPU would recompute sines in each rotation of queries and keys, forward and backward."""
     _, params = tiny
-    model = Qwen3(dataclasses.replace(TINY, unroll=TINY.layers))
+    model = Qwen3(dataclasses.replace(TINY, unroll=TINY.num_layers))
     tokens, positions = tokens_and_positions(TINY)
 
     def loss(params):
@@ -128,15 +128,15 @@ def test_remat_policies_give_the_same_loss_and_gradients(tiny, equations):
         )
 
     def products(remat):
-        """Matrix products in the traced gradient, and whether any stands in what is recomputed."""
+        """Number of matrix products in the traced gradient, and whether any of them is recomputed."""
         found = equations(lambda p: jax.grad(loss)(p, models[remat]), params)
         recomputed = [e for e in found if e.primitive.name.startswith(("remat", "checkpoint"))]
-        assert recomputed  # at the least the gate of the feed-forward layer, which has no product
+        assert recomputed  # at least the gate of the feed-forward layer, which has no product
         within = [inner.primitive.name for e in recomputed for inner in e.params["jaxpr"].eqns]
         return [e.primitive.name for e in found].count("dot_general"), "dot_general" in within
 
     assert [products(remat)[1] for remat in ("none", "dots", "full")] == [False, True, True]
-    # Saving matrix products means that only those that attention makes (they have batch axes) are made again.
+    # With `dots`, only the matrix products of attention, which have batch axes, are recomputed.
     assert products("none")[0] < products("dots")[0] < products("full")[0]
 
 
@@ -144,7 +144,7 @@ def test_remat_policies_give_the_same_loss_and_gradients(tiny, equations):
 def test_answers_are_differences_of_two_logits(tied, draw_params):
     model = Qwen3(dataclasses.replace(TINY, tied=tied))
     params = draw_params(model)
-    hidden = jnp.asarray(np.random.default_rng(0).normal(size=(2, 7, TINY.width)), jnp.float32)
+    hidden = jnp.asarray(np.random.default_rng(0).normal(size=(2, 7, TINY.hidden_dim)), jnp.float32)
     places = jnp.asarray([[0, 6, 3], [5, 5, 1]])
     logits = take(model.logits(params, hidden), places)
     yes, no = 17, 4
@@ -156,23 +156,23 @@ def test_answers_are_differences_of_two_logits(tied, draw_params):
 
 def test_answers_never_read_the_whole_vocabulary(tiny, equations):
     model, params = tiny
-    hidden, places = jnp.ones((2, 7, TINY.width)), jnp.zeros((2, 3), jnp.int32)
+    hidden, places = jnp.ones((2, 7, TINY.hidden_dim)), jnp.zeros((2, 3), jnp.int32)
     made = equations(lambda h: model.answers(params, h, places, 1, 2), hidden)
-    assert not [e for e in made if any(TINY.vocabulary_size in v.aval.shape for v in e.outvars)]
+    assert not [e for e in made if any(TINY.vocab_size in v.aval.shape for v in e.outvars)]
 
 
 @pytest.mark.parametrize(("tied", "qk_norm"), [(True, True), (False, True), (True, False)])
 def test_number_of_parameters(tied, qk_norm):
     c = dataclasses.replace(TINY, tied=tied, qk_norm=qk_norm)
-    projections = 2 * c.width * c.head_dim * (c.heads + c.kv_heads) + 3 * c.width * c.ffn
-    block = projections + 2 * c.width + (2 * c.head_dim if qk_norm else 0)
-    expected = c.layers * block + c.width + (1 if tied else 2) * c.vocabulary_size * c.width
+    projections = 2 * c.hidden_dim * c.head_dim * (c.num_heads + c.num_kv_heads) + 3 * c.hidden_dim * c.mlp_dim
+    block = projections + 2 * c.hidden_dim + (2 * c.head_dim if qk_norm else 0)
+    expected = c.num_layers * block + c.hidden_dim + (1 if tied else 2) * c.vocab_size * c.hidden_dim
     assert sum(leaf.size for leaf in jax.tree.leaves(Qwen3(c).abstract_params())) == expected
 
 
 def test_fresh_parameters():
-    """Norms are 1, matrices spread as asked for, the key alone decides them, and no two layers are alike."""
-    model = Qwen3(dataclasses.replace(TINY, tied=False, width=48, vocabulary_size=301))
+    """Norms are 1, matrices have the configured spread, the key determines all of them, and all layers differ."""
+    model = Qwen3(dataclasses.replace(TINY, tied=False, hidden_dim=48, vocab_size=301))
     init = jit(model.init)
     params, again, others = (init(jax.random.key(seed)) for seed in (3, 3, 4))
     chex.assert_trees_all_equal_shapes_and_dtypes(params, model.abstract_params())
@@ -198,7 +198,7 @@ def test_the_static_half_is_hashable_and_compiles_once(tiny):
     )
 
 
-def test_activations_and_parameters_have_the_dtypes_asked_for():
+def test_activations_and_parameters_have_the_configured_dtypes():
     model = Qwen3(dataclasses.replace(TINY, dtype="bfloat16", param_dtype="float16"))
     params = model.abstract_params()
     tokens, positions = tokens_and_positions(TINY)
@@ -211,9 +211,9 @@ def test_activations_and_parameters_have_the_dtypes_asked_for():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"width": 0}, "width: found 0, expected at least 1"),
-        ({"vocabulary_size": -1}, "vocabulary_size: found -1, expected at least 0 (0 = the tokenizer's)"),
-        ({"kv_heads": 3}, "kv_heads: found 3, expected a divisor of heads = 4"),
+        ({"hidden_dim": 0}, "hidden_dim: found 0, expected at least 1"),
+        ({"vocab_size": -1}, "vocab_size: found -1, expected at least 0 (0 = the tokenizer's)"),
+        ({"num_kv_heads": 3}, "num_kv_heads: found 3, expected a divisor of num_heads = 4"),
         ({"head_dim": 7}, "head_dim: found 7, expected an even number: RoPE rotates pairs"),
         ({"rope_theta": float("nan")}, "rope_theta: found nan, expected a number above 0"),
         ({"dtype": "float64"}, "dtype: found 'float64', expected one of float32, bfloat16, float16"),
@@ -225,5 +225,5 @@ def test_bad_sizes_are_named(changes, message):
 
 
 def test_a_model_needs_its_vocabulary():
-    with pytest.raises(ValueError, match=r"^vocabulary_size: found 0, expected the tokenizer's size to be filled in$"):
+    with pytest.raises(ValueError, match=r"^vocab_size: found 0, expected the tokenizer's size to be filled in$"):
         Qwen3(StudentConfig())

@@ -9,6 +9,7 @@ import tiny
 from tiny_step import RUN
 
 from prism_jax.slots import Slots
+from prism_jax.streams.edit import map_candidates, map_steps
 from prism_jax.streams.simulator import simulate
 from prism_jax.student import Qwen3
 from prism_jax.training.input.data import pack_split
@@ -23,12 +24,12 @@ WIDTH = 8
 
 def each_step(streams, change):
     """The streams with every step changed."""
-    return tuple(dataclasses.replace(stream, steps=tuple(map(change, stream.steps))) for stream in streams)
+    return tuple(map_steps(stream, change) for stream in streams)
 
 
 def each_candidate(streams, change):
     """The streams with every candidate changed."""
-    return each_step(streams, lambda step: dataclasses.replace(step, candidates=tuple(map(change, step.candidates))))
+    return tuple(map_candidates(stream, change) for stream in streams)
 
 
 class Given(Qwen3):
@@ -38,7 +39,7 @@ class Given(Qwen3):
         return params["hidden"]
 
     def abstract_params(self):
-        shape = (self.config.vocabulary_size, WIDTH)
+        shape = (self.config.vocab_size, WIDTH)
         return dict.fromkeys(("embedding", "hidden"), jax.ShapeDtypeStruct(shape, jnp.float32))
 
 
@@ -65,10 +66,10 @@ class Lesson:
     def of(cls, streams):
         split = pack_split(streams, TEMPLATE, 512)
         batch = jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *split.rows)
-        model = Given(dataclasses.replace(RUN.model.config, width=WIDTH))
+        model = Given(dataclasses.replace(RUN.model.config, hidden_dim=WIDTH))
         rng = np.random.default_rng(0)
         params = {
-            "embedding": jnp.asarray(rng.normal(size=(model.config.vocabulary_size, WIDTH)), jnp.float32),
+            "embedding": jnp.asarray(rng.normal(size=(model.config.vocab_size, WIDTH)), jnp.float32),
             "hidden": jnp.asarray(rng.normal(size=(*batch.tokens.shape, WIDTH)), jnp.float32),
         }
         return cls(batch, Slots(model, TEMPLATE.yes, TEMPLATE.no, split.size.window), params)

@@ -13,7 +13,7 @@ from prism_jax.scores import Scores, read_scores, write_scores
 from prism_jax.training.config import RunConfig
 from prism_jax.training.logs.board import Board
 from prism_jax.training.logs.lines import Lines
-from prism_jax.training.workdir import claim, load_config
+from prism_jax.training.workdir import Workdir
 
 
 class Bucket(MemoryFileSystem):
@@ -37,8 +37,8 @@ def workdir(monkeypatch):
 
 
 def test_what_a_run_writes_is_read_back(workdir, template):
-    claim(workdir, RunConfig())
-    assert load_config(workdir) == RunConfig()
+    Workdir(workdir).claim(RunConfig())
+    assert Workdir(workdir).load_config() == RunConfig()
     template.tokenizer.save(workdir / "tokenizer.json")
     assert Tokenizer.load(workdir / "tokenizer.json").definition == template.tokenizer.definition
     rows = [{"stream": "a", "step": i, "candidate": 0, "p_need_fast": 0.5, "p_accept_fast": 0.25} for i in range(3)]
@@ -63,7 +63,7 @@ def test_a_board_is_copied_when_flushed_and_leaves_nothing_beside_it(workdir, tm
 
 
 def test_logs_are_put_whole_and_cut_back(workdir):
-    claim(workdir, RunConfig())
+    Workdir(workdir).claim(RunConfig())
     for start, stop in ((0, 3), (2, 4)):
         log = Lines(workdir / "metrics.jsonl", start)
         for step in range(start + 1, stop + 1):

@@ -10,13 +10,13 @@ import jax
 import numpy as np
 import pytest
 import tiny
-from etils import epath
 
 from prism_jax.policy.fast import score_streams
 from prism_jax.training.checkpoints.checkpoint import steps
 from prism_jax.training.interruption import InterruptedTrainingError, Interruption
 from prism_jax.training.loop import plan, train
 from prism_jax.training.run import open_run, trained_params
+from prism_jax.training.workdir import Workdir
 
 pytestmark = pytest.mark.usefixtures("compile_quickly")
 
@@ -38,9 +38,9 @@ def opened():
 
 @pytest.fixture(scope="module")
 def whole(opened, tmp_path_factory):
-    """The job of a run that nothing interrupted, and its parameters."""
-    job = plan(opened, epath.Path(tmp_path_factory.mktemp("whole")))
-    return job, jax.device_get(train(job, progress=False))
+    """The folder of a run that nothing interrupted, its job, and its parameters."""
+    job, folder = plan(opened), tmp_path_factory.mktemp("whole")
+    return folder, job, jax.device_get(train(job, Workdir(folder), progress=False))
 
 
 def metrics(workdir):
@@ -48,22 +48,23 @@ def metrics(workdir):
 
 
 def test_a_run_asked_to_stop_saves_and_ends_bit_identical_when_started_again(whole, tmp_path):
-    job = dataclasses.replace(whole[0], workdir=epath.Path(tmp_path))
+    folder, job, expected = whole
     before = [signal.getsignal(which) for which in (signal.SIGTERM, signal.SIGINT)]
 
     def ask(step):
         if step == 4:  # noticed after the next step
             os.kill(os.getpid(), signal.SIGTERM)
 
-    message = rf"^SIGTERM: saved step 5 of 8 in {tmp_path}; the same command goes on from there$"
+    message = rf"^SIGTERM: saved step 5 of 8 in {tmp_path}; the same command resumes from there$"
     with pytest.raises(InterruptedTrainingError, match=message):
-        train(job, progress=False, after_step=ask)
+        train(job, Workdir(tmp_path), progress=False, after_step=ask)
     assert [signal.getsignal(which) for which in (signal.SIGTERM, signal.SIGINT)] == before
-    assert steps(job.workdir / "checkpoints")[0] == 5
+    assert steps(Workdir(tmp_path).checkpoints)[0] == 5
     seen = []
-    chex.assert_trees_all_equal(jax.device_get(train(job, progress=False, after_step=seen.append)), whole[1])
+    params = train(job, Workdir(tmp_path), progress=False, after_step=seen.append)
+    chex.assert_trees_all_equal(jax.device_get(params), expected)
     assert seen == [6, 7, 8]
-    assert (tmp_path / "metrics.jsonl").read_bytes() == (whole[0].workdir / "metrics.jsonl").read_bytes()
+    assert (tmp_path / "metrics.jsonl").read_bytes() == (folder / "metrics.jsonl").read_bytes()
 
 
 def test_a_second_interrupt_does_not_wait():
@@ -75,19 +76,19 @@ def test_a_second_interrupt_does_not_wait():
 
 
 def test_held_out_streams_are_scored_on_time_and_never_trained_on(opened, whole):
-    job, _ = whole
+    folder, job, _ = whole
     validation = {stream.id for stream in opened.splits.validation}
     assert len(validation) == 3
     assert not validation & set(job.names)
-    scored = [line["step"] for line in metrics(job.workdir) if "validation_nll" in line]
+    scored = [line["step"] for line in metrics(folder) if "validation_nll" in line]
     assert scored == [2, 4, 6, 8]
 
 
 def test_scores_are_the_log_likelihood_of_what_evaluation_reads(opened, whole):
     """The best checkpoint's score, computed again in NumPy from the probabilities of the fast pass."""
-    job, _ = whole
-    lines = {line["step"]: line for line in metrics(job.workdir)}
-    step, params = trained_params(opened.model, opened.config, job.workdir)
+    folder, _, _ = whole
+    lines = {line["step"]: line for line in metrics(folder)}
+    step, params = trained_params(opened.model, opened.config, Workdir(folder))
     assert step == min((4, 8), key=lambda saved: lines[saved]["validation_nll"])
     rows = list(
         score_streams(

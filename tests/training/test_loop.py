@@ -1,4 +1,5 @@
 import dataclasses
+import functools
 import json
 
 import chex
@@ -15,7 +16,7 @@ from prism_jax.training.logs import progress
 from prism_jax.training.logs.progress import TrainingError
 from prism_jax.training.loop import plan, train
 from prism_jax.training.run import open_run, trained_params
-from prism_jax.training.workdir import claim
+from prism_jax.training.workdir import Workdir
 
 pytestmark = pytest.mark.usefixtures("compile_quickly")
 
@@ -25,9 +26,10 @@ class StoppedError(Exception):
 
 
 def job(folder, config=tiny.CONFIG):
+    """A run, and its training in a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     run = open_run(config)
-    return run, plan(run, epath.Path(folder))
+    return run, functools.partial(train, plan(run), Workdir(folder))
 
 
 def kill_after(step):
@@ -40,13 +42,13 @@ def kill_after(step):
 
 def test_a_run_stopped_twice_ends_bit_identical_to_one_that_was_not(tmp_path, monkeypatch):
     run, whole = job(tmp_path / "whole")
-    expected = train(whole, progress=False)
+    expected = whole(progress=False)
     _, parts = job(tmp_path / "parts")
     for step in (4, 7):  # one and one step after the checkpoints at 3 and 6
         with pytest.raises(StoppedError):
-            train(parts, progress=False, after_step=kill_after(step))
+            parts(progress=False, after_step=kill_after(step))
     seen = []
-    chex.assert_trees_all_equal(train(parts, progress=False, after_step=seen.append), expected)
+    chex.assert_trees_all_equal(parts(progress=False, after_step=seen.append), expected)
     assert seen == [7, 8]
     metrics = (tmp_path / "whole" / "metrics.jsonl").read_bytes()
     assert (tmp_path / "parts" / "metrics.jsonl").read_bytes() == metrics
@@ -55,7 +57,7 @@ def test_a_run_stopped_twice_ends_bit_identical_to_one_that_was_not(tmp_path, mo
     monkeypatch.setattr(
         recovery, "read", lambda path, abstract, config: asked.append(abstract) or read(path, abstract, config)
     )
-    step, restored = trained_params(run.model, run.config, whole.workdir)
+    step, restored = trained_params(run.model, run.config, Workdir(tmp_path / "whole"))
     assert step == 8
     assert set(jax.tree.leaves(asked[0].optimizer)) == {...}  # which stays on the disk
     chex.assert_trees_all_equal(jax.device_get(restored), jax.device_get(expected))
@@ -74,11 +76,11 @@ def test_every_kind_of_state_resumes_bit_identical(tmp_path, settings):
     student = dataclasses.replace(tiny.CONFIG.student, param_dtype="bfloat16")
     config = tiny.with_training(dataclasses.replace(tiny.CONFIG, student=student), steps=5, **settings)
     _, whole = job(tmp_path / "whole", config)
-    expected = train(whole, progress=False)
+    expected = whole(progress=False)
     _, parts = job(tmp_path / "parts", config)
     with pytest.raises(StoppedError):
-        train(parts, progress=False, after_step=kill_after(4))
-    chex.assert_trees_all_equal(train(parts, progress=False), expected)
+        parts(progress=False, after_step=kill_after(4))
+    chex.assert_trees_all_equal(parts(progress=False), expected)
     metrics = [(tmp_path / name / "metrics.jsonl").read_bytes() for name in ("whole", "parts")]
     assert metrics[0] == metrics[1]
 
@@ -91,8 +93,8 @@ def test_a_pattern_that_freezes_nothing_is_refused_before_anything_is_written(tm
 
 def test_a_finished_run_started_again_trains_no_further(tmp_path):
     _, this = job(tmp_path, tiny.with_training(steps=3))
-    first, seen = train(this, progress=False), []
-    chex.assert_trees_all_equal(train(this, progress=False, after_step=seen.append), first)
+    first, seen = this(progress=False), []
+    chex.assert_trees_all_equal(this(progress=False, after_step=seen.append), first)
     assert seen == []
 
 
@@ -103,7 +105,7 @@ def test_a_log_that_went_further_than_the_newest_checkpoint_is_told_of(tmp_path,
     monkeypatch.setattr(progress.logging, "warning", lambda text, *values: told.append(text % values))
     for _ in range(2):  # the second time there is nothing left to tell
         rates = progress.Rates(tiny.CONFIG.student, None)
-        with progress.Log(epath.Path(tmp_path), (), rates, 9, start, False):
+        with progress.Log(Workdir(tmp_path), (), rates, 9, start, False):
             pass
     assert told == [f"{tmp_path}/metrics.jsonl: found steps up to 8, going on from step {start}, {why}"]
 
@@ -113,7 +115,7 @@ def test_the_same_seed_gives_the_same_run_and_another_does_not(tmp_path):
     files = []
     for name, seed in (("a", 0), ("b", 0), ("c", 1)):
         _, this = job(tmp_path / name, tiny.with_training(steps=2, seed=seed))
-        train(this, progress=False)
+        this(progress=False)
         files.append((tmp_path / name / "metrics.jsonl").read_bytes())
     assert files[0] == files[1] != files[2]
 
@@ -125,7 +127,7 @@ def test_not_a_number_stops_the_run_with_step_term_and_streams_and_saves_nothing
     )
     run, this = job(tmp_path, config)
     with pytest.raises(TrainingError, match=r"step [234]: found \w+ = (nan|inf), expected finite numbers") as caught:
-        train(this, progress=False)
+        this(progress=False)
     named = str(caught.value).rsplit("streams ", 1)[1].split(", ")
     assert len(named) == config.training.batch
     assert set(named) <= {stream.id for stream in run.splits.train}
@@ -137,7 +139,7 @@ def test_not_a_number_stops_the_run_with_step_term_and_streams_and_saves_nothing
 
 def test_timings_stay_out_of_the_metrics(tmp_path):
     _, this = job(tmp_path, tiny.with_training(steps=2))
-    train(this, progress=False)
+    this(progress=False)
     metrics = json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[0])
     timings = json.loads((tmp_path / "timings.jsonl").read_text().splitlines()[0])
     assert timings.keys() == {"step", "seconds", "tokens_per_second", "labels_per_second"}
@@ -148,7 +150,7 @@ def test_timings_stay_out_of_the_metrics(tmp_path):
 @pytest.mark.slow
 def test_training_lowers_every_term(tmp_path):
     _, this = job(tmp_path, tiny.with_training(steps=40, batch=12, checkpoint_every=40))
-    train(this, progress=False)
+    this(progress=False)
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     for term in ("need", "accept", "response", "loss"):
         first, last = (np.mean([line[term] for line in part]) for part in (lines[:3], lines[-3:]))
@@ -157,11 +159,11 @@ def test_training_lowers_every_term(tmp_path):
 
 def test_a_workdir_of_another_config_is_refused_by_key(tmp_path):
     workdir = epath.Path(tmp_path / "run")
-    claim(workdir, tiny.CONFIG)
-    claim(workdir, tiny.CONFIG)
+    Workdir(workdir).claim(tiny.CONFIG)
+    Workdir(workdir).claim(tiny.CONFIG)
     before = (workdir / "config.json").read_bytes()
     with pytest.raises(
         ConfigError, match=r"config\.json: config\.training\.steps: found 8, expected 9; the folder hold"
     ):
-        claim(workdir, tiny.with_training(steps=9))
+        Workdir(workdir).claim(tiny.with_training(steps=9))
     assert (workdir / "config.json").read_bytes() == before

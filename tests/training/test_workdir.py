@@ -7,7 +7,7 @@ from etils import epath
 
 from prism_jax.runtime.config import ConfigError
 from prism_jax.training.config import RunConfig
-from prism_jax.training.workdir import claim, load_config
+from prism_jax.training.workdir import Workdir
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ from prism_jax.training.workdir import claim, load_config
 def test_a_config_that_cannot_be_used_is_named_and_kept(tmp_path, content, message):
     workdir = epath.Path(tmp_path)
     (workdir / "config.json").write_bytes(content)
-    for attempt in (lambda: load_config(workdir), lambda: claim(workdir, RunConfig())):
+    for attempt in (lambda: Workdir(workdir).load_config(), lambda: Workdir(workdir).claim(RunConfig())):
         with pytest.raises(ConfigError, match=f"^{re.escape(f'{workdir}/config.json: {message}')}"):
             attempt()
     assert [path.name for path in workdir.iterdir()] == ["config.json"]

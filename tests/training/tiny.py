@@ -11,8 +11,8 @@ from prism_jax.training.config import RunConfig, TrainingConfig
 CONFIG = RunConfig(
     data=DataConfig(train_streams=12, calibration_streams=12, test_streams=12),
     simulator=SimulatorConfig(min_events=4, max_events=5),
-    prompt=PromptConfig(system="Watch.", vocabulary_size=400),
-    student=StudentConfig(width=16, layers=2, heads=2, kv_heads=1, head_dim=8, ffn=32),
+    prompt=PromptConfig(system="Watch.", vocab_size=400),
+    student=StudentConfig(hidden_dim=16, num_layers=2, num_heads=2, num_kv_heads=1, head_dim=8, mlp_dim=32),
     training=TrainingConfig(steps=8, batch=4, checkpoint_every=3, learning_rate=1e-2),
 )
 

@@ -25,6 +25,8 @@ from numpy.typing import DTypeLike
 from prism_jax.decision import arrays
 from prism_jax.decision.arrays import Array, Scalar
 
+PAPER_COST_RATIOS = (4.0, 2.0, 1.0, 1 / 1.2)
+"""The cost ratios r = C_FN / C_FA of the paper's grid sweep; users import them from `decision.surface`."""
 _TABLE_LIMIT = 1 << 14
 """Most entries of the start table: 64 KiB of int32, of which a search touches few lines."""
 

@@ -11,8 +11,8 @@ from jaxtyping import Float
 
 from prism_jax.decision import arrays
 from prism_jax.decision.arrays import Array, Floats, Scalar, Vector
-from prism_jax.decision.costs.sweep import CriticalRatio, check_rows, check_signals, critical_ratio, grid_sweep
-from prism_jax.decision.surface import PAPER_COST_RATIOS
+from prism_jax.decision.costs.cost_grid import PAPER_COST_RATIOS
+from prism_jax.decision.costs.sweep import CriticalRatio, check_gold, check_signals, critical_ratio, grid_sweep
 
 
 class BurdenBenefitCurve(NamedTuple):
@@ -71,9 +71,7 @@ def burden_benefit_curve(
       ValueError: for a value outside its range, unequal lengths, empty input, or a margin without slow signals.
     """
     signals = check_signals(p_need, p_accept, p_need_slow, p_accept_slow, margin)
-    check_rows(signals, y=y, weight=weight)
-    arrays.check_hard("y", y)
-    arrays.check_weight("weight", weight)
+    check_gold(signals, y, weight, positive=False)
     return trace_curve(critical_ratio(signals, margin), y, weight)
 
 
@@ -186,12 +184,9 @@ def sweep_counts(
 ) -> SweepCounts:
     """Counts of a policy over a grid of cost ratios, against labels with at least one positive."""
     signals = check_signals(p_need, p_accept, p_need_slow, p_accept_slow, margin)
-    check_rows(signals, y=y)
-    arrays.check_hard("y", y)
+    check_gold(signals, y, positive=True)
     xp = arrays.namespace(*signals, y)
     gold = xp.asarray(y) != 0
-    if not arrays.is_traced(gold) and not gold.any():
-        raise ValueError("y: found only 0s, expected at least one positive; benefit is undefined without")
     sweep = grid_sweep(signals, margin, cost_ratios)
     tp = sweep.spoken(gold)
     return SweepCounts(xp.asarray(sweep.ratios), tp, sweep.spoken(xp.ones_like(gold)) - tp, gold.sum(), len(gold))

@@ -9,10 +9,9 @@ from jaxtyping import Float
 
 from prism_jax.decision import arrays, gate
 from prism_jax.decision.arrays import Array, Floats, Scalar, Vector
-from prism_jax.decision.costs.cost_grid import check_axis
+from prism_jax.decision.costs.cost_grid import PAPER_COST_RATIOS, check_axis
 from prism_jax.decision.costs.curves import sweep_counts
 from prism_jax.decision.costs.sweep import check_rows, check_signals
-from prism_jax.decision.surface import PAPER_COST_RATIOS
 
 
 class PaperAudbc(NamedTuple):

@@ -148,13 +148,14 @@ def count_on_host(
 
 def host_first_index(signals: Signals, margin: Any, grid: CostGrid) -> np.ndarray:
     """The index of the first cost at which each step intervenes, of NumPy signals at one margin."""
-    blocks = _one_ahead(_blocks(signals, np.full(1, margin, grid.costs.dtype), grid))
-    return np.concatenate([np.minimum(np.maximum(block.slow, block.start[0]), block.stop[0]) for block in blocks])
+    return np.concatenate(
+        [np.minimum(np.maximum(block.slow, block.start[0]), block.stop[0]) for block in _at(signals, margin, grid)]
+    )
 
 
 def host_slow_range(signals: Signals, margin: Any, grid: CostGrid) -> tuple[np.ndarray, np.ndarray]:
     """`slow_range` of NumPy signals at one margin, [n] each."""
-    blocks = list(_one_ahead(_blocks(signals, np.full(1, margin, grid.costs.dtype), grid)))
+    blocks = list(_at(signals, margin, grid))
     return np.concatenate([block.start[0] for block in blocks]), np.concatenate([block.stop[0] for block in blocks])
 
 
@@ -191,6 +192,11 @@ def _blocks(signals: Signals, margins: np.ndarray, grid: CostGrid) -> Iterator[_
                 ranges = _slow_range(part[0], part[1], fast, padded_margins[margin : margin + wide], grid)
             start, stop = (np.asarray(index)[:real, :valid] for index in ranges)
             yield _Block(rows, margin, slow, start, stop)
+
+
+def _at(signals: Signals, margin: Any, grid: CostGrid) -> Iterator[_Block]:
+    """The blocks of one margin."""
+    return _one_ahead(_blocks(signals, np.full(1, margin, grid.costs.dtype), grid))
 
 
 def _one_ahead(blocks: Iterator[_Block]) -> Iterator[_Block]:

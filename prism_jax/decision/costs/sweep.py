@@ -9,7 +9,7 @@ needs one number for each step, and a curve over a grid one index. On a grid the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -19,9 +19,7 @@ from prism_jax.decision import arrays, gate
 from prism_jax.decision.arrays import Array, Reals, Scalar, Vector
 from prism_jax.decision.costs.cost_grid import CostGrid, check_axis, cost_grid, decision_index, slow_range
 from prism_jax.decision.costs.surface_counts import Signals, host_first_index
-
-SweptPolicy = Literal["dynamic", "static", "product", "need_only"]
-"""The policies of maths section 2 that answer to the cost ratio."""
+from prism_jax.decision.policies import ANSWERING_TO_RATIO, POLICIES
 
 
 class CriticalRatio(NamedTuple):
@@ -38,7 +36,7 @@ class CriticalRatio(NamedTuple):
 
 
 def policy_signals(
-    p_need: Vector, p_accept: Vector, policy: SweptPolicy = "dynamic", *, base_rate: Reals | None = None
+    p_need: Vector, p_accept: Vector, policy: str = "dynamic", *, base_rate: Reals | None = None
 ) -> tuple[Vector, Vector]:
     """The (p_need, p_accept) on which the dynamic gate decides as another policy does on the given ones, at every cost.
 
@@ -49,22 +47,21 @@ def policy_signals(
       ValueError: for a policy without a cost ratio, `need_only` without a base rate, unequal lengths, or a probability
         outside [0, 1].
     """
-    arrays.check_choice("policy", policy, get_args(SweptPolicy))
+    arrays.check_choice("policy", policy, ANSWERING_TO_RATIO)
     arrays.check_lengths(p_need=p_need, p_accept=p_accept)
     arrays.check_probability("p_need", p_need)
     arrays.check_probability("p_accept", p_accept)
     xp = arrays.namespace(p_need, p_accept)
     p_need, p_accept = (arrays.as_float(xp.asarray(p)) for p in (p_need, p_accept))
-    if policy == "dynamic":
-        return p_need, p_accept
-    if policy == "static":
-        return xp.ones_like(p_need), p_accept
-    if policy == "product":
-        return xp.ones_like(p_need), p_accept * p_need
-    if base_rate is None:
-        raise ValueError("base_rate: found None, expected the acceptance rate of the calibration split")
-    arrays.check_probability("base_rate", base_rate)
-    return p_need, xp.full_like(p_accept, base_rate)
+    chosen = POLICIES[policy]
+    assert chosen.signals is not None, "a policy that answers to the cost ratio has signals"
+    if chosen.needs_base_rate:
+        if base_rate is None:
+            raise ValueError("base_rate: found None, expected the acceptance rate of the calibration split")
+        arrays.check_probability("base_rate", base_rate)
+        base_rate = xp.full_like(p_accept, base_rate)
+    need, accept = chosen.signals(p_need, p_accept, base_rate)
+    return need if np.ndim(need) else xp.full_like(p_need, need), accept
 
 
 def critical_ratio(signals: Signals, margin: Any) -> CriticalRatio:
@@ -103,6 +100,21 @@ def check_signals(p_need: Any, p_accept: Any, p_need_slow: Any, p_accept_slow: A
 def check_rows(signals: Signals, **named: Any) -> None:
     """Raises ValueError unless every vector given has one entry for each step."""
     arrays.check_lengths(p_need=signals.p_need_fast, **named)
+
+
+def check_gold(signals: Signals, y: Any, weight: Any = None, *, positive: bool) -> None:
+    """Raises ValueError unless there is one label per step, 0 or 1.
+
+    If `positive`, at least one label on a step of positive weight must be 1. Inside `jit` values are not checked.
+    """
+    check_rows(signals, y=y, weight=weight)
+    arrays.check_hard("y", y)
+    arrays.check_weight("weight", weight)
+    if not positive or arrays.is_traced(y, weight):
+        return
+    gold = np.asarray(y) != 0
+    if not (gold if weight is None else gold & (np.asarray(weight) > 0)).any():
+        raise ValueError("y: found only 0s, expected at least one positive; benefit is undefined without")
 
 
 class GridSweep(NamedTuple):

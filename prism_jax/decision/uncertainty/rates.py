@@ -17,7 +17,7 @@ import scipy
 
 from prism_jax.decision import arrays, metrics
 from prism_jax.decision.arrays import Scalar, Vector
-from prism_jax.decision.uncertainty.bootstrap import Cells, Interval, Method, Statistic, count_cells, interval
+from prism_jax.decision.uncertainty.bootstrap import Interval, Method, count_cells, interval
 
 HEADLINE = ("precision", "recall", "f1", "false_alarm")
 
@@ -55,8 +55,10 @@ def rate_intervals(
     arrays.check_decision(decision=decision)
     _check_names(names)
     cells = count_cells(_code(y, decision), 4, streams, weight)
-    options = {"level": level, "method": method, "resamples": resamples, "seed": seed}
-    return _intervals(cells, names, lambda counts: _rates(counts, names), **options)
+    together = interval(
+        cells, lambda counts: _rates(counts, names), level=level, method=method, resamples=resamples, seed=seed
+    )
+    return _by_name(together, names)
 
 
 def paired_rates(
@@ -99,8 +101,8 @@ def paired_rates(
         four = (*counts.shape[:-1], 4)
         return _rates(cube.sum(-2).reshape(four), names) - _rates(cube.sum(-1).reshape(four), names)
 
-    options = {"level": level, "method": method, "resamples": resamples, "seed": seed}
-    return _intervals(cells, names, difference, **options)
+    together = interval(cells, difference, level=level, method=method, resamples=resamples, seed=seed)
+    return _by_name(together, names)
 
 
 class McNemar(NamedTuple):
@@ -203,9 +205,8 @@ def _rates(counts: np.ndarray, names: Sequence[str]) -> np.ndarray:
     return np.stack([getattr(found, name) for name in names], axis=-1)
 
 
-def _intervals(cells: Cells, names: Sequence[str], statistic: Statistic, **options: Any) -> dict[str, Interval]:
-    """One interval for each name, all from the same resamples."""
-    together = interval(cells, statistic, **options)
+def _by_name(together: Interval, names: Sequence[str]) -> dict[str, Interval]:
+    """One interval per name, from the interval of a statistic that gives all of them."""
     return {name: Interval(*(field[index] for field in together)) for index, name in enumerate(names)}
 
 

@@ -14,12 +14,15 @@ from etils import epath
 from prism_jax.runtime.config import from_config_dict
 from prism_jax.runtime.files import JsonError, parse_json
 from prism_jax.training.config import RunConfig
+from prism_jax.training.old_names import upgrade
 from prism_jax.training.optimization.step import TrainState
 from prism_jax.training.workdir import expect_config
 
 ITEMS = ("state", "data", "config")
 SCORE = "validation_nll"
 """The metric, saved with a checkpoint where held-out streams were scored, that says which one is best."""
+OLD_SCORE = "held_out_nll"
+"""What older versions called it."""
 
 
 class CheckpointError(RuntimeError):
@@ -38,18 +41,6 @@ class Restored(NamedTuple):
     step: int
     state: TrainState
     data: dict[str, Any]
-
-
-def folder_of(workdir: epath.PathLike) -> epath.Path:
-    """The folder of a run's checkpoints, which may not exist yet.
-
-    Raises:
-      NotADirectoryError: when there is something else in its place.
-    """
-    folder = epath.Path(workdir) / "checkpoints"
-    if folder.exists() and not folder.is_dir():
-        raise NotADirectoryError(f"{folder}: found a file, expected a folder of checkpoints or nothing")
-    return folder
 
 
 def steps(folder: epath.Path) -> list[int]:
@@ -73,7 +64,7 @@ def score(path: epath.Path) -> float | None:
         value = parse_json(file.read_bytes(), "metrics/metrics")
     except JsonError as error:
         raise damaged(path, str(error)) from error
-    found = value.get(SCORE) if isinstance(value, dict) else value
+    found = value.get(SCORE, value.get(OLD_SCORE)) if isinstance(value, dict) else value
     if not isinstance(found, float | None):
         raise damaged(path, f"{SCORE} = {found!r} in metrics/")
     return found
@@ -99,7 +90,8 @@ def read(path: epath.Path, abstract: TrainState, config: RunConfig) -> Restored:
     if not isinstance(saved, dict):
         raise damaged(path, f"{saved!r} in config/, no config")
     place = f"{path}/config"
-    expect_config(from_config_dict(RunConfig, saved, f"{place}: config"), config, place)
+    found = from_config_dict(RunConfig, upgrade(saved, f"{place}: config"), f"{place}: config")
+    expect_config(found, config, place)
     places = ocp.checkpoint_utils.construct_restore_args(abstract)
     state = ocp.args.PyTreeRestore(abstract, restore_args=places)
     restored = _restore(path, state=state, data=ocp.args.JsonRestore())

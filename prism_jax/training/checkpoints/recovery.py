@@ -10,14 +10,14 @@ from absl import logging
 from etils import epath
 from jax.experimental import multihost_utils
 
-from prism_jax.training.checkpoints.checkpoint import CheckpointError, Restored, folder_of, read, score, steps
+from prism_jax.training.checkpoints.checkpoint import CheckpointError, Restored, read, score, steps
 from prism_jax.training.config import RunConfig
 from prism_jax.training.optimization.step import TrainState
 
 Damaged = dict[int, CheckpointError]
 
 
-def resume(workdir: epath.PathLike, abstract: TrainState, config: RunConfig) -> Restored | None:
+def restore_latest(folder: epath.Path, abstract: TrainState, config: RunConfig) -> Restored | None:
     """The newest checkpoint that can be read, to go on from; None in a run without any.
 
     Damaged ones are renamed to `STEP.damaged` once a whole one is found: they count no more, and nothing is lost.
@@ -26,7 +26,6 @@ def resume(workdir: epath.PathLike, abstract: TrainState, config: RunConfig) -> 
       CheckpointError: when there are checkpoints and none can be read; nothing is renamed.
       ConfigError: naming the first key that differs, for a checkpoint of another config.
     """
-    folder = folder_of(workdir)
     restored, broken = _first(folder, steps(folder), abstract, config)
     if restored is None:
         return None
@@ -37,7 +36,7 @@ def resume(workdir: epath.PathLike, abstract: TrainState, config: RunConfig) -> 
     return restored
 
 
-def trained(workdir: epath.PathLike, abstract: TrainState, config: RunConfig) -> Restored:
+def restore_best(folder: epath.Path, abstract: TrainState, config: RunConfig) -> Restored:
     """The checkpoint that stands for a trained run; changes nothing in its folder.
 
     With `training.keep_best` that is the one of lowest held-out loss, else the newest; of those that can be read.
@@ -47,7 +46,6 @@ def trained(workdir: epath.PathLike, abstract: TrainState, config: RunConfig) ->
       CheckpointError: when none can be read.
       ConfigError: naming the first key that differs, for a checkpoint of another config.
     """
-    folder = folder_of(workdir)
     order, broken = steps(folder), Damaged()
     if config.training.keep_best:
         scores, broken = _scores(folder, order)

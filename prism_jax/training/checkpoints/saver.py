@@ -14,7 +14,7 @@ from etils import epath
 from orbax.checkpoint import checkpoint_managers as policies
 
 from prism_jax.runtime.config import to_dict
-from prism_jax.training.checkpoints.checkpoint import SCORE, CheckpointError, folder_of, reason, steps
+from prism_jax.training.checkpoints.checkpoint import OLD_SCORE, SCORE, CheckpointError, reason, steps
 from prism_jax.training.config import RunConfig
 from prism_jax.training.optimization.step import TrainState
 
@@ -22,17 +22,14 @@ from prism_jax.training.optimization.step import TrainState
 class Saver:
     """Writes a run's checkpoints, one at a time, in the background. Use as a context: leaving it waits for the last."""
 
-    def __init__(self, workdir: epath.PathLike, config: RunConfig):
+    def __init__(self, folder: epath.Path, config: RunConfig):
         """Opens the folder, or makes it, and clears away what saves that were cut off have left.
 
         Args:
-          workdir: Of the run.
+          folder: The run's folder of checkpoints.
           config: Saved with every checkpoint; its `training.keep` and `training.keep_best` say which ones stay.
-
-        Raises:
-          NotADirectoryError: when there is something else in the folder's place.
         """
-        self._folder = folder_of(workdir)
+        self._folder = folder
         self._config = config
         self._begun: int | None = None
         newest = policies.LatestN(config.training.keep)
@@ -118,4 +115,4 @@ def _not_by_orbax(record: LogRecord) -> bool:
 
 def _rank(metrics: Mapping[str, float]) -> float:
     """What the best checkpoint has the lowest of; a checkpoint of an interrupted run was not scored."""
-    return metrics.get(SCORE, math.inf)
+    return metrics.get(SCORE, metrics.get(OLD_SCORE, math.inf))

@@ -11,7 +11,7 @@ import numpy as np
 
 from prism_jax.prompting.packing import Packed, Sizes, pad, sizes
 from prism_jax.prompting.rows import HISTORY, pack_whole
-from prism_jax.prompting.sharing import first_fit_decreasing, join
+from prism_jax.prompting.sharing import first_fit_decreasing, join_rows
 from prism_jax.prompting.template import Template
 from prism_jax.streams import Stream
 from prism_jax.streams.summary import summarise
@@ -125,7 +125,7 @@ def pack_split(
     counts = _labels(streams, rows)
     if row_tokens:
         groups = first_fit_decreasing(rows, row_tokens)
-        rows = [join([rows[i] for i in group]) for group in groups]
+        rows = [join_rows([rows[i] for i in group]) for group in groups]
         owners = [tuple(sorted({owners[i][0] for i in group})) for group in groups]
     rows = [row._replace(row=np.asarray(i, np.int32)) for i, row in enumerate(rows)]
     padded, chosen = list(rows), []

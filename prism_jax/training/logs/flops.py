@@ -64,10 +64,10 @@ def work(batch: Packed) -> Work:
 
 def flops(student: StudentConfig, done: Work) -> float:
     """Floating-point operations of a step forward and backward, where all parameters train."""
-    heads, keys = student.heads * student.head_dim, student.kv_heads * student.head_dim
-    layer = student.width * (2 * heads + 2 * keys + 3 * student.ffn)
-    matrices = student.layers * layer * done.tokens + student.vocabulary_size * student.width * done.responses
-    return 6.0 * matrices + 12.0 * student.layers * heads * done.pairs
+    heads, keys = student.num_heads * student.head_dim, student.num_kv_heads * student.head_dim
+    layer = student.hidden_dim * (2 * heads + 2 * keys + 3 * student.mlp_dim)
+    matrices = student.num_layers * layer * done.tokens + student.vocab_size * student.hidden_dim * done.responses
+    return 6.0 * matrices + 12.0 * student.num_layers * heads * done.pairs
 
 
 def peak(device_kind: str) -> float | None:

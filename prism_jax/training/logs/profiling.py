@@ -14,11 +14,11 @@ STEPS = 3
 class Profile:
     """Traces `STEPS` steps from one on."""
 
-    def __init__(self, workdir: epath.Path, first: int | None, start: int, last: int):
+    def __init__(self, folder: epath.Path, first: int | None, start: int, last: int):
         """Plans a trace.
 
         Args:
-          workdir: Gets `profile/`.
+          folder: Where to write the trace.
           first: Step to begin with; None traces nothing.
           start: Steps done before.
           last: The run's last step.
@@ -28,7 +28,7 @@ class Profile:
         """
         if first is not None and not start < first <= last:
             raise ValueError(f"profile: found step {first}, expected one from {start + 1} to {last}")
-        self._folder, self._first, self._last = workdir / "profile", first, last
+        self._folder, self._first, self._last = folder, first, last
         self._running = False
 
     def before(self, step: int) -> None:

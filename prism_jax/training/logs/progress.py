@@ -15,12 +15,12 @@ import jax
 import numpy as np
 import tqdm
 from absl import logging
-from etils import epath
 
 from prism_jax.student import StudentConfig
 from prism_jax.training.logs.board import Board
 from prism_jax.training.logs.flops import Work, flops, peak
 from prism_jax.training.logs.lines import Lines
+from prism_jax.training.workdir import Workdir
 
 SHOWN = ("loss", "need", "accept", "burden", "response")
 
@@ -61,11 +61,11 @@ class Rates:
 class Log:
     """The logs of one run. Use as a context: leaving it closes them."""
 
-    def __init__(self, workdir: epath.Path, names: Sequence[str], rates: Rates, steps: int, start: int, progress: bool):
+    def __init__(self, workdir: Workdir, names: Sequence[str], rates: Rates, steps: int, start: int, progress: bool):
         """Opens the logs, cut back to what a resumed run keeps.
 
         Args:
-          workdir: Of the run.
+          workdir: Folder of the run.
           names: Of the streams in each row, for messages.
           rates: Of the student on its devices.
           steps: The last step's number.
@@ -80,18 +80,18 @@ class Log:
         self._clock = time.monotonic()
         if not self._writes:
             return
-        self._metrics = Lines(workdir / "metrics.jsonl", start)
+        self._metrics = Lines(workdir.metrics, start)
         if self._metrics.reached > start:
             # Killed after its newest checkpoint, or its last checkpoint is gone.
             logging.warning(
                 "%s: found steps up to %d, going on from step %d, %s",
-                workdir / "metrics.jsonl",
+                workdir.metrics,
                 self._metrics.reached,
                 start,
                 "the newest checkpoint's" if start else "since there is no checkpoint",
             )
-        self._timings = Lines(workdir / "timings.jsonl", start)
-        self._board = Board(workdir / "tensorboard", start)
+        self._timings = Lines(workdir.timings, start)
+        self._board = Board(workdir.tensorboard, start)
         self._clock = time.monotonic()
 
     def write(self, step: int, rows: np.ndarray, metrics: Mapping[str, Any], done: Work) -> None:

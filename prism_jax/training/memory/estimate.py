@@ -29,7 +29,7 @@ from jax.sharding import Mesh
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.prompting.packing import Packed, Sizes
 from prism_jax.slots import Slots
-from prism_jax.student.attention import pieces
+from prism_jax.student.attention import split_evenly
 from prism_jax.training.config import TrainingConfig
 from prism_jax.training.loss_config import LossConfig
 from prism_jax.training.optimization.frozen import Partition
@@ -91,22 +91,22 @@ def estimate(shape: StepShape, attention: AttentionPath) -> Working:
     split = axes["tensor"]
     rows = training.batch // (axes["data"] * axes["fsdp"] * training.accumulation)
     tokens = rows * (size.trunk + size.branches)
-    heads, keys = student.heads * student.head_dim // split, student.kv_heads * student.head_dim // split
-    inner, item = student.ffn // split, jnp.dtype(student.dtype).itemsize
-    at_work = 4 * (student.width + heads + keys + inner)
+    heads, keys = student.num_heads * student.head_dim // split, student.num_kv_heads * student.head_dim // split
+    inner, item = student.mlp_dim // split, jnp.dtype(student.dtype).itemsize
+    at_work = 4 * (student.hidden_dim + heads + keys + inner)
     kept = {
-        "full": student.width,
-        "dots": 3 * student.width + heads + 2 * keys + 2 * inner,
-        "none": 7 * (student.width + heads + keys) + 5 * inner,
+        "full": student.hidden_dim,
+        "dots": 3 * student.hidden_dim + heads + 2 * keys + 2 * inner,
+        "none": 7 * (student.hidden_dim + heads + keys) + 5 * inner,
     }[student.remat]
-    scores = rows * _scores(size, attention, -(-student.heads // split))
-    head = student.vocabulary_size * student.width * 4 // split
+    scores = rows * _scores(size, attention, -(-student.num_heads // split))
+    head = student.vocab_size * student.hidden_dim * 4 // split
     chunk = min(shape.loss.response_chunk, rows * size.responses)
     by_head = 2 * head if chunk and shape.loss.response else 0
     return Working(
         gradients=_gradients(shape),
-        kept=student.layers * (tokens * kept * item + (scores if student.remat == "none" else 0)),
-        loss=by_head + 2 * chunk * student.vocabulary_size * 4 // split,
+        kept=student.num_layers * (tokens * kept * item + (scores if student.remat == "none" else 0)),
+        loss=by_head + 2 * chunk * student.vocab_size * 4 // split,
         layer=tokens * at_work * item + scores + _gathered(shape),
         embedding=head,
     )
@@ -130,7 +130,7 @@ def _scores(size: Sizes, attention: AttentionPath, heads: int) -> int:
     """Bytes of what is quadratic in attention, of one row."""
     if attention == "cudnn":
         return 2 * size.branches * (size.trunk + size.branches)
-    trunk = sum((stop - start) * stop for start, stop in pieces(size.trunk, 1))
+    trunk = sum((stop - start) * stop for start, stop in split_evenly(size.trunk, 1))
     return heads * 2 * 4 * (trunk + size.branches * (size.trunk + 2 * size.window))
 
 
@@ -140,4 +140,4 @@ def _gathered(shape: StepShape) -> int:
         return 0
     model = shape.slots.model
     stack = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(model.abstract_params()["layers"]))
-    return 3 * stack // model.config.layers // shape.mesh.shape["tensor"]
+    return 3 * stack // model.config.num_layers // shape.mesh.shape["tensor"]

@@ -162,7 +162,7 @@ def abstract_batch(shape: StepShape) -> Packed:
     batch = jax.tree.map(lambda column: one(column, column.dtype), shape.row)
     if not shape.training.reuse_frozen:
         return batch
-    features = {name: one(getattr(shape.row, name), student.dtype, student.width) for name in ("trunk", "tokens")}
+    features = {name: one(getattr(shape.row, name), student.dtype, student.hidden_dim) for name in ("trunk", "tokens")}
     return batch._replace(**features)
 
 
@@ -184,10 +184,10 @@ def step_shape(config: RunConfig) -> tuple[StepShape, str]:
     """
     absent = _absent(config)
     if not absent:
-        return shape_of(plan(open_run(resolve(config)), epath.Path())), "the streams"
-    if not config.student.vocabulary_size:
+        return shape_of(plan(open_run(resolve(config)))), "the streams"
+    if not config.student.vocab_size:
         raise ValueError(
-            f"student.vocabulary_size: found 0, expected the tokenizer's size, since {absent} is not here to be read"
+            f"student.vocab_size: found 0, expected the tokenizer's size, since {absent} is not here to be read"
         )
     size = _assumed(config.packing.context)
     mesh = sharding.make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)

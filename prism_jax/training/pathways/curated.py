@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -14,6 +13,7 @@ from prism_jax.decision.losses import advantage_weights, reward_weights, total_r
 from prism_jax.prompting.supervised import supervised_step
 from prism_jax.prompting.template import Template
 from prism_jax.streams import Stream
+from prism_jax.streams.edit import keep_candidates
 from prism_jax.training.pathways.table import PathwayConfig
 
 UNJUDGED = "need not judged"
@@ -75,7 +75,7 @@ def curate(streams: tuple[Stream, ...], pathway: PathwayConfig) -> tuple[tuple[S
     )
     kept[judged[chosen.kept]] = True
     facts = {"kept": f"{kept.sum():,} of {kept.size:,} rows"}
-    for entry in chosen.account:
+    for entry in chosen.summary:
         shown = f"{entry.domain} {entry.kept:,} of {entry.kept + entry.dropped:,}"
         facts[f"  {entry.stratum}"] = ", ".join([*filter(None, [facts.get(f"  {entry.stratum}")]), shown])
     if not rows.judged.all():
@@ -85,16 +85,9 @@ def curate(streams: tuple[Stream, ...], pathway: PathwayConfig) -> tuple[tuple[S
 
 def _only(streams: Sequence[Stream], kept: Bool[np.ndarray, " n"]) -> tuple[Stream, ...]:
     """The streams with the kept candidates alone."""
-    keep, out = iter(kept.tolist()), []
-    for stream in streams:
-        steps = []
-        for step in stream.steps:
-            left = tuple(candidate for candidate in step.candidates if next(keep))
-            if left:
-                steps.append(dataclasses.replace(step, candidates=left))
-        if steps:
-            out.append(dataclasses.replace(stream, steps=tuple(steps)))
-    return tuple(out)
+    flags = iter(kept.tolist())  # in the order in which `keep_candidates` visits the candidates
+    left = [keep_candidates(stream, lambda _: next(flags)) for stream in streams]
+    return tuple(stream for stream in left if stream is not None)
 
 
 class Weights(NamedTuple):

@@ -6,19 +6,12 @@ import dataclasses
 from collections.abc import Iterable
 
 from prism_jax.streams import Candidate, Stream
+from prism_jax.streams.edit import map_candidates
 
 
 def with_soft_labels(streams: Iterable[Stream]) -> list[Stream]:
     """The streams with every acceptance label that has votes replaced by their mean; the others stay as they are."""
-    return [
-        dataclasses.replace(
-            stream,
-            steps=tuple(
-                dataclasses.replace(step, candidates=tuple(map(_soften, step.candidates))) for step in stream.steps
-            ),
-        )
-        for stream in streams
-    ]
+    return [map_candidates(stream, _soften) for stream in streams]
 
 
 def _soften(candidate: Candidate) -> Candidate:

@@ -14,10 +14,10 @@ from prism_jax.runtime.config import ConfigError
 from prism_jax.student import Qwen3, StudentConfig
 from prism_jax.student.qwen3 import Params
 from prism_jax.training.checkpoints.checkpoint import parameters_alone
-from prism_jax.training.checkpoints.recovery import trained
+from prism_jax.training.checkpoints.recovery import restore_best
 from prism_jax.training.config import RunConfig
 from prism_jax.training.optimization.step import abstract_state
-from prism_jax.training.workdir import load_config
+from prism_jax.training.workdir import Workdir
 
 HOW_IT_RUNS = ("dtype", "param_dtype", "attention", "unroll", "remat")
 """What the config says of a student even where weights say what it is."""
@@ -48,10 +48,10 @@ def from_run(config: RunConfig) -> RunConfig:
         raise FileNotFoundError(
             f"{checkpoints}: found no checkpoint, expected one in training.start: train that run first"
         )
-    theirs = load_config(start).student
+    theirs = Workdir(start).load_config().student
     student = dataclasses.replace(theirs, **{name: getattr(own, name) for name in HOW_IT_RUNS})
-    rows = own.vocabulary_size or theirs.vocabulary_size
-    asked = dataclasses.replace(own, vocabulary_size=rows)
+    rows = own.vocab_size or theirs.vocab_size
+    asked = dataclasses.replace(own, vocab_size=rows)
     nothing = dataclasses.replace(StudentConfig(), **{name: getattr(own, name) for name in HOW_IT_RUNS})
     if own != nothing:  # a config that leaves the student alone takes the run's
         _check_student(asked, student, start)
@@ -77,12 +77,13 @@ def _check_student(asked: StudentConfig, student: StudentConfig, start: epath.Pa
 
 
 def run_params(start: epath.PathLike, model: Qwen3, mesh: Mesh) -> Params:
-    """The parameters that stand for a trained run (`recovery.trained`), on the mesh, in the model's own dtype.
+    """The parameters that stand for a trained run (`recovery.restore_best`), on the mesh, in the model's own dtype.
 
     Raises:
       FileNotFoundError, CheckpointError: when there is no checkpoint that can be read.
     """
-    config = load_config(epath.Path(start))
+    workdir = Workdir(start)
+    config = workdir.load_config()
     abstract = parameters_alone(abstract_state(Qwen3(config.student), config.training, mesh))
-    restored = trained(start, abstract, config)
+    restored = restore_best(workdir.checkpoints, abstract, config)
     return jax.tree.map(lambda leaf: leaf.astype(model.config.param_dtype), restored.state.params)

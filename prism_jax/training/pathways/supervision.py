@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import random
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -11,6 +12,7 @@ from prism_jax.decision.losses import slot_target
 from prism_jax.prompting.supervised import SupervisedCandidate, SupervisedStep, supervised_candidate, supervised_step
 from prism_jax.prompting.template import Template
 from prism_jax.streams import Step, Stream
+from prism_jax.streams.edit import map_candidates, map_steps
 from prism_jax.training.config import RunConfig
 from prism_jax.training.loss_config import LossConfig
 from prism_jax.training.pathways.curated import curate, weigh
@@ -127,10 +129,10 @@ def _each(
     """The streams with every step and candidate made a lesson."""
 
     def one(stream: Stream, step: Step) -> Step:
-        candidates = tuple(of_candidate(stream, supervised_candidate(candidate)) for candidate in step.candidates)
-        return of_step(stream, dataclasses.replace(supervised_step(step), candidates=candidates))
+        own = supervised_step(step)
+        return of_step(stream, map_candidates(own, lambda offer: of_candidate(stream, supervised_candidate(offer))))
 
-    return tuple(dataclasses.replace(s, steps=tuple(one(s, step) for step in s.steps)) for s in streams)
+    return tuple(map_steps(stream, functools.partial(one, stream)) for stream in streams)
 
 
 def _with_baseline(streams: tuple[Stream, ...], loss: LossConfig) -> tuple[Stream, ...]:
@@ -149,7 +151,7 @@ def _with_factors(streams: tuple[Stream, ...], factors: list[float]) -> tuple[St
     factor = iter(factors)
 
     def of_step(_: Stream, step: SupervisedStep) -> SupervisedStep:
-        own = [supervised_candidate(candidate).factor for candidate in step.candidates]
-        return dataclasses.replace(step, factor=sum(own) / len(own))
+        own = [supervised_candidate(candidate).loss_factor for candidate in step.candidates]
+        return dataclasses.replace(step, loss_factor=sum(own) / len(own))
 
-    return _each(streams, of_step, lambda _, offer: dataclasses.replace(offer, factor=next(factor)))
+    return _each(streams, of_step, lambda _, offer: dataclasses.replace(offer, loss_factor=next(factor)))

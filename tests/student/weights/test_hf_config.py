@@ -1,4 +1,4 @@
-"""A config.json as a StudentConfig: published files, both spellings, and what is refused by name."""
+"""Reading config.json: published files, both spellings, and unsupported features."""
 
 import dataclasses
 import re
@@ -104,7 +104,7 @@ def test_fields_left_out_are_what_transformers_takes_them_for(kind):
     assert ours.head_dim == (getattr(theirs, "head_dim", None) or theirs.hidden_size // theirs.num_attention_heads)
     assert ours.tied == theirs.tie_word_embeddings
     assert ours.initializer_range == theirs.initializer_range
-    assert ours.kv_heads == ours.heads  # every query head has its own key, as both config classes say of None
+    assert ours.num_kv_heads == ours.num_heads  # both config classes of transformers read None this way
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_fields_left_out_are_what_transformers_takes_them_for(kind):
         (changed(num_hidden_layers=True), "num_hidden_layers: found True, expected a whole number above 0"),
         (changed(num_hidden_layers=36.0), "num_hidden_layers: found 36.0, expected a whole number above 0"),
         (changed(tie_word_embeddings="yes"), "tie_word_embeddings: found 'yes', expected true or false"),
-        (changed(num_key_value_heads=5), "kv_heads: found 5, expected a divisor of heads = 32"),
+        (changed(num_key_value_heads=5), "num_kv_heads: found 5, expected a divisor of num_heads = 32"),
         (
             changed(SMOLLM2_135M, hidden_size=577),
             "head_dim: found nothing, expected a whole number, as hidden_size 577 is no multiple of 9 heads",

@@ -18,11 +18,12 @@ from etils import epath
 from prism_jax.runtime.config import ConfigError
 from prism_jax.student.sharding import make_mesh
 from prism_jax.training.checkpoints.checkpoint import CheckpointError, parameters_alone, steps
-from prism_jax.training.checkpoints.recovery import resume, trained
+from prism_jax.training.checkpoints.recovery import restore_best, restore_latest
 from prism_jax.training.checkpoints.saver import Saver
 from prism_jax.training.config import MeshConfig
 from prism_jax.training.optimization.step import abstract_state
 from prism_jax.training.run import open_run
+from prism_jax.training.workdir import Workdir
 
 CONFIG = dataclasses.replace(
     tiny.with_training(steps=6, checkpoint_every=2, keep=3),
@@ -42,7 +43,7 @@ def state_of(abstract, step):
 
 
 def write(folder, abstract, config, scores):
-    with Saver(folder, config) as saver:
+    with Saver(Workdir(folder).checkpoints, config) as saver:
         for step, score in scores.items():
             found = (
                 {} if score is None else {"validation_need": 0.0, "validation_accept": score, "validation_nll": score}
@@ -132,7 +133,7 @@ def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before(abstract, copy,
     damage(copy / "checkpoints" / "6")
     before = files(copy)
     start = re.escape(f"{copy}/checkpoints/6: found {found}") + ".*, expected a whole checkpoint; "
-    evaluated = trained(copy, abstract, CONFIG)
+    evaluated = restore_best(Workdir(copy).checkpoints, abstract, CONFIG)
     assert (evaluated.step, evaluated.data) == (4, {"position": 4})
     chex.assert_trees_all_equal(evaluated.state, state_of(abstract, 4))
     (said,) = warnings()
@@ -140,27 +141,31 @@ def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before(abstract, copy,
     assert len(said) < 700
     assert files(copy) == before  # evaluation changes nothing
 
-    resumed = resume(copy, abstract, CONFIG)
+    resumed = restore_latest(Workdir(copy).checkpoints, abstract, CONFIG)
     chex.assert_trees_all_equal(resumed, evaluated)
     assert re.fullmatch(start + r"set aside as 6\.damaged, going on from step 4", warnings()[1])
     assert files(copy) == {
         name.replace("checkpoints/6", "checkpoints/6.damaged"): text for name, text in before.items()
     }
-    assert resume(copy, abstract, CONFIG).step == 4
+    assert restore_latest(Workdir(copy).checkpoints, abstract, CONFIG).step == 4
     assert len(warnings()) == 2  # said once
-    with Saver(copy, CONFIG) as saver:
+    with Saver(Workdir(copy).checkpoints, CONFIG) as saver:
         saver.save(6, state_of(abstract, 6), {"position": 6}, {})
-    assert trained(copy, abstract, CONFIG).step == 6
+    assert restore_best(Workdir(copy).checkpoints, abstract, CONFIG).step == 6
     assert (copy / "checkpoints" / "6.damaged").exists()
 
 
 def test_a_deleted_newest_checkpoint_gives_way_too(abstract, copy):
     (copy / "checkpoints" / "6").rmtree()
-    assert trained(copy, abstract, CONFIG).step == resume(copy, abstract, CONFIG).step == 4
+    assert (
+        restore_best(Workdir(copy).checkpoints, abstract, CONFIG).step
+        == restore_latest(Workdir(copy).checkpoints, abstract, CONFIG).step
+        == 4
+    )
 
 
 def test_parameters_are_read_without_what_the_optimizer_keeps(abstract, copy):
-    found = trained(copy, parameters_alone(abstract), CONFIG).state
+    found = restore_best(Workdir(copy).checkpoints, parameters_alone(abstract), CONFIG).state
     chex.assert_trees_all_equal((found.step, found.params), state_of(abstract, 6)[:2])
     assert set(jax.tree.leaves(found.optimizer)) == {...}
 
@@ -168,8 +173,8 @@ def test_parameters_are_read_without_what_the_optimizer_keeps(abstract, copy):
 def test_a_save_cut_off_counts_for_nothing_and_is_cleared_away(abstract, copy):
     cut_off = (copy / "checkpoints" / "6").rename(copy / "checkpoints" / "6.orbax-checkpoint-tmp")
     assert steps(copy / "checkpoints") == [4, 2]
-    assert resume(copy, abstract, CONFIG).step == 4
-    with Saver(copy, CONFIG) as saver:
+    assert restore_latest(Workdir(copy).checkpoints, abstract, CONFIG).step == 4
+    with Saver(Workdir(copy).checkpoints, CONFIG) as saver:
         saver.save(6, state_of(abstract, 6), {}, {})
     assert not cut_off.exists()
     assert steps(copy / "checkpoints") == [6, 4, 2]
@@ -179,9 +184,9 @@ def test_where_none_can_be_read_that_is_an_error_and_nothing_is_renamed(abstract
     for step in (2, 4, 6):
         emptied("state")(copy / "checkpoints" / str(step))
     before = files(copy)
-    for read in (resume, trained):
+    for read in (restore_latest, restore_best):
         with pytest.raises(CheckpointError) as caught:
-            read(copy, abstract, CONFIG)
+            read(Workdir(copy).checkpoints, abstract, CONFIG)
         assert str(caught.value) == (
             f"{copy}/checkpoints: found no readable checkpoint among 3 (newest: {copy}/checkpoints/6: found no state/ "
             "in it, expected a whole checkpoint), expected one; move the folder away and train again from the start"
@@ -191,9 +196,9 @@ def test_where_none_can_be_read_that_is_an_error_and_nothing_is_renamed(abstract
 
 def test_an_older_damaged_score_is_set_aside_and_training_goes_on(abstract, copy, warnings):
     cut("metrics/metrics")(copy / "checkpoints" / "2")
-    assert trained(copy, abstract, BEST).step == 6
+    assert restore_best(Workdir(copy).checkpoints, abstract, BEST).step == 6
     assert "reading step 6 in its place" in warnings()[0]
-    assert resume(copy, abstract, BEST).step == 6
+    assert restore_latest(Workdir(copy).checkpoints, abstract, BEST).step == 6
     assert "set aside as 2.damaged, going on from step 6" in warnings()[1]
     write(copy, abstract, BEST, {8: 0.5})
     assert steps(copy / "checkpoints") == [8, 6, 4]
@@ -208,40 +213,45 @@ def test_the_best_checkpoints_stay_beside_the_newest_and_are_evaluated(abstract,
         write(tmp_path / "anew", abstract, config, {step: score})
     assert steps(epath.Path(tmp_path / "anew" / "checkpoints")) == [6, 5, 4, 2]
     for name in ("once", "anew"):
-        assert trained(tmp_path / name, abstract, config).step == 2
-        assert resume(tmp_path / name, abstract, config).step == 6
-        assert trained(tmp_path / name, abstract, tiny.with_training(config, keep_best=0, keep=5)) is not None
+        assert restore_best(Workdir(tmp_path / name).checkpoints, abstract, config).step == 2
+        assert restore_latest(Workdir(tmp_path / name).checkpoints, abstract, config).step == 6
+        assert (
+            restore_best(
+                Workdir(tmp_path / name).checkpoints, abstract, tiny.with_training(config, keep_best=0, keep=5)
+            )
+            is not None
+        )
     emptied("state")(epath.Path(tmp_path / "once" / "checkpoints" / "2"))
-    assert trained(tmp_path / "once", abstract, config).step == 4
+    assert restore_best(Workdir(tmp_path / "once").checkpoints, abstract, config).step == 4
 
 
 def test_a_checkpoint_of_another_config_is_refused_by_key_and_stays(abstract, copy):
     before = files(copy)
     other = tiny.with_training(CONFIG, learning_rate=2e-2)
-    for read in (resume, trained):
+    for read in (restore_latest, restore_best):
         with pytest.raises(
             ConfigError,
             match=r"/checkpoints/6/config: config\.training\.learning_rate: found 0\.01, expected 0\.02; the folder",
         ):
-            read(copy, abstract, other)
+            read(Workdir(copy).checkpoints, abstract, other)
     assert files(copy) == before
     elsewhere = dataclasses.replace(tiny.with_training(CONFIG, keep=1), mesh=MeshConfig(data=2, fsdp=2, tensor=2))
-    assert resume(copy, abstract, elsewhere).step == 6
+    assert restore_latest(Workdir(copy).checkpoints, abstract, elsewhere).step == 6
 
 
 def test_reading_makes_no_folder(abstract, tmp_path):
     with pytest.raises(FileNotFoundError, match=r"/checkpoints: found no checkpoint, expected a run that trained$"):
-        trained(tmp_path, abstract, CONFIG)
-    assert resume(tmp_path, abstract, CONFIG) is None
+        restore_best(Workdir(tmp_path).checkpoints, abstract, CONFIG)
+    assert restore_latest(Workdir(tmp_path).checkpoints, abstract, CONFIG) is None
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_in_the_place_of_the_folder_is_named(abstract, tmp_path):
     (tmp_path / "checkpoints").write_text("")
     for attempt in (
-        lambda: Saver(tmp_path, CONFIG),
-        lambda: resume(tmp_path, abstract, CONFIG),
-        lambda: trained(tmp_path, abstract, CONFIG),
+        lambda: Saver(Workdir(tmp_path).checkpoints, CONFIG),
+        lambda: restore_latest(Workdir(tmp_path).checkpoints, abstract, CONFIG),
+        lambda: restore_best(Workdir(tmp_path).checkpoints, abstract, CONFIG),
     ):
         with pytest.raises(NotADirectoryError, match=r"/checkpoints: found a file, expected a folder of checkpoints"):
             attempt()
@@ -267,10 +277,10 @@ def test_a_save_that_fails_in_the_background_surfaces_at_the_latest_at_the_end(a
     )
     with monkeypatch.context() as broken, pytest.raises(CheckpointError, match=f"^{re.escape(start + end)}"):
         broken.setattr(ocp.JsonCheckpointHandler, "_save_fn", full)
-        with Saver(copy, CONFIG) as saver:
+        with Saver(Workdir(copy).checkpoints, CONFIG) as saver:
             saves(saver, state_of(abstract, 8))
     assert steps(copy / "checkpoints") == [6, 4, 2]
-    assert trained(copy, abstract, CONFIG).step == 6
+    assert restore_best(Workdir(copy).checkpoints, abstract, CONFIG).step == 6
 
 
 def test_a_failed_save_does_not_hide_the_error_that_ended_training(abstract, copy, monkeypatch, warnings):
@@ -278,7 +288,7 @@ def test_a_failed_save_does_not_hide_the_error_that_ended_training(abstract, cop
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(ocp.JsonCheckpointHandler, "_save_fn", full)
-    with pytest.raises(KeyError, match="first"), Saver(copy, CONFIG) as saver:
+    with pytest.raises(KeyError, match="first"), Saver(Workdir(copy).checkpoints, CONFIG) as saver:
         one_save(saver, state_of(abstract, 8))
         raise KeyError("first")
     assert any("checkpoints/8: found no way to write this checkpoint" in said for said in warnings())

@@ -12,7 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import tiny
-from etils import epath
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tiny_step import LOSS, POINT, RUN, jit
@@ -24,6 +23,7 @@ from prism_jax.training.input.data import batches, empty_like, pack_split
 from prism_jax.training.loop import plan, train
 from prism_jax.training.optimization.objective import objective
 from prism_jax.training.run import open_run
+from prism_jax.training.workdir import Workdir
 
 STREAMS, TEMPLATE = RUN.splits.train, RUN.template
 
@@ -182,12 +182,12 @@ def test_a_batch_of_no_known_shape_is_an_error():
 
 @pytest.mark.slow
 def test_a_run_with_buckets_and_shared_rows_trains_and_resumes_bit_identical(tmp_path):
-    data = dataclasses.replace(tiny.CONFIG.packing, buckets=2, row_tokens=600)
-    config = dataclasses.replace(tiny.with_training(steps=4, batch=2, checkpoint_every=2), data=data)
+    packing = dataclasses.replace(tiny.CONFIG.packing, buckets=2, row_tokens=600)
+    config = dataclasses.replace(tiny.with_training(steps=4, batch=2, checkpoint_every=2), packing=packing)
     run, ends = open_run(config), []
     for name, stop in (("whole", 0), ("parts", 3)):
         (tmp_path / name).mkdir()
-        job = plan(run, epath.Path(tmp_path / name))
+        job = plan(run)
         assert len(job.split.buckets) == 2 and any(len(row) > 1 for row in job.split.streams)
 
         def kill(step, stop=stop):
@@ -196,8 +196,10 @@ def test_a_run_with_buckets_and_shared_rows_trains_and_resumes_bit_identical(tmp
 
         if stop:
             with pytest.raises(KeyboardInterrupt):
-                train(job, progress=False, after_step=kill)
-        ends.append((train(job, progress=False), (tmp_path / name / "metrics.jsonl").read_bytes()))
+                train(job, Workdir(tmp_path / name), progress=False, after_step=kill)
+        ends.append(
+            (train(job, Workdir(tmp_path / name), progress=False), (tmp_path / name / "metrics.jsonl").read_bytes())
+        )
     chex.assert_trees_all_equal(ends[0][0], ends[1][0])
     assert ends[0][1] == ends[1][1]
     assert [json.loads(line)["step"] for line in ends[0][1].splitlines()] == [1, 2, 3, 4]

@@ -31,7 +31,9 @@ def test_a_batch_is_counted_decision_by_decision():
 
 def test_dense_flops_are_those_that_xla_counts():
     """Forward, and so wide that products dwarf the rest; over so short a row XLA computes masked scores too."""
-    student = StudentConfig(vocabulary_size=8, width=256, layers=2, heads=4, kv_heads=2, head_dim=64, ffn=768, unroll=2)
+    student = StudentConfig(
+        vocab_size=8, hidden_dim=256, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=64, mlp_dim=768, unroll=2
+    )
     model, length = Qwen3(student), 64
     ids = jax.ShapeDtypeStruct((1, length), np.int32)
     lowered = jax.jit(lambda p, t, at: model.hidden(p, t, at, no_branches(1, length))).lower(

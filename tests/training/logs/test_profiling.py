@@ -15,7 +15,7 @@ def calls(monkeypatch):
 
 @pytest.mark.parametrize(("first", "last", "end"), [(3, 9, 2 + STEPS), (8, 9, 9), (9, 9, 9)])
 def test_a_trace_holds_a_few_steps_and_ends_with_the_run(calls, tmp_path, first, last, end):
-    trace, during = Profile(epath.Path(tmp_path), first, 2, last), []
+    trace, during = Profile(epath.Path(tmp_path) / "profile", first, 2, last), []
     for step in range(3, last + 1):
         trace.before(step)
         if len(calls) == 1:
@@ -27,7 +27,7 @@ def test_a_trace_holds_a_few_steps_and_ends_with_the_run(calls, tmp_path, first,
 
 
 def test_a_run_that_breaks_off_ends_its_trace(calls, tmp_path):
-    trace = Profile(epath.Path(tmp_path), 1, 0, 9)
+    trace = Profile(epath.Path(tmp_path) / "profile", 1, 0, 9)
     trace.before(1)
     trace.close()
     trace.close()
@@ -37,4 +37,4 @@ def test_a_run_that_breaks_off_ends_its_trace(calls, tmp_path):
 @pytest.mark.parametrize("first", [0, 4, 10])
 def test_a_step_that_does_not_come_is_refused(tmp_path, first):
     with pytest.raises(ValueError, match=rf"^profile: found step {first}, expected one from 5 to 9$"):
-        Profile(epath.Path(tmp_path), first, 4, 9)
+        Profile(epath.Path(tmp_path) / "profile", first, 4, 9)

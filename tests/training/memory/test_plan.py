@@ -29,7 +29,15 @@ from prism_jax.training.memory.plan import (
 from prism_jax.training.optimization.step import init_state
 
 WIDE = StudentConfig(
-    vocabulary_size=512, width=128, layers=2, heads=2, kv_heads=1, head_dim=32, ffn=384, tied=False, remat="full"
+    vocab_size=512,
+    hidden_dim=128,
+    num_layers=2,
+    num_heads=2,
+    num_kv_heads=1,
+    head_dim=32,
+    mlp_dim=384,
+    tied=False,
+    remat="full",
 )
 
 
@@ -64,7 +72,7 @@ def test_what_persists_is_counted_to_the_byte():
 
 @functools.cache
 def by_xla_and_estimated(layers, remat):
-    planned = shape(dataclasses.replace(WIDE, layers=layers, remat=remat))
+    planned = shape(dataclasses.replace(WIDE, num_layers=layers, remat=remat))
     return compiled_bytes(planned), estimate(planned, "xla").peak
 
 
@@ -88,7 +96,7 @@ def test_the_estimate_is_within_a_quarter_of_what_the_step_compiles_to(layers, r
 
 
 def test_without_responses_the_loss_holds_nothing():
-    student = dataclasses.replace(WIDE, vocabulary_size=16384, layers=1)
+    student = dataclasses.replace(WIDE, vocab_size=16384, num_layers=1)
     planned = shape(student, responses=0)
     assert estimate(planned, "xla").loss == 0 < estimate(shape(student), "xla").loss
     assert estimate(planned, "xla").peak == pytest.approx(compiled_bytes(planned), rel=0.25)

@@ -15,7 +15,9 @@ from prism_jax.student import Qwen3, StudentConfig
 from prism_jax.training.config import RunConfig, TrainingConfig
 from prism_jax.training.optimization.frozen import Partition
 
-MODEL = Qwen3(StudentConfig(vocabulary_size=40, width=16, layers=3, heads=2, kv_heads=1, head_dim=8, ffn=24))
+MODEL = Qwen3(
+    StudentConfig(vocab_size=40, hidden_dim=16, num_layers=3, num_heads=2, num_kv_heads=1, head_dim=8, mlp_dim=24)
+)
 
 
 @pytest.fixture

@@ -88,7 +88,7 @@ def test_a_response_of_no_weight_is_reported_and_costs_no_gradient():
     reported = compiled_gradient(dataclasses.replace(tiny.CONFIG.loss, response=0.0))
     chex.assert_trees_all_close(reported(PARAMS)[1]["response"], trained(PARAMS)[1]["response"], rtol=1e-6)
     # By head and by hidden states, a multiplication and an addition each.
-    saved = 4 * BATCH.response_target.size * RUN.model.config.vocabulary_size * RUN.model.config.width
+    saved = 4 * BATCH.response_target.size * RUN.model.config.vocab_size * RUN.model.config.hidden_dim
     assert reported.cost_analysis()["flops"] <= trained.cost_analysis()["flops"] - saved
 
 

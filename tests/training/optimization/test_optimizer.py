@@ -117,8 +117,8 @@ def test_factored_second_moments_are_adams_where_they_have_rank_one():
 
 
 def test_factors_are_everywhere_and_everything_else_lies_with_its_parameter():
-    sizes = {"width": 128, "layers": 2, "heads": 4, "kv_heads": 4, "head_dim": 32, "ffn": 256}
-    model = Qwen3(StudentConfig(vocabulary_size=200, param_dtype="bfloat16", **sizes))
+    sizes = {"hidden_dim": 128, "num_layers": 2, "num_heads": 4, "num_kv_heads": 4, "head_dim": 32, "mlp_dim": 256}
+    model = Qwen3(StudentConfig(vocab_size=200, param_dtype="bfloat16", **sizes))
     training = settings(second_moment="factored", first_moment="bfloat16", master="split")
     state = abstract_state(model, training, make_mesh())
     leaves = {path_of(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(state)}

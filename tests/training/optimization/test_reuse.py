@@ -1,6 +1,7 @@
 """Frozen blocks: nothing of them is differentiated, and what they make of a row may be read once and kept."""
 
 import dataclasses
+import functools
 
 import chex
 import jax
@@ -9,7 +10,6 @@ import numpy as np
 import pytest
 import tiny
 import tiny_step
-from etils import epath
 from tiny_step import LOSS, MESH, POINT
 
 from prism_jax.runtime.config import ConfigError, from_config_dict
@@ -22,9 +22,10 @@ from prism_jax.training.optimization.objective import objective
 from prism_jax.training.optimization.reuse import FrozenFeatures
 from prism_jax.training.pathways.soft_labels import with_soft_labels
 from prism_jax.training.run import open_run
+from prism_jax.training.workdir import Workdir
 
 LOWER = ("embedding", "layers/[01]/.*")
-SLOTS = tiny_step.slots(layers=3)
+SLOTS = tiny_step.slots(num_layers=3)
 PARTITION = Partition(SLOTS.model.abstract_params(), LOWER)
 WIDTH = jnp.asarray(0.1)
 
@@ -62,7 +63,7 @@ def test_features_give_the_losses_and_the_gradient_of_ids(params):
     expected = loss_and_gradient(SLOTS, batch)
     chex.assert_trees_all_close(loss_and_gradient(cut, batch), expected, rtol=1e-5, atol=1e-6)
     kept = FrozenFeatures(SLOTS, PARTITION)(params, batch)
-    assert kept.tokens.shape == (*batch.tokens.shape, SLOTS.model.config.width)
+    assert kept.tokens.shape == (*batch.tokens.shape, SLOTS.model.config.hidden_dim)
     chex.assert_trees_all_close(loss_and_gradient(cut, kept), expected, rtol=1e-5, atol=1e-6)
 
 
@@ -97,12 +98,12 @@ def test_each_row_is_read_once_however_batches_are_drawn(params, monkeypatch):
 
 
 def run(folder, **training):
-    student = dataclasses.replace(tiny.CONFIG.student, layers=3)
+    student = dataclasses.replace(tiny.CONFIG.student, num_layers=3)
     folder.mkdir()
     config = tiny.with_training(
         dataclasses.replace(tiny.CONFIG, student=student), steps=7, checkpoint_every=5, frozen=LOWER, **training
     )
-    return plan(open_run(config), epath.Path(folder))
+    return functools.partial(train, plan(open_run(config)), Workdir(folder), progress=False)
 
 
 @pytest.mark.slow
@@ -116,18 +117,18 @@ def test_a_run_on_reused_features_ends_where_one_without_does_also_when_resumed(
         if step == 6:
             raise StoppedError
 
-    expected = train(run(tmp_path / "ids"), progress=False)
-    whole = train(run(tmp_path / "whole", reuse_frozen=True), progress=False)
+    expected = run(tmp_path / "ids")()
+    whole = run(tmp_path / "whole", reuse_frozen=True)()
     chex.assert_trees_all_close(whole, expected, rtol=1e-5, atol=1e-5)
     job = run(tmp_path / "parts", reuse_frozen=True)
     with pytest.raises(StoppedError):
-        train(job, progress=False, after_step=stop)
-    chex.assert_trees_all_equal(train(job, progress=False), whole)
+        job(after_step=stop)
+    chex.assert_trees_all_equal(job(), whole)
 
 
 def test_what_cannot_be_reused_is_refused_before_anything_is_written(tmp_path):
     with pytest.raises(ValueError, match=r"^training\.reuse_frozen: found True, but the embedding or a part of layers"):
-        plan(open_run(tiny.with_training(reuse_frozen=True, frozen=("layers/0/.*",))), epath.Path(tmp_path))
+        plan(open_run(tiny.with_training(reuse_frozen=True, frozen=("layers/0/.*",))))
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(ConfigError, match=r"^config\.training\.reuse_frozen: found True on data 2 x fsdp 1 x tensor 1"):
         from_config_dict(RunConfig, {"training": {"reuse_frozen": True}, "mesh": {"data": 2}})

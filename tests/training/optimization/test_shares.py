@@ -9,7 +9,6 @@ import numpy as np
 import optax
 import pytest
 import tiny
-from etils import epath
 from pathway_streams import STREAMS, Lesson, each_candidate
 from tiny_step import MESH, POINT, RUN
 
@@ -17,6 +16,7 @@ from prism_jax.training.loop import describe, plan, train
 from prism_jax.training.optimization.objective import gate_width, objective
 from prism_jax.training.optimization.shares import make_shares
 from prism_jax.training.optimization.step import TrainState
+from prism_jax.training.workdir import Workdir
 
 
 @pytest.mark.parametrize("response", [0.3, 0.0])
@@ -39,27 +39,27 @@ def test_norms_are_those_of_each_weighted_term(response):
         assert found[f"gradient_share_{name}"] == pytest.approx(norms[name] / sum(norms.values()), rel=1e-4)
 
 
-def wrong_job(folder, **training):
+def wrong_job(**training):
     """The job of the tiny run on a log whose propensities are half of what they were."""
     halved = each_candidate(RUN.splits.train, lambda c: dataclasses.replace(c, propensity=c.propensity / 2))
     splits = dataclasses.replace(RUN.splits, train=halved)
     config = tiny.with_training(RUN.config, **training)
-    return plan(dataclasses.replace(RUN, config=config, splits=splits), epath.Path(folder))
+    return plan(dataclasses.replace(RUN, config=config, splits=splits))
 
 
 def test_a_log_of_wrong_propensities_is_found_out_at_the_start(tmp_path, caplog):
-    fact = describe(wrong_job(tmp_path))["mean(A/e)"]
+    fact = describe(wrong_job())["mean(A/e)"]
     assert "the recorded propensities do not fit the log" in fact
     assert f"found mean(A/e) {fact}" in caplog.text
     caplog.clear()
-    assert "do not fit" not in describe(plan(RUN, epath.Path(tmp_path)))["mean(A/e)"]
+    assert "do not fit" not in describe(plan(RUN))["mean(A/e)"]
     assert not caplog.text
 
 
 @pytest.mark.slow
 def test_a_log_of_wrong_propensities_trains_on_and_shares_are_logged_when_due(tmp_path):
     """With e half of what it was, all stays finite and mean(A/e) is near 2."""
-    train(wrong_job(tmp_path, steps=4, share_every=3), progress=False)
+    train(wrong_job(steps=4, share_every=3), Workdir(tmp_path), progress=False)
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert np.isfinite([list(line.values()) for line in lines[:2]]).all()
     assert np.mean([line["accept_mean_a_over_e"] for line in lines]) == pytest.approx(2, abs=0.35)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import tiny
-from pathway_streams import STREAMS, TEMPLATE, Lesson, config, taught
+from pathway_streams import STREAMS, TEMPLATE, Lesson, config, each_step, taught
 
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.training.input.data import pack_split
@@ -133,7 +133,7 @@ def test_sft_hardens_soft_labels():
     def soften(step):
         return dataclasses.replace(step, y_need=abs(step.y_need - 1 / 3))
 
-    soft = tuple(dataclasses.replace(s, steps=tuple(map(soften, s.steps))) for s in STREAMS)
+    soft = each_step(STREAMS, soften)
     lesson, rows = read(taught(soft, name="sft").streams)
     _, terms = found_terms(lesson, taught(name="sft").loss)
     assert terms["need"] == pytest.approx(mean(bce(row.z_need, row.y_need > 0.5) for row in rows), rel=1e-5)

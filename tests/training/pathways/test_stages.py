@@ -16,7 +16,7 @@ from prism_jax.training.optimization.step import init_state
 from prism_jax.training.pathways.stages import run_params
 from prism_jax.training.pathways.table import PathwayConfig
 from prism_jax.training.run import open_run, resolve
-from prism_jax.training.workdir import claim
+from prism_jax.training.workdir import Workdir
 
 pytestmark = pytest.mark.usefixtures("compile_quickly")
 
@@ -25,10 +25,10 @@ pytestmark = pytest.mark.usefixtures("compile_quickly")
 def first(tmp_path_factory):
     """The workdir of a run that has saved its initial state, and its parameters."""
     workdir = epath.Path(tmp_path_factory.mktemp("first") / "run")
-    claim(workdir, RUN.config)
+    Workdir(workdir).claim(RUN.config)
     RUN.template.tokenizer.save(workdir / "tokenizer.json")
     state = init_state(RUN.model, RUN.config.training, MESH, jax.random.key(5))
-    with Saver(workdir, RUN.config) as saver:
+    with Saver(Workdir(workdir).checkpoints, RUN.config) as saver:
         saver.save(1, state, {}, {})
     return workdir, jax.device_get(state.params)
 
@@ -63,8 +63,10 @@ def test_how_the_student_runs_is_the_second_stages_own(first):
 
 def test_another_student_is_refused_by_name(first):
     workdir, _ = first
-    other = dataclasses.replace(tiny.CONFIG.student, layers=3)
-    message = f"student.layers: found 3, expected 2 as in {workdir / 'config.json'}, the run that training.start names"
+    other = dataclasses.replace(tiny.CONFIG.student, num_layers=3)
+    message = (
+        f"student.num_layers: found 3, expected 2 as in {workdir / 'config.json'}, the run that training.start names"
+    )
     with pytest.raises(ConfigError, match=f"^{re.escape(message)}$"):
         resolve(second(workdir, student=other))
 
@@ -79,7 +81,7 @@ def test_another_tokenizer_is_refused(first, template, tmp_path):
 
 def test_a_run_that_has_not_trained_is_refused(first, tmp_path):
     workdir = epath.Path(tmp_path / "empty")
-    claim(workdir, RUN.config)
+    Workdir(workdir).claim(RUN.config)
     message = f"{workdir / 'checkpoints'}: found no checkpoint, expected one in training.start: train that run first"
     with pytest.raises(FileNotFoundError, match=f"^{re.escape(message)}$"):
         resolve(second(workdir))

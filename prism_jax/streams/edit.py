@@ -1,0 +1,58 @@
+"""Copies of streams with changed steps or candidates: the classes are frozen and nested, so an edit rebuilds them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import TypeVar, overload
+
+from prism_jax.streams.types import Candidate, Step, Stream
+
+StepT = TypeVar("StepT", bound=Step)
+
+
+def map_steps(stream: Stream, change: Callable[[Step], Step]) -> Stream:
+    """Returns the stream with every step replaced.
+
+    Args:
+      stream: The stream to copy.
+      change: Maps each step to its replacement; called once per step, in order.
+    """
+    return dataclasses.replace(stream, steps=tuple(change(step) for step in stream.steps))
+
+
+@overload
+def map_candidates(value: Stream, change: Callable[[Candidate], Candidate]) -> Stream: ...
+
+
+@overload
+def map_candidates(value: StepT, change: Callable[[Candidate], Candidate]) -> StepT: ...
+
+
+def map_candidates(value: Stream | Step, change: Callable[[Candidate], Candidate]) -> Stream | Step:
+    """Returns the stream, or the single step, with every candidate replaced.
+
+    Args:
+      value: The stream or step to copy.
+      change: Maps each candidate to its replacement; called once per candidate, in order.
+    """
+    if isinstance(value, Stream):
+        return map_steps(value, lambda step: map_candidates(step, change))
+    return dataclasses.replace(value, candidates=tuple(change(candidate) for candidate in value.candidates))
+
+
+def keep_candidates(stream: Stream, keep: Callable[[Candidate], bool]) -> Stream | None:
+    """Returns the stream without the candidates that `keep` rejects; None where no candidate is left.
+
+    A step that loses all of its candidates is dropped; the events stay.
+
+    Args:
+      stream: The stream to copy.
+      keep: Says whether a candidate stays; called once per candidate, in order.
+    """
+    steps = []
+    for step in stream.steps:
+        kept = tuple(candidate for candidate in step.candidates if keep(candidate))
+        if kept:
+            steps.append(dataclasses.replace(step, candidates=kept))
+    return dataclasses.replace(stream, steps=tuple(steps)) if steps else None

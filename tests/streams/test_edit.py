@@ -1,0 +1,53 @@
+import dataclasses
+
+from prism_jax.prompting.supervised import SupervisedStep, supervised_step
+from prism_jax.streams import Candidate, Event, Step, Stream
+from prism_jax.streams.edit import keep_candidates, map_candidates, map_steps
+
+STREAM = Stream(
+    id="s",
+    domain="coding",
+    events=(Event(time=0.0, text="opens a file"), Event(time=1.0, text="types")),
+    steps=(
+        Step(event=0, y_need=1.0, candidates=(Candidate(text="a"), Candidate(text="b"))),
+        Step(event=1, candidates=(Candidate(text="c", y_accept=1.0),)),
+    ),
+)
+
+
+def texts(stream):
+    return [[candidate.text for candidate in step.candidates] for step in stream.steps]
+
+
+def test_every_step_is_replaced_and_nothing_else():
+    before = dataclasses.replace(STREAM)
+    changed = map_steps(STREAM, lambda step: dataclasses.replace(step, y_need=0.5))
+    assert [step.y_need for step in changed.steps] == [0.5, 0.5]
+    assert dataclasses.replace(changed, steps=STREAM.steps) == STREAM == before
+
+
+def test_every_candidate_is_replaced_once_and_in_order():
+    seen = []
+
+    def count(candidate):
+        seen.append(candidate.text)
+        return dataclasses.replace(candidate, text=f"{candidate.text}{len(seen)}")
+
+    assert texts(map_candidates(STREAM, count)) == [["a1", "b2"], ["c3"]]
+    assert seen == ["a", "b", "c"]
+    assert map_candidates(STREAM, lambda candidate: candidate) == STREAM
+
+
+def test_a_step_keeps_its_own_class():
+    step = map_candidates(supervised_step(STREAM.steps[0]), lambda candidate: Candidate(text="z"))
+    assert isinstance(step, SupervisedStep)
+    assert step.candidates == (Candidate(text="z"), Candidate(text="z"))
+    assert step.y_need == 1.0
+
+
+def test_steps_without_candidates_left_are_dropped():
+    assert keep_candidates(STREAM, lambda candidate: True) == STREAM
+    assert texts(keep_candidates(STREAM, lambda candidate: candidate.text != "a")) == [["b"], ["c"]]
+    left = keep_candidates(STREAM, lambda candidate: candidate.y_accept is not None)
+    assert left == dataclasses.replace(STREAM, steps=STREAM.steps[1:])
+    assert keep_candidates(STREAM, lambda candidate: False) is None
