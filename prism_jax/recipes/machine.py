@@ -52,7 +52,7 @@ def check_devices(count: int, platform: str, memory: str) -> Iterator[str]:
     elif len(found) != count:
         yield f"jax: found {len(found)} devices, expected {count}; see CUDA_VISIBLE_DEVICES and the job's GPUs"
     elif memory and (given := device_memory(jax.local_devices()[0])) < parse_bytes(memory):
-        yield f"jax: found {gib(given)} a device, expected {memory}; see XLA_PYTHON_CLIENT_MEM_FRACTION"
+        yield f"jax: found {gib(given)} per device, expected {memory}; see XLA_PYTHON_CLIENT_MEM_FRACTION"
 
 
 def check_disk(workdir: str | None, space: str) -> Iterator[str]:
