@@ -221,7 +221,7 @@ class RunConfig:
             if getattr(self.training, name) and not self.data.validation:
                 raise ValueError(
                     f"training.{name}: found {getattr(self.training, name)} with data.validation = 0, expected 0 or a "
-                    "share of the training streams for validation in data.validation"
+                    "share of the training streams in data.validation"
                 )
         self._check_mesh()
 
