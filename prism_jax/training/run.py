@@ -89,7 +89,7 @@ def open_run(config: RunConfig, tokenizer: Tokenizer | None = None) -> Run:
     rows = config.student.vocab_size or tokenizer.size
     if rows < tokenizer.size:
         raise ValueError(
-            f"student.vocab_size: found {rows}, expected at least the tokenizer's {tokenizer.size} (0 selects that size)"
+            f"student.vocab_size: found {rows}, expected at least the tokenizer's {tokenizer.size} (0 selects it)"
         )
     student = dataclasses.replace(config.student, vocab_size=rows)
     return Run(dataclasses.replace(config, student=student), splits, Template(tokenizer, config.prompt), Qwen3(student))
