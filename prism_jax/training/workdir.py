@@ -102,8 +102,8 @@ def expect_config(found: RunConfig, expected: RunConfig, place: str) -> None:
     for key, value in _flatten(to_dict(expected)):
         if flat[key] != value and key not in MAY_DIFFER:
             raise ConfigError(
-                f"{place}: config.{key}: found {flat[key]!r}, expected {value!r}; the folder holds a run with "
-                "another config, choose another --workdir"
+                f"{place}: config.{key}: found {flat[key]!r}, expected {value!r}; the folder holds a run of another "
+                "config, choose another --workdir"
             )
 
 
