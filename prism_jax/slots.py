@@ -25,9 +25,9 @@ class Slots:
       yes: Token id of the answer yes.
       no: Token id of the answer no.
       window: W, the length that no branch exceeds.
-      visible: Bounds on the part of the trunk that each chunk of W branch tokens sees.
+      visible: Bounds on the part of the trunk that each chunk of W branch tokens attends to.
       frozen: Number of lowest blocks that receive no gradient, like the embedding below them; 0 trains everything.
-      buckets: All sizes of rows, if there are several; W and the bounds then depend on the sizes of the batch.
+      buckets: Sizes of every bucket, if there are several; W and the bounds then depend on the sizes of the batch.
     """
 
     model: Qwen3
@@ -41,31 +41,31 @@ class Slots:
     def logits(
         self, params: Params, hidden: Float[Array, "B R D"], batch: Packed
     ) -> tuple[Float[Array, "B S"], Float[Array, "B C"]]:
-        """The logits z_yes - z_no at the need slots and at the accept slots of a batch, from its hidden states."""
+        """Returns the logits z_yes - z_no at the need slots and at the accept slots, given the hidden states."""
         z_need = self.model.answers(params, hidden, batch.need_slot, self.yes, self.no)
         return z_need, self.model.answers(params, hidden, batch.accept_slot, self.yes, self.no)
 
     def read(self, params: Params, batch: Packed) -> tuple[Float[Array, "B S"], Float[Array, "B C"]]:
-        """The logits of a batch, after computing its hidden states."""
+        """Computes the hidden states of a batch and returns the logits at its need slots and at its accept slots."""
         return self.logits(params, self.hidden(params, batch), batch)
 
     def hidden(self, params: Params, batch: Packed) -> Float[Array, "B R D"]:
-        """Final hidden states of the branches, from token ids or from `features`."""
+        """Computes the final hidden states of the branches, from token ids or from `features`."""
         if self.frozen and batch.tokens.ndim == 2:
-            # The frozen blocks are not differentiated, so nothing of them is kept for a backward pass.
+            # The frozen blocks are not differentiated, so none of their activations are kept for a backward pass.
             batch = self.features(jax.lax.stop_gradient(params), batch)
         return self.model.branch_hidden(params, Tree.of(batch), *self.reach(batch), self.frozen)
 
     def features(self, params: Params, batch: Packed) -> Packed:
-        """The batch with the outputs of the frozen blocks in place of the token ids of trunk and branches."""
+        """Returns the batch with the outputs of the frozen blocks in place of the token ids of trunk and branches."""
         trunk, tokens = self.model.branch_features(params, Tree.of(batch), *self.reach(batch), self.frozen)
         return batch._replace(trunk=trunk, tokens=tokens)
 
     def reach(self, batch: Packed) -> tuple[int, Visible]:
-        """The window W and the bounds on the visible trunk for a batch.
+        """Returns the window W and the bounds on the visible trunk for a batch.
 
         Raises:
-          ValueError: for a batch whose sizes are not those of any bucket.
+          ValueError: if the sizes of the batch are not those of any bucket.
         """
         if not self.buckets:
             return self.window, self.visible

@@ -1,7 +1,7 @@
-"""Writes files and folders completely or not at all, and reads strict JSON with errors that name the place.
+"""Writes files and folders atomically, and reads strict JSON with errors that name the place.
 
-Paths may be local or in a bucket such as gs:// (`etils.epath`). Content is written under a temporary name beside its
-destination and moved there once it is complete. Neither a reader nor a crash ever leaves a partial file.
+Paths may be local or in a bucket such as gs:// (`etils.epath`). Content is written under a temporary name next to its
+destination and moved there once it is complete, so that readers never see a partial file, even after a crash.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def temporary_beside(path: epath.Path) -> epath.Path:
 
 
 def write_files(contents: Mapping[str | os.PathLike[str], bytes]) -> None:
-    """Writes several files; none appears under its own name before all are complete under temporary names."""
+    """Writes several files. All are completed under temporary names before any gets its final name."""
     paths = [epath.Path(path) for path in contents]
     partial = [temporary_beside(path) for path in paths]
     try:
@@ -47,7 +47,7 @@ def write_files(contents: Mapping[str | os.PathLike[str], bytes]) -> None:
 
 
 def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
-    """Writes a file atomically: readers see the old file or the new one."""
+    """Writes a file atomically: readers see either the old content or the new one."""
     write_files({path: content})
 
 
@@ -74,7 +74,7 @@ def check_absent(path: epath.PathLike) -> None:
 
 @contextlib.contextmanager
 def new_folder(path: epath.PathLike) -> Iterator[epath.Path]:
-    """A temporary folder that becomes `path` at the end of the block, and is removed if the block raises.
+    """Yields a temporary folder that is renamed to `path` when the block ends, or removed if the block raises.
 
     Raises:
       FileExistsError: if `path` already exists.
@@ -95,12 +95,12 @@ def parse_json(data: bytes, place: str, error: type[ValueError] = JsonError) -> 
     """Reads one JSON value from UTF-8 bytes.
 
     Args:
-      data: The bytes.
-      place: What every message starts with, such as `FILE:LINE`.
-      error: The class of the errors.
+      data: Bytes to parse.
+      place: Start of every message, such as `FILE:LINE`.
+      error: Class of the errors to raise.
 
     Raises:
-      error: for anything other than one JSON value whose objects name each key once.
+      error: unless the bytes are one JSON value in which no object repeats a key.
     """
     if not data.strip():
         raise error(f"{place}: found nothing, expected a JSON value")
@@ -123,13 +123,13 @@ def read_object(path: epath.PathLike, source: str, error: type[ValueError] = Jso
     """Reads a file that holds one JSON object.
 
     Args:
-      path: The file.
-      source: What writes such files, for messages.
-      error: The class of the errors about its content.
+      path: File to read.
+      source: Name of the program that writes such files, for messages.
+      error: Class of the errors about its content.
 
     Raises:
       FileNotFoundError: if there is no such file.
-      error: naming the file, if it holds anything else.
+      error: if the file holds anything else; the message names the file.
     """
     path = epath.Path(path)
     if not path.exists():
@@ -141,17 +141,23 @@ def read_object(path: epath.PathLike, source: str, error: type[ValueError] = Jso
 
 
 def check_text(text: str, place: str, error: type[ValueError] = JsonError) -> None:
-    """Raises `error`, starting with `place`, if UTF-8 cannot encode `text`: JSON can escape half of a character."""
+    """Raises `error` if UTF-8 cannot encode `text`, because JSON can escape one half of a surrogate pair.
+
+    Args:
+      text: Text to check.
+      place: Start of the message.
+      error: Class of the error to raise.
+    """
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as broken:
         raise error(
-            f"{place}: found the lone surrogate {text[broken.start]!a}, expected text that UTF-8 can hold"
+            f"{place}: found the lone surrogate {text[broken.start]!a}, expected text that UTF-8 can encode"
         ) from broken
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Builds a JSON object and rejects repeated keys, of which the last would otherwise win silently."""
+    """Builds a JSON object. Raises JsonError for repeated keys, because `dict` would silently keep the last value."""
     value = dict(pairs)
     if len(value) < len(pairs):
         (twice, _), *_ = collections.Counter(key for key, _ in pairs).most_common(1)

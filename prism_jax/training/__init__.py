@@ -1,7 +1,8 @@
-"""From packed streams to a trained student: objective, optimizer, one donated step, input pipeline, checkpoints, loop.
+"""Training: packed streams go in, a trained student comes out.
 
-Lives here: everything that turns labels into parameters. `pathways` says what a run learns from, `input` makes batches,
-`optimization` is one step, `checkpoints` and `logs` are what it leaves behind, `memory` says whether it fits.
+Lives here: everything that turns labels into parameters. `pathways` decides what a run learns from, `input` makes
+batches, `optimization` implements one step, `checkpoints` and `logs` write what a run keeps, `memory` estimates whether
+a step fits.
 May not live here: how a trained student is deployed (`policy`) or judged (`evaluation`).
 Imports prompting, student, decision and streams.
 """

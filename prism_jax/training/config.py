@@ -1,4 +1,4 @@
-"""The whole configuration of a run, one frozen dataclass a section; `configs/` builds these."""
+"""The complete configuration of a run, with one frozen dataclass per section; the files in `configs/` build it."""
 
 from __future__ import annotations
 
@@ -24,12 +24,14 @@ class PackingConfig:
     """How streams become rows of token ids.
 
     Attributes:
-      context: Most tokens up to the end of one decision; longer streams are split between steps, and each part keeps
-        the newest events that fit.
-      unit: What one row holds. `streams` reads the events of a stream once, with every decision as a branch off them;
-        `decisions` reads each decision by itself.
-      row_tokens: Lets short streams share rows of about this many tokens, first fit decreasing; 0 gives each its own.
-      buckets: Most shapes that rows are padded to, each a program to compile; with several, every batch has one shape.
+      context: Maximum number of tokens up to the end of one decision. Longer streams are split between steps, and each
+        part keeps the newest events that fit.
+      unit: What one row holds. `streams` reads the events of a stream once, with every decision as a branch;
+        `decisions` reads each decision separately, in a row of its own.
+      row_tokens: Approximate number of tokens in a row that short streams share (first-fit decreasing); 0 gives each
+        stream its own row.
+      buckets: Maximum number of shapes that rows are padded to; each shape compiles a separate program. With several
+        buckets, all rows of a batch have the same shape.
     """
 
     context: int = 2048
@@ -47,12 +49,12 @@ class PackingConfig:
 
 @dataclasses.dataclass(frozen=True)
 class MeshConfig:
-    """How many devices lie along each axis of the device mesh (`prism_jax.student.sharding`).
+    """Number of devices along each axis of the device mesh (`prism_jax.student.sharding`).
 
     Attributes:
-      data: Shares out the rows of a batch.
-      fsdp: Shares out the rows of a batch, and shards parameters and optimizer state.
-      tensor: Splits attention heads and the inner widths of the feed-forward layers.
+      data: Number of devices on the axis that shards the rows of a batch.
+      fsdp: Number of devices on the axis that shards the rows of a batch, the parameters and the optimizer state.
+      tensor: Number of devices on the axis that splits attention heads and the inner widths of feed-forward layers.
     """
 
     data: int = 1
@@ -66,44 +68,50 @@ class MeshConfig:
 
     @property
     def devices(self) -> int:
-        """How many devices the mesh has."""
+        """Total number of devices in the mesh."""
         return self.data * self.fsdp * self.tensor
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainingConfig:
-    """Steps, optimizer and checkpoints.
+    """Settings of the steps, the optimizer and the checkpoints.
 
     Attributes:
-      seed: Of the initial parameters and the order of the data.
-      start: Weights to start from: the workdir of another run, a Hugging Face directory or a GGUF file, which then say
-        the student's architecture and, unless prompt.tokenizer names another, its tokenizer. Empty draws fresh ones.
-      steps: Optimizer steps; 0 where `epochs` says how many.
-      epochs: Times that every training row is seen, where steps is 0: the steps are as many as that takes.
-      batch: Rows a step, in all microbatches together; a row is a stream unless `data` says otherwise.
-      accumulation: Microbatches a step, one after another; 1 keeps no buffer for the sum of their gradients.
-      learning_rate: Peak of the cosine.
-      warmup: Share of the steps that warm up.
-      final_rate: Learning rate at the end, as a share of the peak.
-      weight_decay: Decoupled, on matrices only.
-      b1: AdamW's first moment.
-      b2: AdamW's second moment.
-      clip: Global gradient norm is clipped to this.
-      first_moment: Dtype that AdamW's first moment is kept in.
-      second_moment: Dtype of the second, or `factored`: row and column means of every large matrix, as Adafactor has.
-      master: What updates of bfloat16 parameters are added to; `none` is the parameter itself
-        (`prism_jax.training.optimization.masters`).
-      frozen: Regular expressions of whole names such as `embedding` or `layers/3/mlp/up_proj/kernel`; what matches does
-        not train.
-      reuse_frozen: Whether to read each row once through the embedding and the lowest blocks, which must be frozen, and
-        to train what is above on that (`prism_jax.training.optimization.reuse`); for one device.
-      soft_labels: Whether acceptance trains on the share of annotators who accept, where votes are known.
-      share_every: Steps between logs of each term's own gradient norm, which cost a backward pass a term; 0 is never.
-      checkpoint_every: Steps between checkpoints; the last step is always saved.
-      keep: Newest checkpoints that stay; more than one, so that a damaged one gives way to the one before.
-      keep_best: Checkpoints of lowest held-out loss that stay too. Above 0, evaluation and export read the best one;
-        at 0 the newest.
-      evaluate_every: Steps between scores of the held-out streams, beside those at every checkpoint; 0 for no others.
+      seed: Random seed of the initial parameters and of the data order.
+      start: Weights to start from: the workdir of another run, a Hugging Face directory or a GGUF file. They determine
+        the student's architecture and, unless prompt.tokenizer names another, its tokenizer. Empty initialises the
+        parameters randomly.
+      steps: Number of optimizer steps; 0 if `epochs` sets it.
+      epochs: Number of passes over the training rows, which sets the number of steps; only where steps is 0.
+      batch: Number of rows per optimizer step, over all microbatches; a row holds what `packing.unit` selects.
+      accumulation: Number of microbatches per step, computed one after another; 1 needs no buffer for the sum of their
+        gradients.
+      learning_rate: Peak learning rate of the cosine schedule.
+      warmup: Share of the steps during which the learning rate warms up.
+      final_rate: Learning rate at the last step, as a share of the peak.
+      weight_decay: Coefficient of the decoupled weight decay, which applies to matrices only.
+      b1: Decay rate of AdamW's first moment.
+      b2: Decay rate of AdamW's second moment.
+      clip: Maximum global norm that gradients are clipped to.
+      first_moment: Dtype that stores AdamW's first moment.
+      second_moment: Dtype that stores AdamW's second moment, or `factored`, which stores row and column means of every
+        large matrix, as in Adafactor.
+      master: Kind of master copy that accumulates the updates of bfloat16 parameters; `none` adds them to the
+        parameters themselves (`prism_jax.training.optimization.masters`).
+      frozen: Regular expressions for full parameter names such as `embedding` or `layers/3/mlp/up_proj/kernel`;
+        matching parameters are not trained.
+      reuse_frozen: Whether to compute the features of the embedding and the lowest blocks, which must be frozen, once
+        per row and to train the rest on them (`prism_jax.training.optimization.reuse`); supports one device only.
+      soft_labels: Whether the acceptance target is the share of annotators who accept, where votes are known.
+      share_every: Number of steps between logs of each loss term's gradient norm, which cost one backward pass per
+        term; 0 never logs them.
+      checkpoint_every: Number of steps between checkpoints; the last step is always saved.
+      keep: Number of newest checkpoints to keep. With more than one, a damaged checkpoint can be replaced by the one
+        before it.
+      keep_best: Number of checkpoints with the lowest validation loss to keep as well. Above 0, evaluation and export
+        read the best checkpoint; at 0, the newest.
+      evaluate_every: Number of steps between scores of the validation streams, in addition to the score at every
+        checkpoint; 0 adds none.
     """
 
     seed: int = 0
@@ -134,13 +142,13 @@ class TrainingConfig:
     def __post_init__(self) -> None:
         if self.steps < 0 or self.epochs < 0 or (self.steps == 0) == (self.epochs == 0):
             raise ValueError(
-                f"steps: found {self.steps} with epochs = {self.epochs}, expected one of the two above 0, one 0"
+                f"steps: found {self.steps} with epochs = {self.epochs}, expected one of them above 0 and the other 0"
             )
         for name in ("batch", "accumulation", "checkpoint_every", "keep"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: found {getattr(self, name)}, expected at least 1")
         if self.share_every < 0:
-            raise ValueError(f"share_every: found {self.share_every}, expected at least 0 (0 is never)")
+            raise ValueError(f"share_every: found {self.share_every}, expected at least 0 (0 never logs them)")
         for name in ("keep_best", "evaluate_every"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name}: found {getattr(self, name)}, expected at least 0")
@@ -155,7 +163,7 @@ class TrainingConfig:
         if self.second_moment == "bfloat16" and 1 - self.b2 < 2**-8:
             raise ValueError(
                 f"second_moment: found 'bfloat16' with b2 = {self.b2}, expected 'float32', 'factored' or a b2 of at "
-                f"most {1 - 2**-8:.4f}: smaller changes round to none in 8 bits"
+                f"most {1 - 2**-8:.4f}: bfloat16 has 8 significant bits and would round smaller changes to zero"
             )
         for pattern in self.frozen:
             try:
@@ -164,23 +172,27 @@ class TrainingConfig:
                 raise ValueError(f"frozen: found {pattern!r}, expected a regular expression ({error})") from error
 
     def over(self, epoch: float) -> TrainingConfig:
-        """These settings with `epochs` turned into steps, at `epoch` batches each."""
+        """Returns these settings with `epochs` converted into steps.
+
+        Args:
+          epoch: Number of batches per epoch; may be a fraction.
+        """
         if self.steps:
             return self
         return dataclasses.replace(self, steps=math.ceil(self.epochs * epoch), epochs=0.0)
 
     def saves(self, step: int) -> bool:
-        """Whether the state after `step` is saved; held-out streams are scored then too."""
+        """Whether the state after `step` is saved; validation streams are scored at these steps too."""
         return step % self.checkpoint_every == 0 or step == self.steps
 
     def evaluates(self, step: int) -> bool:
-        """Whether held-out streams are scored after `step`."""
+        """Whether the validation streams are scored after `step`."""
         return self.saves(step) or (self.evaluate_every > 0 and step % self.evaluate_every == 0)
 
 
 @dataclasses.dataclass(frozen=True)
 class RunConfig:
-    """A whole run; `decision` feeds the training losses and the evaluation alike."""
+    """The configuration of a complete run; both the training losses and the evaluation read `decision`."""
 
     data: DataConfig = dataclasses.field(default_factory=DataConfig)
     simulator: SimulatorConfig = dataclasses.field(default_factory=SimulatorConfig)
@@ -209,12 +221,12 @@ class RunConfig:
             if getattr(self.training, name) and not self.data.validation:
                 raise ValueError(
                     f"training.{name}: found {getattr(self.training, name)} with data.validation = 0, expected 0 or a "
-                    "share of the training streams to score"
+                    "share of the training streams in data.validation"
                 )
         self._check_mesh()
 
     def _check_mesh(self) -> None:
-        """Raises ValueError, naming the field, for settings that these devices cannot serve."""
+        """Raises ValueError, naming the field, for settings that do not fit the device mesh."""
         mesh, training = self.mesh, self.training
         if training.reuse_frozen and mesh.devices > 1:
             raise ValueError(
@@ -224,5 +236,5 @@ class RunConfig:
         if training.batch % (training.accumulation * mesh.data * mesh.fsdp):
             raise ValueError(
                 f"training.batch: found {training.batch}, expected a multiple of accumulation {training.accumulation} "
-                f"x data {mesh.data} x fsdp {mesh.fsdp}: every microbatch gives each device as many rows"
+                f"x data {mesh.data} x fsdp {mesh.fsdp}: every microbatch must give each device the same number of rows"
             )

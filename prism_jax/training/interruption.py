@@ -1,4 +1,4 @@
-"""SIGTERM and the first SIGINT end training after the step under way, with a checkpoint."""
+"""On SIGTERM or the first SIGINT, training finishes the current step, saves a checkpoint and stops."""
 
 from __future__ import annotations
 
@@ -9,18 +9,22 @@ import types
 from typing import Any
 
 EXIT_STATUS = os.EX_TEMPFAIL
-"""75: what a run that was asked to stop exits with; the same command goes on where it stopped."""
+"""Exit status 75 of a run that a signal stopped; the same command resumes it."""
 
 
 class InterruptedTrainingError(RuntimeError):
-    """Training was asked to stop and has saved; the message says by what and where."""
+    """Training stopped on request after saving a checkpoint; the message names the signal and the workdir."""
 
 
 class Interruption:
-    """Watches for requests to stop. Use as a context, on the main thread; elsewhere it watches nothing."""
+    """Context manager that records signals that request a stop. It works on the main thread only.
+
+    Attributes:
+      requested_by: Name of the signal that requested the stop; None if there was none.
+    """
 
     def __init__(self) -> None:
-        self.asked: str | None = None
+        self.requested_by: str | None = None
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Interruption:
@@ -33,11 +37,11 @@ class Interruption:
             signal.signal(number, handler)
 
     def message(self, step: int, steps: int, workdir: object) -> str:
-        """What to say of a run that stopped after `step` of `steps`, in one line."""
-        by = self.asked or "another process"
+        """Returns the line that reports a run stopped after `step` of `steps`."""
+        by = self.requested_by or "another process"
         return f"{by}: saved step {step} of {steps} in {workdir}; the same command resumes from there"
 
     def _note(self, number: int, _: types.FrameType | None) -> None:
-        self.asked = signal.Signals(number).name
-        if number == signal.SIGINT:  # the second one does not wait
+        self.requested_by = signal.Signals(number).name
+        if number == signal.SIGINT:  # a second SIGINT stops at once
             signal.signal(number, signal.default_int_handler)

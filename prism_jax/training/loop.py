@@ -1,4 +1,4 @@
-"""The training loop: resume, step, log one step late, save."""
+"""The training loop: resumes, runs steps, logs each step while the next one runs, and saves checkpoints."""
 
 from __future__ import annotations
 
@@ -43,16 +43,16 @@ from prism_jax.training.run import Run
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """One training job: the packed data, the student, and where it runs. Settings are the config's own.
+    """One training job: the packed data, the student and the devices. All settings are read from the config.
 
     Attributes:
       run: The run, whose config is saved with every checkpoint.
-      slots: The student and how its decisions are read.
+      slots: The student and the token ids of the answers, which read its decisions.
       split: Packed training streams.
-      names: What each of its rows holds, for messages: ids of streams.
-      mesh: Devices, as `sharding.make_mesh` lays them out for the config.
-      facts: What the pathway made of the data, for the start-up report.
-      validation: Packed streams that are scored and not trained on, if the config asks for any.
+      names: Ids of the streams in each row of the split, for messages.
+      mesh: Device mesh, as `sharding.make_mesh` builds it for the config.
+      facts: Summary of how the pathway changed the data, for the start-up report.
+      validation: Packed validation streams, which are scored but not trained on; None if the config has none.
     """
 
     run: Run
@@ -70,19 +70,22 @@ class Job:
 
     @property
     def training(self) -> TrainingConfig:
-        """Steps and optimizer, with epochs turned into steps."""
+        """The training settings, with epochs converted into steps."""
         return self.config.training.over(self.split.epoch)
 
     @property
     def loss(self) -> LossConfig:
-        """Weights and estimators that the pathway trains with."""
+        """The weights and estimators that the pathway trains with."""
         return self.config.pathway.objective(self.config.loss)
 
     def features(self) -> Callable[[Params, Packed], Packed]:
-        """What turns a batch into what the step trains on: its features where frozen blocks are reused, or itself.
+        """Returns the function that prepares a batch for the step.
+
+        It replaces the token ids by the features of the frozen blocks if `training.reuse_frozen` is set. Otherwise it
+        returns the batch unchanged.
 
         Raises:
-          ValueError: when features are asked for and no block is frozen.
+          ValueError: if `training.reuse_frozen` is set and no block is frozen.
         """
         if not self.config.training.reuse_frozen:
             return lambda params, batch: batch
@@ -90,11 +93,12 @@ class Job:
 
 
 def plan(run: Run) -> Job:
-    """The job that a run's config asks for; packs the training split and writes nothing.
+    """Builds the training job of a run and packs its training split; writes nothing.
 
     Raises:
-      ValueError: in one line, for a stream longer than the context, a split without labels, a mesh that the devices
-        cannot form, a pattern of frozen parameters that matches nothing, or frozen blocks to reuse without any.
+      ValueError: for a decision longer than the context, a split without labels, a mesh that the devices cannot form,
+        a pattern of frozen parameters that matches nothing, or `training.reuse_frozen` without frozen blocks; the
+        message is one line.
     """
     config, template, streams = run.config, run.template, run.splits.train
     Partition(run.model.abstract_params(), config.training.frozen)  # raises for a pattern that matches nothing
@@ -122,17 +126,17 @@ def plan(run: Run) -> Job:
         facts=supervised.facts | _check_log(streams),
         validation=pack_split(validation, template, packing.context) if validation else None,
     )
-    job.features()  # raises where no frozen block can be reused
+    job.features()  # raises if there is no frozen block to reuse
     return job
 
 
 def _check_log(streams: Sequence[Stream]) -> dict[str, str]:
-    """mean(A / e) of the whole training split for the start-up report, and a warning where it can't be 1."""
+    """Returns mean(A / e) of the training split for the start-up report; warns if its interval does not contain 1."""
     found = mean_a_over_e(streams)
     if found is None:
         return {}
     if not found.plausible:
-        logging.warning("data: found mean(A/e) %s; expected propensities that the log's offers were drawn with", found)
+        logging.warning("data: found mean(A/e) %s; expected the propensities that drew the logged offers", found)
     return {"mean(A/e)": str(found)}
 
 
@@ -143,25 +147,26 @@ def train(
     after_step: Callable[[int], None] | None = None,
     profile: int | None = None,
 ) -> Params:
-    """Trains from the newest checkpoint of the workdir, or from the start, to the last step.
+    """Trains to the last step, from the newest checkpoint of the workdir or from the beginning.
 
-    Killed at any moment and started again, a run ends with the same parameters and the same metrics.jsonl, bit for bit
-    on the same device kind: the checkpoint holds the state and the position in the data, and logs are cut back to it.
+    A run that is killed at any moment and started again ends with the same parameters and the same metrics.jsonl, bit
+    for bit on the same kind of device. The checkpoint holds the state and the position in the data, and the logs are
+    truncated to it.
 
     Args:
-      job: What to train.
+      job: Job to train.
       progress: Whether to show a progress bar.
-      after_step: Called with the number of each finished step.
-      profile: Step from which a trace of a few steps is written to `profile/` in the workdir.
+      after_step: Function that is called with the number of each finished step.
+      profile: Step at which a trace of a few steps starts, written to `profile/` in the workdir.
 
     Returns:
       The trained parameters.
 
     Raises:
-      TrainingError: when a loss term or the gradient is NaN or infinite; nothing is saved from that step on.
-      InterruptedTrainingError: after SIGTERM or SIGINT, with a checkpoint of the step that was under way.
-      CheckpointError: when a checkpoint cannot be written, or none of those there can be read.
-      ConfigError: naming the key, when the checkpoint is of another config.
+      TrainingError: if a loss term or the gradient is NaN or infinite; nothing is saved from that step on.
+      InterruptedTrainingError: after SIGTERM or SIGINT, once a checkpoint of the current step is saved.
+      CheckpointError: if a checkpoint cannot be written, or none of the existing ones can be read.
+      ConfigError: if the checkpoint belongs to a different config; the message names the key.
     """
     config = job.training
     workdir = job.run.files
@@ -185,33 +190,35 @@ def train(
         Saver(workdir.checkpoints, job.config) as saver,
     ):
         for step in range(start + 1, config.steps + 1):
+            # Run one step.
             batch = next(iterator)
             trace.before(step)
             read = place(features(state.params, batch), job.mesh)
             own = shares(state, read) if shares and step % config.share_every == 0 else {}
             state, metrics = step_fn(state, read)
             trace.after(step, metrics)
-            # The step before this one is done by now, so reading its metrics waits for nothing.
+            # Log the previous step, which has finished by now, so that reading its metrics does not wait.
             if pending is not None:
                 log.write(*pending)
             scores = score(state.params) if config.evaluates(step) else {}
             pending = (step, batch.row, {**metrics, **own, **scores}, work(batch))
-            asked = any_process(interruption.asked is not None)
-            if config.saves(step) or asked:
+            # Save, and stop if a signal requested it.
+            stopping = any_process(interruption.requested_by is not None)
+            if config.saves(step) or stopping:
                 log.write(*pending)
                 log.flush()
                 pending = None
                 saver.save(step, state, iterator.get_state(), scores)
             if after_step is not None:
                 after_step(step)
-            if asked:
+            if stopping:
                 saver.wait()
                 raise InterruptedTrainingError(interruption.message(step, config.steps, workdir))
     return state.params
 
 
 def _start(job: Job) -> PRNGKeyArray | Params:
-    """The parameters that the config names, or the key to draw them with."""
+    """Returns the parameters that `training.start` names, or the key for initialising them randomly."""
     config = job.training
     if not config.start:
         return jax.random.key(config.seed)
@@ -221,7 +228,7 @@ def _start(job: Job) -> PRNGKeyArray | Params:
 
 
 def _score(job: Job) -> Callable[[Params], dict[str, float]]:
-    """What scores the held-out streams; nothing where there are none."""
+    """Returns the function that scores the validation streams; it returns no scores if there are none."""
     if job.validation is None:
         return lambda params: {}
     rows = job.training.batch // job.training.accumulation
@@ -229,19 +236,19 @@ def _score(job: Job) -> Callable[[Params], dict[str, float]]:
 
 
 def describe(job: Job) -> dict[str, Any]:
-    """What will be trained on what: for the start-up report."""
+    """Describes the student, the devices and the data of a job, for the start-up report."""
     params = job.slots.model.abstract_params()
     count = sum(leaf.size for leaf in jax.tree.leaves(params))
     split, steps = job.split, job.training.steps
     return {
         **job.facts,
         "device": f"{jax.device_count()} x {jax.devices()[0].device_kind}",
-        "parameters": f"{count:,} ({job.slots.model.config.param_dtype}), {job.training.start or 'fresh'}",
+        "parameters": f"{count:,} ({job.slots.model.config.param_dtype}), {job.training.start or 'random'}",
         "rows": f"{len(split.rows):,} of {split.stream_count:,} streams, {split.padding:.0%} padding; at most "
         + ", ".join(f"{bucket.size.trunk} + {bucket.size.branches} tokens" for bucket in split.buckets),
-        "labels": f"{split.need:,} of need and {split.accept:,} of acceptance an epoch, {split.supervised:,} tokens "
-        "supervised",
+        "labels": f"{split.need:,} of need and {split.accept:,} of acceptance per epoch, {split.supervised:,} "
+        "supervised tokens",
         "packing": f"{split.tokens:,} tokens, {split.tokens_alone / split.tokens:.1f} times fewer than "
-        f"{split.tokens_alone:,} row by row",
+        f"{split.tokens_alone:,} with one decision per row",
         "steps": f"{steps:,} of {job.training.batch} rows, {steps / split.epoch:.1f} epochs",
     }

@@ -1,4 +1,4 @@
-"""The `loss` section of a config: weights and estimators of the objective."""
+"""The `loss` section of the config: weights and estimators of the training objective."""
 
 from __future__ import annotations
 
@@ -8,23 +8,25 @@ from typing import Literal
 
 @dataclasses.dataclass(frozen=True)
 class LossConfig:
-    """Weights and estimators of the objective (maths section 4; defaults of section 1).
+    """Weights and estimators of the objective (docs/maths.md, section 4; defaults in section 1).
 
     Attributes:
-      response: lambda_LM, of the cross-entropy of response tokens; at 0 it is reported, and costs no gradient.
-      need: lambda_n.
-      accept: lambda_a.
-      burden: lambda_b.
-      estimator: How logged acceptances are weighted: `snips`, `ips`, `dr` (doubly robust, with the mean acceptance of
-        other streams of the domain as its prediction), or `none`, which ignores the propensities (for comparison).
-      e_min: Propensities below are raised to this.
-      w_max: Inverse propensities above are lowered to this.
-      false_alarm: lambda_FA, inside the burden.
-      missed: Weight of missed help, inside the burden.
-      width_start: h of the soft gate at the first step, in log-odds.
-      width_end: h at the last step.
-      tokens: Loss of a token of text: `sft`, or `dft`, which pathway.name = 'dft' sets.
-      response_chunk: Supervised tokens whose logits exist at once.
+      response: Weight lambda_LM of the cross-entropy of response tokens; at 0 the term is reported but no gradient is
+        computed for it.
+      need: Weight lambda_n of the need loss.
+      accept: Weight lambda_a of the acceptance loss.
+      burden: Weight lambda_b of the burden.
+      estimator: Estimator that weights logged acceptances: `snips`, `ips`, `dr` (doubly robust; its prediction is the
+        mean acceptance in other streams of the same domain), or `none`, which ignores the propensities (for
+        comparison).
+      e_min: Lower bound that smaller propensities are raised to.
+      w_max: Upper bound that larger inverse propensities are lowered to.
+      false_alarm: Weight lambda_FA of false alarms within the burden.
+      missed: Weight of missed help within the burden.
+      width_start: Width h of the soft gate at the first step, in log-odds.
+      width_end: Width h of the soft gate at the last step, in log-odds.
+      tokens: Loss per text token: `sft`, or `dft`, which pathway.name = 'dft' sets.
+      response_chunk: Number of supervised tokens whose logits are held in memory at once.
     """
 
     response: float = 1.0

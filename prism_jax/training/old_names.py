@@ -1,6 +1,6 @@
-"""The config keys that have been renamed, so that the runs of an older version can still be read.
+"""Config keys that have been renamed, so that runs of older versions can still be read.
 
-Only what a run saved is upgraded. A config file or a flag that names an old key is an error that names the new one.
+Only saved configs are upgraded. An old key in a config file or a flag is an error that names the new key.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ RENAMED = {
     "training.tensor": "mesh.tensor",
     "training.soft_votes": "training.soft_labels",
 }
-"""Old dotted key to the key's name today."""
+"""Maps each old dotted key to its current name."""
 
 _RENAMED_VALUES = {"data.packing": {"rows": "decisions"}}
 
 
 def upgrade(tree: Mapping[str, Any], place: str = "config") -> dict[str, Any]:
-    """The config tree of an older run with its values under today's keys.
+    """Returns the config tree of an older run with its values under the current keys.
 
-    Keys that are in neither version stay where they are, so that the reader of the result reports them.
+    Keys that no version knows stay in place, so that whatever parses the result reports them.
 
     Args:
-      tree: The tree as it was saved; it is not changed.
+      tree: Config tree as it was saved; it is not modified.
       place: Name of the tree in messages.
 
     Raises:
-      ConfigError: naming both keys, when a value stands under its old key and its new one.
+      ConfigError: if a value is present under both its old and its new key; the message names both.
     """
     result = {key: dict(value) if isinstance(value, Mapping) else value for key, value in tree.items()}
     for old, new in RENAMED.items():
@@ -52,7 +52,7 @@ def upgrade(tree: Mapping[str, Any], place: str = "config") -> dict[str, Any]:
         if not isinstance(source, dict) or not isinstance(target, dict) or old_key not in source:
             continue
         if new_key in target:
-            raise ConfigError(f"{place}.{old}: found beside {place}.{new}, its name today; expected one of the two")
+            raise ConfigError(f"{place}.{old}: found together with {place}.{new}, its new name; expected only one")
         value = source.pop(old_key)
         names = _RENAMED_VALUES.get(old, {})
         target[new_key] = names.get(value, value) if isinstance(value, str) else value

@@ -1,4 +1,4 @@
-"""Several processes as one: each gives its devices their rows of what it read, and all do the same next."""
+"""Training in several processes: each places its rows of a batch on its devices, and all stop at the same step."""
 
 from __future__ import annotations
 
@@ -12,28 +12,31 @@ from prism_jax.student import sharding
 
 
 def check_processes(mesh: Mesh, processes: int) -> None:
-    """Refuses a mesh that would wait for ever: on CPU, collectives within a step of several processes run in no order.
+    """Rejects meshes that would deadlock: the collectives of a step run in no fixed order across CPU processes.
 
     Raises:
-      ValueError: for parameters sharded between CPU processes.
+      ValueError: if parameters are sharded across CPU processes.
     """
     sharded = {name: size for name, size in mesh.shape.items() if name != "data" and size > 1}
     if processes > 1 and sharded and mesh.devices.flat[0].platform == "cpu":
         name, size = next(iter(sharded.items()))
         raise ValueError(
-            f"training.{name}: found {size} on {processes} CPU processes, expected 1: they can share out a batch "
-            "(training.data), but not parameters"
+            f"mesh.{name}: found {size} on {processes} CPU processes, expected 1: CPU processes can shard a batch "
+            "(mesh.data), but not parameters"
         )
 
 
 def place(batch: Packed, mesh: Mesh) -> Packed:
-    """The batch of all processes, over the mesh's devices, from this one's run of its rows."""
+    """Returns the batch of all processes, sharded over the mesh, from the consecutive rows that this process loaded."""
     if jax.process_count() == 1:
         return batch
     where = NamedSharding(mesh, sharding.BATCH)
     return jax.tree.map(lambda column: jax.make_array_from_process_local_data(where, np.asarray(column)), batch)
 
 
-def any_process(here: bool) -> bool:
-    """Whether it is so in any process: they must stop at the same step. With several, waits for the step under way."""
-    return here if jax.process_count() == 1 else bool(np.any(multihost_utils.process_allgather(np.array(here))))
+def any_process(flag: bool) -> bool:
+    """Whether the flag is set in any process. All processes must stop at the same step.
+
+    With several processes the call waits until the current step has finished.
+    """
+    return flag if jax.process_count() == 1 else bool(np.any(multihost_utils.process_allgather(np.array(flag))))

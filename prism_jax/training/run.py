@@ -1,4 +1,4 @@
-"""A run, from its config: streams, tokenizer, template and model, the same for training and evaluation."""
+"""Opens a run from its config: the streams, tokenizer, template and model that training and evaluation share."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ NEED = {
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """What training and evaluation of one run share.
+    """The parts of a run that training and evaluation share.
 
     Attributes:
-      config: With every size filled in.
-      splits: Whole streams.
-      template: Over the run's tokenizer.
-      model: The static half of the student.
-      workdir: The folder of the run; None for a run that is opened only to plan or inspect it.
+      config: Config of the run, with every size filled in.
+      splits: Complete streams of every split.
+      template: Prompt template with the run's tokenizer.
+      model: The student without its parameters.
+      workdir: Folder of the run; None for a run that is opened only to plan or inspect it.
     """
 
     config: RunConfig
@@ -57,7 +57,7 @@ class Run:
         return self.workdir
 
     def facts(self) -> dict[str, str]:
-        """What was read, by split, and which definition of need it uses: for the terminal and the report."""
+        """Describes the data of every split and the definition of need, for the terminal and the report."""
         data = self.config.data
         need = {"proactivebench": f"{data.need}: {NEED[data.need]}", "simulator": "drawn with the true p_need"}
         names = ["train", *["validation"] * bool(self.splits.validation), "calibration", "test"]
@@ -65,16 +65,16 @@ class Run:
         source = given.get(data.name, data.source)
         return {
             "data": f"{data.name} ({source})",
-            "need": need.get(data.name, "as labelled in the file"),
+            "need": need.get(data.name, "taken from the labels of the file"),
             **{name: str(summarise(getattr(self.splits, name))["all"]) for name in names},
         }
 
 
 def resolve(config: RunConfig) -> RunConfig:
-    """The config with the student and the tokenizer of the weights, or of the run, that training starts from.
+    """Returns the config with the student and the tokenizer that belong to `training.start`, a run or weights.
 
     Raises:
-      ValueError, OSError, RuntimeError: in one line, for weights that cannot be used.
+      ValueError, OSError, RuntimeError: if the weights cannot be used; the message is one line.
     """
     start, own = config.training.start, config.student
     if not start:
@@ -88,15 +88,15 @@ def resolve(config: RunConfig) -> RunConfig:
 
 
 def open_run(config: RunConfig, workdir: Workdir | None = None) -> Run:
-    """Reads the streams and builds what depends on them; writes nothing.
+    """Reads the streams and builds the tokenizer, template and model from them; writes nothing.
 
     Args:
-      config: Of the run; a vocabulary size of 0 is filled in.
-      workdir: The folder of the run, whose tokenizer is used if it is there; else the one that the config asks for is
-        loaded or trained.
+      config: Config of the run; a vocabulary size of 0 is replaced by the tokenizer's.
+      workdir: Folder of the run. If it holds a tokenizer, that one is used; otherwise the tokenizer that the config
+        names is loaded or trained.
 
     Raises:
-      ValueError, OSError: in one line, for a source or setting that cannot be used.
+      ValueError, OSError: if a source or setting cannot be used; the message is one line.
     """
     splits = load_splits(config.data, config.simulator)
     if workdir is not None and workdir.tokenizer.exists():
@@ -106,7 +106,7 @@ def open_run(config: RunConfig, workdir: Workdir | None = None) -> Run:
     rows = config.student.vocab_size or tokenizer.size
     if rows < tokenizer.size:
         raise ValueError(
-            f"student.vocab_size: found {rows}, expected at least the tokenizer's {tokenizer.size} (0 takes that)"
+            f"student.vocab_size: found {rows}, expected at least the tokenizer's {tokenizer.size} (0 selects it)"
         )
     student = dataclasses.replace(config.student, vocab_size=rows)
     template = Template(tokenizer, config.prompt)
@@ -114,15 +114,18 @@ def open_run(config: RunConfig, workdir: Workdir | None = None) -> Run:
 
 
 def checkpoint_in_words(config: RunConfig, step: int) -> str:
-    """Which checkpoint `trained_params` gave, in words."""
-    return f"step {step} ({'best on held-out streams' if config.training.keep_best else 'newest'})"
+    """Describes the checkpoint that `trained_params` returned."""
+    return f"step {step} ({'best on validation streams' if config.training.keep_best else 'newest'})"
 
 
 def trained_params(model: Qwen3, config: RunConfig, workdir: Workdir) -> tuple[int, Params]:
-    """Step and parameters of the checkpoint that stands for a trained run (`recovery.restore_best`), on one device.
+    """Restores the checkpoint that evaluation and export use (`recovery.restore_best`) onto one device.
+
+    Returns:
+      The step of the checkpoint and its parameters.
 
     Raises:
-      FileNotFoundError, RuntimeError, ConfigError: as `recovery.restore_best`.
+      FileNotFoundError, RuntimeError, ConfigError: as `recovery.restore_best` raises them.
     """
     abstract = parameters_alone(abstract_state(model, config.training, make_mesh()))
     restored = restore_best(workdir.checkpoints, abstract, config)

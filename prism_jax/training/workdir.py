@@ -1,4 +1,4 @@
-"""The folder of one run: what lies in it under which name, and whether it holds a run of the same config."""
+"""The folder of one run: the names of its files, and the check that it belongs to a run with the same config."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from prism_jax.training.config import RunConfig
 from prism_jax.training.old_names import upgrade
 
 MAY_DIFFER = ("mesh.data", "mesh.fsdp", "mesh.tensor", "training.keep", "training.keep_best")
-"""What may change when a run resumes: where it runs and how much of it stays on disk, but not what it computes."""
+"""Keys that may change when a run resumes: the device mesh and the checkpoints to keep, which affect no result."""
 
 
 class Workdir:
-    """Names every file that a run leaves behind.
+    """Names every file that a run writes.
 
     Attributes:
       path: The folder itself; `prism_jax.report.outputs` writes scores, calibration, evaluation and report into it.
-      config: The resolved config, JSON.
-      provenance: The command, package versions and commit, JSON.
-      tokenizer: The tokenizer's definition, JSON.
-      metrics: One JSON object per step, equal to the byte in every run of one config.
-      timings: One JSON object per step with what differs from run to run.
+      config: JSON file with the resolved config.
+      provenance: JSON file with the command, package versions and commit.
+      tokenizer: JSON file with the tokenizer's definition.
+      metrics: File with one JSON object per step; runs with equal configs write identical bytes.
+      timings: File with one JSON object per step, for the values that differ between runs.
       tensorboard: Folder of TensorBoard events.
       profile: Folder of traces.
-      calibration: The fitted temperatures, JSON.
+      calibration: JSON file with the fitted temperatures.
     """
 
     def __init__(self, path: epath.PathLike):
-        """Reads and writes nothing."""
+        """Sets the names; reads and writes nothing."""
         self.path = epath.Path(path)
         self.config = self.path / "config.json"
         self.provenance = self.path / "run.json"
@@ -44,7 +44,7 @@ class Workdir:
         self.calibration = self.path / "calibration.json"
 
     def __str__(self) -> str:
-        """The path, for messages."""
+        """Returns the path, for messages."""
         return str(self.path)
 
     @property
@@ -52,7 +52,7 @@ class Workdir:
         """The folder of the run's checkpoints, which may not exist yet.
 
         Raises:
-          NotADirectoryError: when there is a file in its place.
+          NotADirectoryError: if there is a file in its place.
         """
         folder = self.path / "checkpoints"
         if folder.exists() and not folder.is_dir():
@@ -63,8 +63,8 @@ class Workdir:
         """Reads the run's config, which an older version may have written.
 
         Raises:
-          FileNotFoundError: when the folder holds no run.
-          ConfigError: when its config.json cannot be used.
+          FileNotFoundError: if the folder holds no run.
+          ConfigError: if its config.json cannot be used.
         """
         if not self.config.exists():
             raise FileNotFoundError(f"{self.config}: no such file, expected the workdir of a run (see prism_jax.train)")
@@ -73,10 +73,10 @@ class Workdir:
         return from_config_dict(RunConfig, tree, place)
 
     def claim(self, config: RunConfig) -> None:
-        """Writes config.json, or checks that the one there says the same, except for what `MAY_DIFFER` names.
+        """Writes config.json; an existing one must be equal to `config`, except for the keys in `MAY_DIFFER`.
 
         Raises:
-          ConfigError: naming the first key that differs, when the folder holds a run of another config.
+          ConfigError: if the folder holds a run with another config; the message names the first key that differs.
         """
         if self.config.exists():
             found = self.load_config()
@@ -87,14 +87,19 @@ class Workdir:
         write_json(self.config, to_dict(config))
 
 
-def expect_config(found: RunConfig, wanted: RunConfig, place: str) -> None:
-    """Checks that a run's config is the expected one, except for what `MAY_DIFFER` names.
+def expect_config(found: RunConfig, expected: RunConfig, place: str) -> None:
+    """Checks that a run's config is equal to the expected one, except for the keys in `MAY_DIFFER`.
+
+    Args:
+      found: Config of the run.
+      expected: Config that the run should have.
+      place: Start of the message, such as the path of the file that holds `found`.
 
     Raises:
-      ConfigError: naming the first key that differs.
+      ConfigError: if they differ; the message names the first key that does.
     """
     flat = dict(_flatten(to_dict(found)))
-    for key, value in _flatten(to_dict(wanted)):
+    for key, value in _flatten(to_dict(expected)):
         if flat[key] != value and key not in MAY_DIFFER:
             raise ConfigError(
                 f"{place}: config.{key}: found {flat[key]!r}, expected {value!r}; the folder holds a run of another "

@@ -61,7 +61,7 @@ def test_a_killed_run_resumes_and_ends_bit_identical(tmp_path, root):
             os.kill(process.pid, number)
         assert process.returncode == status
     stopped = re.fullmatch(
-        rf"stopped: SIGTERM: saved step (\d+) of 60 in {killed}; the same command goes on from there",
+        rf"stopped: SIGTERM: saved step (\d+) of 60 in {killed}; the same command resumes from there",
         said.read_text().splitlines()[-1],
     )
     assert int(stopped[1]) == steps_done(killed) < 60

@@ -1,4 +1,4 @@
-"""SIGTERM ends a run with a checkpoint, whatever it was doing, and the same run goes on; held-out scores come along."""
+"""SIGTERM stops a run with a checkpoint, and the same command resumes it; validation streams are scored meanwhile."""
 
 import dataclasses
 import json
@@ -43,7 +43,7 @@ def in_folder(job, folder):
 
 @pytest.fixture(scope="module")
 def whole(opened, tmp_path_factory):
-    """The folder of a run that nothing interrupted, its job, and its parameters."""
+    """The folder, the job and the parameters of a run that was not interrupted."""
     job, folder = plan(opened), tmp_path_factory.mktemp("whole")
     return folder, job, jax.device_get(train(in_folder(job, folder), progress=False))
 
@@ -52,17 +52,17 @@ def metrics(workdir):
     return [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
 
 
-def test_a_run_asked_to_stop_saves_and_ends_bit_identical_when_started_again(whole, tmp_path):
+def test_a_run_stopped_by_a_signal_saves_and_ends_bit_identical_when_started_again(whole, tmp_path):
     folder, job, expected = whole
     before = [signal.getsignal(which) for which in (signal.SIGTERM, signal.SIGINT)]
 
-    def ask(step):
+    def send_signal(step):
         if step == 4:  # noticed after the next step
             os.kill(os.getpid(), signal.SIGTERM)
 
     message = rf"^SIGTERM: saved step 5 of 8 in {tmp_path}; the same command resumes from there$"
     with pytest.raises(InterruptedTrainingError, match=message):
-        train(in_folder(job, tmp_path), progress=False, after_step=ask)
+        train(in_folder(job, tmp_path), progress=False, after_step=send_signal)
     assert [signal.getsignal(which) for which in (signal.SIGTERM, signal.SIGINT)] == before
     assert steps(Workdir(tmp_path).checkpoints)[0] == 5
     seen = []
@@ -75,12 +75,12 @@ def test_a_run_asked_to_stop_saves_and_ends_bit_identical_when_started_again(who
 def test_a_second_interrupt_does_not_wait():
     with Interruption() as interruption:
         os.kill(os.getpid(), signal.SIGINT)
-        assert interruption.asked == "SIGINT"
+        assert interruption.requested_by == "SIGINT"
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
 
 
-def test_held_out_streams_are_scored_on_time_and_never_trained_on(opened, whole):
+def test_validation_streams_are_scored_on_schedule_and_never_trained_on(opened, whole):
     folder, job, _ = whole
     validation = {stream.id for stream in opened.splits.validation}
     assert len(validation) == 3
@@ -89,8 +89,8 @@ def test_held_out_streams_are_scored_on_time_and_never_trained_on(opened, whole)
     assert scored == [2, 4, 6, 8]
 
 
-def test_scores_are_the_log_likelihood_of_what_evaluation_reads(opened, whole):
-    """The best checkpoint's score, computed again in NumPy from the probabilities of the fast pass."""
+def test_scores_are_the_log_likelihood_of_the_fast_pass(opened, whole):
+    """The best checkpoint's score equals the one computed in NumPy from the probabilities of the fast pass."""
     folder, _, _ = whole
     lines = {line["step"]: line for line in metrics(folder)}
     step, params = trained_params(opened.model, opened.config, Workdir(folder))
@@ -116,7 +116,7 @@ def test_scores_are_the_log_likelihood_of_what_evaluation_reads(opened, whole):
 
 
 @pytest.mark.parametrize("name", ["keep_best", "evaluate_every"])
-def test_scores_without_held_out_streams_are_refused(name):
+def test_scoring_without_validation_streams_is_an_error(name):
     with pytest.raises(
         ValueError, match=rf"^training\.{name}: found 1 with data\.validation = 0, expected 0 or a share"
     ):

@@ -1,4 +1,4 @@
-"""Configs that an older version of the code has saved."""
+"""Configs saved by older versions of the code."""
 
 import copy
 import dataclasses
@@ -29,7 +29,7 @@ CONFIG = dataclasses.replace(
 
 
 def older(config, keys=RENAMED):
-    """The config as a version before the renaming of `keys` wrote it."""
+    """Returns the config tree as a version before the renaming of `keys` saved it."""
     tree = to_dict(config)
     for old in keys:
         (old_section, old_key), (section, key) = old.split("."), RENAMED[old].split(".")
@@ -52,15 +52,15 @@ def test_the_config_of_an_older_run_loads(tmp_path, config):
 
 
 @pytest.mark.parametrize("old", RENAMED)
-def test_a_config_of_between_loads(old):
-    """Versions between two renamings wrote some keys under the old name and others under the new one."""
+def test_a_config_with_some_old_keys_loads(old):
+    """Versions between two renamings saved some keys under the old name and others under the new one."""
     tree = older(CONFIG, [old])
     before = copy.deepcopy(tree)
     assert from_config_dict(RunConfig, upgrade(tree)) == CONFIG
     assert tree == before
 
 
-def test_todays_config_stays():
+def test_a_config_with_current_keys_is_unchanged():
     assert upgrade(to_dict(CONFIG)) == to_dict(CONFIG)
 
 
@@ -75,24 +75,24 @@ def test_todays_config_stays():
         ({"training": 3}, "config.training: found 3, expected a section with keys"),
         (
             {"data": {"context": 8}, "packing": {"context": 8}},
-            "config.data.context: found beside config.packing.context, its name today; expected one of the two",
+            "config.data.context: found together with config.packing.context, its new name; expected only one",
         ),
     ],
 )
-def test_what_no_version_wrote_is_still_an_error(tree, message):
+def test_keys_and_values_that_no_version_knows_are_errors(tree, message):
     with pytest.raises(ConfigError, match=f"^{re.escape(message)}"):
         from_config_dict(RunConfig, upgrade(tree))
 
 
 @pytest.mark.parametrize("old", RENAMED)
-def test_an_unknown_key_says_what_it_is_called_today(old):
+def test_the_error_for_an_old_key_names_the_new_one(old):
     section, key = old.split(".")
     message = f"config.{old}: unknown key; it was renamed to {RENAMED[old]!r}"
     with pytest.raises(ConfigError, match=f"^{re.escape(message)}$"):
         from_config_dict(RunConfig, {section: {key: 1}}, renamed=RENAMED)
 
 
-def test_an_older_checkpoint_has_its_score(tmp_path):
+def test_the_score_of_an_older_checkpoint_is_read(tmp_path):
     file = tmp_path / "metrics" / "metrics"
     file.parent.mkdir()
     for metrics, expected in (

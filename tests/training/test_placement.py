@@ -1,3 +1,5 @@
+"""Which meshes may span several CPU processes."""
+
 import jax
 import numpy as np
 import pytest
@@ -14,10 +16,10 @@ def mesh(**sizes):
 
 @pytest.mark.parametrize("axis", ["fsdp", "tensor"])
 def test_parameters_are_not_sharded_between_cpu_processes(axis):
-    with pytest.raises(ValueError, match=f"^training.{axis}: found 2 on 2 CPU processes, expected 1: they can share"):
+    with pytest.raises(ValueError, match=rf"^mesh\.{axis}: found 2 on 2 CPU processes, expected 1: CPU processes can"):
         check_processes(mesh(**{axis: 2}), 2)
     check_processes(mesh(**{axis: 2}), 1)
 
 
-def test_cpu_processes_share_out_a_batch():
+def test_cpu_processes_can_shard_a_batch():
     check_processes(mesh(data=2), 2)

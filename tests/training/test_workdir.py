@@ -1,4 +1,4 @@
-"""A workdir whose files somebody else has written."""
+"""A workdir whose config.json is not a valid config."""
 
 import re
 
@@ -25,7 +25,7 @@ from prism_jax.training.workdir import Workdir
         (b'{"data": {"fold": 9}}', "config.data.fold: found 9, expected 0 to 3 (folds = 4)"),
     ],
 )
-def test_a_config_that_cannot_be_used_is_named_and_kept(tmp_path, content, message):
+def test_the_error_for_an_invalid_config_names_the_file_and_leaves_it_unchanged(tmp_path, content, message):
     workdir = epath.Path(tmp_path)
     (workdir / "config.json").write_bytes(content)
     for attempt in (lambda: Workdir(workdir).load_config(), lambda: Workdir(workdir).claim(RunConfig())):

@@ -1,4 +1,4 @@
-"""Streams in, batches out: a split packed and counted once, shuffled by Grain from one seed."""
+"""Packs the streams of a split into rows, counts their labels, and shuffles the rows into batches with Grain."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from prism_jax.training.input.buckets import choose_buckets
 
 @dataclasses.dataclass(frozen=True)
 class Bucket:
-    """Rows of one shape.
+    """Rows that are padded to one shape.
 
     Attributes:
-      size: Of the padded rows.
-      rows: Their numbers.
+      size: Sizes of the padded rows.
+      rows: Indices of the rows.
     """
 
     size: Sizes
@@ -37,15 +37,15 @@ class PackedSplit:
     """A split as rows of few static sizes.
 
     Attributes:
-      rows: Padded; number i says so in its column `row`.
-      buckets: Which of them share a shape, shortest first.
-      streams: Which streams a row was made of, by number.
-      batch: Rows a batch, which the buckets were chosen for.
-      tokens: Tokens before padding.
-      tokens_alone: Tokens if every decision were read by itself, its trunk again and again.
-      need: Need labels; each counts once, in however many rows it is read.
-      accept: Acceptance labels.
-      supervised: Tokens whose successor is trained on: slots with a label, and what is written; each counts once too.
+      rows: Padded rows; the column `row` of each holds its index.
+      buckets: Groups of rows that share a shape, shortest first.
+      streams: Indices of the streams in each row.
+      batch: Number of rows per batch that the buckets were chosen for.
+      tokens: Number of tokens before padding.
+      tokens_alone: Number of tokens if every decision were read separately, each with its own copy of the trunk.
+      need: Number of need labels; a label counts once even if several rows share it.
+      accept: Number of acceptance labels.
+      supervised: Number of tokens whose next token is trained on: labelled slots and written text; each counts once.
     """
 
     rows: tuple[Packed, ...]
@@ -60,22 +60,22 @@ class PackedSplit:
 
     @property
     def size(self) -> Sizes:
-        """Sizes of the largest bucket."""
+        """The sizes of the largest bucket."""
         return max((bucket.size for bucket in self.buckets), key=lambda size: size.trunk + size.branches)
 
     @property
     def stream_count(self) -> int:
-        """Streams that the rows were made of."""
+        """The number of streams in the rows."""
         return len({stream for row in self.streams for stream in row})
 
     @property
     def epoch(self) -> float:
-        """Batches an epoch; a fraction where batches go on from one epoch into the next."""
+        """The number of batches per epoch; a fraction if batches continue from one epoch into the next."""
         return sum(len(bucket.rows) + _filling(self, bucket, self.batch) for bucket in self.buckets) / self.batch
 
     @property
     def padding(self) -> float:
-        """Share of an epoch's positions that hold no token."""
+        """The share of an epoch's positions that hold no token."""
         positions = sum(
             (len(bucket.rows) + _filling(self, bucket, self.batch)) * (bucket.size.trunk + bucket.size.branches)
             for bucket in self.buckets
@@ -84,7 +84,7 @@ class PackedSplit:
 
 
 def _filling(split: PackedSplit, bucket: Bucket, batch: int) -> int:
-    """Empty rows that fill up the batches of one of several buckets."""
+    """Returns the number of empty rows that complete the last batch of a bucket; a single bucket needs none."""
     return -len(bucket.rows) % batch if len(split.buckets) > 1 else 0
 
 
@@ -98,20 +98,19 @@ def pack_split(
     buckets: int = 1,
     batch: int = 1,
 ) -> PackedSplit:
-    """Packs streams: each in one row if it fits into the context, else in several; or each decision in its own.
+    """Packs the streams of a split into padded rows.
 
     Args:
-      streams: Of the split.
-      template: Gives the token ids.
-      context: Most tokens up to the end of one decision.
-      unit: What a row holds, as in `PackingConfig`.
-      row_tokens: Short rows share one of about so many tokens; 0 for none.
-      buckets: Most shapes of rows.
-      batch: Rows a batch.
+      streams: Streams of the split.
+      template: Prompt template that encodes the streams as token ids.
+      context: Maximum number of tokens up to the end of one decision; a stream that does not fit gets several rows.
+      unit: What one row holds, a stream or a decision, as in `PackingConfig`.
+      row_tokens: Approximate number of tokens in a row that short streams share; 0 shares no rows.
+      buckets: Maximum number of shapes of rows.
+      batch: Number of rows per batch.
 
     Raises:
-      ValueError: for a decision longer than the context, a label that is in no row or in several, or when nothing is
-        supervised.
+      ValueError: for a decision longer than the context, a label that is lost or duplicated, or streams without labels.
     """
     rows: list[Packed] = []
     owners: list[tuple[int, ...]] = []
@@ -146,16 +145,16 @@ def pack_split(
 
 
 def _labels(streams: Sequence[Stream], rows: Sequence[Packed]) -> dict[str, int]:
-    """Labels of each kind, and supervised tokens.
+    """Counts the labels of each kind and the supervised tokens.
 
     Raises:
-      ValueError: when the rows hold other labels than the streams, or none.
+      ValueError: if the rows do not hold each label of the streams once, or there are no labels.
     """
     known = summarise(streams)["all"]
     need = float(sum(row.need_weight.sum(dtype=np.float64) for row in rows))
     accept = int(sum((row.accept_weight * row.logged).sum() for row in rows))
     for name, found, expected in (("need", need, known.need_labels), ("accept", accept, known.accept_labels)):
-        # Shares of a need label are rounded to float32 each.
+        # A need label can be split over several rows, and each part is rounded to float32.
         if abs(found - expected) > 1e-6 + 1e-7 * expected:
             raise ValueError(
                 f"data: found {found:.9g} {name} labels in {len(rows)} rows, expected each of the streams' {expected} "
@@ -171,22 +170,22 @@ def _labels(streams: Sequence[Stream], rows: Sequence[Packed]) -> dict[str, int]
 def batches(
     split: PackedSplit, batch: int, seed: int, host: int | None = None, hosts: int | None = None
 ) -> grain.DatasetIterator:
-    """An endless iterator over batches: every row once an epoch, each epoch in an order of its own.
+    """Returns an endless iterator over batches: every row once per epoch, and a new random order in every epoch.
 
-    With one bucket batches go on from one epoch into the next. With several, every batch comes from one of them; an
-    epoch holds the batches of all in a random order, and empty rows, of weight 0 and number -1, fill up those of a
-    bucket, here and there among its rows. Its state (`get_state`, `set_state`) is the position in the data; the
-    checkpoint keeps it.
+    With one bucket, batches continue from one epoch into the next. With several buckets, the rows of every batch belong
+    to one bucket, and an epoch holds the batches of all buckets in random order. Empty rows, with weight 0 and index
+    -1, complete the batches of a bucket; they are shuffled among its rows. The state of the iterator (`get_state`,
+    `set_state`) is the position in the data, which checkpoints store.
 
     Args:
-      split: Packed.
-      batch: Rows a batch, on all hosts together.
-      seed: Names the order.
-      host: Which of the hosts this is, this process by default; it loads its run of every batch's rows.
-      hosts: How many there are.
+      split: Packed split.
+      batch: Number of rows per batch, over all hosts.
+      seed: Random seed of the order.
+      host: Index of this host, by default that of the JAX process; it loads its consecutive share of every batch.
+      hosts: Number of hosts, by default that of JAX processes.
 
     Raises:
-      ValueError: when the hosts can't share a batch evenly.
+      ValueError: if the hosts cannot share a batch evenly.
     """
     host = jax.process_index() if host is None else host
     hosts = jax.process_count() if hosts is None else hosts
@@ -210,5 +209,5 @@ def batches(
 
 
 def empty_like(row: Packed) -> Packed:
-    """A row of padding, of the same sizes."""
+    """Returns a row of the same sizes that holds only padding."""
     return jax.tree.map(np.zeros_like, row)._replace(propensity=np.ones_like(row.propensity), row=np.int32(-1))

@@ -1,4 +1,4 @@
-"""What a run learns from: the paper's training pathways, the teacher's lessons, the log, and what a run starts from.
+"""The paper's training pathways: which streams, targets and weights a run trains on, and which run it starts from.
 
 May not live here: losses (`optimization`), packing (`input`).
 """

@@ -1,4 +1,4 @@
-"""What a teacher's probabilities are used for: which rows to train on, and how much their text weighs."""
+"""Uses a teacher's probabilities to select the rows to train on and to weight their text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,17 @@ UNJUDGED = "need not judged"
 
 
 class Rows(NamedTuple):
-    """Each candidate of each step, in order; the columns of `curation.score`."""
+    """One row per candidate of each step, in order, with the columns that `curation.score` reads.
+
+    Attributes:
+      q_need: Teacher's probability of need.
+      q_accept: Teacher's probability of acceptance.
+      y_need: Need label; 0 where there is none.
+      y_accept: Acceptance label; 0 where there is none.
+      seen: 1 where the acceptance was observed, else 0.
+      judged: Whether there is a need label.
+      domain: Name of the stream's domain.
+    """
 
     q_need: Float[np.ndarray, " n"]
     q_accept: Float[np.ndarray, " n"]
@@ -31,13 +41,13 @@ class Rows(NamedTuple):
     domain: np.ndarray
 
     def score(self) -> Float[np.ndarray, " n"]:
-        """R_DC; a need that nobody judged adds nothing."""
+        """Returns R_DC; where there is no need label, its term is 0."""
         need = np.where(self.judged, self.y_need, self.q_need)
         return np.asarray(curation.score(self.q_need, self.q_accept, need, self.y_accept, self.seen))
 
 
 def rows_of(streams: Sequence[Stream]) -> Rows:
-    """The rows of all streams; an offer counts as made where its acceptance was seen."""
+    """Returns the rows of all streams; an offer counts as made where its acceptance was observed."""
     found = [
         (step.teacher_need, offer.teacher_accept, step.y_need, offer.y_accept, stream.domain)
         for stream in streams
@@ -59,11 +69,18 @@ def rows_of(streams: Sequence[Stream]) -> Rows:
 
 
 def curate(streams: tuple[Stream, ...], pathway: PathwayConfig) -> tuple[tuple[Stream, ...], dict[str, str]]:
-    """What curation keeps: candidates, steps with one left, streams with one left; and the account of it."""
+    """Keeps the candidates that curation selects, and drops steps without candidates and streams without steps.
+
+    Returns:
+      The remaining streams, and the numbers of kept rows by stratum and domain, for the start-up report.
+
+    Raises:
+      ValueError: if no step has a need label.
+    """
     rows = rows_of(streams)
     kept, (judged,) = np.zeros(len(rows.judged), bool), np.nonzero(rows.judged)
     if not judged.size:
-        raise ValueError("data: found no step whose need was judged, expected some: curation scores judged steps")
+        raise ValueError("data: found no step with a need label, expected some: curation scores labelled steps")
     chosen = curation.select(
         rows.score()[judged],
         rows.y_need[judged],
@@ -84,26 +101,31 @@ def curate(streams: tuple[Stream, ...], pathway: PathwayConfig) -> tuple[tuple[S
 
 
 def _only(streams: Sequence[Stream], kept: Bool[np.ndarray, " n"]) -> tuple[Stream, ...]:
-    """The streams with the kept candidates alone."""
+    """Returns the streams with only the kept candidates."""
     flags = iter(kept.tolist())  # in the order in which `keep_candidates` visits the candidates
     left = [keep_candidates(stream, lambda _: next(flags)) for stream in streams]
     return tuple(stream for stream in left if stream is not None)
 
 
 class Weights(NamedTuple):
-    """What each candidate's text weighs, 1 where it has none; their mean over the rows with text is 1."""
+    """Weights of text.
+
+    Attributes:
+      factor: Weight of each candidate's text, 1 where it has none; the mean over the rows with text is 1.
+      facts: Effective sample size of the weights, for the start-up report.
+    """
 
     factor: Float[np.ndarray, " n"]
     facts: dict[str, str]
 
 
 def weigh(streams: Sequence[Stream], pathway: PathwayConfig, template: Template) -> Weights:
-    """Weights proportional to exp(R_total / beta), of the streams' candidates in order.
+    """Weights the text of each candidate, in order, in proportion to exp(R_total / beta).
 
-    A row has text if it has a response or its step's branch is slow.
+    A row has text if it has a response or its step's branch is slow (docs/maths.md, section 6).
 
     Raises:
-      ValueError: when no row has text.
+      ValueError: if no row has text.
     """
     rows = rows_of(streams)
     steps = [(supervised_step(step), offer) for stream in streams for step in stream.steps for offer in step.candidates]
@@ -127,6 +149,6 @@ def weigh(streams: Sequence[Stream], pathway: PathwayConfig, template: Template)
 
 
 def _mean_of_domain(reward: Float[np.ndarray, " n"], domain: np.ndarray) -> Float[np.ndarray, " n"]:
-    """The baseline V: the mean reward of the row's domain."""
+    """Returns the baseline V of each row: the mean reward of its domain."""
     _, index = np.unique(domain, return_inverse=True)
     return (np.bincount(index, reward) / np.bincount(index))[index]

@@ -1,4 +1,4 @@
-"""What the log says of itself: whether its propensities fit it, and how often its offers were accepted."""
+"""Statistics of the interaction log: whether its propensities are plausible, and how often its offers were accepted."""
 
 from __future__ import annotations
 
@@ -15,9 +15,15 @@ FOLDS = 5
 
 
 class MeanAOverE(NamedTuple):
-    """mean(A / e) over the offers of a log that have a propensity, with its 95 % normal interval.
+    """mean(A / e) over the logged offers that have a propensity, with its 95 % normal interval.
 
-    Its expectation is 1 if the propensities are right: with e half of what it was, it is 2.
+    Its expectation is 1 if the propensities are correct, and 2 if they are half of the true ones.
+
+    Attributes:
+      mean: Mean of A / e.
+      low: Lower end of the interval.
+      high: Upper end of the interval.
+      offers: Number of offers.
     """
 
     mean: float
@@ -27,19 +33,19 @@ class MeanAOverE(NamedTuple):
 
     @property
     def plausible(self) -> bool:
-        """Whether the interval holds 1."""
+        """Whether the interval contains 1."""
         return self.low <= 1 <= self.high
 
     def __str__(self) -> str:
-        """One line for the terminal."""
-        verdict = "" if self.plausible else "; 1 lies outside: the recorded propensities do not fit the log"
+        """Returns one line for the terminal."""
+        verdict = "" if self.plausible else "; 1 is outside: the recorded propensities do not fit the log"
         return f"{self.mean:.3f} [{self.low:.3f}, {self.high:.3f}] over {self.offers:,} offers{verdict}"
 
 
 def mean_a_over_e(streams: Sequence[Stream]) -> MeanAOverE | None:
-    """The check of the propensities over whole streams; None where none were recorded.
+    """Checks the propensities of complete streams; returns None if none were recorded.
 
-    Offers count one by one: given what the logging policy saw, each was drawn by itself.
+    The interval treats offers as independent, because each was drawn independently given what the logging policy saw.
     """
     found = [
         (candidate.logged, candidate.propensity)
@@ -57,11 +63,20 @@ def mean_a_over_e(streams: Sequence[Stream]) -> MeanAOverE | None:
 
 
 def out_of_fold_acceptance(streams: Sequence[Stream], e_min: float, w_max: float) -> Float[np.ndarray, " streams"]:
-    """The mu of the doubly robust loss: how often offers of a stream's domain are accepted in other streams.
+    """Estimates mu of the doubly robust loss: how often offers in a stream's domain are accepted in other streams.
 
-    The self-normalised inverse-propensity mean of y_accept over the same domain's streams in the other four of five
-    folds (stream i is in fold i mod 5); over all domains where these hold no label, and 1/2 where none does. It knows
-    nothing else of the history: a mean that is right on average is what keeps most doubly robust labels in [0, 1].
+    It is the self-normalised inverse-propensity mean of y_accept over the streams of the same domain in the other four
+    of five folds (stream i is in fold i mod 5). If these have no label, the mean is over all domains of those folds; if
+    these have none either, it is 1/2. It does not depend on the history: a mean that is correct on average is enough to
+    keep most doubly robust labels in [0, 1].
+
+    Args:
+      streams: Training streams.
+      e_min: Lower bound that smaller propensities are raised to.
+      w_max: Upper bound that larger inverse propensities are lowered to.
+
+    Returns:
+      One probability per stream.
     """
     names = sorted({stream.domain for stream in streams})
     fold = np.arange(len(streams)) % FOLDS
@@ -78,13 +93,13 @@ def out_of_fold_acceptance(streams: Sequence[Stream], e_min: float, w_max: float
         number, label, propensity = (np.array(column) for column in zip(*found, strict=True))
         weight = np.asarray(propensity_weight(np.ones(len(found)), propensity, e_min=e_min, w_max=w_max))
         np.add.at(cells, (fold[number], domain[number]), np.stack([weight * label, weight], axis=1))
-    # Added up without the own fold, since subtracting it would leave its rounding behind.
+    # Sum the other folds directly: subtracting a fold from the total would leave its rounding error behind.
     others = np.stack([np.delete(cells, own, axis=0).sum(axis=0) for own in range(FOLDS)])
     means = _ratio(others, _ratio(others.sum(axis=1, keepdims=True), np.full((FOLDS, 1), 0.5)))
     return means[fold, domain]
 
 
 def _ratio(sums: np.ndarray, otherwise: np.ndarray) -> np.ndarray:
-    """First over second of the last axis, `otherwise` where there is no weight."""
+    """Divides the first entry of the last axis by the second; returns `otherwise` where the second is 0."""
     empty = sums[..., 1] <= 1e-9
     return np.where(empty, otherwise, sums[..., 0] / np.where(empty, 1.0, sums[..., 1]))

@@ -1,4 +1,4 @@
-"""Acceptance labels as the share of annotators who would accept: what a majority hides, the loss may see."""
+"""Soft acceptance labels: the share of annotators who would accept, instead of the majority's decision."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from prism_jax.streams.edit import map_candidates
 
 
 def with_soft_labels(streams: Iterable[Stream]) -> list[Stream]:
-    """The streams with every acceptance label that has votes replaced by their mean; the others stay as they are."""
+    """Returns the streams with every acceptance label that has votes replaced by the mean of these votes."""
     return [map_candidates(stream, _soften) for stream in streams]
 
 

@@ -1,4 +1,4 @@
-"""Second stages: training that starts from another run's checkpoint, with that run's student and tokenizer."""
+"""Second stages, which start from another run's checkpoint and take over its student and tokenizer."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from prism_jax.training.optimization.step import abstract_state
 from prism_jax.training.workdir import Workdir
 
 HOW_IT_RUNS = ("dtype", "param_dtype", "attention", "unroll", "remat")
-"""What the config says of a student even where weights say what it is."""
+"""The fields of a student that the config sets even if the weights determine its architecture."""
 
 
 def is_run(start: epath.PathLike) -> bool:
-    """Whether a path is the workdir of a run, and not a directory of weights, which has a config.json too."""
+    """Whether a path is the workdir of a run. A directory of weights is not, although it has a config.json too."""
     path = epath.Path(start) / "config.json"
     if not path.exists():
         return False
@@ -36,11 +36,11 @@ def is_run(start: epath.PathLike) -> bool:
 
 
 def from_run(config: RunConfig) -> RunConfig:
-    """The config with the student and the tokenizer of the run that training.start names filled in.
+    """Returns the config with the student and the tokenizer of the run that training.start names.
 
     Raises:
-      ConfigError: naming what differs, when the config asks for another student or another tokenizer.
-      FileNotFoundError: when the run has no checkpoint.
+      ConfigError: if the config sets a different student or tokenizer; the message names the difference.
+      FileNotFoundError: if the run has no checkpoint.
     """
     start, own = epath.Path(config.training.start), config.student
     checkpoints = start / "checkpoints"
@@ -48,27 +48,28 @@ def from_run(config: RunConfig) -> RunConfig:
         raise FileNotFoundError(
             f"{checkpoints}: found no checkpoint, expected one in training.start: train that run first"
         )
-    theirs = Workdir(start).load_config().student
-    student = dataclasses.replace(theirs, **{name: getattr(own, name) for name in HOW_IT_RUNS})
-    rows = own.vocab_size or theirs.vocab_size
-    asked = dataclasses.replace(own, vocab_size=rows)
-    nothing = dataclasses.replace(StudentConfig(), **{name: getattr(own, name) for name in HOW_IT_RUNS})
-    if own != nothing:  # a config that leaves the student alone takes the run's
-        _check_student(asked, student, start)
+    first = Workdir(start).load_config().student
+    student = dataclasses.replace(first, **{name: getattr(own, name) for name in HOW_IT_RUNS})
+    rows = own.vocab_size or first.vocab_size
+    requested = dataclasses.replace(own, vocab_size=rows)
+    default = dataclasses.replace(StudentConfig(), **{name: getattr(own, name) for name in HOW_IT_RUNS})
+    if own != default:  # a config with the default student takes the run's student
+        _check_student(requested, student, start)
     path = start / "tokenizer.json"
     given = config.prompt.tokenizer
     if given and Tokenizer.load(given).definition != Tokenizer.load(path).definition:
         raise ConfigError(
             f"prompt.tokenizer: found {given}, another tokenizer than {path}, expected that of the run in "
-            "training.start (empty takes it)"
+            "training.start (leave prompt.tokenizer empty to use it)"
         )
     prompt = dataclasses.replace(config.prompt, tokenizer=str(path))
     return dataclasses.replace(config, student=student, prompt=prompt)
 
 
-def _check_student(asked: StudentConfig, student: StudentConfig, start: epath.Path) -> None:
+def _check_student(requested: StudentConfig, student: StudentConfig, start: epath.Path) -> None:
+    """Raises ConfigError for the first field in which the requested student differs from the run's."""
     for field in dataclasses.fields(student):
-        found, expected = getattr(asked, field.name), getattr(student, field.name)
+        found, expected = getattr(requested, field.name), getattr(student, field.name)
         if found != expected:
             raise ConfigError(
                 f"student.{field.name}: found {found!r}, expected {expected!r} as in {start / 'config.json'}, the run "
@@ -77,10 +78,15 @@ def _check_student(asked: StudentConfig, student: StudentConfig, start: epath.Pa
 
 
 def run_params(start: epath.PathLike, model: Qwen3, mesh: Mesh) -> Params:
-    """The parameters that stand for a trained run (`recovery.restore_best`), on the mesh, in the model's own dtype.
+    """Restores a trained run's parameters (`recovery.restore_best`) onto the mesh, in the dtype of `model`.
+
+    Args:
+      start: Workdir of the run.
+      model: Student that will use the parameters.
+      mesh: Device mesh.
 
     Raises:
-      FileNotFoundError, CheckpointError: when there is no checkpoint that can be read.
+      FileNotFoundError, CheckpointError: if there is no checkpoint that can be read.
     """
     workdir = Workdir(start)
     config = workdir.load_config()
