@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import grain
 import jax
 import numpy as np
 from absl import logging
@@ -31,7 +32,7 @@ from prism_jax.training.loss_config import LossConfig
 from prism_jax.training.optimization.frozen import Partition
 from prism_jax.training.optimization.reuse import FrozenFeatures
 from prism_jax.training.optimization.shares import make_shares
-from prism_jax.training.optimization.step import abstract_state, init_state, make_step
+from prism_jax.training.optimization.step import TrainState, abstract_state, init_state, make_step
 from prism_jax.training.optimization.validation import make_score
 from prism_jax.training.pathways.logged import mean_a_over_e
 from prism_jax.training.pathways.soft_labels import with_soft_labels
@@ -171,12 +172,7 @@ def train(
     config = job.training
     workdir = job.run.files
     iterator = batches(job.split, config.batch, config.seed)
-    restored = restore_latest(workdir.checkpoints, abstract_state(job.slots.model, config, job.mesh), job.config)
-    if restored is not None:
-        start, state, position = restored
-        iterator.set_state(position)
-    else:
-        start, state = 0, init_state(job.slots.model, config, job.mesh, _start(job))
+    start, state = _begin(job, iterator)
     features, score = job.features(), _score(job)
     shares = make_shares(job.slots, config, job.loss, job.config.decision, job.mesh) if config.share_every else None
     step_fn = make_step(job.slots, config, job.loss, job.config.decision, job.mesh)
@@ -215,6 +211,16 @@ def train(
                 saver.wait()
                 raise InterruptedTrainingError(interruption.message(step, config.steps, workdir))
     return state.params
+
+
+def _begin(job: Job, iterator: grain.DatasetIterator) -> tuple[int, TrainState]:
+    """Returns how many steps are done, and the state after them; moves the iterator to its position in the data."""
+    model, config = job.slots.model, job.training
+    restored = restore_latest(job.run.files.checkpoints, abstract_state(model, config, job.mesh), job.config)
+    if restored is None:
+        return 0, init_state(model, config, job.mesh, _start(job))
+    iterator.set_state(restored.data)
+    return restored.step, restored.state
 
 
 def _start(job: Job) -> PRNGKeyArray | Params:
