@@ -1,4 +1,4 @@
-"""A tiny run in a process of its own, forked from a server that has imported everything, for tests that end it."""
+"""A tiny run in a separate process, forked from a server that has imported everything, for tests that end the run."""
 
 import asyncio
 import dataclasses
@@ -39,12 +39,12 @@ def start(workdir, config, cache, *, seen=None, pause=0.0, saving=0.0):
     """Starts training in another process.
 
     Args:
-      workdir: Of the run; made if it does not exist.
-      config: What to train.
+      workdir: Folder of the run; created if it does not exist.
+      config: Config of the run.
       cache: Folder of compiled programs.
-      seen: A file that gets a line for each step done, then one of the error that ended the run, if one did.
+      seen: File that receives one line per completed step and, if an error ended the run, one line with the error.
       pause: Seconds to wait after each step.
-      saving: Seconds that each save takes longer, once it has begun to write.
+      saving: Extra seconds that each save takes once it has begun to write.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["prism_jax.training.loop", "tensorboardX"])

@@ -1,4 +1,4 @@
-"""The same command on ProactiveBench's human judgements."""
+"""The training command on the human judgements of ProactiveBench."""
 
 import os
 import pathlib

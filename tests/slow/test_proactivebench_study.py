@@ -1,4 +1,4 @@
-"""The study of ProactiveBench end to end on the real streams, tiny students from random weights in every role."""
+"""The study of ProactiveBench end to end on the real streams, with tiny, randomly initialised students."""
 
 import dataclasses
 import os
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 
 def small(config, source, **training):
-    """The config on two folds, with the smallest student and two steps."""
+    """The config with two folds, the smallest student and two steps."""
     return dataclasses.replace(
         config,
         data=dataclasses.replace(config.data, source=str(source), folds=2),

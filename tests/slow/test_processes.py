@@ -1,4 +1,4 @@
-"""Two processes, each with a device of its own, train what one process trains."""
+"""Training in two processes, each with its own device, gives the results of training in one process."""
 
 import json
 import os
@@ -36,7 +36,7 @@ def launch(root, workdir, *flags):
 
 
 def finish(*running):
-    """What each printed, once all have ended well."""
+    """The output of each process, after all of them have ended without error."""
     try:
         done = [process.communicate(timeout=600) for process in running]
     finally:

@@ -1,4 +1,4 @@
-"""The propensities matter: the study of `prism_jax.experiments.propensities` at its full size."""
+"""With a hidden variable the propensities matter: `prism_jax.experiments.propensities` at its full size."""
 
 import pytest
 

@@ -1,4 +1,7 @@
-"""Without a hidden variable the propensities make no difference; a file of its own, so that two workers share them."""
+"""Without a hidden variable the propensities make no difference.
+
+This is a separate file so that two workers can run the two tests of the study.
+"""
 
 import pytest
 
