@@ -1,10 +1,11 @@
-"""Labelled decisions a second of training, row by row and packed, in one run: same student, same decisions.
+"""Compares labelled decisions per second of training, packed and row by row, with the same student and decisions.
 
     python benchmarks/input.py                # SmolLM2-135M's shape, random weights, two threads
     python benchmarks/input.py --layers=2     # a shallower model, for a quick look
 
-The two packings take turns at one optimizer step each; a rate is labelled decisions a step over the median of its
-seconds, and the ratio the median over turns of their quotient, with its quartiles. Compiling is paid before.
+The two packings alternate, with one optimizer step per turn. A rate is the median over turns of labelled decisions per
+second. The ratio is the median over turns of the quotient of both rates, with its quartiles. All programs are compiled
+before timing starts.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ import time
 
 
 def parse() -> argparse.Namespace:
-    """The command line; runs before JAX counts the cores."""
+    """Parses the command line. This must run before JAX counts the cores."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--layers", type=int, default=30)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--turns", type=int, default=5)
-    parser.add_argument("--streams", type=int, default=2, help="in a packed step")
-    parser.add_argument("--decisions", type=int, default=8, help="in a step row by row")
+    parser.add_argument("--streams", type=int, default=2, help="streams per packed step")
+    parser.add_argument("--decisions", type=int, default=8, help="decisions per step, row by row")
     return parser.parse_args()
 
 
@@ -46,11 +47,11 @@ from prism_jax.training.optimization.step import init_state, make_step
 
 
 class Trainer:
-    """Training in one packing; each call is a step and returns how many labelled decisions it saw a second."""
+    """Training with one packing. Each call runs one step and returns its labelled decisions per second."""
 
     def __init__(self, unit: Unit, batch: int, template: Template, model: Qwen3, streams: list):
         config = TrainingConfig(steps=1000, batch=batch, learning_rate=1e-4)
-        # Single decisions differ in length far more than streams do, and each side gets shapes that fit.
+        # The lengths of single decisions differ far more than those of streams, so they get more shapes.
         shapes = 3 if unit == "decisions" else 1
         split = pack_split(streams, template, 4096, unit=unit, buckets=shapes, batch=batch)
         slots = Slots(model, template.yes, template.no, 1, buckets=tuple(bucket.size for bucket in split.buckets))
@@ -73,7 +74,7 @@ class Trainer:
 
 
 def main() -> None:
-    """Prints both rates and their ratio."""
+    """Measures and prints both rates and their ratio."""
     streams = [simulate(SimulatorConfig(min_events=12, max_events=16), index, logging="always") for index in range(32)]
     config = PromptConfig()
     template = Template(make_tokenizer(streams, config), config)

@@ -1,10 +1,10 @@
-"""The plan's estimate beside XLA's compiler for an NVIDIA A100, on a machine without a GPU.
+"""Compares the plan's memory estimate with XLA's compiler for an NVIDIA A100, on a machine without a GPU.
 
     pip install --no-deps --target DIR jax-cuda12-pjrt==0.10.2 jax-cuda12-plugin==0.10.2
     PYTHONPATH=DIR python benchmarks/memory.py --config=configs/qwen3_8b_a100.py
 
-The compiler gets the card's description and not the card, so nothing is tuned or run, and what cuDNN itself takes for a
-call of attention is unknown to it. It takes about a minute; JAX complains that it finds no CUDA, rightly.
+The compiler gets a description of the GPU instead of the GPU, so nothing is tuned or run, and it does not know how much
+memory cuDNN needs for a call of attention. This takes about a minute. JAX warns that it finds no CUDA, as expected.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pathlib
 import jax
 import numpy as np
 from absl import app, flags
-from jax._src.cudnn import fused_attention_stablehlo as fused  # what it asks of the GPU that isn't here
+from jax._src.cudnn import fused_attention_stablehlo as fused  # its queries of the GPU, replaced below
 from jax._src.lib import xla_client
 from jax.sharding import AxisType, Mesh
 from ml_collections import config_flags
@@ -44,7 +44,7 @@ device_description_str: "NVIDIA A100-SXM4-80GB"
 
 
 def devices(count: int) -> np.ndarray:
-    """Cards to compile for."""
+    """Descriptions of GPUs to compile for."""
     import jax_plugins.xla_cuda12 as plugin
 
     if not xla_client.pjrt_plugin_loaded("cuda"):
