@@ -1,4 +1,4 @@
-"""A training step and decoding of a large student on one GPU, beside transformers + PyTorch on the same one.
+"""Compares training and decoding of a large student with transformers + PyTorch on the same GPU.
 
     python benchmarks/accelerator.py                                    # Qwen3-8B with random weights, 80 GB
     python benchmarks/accelerator.py --preset=qwen3_0_6b --rows=8

@@ -73,7 +73,7 @@ class Trainer:
 
 
 def main() -> None:
-    """Prints both rates and their ratio."""
+    """Measures and prints both rates and their ratio."""
     streams = [simulate(SimulatorConfig(min_events=12, max_events=16), index, logging="always") for index in range(32)]
     config = PromptConfig()
     template = Template(make_tokenizer(streams, config), config)

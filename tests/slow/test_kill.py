@@ -56,7 +56,7 @@ def test_a_killed_run_resumes_and_ends_bit_identical(tmp_path, root):
             subprocess.Popen(command(killed), cwd=root, stdout=subprocess.DEVNULL, stderr=errors) as process,
         ):
             while steps_done(killed) <= before and process.poll() is None:
-                time.sleep(0.05)  # logs are written with each checkpoint, so one has been saved by now
+                time.sleep(0.05)  # logs are flushed with each checkpoint, so after the loop one has been saved
             time.sleep(rng.uniform(0, 0.5))
             os.kill(process.pid, number)
         assert process.returncode == status

@@ -59,7 +59,7 @@ def wait_for(condition, process):
 
 
 def assert_same(run, whole, abstract):
-    """Both ended, with the same state and the same metrics to the bit."""
+    """Asserts that both runs ended, with bit-identical states and metrics."""
     found, expected = (restore_best(Workdir(folder).checkpoints, abstract, CONFIG) for folder in (run, whole))
     assert found.step == expected.step == STEPS
     chex.assert_trees_all_equal(found.state, expected.state)
@@ -129,9 +129,9 @@ def test_a_full_disk_gives_one_line_and_the_run_resumes_when_there_is_space(tmp_
     newest = steps(run / "checkpoints")[0]
     failed = newest + EVERY
     assert len(message) < 700
-    assert message.startswith(f"{run}/checkpoints/{failed}: found no way to write this checkpoint (")
+    assert message.startswith(f"{run}/checkpoints/{failed}: failed to write this checkpoint (")
     assert "No space left on device" in message
-    assert f"step {newest} is the newest that can be read" in message
+    assert f"step {newest} is the newest complete one" in message
     for step in steps(run / "checkpoints"):
         expected = read(whole / "checkpoints" / str(step), abstract, config)
         chex.assert_trees_all_equal(read(run / "checkpoints" / str(step), abstract, config).state, expected.state)

@@ -30,7 +30,7 @@ TINY = (
 def metrics(root, workdir, *mesh, flags=()):
     sizes = [f"--config.mesh.{axis}={size}" for axis, size in zip(("data", "fsdp", "tensor"), mesh, strict=True)]
     environment = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
-    environment["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "True"  # five steps take less than compiling them well
+    environment["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "True"  # optimizing the program would take longer than five steps
     command = [sys.executable, "-m", "prism_jax.train", *TINY, *sizes, *flags, f"--workdir={workdir}"]
     done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

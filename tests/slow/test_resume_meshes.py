@@ -69,4 +69,4 @@ def test_a_run_resumes_bit_exact_on_its_mesh_and_within_1e_5_on_another(root, tm
         assert result["params"] <= 1e-5, (name, result)
     assert found["8-1-1"]["params"] == 0
     assert found["8-1-1"]["same"]
-    assert not found["1-1-1"]["same"]  # another order of sums, so another mesh was really used
+    assert not found["1-1-1"]["same"]  # sums were taken in another order, so another mesh was really used

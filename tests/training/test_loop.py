@@ -107,7 +107,7 @@ def test_a_log_that_went_further_than_the_newest_checkpoint_is_told_of(tmp_path,
         rates = progress.Rates(tiny.CONFIG.student, None)
         with progress.Log(Workdir(tmp_path), (), rates, 9, start, False):
             pass
-    assert told == [f"{tmp_path}/metrics.jsonl: found steps up to 8, going on from step {start}, {why}"]
+    assert told == [f"{tmp_path}/metrics.jsonl: found steps up to 8, resuming from step {start}, {why}"]
 
 
 @pytest.mark.slow
