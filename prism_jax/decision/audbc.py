@@ -125,7 +125,7 @@ def audbc(
         None, which must be given explicitly, treats steps as independent; the interval is too narrow if they are not.
       p_need_slow: Need probability of the slow pass; needed with a margin.
       p_accept_slow: Acceptance probability of the slow pass.
-      margin: delta; above 0 the curve follows the policy with the slow pass at each ratio.
+      margin: Slow margin delta; above 0 the curve follows the policy with the slow pass at each ratio.
       weight: Importance of each step; None is 1.
       level: Nominal coverage of the interval, in (0, 1).
       method: `percentile` or `bca`.

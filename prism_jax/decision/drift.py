@@ -38,9 +38,9 @@ def decide(
     Args:
       p_need: Probability that help is needed.
       p_accept: Probability that an offer would be accepted.
-      c_fa: C_FA > 0.
-      c_fn: C_FN >= 0.
-      temperature: T > 0.
+      c_fa: Cost C_FA > 0 of an offer that is not accepted.
+      c_fn: Cost C_FN >= 0 of silence where help was needed and would have been accepted.
+      temperature: Temperature T > 0.
       epsilon: Finite amount by which the threshold is lowered, in units of probability; a positive one adds offers.
 
     Raises:

@@ -1,14 +1,14 @@
-"""The gate: intervene or stay silent, from two probabilities and two costs (docs/maths.md, sections 2 and 3; Eq. 1).
+"""The gate: intervene or stay silent, from two probabilities and two costs (docs/maths.md, sections 2 and 3).
 
 An offer that is not accepted costs C_FA; silence where help was needed and would have been accepted costs C_FN. If need
 and acceptance are independent given what was observed, Pr(need AND accept) = p_accept * p_need, and intervening is the
-cheaper decision exactly if
+cheaper decision exactly if (paper, Eq. 1)
 
     (1 - p_accept) * C_FA <= p_accept * p_need * C_FN.
 
-Where p_accept * p_need = 0 the gate is silent. `intervene` is the only implementation of this comparison, without a
-division; every decision of the package is made by it. Threshold, scalar score and critical ratio state the same rule
-and agree with it except at floating-point ties.
+Where p_accept * p_need = 0 the gate is silent. `intervene` evaluates this comparison, without a division, and every
+decision is made by it (`costs.cost_grid` searches a grid of costs by the same comparison; tests hold the two equal).
+Threshold, scalar score and critical ratio state the same rule and agree with it except at floating-point ties.
 
 All functions are elementwise; arguments broadcast, costs included. Costs share one unit, which cancels.
 """
@@ -29,7 +29,7 @@ Form = Literal["bayes", "odds_paper"]
 
 
 def intervene(p_accept: Reals, p_both: Reals, c_fa: Reals, c_fn: Reals) -> Booleans:
-    """The gate's comparison: (1 - p_accept) * C_FA <= p_both * C_FN, and silence where p_both = 0 (paper Eq. 1).
+    """The gate's comparison: (1 - p_accept) * C_FA <= p_both * C_FN, and silence where p_both = 0 (paper, Eq. 1).
 
     The offer's expected cost is on the left, that of silence on the right (docs/maths.md, section 2). Without the
     clause on p_both, a certain acceptance of help that is never needed would tie 0 <= 0 and intervene.
@@ -38,8 +38,8 @@ def intervene(p_accept: Reals, p_both: Reals, c_fa: Reals, c_fn: Reals) -> Boole
       p_accept: Probability that an offer would be accepted.
       p_both: Probability that help is needed and an offer would be accepted; p_accept * p_need if the two are
         independent given what was observed.
-      c_fa: C_FA > 0.
-      c_fn: C_FN >= 0.
+      c_fa: Cost C_FA > 0 of an offer that is not accepted.
+      c_fn: Cost C_FN >= 0 of silence where help was needed and would have been accepted.
 
     Returns:
       Booleans of the broadcast shape; True is to intervene.
@@ -70,8 +70,8 @@ def threshold(p_need: Reals, c_fa: Reals, c_fn: Reals, form: Form = "bayes") -> 
 
     Args:
       p_need: Probability that help is needed.
-      c_fa: C_FA > 0.
-      c_fn: C_FN >= 0.
+      c_fa: Cost C_FA > 0 of an offer that is not accepted.
+      c_fn: Cost C_FN >= 0 of silence where help was needed and would have been accepted.
       form: `bayes` is paper Eq. 1, tau = C_FA / (C_FA + p_need * C_FN). `odds_paper` is the AUDBC appendix's
         C_FN * p_need / (C_FA + C_FN * p_need) = 1 - tau, which is derived wrongly and kept for reproduction only.
 
@@ -146,15 +146,15 @@ def decide(
     Args:
       p_need: Probability that help is needed.
       p_accept: Probability that an offer would be accepted.
-      c_fa: C_FA > 0.
-      c_fn: C_FN >= 0.
+      c_fa: Cost C_FA > 0 of an offer that is not accepted.
+      c_fn: Cost C_FN >= 0 of silence where help was needed and would have been accepted.
       policy: A name in `policies.POLICIES`. `dynamic`, the paper's Eq. 1, minimises `metrics.realised_cost` in
         expectation (Proposition 1, under conditional independence of need and acceptance). `static` is the dynamic gate
         at p_need = 1. `product`, optimal if any offer that is not gold is a false alarm, intervenes where
         p_accept * p_need >= C_FA / (C_FA + C_FN). `need_only` is the dynamic gate at p_accept = `base_rate`. `fixed`
         intervenes where p_accept >= `fixed_threshold`. `always` and `never` are constant. `need_only_paper` sets
         p_accept = tau(p_need) as printed, an equality that always holds.
-      fixed_threshold: tau of the policy `fixed`.
+      fixed_threshold: Threshold tau of the policy `fixed`.
       base_rate: Acceptance rate of the calibration split; required by `need_only`, ignored by the others.
 
     Returns:
@@ -168,20 +168,18 @@ def decide(
     arrays.check_costs(c_fa, c_fn)
     arrays.check_probability("fixed_threshold", fixed_threshold)
     chosen = POLICIES[policy]
-    own: dict[str, Any] = {"fixed_threshold": fixed_threshold} if policy == "fixed" else {}
+    extra: dict[str, Any] = {"fixed_threshold": fixed_threshold} if policy == "fixed" else {}
     if chosen.needs_base_rate:
         if base_rate is None:
             raise ValueError("base_rate: found None, expected the acceptance rate of the calibration split")
-        own = {"base_rate": base_rate}
-    xp, p_need, p_accept = _probabilities(p_need, p_accept, c_fa=c_fa, c_fn=c_fn, **own)
+        arrays.check_probability("base_rate", base_rate)
+        extra, base_rate = {"base_rate": base_rate}, arrays.as_float(base_rate)
+    xp, p_need, p_accept = _probabilities(p_need, p_accept, c_fa=c_fa, c_fn=c_fn, **extra)
     if chosen.signals is not None:
-        if base_rate is not None and chosen.needs_base_rate:
-            arrays.check_probability("base_rate", base_rate)
-            base_rate = arrays.as_float(base_rate)
         need, accept = chosen.signals(p_need, p_accept, base_rate)
-        # Adding 0 times a signal gives a constant that replaced it the signal's shape and precision.
+        # A constant that replaces a signal takes the signal's shape and precision from 0 times the signal.
         return intervene(accept + 0 * p_accept, accept * need + 0 * p_need, c_fa, c_fn)
-    shape = np.broadcast_shapes(*map(np.shape, (p_need, p_accept, c_fa, c_fn, *own.values())))
+    shape = np.broadcast_shapes(*map(np.shape, (p_need, p_accept, c_fa, c_fn, *extra.values())))
     if chosen.constant is None:
         return xp.broadcast_to(p_accept >= fixed_threshold, shape)[()]
     return xp.full(shape, chosen.constant)[()]
@@ -253,9 +251,9 @@ def soft_gate(z_need: Reals, z_accept: Reals, c_fa: Reals, c_fn: Reals, width: R
     Args:
       z_need: Need logits.
       z_accept: Acceptance logits.
-      c_fa: C_FA > 0.
-      c_fn: C_FN >= 0.
-      width: h > 0, in units of s (log-odds).
+      c_fa: Cost C_FA > 0 of an offer that is not accepted.
+      c_fn: Cost C_FN >= 0 of silence where help was needed and would have been accepted.
+      width: Width h > 0, in units of s (log-odds).
 
     Raises:
       ValueError: for a cost or width outside its range, or shapes that do not broadcast.
@@ -278,10 +276,10 @@ def soft_slow(z_need: Reals, z_accept: Reals, c_fa: Reals, c_fn: Reals, margin: 
     Args:
       z_need: Need logits.
       z_accept: Acceptance logits.
-      c_fa: C_FA > 0.
-      c_fn: C_FN >= 0.
-      margin: delta >= 0, in units of probability.
-      width: h_delta > 0, in units of probability.
+      c_fa: Cost C_FA > 0 of an offer that is not accepted.
+      c_fn: Cost C_FN >= 0 of silence where help was needed and would have been accepted.
+      margin: Slow margin delta >= 0, in units of probability.
+      width: Width h_delta > 0, in units of probability.
 
     Raises:
       ValueError: for a cost, margin or width outside its range, or shapes that do not broadcast.

@@ -178,8 +178,8 @@ def expected_realised_cost(
       decision: Whether the policy intervened.
       p_accept: True Pr(accept | X, intervene).
       p_both: True Pr(need AND accept | X), at most p_accept.
-      c_fa: C_FA > 0.
-      c_fn: C_FN >= 0.
+      c_fa: Cost C_FA > 0 of an offer that is not accepted.
+      c_fn: Cost C_FN >= 0 of silence where help was needed and would have been accepted.
       weight: Importance of each row; None is 1 everywhere.
 
     Raises:

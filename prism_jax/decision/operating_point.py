@@ -14,11 +14,11 @@ class OperatingPoint:
     """Costs, slow margin and policy (docs/maths.md, section 1); the defaults are the paper's operating point.
 
     Attributes:
-      c_fa: C_FA > 0, the cost of an offer that is not accepted.
+      c_fa: Cost C_FA > 0, the cost of an offer that is not accepted.
       c_fn: C_FN >= 0, the cost of silence where help was needed and would have been accepted.
-      margin: delta >= 0, the slow margin around the threshold, in units of probability.
+      margin: Slow margin delta >= 0, the slow margin around the threshold, in units of probability.
       policy: The policy that decides, one of `policies.DEPLOYABLE`; `dynamic` is the paper's Eq. 1.
-      fixed_threshold: tau of the policy `fixed`.
+      fixed_threshold: Threshold tau of the policy `fixed`.
     """
 
     c_fa: float = 1.0

@@ -26,7 +26,7 @@ class Policy:
     """One policy.
 
     Attributes:
-      label: Its name in tables and figures.
+      label: Name in tables and figures.
       meaning: What it does, in one sentence that tables and figures print.
       signals: The signals on which the dynamic gate decides as this policy does, at every cost ratio; None for a policy
         that does not answer to the cost ratio.

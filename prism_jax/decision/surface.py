@@ -46,7 +46,7 @@ class Surface(NamedTuple):
     Arrays are [margin, cost], or [group, margin, cost] where groups were given.
 
     Attributes:
-      cost_ratios: r = C_FN / C_FA of each column, in the dtype of the comparisons.
+      cost_ratios: Cost ratios r = C_FN / C_FA of each column, in the dtype of the comparisons.
       margins: delta of each row, in the same dtype.
       steps: Number of steps; one number per group if groups were given.
       tp: Interventions on gold-positive steps.
@@ -128,8 +128,9 @@ def control_surface(
       p_need_slow: Need probability of the slow pass; NaN in both slow signals where it never ran.
       p_accept_slow: Acceptance probability of the slow pass.
       y: Gold labels y_need AND y_accept, 0 or 1.
-      cost_ratios: r = C_FN / C_FA >= 0, any number in any order; known before tracing.
-      margins: delta >= 0, any number in any order; known before tracing. 0 is fast-only, 1 and above slow-only.
+      cost_ratios: Cost ratios r = C_FN / C_FA >= 0, any number in any order; known before tracing.
+      margins: Slow margins delta >= 0, any number in any order; known before tracing. 0 is fast-only, at least 1
+        slow-only.
       groups: Group of each step, integers from 0 (a domain, a persona, a pair of both); every count gets a leading
         axis.
       tokens: Tokens of each step's slow pass, integers of at least 0.

@@ -22,7 +22,7 @@ from prism_jax.evaluation.results import Calibration, Form, PolicyRow, Trace
 from prism_jax.evaluation.signals import acceptance_weight
 from prism_jax.scores import Scores
 
-RULES = tuple(name for name, policy in POLICIES.items() if policy.constant is None)
+FAST_POLICIES = tuple(name for name, policy in POLICIES.items() if policy.constant is None)
 """The policies that decide on the fast signals."""
 ORACLES = {
     "bayes": Policy("Bayes", "Decides on the simulator's true probabilities: no policy has a lower expected cost."),
@@ -128,8 +128,8 @@ def compare(data: EvaluationData) -> tuple[PolicyRow, ...]:
     y_need, y_accept = (np.where(data.judged, data.label(signal), 0.0) for signal in ("need", "accept"))
     rows = [table.row(name, None, decided) for name, decided in references.items()]
     rows.append(table.row("clairvoyant", None, data.oracle(Truth(y_accept, y_need * y_accept))))
-    rules = (*RULES, *(SLOW_POLICIES if data.slow else ()))
-    rows += [table.row(name, form, data.decide(name, form)) for form in FORMS for name in rules]
+    compared = (*FAST_POLICIES, *(SLOW_POLICIES if data.slow else ()))
+    rows += [table.row(name, form, data.decide(name, form)) for form in FORMS for name in compared]
     return tuple(rows)
 
 

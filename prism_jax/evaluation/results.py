@@ -27,7 +27,7 @@ class SignalFit:
     """One signal's fit on the calibration split.
 
     Attributes:
-      temperature: T > 0; the calibrated probability is sigmoid(logit(p) / T).
+      temperature: Temperature T > 0; the calibrated probability is sigmoid(logit(p) / T).
       base_rate: Weighted mean label in [0, 1], the best constant prediction.
       count: Number of labels it was fitted on: steps for need, offers with an observed answer for acceptance.
       effective_count: (sum w)^2 / sum w^2 of their inverse-propensity weights; equal to `count` if all are equal.

@@ -33,7 +33,7 @@ def apply_temperature(p: Reals, temperature: Reals) -> Floats:
 
     Args:
       p: Probabilities.
-      temperature: T > 0; above 1 moves p towards 1/2.
+      temperature: Temperature T > 0; above 1 moves p towards 1/2.
 
     Raises:
       ValueError: for a value outside its range or shapes that do not broadcast.

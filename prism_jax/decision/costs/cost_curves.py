@@ -30,7 +30,7 @@ class CostCurve(NamedTuple):
     """Mean cost per step at each cost ratio, with costs normalised to C_FA + C_FN = 1.
 
     Attributes:
-      cost_ratio: r = C_FN / C_FA.
+      cost_ratio: Cost ratio r = C_FN / C_FA.
       cost: Cost of the policy.
       always: Cost of always intervening.
       never: Cost of always staying silent.
@@ -83,12 +83,12 @@ def cost_curve(
       p_accept: Acceptance probability.
       y_need: Need labels in [0, 1]; soft ones are probabilities.
       y_accept: Acceptance labels in [0, 1].
-      cost_ratios: r >= 0, known before tracing.
+      cost_ratios: Cost ratios r >= 0, known before tracing.
       y_both: Labels of need AND acceptance, where they are not the product, as for the simulator's Pr(need AND accept);
         at most `y_accept`.
       p_need_slow: Need probability of the slow pass; needed with a margin.
       p_accept_slow: Acceptance probability of the slow pass.
-      margin: delta; above 0 the policy is the one with the slow pass.
+      margin: Slow margin delta; above 0 the slow pass takes part.
       weight: Importance of each step; None is 1.
 
     Raises:
@@ -138,7 +138,7 @@ def expected_cost(
       y_both: Labels of need AND acceptance, where they are not the product; at most `y_accept`.
       p_need_slow: Need probability of the slow pass; needed with a margin.
       p_accept_slow: Acceptance probability of the slow pass.
-      margin: delta; above 0 the policy is the one with the slow pass.
+      margin: Slow margin delta; above 0 the slow pass takes part.
       weight: Importance of each step; None is 1.
 
     Raises:

@@ -24,8 +24,8 @@ class BurdenBenefitCurve(NamedTuple):
 
     Attributes:
       cost_ratio: The smallest ratio at which a point applies; 0 at point 0, infinite where no finite ratio suffices.
-      burden: B, share of steps with an intervention.
-      benefit: U, share of steps with a gold-positive intervention.
+      burden: Burden B, the share of steps with an intervention.
+      benefit: Benefit U, the share of steps with a gold-positive intervention.
     """
 
     cost_ratio: Float[Array, " points"]
@@ -62,7 +62,7 @@ def burden_benefit_curve(
       y: Gold labels, 0 or 1.
       p_need_slow: Need probability of the slow pass; needed with a margin.
       p_accept_slow: Acceptance probability of the slow pass.
-      margin: delta; above 0 the curve follows the policy with the slow pass at each ratio.
+      margin: Slow margin delta; above 0 the curve follows the policy with the slow pass at each ratio.
       weight: Importance of each step; None is 1.
 
     Returns:
@@ -119,7 +119,7 @@ class NetBenefitCurve(NamedTuple):
     """Gain over silence at each cost ratio, per step.
 
     Attributes:
-      cost_ratio: r = C_FN / C_FA.
+      cost_ratio: Cost ratio r = C_FN / C_FA.
       delta_utility: [(1 + C_FN) TP - C_FA FP] / Z with Z = (1 + C_FN) pi; at most 1, 0 for silence, may be negative.
       net_benefit: TP - FP * t / (1 - t) at the threshold probability t (Vickers and Elkin 2006).
       threshold: t = C_FA / (1 + C_FN + C_FA).
@@ -152,11 +152,11 @@ def net_benefit_curve(
       p_need: Need probability of each step.
       p_accept: Acceptance probability.
       y: Gold labels, 0 or 1, not all 0.
-      cost_ratios: r >= 0, known before tracing.
-      c_fa: C_FA > 0, in units of an accepted offer.
+      cost_ratios: Cost ratios r >= 0, known before tracing.
+      c_fa: Cost C_FA > 0, in units of an accepted offer.
       p_need_slow: Need probability of the slow pass; needed with a margin.
       p_accept_slow: Acceptance probability of the slow pass.
-      margin: delta; above 0 the slow pass takes part.
+      margin: Slow margin delta; above 0 the slow pass takes part.
 
     Raises:
       ValueError: for a value outside its range, unequal lengths, empty input, a margin without slow signals, or labels

@@ -50,8 +50,8 @@ def audbc_main_paper(
       p_need: Need probability of each step.
       p_accept: Acceptance probability.
       y: Gold labels, 0 or 1, not all 0.
-      cost_ratios: r >= 0; the paper's grid is not stated, the default is that of its tables.
-      c_fa: C_FA > 0.
+      cost_ratios: Cost ratios r >= 0; the paper's grid is not stated, the default is that of its tables.
+      c_fa: Cost C_FA > 0 of an offer that is not accepted.
 
     Raises:
       ValueError: for a value outside its range, unequal lengths, empty input, or labels without a positive.
@@ -83,8 +83,8 @@ def audbc_appendix_paper(
     Args:
       p_need: Need probability of each step.
       p_accept: Acceptance probability.
-      cost_ratios: r >= 0; the paper's grid is not stated, the default is that of its tables.
-      c_fa: C_FA > 0.
+      cost_ratios: Cost ratios r >= 0; the paper's grid is not stated, the default is that of its tables.
+      c_fa: Cost C_FA > 0 of an offer that is not accepted.
       form: The form of the threshold (see `gate.threshold`).
       candidates: Number of candidate proposals of each step; None is at least one everywhere.
 

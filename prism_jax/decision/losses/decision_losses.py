@@ -293,14 +293,14 @@ def burden_loss(
       z_accept: Acceptance logits.
       y_need: Need labels in [0, 1].
       y_accept: Acceptance labels in [0, 1].
-      c_fa: C_FA > 0.
-      c_fn: C_FN >= 0.
-      width: h > 0 of the soft gate, in log-odds; may be a traced scalar, so that a schedule can lower it.
+      c_fa: Cost C_FA > 0 of an offer that is not accepted.
+      c_fn: Cost C_FN >= 0 of silence where help was needed and would have been accepted.
+      width: Width h > 0 of the soft gate, in log-odds; may be a traced scalar, so that a schedule can lower it.
       fa_weight: Weight of false alarms, lambda_FA.
       missed_weight: Weight of missed help.
       slow_weight: Cost of one slow token, lambda_slow * c_slow.
-      margin: delta, the slow margin.
-      slow_width: h_delta > 0, in units of probability.
+      margin: Slow margin delta.
+      slow_width: Width h_delta > 0, in units of probability.
       slow_tokens: Tokens of each row's slow pass; None is 1 per row, so that the slow term counts passes.
       observed: Row weights of the first two terms: A or an inverse-propensity weight, if acceptance was observed only
         on logged interventions. Labels of rows at 0 are not read. None is 1 everywhere.
