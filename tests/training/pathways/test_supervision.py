@@ -47,7 +47,7 @@ def test_a_teacher_who_is_missing_is_named(pathway):
     name = pathway.get("name", "joint")
     assert str(error.value) == (
         "stream 'sim-0-0', steps[0].teacher_need: found null, expected the teacher's probability: pathway "
-        f"{name} asks for it (the simulator gives it with simulator.teacher = True)"
+        f"{name} needs it (the simulator provides it with simulator.teacher = True)"
     )
 
 
