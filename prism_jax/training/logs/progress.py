@@ -84,7 +84,7 @@ class Log:
         if self._metrics.reached > start:
             # Killed after its newest checkpoint, or its last checkpoint is gone.
             logging.warning(
-                "%s: found steps up to %d, going on from step %d, %s",
+                "%s: found steps up to %d, resuming from step %d, %s",
                 workdir.metrics,
                 self._metrics.reached,
                 start,

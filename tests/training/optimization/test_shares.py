@@ -9,7 +9,7 @@ import numpy as np
 import optax
 import pytest
 import tiny
-from pathway_streams import STREAMS, Lesson, each_candidate
+from pathway_streams import STREAMS, Example, each_candidate
 from tiny_step import MESH, POINT, RUN
 
 from prism_jax.training.loop import describe, plan, train
@@ -21,7 +21,7 @@ from prism_jax.training.workdir import Workdir
 
 @pytest.mark.parametrize("response", [0.3, 0.0])
 def test_norms_are_those_of_each_weighted_term(response):
-    lesson = Lesson.of(STREAMS)
+    lesson = Example.of(STREAMS)
     loss = dataclasses.replace(tiny.CONFIG.loss, response=response, accept=2.0)
     found = make_shares(lesson.slots, tiny.CONFIG.training, loss, POINT, MESH)(
         TrainState(jnp.asarray(3), lesson.params, None), lesson.batch
