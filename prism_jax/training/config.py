@@ -82,7 +82,7 @@ class TrainingConfig:
         the student's architecture and, unless prompt.tokenizer names another, its tokenizer. Empty initialises the
         parameters randomly.
       steps: Number of optimizer steps; 0 if `epochs` sets it.
-      epochs: Number of passes over the training rows, which sets the number of steps; only where steps is 0.
+      epochs: Number of passes over the training rows, which determines the number of steps; needs steps = 0.
       batch: Number of rows per optimizer step, over all microbatches; a row holds what `packing.unit` selects.
       accumulation: Number of microbatches per step, computed one after another; 1 needs no buffer for the sum of their
         gradients.
@@ -94,8 +94,8 @@ class TrainingConfig:
       b2: Decay rate of AdamW's second moment.
       clip: Maximum global norm that gradients are clipped to.
       first_moment: Dtype that stores AdamW's first moment.
-      second_moment: Dtype that stores AdamW's second moment, or `factored`, which stores row and column means of every
-        large matrix, as in Adafactor.
+      second_moment: Dtype that stores AdamW's second moment, or `factored`, which stores only row and column means for
+        every large matrix, as Adafactor does.
       master: Kind of master copy that accumulates the updates of bfloat16 parameters; `none` adds them to the
         parameters themselves (`prism_jax.training.optimization.masters`).
       frozen: Regular expressions for full parameter names such as `embedding` or `layers/3/mlp/up_proj/kernel`;

@@ -17,7 +17,7 @@ class InterruptedTrainingError(RuntimeError):
 
 
 class Interruption:
-    """Context manager that records signals that request a stop. It works on the main thread only.
+    """Context manager that records signals that request a stop; it only works on the main thread.
 
     Attributes:
       requested_by: Name of the signal that requested the stop; None if there was none.

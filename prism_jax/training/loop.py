@@ -256,5 +256,5 @@ def describe(job: Job) -> dict[str, Any]:
         "supervised tokens",
         "packing": f"{split.tokens:,} tokens, {split.tokens_alone / split.tokens:.1f} times fewer than "
         f"{split.tokens_alone:,} with one decision per row",
-        "steps": f"{steps:,} of {job.training.batch} rows, {steps / split.epoch:.1f} epochs",
+        "steps": f"{steps:,} of {job.training.batch} rows each, {steps / split.epoch:.1f} epochs",
     }

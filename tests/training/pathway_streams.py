@@ -1,4 +1,4 @@
-"""Streams with a teacher, what each pathway makes of them, and a student whose hidden states are given."""
+"""Streams with a teacher, the supervision of each pathway, and a student whose hidden states are given."""
 
 import dataclasses
 
@@ -23,17 +23,17 @@ WIDTH = 8
 
 
 def each_step(streams, change):
-    """The streams with every step changed."""
+    """Returns the streams with `change` applied to every step."""
     return tuple(map_steps(stream, change) for stream in streams)
 
 
 def each_candidate(streams, change):
-    """The streams with every candidate changed."""
+    """Returns the streams with `change` applied to every candidate."""
     return tuple(map_candidates(stream, change) for stream in streams)
 
 
 class Given(Qwen3):
-    """A student that is nothing but its head: the hidden states of the branches are parameters."""
+    """A student that consists of its head only: the hidden states of the branches are parameters."""
 
     def branch_hidden(self, params, *_):
         return params["hidden"]
@@ -44,19 +44,20 @@ class Given(Qwen3):
 
 
 def config(loss=tiny.CONFIG.loss, **pathway):
-    """The tiny run on another pathway."""
+    """Returns the config of the tiny run with another pathway."""
     chosen = PathwayConfig(**pathway)
     training = dataclasses.replace(tiny.CONFIG.training, start="a run" if chosen.name in SECOND_STAGES else "")
     return dataclasses.replace(tiny.CONFIG, loss=loss, pathway=chosen, training=training)
 
 
-def taught(streams=STREAMS, **pathway):
+def supervised(streams=STREAMS, **pathway):
+    """Returns the supervision of a pathway for the streams."""
     return supervise(streams, config(**pathway), TEMPLATE)
 
 
 @dataclasses.dataclass(frozen=True)
-class Lesson:
-    """Taught streams as a batch, with given hidden states."""
+class Example:
+    """Supervised streams as one batch, and a student with given hidden states."""
 
     batch: object
     slots: Slots
@@ -75,13 +76,13 @@ class Lesson:
         return cls(batch, Slots(model, TEMPLATE.yes, TEMPLATE.no, split.size.window), params)
 
     def logits(self, slots):
-        """z of the slots of one kind, row by row, in float64."""
+        """Returns the logits z of the slots of one kind, per row, in float64."""
         embedding, hidden = (np.asarray(self.params[name], np.float64) for name in ("embedding", "hidden"))
         states = np.take_along_axis(hidden, np.asarray(slots)[..., None], axis=1)
         return states @ (embedding[TEMPLATE.yes] - embedding[TEMPLATE.no])
 
     def log_probs(self):
-        """Of every token of the vocabulary after each source of a supervised token, row by row."""
+        """Returns the log-probabilities of the vocabulary wherever a supervised token is predicted, per row."""
         embedding, hidden = (np.asarray(self.params[name], np.float64) for name in ("embedding", "hidden"))
         logits = np.take_along_axis(hidden, np.asarray(self.batch.response_source)[..., None], axis=1) @ embedding.T
         return logits - np.logaddexp.reduce(logits, axis=-1, keepdims=True)

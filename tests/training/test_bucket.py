@@ -1,4 +1,4 @@
-"""A workdir in a bucket: everything but the checkpoints, which Orbax's own driver writes, against one in memory."""
+"""A workdir in a bucket, simulated in memory: everything except checkpoints, which Orbax writes with its own driver."""
 
 import json
 import tempfile
@@ -17,7 +17,7 @@ from prism_jax.training.workdir import Workdir
 
 
 class Bucket(MemoryFileSystem):
-    """Takes objects whole, as buckets do, and has no folders."""
+    """Stores whole objects only, as buckets do, and has no folders."""
 
     protocol = "gs"
     store, pseudo_dirs = {}, [""]
@@ -36,7 +36,7 @@ def workdir(monkeypatch):
     return epath.Path("gs://bucket/run")
 
 
-def test_what_a_run_writes_is_read_back(workdir, template):
+def test_the_files_of_a_run_can_be_read_back(workdir, template):
     Workdir(workdir).claim(RunConfig())
     assert Workdir(workdir).load_config() == RunConfig()
     template.tokenizer.save(workdir / "tokenizer.json")
@@ -47,7 +47,7 @@ def test_what_a_run_writes_is_read_back(workdir, template):
     assert sorted(file.name for file in workdir.iterdir()) == ["config.json", "scores.parquet", "tokenizer.json"]
 
 
-def test_a_board_is_copied_when_flushed_and_leaves_nothing_beside_it(workdir, tmp_path, monkeypatch):
+def test_tensorboard_events_are_copied_on_flush_and_their_temporary_file_is_removed(workdir, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     board = Board(workdir / "tensorboard", 0)
     sizes = []
@@ -62,7 +62,7 @@ def test_a_board_is_copied_when_flushed_and_leaves_nothing_beside_it(workdir, tm
     assert not list(tmp_path.iterdir())
 
 
-def test_logs_are_put_whole_and_cut_back(workdir):
+def test_logs_are_written_as_whole_objects_and_truncated_on_resume(workdir):
     Workdir(workdir).claim(RunConfig())
     for start, stop in ((0, 3), (2, 4)):
         log = Lines(workdir / "metrics.jsonl", start)

@@ -1,3 +1,5 @@
+"""The training loop: interrupted runs end bit-identical, logs match checkpoints, and invalid runs are errors."""
+
 import dataclasses
 import functools
 import json
@@ -26,7 +28,7 @@ class StoppedError(Exception):
 
 
 def job(folder, config=tiny.CONFIG):
-    """A run, and its training in a folder."""
+    """Returns a run and a function that trains it in a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     run = open_run(config, Workdir(folder))
     return run, functools.partial(train, plan(run))
@@ -44,7 +46,7 @@ def test_a_run_stopped_twice_ends_bit_identical_to_one_that_was_not(tmp_path, mo
     run, whole = job(tmp_path / "whole")
     expected = whole(progress=False)
     _, parts = job(tmp_path / "parts")
-    for step in (4, 7):  # one and one step after the checkpoints at 3 and 6
+    for step in (4, 7):  # one step after the checkpoints at 3 and 6
         with pytest.raises(StoppedError):
             parts(progress=False, after_step=kill_after(step))
     seen = []
@@ -53,13 +55,13 @@ def test_a_run_stopped_twice_ends_bit_identical_to_one_that_was_not(tmp_path, mo
     metrics = (tmp_path / "whole" / "metrics.jsonl").read_bytes()
     assert (tmp_path / "parts" / "metrics.jsonl").read_bytes() == metrics
     assert [json.loads(line)["step"] for line in metrics.splitlines()] == list(range(1, 9))
-    asked = []
+    requested = []
     monkeypatch.setattr(
-        recovery, "read", lambda path, abstract, config: asked.append(abstract) or read(path, abstract, config)
+        recovery, "read", lambda path, abstract, config: requested.append(abstract) or read(path, abstract, config)
     )
     step, restored = trained_params(run.model, run.config, Workdir(tmp_path / "whole"))
     assert step == 8
-    assert set(jax.tree.leaves(asked[0].optimizer)) == {...}  # which stays on the disk
+    assert set(jax.tree.leaves(requested[0].optimizer)) == {...}  # the optimizer state is not read
     chex.assert_trees_all_equal(jax.device_get(restored), jax.device_get(expected))
 
 
@@ -85,7 +87,7 @@ def test_every_kind_of_state_resumes_bit_identical(tmp_path, settings):
     assert metrics[0] == metrics[1]
 
 
-def test_a_pattern_that_freezes_nothing_is_refused_before_anything_is_written(tmp_path):
+def test_a_pattern_that_freezes_nothing_is_an_error_before_anything_is_written(tmp_path):
     with pytest.raises(ValueError, match=r"^training\.frozen: found 'layers/7/\.\*', which matches no parameter"):
         job(tmp_path, tiny.with_training(frozen=("layers/7/.*",)))
     assert list(tmp_path.iterdir()) == []
@@ -99,11 +101,11 @@ def test_a_finished_run_started_again_trains_no_further(tmp_path):
 
 
 @pytest.mark.parametrize(("start", "why"), [(6, "the newest checkpoint's"), (0, "since there is no checkpoint")])
-def test_a_log_that_went_further_than_the_newest_checkpoint_is_told_of(tmp_path, monkeypatch, start, why):
+def test_a_warning_reports_a_log_that_is_ahead_of_the_newest_checkpoint(tmp_path, monkeypatch, start, why):
     (tmp_path / "metrics.jsonl").write_text('{"step": 6}\n{"step": 7}\n{"step": 8}\n')
     told = []
     monkeypatch.setattr(progress.logging, "warning", lambda text, *values: told.append(text % values))
-    for _ in range(2):  # the second time there is nothing left to tell
+    for _ in range(2):  # the first one truncates the log, so the second one does not warn
         rates = progress.Rates(tiny.CONFIG.student, None)
         with progress.Log(Workdir(tmp_path), (), rates, 9, start, False):
             pass
@@ -120,7 +122,7 @@ def test_the_same_seed_gives_the_same_run_and_another_does_not(tmp_path):
     assert files[0] == files[1] != files[2]
 
 
-def test_not_a_number_stops_the_run_with_step_term_and_streams_and_saves_nothing_more(tmp_path):
+def test_a_value_that_is_not_finite_stops_the_run_and_the_error_names_step_term_and_streams(tmp_path):
     config = dataclasses.replace(
         tiny.with_training(learning_rate=1e30, warmup=0.0, clip=1e30),
         loss=dataclasses.replace(tiny.CONFIG.loss, burden=0.0),
@@ -137,7 +139,7 @@ def test_not_a_number_stops_the_run_with_step_term_and_streams_and_saves_nothing
     assert all(step < 4 for step in kept)
 
 
-def test_timings_stay_out_of_the_metrics(tmp_path):
+def test_metrics_contain_no_timings(tmp_path):
     _, this = job(tmp_path, tiny.with_training(steps=2))
     this(progress=False)
     metrics = json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[0])
@@ -157,7 +159,7 @@ def test_training_lowers_every_term(tmp_path):
         assert last < first, term
 
 
-def test_a_workdir_of_another_config_is_refused_by_key(tmp_path):
+def test_the_error_for_a_workdir_of_another_config_names_the_key(tmp_path):
     workdir = epath.Path(tmp_path / "run")
     Workdir(workdir).claim(tiny.CONFIG)
     Workdir(workdir).claim(tiny.CONFIG)

@@ -1,4 +1,4 @@
-"""The smallest run that is still a run: a few short simulated streams and a student of a few thousand parameters."""
+"""The config of a minimal run: a few short simulated streams and a student with a few thousand parameters."""
 
 import dataclasses
 
@@ -18,5 +18,5 @@ CONFIG = RunConfig(
 
 
 def with_training(config=CONFIG, **changes):
-    """The config with some training settings changed."""
+    """Returns the config with some training settings changed."""
     return dataclasses.replace(config, training=dataclasses.replace(config.training, **changes))

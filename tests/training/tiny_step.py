@@ -1,4 +1,4 @@
-"""The tiny run, opened and packed once, and a way to take steps of it under other settings."""
+"""The tiny run, opened and packed once, and a function that runs steps of it with other settings."""
 
 import dataclasses
 import functools
@@ -22,24 +22,24 @@ POINT = OperatingPoint()
 MESH = make_mesh()
 LOSS = tiny.CONFIG.loss
 
-# What runs a few times is compiled quickly: compiling is what takes the time here.
+# These programs run only a few times, so compiling them takes most of the time.
 QUICK = {"xla_backend_optimization_level": 0}
 jit = functools.partial(jax.jit, compiler_options=QUICK)
 
 
 def batch_of(*rows):
-    """The numbered training rows as one batch."""
+    """Returns the training rows with these indices as one batch."""
     return jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *(SPLIT.rows[row] for row in rows))
 
 
 def slots(**student):
-    """The tiny student, some of its settings changed."""
+    """Returns the slots of the tiny student, with some of its settings changed."""
     model = Qwen3(dataclasses.replace(RUN.model.config, **student))
     return Slots(model, RUN.template.yes, RUN.template.no, SPLIT.size.window)
 
 
 def steps(count, training, loss=LOSS, **student):
-    """The states before and after each of `count` steps, on the host, and the metrics of each."""
+    """Runs `count` steps; returns the states before and after each step, on the host, and the metrics of each step."""
     where = slots(**student)
     state = init_state(where.model, training, MESH, jax.random.key(training.seed))
     step = make_step(where, training, loss, POINT, MESH)

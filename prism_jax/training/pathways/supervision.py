@@ -1,4 +1,4 @@
-"""Streams in, lessons out: what a pathway makes of the training streams before they are packed."""
+"""Applies a pathway to the training streams before they are packed: selects, sets targets and answers, and weights."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ from prism_jax.training.pathways.table import PathwayConfig
 
 
 class Supervised(NamedTuple):
-    """What a pathway trains on.
+    """The supervision of a pathway.
 
     Attributes:
-      streams: Those with a step left, their steps as lessons where the pathway asks for more than their labels.
-      loss: Weights and estimators.
-      facts: For the start-up report.
+      streams: Streams that have at least one step left. Their steps are `SupervisedStep`s where the pathway needs more
+        than the labels.
+      loss: Weights and estimators of the objective.
+      facts: Summary of the supervision, for the start-up report.
     """
 
     streams: tuple[Stream, ...]
@@ -35,35 +36,37 @@ class Supervised(NamedTuple):
 
 
 def supervise(streams: Sequence[Stream], config: RunConfig, template: Template) -> Supervised:
-    """The lessons of the run's pathway.
+    """Returns the streams and losses that the run's pathway trains on.
 
     Args:
-      streams: The training split.
-      config: Of the run: its pathway, losses and seed.
-      template: Counts the tokens of responses.
+      streams: Streams of the training split.
+      config: Config of the run, which gives its pathway, losses and seed.
+      template: Prompt template that counts the tokens of responses.
 
     Raises:
-      ValueError: naming stream and step where a teacher's probability is missing; when there is no text to weight.
+      ValueError: if the pathway needs a teacher's probability that is missing (the message names stream and step), has
+        no need label to curate by, or has no text to weight.
     """
     pathway, loss = config.pathway, config.pathway.objective(config.loss)
-    if pathway.asks_teacher:
+    if pathway.needs_teacher:
         _check_teacher(streams, pathway)
-    taught, facts = tuple(streams), {"pathway": str(pathway)}
+    supervised, facts = tuple(streams), {"pathway": str(pathway)}
     if pathway.recipe.filtered:
-        taught, curated = curate(taught, pathway)
+        supervised, curated = curate(supervised, pathway)
         facts |= curated
     if pathway.recipe.losses != "decision" or pathway.alpha or pathway.slow:
-        taught = _each(taught, _step_of(pathway, config.training.seed), _candidate_of(pathway))
+        supervised = _each(supervised, _step_of(pathway, config.training.seed), _candidate_of(pathway))
     if loss.estimator == "dr":
-        taught = _with_baseline(taught, loss)
+        supervised = _with_baseline(supervised, loss)
     if pathway.recipe.weighted:
-        weights = weigh(taught, pathway, template)
-        taught = _with_factors(taught, weights.factor.tolist())
+        weights = weigh(supervised, pathway, template)
+        supervised = _with_factors(supervised, weights.factor.tolist())
         facts |= weights.facts
-    return Supervised(taught, loss, facts)
+    return Supervised(supervised, loss, facts)
 
 
 def _check_teacher(streams: Sequence[Stream], pathway: PathwayConfig) -> None:
+    """Raises ValueError for the first step or candidate without a teacher's probability."""
     for stream in streams:
         for i, step in enumerate(stream.steps):
             missing = [name for name, value in (("teacher_need", step.teacher_need),) if value is None]
@@ -75,14 +78,14 @@ def _check_teacher(streams: Sequence[Stream], pathway: PathwayConfig) -> None:
             if missing:
                 raise ValueError(
                     f"stream {stream.id!r}, steps[{i}].{missing[0]}: found null, expected the teacher's probability: "
-                    f"pathway {pathway.name} asks for it (the simulator gives it with simulator.teacher = True)"
+                    f"pathway {pathway.name} needs it (the simulator provides it with simulator.teacher = True)"
                 )
 
 
 def _step_of(pathway: PathwayConfig, seed: int) -> Callable[[Stream, SupervisedStep], SupervisedStep]:
-    """Slot target, answer and mode of a step."""
+    """Returns the function that sets the slot target, the answer and the mode of a step."""
 
-    def teach_step(stream: Stream, step: SupervisedStep) -> SupervisedStep:
+    def set_step(stream: Stream, step: SupervisedStep) -> SupervisedStep:
         drawn = random.Random(f"prism_jax slow {seed} {stream.id} {step.event}").random()
         return dataclasses.replace(
             step,
@@ -91,24 +94,24 @@ def _step_of(pathway: PathwayConfig, seed: int) -> Callable[[Stream, SupervisedS
             slow=step.rationale is not None and drawn < pathway.slow,
         )
 
-    return teach_step
+    return set_step
 
 
 def _candidate_of(pathway: PathwayConfig) -> Callable[[Stream, SupervisedCandidate], SupervisedCandidate]:
-    """Slot target and answer of a candidate."""
+    """Returns the function that sets the slot target and the answer of a candidate."""
 
-    def teach_candidate(_: Stream, candidate: SupervisedCandidate) -> SupervisedCandidate:
+    def set_candidate(_: Stream, candidate: SupervisedCandidate) -> SupervisedCandidate:
         return dataclasses.replace(
             candidate,
             accept_target=_target(candidate.y_accept, candidate.teacher_accept, pathway),
             accept_answer=_answer(candidate.teacher_accept, pathway),
         )
 
-    return teach_candidate
+    return set_candidate
 
 
 def _target(label: float | None, teacher: float | None, pathway: PathwayConfig) -> float | None:
-    """What a slot's cross-entropy aims at: a hard label, or the label softened by the teacher; None without label."""
+    """Returns the target of a slot's cross-entropy: a hard label, or a mix of label and teacher; None without label."""
     if label is None:
         return None
     if pathway.recipe.losses == "plain":
@@ -117,7 +120,7 @@ def _target(label: float | None, teacher: float | None, pathway: PathwayConfig) 
 
 
 def _answer(teacher: float | None, pathway: PathwayConfig) -> bool | None:
-    """The teacher's yes or no where its text is the target."""
+    """Returns the teacher's yes or no if the pathway trains on its text, else None."""
     return teacher >= 0.5 if pathway.recipe.losses == "schema" and teacher is not None else None
 
 
@@ -126,7 +129,7 @@ def _each(
     of_step: Callable[[Stream, SupervisedStep], SupervisedStep],
     of_candidate: Callable[[Stream, SupervisedCandidate], SupervisedCandidate],
 ) -> tuple[Stream, ...]:
-    """The streams with every step and candidate made a lesson."""
+    """Returns the streams with every step and candidate converted to its supervised form and changed."""
 
     def one(stream: Stream, step: Step) -> Step:
         own = supervised_step(step)
@@ -136,7 +139,7 @@ def _each(
 
 
 def _with_baseline(streams: tuple[Stream, ...], loss: LossConfig) -> tuple[Stream, ...]:
-    """The streams with mu of every candidate."""
+    """Returns the streams with mu, the prediction of the doubly robust loss, set in every candidate."""
     means = out_of_fold_acceptance(streams, loss.e_min, loss.w_max).tolist()
     expected = {stream.id: mean for stream, mean in zip(streams, means, strict=True)}
 
@@ -147,7 +150,7 @@ def _with_baseline(streams: tuple[Stream, ...], loss: LossConfig) -> tuple[Strea
 
 
 def _with_factors(streams: tuple[Stream, ...], factors: list[float]) -> tuple[Stream, ...]:
-    """The streams with the weight of each candidate's text; the fields of a slow branch weigh their mean."""
+    """Returns the streams with each candidate's text weight; fields of a slow branch get the mean of its weights."""
     factor = iter(factors)
 
     def of_step(_: Stream, step: SupervisedStep) -> SupervisedStep:

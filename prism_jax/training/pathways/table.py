@@ -1,15 +1,15 @@
-"""The training pathways of the paper's ablation C, each a row of a table over the one objective (maths section 6).
+"""The training pathways of the paper's ablation C: one table of settings for one objective (docs/maths.md, section 6).
 
-    joint         all data, the decision losses with propensities and burden
-    sft           all data, plain cross-entropy at the slots on hard labels
+    joint         all data, decision losses with propensities and burden
+    sft           all data, plain cross-entropy on hard labels at the slots
     rdc_sft       curated data, decision losses
-    schema_sft    the teacher's text is the only target, its own yes or no at the slots included
-    dft           second stage: dynamic fine-tuning of the text, from an rdc_sft run
-    weighted_sft  second stage: reward-weighted text, from an rdc_sft run
+    schema_sft    all data, the teacher's text as the only target, including its yes or no at the slots
+    dft           second stage: dynamic fine-tuning of the text, starting from an rdc_sft run
+    weighted_sft  second stage: reward-weighted text, starting from an rdc_sft run
 
-`filter` and `losses` override their columns, which gives the 2 x 2 of filter and losses. Factors of `dft` and
-`weighted_sft` apply to tokens of text alone: at a slot they would no longer be proper losses, and the gate reads
-probabilities there.
+The settings `filter` and `losses` override the corresponding columns, which allows all four combinations. The token
+factors of `dft` and `weighted_sft` apply to text only. At a slot, the weighted losses would not be proper scoring
+rules, and the gate needs probabilities there.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ Name = Literal["joint", "sft", "rdc_sft", "schema_sft", "dft", "weighted_sft"]
 
 
 class Recipe(NamedTuple):
-    """What a pathway does.
+    """One row of the table of pathways.
 
     Attributes:
-      filtered: Trains on what curation keeps.
-      losses: `decision` losses at the slots, as the loss section says; `plain` cross-entropy without propensities and
-        burden; `schema`, none but the teacher's answers as tokens.
-      tokens: Loss of a token of text, `sft` or `dft`.
-      weighted: Weights text by its reward.
+      filtered: Whether to train only on the data that curation keeps.
+      losses: Losses at the slots: `decision` takes them from the config's loss section, `plain` is cross-entropy
+        without propensities and burden, and `schema` has none, but trains on the teacher's answers as tokens.
+      tokens: Loss per text token, `sft` or `dft`.
+      weighted: Whether text is weighted by its reward.
     """
 
     filtered: bool
@@ -52,21 +52,21 @@ SECOND_STAGES = ("dft", "weighted_sft")
 
 @dataclasses.dataclass(frozen=True)
 class PathwayConfig:
-    """Which pathway to train, and what it needs.
+    """The pathway of a run and its settings.
 
     Attributes:
-      name: A row of the table; second stages start from the run that training.start names.
-      filter: `on` and `off` override whether the data is curated.
-      losses: `plain` and `decision` override the losses at the slots.
-      keep: Curation: share of the rows to keep, those of highest R_DC.
-      stratify: Curation: within each pair of labels; False takes the global top, as the paper does.
-      alpha: Slot targets are (1 - alpha) * label + alpha * the teacher's probability.
-      slow: Share of the steps with a rationale that get a slow branch instead of their fast one. A step has one branch,
-        so that each label counts once; which one depends on training.seed, stream and step alone.
-      beta: Weighted-SFT: temperature of the rewards.
-      advantage: Weighted-SFT: weights rewards above their domain's mean, at most 20-fold.
-      rejected_cost: c_FA of R_total, the cost of a rejected offer.
-      token_cost: c_tok of R_total, the cost of a token of the response.
+      name: Name of the pathway; second stages start from the run that training.start names.
+      filter: Whether the data is curated, `on` or `off`; `as_named` leaves it to the pathway.
+      losses: Losses at the slots, `plain` or `decision`; `as_named` leaves them to the pathway.
+      keep: Share of the rows that curation keeps, those with the highest R_DC.
+      stratify: Whether curation selects within each pair of labels; False selects globally, as the paper does.
+      alpha: Weight of the teacher in slot targets, (1 - alpha) * label + alpha * teacher's probability.
+      slow: Share of the steps with a rationale that get a slow branch instead of their fast branch. A step has only one
+        branch, so that each label counts once. The choice depends only on training.seed, the stream and the step.
+      beta: Temperature of the rewards in weighted_sft.
+      advantage: Whether weighted_sft subtracts the domain's mean from rewards, with weights of at most 20.
+      rejected_cost: Cost c_FA of a rejected offer in R_total.
+      token_cost: Cost c_tok per response token in R_total.
     """
 
     name: Name = "joint"
@@ -98,12 +98,12 @@ class PathwayConfig:
             )
         if self.alpha > 0 and self.recipe.losses != "decision":
             raise ValueError(
-                f"alpha: found {self.alpha} with {self.recipe.losses} losses, expected 0: no labels to mix"
+                f"alpha: found {self.alpha} with {self.recipe.losses} losses, expected 0: only decision losses use it"
             )
 
     @property
     def recipe(self) -> Recipe:
-        """The table's row with its overrides."""
+        """The pathway's row of the table, with the overrides applied."""
         recipe = RECIPES[self.name]
         if self.filter != "as_named":
             recipe = recipe._replace(filtered=self.filter == "on")
@@ -112,13 +112,13 @@ class PathwayConfig:
         return recipe
 
     @property
-    def asks_teacher(self) -> bool:
-        """Whether the streams have to carry a teacher's probabilities."""
+    def needs_teacher(self) -> bool:
+        """Whether the streams must include a teacher's probabilities."""
         recipe = self.recipe
         return recipe.filtered or recipe.weighted or recipe.losses == "schema" or self.alpha > 0
 
     def objective(self, loss: LossConfig) -> LossConfig:
-        """The weights and estimators that the pathway trains with, of those that the config asks for."""
+        """Returns the config's weights and estimators with the changes that the pathway makes to them."""
         recipe = self.recipe
         loss = dataclasses.replace(loss, tokens=recipe.tokens)
         if recipe.losses == "plain":
@@ -128,9 +128,9 @@ class PathwayConfig:
         return loss
 
     def __str__(self) -> str:
-        """One line for the terminal."""
+        """Returns one line for the terminal."""
         recipe = self.recipe
-        data = f"the {self.keep:.0%} of highest R_DC" if recipe.filtered else "all data"
+        data = f"the {self.keep:.0%} with the highest R_DC" if recipe.filtered else "all data"
         text = "weighted by reward" if recipe.weighted else recipe.tokens
         mixed = f", {self.slow:.0%} slow branches" if self.slow else ""
         return f"{self.name}: {data}, {recipe.losses} losses, text {text}{mixed}"

@@ -1,4 +1,4 @@
-"""Shapes of rows: the cut into buckets is the best one, and epochs of bucketed batches lose no row."""
+"""Shapes of rows: the division into buckets is optimal, and epochs of bucketed batches contain every row."""
 
 import dataclasses
 import itertools
@@ -29,7 +29,7 @@ STREAMS, TEMPLATE = RUN.splits.train, RUN.template
 
 
 def blank(trunk, branches):
-    """An unpadded row of given lengths: that of its trunk and those of its branches."""
+    """Returns an unpadded row, given the length of its trunk and the lengths of its branches."""
     number = np.repeat(np.arange(1, len(branches) + 1), branches).astype(np.int32)
     empty, zero = np.zeros(0, np.int32), np.zeros(len(number), np.int32)
     columns = dict.fromkeys(Packed._fields, empty)
@@ -43,7 +43,7 @@ rows_of_lengths = st.lists(
 
 
 def positions(groups, rows, batch):
-    """Padded positions of an epoch."""
+    """Returns the number of padded positions per epoch."""
     shapes = [sizes([rows[i] for i in group]) for group in groups]
     fill = len(groups) > 1
     return sum(
@@ -70,8 +70,8 @@ def test_no_cut_has_fewer_positions(rows, count, batch):
     assert len(set(shapes)) == len(shapes)
 
 
-def test_a_large_split_is_cut_as_well():
-    """Thousands of rows of two lengths each fall into their two shapes, but for a few at the nearest place."""
+def test_the_division_of_a_large_split_is_nearly_optimal():
+    """Thousands of rows of two lengths fall into two shapes, except for a few rows next to the nearest cut place."""
     rows = [blank(8, [8]), blank(64, [64])] * 2000
     groups = choose_buckets(rows, 2, 4)
     assert sorted(i for group in groups for i in group) == list(range(len(rows)))
@@ -94,7 +94,7 @@ def epoch_of(split, batch, iterator):
 )
 def test_an_epoch_holds_every_label_once_in_batches_of_one_shape(unit, row_tokens, buckets, batch, context, seed):
     split = pack_split(STREAMS, TEMPLATE, context, unit=unit, row_tokens=row_tokens, buckets=buckets, batch=batch)
-    assume(len(split.buckets) > 1)  # else batches go on from one epoch into the next
+    assume(len(split.buckets) > 1)  # with one bucket, batches continue from one epoch into the next
     iterator = batches(split, batch, seed)
     shape_of = {i: (len(split.rows[i].trunk), len(split.rows[i].tokens)) for i in range(len(split.rows))}
     for _ in range(2):
@@ -124,7 +124,7 @@ def test_buckets_waste_less_and_epochs_differ():
 
 
 @pytest.mark.parametrize("buckets", [1, 3])
-def test_a_saved_position_goes_on_bit_for_bit(buckets):
+def test_iteration_resumes_bit_identical_from_a_saved_position(buckets):
     split = pack_split(STREAMS, TEMPLATE, 512, unit="decisions", buckets=buckets, batch=4)
     iterator = batches(split, 4, seed=3)
     for _ in range(5):
@@ -136,8 +136,8 @@ def test_a_saved_position_goes_on_bit_for_bit(buckets):
 
 
 @pytest.mark.parametrize("buckets", [1, 3])
-def test_hosts_share_out_each_batch(buckets):
-    """Together they load what one host loads: the first host the first half of each batch, and so on."""
+def test_hosts_load_consecutive_parts_of_each_batch(buckets):
+    """Two hosts together load the batches of a single host: the first half of each on the first host."""
     split = pack_split(STREAMS, TEMPLATE, 512, unit="decisions", buckets=buckets, batch=4)
     whole, first, second = (batches(split, 4, 7, host, hosts) for host, hosts in ((None, None), (0, 2), (1, 2)))
     for _ in range(2 * math.ceil(split.epoch)):
@@ -152,8 +152,8 @@ def test_hosts_that_cannot_share_a_batch_are_an_error():
         batches(split, 4, 0, 0, 3)
 
 
-def test_empty_rows_weigh_nothing_and_every_bucket_is_read_with_its_own_bounds():
-    """Each bucket's loss, two empty rows beside its own, is that of the same rows in the one shape of all."""
+def test_empty_rows_have_no_weight_and_every_bucket_uses_its_own_bounds():
+    """A bucket's loss, with two empty rows added, equals the loss of the same rows padded to a single shape."""
     params = RUN.model.init(jax.random.key(0))
     one, three = (pack_split(STREAMS, TEMPLATE, 512, buckets=n, batch=4) for n in (1, 3))
 

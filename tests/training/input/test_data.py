@@ -1,4 +1,4 @@
-"""Rows of a split: what they hold, in either packing, and that no label is lost on the way into them."""
+"""The rows of a split: their content in either packing; every label is in the rows exactly once."""
 
 import dataclasses
 import re
@@ -18,7 +18,7 @@ from prism_jax.training.input.data import pack_split
 STREAMS, TEMPLATE = RUN.splits.train, RUN.template
 LABELS = summarise(STREAMS)["all"]
 LONGEST = max(int(pack(stream, TEMPLATE, 10**6).positions.max()) + 1 for stream in STREAMS)
-# Every decision of the tiny streams fits with its own event, and few with all that it saw.
+# A context that fits every decision of the tiny streams with its own event, but few with their full history.
 SHORT = 120
 
 
@@ -46,7 +46,7 @@ def test_every_label_is_in_the_rows_once_whatever_the_context(context, unit):
     assert max(int(row.positions.max()) for row in split.rows) < context
 
 
-def test_what_a_decision_costs_alone_depends_on_the_context_but_not_on_the_packing():
+def test_the_tokens_of_separate_decisions_depend_on_the_context_but_not_on_the_packing():
     for context in (512, 2 * SHORT, SHORT):
         by_stream, by_row = (pack_split(STREAMS, TEMPLATE, context, unit=unit) for unit in ("streams", "decisions"))
         assert by_stream.tokens_alone == by_row.tokens_alone == by_row.tokens
@@ -61,8 +61,8 @@ def test_supervised_tokens_are_slots_with_a_label_and_responses():
     assert written and split.supervised == LABELS.need_labels + LABELS.accept_labels + written
 
 
-@pytest.mark.parametrize("kept", [[], [0, 0]], ids=["lost", "doubled"])
-def test_a_label_that_is_lost_or_doubled_is_an_error(monkeypatch, kept):
+@pytest.mark.parametrize("kept", [[], [0, 0]], ids=["lost", "duplicated"])
+def test_a_label_that_is_lost_or_duplicated_is_an_error(monkeypatch, kept):
     parts = Whole.parts
     monkeypatch.setattr(Whole, "parts", lambda whole, history: [parts(whole, history)[i] for i in kept])
     found = len(kept) * LABELS.need_labels

@@ -9,7 +9,7 @@ import numpy as np
 import optax
 import pytest
 import tiny
-from pathway_streams import STREAMS, Lesson, each_candidate
+from pathway_streams import STREAMS, Example, each_candidate
 from tiny_step import MESH, POINT, RUN
 
 from prism_jax.training.loop import describe, plan, train
@@ -21,18 +21,18 @@ from prism_jax.training.workdir import Workdir
 
 @pytest.mark.parametrize("response", [0.3, 0.0])
 def test_norms_are_those_of_the_gradients_of_the_weighted_terms(response):
-    lesson = Lesson.of(STREAMS)
+    example = Example.of(STREAMS)
     loss = dataclasses.replace(tiny.CONFIG.loss, response=response, accept=2.0)
-    found = make_shares(lesson.slots, tiny.CONFIG.training, loss, POINT, MESH)(
-        TrainState(jnp.asarray(3), lesson.params, None), lesson.batch
+    found = make_shares(example.slots, tiny.CONFIG.training, loss, POINT, MESH)(
+        TrainState(jnp.asarray(3), example.params, None), example.batch
     )
     width = gate_width(3, tiny.CONFIG.training.steps, loss)
 
     def term(params, name):
-        return getattr(loss, name) * objective(params, lesson.batch, lesson.slots, loss, POINT, width)[1][name]
+        return getattr(loss, name) * objective(params, example.batch, example.slots, loss, POINT, width)[1][name]
 
     names = [name for name in ("need", "accept", "burden", "response") if getattr(loss, name) > 0]
-    norms = {name: float(optax.global_norm(jax.grad(term)(lesson.params, name))) for name in names}
+    norms = {name: float(optax.global_norm(jax.grad(term)(example.params, name))) for name in names}
     assert found.keys() == {f"gradient_{kind}_{name}" for kind in ("norm", "share") for name in names}
     for name in names:
         assert found[f"gradient_norm_{name}"] == pytest.approx(norms[name], rel=1e-4)

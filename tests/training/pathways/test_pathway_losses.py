@@ -1,4 +1,4 @@
-"""Each pathway's loss, written out in NumPy from the streams, the teacher and the logits."""
+"""The loss of each pathway equals a NumPy version computed from the streams, the teacher and the logits."""
 
 import dataclasses
 from typing import NamedTuple
@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import tiny
-from pathway_streams import STREAMS, TEMPLATE, Lesson, config, each_step, taught
+from pathway_streams import STREAMS, TEMPLATE, Example, config, each_step, supervised
 
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.training.input.data import pack_split
@@ -20,7 +20,7 @@ H = 0.1
 
 
 class Row(NamedTuple):
-    """A step of the simulator, which has one candidate, as the formulas see it."""
+    """The variables of the formulas for one step of the simulator, which has one candidate."""
 
     z_need: float
     z_accept: float
@@ -30,7 +30,7 @@ class Row(NamedTuple):
     e: float
     q_need: float
     q_accept: float
-    tokens: tuple  # (log-probabilities, target) of its text, in order
+    tokens: tuple  # (log-probabilities, target) of each text token, in order
 
     @property
     def score(self):
@@ -39,10 +39,10 @@ class Row(NamedTuple):
 
 
 def read(streams, *, answers=False):
-    """The rows of taught streams, their logits from given hidden states; and those states."""
-    lesson = Lesson.of(streams)
-    z_need, z_accept = lesson.logits(lesson.batch.need_slot), lesson.logits(lesson.batch.accept_slot)
-    log_probs, rows = lesson.log_probs(), []
+    """Returns supervised streams as an example with given hidden states, and their rows with the resulting logits."""
+    example = Example.of(streams)
+    z_need, z_accept = example.logits(example.batch.need_slot), example.logits(example.batch.accept_slot)
+    log_probs, rows = example.log_probs(), []
     for i, stream in enumerate(streams):
         places = iter(range(log_probs.shape[1]))
         for j, step in enumerate(stream.steps):
@@ -59,8 +59,8 @@ def read(streams, *, answers=False):
             accept = offer.y_accept if made else 0.0
             log = (made, offer.propensity, step.teacher_need, offer.teacher_accept)
             rows.append(Row(z_need[i, j], z_accept[i, j], step.y_need, accept, *log, text))
-    assert sum(len(row.tokens) for row in rows) == lesson.batch.response_weight.sum()
-    return lesson, rows
+    assert sum(len(row.tokens) for row in rows) == example.batch.response_weight.sum()
+    return example, rows
 
 
 def bce(z, y):
@@ -75,13 +75,13 @@ def nll(rows):
     return [-log_p[token] for row in rows for log_p, token in row.tokens]
 
 
-def found_terms(lesson, loss):
-    total, found = objective(lesson.params, lesson.batch, lesson.slots, loss, POINT, H)
+def found_terms(example, loss):
+    total, found = objective(example.params, example.batch, example.slots, loss, POINT, H)
     return float(total), {name: float(value) for name, value in found.items()}
 
 
 def decision_terms(rows):
-    """L_need, L_acc (SNIPS) and L_burden of maths section 4."""
+    """Computes L_need, L_acc (SNIPS) and L_burden (docs/maths.md, section 4)."""
     w = np.array([min(row.made / max(row.e, 0.05), 20) for row in rows])
     accept = np.array([bce(row.z_accept, row.y_accept) for row in rows])
     g = [1 / (1 + np.exp(-(row.z_accept - np.logaddexp(0, -row.z_need) - np.log(0.5)) / H)) for row in rows]
@@ -94,7 +94,7 @@ def decision_terms(rows):
 
 
 def best_of_each_stratum(rows, keep):
-    """Indices of the rows that curation keeps: sorted by hand, shares by largest remainders."""
+    """Returns the indices of the rows that curation should keep: the best of each stratum, by largest remainders."""
     names = [(row.y_need, row.y_accept) if row.made else "not offered" for row in rows]
     total, kept = int(np.floor(keep * len(rows) + 0.5)), []
     groups = {name: [i for i in range(len(rows)) if names[i] == name] for name in dict.fromkeys(names)}
@@ -107,8 +107,8 @@ def best_of_each_stratum(rows, keep):
     return sorted(kept)
 
 
-def test_the_default_pathway_is_the_objective_as_it_is():
-    found = taught()
+def test_the_default_pathway_leaves_the_objective_unchanged():
+    found = supervised()
     assert found.streams == STREAMS
     assert found.loss == tiny.CONFIG.loss
     for row in pack_split(found.streams, TEMPLATE, 512).rows:
@@ -118,9 +118,9 @@ def test_the_default_pathway_is_the_objective_as_it_is():
 
 
 def test_sft_is_plain_cross_entropy_at_the_slots_and_on_the_text():
-    found = taught(name="sft")
-    lesson, rows = read(found.streams)
-    total, terms = found_terms(lesson, found.loss)
+    found = supervised(name="sft")
+    example, rows = read(found.streams)
+    total, terms = found_terms(example, found.loss)
     assert terms["need"] == pytest.approx(mean(bce(row.z_need, row.y_need) for row in rows), rel=1e-5)
     accept = mean(bce(row.z_accept, row.y_accept) for row in rows if row.made)
     assert terms["accept"] == pytest.approx(accept, rel=1e-5)
@@ -128,60 +128,60 @@ def test_sft_is_plain_cross_entropy_at_the_slots_and_on_the_text():
 
 
 def test_sft_hardens_soft_labels():
-    """Votes of two in three count as yes."""
+    """A label of 2/3 counts as yes."""
 
     def soften(step):
         return dataclasses.replace(step, y_need=abs(step.y_need - 1 / 3))
 
     soft = each_step(STREAMS, soften)
-    lesson, rows = read(taught(soft, name="sft").streams)
-    _, terms = found_terms(lesson, taught(name="sft").loss)
+    example, rows = read(supervised(soft, name="sft").streams)
+    _, terms = found_terms(example, supervised(name="sft").loss)
     assert terms["need"] == pytest.approx(mean(bce(row.z_need, row.y_need > 0.5) for row in rows), rel=1e-5)
 
 
-def test_rdc_sft_takes_the_best_rows_and_the_decision_losses():
+def test_rdc_sft_uses_the_best_rows_and_the_decision_losses():
     everything = [row for row in read(STREAMS)[1]]
     kept = best_of_each_stratum(everything, 0.6)
-    found = taught(name="rdc_sft", keep=0.6)
-    lesson, rows = read(found.streams)
+    found = supervised(name="rdc_sft", keep=0.6)
+    example, rows = read(found.streams)
     labels = [(row.y_need, row.y_accept, row.e, row.q_need, row.q_accept) for row in rows]
     expected = [everything[i] for i in kept]
     assert labels == [(row.y_need, row.y_accept, row.e, row.q_need, row.q_accept) for row in expected]
     assert 0 < len(labels) < len(everything)
-    total, terms = found_terms(lesson, found.loss)
+    total, terms = found_terms(example, found.loss)
     for name, value in decision_terms(rows).items():
         assert terms[name] == pytest.approx(value, rel=1e-4), name
     parts = terms["need"] + terms["accept"] + 0.1 * terms["burden"] + mean(nll(rows))
     assert total == pytest.approx(parts, rel=1e-5)
 
 
-def test_schema_sft_trains_on_the_teachers_text_and_answers_alone():
-    found = taught(name="schema_sft", slow=0.5)
-    lesson, rows = read(found.streams, answers=True)
-    total, _ = found_terms(lesson, found.loss)
+def test_schema_sft_trains_only_on_the_teachers_text_and_answers():
+    found = supervised(name="schema_sft", slow=0.5)
+    example, rows = read(found.streams, answers=True)
+    total, _ = found_terms(example, found.loss)
     assert total == pytest.approx(mean(nll(rows)), rel=1e-5)
-    # Not one of the labels matters.
-    other = jax.tree.map(lambda leaf: 1 - leaf, lesson.batch._replace(row=lesson.batch.row))
-    flipped = lesson.batch._replace(y_need=other.y_need, need_target=other.need_target, logged=other.logged)
-    assert found_terms(dataclasses.replace(lesson, batch=flipped), found.loss)[0] == pytest.approx(total, rel=1e-6)
+    # None of the labels affects the loss.
+    other = jax.tree.map(lambda leaf: 1 - leaf, example.batch._replace(row=example.batch.row))
+    flipped = example.batch._replace(y_need=other.y_need, need_target=other.need_target, logged=other.logged)
+    assert found_terms(dataclasses.replace(example, batch=flipped), found.loss)[0] == pytest.approx(total, rel=1e-6)
 
 
 def test_dft_weights_each_token_of_text_by_its_probability():
-    found = taught(name="dft", slow=0.5)
-    lesson, rows = read(found.streams)
-    _, terms = found_terms(lesson, found.loss)
+    found = supervised(name="dft", slow=0.5)
+    example, rows = read(found.streams)
+    _, terms = found_terms(example, found.loss)
     assert terms["response"] == pytest.approx(mean(np.exp(-loss) * loss for loss in nll(rows)), rel=1e-5)
     for name, value in decision_terms(rows).items():
         assert terms[name] == pytest.approx(value, rel=1e-4), name
 
 
 def test_the_gradient_of_dft_is_that_of_the_negative_probability():
-    found = taught(name="dft")
-    lesson, _ = read(found.streams)
-    batch = lesson.batch
+    found = supervised(name="dft")
+    example, _ = read(found.streams)
+    batch = example.batch
 
     def response(params):
-        return objective(params, batch, lesson.slots, found.loss, POINT, H)[1]["response"]
+        return objective(params, batch, example.slots, found.loss, POINT, H)[1]["response"]
 
     def negative_probability(params):
         states = jnp.take_along_axis(params["hidden"], batch.response_source[..., None], axis=1)
@@ -189,16 +189,16 @@ def test_the_gradient_of_dft_is_that_of_the_negative_probability():
         target = jnp.take_along_axis(p, batch.response_target[..., None], axis=-1)[..., 0]
         return -jnp.sum(target * batch.response_weight) / jnp.sum(batch.response_weight)
 
-    for name, gradient in jax.grad(response)(lesson.params).items():
-        expected = np.asarray(jax.grad(negative_probability)(lesson.params)[name])
+    for name, gradient in jax.grad(response)(example.params).items():
+        expected = np.asarray(jax.grad(negative_probability)(example.params)[name])
         np.testing.assert_allclose(gradient, expected, rtol=1e-4, atol=1e-5 * np.abs(expected).max())
 
 
 @pytest.mark.parametrize("advantage", [False, True])
 def test_weighted_sft_weights_text_by_its_reward_over_the_training_sets_mean(advantage):
-    found = taught(name="weighted_sft", slow=0.3, beta=0.7, advantage=advantage)
-    lesson, rows = read(found.streams)
-    _, terms = found_terms(lesson, found.loss)
+    found = supervised(name="weighted_sft", slow=0.3, beta=0.7, advantage=advantage)
+    example, rows = read(found.streams)
+    _, terms = found_terms(example, found.loss)
     domains = np.array([stream.domain for stream in found.streams for _ in stream.steps])
     responses = [offer.response for s in found.streams for step in s.steps for offer in step.candidates]
     lengths = [0 if text is None else len(TEMPLATE.response(text)[1]) for text in responses]
@@ -217,16 +217,16 @@ def test_weighted_sft_weights_text_by_its_reward_over_the_training_sets_mean(adv
     assert found.facts["weights"] == f"effective sample size {ess:,.0f} of {text.sum()} rows with text"
 
 
-def test_rewards_at_high_temperature_weight_nothing():
-    hot, plain = taught(name="weighted_sft", beta=1e9, slow=0.3), taught(name="rdc_sft", slow=0.3)
-    totals = [found_terms(Lesson.of(found.streams), found.loss)[0] for found in (hot, plain)]
+def test_at_high_temperature_rewards_have_no_effect():
+    hot, plain = supervised(name="weighted_sft", beta=1e9, slow=0.3), supervised(name="rdc_sft", slow=0.3)
+    totals = [found_terms(Example.of(found.streams), found.loss)[0] for found in (hot, plain)]
     assert totals[0] == pytest.approx(totals[1], rel=1e-6)
 
 
-def test_targets_between_label_and_teacher_move_the_cross_entropy_and_not_the_burden():
-    found = taught(alpha=0.4)
-    lesson, rows = read(found.streams)
-    _, terms = found_terms(lesson, found.loss)
+def test_mixing_the_teacher_into_targets_changes_the_cross_entropy_but_not_the_burden():
+    found = supervised(alpha=0.4)
+    example, rows = read(found.streams)
+    _, terms = found_terms(example, found.loss)
     need = mean(bce(row.z_need, 0.6 * row.y_need + 0.4 * row.q_need) for row in rows)
     assert terms["need"] == pytest.approx(need, rel=1e-5)
     w = np.array([row.made / row.e for row in rows])
@@ -238,8 +238,8 @@ def test_targets_between_label_and_teacher_move_the_cross_entropy_and_not_the_bu
 def test_the_doubly_robust_loss_takes_its_prediction_from_other_streams():
     loss = dataclasses.replace(tiny.CONFIG.loss, estimator="dr")
     found = supervise(STREAMS, config(loss=loss), TEMPLATE)
-    lesson, rows = read(found.streams)
-    _, terms = found_terms(lesson, found.loss)
+    example, rows = read(found.streams)
+    _, terms = found_terms(example, found.loss)
     which = [(i, stream.domain) for i, stream in enumerate(found.streams) for _ in stream.steps]
     expected = []
     for (i, domain), row in zip(which, rows, strict=True):
@@ -265,17 +265,17 @@ def test_the_doubly_robust_loss_takes_its_prediction_from_other_streams():
     ],
     ids=lambda pathway: pathway.get("name", "joint"),
 )
-def test_nothing_but_slots_and_text_is_trained(pathway):
-    """No gradient reaches a state that predicts a token of the prompt, of an offer or of the template."""
-    found = taught(**pathway)
-    lesson, _ = read(found.streams, answers=pathway.get("name") == "schema_sft")
+def test_only_slots_and_text_are_trained(pathway):
+    """No gradient reaches a hidden state that predicts a token of the prompt, of an offer or of the template."""
+    found = supervised(**pathway)
+    example, _ = read(found.streams, answers=pathway.get("name") == "schema_sft")
 
     def loss(hidden):
-        return objective({**lesson.params, "hidden": hidden}, lesson.batch, lesson.slots, found.loss, POINT, H)[0]
+        return objective({**example.params, "hidden": hidden}, example.batch, example.slots, found.loss, POINT, H)[0]
 
-    reached = np.abs(np.asarray(jax.grad(loss)(lesson.params["hidden"]))).max(axis=-1) > 0
+    reached = np.abs(np.asarray(jax.grad(loss)(example.params["hidden"]))).max(axis=-1) > 0
     allowed = np.zeros_like(reached)
-    batch = jax.tree.map(np.asarray, lesson.batch)
+    batch = jax.tree.map(np.asarray, example.batch)
     for row in range(len(allowed)):
         for source, target in zip(batch.response_source[row], batch.response_target[row], strict=True):
             follows = source + 1 < len(allowed[row]) and batch.tokens[row, source + 1] == target

@@ -1,4 +1,4 @@
-"""Second stages start from a run's checkpoint, and say why where they can't."""
+"""Second stages start from a run's checkpoint, and errors explain why one cannot start."""
 
 import dataclasses
 import re
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("compile_quickly")
 
 @pytest.fixture(scope="module")
 def first(tmp_path_factory):
-    """The workdir of a run that has saved its initial state, and its parameters."""
+    """The workdir of a run that has saved its initial state, and the parameters in it."""
     workdir = epath.Path(tmp_path_factory.mktemp("first") / "run")
     Workdir(workdir).claim(RUN.config)
     RUN.template.tokenizer.save(workdir / "tokenizer.json")
@@ -34,13 +34,13 @@ def first(tmp_path_factory):
 
 
 def second(workdir, **changes):
-    """A second stage of the tiny run, as its config file gives it."""
+    """Returns the config of a second stage of the tiny run, before it is resolved."""
     simulator = dataclasses.replace(tiny.CONFIG.simulator, teacher=True)
     config = tiny.with_training(start=str(workdir))
     return dataclasses.replace(config, simulator=simulator, pathway=PathwayConfig(name="dft"), **changes)
 
 
-def test_it_takes_the_runs_student_tokenizer_and_parameters(first):
+def test_a_second_stage_takes_over_the_runs_student_tokenizer_and_parameters(first):
     workdir, params = first
     for config in (second(workdir), second(workdir, student=type(RUN.config.student)())):
         found = resolve(config)
@@ -51,7 +51,7 @@ def test_it_takes_the_runs_student_tokenizer_and_parameters(first):
     chex.assert_trees_all_equal(jax.device_get(run_params(workdir, run.model, MESH)), params)
 
 
-def test_how_the_student_runs_is_the_second_stages_own(first):
+def test_a_second_stage_sets_its_own_dtypes_and_unrolling(first):
     workdir, params = first
     found = resolve(second(workdir, student=dataclasses.replace(tiny.CONFIG.student, param_dtype="bfloat16", unroll=2)))
     assert (found.student.param_dtype, found.student.unroll) == ("bfloat16", 2)
@@ -61,7 +61,7 @@ def test_how_the_student_runs_is_the_second_stages_own(first):
     )
 
 
-def test_another_student_is_refused_by_name(first):
+def test_the_error_for_another_student_names_the_field(first):
     workdir, _ = first
     other = dataclasses.replace(tiny.CONFIG.student, num_layers=3)
     message = (
@@ -71,7 +71,7 @@ def test_another_student_is_refused_by_name(first):
         resolve(second(workdir, student=other))
 
 
-def test_another_tokenizer_is_refused(first, template, tmp_path):
+def test_another_tokenizer_is_an_error(first, template, tmp_path):
     workdir, _ = first
     template.tokenizer.save(tmp_path / "tokenizer.json")
     prompt = dataclasses.replace(tiny.CONFIG.prompt, tokenizer=str(tmp_path))
@@ -79,7 +79,7 @@ def test_another_tokenizer_is_refused(first, template, tmp_path):
         resolve(second(workdir, prompt=prompt))
 
 
-def test_a_run_that_has_not_trained_is_refused(first, tmp_path):
+def test_starting_from_a_run_without_checkpoints_is_an_error(first, tmp_path):
     workdir = epath.Path(tmp_path / "empty")
     Workdir(workdir).claim(RUN.config)
     message = f"{workdir / 'checkpoints'}: found no checkpoint, expected one in training.start: train that run first"

@@ -1,4 +1,4 @@
-"""What pathways make of streams: who is asked, what is kept, which branches are slow, what the log says of itself."""
+"""The supervision of pathways: teachers, curation and slow branches; and the statistics of the interaction log."""
 
 import dataclasses
 import re
@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 import tiny
-from pathway_streams import STREAMS, TEMPLATE, config, each_candidate, each_step, taught
+from pathway_streams import STREAMS, TEMPLATE, config, each_candidate, each_step, supervised
 
 from prism_jax.streams.simulator import SimulatorConfig, simulate
 from prism_jax.training.config import RunConfig
@@ -22,13 +22,13 @@ def branches(streams):
 
 
 def test_every_step_has_one_branch_and_the_slow_share_are_slow():
-    found = taught(LOG, slow=0.3).streams
+    found = supervised(LOG, slow=0.3).streams
     slow = branches(found)
     assert slow.keys() == {(stream.id, step.event) for stream in LOG for step in stream.steps}
     assert abs(np.mean(list(slow.values())) - 0.3) < 4 * np.sqrt(0.21 / len(slow))
-    assert branches(taught(LOG, slow=0.3).streams) == slow
-    # Whatever else is trained on, and in whatever order.
-    part = branches(taught(LOG[::-2], slow=0.3).streams)
+    assert branches(supervised(LOG, slow=0.3).streams) == slow
+    # The choice does not depend on the other streams or on their order.
+    part = branches(supervised(LOG[::-2], slow=0.3).streams)
     assert part == {place: slow[place] for place in part}
     other = dataclasses.replace(config(slow=0.3), training=dataclasses.replace(tiny.CONFIG.training, seed=1))
     assert branches(supervise(LOG, other, TEMPLATE).streams) != slow
@@ -36,23 +36,23 @@ def test_every_step_has_one_branch_and_the_slow_share_are_slow():
 
 def test_a_step_without_a_rationale_stays_fast():
     bare = each_step(STREAMS, lambda step: dataclasses.replace(step, rationale=None))
-    assert not any(branches(taught(bare, slow=1.0).streams).values())
-    assert all(branches(taught(STREAMS, slow=1.0).streams).values())
+    assert not any(branches(supervised(bare, slow=1.0).streams).values())
+    assert all(branches(supervised(STREAMS, slow=1.0).streams).values())
 
 
 @pytest.mark.parametrize("pathway", [{"name": "rdc_sft"}, {"name": "schema_sft"}, {"alpha": 0.5}])
-def test_a_teacher_who_is_missing_is_named(pathway):
+def test_the_error_for_a_missing_teacher_names_the_step(pathway):
     with pytest.raises(ValueError) as error:
-        taught(LOG, **pathway)
+        supervised(LOG, **pathway)
     name = pathway.get("name", "joint")
     assert str(error.value) == (
         "stream 'sim-0-0', steps[0].teacher_need: found null, expected the teacher's probability: pathway "
-        f"{name} asks for it (the simulator gives it with simulator.teacher = True)"
+        f"{name} needs it (the simulator provides it with simulator.teacher = True)"
     )
 
 
 def test_the_report_counts_every_row_by_stratum_and_domain():
-    found = taught(name="rdc_sft", keep=0.5)
+    found = supervised(name="rdc_sft", keep=0.5)
     strata = {name: fact for name, fact in found.facts.items() if name.startswith("  ")}
     counts = [tuple(map(int, pair)) for fact in strata.values() for pair in re.findall(r"(\d+) of (\d+)", fact)]
     rows = sum(len(stream.steps) for stream in STREAMS)
@@ -65,9 +65,9 @@ def test_the_report_counts_every_row_by_stratum_and_domain():
     assert sum(int(n) for n in re.findall(r"of (\d+)", strata["  not offered"])) == rows - made
 
 
-def test_rows_whose_need_nobody_judged_are_dropped_and_counted():
+def test_rows_without_a_need_label_are_dropped_and_counted():
     (first,) = each_step(STREAMS[:1], lambda step: dataclasses.replace(step, y_need=None))
-    found = taught((first, *STREAMS[1:]), name="rdc_sft", keep=1.0)
+    found = supervised((first, *STREAMS[1:]), name="rdc_sft", keep=1.0)
     assert [stream.id for stream in found.streams] == [stream.id for stream in STREAMS[1:]]
     assert found.facts["  need not judged"] == f"0 of {len(first.steps)}"
 
@@ -80,15 +80,15 @@ def test_rows_whose_need_nobody_judged_are_dropped_and_counted():
         ("off", "decision", ("joint", {})),
     ],
 )
-def test_filter_and_losses_are_switched_by_themselves(filtered, losses, expected):
-    """The corners of the 2 x 2 that have names are these names; the fourth, curated with plain losses, has none."""
+def test_filter_and_losses_are_switched_independently(filtered, losses, expected):
+    """Three of the four combinations equal a named pathway; the fourth, curated with plain losses, has no name."""
     name, more = expected
     for start in ("joint", "sft", "rdc_sft"):
         found = PathwayConfig(name=start, filter=filtered, losses=losses)
         assert found.recipe == PathwayConfig(name=name, **more).recipe
-    fourth = taught(name="rdc_sft", losses="plain")
-    assert fourth.loss == taught(name="sft").loss
-    assert [len(s.steps) for s in fourth.streams] == [len(s.steps) for s in taught(name="rdc_sft").streams]
+    fourth = supervised(name="rdc_sft", losses="plain")
+    assert fourth.loss == supervised(name="sft").loss
+    assert [len(s.steps) for s in fourth.streams] == [len(s.steps) for s in supervised(name="rdc_sft").streams]
 
 
 @pytest.mark.parametrize(
@@ -101,12 +101,12 @@ def test_filter_and_losses_are_switched_by_themselves(filtered, losses, expected
         ("token_cost", -1.0, "token_cost: found -1.0, expected at least 0"),
     ],
 )
-def test_a_setting_that_cannot_be_is_refused(field, value, message):
+def test_a_setting_out_of_range_is_an_error(field, value, message):
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         PathwayConfig(**{field: value})
 
 
-def test_settings_that_contradict_each_other_are_refused():
+def test_settings_that_contradict_each_other_are_errors():
     with pytest.raises(ValueError, match=r"^alpha: found 0\.5 with plain losses, expected 0"):
         PathwayConfig(name="sft", alpha=0.5)
     with pytest.raises(ValueError, match=r"^losses: found 'plain', expected 'as_named': schema_sft has no losses"):
@@ -115,7 +115,7 @@ def test_settings_that_contradict_each_other_are_refused():
         RunConfig(pathway=PathwayConfig(name="dft"))
 
 
-def test_the_check_of_the_propensities_passes_a_right_log():
+def test_the_check_of_the_propensities_accepts_a_correct_log():
     found = mean_a_over_e(LOG)
     assert found.plausible
     assert abs(found.mean - 1) < 0.1
@@ -127,8 +127,8 @@ def test_the_check_of_the_propensities_passes_a_right_log():
 
 
 @pytest.mark.parametrize("factor", [0.5, 2.0])
-def test_propensities_off_by_two_are_found_out(factor):
-    """Of the offers that were made in less than half of the cases, so that twice as much is still a probability."""
+def test_propensities_that_are_wrong_by_a_factor_of_two_are_detected(factor):
+    """Only offers with a propensity below one half are used, so that doubling it still gives a probability."""
     rare = [
         dataclasses.replace(stream, steps=tuple(t for t in stream.steps if t.candidates[0].propensity < 0.5))
         for stream in LOG
@@ -140,7 +140,7 @@ def test_propensities_off_by_two_are_found_out(factor):
     assert "the recorded propensities do not fit the log" in str(found)
 
 
-def test_without_propensities_there_is_nothing_to_check():
+def test_a_log_without_propensities_is_not_checked():
     bare = each_candidate(STREAMS, lambda c: dataclasses.replace(c, propensity=None))
     assert mean_a_over_e(bare) is None
 
