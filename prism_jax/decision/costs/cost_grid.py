@@ -66,7 +66,7 @@ def check_axis(name: str, values: Sequence[Scalar] | Array, dtype: DTypeLike) ->
     """
     if arrays.is_traced(values):
         raise ValueError(
-            f"{name}: found a traced value, expected numbers known before tracing (they lay out the table)"
+            f"{name}: found a traced value, expected numbers known before tracing (they fix the shape of the table)"
         )
     axis = np.asarray(values, dtype=np.float64)
     if axis.ndim != 1:
