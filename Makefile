@@ -1,10 +1,10 @@
-# Two commands do everything on a fresh machine with Python 3.11 or newer: `make quickstart` and `make test`.
+# `make quickstart` and `make test` need nothing but Python 3.11 or newer; they install everything else.
 PYTHON ?= python3
 BIN := .venv/bin
 export JAX_PLATFORMS ?=
-# Without bytecode on the disk every process would compile every module anew.
+# Without bytecode on disk, every process would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
-# Written where a module is first imported: most of what is installed never is.
+# Bytecode is written when a module is first imported; most installed modules never are.
 PIP := $(BIN)/pip install --quiet --no-compile
 
 .PHONY: quickstart test test-slow lint clean

@@ -6,22 +6,22 @@ from setuptools import find_packages, setup
 
 HERE = pathlib.Path(__file__).parent
 
-# Reading GGUF files.
+# For reading GGUF files.
 GGUF = ["gguf>=0.19"]
-# The baseline on words of the study of ProactiveBench, which starts from a GGUF file.
+# For the study of ProactiveBench: it starts from a GGUF file and has a baseline on words.
 STUDY = [*GGUF, "scikit-learn>=1.7"]
 
 TEST = [
     *STUDY,
-    "accelerate>=1.10",  # transformers reads GGUF files with it: another oracle
+    "accelerate>=1.10",  # lets transformers read GGUF files, as a reference for tests
     "beartype>=0.22",
     "filelock>=3.12",
     "hypothesis>=6.150",
     "import-linter>=2.5",
     "pytest>=8.4",
     "pytest-xdist>=3.8",
-    "torch==2.13.0",  # the oracle of the student's parity tests; the package itself never imports it
-    # Peers that the decision library is compared with: net benefit, off-policy estimators, calibration errors.
+    "torch==2.13.0",  # the reference of the student's parity tests; the package itself never imports it
+    # References for the decision library: net benefit, off-policy estimators, calibration errors.
     "dcurves>=1.1",
     "obp==0.4.1",
     "torchmetrics>=1.8",

@@ -1,15 +1,15 @@
-"""A training step and decoding of a large student on one GPU, beside transformers + PyTorch on the same one.
+"""Compares training and decoding of a large student with transformers + PyTorch on the same GPU.
 
     python benchmarks/accelerator.py                                    # Qwen3-8B with random weights, 80 GB
     python benchmarks/accelerator.py --preset=qwen3_0_6b --rows=8
-    python benchmarks/accelerator.py --preset=tiny --length=64 --new=8  # any machine: shows that it runs
+    python benchmarks/accelerator.py --preset=tiny --length=64 --new=8  # any machine: checks that it runs
 
-Every measurement is a process of its own, which has the card to itself; figures are absolute, so the card's name, the
-date and the versions are printed with them. The training step is next-token prediction on full rows. Ours is that of
-configs/qwen3_8b_a100.py (float32 masters in two halves, Adam's second moment factored); theirs has bfloat16 weights and
-AdamW states, which is less, since masters would not fit. Model FLOPs utilisation counts neither rematerialised layers
-nor what a causal mask hides (`prism_jax.training.logs.flops`). Decoding at best reads every weight and the cache once a
-token: its share is of that time.
+Every measurement has its own process, which has the card to itself. Figures are absolute, so the name of the card, the
+date and the versions are printed with them. The training step is next-token prediction on full rows. Ours is the step
+of configs/qwen3_8b_a100.py (float32 masters in two halves, Adam's second moment factored). Theirs has bfloat16 weights
+and AdamW states, which is less, because masters would not fit. Model FLOPs utilisation counts neither rematerialised
+layers nor what a causal mask hides (`prism_jax.training.logs.flops`). Decoding must read every weight and the cache at
+least once per token; "roofline" is the time for that as a share of the measured time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-# Bytes a second of memory, by the start of the device's name, longer names first; vendors' data sheets.
+# Memory bandwidth in bytes per second, by the start of the device's name; from the vendors' data sheets.
 BANDWIDTH = {
     "NVIDIA A100-SXM4-80GB": 2039e9,
     "NVIDIA A100 80GB PCIe": 1935e9,
@@ -42,17 +42,19 @@ RECIPE = pathlib.Path(__file__).parents[1] / "configs" / "qwen3_8b_a100.py"
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--preset", default="qwen3_8b", help="a constructor of prism_jax.student.presets, or tiny")
-    parser.add_argument("--rows", type=int, default=4, help="of a training step")
-    parser.add_argument("--length", type=int, default=4096, help="tokens of a row, and of a prompt")
-    parser.add_argument("--new", type=int, default=128, help="tokens to decode")
-    parser.add_argument("--batches", type=int, nargs="+", default=[1, 8], help="rows to decode side by side")
+    parser.add_argument(
+        "--preset", default="qwen3_8b", help="name of a constructor in prism_jax.student.presets, or tiny"
+    )
+    parser.add_argument("--rows", type=int, default=4, help="rows per training step")
+    parser.add_argument("--length", type=int, default=4096, help="tokens per row and per prompt")
+    parser.add_argument("--new", type=int, default=128, help="number of tokens to decode")
+    parser.add_argument("--batches", type=int, nargs="+", default=[1, 8], help="numbers of rows to decode in parallel")
     parser.add_argument("--run", nargs="+", help=argparse.SUPPRESS)  # what a child process measures
     return parser.parse_args(arguments)
 
 
 def student(preset: str) -> Any:
-    """The architecture, in bfloat16, every block rematerialised."""
+    """The architecture in bfloat16, with every block rematerialised."""
     from prism_jax.student import StudentConfig, presets
 
     how = {"dtype": "bfloat16", "param_dtype": "bfloat16", "remat": "full"}
@@ -64,7 +66,7 @@ def student(preset: str) -> Any:
 
 
 def recipe() -> Any:
-    """How configs/qwen3_8b_a100.py trains, for some number of steps."""
+    """The training settings of configs/qwen3_8b_a100.py, with a fixed number of steps."""
     from prism_jax.runtime.config import from_config_dict
     from prism_jax.training.config import RunConfig
 
@@ -73,7 +75,7 @@ def recipe() -> Any:
 
 
 def median_seconds(run: Callable[[], Any]) -> float:
-    """Of several calls, after two that compile and warm up."""
+    """Median time of several calls in seconds, after two calls that compile and warm up."""
     run(), run()
     seconds = []
     for _ in range(TURNS):
@@ -84,7 +86,7 @@ def median_seconds(run: Callable[[], Any]) -> float:
 
 
 def train_ours(args: argparse.Namespace) -> dict[str, Any]:
-    """One step of next-token training."""
+    """Measures one step of next-token training."""
     import jax
     import jax.numpy as jnp
     import numpy as np
@@ -109,20 +111,20 @@ def train_ours(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def decode_ours(args: argparse.Namespace, batch: int) -> dict[str, Any]:
-    """Greedy decoding behind a prompt; without the prefill."""
+    """Measures greedy decoding after a prompt, without the prefill."""
     import jax
     import numpy as np
 
     from prism_jax.student import Qwen3
-    from prism_jax.student.kv_cache import unstack
+    from prism_jax.student.kv_cache import unstack_layers
     from prism_jax.student.sampler import Start, decode, prefill
     from prism_jax.student.sampling import make_sampling
 
     model = Qwen3(student(args.preset))
-    params = unstack(jax.jit(model.init)(jax.random.key(0)))
+    params = unstack_layers(jax.jit(model.init)(jax.random.key(0)))
     size = sum(leaf.nbytes for leaf in jax.tree.leaves(params))
     if not model.config.tied:
-        size -= params["embedding"].nbytes  # of which a token reads one row
+        size -= params["embedding"].nbytes  # a token reads only one row of it
     tokens = np.random.default_rng(0).integers(model.config.vocab_size, size=(batch, args.length))
     tokens = tokens.astype(np.int32)
     lengths = np.full(batch, args.length, np.int32)
@@ -137,7 +139,7 @@ def decode_ours(args: argparse.Namespace, batch: int) -> dict[str, Any]:
 
 
 def ours_facts() -> dict[str, Any]:
-    """The device, what it held at most, and the version."""
+    """The device, its peak memory, and the version."""
     import jax
 
     device = jax.devices()[0]
@@ -146,7 +148,7 @@ def ours_facts() -> dict[str, Any]:
 
 
 def their_model(preset: str) -> tuple[Any, Any]:
-    """A transformers model of the same shape, with random bfloat16 weights, where it is to run."""
+    """A transformers model of the same shape with random bfloat16 weights, and the device it is on."""
     import torch
     import transformers
 
@@ -161,7 +163,7 @@ def their_model(preset: str) -> tuple[Any, Any]:
 
 
 def train_theirs(args: argparse.Namespace) -> dict[str, Any]:
-    """One step of next-token training, gradient checkpointing on."""
+    """Measures one step of next-token training with gradient checkpointing."""
     import torch
 
     model, place = their_model(args.preset)
@@ -182,7 +184,7 @@ def train_theirs(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def decode_theirs(args: argparse.Namespace, batch: int) -> dict[str, Any]:
-    """Greedy decoding behind a prompt: what `new` tokens take beyond one."""
+    """Measures greedy decoding after a prompt: the time for `new` tokens minus that for one."""
     import torch
 
     model, place = their_model(args.preset)
@@ -201,7 +203,7 @@ def decode_theirs(args: argparse.Namespace, batch: int) -> dict[str, Any]:
 
 
 def their_facts() -> dict[str, Any]:
-    """The device, what it held at most, and the versions."""
+    """The device, its peak memory, and the versions."""
     import torch
     import transformers
 
@@ -220,7 +222,7 @@ SIDES: dict[str, Callable[..., dict[str, Any]]] = {
 
 
 def measure(arguments: list[str], *what: str) -> dict[str, Any]:
-    """What a process of its own measured, or the last line of why it did not."""
+    """Measures in a separate process; after a failure, returns the last line of its error."""
     command = [sys.executable, __file__, *arguments, "--run", *what]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -239,12 +241,12 @@ def line(name: str, tokens: int, found: dict[str, Any], share: str = "") -> str:
 
 
 def longest_match(table: dict[str, float], device: str) -> float | None:
-    """The entry of the longest name that the device's begins with."""
+    """The entry whose name is the longest prefix of the device's name."""
     return next((table[name] for name in sorted(table, key=len, reverse=True) if device.startswith(name)), None)
 
 
 def main() -> None:
-    """Runs every side by itself and prints what they measured."""
+    """Runs both sides in separate processes and prints the results."""
     args = parse()
     if args.run:
         kind, side, *rest = args.run

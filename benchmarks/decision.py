@@ -1,11 +1,11 @@
-"""Speed of the decision library, each function beside its peers in one run.
+"""Speed of the decision library: each function compared with its peers in one run.
 
     python benchmarks/decision.py              # everything, about a minute on two cores
     python benchmarks/decision.py surface ece  # some of it
 
-Every time is the median of at least five runs after a warm-up, in which compilation is paid. Peers that would run for
-minutes are timed on a random part (cells of a surface, margins, resamples) and multiplied up; the table says so. Ratios
-are peer time / our time. Inputs are float32 NumPy arrays.
+Every time is the median of at least five runs after a warm-up run, which includes compilation. Peers that would run for
+minutes are timed on a random part of the job (cells of a surface, margins, resamples), and the time is scaled up; the
+table says where. Ratios are peer time / our time. Inputs are float32 NumPy arrays.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ RATES = ("precision", "recall", "f1")
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One timing: `times` is how much larger the whole job is than what was timed."""
+    """One timing; `times` is the size of the whole job relative to the part that was timed."""
 
     name: str
     seconds: float
@@ -45,7 +45,7 @@ class Row:
 
 
 def median(run: Callable[[], object], repeats: int = 5) -> float:
-    """The median time of `repeats` calls in seconds, after one call that is not counted."""
+    """The median time of `repeats` calls in seconds, after one call that is not timed."""
     run()
     seconds = []
     for _ in range(repeats):
@@ -56,7 +56,7 @@ def median(run: Callable[[], object], repeats: int = 5) -> float:
 
 
 def median_over(run: Callable[[int], object], items: Iterable[int]) -> float:
-    """The median time of `run` over several items, in seconds; the first item is run once more, uncounted."""
+    """The median time of `run` over several items, in seconds, after one run of the first item that is not timed."""
     items = list(items)
     run(items[0])
     seconds = []
@@ -68,7 +68,7 @@ def median_over(run: Callable[[int], object], items: Iterable[int]) -> float:
 
 
 def signals(steps: int) -> dict[str, Any]:
-    """Uniform fast signals, slow ones near them, and labels drawn from the fast ones."""
+    """Uniform fast signals, slow signals near them, and labels drawn from the fast signals."""
     rng = np.random.default_rng(0)
     need, accept = rng.random(steps, np.float32), rng.random(steps, np.float32)
     near = [np.clip(p + rng.normal(0, 0.1, steps), 0, 1).astype(np.float32) for p in (need, accept)]
@@ -91,7 +91,7 @@ def evaluate_cell(data: dict[str, Any], margin: np.float32, r: np.float32) -> tu
 
 
 def evaluate_margin(data: dict[str, Any], margin: np.float32, slow_index: np.ndarray) -> np.ndarray:
-    """The same for all costs at one margin, by NumPy's vectorised form of the index identity (maths section 3)."""
+    """The same counts for all costs at one margin, by the index identity (docs/maths.md, section 3) in NumPy."""
     need, accept, _, _, y = data.values()
     with np.errstate(divide="ignore"):
         high, low = accept + margin, accept - margin
@@ -106,7 +106,7 @@ def evaluate_margin(data: dict[str, Any], margin: np.float32, slow_index: np.nda
 
 
 def benchmark_surface() -> Iterator[Row]:
-    """256 costs x 64 margins: counts and slow rate, and peak memory."""
+    """Counts and slow rate at 256 costs x 64 margins, and peak memory."""
     data = signals(STEPS)
 
     def ours() -> surface.Surface:
@@ -122,7 +122,7 @@ def benchmark_surface() -> Iterator[Row]:
         lambda cell: evaluate_cell(data, MARGINS[cell // len(COSTS)], COSTS[cell % len(COSTS)]), cells
     )
     yield Row("NumPy, cell by cell", seconds, len(MARGINS) * len(COSTS), "48 cells timed; target 100x")
-    command = [sys.executable, __file__, "--memory"]  # a fresh process: this one's heap holds what peers gave back
+    command = [sys.executable, __file__, "--memory"]  # a fresh process: this one's heap includes what peers freed
     print("   ", subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip())
 
 
@@ -134,7 +134,7 @@ def report_surface_memory() -> None:
         part = {name: value[:steps] for name, value in data.items()}
         return surface.control_surface(**part, cost_ratios=COSTS, margins=MARGINS)
 
-    run(1 << 15)  # one block of steps: compiles, and leaves the heap with no more than a block
+    run(1 << 15)  # compiles, and leaves a heap that holds no more than one block of steps
     before = resident("VmRSS")
     found = run(STEPS)
     inputs, output = sum(x.nbytes for x in data.values()), sum(x.nbytes for x in found if x is not None)
@@ -198,7 +198,7 @@ def benchmark_isotonic() -> Iterator[Row]:
 
 
 def benchmark_reading() -> Iterator[Row]:
-    """Fits and areas against the time of reading their inputs once."""
+    """Fits and areas, compared with the time of reading their inputs once."""
     data = signals(STEPS)
     need, accept, y = data["p_need_fast"], data["p_accept_fast"], data["y"]
     streams = np.random.default_rng(0).integers(0, 5000, STEPS)

@@ -1,10 +1,10 @@
-"""Labelled decisions a second of training, row by row and packed, in one run: same student, same decisions.
+"""Labelled decisions per second of training, row by row and packed: same student, same decisions, one run.
 
     python benchmarks/input.py                # SmolLM2-135M's shape, random weights, two threads
     python benchmarks/input.py --layers=2     # a shallower model, for a quick look
 
-The two packings take turns at one optimizer step each; a rate is labelled decisions a step over the median of its
-seconds, and the ratio the median over turns of their quotient, with its quartiles. Compiling is paid before.
+The two packings alternate, one optimizer step each. A rate is the median over turns of the labelled decisions per
+second, and the ratio is the median over turns of the rates' quotient, with its quartiles. Compilation is not timed.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import time
 
 
 def parse() -> argparse.Namespace:
-    """The command line; runs before JAX counts the cores."""
+    """Parses the command line; must run before JAX counts the cores."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--layers", type=int, default=30)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--turns", type=int, default=5)
-    parser.add_argument("--streams", type=int, default=2, help="in a packed step")
-    parser.add_argument("--decisions", type=int, default=8, help="in a step row by row")
+    parser.add_argument("--streams", type=int, default=2, help="streams per packed step")
+    parser.add_argument("--decisions", type=int, default=8, help="decisions per row-by-row step")
     return parser.parse_args()
 
 
@@ -46,11 +46,11 @@ from prism_jax.training.optimization.step import init_state, make_step
 
 
 class Trainer:
-    """Training in one packing; each call is a step and returns how many labelled decisions it saw a second."""
+    """Trains with one packing; each call runs a step and returns its labelled decisions per second."""
 
     def __init__(self, unit: Unit, batch: int, template: Template, model: Qwen3, streams: list):
         config = TrainingConfig(steps=1000, batch=batch, learning_rate=1e-4)
-        # Single decisions differ in length far more than streams do, and each side gets shapes that fit.
+        # Single decisions vary in length far more than streams do; each side gets the number of shapes that suits it.
         shapes = 3 if unit == "decisions" else 1
         split = pack_split(streams, template, 4096, unit=unit, buckets=shapes, batch=batch)
         slots = Slots(model, template.yes, template.no, 1, buckets=tuple(bucket.size for bucket in split.buckets))
@@ -73,7 +73,7 @@ class Trainer:
 
 
 def main() -> None:
-    """Prints both rates and their ratio."""
+    """Measures and prints both rates and their ratio."""
     streams = [simulate(SimulatorConfig(min_events=12, max_events=16), index, logging="always") for index in range(32)]
     config = PromptConfig()
     template = Template(make_tokenizer(streams, config), config)
@@ -87,7 +87,7 @@ def main() -> None:
     low, middle, high = np.quantile(pairs[:, 0] / pairs[:, 1], [0.25, 0.5, 0.75])
     print(f"SmolLM2-135M's blocks, {ARGS.layers} layers, float32, {ARGS.threads} threads; jax {jax.__version__}")
     for name, rates in zip(("packed", "row by row"), np.median(pairs, axis=0), strict=True):
-        print(f"{name:12s} {rates:8.2f} labelled decisions a second")
+        print(f"{name:12s} {rates:8.2f} labelled decisions per second")
     print(f"{'ratio':12s} {middle:8.2f} [{low:.2f}, {high:.2f}]")
 
 

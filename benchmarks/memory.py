@@ -1,10 +1,10 @@
-"""The plan's estimate beside XLA's compiler for an NVIDIA A100, on a machine without a GPU.
+"""Compares the plan's memory estimate with XLA's compiler for an NVIDIA A100, on a machine without a GPU.
 
     pip install --no-deps --target DIR jax-cuda12-pjrt==0.10.2 jax-cuda12-plugin==0.10.2
     PYTHONPATH=DIR python benchmarks/memory.py --config=configs/qwen3_8b_a100.py
 
-The compiler gets the card's description and not the card, so nothing is tuned or run, and what cuDNN itself takes for a
-call of attention is unknown to it. It takes about a minute; JAX complains that it finds no CUDA, rightly.
+The compiler gets a description of the card instead of the card. Nothing is tuned or run, and cuDNN's own workspace for
+an attention call is not included. It takes about a minute. JAX warns that it finds no CUDA, which is expected.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ import pathlib
 
 import jax
 import numpy as np
-from absl import app, flags
-from jax._src.cudnn import fused_attention_stablehlo as fused  # what it asks of the GPU that isn't here
+from absl import flags
+from jax._src.cudnn import fused_attention_stablehlo as fused  # its checks of the GPU are replaced below
 from jax._src.lib import xla_client
 from jax.sharding import AxisType, Mesh
 from ml_collections import config_flags
 
+from prism_jax.runtime import command
 from prism_jax.runtime.config import from_config_dict
 from prism_jax.student import dispatch, sharding
 from prism_jax.training.config import RunConfig
@@ -44,7 +45,7 @@ device_description_str: "NVIDIA A100-SXM4-80GB"
 
 
 def devices(count: int) -> np.ndarray:
-    """Cards to compile for."""
+    """Descriptions of `count` cards to compile for."""
     import jax_plugins.xla_cuda12 as plugin
 
     if not xla_client.pjrt_plugin_loaded("cuda"):
@@ -57,7 +58,14 @@ def devices(count: int) -> np.ndarray:
     return np.array(topology._make_compile_only_devices())
 
 
-def main(_) -> None:
+def define_flags() -> None:
+    """Defines the command-line flags."""
+    config_flags.DEFINE_config_file("config", None, "A file of configs/; --config.x.y=value overrides.")
+    flags.mark_flag_as_required("config")
+
+
+def main() -> None:
+    """Prints the estimated and the compiled memory of the config's training step."""
     config = from_config_dict(RunConfig, flags.FLAGS.config)
     axes = (config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
     sharding.pretend_devices(int(np.prod(axes)))
@@ -84,6 +92,5 @@ def main(_) -> None:
 
 
 if __name__ == "__main__":
-    config_flags.DEFINE_config_file("config", None, "A file of configs/; --config.x.y=value overrides.")
-    flags.mark_flag_as_required("config")
-    app.run(main)
+    define_flags()
+    command.start(main)

@@ -1,4 +1,4 @@
-"""A training step of plain next-token prediction: what speed and memory are compared on, as every library has it."""
+"""A training step of plain next-token prediction, on which speed and memory are compared with other libraries."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from prism_jax.training.optimization.step import TrainState
 
 
 def make_next_token_step(model: Qwen3, training: TrainingConfig) -> Callable[[TrainState, Any], tuple[TrainState, Any]]:
-    """A donated step that takes rows of length + 1 tokens, and returns the new state and the mean cross-entropy."""
+    """Makes a donated step: it takes rows of length + 1 tokens and returns the new state and the mean cross-entropy."""
     optimizer = Optimizer(training)
 
     def loss(params: Any, tokens: Any) -> Any:

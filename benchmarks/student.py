@@ -1,13 +1,13 @@
-"""Speed of the student beside transformers + PyTorch: same machine, threads, weights and float32, in one run.
+"""Speed of the student compared with transformers + PyTorch: same machine, threads, weights and float32, in one run.
 
     python benchmarks/student.py                     # everything; SmolLM2-135M's shape, random weights, two threads
     python benchmarks/student.py --layers=8          # a shallower model, for a quick look
     python benchmarks/student.py stream --threads=1  # one part, one thread
 
-Each side has a process of its own, anew for each part, as its user would run it (ours keeps freed memory in training,
-as `python -m prism_jax.train` does); the two take turns, a pause before each. A ratio is the median over turns of their
-time / our time, with its quartiles; it holds for one kind of processor, which is printed. Compiling and warming up are
-paid before. Where results can be compared, the largest difference is printed.
+For each part, each side gets a new process and runs as its users would run it (in training, ours keeps freed memory as
+`python -m prism_jax.train` does). The two sides alternate, with a pause before each turn. A ratio is the median over
+turns of their time / our time, with its quartiles; it holds for one kind of processor, which is printed. Compilation
+and warm-up are not timed. Where results can be compared, the largest difference is printed.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from prism_jax.training.config import TrainingConfig
 
 SHAPE = presets.smollm2_135m()
 TRAINING = TrainingConfig(steps=1000, batch=1, learning_rate=1e-4)
-WRITTEN = 140  # tokens of a written answer, the median of public traces
+WRITTEN = 140  # tokens per written answer, the median of public traces
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One comparison: seconds a turn, ours and theirs, side by side."""
+    """One comparison: seconds per turn, ours and theirs."""
 
     name: str
     ours: list[float]
@@ -56,7 +56,7 @@ class Row:
 
 @dataclasses.dataclass(frozen=True)
 class Sides:
-    """Both sides, each a function of a method's name and its arguments."""
+    """Both sides; each is a function of a method's name and its arguments."""
 
     ours: Callable
     theirs: Callable
@@ -64,16 +64,16 @@ class Sides:
     vocabulary: int
 
     def both(self, method: str, *arguments: object) -> tuple:
-        """What a method returns, here and there, one after the other."""
+        """Calls a method on our side, then on theirs, and returns both results."""
         return self.ours(method, *arguments), self.theirs(method, *arguments)
 
     def alternate(self, turns: int, method: str, *arguments: object) -> list[tuple]:
-        """Its results over so many turns, after one that does not count."""
+        """Calls a method on both sides `turns` times, after one uncounted turn, and returns the results."""
         self.both(method, *arguments)
         return [self.both(method, *arguments) for _ in range(turns)]
 
     def train(self, name: str, target: str) -> Row:
-        """Steps of what both sides have prepared."""
+        """Compares training steps that both sides have prepared."""
         ours, theirs = zip(*self.alternate(self.turns, "step"), strict=True)
         apart = max(abs(a - b) for (_, a), (_, b) in zip(ours, theirs, strict=True))
         note = f"losses {ours[0][1]:.3f} to {ours[-1][1]:.3f}, {apart:.0e} apart"
@@ -89,7 +89,7 @@ def benchmark_train(sides: Sides) -> Iterator[Row]:
 
 
 def benchmark_packed(sides: Sides) -> Iterator[Row]:
-    """One step on a packed stream of labelled decisions, beside theirs on some of its rows; then both row by row."""
+    """One step on a packed stream of labelled decisions, against theirs on some of its rows; then both row by row."""
     count, trunk, branches = sides.ours("prepare_packed")
     rows = sides.theirs("prepare_rows")
     row = sides.train("packed stream, per labelled decision", ">= 5")
@@ -117,7 +117,7 @@ def benchmark_decode(sides: Sides) -> Iterator[Row]:
 
 
 def benchmark_product(sides: Sides) -> Iterator[Row]:
-    """The bare matrix product of a feed-forward layer: what a prefill, which is little else, can reach at best."""
+    """The matrix product of a feed-forward layer alone, which bounds the speed of a prefill."""
     for rows in (256, 2048):
         ours, theirs = zip(*sides.alternate(4 * sides.turns, "product", rows), strict=True)
         yield Row(f"bare product of {rows} rows", list(ours), list(theirs), "")
@@ -154,10 +154,10 @@ TRAINS = ("train", "packed")
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", help=f"of: {' '.join(BENCHMARKS)}; all by default")
+    parser.add_argument("parts", nargs="*", help=f"parts to run, among {' '.join(BENCHMARKS)}; all by default")
     parser.add_argument("--layers", type=int, default=30)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--turns", type=int, default=5, help="of each side, where a turn takes long")
+    parser.add_argument("--turns", type=int, default=5, help="turns per side where a turn takes long")
     args = parser.parse_args()
     if unknown := [name for name in args.parts if name not in BENCHMARKS]:
         parser.error(f"parts: found {unknown}, expected some of {list(BENCHMARKS)}")
@@ -165,7 +165,7 @@ def parse() -> argparse.Namespace:
 
 
 def measure(names: Sequence[str], folder: str, threads: int, turns: int) -> Iterator[Row]:
-    """The rows of some benchmarks, over the weights of a folder."""
+    """Runs some benchmarks on the weights in a folder and yields their rows."""
     vocabulary = read_config(folder, "float32").vocab_size
     for name in names:
         with contextlib.ExitStack() as stack:
@@ -178,13 +178,13 @@ def measure(names: Sequence[str], folder: str, threads: int, turns: int) -> Iter
 
 
 def write_weights(folder: str, config: StudentConfig) -> int:
-    """Random weights for both sides to read; their number."""
+    """Writes random weights for both sides and returns their number."""
     with contextlib.closing(Process("student_ours", "Weights", folder, config)) as process:
         return process("write")
 
 
 def processor() -> str:
-    """Name, family and model of the processor, where Linux tells."""
+    """Name, family and model of the processor; known on Linux only."""
     try:
         lines = [line.split(":", 1) for line in pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()]
     except OSError:
@@ -194,9 +194,9 @@ def processor() -> str:
 
 
 def main() -> None:
-    """Runs what the command line names."""
+    """Runs the parts that the command line names."""
     args = parse()
-    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: args.threads])  # of both sides, which inherit it
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: args.threads])  # both sides inherit it
     versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("jax", "torch", "transformers"))
     with tempfile.TemporaryDirectory() as folder:
         size = write_weights(folder, dataclasses.replace(SHAPE, num_layers=args.layers))

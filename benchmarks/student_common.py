@@ -1,4 +1,4 @@
-"""What both sides of benchmarks/student.py share: processes to live in, how a turn is timed, and the inputs."""
+"""Shared by both sides of benchmarks/student.py: their processes, the timing of a turn, and the inputs."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ import numpy as np
 from prism_jax.prompting.packing import Packed, decisions, pack
 from prism_jax.streams import Candidate, Event, Step, Stream
 
-PAUSE = 0.03  # seconds before a turn, in which the threads of the turn before fall asleep
-YES, NO = 10, 11  # what a slot answers with
+PAUSE = 0.03  # seconds before a turn, in which the threads of the previous turn go idle
+YES, NO = 10, 11  # token ids of the answers at a slot
 
 
 class Process:
-    """An object of a module's class, alive in a process that nothing else uses."""
+    """An object of a module's class in its own process."""
 
     def __init__(self, module: str, name: str, *arguments: Any):
         spawn = multiprocessing.get_context("spawn")
         self.pool = concurrent.futures.ProcessPoolExecutor(1, spawn, _start, (module, name, arguments))
 
     def __call__(self, method: str, *arguments: Any) -> Any:
-        """What the object's method returns."""
+        """Calls a method of the object and returns its result."""
         return self.pool.submit(_answer, method, arguments).result()
 
     def close(self) -> None:
         self.pool.shutdown()
 
 
-_objects: list[Any] = []  # of this process, one
+_objects: list[Any] = []  # the one object of this process
 
 
 def _start(module: str, name: str, arguments: Sequence[Any]) -> None:
@@ -46,7 +46,7 @@ def _answer(method: str, arguments: Sequence[Any]) -> Any:
 
 
 def timed(run: Callable[[], Any]) -> tuple[float, Any]:
-    """Seconds of one call, after a pause, and what it returned."""
+    """Times one call in seconds, after a pause; returns the time and the result."""
     time.sleep(PAUSE)
     start = time.perf_counter()
     result = run()
@@ -62,7 +62,7 @@ def random_rows(count: int, width: int) -> np.ndarray:
 
 
 class Shapes:
-    """A template of ProactiveBench's lengths over random ids: 25 tokens an event, 9 a head, 18 a leaf."""
+    """A template with ProactiveBench's lengths over random ids: 25 tokens per event, 9 per head, 18 per leaf."""
 
     def __init__(self, vocabulary: int):
         self.vocabulary, self.rng = vocabulary, np.random.default_rng(1)
@@ -85,7 +85,7 @@ class Shapes:
 
 
 def make_stream(events: int = 20, candidates: int = 5) -> Stream:
-    """A stream with a step of labelled candidates at each event, as ProactiveBench has them."""
+    """A stream with a step of labelled candidates at each event, as in ProactiveBench."""
     steps = tuple(
         Step(
             event=i,
@@ -101,9 +101,9 @@ class Decisions(NamedTuple):
     """A stream of labelled decisions.
 
     Attributes:
-      packed: All of them behind one trunk.
-      count: How many they are.
-      sample: Eight of middle length, each behind a trunk of its own.
+      packed: All decisions as branches of one trunk.
+      count: Number of decisions.
+      sample: Eight decisions of medium length, each with its own trunk.
     """
 
     packed: Packed
@@ -112,7 +112,7 @@ class Decisions(NamedTuple):
 
 
 def make_decisions(vocabulary: int) -> Decisions:
-    """A stream of 100 labelled decisions; rows are sorted by length, so that little of a batch of them is padding."""
+    """Makes a stream of 100 labelled decisions; the sample is of similar lengths, so that it needs little padding."""
     shapes, stream = Shapes(vocabulary), make_stream()
     packed = pack(stream, shapes, 10**6)
     rows = [pack(one, shapes, 10**6) for one in decisions(stream)]
@@ -122,7 +122,7 @@ def make_decisions(vocabulary: int) -> Decisions:
 
 
 class LiveStream(NamedTuple):
-    """A stream as it comes: token ids of the system prompt, of its events, and of the branch that asks after each."""
+    """A live stream: token ids of the system prompt, of the events, and of the branch that is read after each event."""
 
     system: list[int]
     events: list[list[int]]

@@ -18,7 +18,7 @@ from prism_jax.prompting.packing import Packed, pad, sizes
 from prism_jax.slots import Slots
 from prism_jax.student import Qwen3, StudentConfig
 from prism_jax.student.engine import Branch, Engine
-from prism_jax.student.kv_cache import unstack
+from prism_jax.student.kv_cache import unstack_layers
 from prism_jax.student.sampler import Start, decode, prefill
 from prism_jax.student.sampling import make_sampling
 from prism_jax.student.sharding import make_mesh
@@ -37,14 +37,14 @@ class Weights:
         self.folder, self.model = folder, Qwen3(config)
 
     def write(self) -> int:
-        """Their number."""
+        """Writes the weights and returns their number."""
         params = jax.jit(self.model.init)(jax.random.key(0))
         save_hf(self.folder, self.model, params)
         return sum(leaf.size for leaf in jax.tree.leaves(params))
 
 
 class Side:
-    """The student with the weights of a folder, on as many threads as there are cores to run on."""
+    """The student with the weights of a folder, with one thread per available core."""
 
     def __init__(self, folder: str, threads: int, training: TrainingConfig | None):
         if training is not None:
@@ -55,17 +55,17 @@ class Side:
         self.vocabulary = config.vocab_size
 
     def prepare_next_token(self, rows: np.ndarray) -> None:
-        """Training on every next token of the rows."""
+        """Prepares training on every next token of the rows."""
         self._prepare(make_next_token_step(self.model, self.training), rows)
 
     def prepare_packed(self) -> tuple[int, int, int]:
-        """Training on a stream of decisions behind one trunk; their number, and the trunk's and branches' tokens."""
+        """Prepares training on a packed stream; returns the numbers of decisions, trunk tokens and branch tokens."""
         found = make_decisions(self.vocabulary)
         self._prepare_decisions([found.packed])
         return found.count, len(found.packed.trunk), len(found.packed.tokens)
 
     def prepare_rows(self) -> None:
-        """Training on eight of them, each behind a trunk of its own."""
+        """Prepares training on eight of these decisions, each with its own trunk."""
         self._prepare_decisions(make_decisions(self.vocabulary).sample)
 
     def _prepare_decisions(self, rows: list[Packed]) -> None:
@@ -76,12 +76,12 @@ class Side:
         self._prepare(step, jax.tree.map(lambda *leaves: np.stack(leaves), *padded))
 
     def _prepare(self, optimizer_step: Callable, batch: Any) -> None:
-        copies = jax.tree.map(jnp.copy, self.params)  # since a step consumes what it is given
+        copies = jax.tree.map(jnp.copy, self.params)  # a step donates its arguments
         self.optimizer_step, self.batch = optimizer_step, batch
         self.state = TrainState(jnp.zeros((), jnp.int32), copies, Optimizer(self.training).init(copies))
 
     def step(self) -> tuple[float, float]:
-        """Seconds of an optimizer step, and its loss."""
+        """Runs an optimizer step; returns its seconds and its loss."""
 
         def run() -> float:
             self.state, loss = jax.block_until_ready(self.optimizer_step(self.state, self.batch))
@@ -91,11 +91,11 @@ class Side:
 
     @functools.cached_property
     def unstacked(self) -> Any:
-        """The parameters as reading takes them."""
-        return unstack(self.params)
+        """The parameters in the form for inference, per layer."""
+        return unstack_layers(self.params)
 
     def prefill(self, tokens: np.ndarray, new: int) -> float:
-        """Seconds of reading rows of one length, with room for so many new tokens behind them."""
+        """Prefills rows of one length, with room for `new` more tokens; returns the seconds."""
         return timed(lambda: jax.block_until_ready(self._read(tokens, new)))[0]
 
     def _read(self, tokens: np.ndarray, new: int) -> Any:
@@ -103,7 +103,7 @@ class Side:
         return prefill(self.model, self.unstacked, tokens, np.full(rows, length, np.int32), new)
 
     def decode(self, tokens: np.ndarray, new: int) -> tuple[float, list[list[int]]]:
-        """Seconds of writing so many tokens behind rows that were read before, and what was written."""
+        """Decodes `new` tokens after prefilled rows; returns the seconds and the tokens."""
         logits, cache = jax.block_until_ready(self._read(tokens, new))
         rows, length = tokens.shape
         start = Start(cache, np.full(rows, length, np.int32), length, logits)
@@ -111,13 +111,13 @@ class Side:
         return seconds, [text.ids for text in texts]
 
     def product(self, rows: int) -> float:
-        """Seconds of the matrix product of a feed-forward layer."""
+        """Computes the matrix product of a feed-forward layer; returns the seconds."""
         kernel = self.params["layers"]["mlp"]["gate_proj"]["kernel"][0]
         x = jnp.asarray(random_rows(rows, kernel.shape[0]))
         return timed(lambda: jax.block_until_ready(_multiply(x, kernel)))[0]
 
     def open(self) -> None:
-        """Begins the live stream, every shape of which is compiled before."""
+        """Opens the live stream, after compiling all its shapes."""
         self.live = make_live_stream(self.vocabulary)
         self.branch = Branch(tuple(self.live.head), (tuple(self.live.leaf),))
         self.engine = Engine(self.model, self.params)
@@ -128,7 +128,7 @@ class Side:
         self.engine.close("warm")
 
     def decide(self, number: int) -> tuple[float, np.ndarray]:
-        """Seconds of reading the live stream's next event and its branch, and the answers' logits at both slots."""
+        """Reads the next event and its branch; returns the seconds and the answers' logits at both slots."""
         event = self.live.events[number]
         seconds, logits = timed(lambda: self.engine.score("live", [self.branch], [YES, NO], event))
         return seconds, np.asarray(logits[0])

@@ -1,6 +1,6 @@
-"""The other side of benchmarks/student.py: transformers + PyTorch with the same weights, as fast as they run.
+"""The other side of benchmarks/student.py: transformers + PyTorch with the same weights, in their fastest setting.
 
-The faster of eager and sdpa attention, no autograd but in training, and no logits that nothing reads.
+It uses the faster of eager and sdpa attention, autograd in training only, and computes only the logits that are read.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from prism_jax.training.config import TrainingConfig
 
 
 class Side:
-    """Their model with the weights of a folder."""
+    """The transformers model with the weights of a folder."""
 
     def __init__(self, folder: str, threads: int, training: TrainingConfig | None):
         torch.set_num_threads(threads)
@@ -34,7 +34,7 @@ class Side:
             self.vocabulary = transformers.AutoConfig.from_pretrained(folder).vocab_size
 
     def _fastest(self, run: Callable[[Any], Any]) -> Any:
-        """The model under the attention with which it runs faster."""
+        """Returns the model with whichever attention runs faster."""
         seconds = {}
         for attention in ("eager", "sdpa"):
             model = transformers.AutoModelForCausalLM.from_pretrained(
@@ -48,7 +48,7 @@ class Side:
         return min(seconds.values(), key=lambda pair: pair[0])[1]
 
     def prepare_next_token(self, rows: np.ndarray) -> None:
-        """Training on every next token of the rows."""
+        """Prepares training on every next token of the rows."""
         tokens = torch.tensor(rows, dtype=torch.long)
 
         def loss(model: Any) -> torch.Tensor:
@@ -58,7 +58,7 @@ class Side:
         self._prepare(loss)
 
     def prepare_rows(self) -> int:
-        """Training on some decisions, each a sequence of its own: two slots, from two rows of the head alone."""
+        """Prepares training on some decisions, one sequence each; two slots, read with two rows of the head."""
         rows = _sequences(make_decisions(self.vocabulary).sample)
         tokens, places, labels = (torch.tensor(rows[name]) for name in ("tokens", "places", "labels"))
 
@@ -73,7 +73,7 @@ class Side:
         return len(tokens)
 
     def _prepare(self, loss: Callable[[Any], torch.Tensor]) -> None:
-        """AdamW and clipping as ours."""
+        """Prepares AdamW and clipping with our settings."""
         training = self.training
 
         def backward(model: Any) -> float:
@@ -92,7 +92,7 @@ class Side:
         self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda step: min(1.0, step / warmup))
 
     def step(self) -> tuple[float, float]:
-        """Seconds of an optimizer step, and its loss."""
+        """Runs an optimizer step; returns its seconds and its loss."""
 
         def run() -> float:
             loss = self.backward(self.model)
@@ -110,12 +110,12 @@ class Side:
         return self.model(ids, past_key_values=cache, use_cache=True, logits_to_keep=keep).logits
 
     def prefill(self, tokens: np.ndarray, new: int) -> float:
-        """Seconds of reading rows of one length; the cache grows with what comes."""
+        """Prefills rows of one length; returns the seconds. The cache grows on demand, so `new` is unused."""
         return timed(lambda: self._read(tokens, DynamicCache()))[0]
 
     @torch.inference_mode()
     def _greedy(self, logits: torch.Tensor, cache: DynamicCache, count: int) -> torch.Tensor:
-        """Writes `count` tokens, the first of which `logits` gives."""
+        """Decodes `count` tokens greedily; the first one comes from `logits`."""
         written = [logits[:, -1].argmax(dim=-1, keepdim=True)]
         for _ in range(count - 1):
             logits = self.model(written[-1], past_key_values=cache, use_cache=True, logits_to_keep=1).logits
@@ -123,7 +123,7 @@ class Side:
         return torch.cat(written, dim=1)
 
     def decode(self, tokens: np.ndarray, new: int) -> tuple[float, list[list[int]]]:
-        """Seconds of writing so many tokens behind rows that were read before, and what was written."""
+        """Decodes `new` tokens after prefilled rows; returns the seconds and the tokens."""
         cache = DynamicCache()
         logits = self._read(tokens, cache)
         seconds, written = timed(lambda: self._greedy(logits, cache, new))
@@ -131,19 +131,19 @@ class Side:
 
     @torch.inference_mode()
     def product(self, rows: int) -> float:
-        """Seconds of the matrix product of a feed-forward layer."""
+        """Computes the matrix product of a feed-forward layer; returns the seconds."""
         weight = self.model.model.layers[0].mlp.gate_proj.weight
         x = torch.tensor(random_rows(rows, weight.shape[1]))
         return timed(lambda: torch.nn.functional.linear(x, weight))[0]
 
     def open(self) -> None:
-        """Begins the live stream."""
+        """Opens the live stream."""
         self.live, self.cache = make_live_stream(self.vocabulary), DynamicCache()
         self.branch = [*self.live.head, *self.live.leaf]
         self._read([self.live.system], self.cache)
 
     def decide(self, number: int) -> tuple[float, np.ndarray]:
-        """Seconds of reading an event and the branch behind it in one pass, and the answers' logits at both slots."""
+        """Reads an event and its branch in one pass; returns the seconds and the answers' logits at both slots."""
         event = self.live.events[number]
         slots = torch.tensor([len(event) + end - 1 for end in (len(self.live.head), len(self.branch))])
 
@@ -155,19 +155,19 @@ class Side:
         return timed(run)
 
     def write(self, number: int, count: int) -> float:
-        """Seconds of reading the event and the branch and writing an answer; all of it is taken back."""
+        """Reads an event and its branch and writes an answer; returns the seconds and restores the cache."""
         prompt = [*self.live.events[number], *self.branch]
 
         def run() -> None:
             logits = self._read([prompt], self.cache)
-            self._greedy(logits, self.cache, count)  # which reads all but the last token it writes
+            self._greedy(logits, self.cache, count)  # reads all written tokens except the last
             self.cache.crop(-(len(prompt) + count - 1))
 
         return timed(run)[0]
 
 
 def _sequences(rows: Sequence[Packed]) -> dict[str, np.ndarray]:
-    """Rows of one decision each as plain right-padded sequences, with their two slots and labels."""
+    """Turns rows of one decision each into right-padded sequences, with their two slots and labels."""
     whole = [[*row.trunk, *row.tokens] for row in rows]
     tokens = np.zeros((len(rows), max(map(len, whole))), np.int64)
     for out, ids in zip(tokens, whole, strict=True):

@@ -1,15 +1,14 @@
-"""The same tiny student on ProactiveBench's human judgements, whole streams held out.
+"""A tiny student on ProactiveBench's human judgements, tested on whole streams that training does not see.
 
     python -m prism_jax.train --config=configs/proactivebench_tiny.py --workdir=runs/proactivebench_tiny
 
-`--config.data.source=DIR` names a folder laid out as the official repository (thunlp/ProactiveAgent), and
-`--config.data.source=` without a name downloads the official archive;
-`--config.data.folds=4 --config.data.fold=0` choose the held-out fold; `--config.data.need=strict`, `majority` or
-`any_valid` the definition of need.
+`--config.data.source=DIR` names a folder with the layout of the official repository (thunlp/ProactiveAgent), and
+`--config.data.source=` without a name downloads the official archive. `--config.data.folds=4 --config.data.fold=0`
+choose the test fold, and `--config.data.need=strict`, `majority` or `any_valid` the definition of need.
 
 Time: about two minutes on two CPU cores.
-Result: the whole path on real data, and no more: a student from random weights learns next to nothing from a few
-hundred judgements, and its calibrated gate stays close to the better constant policy.
+Result: it shows that the whole pipeline runs on real data, and no more. From random weights, a student learns next to
+nothing from a few hundred judgements, and its calibrated gate stays close to the better constant policy.
 """
 
 from prism_jax.runtime.config import to_config_dict
@@ -19,7 +18,7 @@ from prism_jax.training.loss_config import LossConfig
 
 
 def get_config():
-    """Real streams are few and long: small batches, no responses to train on."""
+    """Uses small batches, because real streams are few and long, and trains on no responses."""
     return to_config_dict(
         RunConfig(
             data=DataConfig(name="proactivebench", source="../shared/proactivebench", folds=4, fold=0),

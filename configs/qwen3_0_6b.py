@@ -1,13 +1,13 @@
-"""Qwen3-0.6B, all parameters, on one GPU of 24 GB: the paper's recipe at a size that most can run.
+"""Qwen3-0.6B, all parameters, on one GPU of 24 GB: the paper's recipe for a model that fits common GPUs.
 
     python -m prism_jax.train --config=configs/qwen3_0_6b.py --plan --device_memory=24GB
     python -m prism_jax.train --config=configs/qwen3_0_6b.py --config.training.start=DIR --workdir=runs/qwen3_0_6b
 
-DIR is the model's directory as Hugging Face has it (Qwen/Qwen3-0.6B), 1.5 GB. Schedule and batch are those of
-`configs/qwen3_8b_a100.py`; masters and both moments are whole, in float32.
+DIR is the model's directory as published on Hugging Face (Qwen/Qwen3-0.6B), 1.5 GB. Schedule and batch are those of
+`configs/qwen3_8b_a100.py`; master weights and both moments are kept in full, in float32.
 
-Time: never run on such a card so far.
-Result: unknown until then; by the plan it takes 11.0 GiB.
+Time: not yet run on such a GPU.
+Result: not yet known; the plan predicts 11.0 GiB of memory.
 """
 
 from prism_jax.runtime.config import to_config_dict
@@ -17,7 +17,7 @@ from prism_jax.training.config import PackingConfig, RunConfig, TrainingConfig
 
 
 def get_config():
-    """Small enough for whole moments beside float32 masters."""
+    """The model is small enough for full moments and float32 master weights."""
     return to_config_dict(
         RunConfig(
             data=DataConfig(name="proactivebench", source=""),

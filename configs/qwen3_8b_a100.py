@@ -3,24 +3,24 @@
     python -m prism_jax.train --config=configs/qwen3_8b_a100.py --plan --device_memory=80GB
     launch/a100.sh --config=configs/qwen3_8b_a100.py --config.training.start=DIR --workdir=runs/qwen3_8b
 
-DIR is the model's directory as Hugging Face has it (Qwen/Qwen3-8B: config.json, tokenizer.json, *.safetensors), 16 GB.
-ProactiveBench comes from the official archive, or from `--config.data.source=DIR`.
+DIR is the model's directory as published on Hugging Face (Qwen/Qwen3-8B: config.json, tokenizer.json, *.safetensors),
+16 GB. ProactiveBench is downloaded from the official archive, or read from `--config.data.source=DIR`.
 
-As in the paper: AdamW with a peak of 1e-5, a tenth of the steps to warm up, a cosine, 3 epochs, a context of 4096
-tokens, bfloat16, 4 rows an update, the model's own chat template, and no loss on the prompt. Departures, all of them to
-fit the card or because the paper doesn't say:
+As in the paper: AdamW with a peak learning rate of 1e-5, warm-up over a tenth of the steps, a cosine schedule, 3
+epochs, a context of 4096 tokens, bfloat16, 4 rows per update, the model's own chat template, and no loss on the prompt.
+The departures serve to fit the GPU or to fill in what the paper does not state:
 
-- Four rows in one step with every block rematerialised, not 4 steps of 1 row: the same gradient, without the buffer
-  that adds up four (16 GB in bfloat16, 33 GB as it should be, in float32).
-- A row is a whole stream with its decisions as branches, not one decision: an event is read once.
-- Parameters are the upper halves of float32 masters, whose lower halves the optimizer keeps: an update of 1e-5 would
-  not move most bfloat16 weights at all.
-- Adam's first moment in bfloat16, and its second as row and column means (as Adafactor's): 16 GB and 0 GB instead
+- Four rows in one step with every block rematerialised, instead of 4 steps of 1 row. The gradient is the same, and no
+  buffer for the sum of four gradients is needed (16 GB in bfloat16; 33 GB in float32, which such a sum requires).
+- A row is a whole stream with its decisions as branches, instead of one decision, so that each event is read once.
+- Parameters are the upper halves of float32 master weights, whose lower halves the optimizer keeps. Most bfloat16
+  weights would not change at all under an update of 1e-5.
+- Adam's first moment in bfloat16, and its second as row and column means (as in Adafactor): 16 GB and 0 GB instead
   of 66.
-- Decoupled weight decay 0.01, global norm clipped to 1, b2 0.999: the paper names none.
+- Decoupled weight decay 0.01, global norm clipped to 1, b2 0.999: the paper states none of these.
 
-Time: never run on an A100 so far; the paper names 2.5 hours for its run on one.
-Result: unknown until then. By the plan it takes 68.2 GiB of the 74.5 (80 GB); XLA's compiler for that card says 66.4
+Time: not yet run on an A100; the paper states 2.5 hours for its own run on one.
+Result: not yet known. The plan predicts 68.2 GiB of the 74.5 (80 GB); XLA's compiler for that GPU computes 66.4
 (`benchmarks/memory.py`).
 """
 
@@ -32,7 +32,7 @@ from prism_jax.training.loss_config import LossConfig
 
 
 def get_config():
-    """Everything that the paper names, and what it takes to fit 80 GB."""
+    """The paper's settings, and what is needed to fit 80 GB."""
     return to_config_dict(
         RunConfig(
             data=DataConfig(name="proactivebench", source=""),

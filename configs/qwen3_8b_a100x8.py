@@ -1,14 +1,14 @@
-"""Qwen3-8B, all parameters, on one node of 8 A100: parameters and optimizer state split over the cards (FSDP).
+"""Qwen3-8B, all parameters, on one node of 8 A100s: parameters and optimizer state are sharded over the GPUs (FSDP).
 
     python -m prism_jax.train --config=configs/qwen3_8b_a100x8.py --plan --device_memory=80GB
     launch/node.sh --config=configs/qwen3_8b_a100x8.py --config.training.start=DIR --workdir=runs/qwen3_8b_x8
 
-What `configs/qwen3_8b_a100.py` gives up for want of memory is back: Adam's moments are whole, in float32, and so are
-the masters. The batch is 8 rows, the fewest that 8 cards share; for several nodes set data to their number and batch to
-8 times it (`launch/slurm.sh`).
+Unlike in `configs/qwen3_8b_a100.py`, there is enough memory to keep Adam's moments and the master weights in full, in
+float32. The batch is 8 rows, the fewest that 8 GPUs can share. For several nodes, set mesh.data to their number and
+training.batch to 8 times that number (`launch/slurm.sh`).
 
-Time: never run on A100s so far.
-Result: unknown until then; by the plan each card holds 19.4 GiB.
+Time: not yet run on A100s.
+Result: not yet known; the plan predicts 19.4 GiB per GPU.
 """
 
 from prism_jax.runtime.config import to_config_dict
@@ -18,7 +18,7 @@ from prism_jax.training.config import MeshConfig, PackingConfig, RunConfig, Trai
 
 
 def get_config():
-    """The paper's schedule with a batch that 8 cards share."""
+    """The paper's schedule with a batch that 8 GPUs share."""
     return to_config_dict(
         RunConfig(
             data=DataConfig(name="proactivebench", source=""),

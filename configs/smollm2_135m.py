@@ -1,12 +1,12 @@
-"""SmolLM2-135M on the built-in simulator: a pretrained student on any machine, its data always at hand.
+"""SmolLM2-135M on the built-in simulator: a pretrained student that any machine can train, without external data.
 
     python -m prism_jax.train --config=configs/smollm2_135m.py --plan
     python -m prism_jax.train --config=configs/smollm2_135m.py --config.training.start=PATH --workdir=runs/smollm2_135m
 
-PATH is the model's directory as Hugging Face has it (HuggingFaceTB/SmolLM2-135M-Instruct) or a GGUF file of it.
+PATH is the model's directory as published on Hugging Face (HuggingFaceTB/SmolLM2-135M-Instruct), or a GGUF file of it.
 
-Time: not measured as a whole; `configs/smollm2_proactivebench.py` gives times of this model on two CPU cores.
-Result: not measured; the config is where to start from with data of one's own (`--config.data.name=jsonl`).
+Time: not measured as a whole; `configs/smollm2_proactivebench.py` gives times for this model on two CPU cores.
+Result: not measured; the config is a starting point for your own data (`--config.data.name=jsonl`).
 """
 
 from prism_jax.runtime.config import to_config_dict
@@ -17,7 +17,7 @@ from prism_jax.training.loss_config import LossConfig
 
 
 def get_config():
-    """All parameters train, in float32, which two cores compute fastest; an epoch over 512 short streams."""
+    """Trains all parameters in float32, the fastest dtype on two CPU cores, for one epoch over 512 short streams."""
     return to_config_dict(
         RunConfig(
             data=DataConfig(train_streams=512, calibration_streams=128, test_streams=128),

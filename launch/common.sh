@@ -1,15 +1,15 @@
-# What the launch scripts share; sourced by them. DRY_RUN=1 prints what would run, and runs nothing.
+# Common parts of the launch scripts, which source this file. DRY_RUN=1 prints the commands without running them.
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 PYTHON=${PYTHON:-.venv/bin/python}
 
-# Overlaps communication with computation: XLA orders kernels so that gathers of the next layer run under this one.
+# Overlaps communication with computation: XLA schedules the gathers of the next layer while this one computes.
 XLA_FLAGS="${XLA_FLAGS:-} --xla_gpu_enable_latency_hiding_scheduler=true"
-# One gather for many small tensors: fewer, larger messages (128 MiB each). Without several devices they do nothing.
+# Combines gathers of small tensors into fewer messages of up to 128 MiB. No effect on a single device.
 XLA_FLAGS+=" --xla_gpu_all_gather_combine_threshold_bytes=134217728"
 XLA_FLAGS+=" --xla_gpu_reduce_scatter_combine_threshold_bytes=134217728"
 export XLA_FLAGS
 
-# JAX takes this share of the card at once (0.75 by default); what remains is for CUDA, cuDNN and NCCL themselves.
+# JAX reserves this share of GPU memory at start (0.75 by default); CUDA, cuDNN and NCCL need the rest.
 export XLA_PYTHON_CLIENT_MEM_FRACTION=${XLA_PYTHON_CLIENT_MEM_FRACTION:-0.95}
 
 run() {

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Trains on one node of GPUS (8) GPUs, in one process: launch/node.sh --config=configs/qwen3_8b_a100x8.py --workdir=DIR ...
+# Trains on one node in one process; the variable GPUS is its number of GPUs (default 8):
+#   launch/node.sh --config=configs/qwen3_8b_a100x8.py --workdir=DIR ...
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
 

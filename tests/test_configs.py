@@ -1,4 +1,4 @@
-"""Every file in configs/ loads, states its command, time and result, and takes one step."""
+"""Every file in configs/ loads, states its command, time and result, and can train one step."""
 
 import dataclasses
 import importlib.util
@@ -23,7 +23,7 @@ def load(path):
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_it_survives_the_bridge_and_tells_how_to_run_it(path):
+def test_it_round_trips_and_states_how_to_run_it(path):
     module = load(path)
     config = from_config_dict(RunConfig, module.get_config())
     assert to_config_dict(config) == module.get_config()

@@ -1,4 +1,4 @@
-"""The page on the scores file: its example is read, its command and its Python run, its table is the schema's."""
+"""The page on the scores file: its example can be read, its code runs, and its table matches the schema."""
 
 import doctest
 import pathlib
@@ -21,7 +21,7 @@ def blocks(kind):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A working folder that holds the page's example."""
+    """A working folder that contains the page's example."""
     (example,) = blocks("json")
     (tmp_path / "scores.jsonl").write_text(example, encoding="utf-8")
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""The evaluation of a scores file as a user runs it: what is loaded, what is written, what is refused."""
+"""Evaluates a scores file as a user does: the modules that are loaded, the files written, the input refused."""
 
 import json
 import os
@@ -80,7 +80,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_what_is_refused_is_one_line_and_writes_nothing(tmp_path, scores, case):
+def test_bad_input_gives_one_line_and_writes_nothing(tmp_path, scores, case):
     names = {name: str(tmp_path / name) for name in ("out", "run", "scores.parquet", "cut.parquet")}
     names |= {"scores": names.pop("scores.parquet"), "cut": names.pop("cut.parquet")}
     write_scores(names["scores"], scores)

@@ -1,4 +1,4 @@
-"""An exported run, as transformers reads it: the same slots, the same probabilities; and what cannot be exported."""
+"""An exported run read by transformers has the same slots and probabilities; what cannot be exported is an error."""
 
 import dataclasses
 import json
@@ -75,7 +75,7 @@ def test_the_page_reads_our_probabilities_with_transformers(exported, monkeypatc
     assert type(found["model"]).__name__ == architecture
     need, accept = ours(folder / "run", found["events"])
     np.testing.assert_allclose([found["p_need"], found["p_accept"]], [need, accept], atol=1e-4)
-    assert abs(need - 0.5) > 1e-3 and abs(accept - 0.5) > 1e-3  # an untrained model would agree anyhow
+    assert abs(need - 0.5) > 1e-3 and abs(accept - 0.5) > 1e-3  # with an untrained model any two readings would agree
     assert found["offer"] == gate.decide(need, accept, c_fa=1.0, c_fn=2.0)
 
 
@@ -104,7 +104,7 @@ def test_text_encoded_as_the_page_says_is_as_in_training(exported):
 
 
 def test_training_starts_from_what_was_exported(exported, tmp_path):
-    """The architecture, the vocabulary and every number; the same weights then score as they did."""
+    """Architecture, vocabulary and weights are the same, so that the new run gives the same scores."""
     folder, _ = exported
     student = StudentConfig(remat="full")
     training = dataclasses.replace(CONFIG.training, start=str(folder / "exported"), learning_rate=1e-30)
@@ -170,7 +170,7 @@ def test_a_failed_export_leaves_nothing_half_written(exported, tmp_path, monkeyp
         export_run(Workdir(folder / "run"), epath.Path(tmp_path / "out"))
     assert list(tmp_path.iterdir()) == []
     monkeypatch.undo()
-    (tmp_path / "out.partial").mkdir()  # somebody's own, which an export may not touch
+    (tmp_path / "out.partial").mkdir()  # not ours, so an export must not touch it
     (tmp_path / "out.partial" / "rest").write_text("")
     export_run(Workdir(folder / "run"), epath.Path(tmp_path / "out"))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "out.partial"]

@@ -1,4 +1,4 @@
-"""The launch scripts parse and say what they would run; the check before them names every problem in a line."""
+"""The launch scripts parse and print what they would run; the machine check names each problem in one line."""
 
 import os
 import subprocess
@@ -48,7 +48,7 @@ def test_every_flag_of_xla_has_its_comment(root):
 
 
 def test_the_check_names_each_problem_in_a_line(root, tmp_path):
-    """A machine without a GPU, asked for eight and for more disk than there is."""
+    """The test runs on a machine without GPUs, and requests eight and more disk space than exists."""
     flags = ("--devices=8", "--disk=1000000000GiB", f"--workdir={tmp_path}", "--config=configs/quickstart.py")
     done = subprocess.run(
         [sys.executable, "-m", "prism_jax.preflight", *flags],
@@ -83,7 +83,7 @@ def test_the_wrong_number_of_devices_is_named():
 
 
 def test_xla_knows_every_flag(root):
-    """It ends a process that is given one that it doesn't know."""
+    """XLA ends a process that is given an unknown flag."""
     program = "import jax; print(jax.devices())"
     done = subprocess.run(
         ["bash", "-c", f"source launch/common.sh && {sys.executable} -c '{program}'"],

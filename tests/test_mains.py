@@ -1,4 +1,4 @@
-"""The mains as a user runs them: subprocesses, exit codes, one-line errors, nothing half-written."""
+"""The mains as a user runs them: subprocesses, exit codes, one-line errors, no partial files."""
 
 import json
 import os
@@ -49,7 +49,7 @@ def finished(tmp_path_factory):
     return workdir, result
 
 
-def test_train_leaves_what_the_design_lists(finished):
+def test_train_writes_every_file_of_a_run(finished):
     workdir, result = finished
     for name in (
         "config.json",
@@ -163,7 +163,7 @@ BAD = {
         ("--config.data.name=proactivebench", "--config.data.source=/no/such/folder"),
         "/no/such/folder: found no such directory, expected in --config.data.source the layout of the repository",
     ),
-    "a fold that there is not": (
+    "a fold that does not exist": (
         ("--config.data.folds=0", "--config.data.fold=-4"),
         "config.data.folds: found 0, expected at least 2",
     ),
@@ -187,8 +187,8 @@ def test_bad_input_is_one_line_and_leaves_nothing(tmp_path, case):
 
 @pytest.mark.parametrize("study", ["pathways", "propensities"])
 def test_a_study_shows_help_and_refuses_unknown_flags(study):
-    told = run(f"experiments.{study}", "--help")
-    assert f"python -m prism_jax.experiments.{study}" in told.stdout
+    helped = run(f"experiments.{study}", "--help")
+    assert f"python -m prism_jax.experiments.{study}" in helped.stdout
     refused = run(f"experiments.{study}", "--seeds=3")
     assert (refused.returncode, refused.stderr.splitlines()[-1][:6]) == (1, "error:")
     assert "seeds" in refused.stderr.splitlines()[-1]

@@ -57,7 +57,7 @@ unit = st.floats(0, 1)
 
 @st.composite
 def tables(draw):
-    """Tables of several streams, steps and candidates, with nulls and every optional column drawn or not."""
+    """Tables of several streams, steps and candidates, with nulls and any subset of the optional columns."""
     rows = []
     for stream in draw(st.lists(st.text(min_size=1, max_size=4), min_size=1, max_size=3, unique=True)):
         of_stream = {

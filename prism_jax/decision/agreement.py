@@ -1,7 +1,7 @@
-"""Agreement between two judges, or among several (maths section 8). Host only, in float64.
+"""Agreement between two judges, or among several (docs/maths.md, section 8). Host only, in float64.
 
-Raw agreement is high for any judge where one label is rare, so `compare` sets the base rate and the best constant
-judge beside it; kappa and Matthews' coefficient are 0 for a constant or a random judge.
+Where one label is rare, raw agreement is high for any judge. `compare` therefore reports the base rate and the best
+constant judge as well. Kappa and Matthews' coefficient are 0 for a constant or a random judge.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from prism_jax.decision.arrays import Array
 
 
 def raw_agreement(first: Any, second: Any) -> float:
-    """Share of items that both judges label alike.
+    """Share of items to which both judges give the same label.
 
     Args:
-      first: Labels of one judge: all numbers, or all text.
-      second: Labels of the other, one for each item in the same order.
+      first: Labels of one judge, either all numbers or all text.
+      second: Labels of the other judge, one per item in the same order.
 
     Raises:
       ValueError: for unequal lengths, empty input, a label that is NaN, or labels of more than one kind (the number 1
@@ -35,21 +35,22 @@ def raw_agreement(first: Any, second: Any) -> float:
 def cohens_kappa(first: Any, second: Any) -> float:
     """Cohen's kappa (1960): (observed - chance) / (1 - chance), chance from each judge's own label frequencies.
 
-    1 for judges who always agree, 0 for independent ones; NaN where both give one and the same label throughout, which
-    leaves no disagreement for chance to produce. Arguments and errors as in `raw_agreement`.
+    It is 1 for judges who always agree and 0 for independent ones. It is NaN where both judges give one and the same
+    label to every item, since chance could then produce no disagreement. Arguments and errors are those of
+    `raw_agreement`.
     """
     table = _table(first, second)
     if len(table) == 1:
         return float("nan")
     items, alike = int(table.sum()), int(np.trace(table))
     chance = sum(int(a) * int(b) for a, b in zip(table.sum(0), table.sum(1), strict=True))
-    return (items * alike - chance) / (items**2 - chance)  # in whole numbers up to here
+    return (items * alike - chance) / (items**2 - chance)  # integers up to the division, so only that rounds
 
 
 def matthews(first: Any, second: Any) -> float:
-    """Matthews correlation coefficient of two binary judges; NaN where either gives one label throughout.
+    """Matthews correlation coefficient of two binary judges; NaN where either gives every item the same label.
 
-    Equals kappa where both judges give each label equally often.
+    It equals kappa where both judges give each label equally often.
 
     Raises:
       ValueError: for unequal lengths, empty input, or a label that is neither 0 nor 1.
@@ -62,7 +63,7 @@ def fleiss_kappa(votes: Int[Array, "items categories"]) -> float:
     """Fleiss' kappa (1971) for a panel of interchangeable judges.
 
     Args:
-      votes: How many judges put each item in each category; every item has the same number of votes, at least 2.
+      votes: Number of judges that put each item in each category; every item has the same number of votes, at least 2.
 
     Returns:
       Kappa, or NaN where all votes fall in one category.
@@ -93,15 +94,15 @@ def fleiss_kappa(votes: Int[Array, "items categories"]) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class Agreement:
-    """A judge against a reference, with what a constant judge would reach.
+    """Agreement of a judge with a reference, and the agreement of a constant judge.
 
     Attributes:
       items: Number of items.
-      agreement: Share of items labelled alike.
+      agreement: Share of items with the same label.
       kappa: Cohen's kappa.
       matthews: Matthews correlation coefficient.
       base_rate: Share of 1 in the reference.
-      judge_rate: Share of 1 from the judge.
+      judge_rate: Share of 1 in the judge's labels.
       constant_agreement: Agreement of the better constant judge, max(base_rate, 1 - base_rate).
     """
 
@@ -142,7 +143,7 @@ def _binary(first: Any, second: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _kind(name: str, labels: Any) -> str:
-    """What all labels are, in a word; NumPy would turn numbers among text into text."""
+    """The kind of the labels, such as "numbers" or "text"; mixed kinds raise, as NumPy would make all labels text."""
     array = labels if isinstance(labels, np.ndarray) else np.asarray(labels, dtype=object)
     if array.dtype.kind in "biufc":
         return "numbers"

@@ -1,14 +1,15 @@
-"""Which array library answers, and the checks at the public boundary.
+"""The choice between NumPy and JAX, and the checks at the public boundary.
 
-Every public function of `prism_jax.decision` follows the namespace of its inputs: if any of them is a JAX array or
-tracer, the result is computed by `jax.numpy` and can be jitted, mapped and differentiated; otherwise NumPy computes it
-on the host, in the inputs' own precision (float64 by default). Python scalars follow the arrays they meet.
+Every public function of `prism_jax.decision` follows the namespace of its inputs. If any of them is a JAX array or
+tracer, the result is computed by `jax.numpy` and can be jitted, mapped and differentiated. Otherwise NumPy computes it
+on the host in the precision of the inputs (float64 by default). Python scalars take the precision of the arrays that
+they are combined with.
 
-Checks look at values, so they run only where values are known: on NumPy arrays, Python scalars and concrete JAX arrays
-(which are copied to the host for it). Inside `jit`, `vmap` and `grad` an input is a tracer and only its shape is
-checked; a bad value there gives what the formula gives, NaN included.
+Checks read values, so they run only where values are known: on NumPy arrays, Python scalars and concrete JAX arrays
+(which are copied to the host for the check). Inside `jit`, `vmap` and `grad` an input is a tracer, and only its shape
+is checked; a bad value then gives whatever the formula gives, possibly NaN.
 
-An axis named `_n` in an annotation documents the length that all arguments share; `check_lengths` enforces it.
+An axis named `_n` in an annotation documents that all arguments share this length; `check_lengths` enforces it.
 """
 
 from __future__ import annotations
@@ -42,12 +43,12 @@ def namespace(*values: Any) -> ModuleType:
 
 
 def is_traced(*values: Any) -> bool:
-    """Whether any of `values` is a tracer, so that its numbers are not known yet."""
+    """Whether any of `values` is a tracer, whose numbers are not known yet."""
     return any(isinstance(value, jax.core.Tracer) for value in values)
 
 
 def as_float(value: Any) -> Any:
-    """`value` as floating point: integer and boolean arrays become the default float, scalars Python floats."""
+    """`value` in floating point; integer and boolean arrays get the default dtype, scalars become Python floats."""
     if isinstance(value, bool | int | float | np.generic):
         return value if isinstance(value, np.floating) else float(value)
     if isinstance(value, jax.Array):
@@ -57,7 +58,7 @@ def as_float(value: Any) -> Any:
 
 
 def as_array(value: Any) -> Any:
-    """A list as a NumPy array; arrays, tracers and None as they are."""
+    """A list as a NumPy array; arrays, tracers and None unchanged."""
     return value if value is None or isinstance(value, jax.Array) else np.asarray(value)
 
 
@@ -110,22 +111,22 @@ def check_broadcast(**named: Any) -> None:
 
 
 def check_range(name: str, value: Any, low: float, high: float, expected: str, *, open_low: bool = False) -> None:
-    """Raises ValueError unless every number lies in [low, high], or (low, high] with `open_low`; NaN never does.
+    """Raises ValueError unless every number lies in [low, high], or in (low, high] with `open_low`. NaN always raises.
 
     Args:
-      name: The argument, for the message.
-      value: Scalar or array; tracers are skipped (see the module's docstring).
-      low: Lower end.
-      high: Upper end; infinity is itself refused.
-      expected: What was expected, for the message.
-      open_low: Whether `low` itself is refused.
+      name: Name of the argument, for the message.
+      value: Scalar or array to check; tracers are not checked (see the module's docstring).
+      low: Lower end of the range.
+      high: Upper end of the range; infinity itself is never accepted.
+      expected: Description of the accepted values, for the message.
+      open_low: Whether `low` itself is rejected.
     """
     if is_traced(value):
         return
     array = np.asarray(value)
     if array.size == 0:
         raise ValueError(f"{name}: found an empty array, expected {expected}")
-    # Both ends are NaN if any entry is, and then no comparison holds.
+    # Both ends are NaN if any entry is NaN, and then every comparison is false.
     lowest, highest = float(array.min()), float(array.max())
     above = lowest > low if open_low else lowest >= low
     if above and highest <= high and highest < np.inf:
@@ -177,7 +178,7 @@ def check_hard(name: str, y: Any) -> None:
 
 
 def check_decision(**named: Any) -> None:
-    """Raises ValueError unless every decision is True or False (or 1 or 0), so that no probability passes for one."""
+    """Raises ValueError unless every decision is True or False (or 1 or 0), so that a probability is not accepted."""
     for name, decision in named.items():
         check_hard(name, decision)
 

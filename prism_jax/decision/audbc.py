@@ -1,7 +1,8 @@
-"""AUDBC, the area under benefit over burden, with its interval (maths section 9); the door to all curves.
+"""AUDBC, the area under benefit over burden, with its interval (docs/maths.md, section 9); the door to all curves.
 
-The curves live in `curves`, the costs in `cost_curves`, the paper's own areas in `paper_audbc`; this module names them
-all. AUDBC asks whether the gate's one scalar ranks steps well and cannot see calibration; `expected_cost` can.
+The curves are defined in `costs.curves`, the costs in `costs.cost_curves` and the paper's own areas in
+`costs.paper_audbc`; this module exports all of them. AUDBC measures how well the gate's scalar ranks steps and does not
+depend on calibration; `expected_cost` does.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from prism_jax.decision.costs.curves import (
     trace_curve,
 )
 from prism_jax.decision.costs.paper_audbc import PaperAudbc, audbc_appendix_paper, audbc_main_paper
-from prism_jax.decision.costs.sweep import check_rows, check_signals, critical_ratio, policy_signals
+from prism_jax.decision.costs.sweep import check_gold, check_signals, critical_ratio, policy_signals
 from prism_jax.decision.uncertainty.bootstrap import Cells, Method, interval
 
 __all__ = [
@@ -85,12 +86,12 @@ def audbc_value(
     margin: Scalar = 0.0,
     weight: Vector | None = None,
 ) -> Floats:
-    """The normalised area alone; may be traced. Arguments and errors as `audbc`, whose `value` it is.
+    """The `value` of `audbc` without its interval; may be traced. Arguments and errors are those of `audbc`.
 
-    Where no step is positive there is no benefit to rank for: a ValueError, or NaN inside `jit`.
+    Labels without a positive raise ValueError; inside `jit` they give NaN.
     """
     signals = check_signals(p_need, p_accept, p_need_slow, p_accept_slow, margin)
-    _check_labels(signals, y, weight)
+    check_gold(signals, y, weight, positive=True)
     return trace_curve(critical_ratio(signals, margin), y, weight).normalised_area()
 
 
@@ -112,27 +113,27 @@ def audbc(
 ) -> Audbc:
     """Area under benefit over burden, divided by the oracle's, with a bootstrap interval.
 
-    The cost ratio is swept through every value the scores distinguish. Burden is the share of steps with an
-    intervention, benefit the share with a gold-positive one. The area depends on the order of the gate's scalar only: a
-    common monotone map of it changes nothing, nor does repeating all data. Runs on the host.
+    The cost ratio is swept through every value that the scores distinguish. Burden is the share of steps with an
+    intervention, benefit the share with a gold-positive one. The area depends only on the order of the gate's scalar: a
+    common monotone map of the scalar does not change it, and neither does repeating all data. Runs on the host.
 
     Args:
       p_need: Need probability of each step.
       p_accept: Acceptance probability.
       y: Gold labels, 0 or 1, not all 0.
-      streams: Stream of each step: whole streams are resampled, since the steps of one depend on each other. None,
-        which has to be said, takes steps as independent; the interval is too narrow for steps that come in streams.
+      streams: Stream of each step. Whole streams are resampled, since the steps of one stream depend on each other.
+        None, which must be given explicitly, treats steps as independent; the interval is too narrow if they are not.
       p_need_slow: Need probability of the slow pass; needed with a margin.
       p_accept_slow: Acceptance probability of the slow pass.
       margin: delta; above 0 the curve follows the policy with the slow pass at each ratio.
       weight: Importance of each step; None is 1.
-      level: Coverage aimed at.
+      level: Nominal coverage of the interval, in (0, 1).
       method: `percentile` or `bca`.
       resamples: Number of resamples.
       seed: Seed of the resamples.
-      max_ranks: Resamples see at most this many ranks: neighbouring ranks are merged into groups of equal mass, and the
-        replicates shifted by what that changes on the data, so the value stays exact and the ends move by far less than
-        the interval's width. None resamples every distinct score.
+      max_ranks: Largest number of ranks in a resample. Neighbouring ranks are merged into groups of equal mass, and the
+        replicates are shifted by the change that merging makes to the value on the data. The value stays exact, and the
+        ends move by far less than the interval's width. None resamples every distinct score.
 
     Raises:
       ValueError: for a value outside its range, unequal lengths, empty input, a margin without slow signals, or labels
@@ -140,7 +141,7 @@ def audbc(
     """
     signals = check_signals(p_need, p_accept, p_need_slow, p_accept_slow, margin)
     signals = type(signals)(*(np.asarray(value) for value in signals))
-    _check_labels(signals, y, weight)
+    check_gold(signals, y, weight, positive=True)
     arrays.check_lengths(p_need=p_need, streams=streams)
     gold, mass = np.asarray(y) != 0, None if weight is None else arrays.host(weight)
     critical = critical_ratio(signals, margin)
@@ -164,19 +165,8 @@ def audbc(
     return Audbc(value, float(found.low), float(found.high), float(found.standard_error), chance, float(rescaled))
 
 
-def _check_labels(signals: Any, y: Any, weight: Any) -> None:
-    check_rows(signals, y=y, weight=weight)
-    arrays.check_hard("y", y)
-    arrays.check_weight("weight", weight)
-    if arrays.is_traced(y, weight):
-        return
-    positive = np.asarray(y) != 0
-    if not (positive if weight is None else positive & (np.asarray(weight) > 0)).any():
-        raise ValueError("y: found only 0s, expected at least one positive; benefit is undefined without")
-
-
 def _dense_ranks(last: Int[np.ndarray, " n"], max_ranks: int | None) -> Int[np.ndarray, " n"]:
-    """Ranks 0, 1, ... in the order of intervention, from the last position each position ties with (see `rank`)."""
+    """Ranks 0, 1, ... in the order of intervention, from the last tied position of each position (see `rank`)."""
     n = len(last)
     if max_ranks is not None:
         if max_ranks < 1:
@@ -187,7 +177,7 @@ def _dense_ranks(last: Int[np.ndarray, " n"], max_ranks: int | None) -> Int[np.n
 
 
 def _rank_cells(ranks: np.ndarray, gold: np.ndarray, mass: np.ndarray | None, streams: Any | None) -> Cells:
-    """Units over the cells (rank, label), label fastest."""
+    """Units over the cells (rank, label), with the label varying fastest."""
     cell, number = 2 * ranks + gold, 2 * (int(ranks.max()) + 1)
     if mass is None and streams is None:
         return Cells(None, np.bincount(cell, minlength=number))
@@ -200,9 +190,9 @@ def _rank_cells(ranks: np.ndarray, gold: np.ndarray, mass: np.ndarray | None, st
 def _normalised_area(counts: Num[np.ndarray, "*resamples cells"]) -> Float[np.ndarray, "*resamples"]:
     """The normalised area of counts over (rank, label); NaN without a positive step."""
     positive = counts[..., 1::2]
-    everyone = counts[..., 0::2] + positive
+    steps = counts[..., 0::2] + positive
     benefit = np.cumsum(positive, axis=-1)
-    area = (everyone * (benefit - positive / 2)).sum(axis=-1)
-    positives, total = benefit[..., -1], everyone.sum(axis=-1)
+    area = (steps * (benefit - positive / 2)).sum(axis=-1)
+    positives, total = benefit[..., -1], steps.sum(axis=-1)
     oracle = positives * total - positives**2 / 2
     return np.asarray(np.where(oracle == 0, np.nan, area / np.where(oracle == 0, 1.0, oracle)))

@@ -1,7 +1,8 @@
-"""Decision-consistent curation: which of a teacher's examples to train on (maths section 5, paper Eq. 2).
+"""Decision-consistent curation of a teacher's examples for training (docs/maths.md, section 5; paper, Eq. 2).
 
-The paper's score masks its acceptance penalty with the teacher's own prediction of need, which makes it improper: a
-teacher gains by reporting q_need just under 1/2. The default score masks it with the logged intervention instead.
+The paper's score applies its acceptance penalty only where the teacher itself predicts need. This makes the score
+improper: a teacher gains by reporting q_need just below 1/2. The default score applies the penalty where the log
+records an intervention instead.
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ NOT_OFFERED = "not offered"
 def score(q_need: Reals, q_accept: Reals, y_need: Reals, y_accept: Reals, logged: Reals = 1) -> Floats:
     """R_DC = A y_accept - (q_need - y_need)^2 - A (q_accept - y_accept)^2.
 
-    In expectation over labels it is largest where the teacher reports the true probabilities, provided that A does not
-    depend on what the teacher reports.
+    Its expectation over the labels is largest if the teacher reports the true probabilities, provided that A does not
+    depend on the teacher's report.
 
     Args:
       q_need: The teacher's probability of need.
       q_accept: The teacher's probability of acceptance.
       y_need: Need labels in [0, 1].
       y_accept: Acceptance labels in [0, 1]; not read where A = 0.
-      logged: A, 1 where an offer was made and its acceptance seen, else 0.
+      logged: A, 1 where an offer was made and its acceptance observed, else 0.
 
     Returns:
       Scores in [-2, 1], elementwise.
@@ -48,8 +49,8 @@ def score(q_need: Reals, q_accept: Reals, y_need: Reals, y_accept: Reals, logged
 def score_paper(q_need: Reals, q_accept: Reals, y_need: Reals, y_accept: Reals) -> Floats:
     """Paper Eq. 2 as printed: the last penalty counts only where the teacher predicts need, q_need >= 1/2.
 
-    Kept for reproduction. It is improper, and it ranks correct silence (at most 0) below every accepted offer whose
-    penalties are small, so a global top-k by it inflates the prevalence.
+    Kept for reproduction. The score is improper. It also ranks correct silence (at most 0) below every accepted offer
+    with small penalties, so selecting the global top k by it inflates the prevalence.
 
     Raises:
       ValueError: for a value outside its range or shapes that do not broadcast.
@@ -62,7 +63,7 @@ def score_paper(q_need: Reals, q_accept: Reals, y_need: Reals, y_accept: Reals) 
 
 
 @dataclasses.dataclass(frozen=True)
-class Account:
+class StratumSummary:
     """How many rows of one stratum and domain were kept and dropped."""
 
     stratum: str
@@ -73,15 +74,15 @@ class Account:
 
 @dataclasses.dataclass(frozen=True)
 class Selection:
-    """What curation kept.
+    """The rows that curation kept.
 
     Attributes:
       kept: One boolean for each row.
-      account: One entry for each stratum and domain that occurs, sorted.
+      summary: One entry for each stratum and domain that occurs, sorted.
     """
 
     kept: Bool[np.ndarray, "_n"]
-    account: tuple[Account, ...]
+    summary: tuple[StratumSummary, ...]
 
 
 def select(
@@ -97,19 +98,19 @@ def select(
 ) -> Selection:
     """Keeps the rows of highest score, within label strata by default. Host only.
 
-    Strata are the four label pairs (labels of at least 1/2 count as 1), and one of rows where no offer was made. Each
-    stratum keeps its share of the total by largest remainders, so label proportions stay as they are up to one row for
-    each stratum. Among equal scores, earlier rows go first.
+    There are five strata: the four label pairs (labels of at least 1/2 count as 1), and the rows where no offer was
+    made. Each stratum keeps its share of the total by largest remainders, so label proportions are preserved up to one
+    row per stratum. Among equal scores, earlier rows are kept first.
 
     Args:
-      scores: From `score` or `score_paper`.
+      scores: Scores of the rows, from `score` or `score_paper`.
       y_need: Need labels.
       y_accept: Acceptance labels; not read where A = 0.
-      logged: A; None is 1 everywhere.
+      logged: A, 1 where an offer was made, else 0; None is 1 everywhere.
       fraction: Share of all rows to keep, in (0, 1]; exactly one of `fraction` and `count` is given.
       count: Number of rows to keep (the paper keeps 1,800).
-      stratify: False takes the global top, as the paper does.
-      domain: Domain of each row, for the account only.
+      stratify: Whether to select within strata; False selects the global top, as the paper does.
+      domain: Domain of each row, used only in the summary.
 
     Raises:
       ValueError: for unequal lengths, empty input, a score that is not finite, a label outside [0, 1], both or neither
@@ -129,7 +130,7 @@ def select(
     else:
         kept[order[:total]] = True
     domains = np.full(values.size, "") if domain is None else np.asarray(domain).astype(str)
-    return Selection(kept, _account(strata, domains, kept))
+    return Selection(kept, _summarise(strata, domains, kept))
 
 
 def _check(q_need: Any, q_accept: Any, y_need: Any, y_accept: Any) -> None:
@@ -174,12 +175,12 @@ def _largest_remainders(sizes: np.ndarray, total: int) -> np.ndarray:
     return whole
 
 
-def _account(strata: np.ndarray, domains: np.ndarray, kept: np.ndarray) -> tuple[Account, ...]:
+def _summarise(strata: np.ndarray, domains: np.ndarray, kept: np.ndarray) -> tuple[StratumSummary, ...]:
     """Kept and dropped rows for each stratum and domain that occurs."""
     pairs, index = np.unique(np.stack([strata, domains]), axis=1, return_inverse=True)
     rows = np.bincount(index.reshape(-1))
     chosen = np.bincount(index.reshape(-1), weights=kept).astype(int)
     return tuple(
-        Account(str(stratum), str(name), int(k), int(n - k))
+        StratumSummary(str(stratum), str(name), int(k), int(n - k))
         for (stratum, name), n, k in zip(pairs.T, rows, chosen, strict=True)
     )

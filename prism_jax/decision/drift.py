@@ -1,4 +1,4 @@
-"""How decisions move when calibration drifts (maths section 7; the paper's drift table).
+"""How decisions change when calibration drifts (docs/maths.md, section 7; the paper's drift table).
 
 A drift (T, epsilon) rescales both signals, p_T = sigmoid(logit(p) / T), and lowers the threshold by epsilon: intervene
 exactly if p_accept,T >= tau(p_need,T) - epsilon. T = 1 and epsilon = 0 is the gate itself.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from prism_jax.decision import arrays, calibration
+from prism_jax.decision import arrays, calibration, gate
 from prism_jax.decision.arrays import Booleans, Floats, Number, Reals, Vector
 
 PAPER_GRID = (
@@ -24,7 +24,7 @@ PAPER_GRID = (
     (0.5, 0.30),
     (1.5, -0.30),
 )
-"""The (T, epsilon) of the paper's table, in its order; the first is the baseline."""
+"""The pairs (T, epsilon) of the paper's table in its order; the first is the baseline."""
 
 
 def decide(
@@ -32,8 +32,8 @@ def decide(
 ) -> Booleans:
     """The dynamic gate under drift, elementwise.
 
-    Evaluated in the gate's own division-free form at p_accept,T + epsilon, and silent where p_accept * p_need = 0, so
-    that it equals `gate.decide` exactly at (1, 0). Interventions never become fewer as epsilon grows.
+    The gate's two expected costs are compared at p_accept,T + epsilon, and the decision is silent where
+    p_accept * p_need = 0, so it equals `gate.decide` exactly at (1, 0). A larger epsilon never removes an intervention.
 
     Args:
       p_need: Probability that help is needed.
@@ -41,7 +41,7 @@ def decide(
       c_fa: C_FA > 0.
       c_fn: C_FN >= 0.
       temperature: T > 0.
-      epsilon: Finite shift of the threshold, in units of probability; above 0 speaks more.
+      epsilon: Finite amount by which the threshold is lowered, in units of probability; a positive one adds offers.
 
     Raises:
       ValueError: for a value outside its range or shapes that do not broadcast.
@@ -61,7 +61,8 @@ def decide(
         epsilon,
     )
     shifted = accept + shift
-    return ((1 - shifted) * cost_fa <= shifted * need * cost_fn) & (accept * need > 0)
+    offer, silence = gate.expected_costs(shifted, shifted * need, cost_fa, cost_fn)
+    return (offer <= silence) & (accept * need > 0)
 
 
 def flip_rate(

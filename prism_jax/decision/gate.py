@@ -1,13 +1,14 @@
-"""The gate: intervene or stay silent, from two probabilities and two costs (maths sections 2 and 3, paper Eq. 1).
+"""The gate: intervene or stay silent, from two probabilities and two costs (docs/maths.md, sections 2 and 3; Eq. 1).
 
-An offer that is not accepted costs C_FA; silence where help was needed and would have been accepted costs C_FN. Where
-need and acceptance are independent given what was observed, intervening is the cheaper decision exactly if
+An offer that is not accepted costs C_FA; silence where help was needed and would have been accepted costs C_FN. If need
+and acceptance are independent given what was observed, Pr(need AND accept) = p_accept * p_need, and intervening is the
+cheaper decision exactly if
 
-    (1 - p_accept) * C_FA <= p_accept * p_need * C_FN,
+    (1 - p_accept) * C_FA <= p_accept * p_need * C_FN.
 
-and this is THE comparison: `decide` and everything built on it evaluate it in this form and order of operations,
-without a division. Threshold, scalar score and critical ratio state the same rule and agree with it off floating-point
-ties. Where p_accept * p_need = 0 the gate is silent.
+Where p_accept * p_need = 0 the gate is silent. `intervene` is the only implementation of this comparison, without a
+division; every decision of the package is made by it. Threshold, scalar score and critical ratio state the same rule
+and agree with it except at floating-point ties.
 
 All functions are elementwise; arguments broadcast, costs included. Costs share one unit, which cancels.
 """
@@ -22,10 +23,46 @@ import numpy as np
 
 from prism_jax.decision import arrays
 from prism_jax.decision.arrays import Booleans, Floats, Reals
+from prism_jax.decision.policies import POLICIES, acceptance_threshold
 
 Form = Literal["bayes", "odds_paper"]
-Rule = Literal["fixed", "static", "dynamic", "product", "need_only", "always", "never", "need_only_paper"]
-"""Every decision rule of maths section 2; an `OperatingPoint` can deploy those that need nothing but costs."""
+
+
+def intervene(p_accept: Reals, p_both: Reals, c_fa: Reals, c_fn: Reals) -> Booleans:
+    """The gate's comparison: (1 - p_accept) * C_FA <= p_both * C_FN, and silence where p_both = 0 (paper Eq. 1).
+
+    The offer's expected cost is on the left, that of silence on the right (docs/maths.md, section 2). Without the
+    clause on p_both, a certain acceptance of help that is never needed would tie 0 <= 0 and intervene.
+
+    Args:
+      p_accept: Probability that an offer would be accepted.
+      p_both: Probability that help is needed and an offer would be accepted; p_accept * p_need if the two are
+        independent given what was observed.
+      c_fa: C_FA > 0.
+      c_fn: C_FN >= 0.
+
+    Returns:
+      Booleans of the broadcast shape; True is to intervene.
+
+    Raises:
+      ValueError: for a value outside its range or shapes that do not broadcast.
+    """
+    arrays.check_broadcast(p_accept=p_accept, p_both=p_both, c_fa=c_fa, c_fn=c_fn)
+    arrays.check_probability("p_accept", p_accept)
+    arrays.check_probability("p_both", p_both)
+    arrays.check_costs(c_fa, c_fn)
+    _, p_accept, p_both, c_fa, c_fn = arrays.as_floats(p_accept, p_both, c_fa, c_fn)
+    offer, silence = expected_costs(p_accept, p_both, c_fa, c_fn)
+    return (offer <= silence) & (p_both > 0)
+
+
+def expected_costs(p_accept: Any, p_both: Any, c_fa: Any, c_fn: Any) -> tuple[Any, Any]:
+    """The expected costs of an offer, (1 - p_accept) * C_FA, and of silence, p_both * C_FN, without checks.
+
+    This is the one place that fixes the order of operations. `intervene` compares the two costs; `slow_band` and
+    `drift.decide` compare them at shifted probabilities, which may leave [0, 1].
+    """
+    return (1 - p_accept) * c_fa, p_both * c_fn
 
 
 def threshold(p_need: Reals, c_fa: Reals, c_fn: Reals, form: Form = "bayes") -> Floats:
@@ -36,7 +73,7 @@ def threshold(p_need: Reals, c_fa: Reals, c_fn: Reals, form: Form = "bayes") -> 
       c_fa: C_FA > 0.
       c_fn: C_FN >= 0.
       form: `bayes` is paper Eq. 1, tau = C_FA / (C_FA + p_need * C_FN). `odds_paper` is the AUDBC appendix's
-        C_FN * p_need / (C_FA + C_FN * p_need) = 1 - tau, an inverted derivation kept for reproduction only.
+        C_FN * p_need / (C_FA + C_FN * p_need) = 1 - tau, which is derived wrongly and kept for reproduction only.
 
     Raises:
       ValueError: for a value outside its range, shapes that do not broadcast, or an unknown form.
@@ -46,12 +83,13 @@ def threshold(p_need: Reals, c_fa: Reals, c_fn: Reals, form: Form = "bayes") -> 
     arrays.check_probability("p_need", p_need)
     arrays.check_costs(c_fa, c_fn)
     _, p_need, c_fa, c_fn = arrays.as_floats(p_need, c_fa, c_fn)
-    missed = p_need * c_fn
-    return (c_fa if form == "bayes" else missed) / (c_fa + missed)
+    if form == "bayes":
+        return acceptance_threshold(p_need, c_fa, c_fn)
+    return p_need * c_fn / (c_fa + p_need * c_fn)
 
 
 def score(p_need: Reals, p_accept: Reals) -> Floats:
-    """The gate's one scalar, s = logit(p_accept) + log(p_need): intervene exactly if s >= log(C_FA / C_FN).
+    """The gate as one scalar, s = logit(p_accept) + log(p_need): intervene exactly if s >= log(C_FA / C_FN).
 
     -inf where p_need * p_accept = 0 (silent at every cost), +inf where p_accept = 1 and p_need > 0.
 
@@ -61,7 +99,7 @@ def score(p_need: Reals, p_accept: Reals) -> Floats:
     xp, p_need, p_accept = _probabilities(p_need, p_accept)
     silent = p_need * p_accept == 0
     certain = p_accept == 1
-    inside = xp.where(silent | certain, 0.5, p_accept)  # keeps logarithms finite, so that gradients are too
+    inside = xp.where(silent | certain, 0.5, p_accept)  # keeps the logarithms and their gradients finite
     finite = xp.log(inside) - xp.log1p(-inside) + xp.log(xp.where(silent, 1.0, p_need))
     return xp.where(silent, -xp.inf, xp.where(certain, xp.inf, finite))[()]
 
@@ -78,10 +116,10 @@ def score_from_logits(z_need: Reals, z_accept: Reals) -> Floats:
 
 
 def critical_ratio(p_need: Reals, p_accept: Reals) -> Floats:
-    """The cost ratio r* = (1 - p_accept) / (p_accept * p_need) = exp(-s) from which on the gate intervenes.
+    """The smallest cost ratio at which the gate intervenes, r* = (1 - p_accept) / (p_accept * p_need) = exp(-s).
 
-    Intervene exactly if C_FN / C_FA >= r*; infinite where p_need * p_accept = 0, and there the gate is silent at every
-    ratio.
+    The gate intervenes exactly if C_FN / C_FA >= r*. Where p_need * p_accept = 0, r* is infinite and the gate is silent
+    at every ratio.
 
     Raises:
       ValueError: for a probability outside [0, 1] or shapes that do not broadcast.
@@ -98,25 +136,26 @@ def decide(
     p_accept: Reals,
     c_fa: Reals,
     c_fn: Reals,
-    policy: Rule = "dynamic",
+    policy: str = "dynamic",
     *,
     fixed_threshold: Reals = 0.5,
     base_rate: Reals | None = None,
 ) -> Booleans:
-    """Whether to intervene, under one of the rules of maths section 2.
+    """Whether to intervene, under one of the policies of docs/maths.md, section 2.
 
     Args:
       p_need: Probability that help is needed.
       p_accept: Probability that an offer would be accepted.
       c_fa: C_FA > 0.
       c_fn: C_FN >= 0.
-      policy: `dynamic`, the paper's Eq. 1, minimises `metrics.realised_cost` in expectation (Proposition 1, under
-        conditional independence of need and acceptance). `static` is the dynamic gate at p_need = 1. `product`, optimal
-        if any offer that is not gold is a false alarm, is p_accept * p_need >= C_FA / (C_FA + C_FN). `need_only` is the
-        dynamic gate at p_accept = `base_rate`. `fixed` is p_accept >= `fixed_threshold`. `always` and `never` are
-        constant. `need_only_paper` sets p_accept = tau(p_need) as printed, an equality that always fires.
+      policy: A name in `policies.POLICIES`. `dynamic`, the paper's Eq. 1, minimises `metrics.realised_cost` in
+        expectation (Proposition 1, under conditional independence of need and acceptance). `static` is the dynamic gate
+        at p_need = 1. `product`, optimal if any offer that is not gold is a false alarm, intervenes where
+        p_accept * p_need >= C_FA / (C_FA + C_FN). `need_only` is the dynamic gate at p_accept = `base_rate`. `fixed`
+        intervenes where p_accept >= `fixed_threshold`. `always` and `never` are constant. `need_only_paper` sets
+        p_accept = tau(p_need) as printed, an equality that always holds.
       fixed_threshold: tau of the policy `fixed`.
-      base_rate: Acceptance rate of the calibration split; `need_only` needs it, the others ignore it.
+      base_rate: Acceptance rate of the calibration split; required by `need_only`, ignored by the others.
 
     Returns:
       Booleans of the broadcast shape of the arguments that the policy does not ignore; True is to intervene.
@@ -125,40 +164,38 @@ def decide(
       ValueError: for a value outside its range, shapes that do not broadcast, an unknown policy, or `need_only`
         without a base rate.
     """
-    arrays.check_choice("policy", policy, get_args(Rule))
+    arrays.check_choice("policy", policy, tuple(POLICIES))
     arrays.check_costs(c_fa, c_fn)
     arrays.check_probability("fixed_threshold", fixed_threshold)
-    if policy == "need_only" and base_rate is None:
-        raise ValueError("base_rate: found None, expected the acceptance rate of the calibration split")
-    named: dict[str, dict[str, Any]] = {
-        "fixed": {"fixed_threshold": fixed_threshold},
-        "need_only": {"base_rate": base_rate},
-    }
-    own = named.get(policy, {})
+    chosen = POLICIES[policy]
+    own: dict[str, Any] = {"fixed_threshold": fixed_threshold} if policy == "fixed" else {}
+    if chosen.needs_base_rate:
+        if base_rate is None:
+            raise ValueError("base_rate: found None, expected the acceptance rate of the calibration split")
+        own = {"base_rate": base_rate}
     xp, p_need, p_accept = _probabilities(p_need, p_accept, c_fa=c_fa, c_fn=c_fn, **own)
-    c_fa, c_fn = arrays.as_float(c_fa), arrays.as_float(c_fn)
-    if policy == "dynamic":
-        return _intervene(p_accept, p_accept * p_need, c_fa, c_fn)
-    if policy == "static":
-        return _intervene(p_accept, p_accept + 0 * p_need, c_fa, c_fn)
-    if policy == "product":
-        return _intervene(p_accept * p_need, p_accept * p_need, c_fa, c_fn)
-    if policy == "need_only":
-        arrays.check_probability("base_rate", base_rate)
-        rate = arrays.as_float(base_rate)
-        return _intervene(rate + 0 * p_accept, rate * p_need, c_fa, c_fn)
+    if chosen.signals is not None:
+        if base_rate is not None and chosen.needs_base_rate:
+            arrays.check_probability("base_rate", base_rate)
+            base_rate = arrays.as_float(base_rate)
+        need, accept = chosen.signals(p_need, p_accept, base_rate)
+        # Adding 0 times a signal gives a constant that replaced it the signal's shape and precision.
+        return intervene(accept + 0 * p_accept, accept * need + 0 * p_need, c_fa, c_fn)
     shape = np.broadcast_shapes(*map(np.shape, (p_need, p_accept, c_fa, c_fn, *own.values())))
-    if policy == "fixed":
+    if chosen.constant is None:
         return xp.broadcast_to(p_accept >= fixed_threshold, shape)[()]
-    return xp.full(shape, policy != "never")[()]
+    return xp.full(shape, chosen.constant)[()]
 
 
 def slow_band(p_need: Reals, p_accept: Reals, c_fa: Reals, c_fn: Reals, margin: Reals) -> Booleans:
-    """Whether to think slowly: |p_accept - tau(p_need)| <= margin on the fast signals (maths section 3).
+    """Whether the slow pass runs: |p_accept - tau(p_need)| <= margin on the fast signals (docs/maths.md, section 3).
 
-    Evaluated in the gate's own division-free form at p_accept + margin (which must intervene) and p_accept - margin
-    (which must not intervene, or only just), so that it holds exactly where the form is exact. Off at margin 0, on
-    everywhere at margin 1, and never shrinking as the margin grows.
+    The two expected costs are compared at p_accept + margin (an offer must cost no more than silence) and at
+    p_accept - margin (an offer must cost no less), so the result is exact wherever their arithmetic is. The band is
+    empty at margin 0, everything at margin 1, and never shrinks as the margin grows.
+
+    The gate's clause, silence where p_accept * p_need = 0, plays no part here: the band asks how far p_accept is from
+    the threshold, and tau(0) = 1 is a threshold like any other.
 
     Raises:
       ValueError: for a value outside its range or shapes that do not broadcast.
@@ -168,9 +205,9 @@ def slow_band(p_need: Reals, p_accept: Reals, c_fa: Reals, c_fn: Reals, margin: 
     _, need, accept = _probabilities(p_need, p_accept, c_fa=c_fa, c_fn=c_fn, margin=margin)
     _, cost_fa, cost_fn, delta = arrays.as_floats(c_fa, c_fn, margin)
     high, low = accept + delta, accept - delta
-    reaches_up = (1 - high) * cost_fa <= high * need * cost_fn
-    reaches_down = (1 - low) * cost_fa >= low * need * cost_fn
-    return reaches_up & reaches_down & (delta > 0)
+    offer_high, silence_high = expected_costs(high, high * need, cost_fa, cost_fn)
+    offer_low, silence_low = expected_costs(low, low * need, cost_fa, cost_fn)
+    return (offer_high <= silence_high) & (offer_low >= silence_low) & (delta > 0)
 
 
 def decide_with_slow(
@@ -209,7 +246,7 @@ def decide_with_slow(
 
 
 def soft_gate(z_need: Reals, z_accept: Reals, c_fa: Reals, c_fn: Reals, width: Reals) -> Floats:
-    """The gate with a soft edge, for losses: sigmoid((s - log(C_FA / C_FN)) / width), from logits (maths section 4).
+    """The gate with a soft boundary, sigmoid((s - log(C_FA / C_FN)) / width), from logits (docs/maths.md, section 4).
 
     As width -> 0 it becomes the hard gate wherever s differs from log(C_FA / C_FN). It is 0 at C_FN = 0.
 
@@ -234,7 +271,7 @@ def soft_gate(z_need: Reals, z_accept: Reals, c_fa: Reals, c_fn: Reals, width: R
 
 
 def soft_slow(z_need: Reals, z_accept: Reals, c_fa: Reals, c_fn: Reals, margin: Reals, width: Reals) -> Floats:
-    """The slow trigger with a soft edge: sigmoid((margin - |p_accept - tau(p_need)|) / width), from logits.
+    """The slow trigger with a soft boundary: sigmoid((margin - |p_accept - tau(p_need)|) / width), from logits.
 
     As width -> 0 it becomes `slow_band` wherever the distance differs from the margin. It is 0 at margin 0.
 
@@ -256,13 +293,8 @@ def soft_slow(z_need: Reals, z_accept: Reals, c_fa: Reals, c_fn: Reals, margin: 
     return xp.where(margin > 0, arrays.sigmoid((margin - distance) / width), 0.0)[()]
 
 
-def _intervene(p: Any, both: Any, c_fa: Any, c_fn: Any) -> Any:
-    """The canonical comparison, (1 - p) * C_FA <= both * C_FN, and silence where `both` is 0."""
-    return ((1 - p) * c_fa <= both * c_fn) & (both > 0)
-
-
 def _probabilities(p_need: Any, p_accept: Any, **others: Any) -> tuple[Any, Any, Any]:
-    """Namespace and floats of two checked probabilities; `others` take part in the choice and the shape check."""
+    """Namespace and floats of two checked probabilities; `others` count for the namespace and the shape check."""
     arrays.check_broadcast(p_need=p_need, p_accept=p_accept, **others)
     arrays.check_probability("p_need", p_need)
     arrays.check_probability("p_accept", p_accept)

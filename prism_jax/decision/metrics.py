@@ -1,7 +1,7 @@
-"""What decisions got right and what they cost (maths section 8).
+"""How many decisions were right, and what decisions cost (docs/maths.md, section 8).
 
-The gold label of a decision is y = y_need AND y_accept. A confusion counts decisions against it; rates name the counts'
-ratios in the paper's words and in the field's; costs charge errors in the units of C_FA and C_FN.
+The gold label of a decision is y = y_need AND y_accept. A confusion counts decisions against it. Rates are ratios of
+these counts, under the paper's names and the standard ones. Costs charge errors in the units of C_FA and C_FN.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from prism_jax.decision import arrays
 from prism_jax.decision.arrays import Array, Floats, Reals, Vector
 
 STABILISER = 1e-8
-"""The paper's epsilon in the denominator of F1; the official scorer's in every denominator."""
+"""The epsilon that the paper adds to the denominator of F1, and the official scorer to every denominator."""
 Compat = Literal["official"]
 Count = int | float | np.number | Shaped[Array, "..."]
 
 
 class Confusion(NamedTuple):
-    """Counts of decisions (rows: what was done) against gold labels; sums of weights where rows are weighted.
+    """Counts of decisions against gold labels; sums of weights where rows are weighted.
 
     Each field may be one number or an array of numbers, such as a whole control surface.
     """
@@ -64,7 +64,7 @@ def confusion(decision: Vector, y: Vector, weight: Vector | None = None) -> Conf
 
 @dataclasses.dataclass(frozen=True)
 class Rates:
-    """Ratios of a confusion, each under its standard name, and under the paper's where that differs.
+    """Ratios of a confusion, each under its standard name, and also under the paper's name where that differs.
 
     Attributes:
       steps: Total weight n = TP + FP + FN + TN.
@@ -103,7 +103,7 @@ def rates(counts: Confusion, compat: Compat | None = None) -> Rates:
     Args:
       counts: The confusion.
       compat: By default a ratio with denominator 0 is NaN. With `official` every denominator has 1e-8 added, as in
-        ProactiveBench's scorer, so that such a ratio is 0 and every other one moves in its ninth digit.
+        ProactiveBench's scorer: such a ratio is then 0, and every other one changes in about its ninth digit.
 
     Raises:
       ValueError: for negative counts or an unknown `compat`.
@@ -123,7 +123,7 @@ def rates(counts: Confusion, compat: Compat | None = None) -> Rates:
     offers, silences, positives, negatives = tp + fp, fn + tn, tp + fn, fp + tn
     total = offers + silences
     recall, precision = ratio(tp, positives), ratio(tp, offers)
-    # Roots of the margins, one by one: their product overflows for large counts.
+    # The root of each margin is taken separately, because the product of the margins overflows for large counts.
     spread = xp.sqrt(offers) * xp.sqrt(silences) * xp.sqrt(positives) * xp.sqrt(negatives)
     return Rates(
         steps=total,
@@ -152,7 +152,7 @@ def realised_cost(
 ) -> Floats:
     """Mean over rows of C_FA * a * (1 - y_accept) + C_FN * (1 - a) * y_need * y_accept for decisions a.
 
-    The cost of the paper's Proposition 1, whose expectation Eq. 1 minimises.
+    This is the cost of the paper's Proposition 1; Eq. 1 minimises its expectation.
 
     Raises:
       ValueError: for unequal lengths, empty input, or a decision, label, cost or weight outside its range.
@@ -172,7 +172,7 @@ def expected_realised_cost(
     c_fn: Reals,
     weight: Vector | None = None,
 ) -> Floats:
-    """`realised_cost` in expectation, for rows whose true probabilities are known, as in the simulator.
+    """The expectation of `realised_cost`, for rows whose true probabilities are known, as in the simulator.
 
     Args:
       decision: Whether the policy intervened.
@@ -212,10 +212,11 @@ def gold_cost(decision: Vector, y: Vector, c_fa: Reals, c_fn: Reals, weight: Vec
 
 
 def official_counts(proposed: Vector, accepted: Vector, weight: Vector | None = None) -> Confusion:
-    """Official-compatible counts: a judge rates the model's own proposal, or its silence (maths section 8).
+    """Counts as ProactiveBench's scorer makes them, from verdicts on the model's own output (docs/maths.md, section 8).
 
-    An accepted proposal is a true positive and a rejected one a false positive; an accepted silence is a true negative
-    and a rejected one a false negative. So gold means "the judge wanted an offer".
+    A judge rates the model's own proposal or its silence. An accepted proposal is a true positive and a rejected one a
+    false positive; an accepted silence is a true negative and a rejected one a false negative. A gold label of 1 thus
+    means that the judge wanted an offer.
 
     Args:
       proposed: Whether the model proposed something.

@@ -1,34 +1,30 @@
-"""The one `decision` section of a config: the costs, margin and policy that shape training and deployment alike."""
+"""The `decision` section of a config: the costs, margin and policy used both in training and in deployment."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Literal, get_args
 
 from prism_jax.decision import arrays
-
-Policy = Literal["fixed", "static", "dynamic", "product", "always", "never"]
-DEPLOYABLE: tuple[str, ...] = get_args(Policy)
-"""The policies that need nothing but costs."""
+from prism_jax.decision.policies import DEPLOYABLE
 
 
 @dataclasses.dataclass(frozen=True)
 class OperatingPoint:
-    """Costs, slow margin and policy (maths section 1, defaults; the paper's operating point).
+    """Costs, slow margin and policy (docs/maths.md, section 1); the defaults are the paper's operating point.
 
     Attributes:
       c_fa: C_FA > 0, the cost of an offer that is not accepted.
       c_fn: C_FN >= 0, the cost of silence where help was needed and would have been accepted.
       margin: delta >= 0, the slow margin around the threshold, in units of probability.
-      policy: Which rule decides; `dynamic` is the paper's Eq. 1.
+      policy: The policy that decides, one of `policies.DEPLOYABLE`; `dynamic` is the paper's Eq. 1.
       fixed_threshold: tau of the policy `fixed`.
     """
 
     c_fa: float = 1.0
     c_fn: float = 2.0
     margin: float = 0.10
-    policy: Policy = "dynamic"
+    policy: str = "dynamic"
     fixed_threshold: float = 0.5
 
     def __post_init__(self) -> None:
@@ -36,7 +32,7 @@ class OperatingPoint:
             raise ValueError(f"c_fa: found {self.c_fa}, expected a finite cost above 0")
         if not (math.isfinite(self.c_fn) and self.c_fn >= 0):
             raise ValueError(f"c_fn: found {self.c_fn}, expected a finite cost of at least 0")
-        arrays.check_choice("policy", self.policy, get_args(Policy))
+        arrays.check_choice("policy", self.policy, DEPLOYABLE)
         if not 0 <= self.margin <= 1:
             raise ValueError(f"margin: found {self.margin}, expected a number in [0, 1]")
         if not 0 <= self.fixed_threshold <= 1:

@@ -1,7 +1,7 @@
-"""The control surface: what every cost ratio and every slow margin would have done, counted exactly in one pass.
+"""The control surface: the gate's decisions at every cost ratio and every slow margin, counted exactly in one pass.
 
-For each margin a step's final decision is one threshold on the cost ratio (maths section 3), so one histogram of
-indices into the sorted cost grid and a cumulative sum give the counts at every cost: O(steps + costs) per margin
+For each margin a step's final decision is one threshold on the cost ratio (docs/maths.md, section 3), so one histogram
+of indices into the sorted cost grid and a cumulative sum give the counts at every cost: O(steps + costs) per margin
 instead of O(steps * costs). Indices come from the gate's own comparison (`cost_grid`), so each cell equals
 `gate.decide_with_slow` at that cell bit for bit.
 """
@@ -18,7 +18,7 @@ from jaxtyping import Float, Int
 
 from prism_jax.decision import arrays
 from prism_jax.decision.arrays import Array, Scalar, Vector
-from prism_jax.decision.costs.cost_grid import CostGrid, check_axis, cost_grid
+from prism_jax.decision.costs.cost_grid import PAPER_COST_RATIOS, CostGrid, check_axis, cost_grid
 from prism_jax.decision.costs.surface_counts import (
     Classes,
     Histograms,
@@ -29,8 +29,8 @@ from prism_jax.decision.costs.surface_counts import (
 )
 from prism_jax.decision.metrics import Confusion
 
-PAPER_COST_RATIOS = (4.0, 2.0, 1.0, 1 / 1.2)
-"""r = C_FN / C_FA of the paper's grid sweep."""
+__all__ = ["PAPER_COST_RATIOS", "PAPER_MARGINS", "Surface", "control_surface"]
+
 PAPER_MARGINS = (0.0, 0.05, 0.10, 0.15)
 """delta of the paper's grid sweep."""
 
@@ -41,14 +41,14 @@ _GOLD, _ACCEPTED, _WANTED = 1, 2, 4  # bits of a label class: y, y_accept, y_nee
 
 
 class Surface(NamedTuple):
-    """Exact counts of steps for every margin and cost ratio, in the order in which those were given.
+    """Exact counts of steps for every margin and cost ratio, in the order in which these were given.
 
     Arrays are [margin, cost], or [group, margin, cost] where groups were given.
 
     Attributes:
-      cost_ratios: r = C_FN / C_FA of each column, in the dtype the comparisons were made in.
-      margins: delta of each row, likewise.
-      steps: Number of steps; one number for each group where groups were given.
+      cost_ratios: r = C_FN / C_FA of each column, in the dtype of the comparisons.
+      margins: delta of each row, in the same dtype.
+      steps: Number of steps; one number per group if groups were given.
       tp: Interventions on gold-positive steps.
       fp: Interventions on gold-negative steps.
       fn: Silences on gold-positive steps.
@@ -56,7 +56,7 @@ class Surface(NamedTuple):
       slow: Steps on which the slow pass ran.
       slow_tokens: Tokens of the slow pass on those steps; None without `tokens`.
       rejected: Interventions with y_accept = 0, Proposition 1's false alarms; None without `y_need` and `y_accept`.
-      missed: Silences with y_need = y_accept = 1, Proposition 1's misses; None likewise.
+      missed: Silences with y_need = y_accept = 1, Proposition 1's misses; None without them.
     """
 
     cost_ratios: Float[Array, " costs"]
@@ -72,7 +72,7 @@ class Surface(NamedTuple):
     missed: Counts | None
 
     def confusion(self) -> Confusion:
-        """The counts in the form `metrics.rates` takes."""
+        """The counts in the form that `metrics.rates` takes."""
         return Confusion(self.tp, self.fp, self.fn, self.tn)
 
     def slow_rate(self) -> Rates:
@@ -125,11 +125,11 @@ def control_surface(
     Args:
       p_need_fast: Need probability of the fast pass, one for each step.
       p_accept_fast: Acceptance probability of the fast pass.
-      p_need_slow: Need probability of the slow pass; NaN, in both slow signals, where it never ran.
+      p_need_slow: Need probability of the slow pass; NaN in both slow signals where it never ran.
       p_accept_slow: Acceptance probability of the slow pass.
       y: Gold labels y_need AND y_accept, 0 or 1.
       cost_ratios: r = C_FN / C_FA >= 0, any number in any order; known before tracing.
-      margins: delta >= 0, likewise. 0 is fast-only, 1 and more slow-only.
+      margins: delta >= 0, any number in any order; known before tracing. 0 is fast-only, 1 and above slow-only.
       groups: Group of each step, integers from 0 (a domain, a persona, a pair of both); every count gets a leading
         axis.
       tokens: Tokens of each step's slow pass, integers of at least 0.
@@ -143,7 +143,7 @@ def control_surface(
     Raises:
       ValueError: for a value outside its range, lengths that differ, empty arrays, one of `y_need` and `y_accept`
         without the other, or a margin at which the slow pass would run on a step whose slow signals are NaN: a log can
-        be replayed only at margins and costs for which it holds them. Inside `jit` values are not checked.
+        be replayed only at margins and costs whose slow signals it holds. Inside `jit` values are not checked.
     """
     groups, tokens = arrays.as_array(groups), arrays.as_array(tokens)
     probabilities = Signals(p_need_fast, p_accept_fast, p_need_slow, p_accept_slow)
@@ -168,7 +168,7 @@ def control_surface(
 
 
 def _signals(xp: Any, probabilities: Signals) -> Signals:
-    """The four signals in their common dtype, checked; NaN only as a pair of slow signals."""
+    """The four signals in their common dtype, checked; NaN is allowed only in both slow signals of a step."""
     _, *floats = arrays.as_floats(*probabilities)
     dtype = np.result_type(*(value.dtype for value in floats))
     signals = Signals(*(xp.asarray(value, np.float64 if dtype == np.float64 else np.float32) for value in floats))
@@ -241,7 +241,7 @@ def _integers(xp: Any, name: str, value: Any) -> Any:
 def _assemble(
     counted: Histograms, ratios: np.ndarray, margins: np.ndarray, order: np.ndarray, *, grouped: bool, accepts: bool
 ) -> Surface:
-    """Cumulative sums over the grid, columns back in the order of `ratios`, the group axis first or dropped."""
+    """Cumulative sums over the grid, with columns in the order of `ratios` and the group axis first or left out."""
     xp = arrays.namespace(counted.first)
     back = np.argsort(order)
 
@@ -254,11 +254,11 @@ def _assemble(
         """Sum of counts [..., label, margin, cost] over the label classes that have `bit`."""
         return counts[..., [label for label in range(counts.shape[-3]) if label & bit], :, :].sum(axis=-3)
 
-    spoken = at_costs(counted.first)
-    everyone = counted.first[0].sum(axis=-1)  # [group, label]
-    everyone = (everyone if grouped else everyone[0])[..., None, None]
-    tp, positive = with_bit(spoken, _GOLD), with_bit(everyone, _GOLD)
-    interventions, steps = spoken.sum(axis=-3), everyone.sum(axis=-3)
+    offers = at_costs(counted.first)
+    all_steps = counted.first[0].sum(axis=-1)  # [group, label]
+    all_steps = (all_steps if grouped else all_steps[0])[..., None, None]
+    tp, positive = with_bit(offers, _GOLD), with_bit(all_steps, _GOLD)
+    interventions, steps = offers.sum(axis=-3), all_steps.sum(axis=-3)
     fp = interventions - tp
     tokens = None
     if counted.tokens_from is not None:
@@ -273,8 +273,8 @@ def _assemble(
         tn=steps - positive - fp,
         slow=at_costs(counted.slow_from) - at_costs(counted.slow_to),
         slow_tokens=tokens,
-        rejected=interventions - with_bit(spoken, _ACCEPTED) if accepts else None,
-        missed=with_bit(everyone, _WANTED) - with_bit(spoken, _WANTED) if accepts else None,
+        rejected=interventions - with_bit(offers, _ACCEPTED) if accepts else None,
+        missed=with_bit(all_steps, _WANTED) - with_bit(offers, _WANTED) if accepts else None,
     )
 
 

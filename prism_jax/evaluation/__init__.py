@@ -1,5 +1,6 @@
-"""What decisions are worth: calibration and evaluation of a scores table, tables and the report.
+"""Calibration and evaluation of a scores table.
 
-Lives here: the protocol (which split is for what, which policies stand beside which), its tables, figures and report.
-May not live here: models, training, prompts; the formulas themselves (decision), the scores table (scores).
+Lives here: the protocol, that is the use of each split, the policies that are compared, and the records of the results.
+May not live here: models, training, prompts; the formulas (`prism_jax.decision`), the scores table
+(`prism_jax.scores`), tables and figures (`prism_jax.report`).
 """

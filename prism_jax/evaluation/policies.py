@@ -1,8 +1,9 @@
-"""Every policy on the same steps: constants, oracles, and each rule on raw and on calibrated signals (maths section 2).
+"""All policies on the same steps: constants, oracles, and policies on raw and on calibrated signals.
 
-The fast pass chooses a step's offer (`Scores.steps`) and all policies decide about that offer, so that their costs
-compare; the slow pass reconsiders it. Realised and gold costs and all rates are taken on judged steps, whose two labels
-are known, weighted like acceptance labels; expected costs are taken on all steps and need no label.
+The fast pass chooses a step's offer (`Scores.steps`), and all policies decide about this offer, so that their costs are
+comparable; the slow pass reconsiders the same offer. Realised costs, gold costs and all rates are computed on judged
+steps, whose two labels are known, with the weights of acceptance labels. Expected costs are computed on all steps and
+need no labels.
 """
 
 from __future__ import annotations
@@ -13,15 +14,30 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float64
 
-from prism_jax.decision import gate, metrics
+from prism_jax.decision import arrays, gate, metrics
 from prism_jax.decision.calibration import apply_temperature
 from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.decision.policies import POLICIES, Policy
 from prism_jax.evaluation.results import Calibration, Form, PolicyRow, Trace
 from prism_jax.evaluation.signals import acceptance_weight
 from prism_jax.scores import Scores
 
-RULES: tuple[gate.Rule, ...] = ("fixed", "static", "dynamic", "product", "need_only")
-SLOW_RULES = ("slow_only", "slow_on_margin")
+RULES = tuple(name for name, policy in POLICIES.items() if policy.constant is None)
+"""The policies that decide on the fast signals."""
+ORACLES = {
+    "bayes": Policy("Bayes", "Decides on the simulator's true probabilities: no policy has a lower expected cost."),
+    "clairvoyant": Policy("clairvoyant", "Decides on the labels themselves: a bound that nobody can reach."),
+}
+SLOW_POLICIES = {
+    "slow_only": Policy("slow only", "The dynamic gate on the slow pass's signals at every step."),
+    "slow_on_margin": Policy(
+        "on margin",
+        "The dynamic gate; thinks slowly where p_accept is within the margin of tau.",
+        threshold=POLICIES["dynamic"].threshold,
+    ),
+}
+ALL_POLICIES = {**POLICIES, **ORACLES, **SLOW_POLICIES}
+"""Every policy that a row of an evaluation may name."""
 FORMS: tuple[Form, ...] = ("calibrated", "raw")
 
 
@@ -33,15 +49,15 @@ class Truth(NamedTuple):
 
 
 class Decided(NamedTuple):
-    """What a policy did at each step: whether it intervened, and whether it thought slowly."""
+    """The decision of a policy at each step, and whether the slow pass ran."""
 
     offer: Bool[np.ndarray, "steps"]
     slow: Bool[np.ndarray, "steps"]
 
 
 @dataclasses.dataclass(frozen=True)
-class Bench:
-    """The test split's steps, and all that policies on them need.
+class EvaluationData:
+    """The steps of the test split, with everything that policies need to decide on them.
 
     Attributes:
       steps: One row per step.
@@ -75,16 +91,16 @@ class Bench:
         return np.asarray(apply_temperature(p, temperature))
 
     def deployed(self) -> str:
-        """The policy that the operating point deploys: a margin means thinking slowly where there is a slow pass."""
+        """The policy that the operating point deploys; a margin has an effect only where there is a slow pass."""
         if self.point.policy == "dynamic" and self.slow and self.point.margin > 0:
             return "slow_on_margin"
         return self.point.policy
 
-    def decide(self, policy: Any, form: Form) -> Decided:
-        """The decisions of one rule on raw or calibrated signals."""
+    def decide(self, policy: str, form: Form) -> Decided:
+        """The decisions of one policy on raw or calibrated signals."""
         fast = self.signal("need_fast", form), self.signal("accept_fast", form)
         costs = self.point.c_fa, self.point.c_fn
-        if policy in SLOW_RULES:
+        if policy in SLOW_POLICIES:
             slow = self.signal("need_slow", form), self.signal("accept_slow", form)
             margin = 1.0 if policy == "slow_only" else self.point.margin
             return Decided(*map(np.asarray, gate.decide_with_slow(*fast, *slow, *costs, margin)))
@@ -98,51 +114,51 @@ class Bench:
         return Decided(np.asarray(offer), np.zeros(len(self.steps), bool))
 
     def oracle(self, truth: Truth) -> Decided:
-        """The decisions that cost least if `truth` is true, in the gate's own form of comparison."""
-        offer = ((1 - truth.p_accept) * self.point.c_fa <= truth.p_both * self.point.c_fn) & (truth.p_both > 0)
-        return Decided(offer, np.zeros(len(self.steps), bool))
+        """The decisions of the gate on `truth`: if it is true, no decisions have a lower expected cost."""
+        offer = gate.intervene(truth.p_accept, truth.p_both, self.point.c_fa, self.point.c_fn)
+        return Decided(np.asarray(offer), np.zeros(len(self.steps), bool))
 
 
-def compare(bench: Bench) -> tuple[PolicyRow, ...]:
-    """One row for each policy: constants and oracles, then the rules on calibrated, then on raw signals."""
-    references = {name: bench.decide(name, "raw") for name in ("always", "never")}
-    if bench.truth is not None:
-        references["bayes"] = bench.oracle(bench.truth)
-    table = _Table(bench, references)
-    y_need, y_accept = (np.where(bench.judged, bench.label(signal), 0.0) for signal in ("need", "accept"))
+def compare(data: EvaluationData) -> tuple[PolicyRow, ...]:
+    """One row per policy: constants and oracles, then the policies on calibrated signals, then on raw signals."""
+    references = {name: data.decide(name, "raw") for name in ("always", "never")}
+    if data.truth is not None:
+        references["bayes"] = data.oracle(data.truth)
+    table = _Table(data, references)
+    y_need, y_accept = (np.where(data.judged, data.label(signal), 0.0) for signal in ("need", "accept"))
     rows = [table.row(name, None, decided) for name, decided in references.items()]
-    rows.append(table.row("clairvoyant", None, bench.oracle(Truth(y_accept, y_need * y_accept))))
-    rules = (*RULES, *(SLOW_RULES if bench.slow else ()))
-    rows += [table.row(name, form, bench.decide(name, form)) for form in FORMS for name in rules]
+    rows.append(table.row("clairvoyant", None, data.oracle(Truth(y_accept, y_need * y_accept))))
+    rules = (*RULES, *(SLOW_POLICIES if data.slow else ()))
+    rows += [table.row(name, form, data.decide(name, form)) for form in FORMS for name in rules]
     return tuple(rows)
 
 
 class _Table:
-    """Scores decisions against the labels, the truth and the reference policies."""
+    """Evaluates decisions against the labels, the truth and the reference policies."""
 
-    def __init__(self, bench: Bench, references: dict[str, Decided]):
-        self.bench, self.judged = bench, bench.judged
-        self.weight = acceptance_weight(bench.steps)[self.judged]
-        self.y_need, self.y_accept = (bench.label(signal)[self.judged] for signal in ("need", "accept"))
+    def __init__(self, data: EvaluationData, references: dict[str, Decided]):
+        self.data, self.judged = data, data.judged
+        self.weight = acceptance_weight(data.steps)[self.judged]
+        self.y_need, self.y_accept = (data.label(signal)[self.judged] for signal in ("need", "accept"))
         self.gold = self.y_need * self.y_accept
         self.realised = {name: self.realised_cost(decided) for name, decided in references.items()}
-        self.expected: dict[str, float] = {}  # stays empty without the truth
-        if bench.truth is not None:
+        self.expected: dict[str, float] = {}  # empty without the truth
+        if data.truth is not None:
             self.expected = {name: self.expected_cost(decided) for name, decided in references.items()}
 
     def realised_cost(self, decided: Decided) -> float:
-        """On the judged steps' labels."""
-        costs = self.bench.point.c_fa, self.bench.point.c_fn
+        """Mean realised cost on the labels of the judged steps."""
+        costs = self.data.point.c_fa, self.data.point.c_fn
         return float(metrics.realised_cost(decided.offer[self.judged], self.y_need, self.y_accept, *costs, self.weight))
 
     def expected_cost(self, decided: Decided) -> float:
-        """Under the truth, on all steps."""
-        assert self.bench.truth is not None
-        costs = self.bench.point.c_fa, self.bench.point.c_fn
-        return float(metrics.expected_realised_cost(decided.offer, *self.bench.truth, *costs))
+        """Mean expected cost under the truth, on all steps."""
+        assert self.data.truth is not None
+        costs = self.data.point.c_fa, self.data.point.c_fn
+        return float(metrics.expected_realised_cost(decided.offer, *self.data.truth, *costs))
 
     def under_truth(self, policy: str, decided: Decided, realised: float) -> dict[str, Any]:
-        """The numbers that only a simulator knows; a decision that has seen its labels has no expected cost."""
+        """The numbers that need the simulator's truth; decisions made on the labels have no expected cost."""
         known: dict[str, Any] = dict.fromkeys(("expected_cost", "regret", "gap_closed", "gap_closed_realised"))
         if self.expected:
             known["gap_closed_realised"] = _gap_closed(realised, self.realised)
@@ -154,7 +170,7 @@ class _Table:
 
     def row(self, policy: str, form: Form | None, decided: Decided) -> PolicyRow:
         """All numbers of one policy."""
-        offer, point = decided.offer[self.judged], self.bench.point
+        offer, point = decided.offer[self.judged], self.data.point
         counts = metrics.confusion(offer, self.gold, self.weight)
         rates = metrics.rates(counts)
         realised = self.realised_cost(decided)
@@ -162,12 +178,12 @@ class _Table:
         return PolicyRow(
             policy=policy,
             form=form,
-            deployed=policy == self.bench.deployed() and form in (None, "calibrated"),
+            deployed=policy == self.data.deployed() and form in (None, "calibrated"),
             realised_cost=realised,
             gold_cost=float(metrics.gold_cost(offer, self.gold, point.c_fa, point.c_fn, self.weight)),
             **self.under_truth(policy, decided, realised),
             speak_rate=float((offer if sees_labels else decided.offer).mean()),
-            slow_rate=float(decided.slow.mean()) if self.bench.slow and not sees_labels else None,
+            slow_rate=float(decided.slow.mean()) if self.data.slow and not sees_labels else None,
             recall=float(rates.recall),
             precision=float(rates.precision),
             false_alarm=float(rates.false_alarm),
@@ -181,46 +197,43 @@ class _Table:
 
 
 def _gap_closed(cost: float, references: dict[str, float]) -> float:
-    """Share of the gap between the better constant and the Bayes decisions that a cost closes; NaN if none is open."""
+    """Share of the gap between the better constant and the Bayes decisions that a cost closes; NaN without a gap."""
     constant = min(references["always"], references["never"])
     gap = constant - references["bayes"]
     return (constant - cost) / gap if gap > 0 else np.nan
 
 
-def trace(bench: Bench) -> Trace:
+def trace(data: EvaluationData) -> Trace:
     """The deployed policy step by step."""
-    policy = bench.deployed()
-    decided = bench.decide(policy, "calibrated")
-    p_need, p_accept = bench.signal("need_fast", "calibrated"), bench.signal("accept_fast", "calibrated")
-    if bench.slow:
-        p_need = np.where(decided.slow, bench.signal("need_slow", "calibrated"), p_need)
-        p_accept = np.where(decided.slow, bench.signal("accept_slow", "calibrated"), p_accept)
+    policy = data.deployed()
+    decided = data.decide(policy, "calibrated")
+    p_need, p_accept = data.signal("need_fast", "calibrated"), data.signal("accept_fast", "calibrated")
+    if data.slow:
+        p_need = np.where(decided.slow, data.signal("need_slow", "calibrated"), p_need)
+        p_accept = np.where(decided.slow, data.signal("accept_slow", "calibrated"), p_accept)
     return Trace(
-        stream=bench.steps.stream,
-        step=bench.steps.step,
+        stream=data.steps.stream,
+        step=data.steps.step,
         p_need=p_need,
         p_accept=p_accept,
-        threshold=least_acceptance(policy, p_need, bench.point),
+        threshold=least_acceptance(policy, p_need, data.point),
         decision=decided.offer,
         slow=decided.slow,
-        y_need=bench.label("need"),
-        y_accept=bench.label("accept"),
+        y_need=data.label("need"),
+        y_accept=data.label("accept"),
     )
 
 
 def least_acceptance(policy: str, p_need: Float64[np.ndarray, "n"], point: OperatingPoint) -> Float64[np.ndarray, "n"]:
-    """The p_accept from which on a deployable policy intervenes, infinite where it never does.
+    """The p_accept from which on a policy that can be deployed intervenes, infinite where it never does.
 
-    Agrees with `gate.decide` off floating-point ties.
+    Agrees with `gate.decide` except at floating-point ties.
+
+    Raises:
+      ValueError: for a policy without such a threshold, or a p_need outside [0, 1].
     """
-    least = {"always": 0.0, "never": np.inf, "fixed": point.fixed_threshold}
-    if policy in least:
-        return np.full_like(p_need, least[policy])
-    if policy == "product":
-        share = point.c_fa / (point.c_fa + point.c_fn)
-        threshold = share / np.maximum(p_need, share)  # at p_need = share it takes p_accept = 1, below nothing will do
-        reachable = p_need >= share
-    else:
-        threshold = gate.threshold(np.ones_like(p_need) if policy == "static" else p_need, point.c_fa, point.c_fn)
-        reachable = (p_need > 0) | (policy == "static")
-    return np.where(reachable, threshold, np.inf)
+    arrays.check_probability("p_need", p_need)
+    threshold = ALL_POLICIES[policy].threshold
+    if threshold is None:
+        raise ValueError(f"policy: found {policy!r}, expected one with a threshold on p_accept")
+    return threshold(p_need, point.c_fa, point.c_fn, point.fixed_threshold)

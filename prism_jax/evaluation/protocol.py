@@ -1,4 +1,4 @@
-"""The protocol: temperatures are fitted on the calibration split, and everything is measured on the test split.
+"""The protocol: temperatures are fitted on the calibration split; everything else is measured on the test split.
 
     scores = read_scores("scores.parquet")
     calibration = calibrate(scores)
@@ -22,10 +22,10 @@ CALIBRATION, TEST = "calibration", "test"
 
 
 def calibrate(scores: Scores) -> Calibration:
-    """Fits one temperature for each signal and pass on the rows whose split is "calibration".
+    """Fits one temperature per signal and pass on the rows whose split is "calibration".
 
-    Need counts each step once; acceptance counts each offer whose answer was observed, weighted by
-    min(1 / max(e, 0.05), 20) where the log records the offer's propensity e (maths sections 4 and 7).
+    For need, each step counts once. For acceptance, each offer whose answer was observed counts once, weighted by
+    min(1 / max(e, 0.05), 20) if the log records the offer's propensity e (docs/maths.md, sections 4 and 7).
 
     Raises:
       ScoresError: for an empty split, or labels that no temperature can be fitted on.
@@ -43,8 +43,8 @@ def evaluate(scores: Scores, calibration: Calibration, point: OperatingPoint) ->
     """Measures every policy and every signal on the rows whose split is "test".
 
     Args:
-      scores: The table; its optional columns decide what can be computed (see `Evaluation.switched_off`).
-      calibration: What `calibrate` found.
+      scores: The scores table; its optional columns determine what can be computed (see `Evaluation.switched_off`).
+      calibration: The temperatures, from `calibrate`.
       point: The costs, margin and policy that are deployed.
 
     Raises:
@@ -56,20 +56,20 @@ def evaluate(scores: Scores, calibration: Calibration, point: OperatingPoint) ->
     truth = None
     if "truth" not in off and steps.p_accept_true is not None and steps.p_both_true is not None:
         truth = policies.Truth(steps.p_accept_true, steps.p_both_true)
-    bench = policies.Bench(steps, calibration, point, "slow pass" not in off, truth)
-    if not bench.judged.any():
+    data = policies.EvaluationData(steps, calibration, point, "slow pass" not in off, truth)
+    if not data.judged.any():
         raise ScoresError(
             f"split {TEST!r}: found no step with both y_need and y_accept among {len(steps)}, expected at least one"
         )
-    across = ratios.compare_ratios(bench)
+    across = ratios.compare_ratios(data)
     return Evaluation(
         point=point,
-        counts=_count(rows, bench),
-        policies=policies.compare(bench),
+        counts=_count(rows, data),
+        policies=policies.compare(data),
         ratios=across,
         signals=_signals(rows, calibration),
         switched_off=(*off.values(), *([across.no_area] if across.no_area else [])),
-        trace=policies.trace(bench),
+        trace=policies.trace(data),
     )
 
 
@@ -77,7 +77,7 @@ def rows_of(scores: Scores, split: str) -> Scores:
     """The rows of one split.
 
     Raises:
-      ScoresError: naming the split and what was found, if it has none.
+      ScoresError: if there are none; it names the split and the splits that were found.
     """
     if scores.split is None:
         raise ScoresError(f"found no such column, expected it to name the split {split!r}", "split")
@@ -102,7 +102,7 @@ def _signals(rows: Scores, calibration: Calibration) -> tuple[SignalRow, ...]:
 
 
 def _missing(steps: Scores, calibration: Calibration) -> dict[str, str]:
-    """What the test split cannot show, and for want of what."""
+    """The results that cannot be computed on the test split, each with the missing input."""
     off = {}
     needed = {
         "truth": (
@@ -126,17 +126,17 @@ def _missing(steps: Scores, calibration: Calibration) -> dict[str, str]:
     return off
 
 
-def _count(rows: Scores, bench: policies.Bench) -> Counts:
-    judged = bench.judged
-    weight = signals.acceptance_weight(bench.steps)[judged]
-    gold = (bench.label("need") * bench.label("accept"))[judged]
+def _count(rows: Scores, data: policies.EvaluationData) -> Counts:
+    judged = data.judged
+    weight = signals.acceptance_weight(data.steps)[judged]
+    gold = (data.label("need") * data.label("accept"))[judged]
     return Counts(
-        streams=len(set(bench.steps.stream)),
-        steps=len(bench.steps),
+        streams=len(set(data.steps.stream)),
+        steps=len(data.steps),
         rows=len(rows),
         judged=int(judged.sum()),
-        need_unknown=int(np.isnan(bench.label("need")).sum()),
-        accept_unknown=int(np.isnan(bench.label("accept")).sum()),
+        need_unknown=int(np.isnan(data.label("need")).sum()),
+        accept_unknown=int(np.isnan(data.label("accept")).sum()),
         positive=float(np.average(gold, weights=weight)),
         effective=signals.effective_count(weight),
     )

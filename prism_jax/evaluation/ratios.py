@@ -1,49 +1,45 @@
-"""The policies that answer to the cost ratio, over a range of ratios instead of the deployed one (maths section 9).
+"""The policies that depend on the cost ratio, over a range of ratios (docs/maths.md, section 9).
 
-AUDBC asks how well a policy ranks the steps and does not see calibration; the mean cost over ratios does. Both are of
-the judged steps with the weights of acceptance labels, on the fast pass's signals and without a slow margin.
+AUDBC measures how well a policy ranks the steps and does not depend on calibration; the mean cost over ratios does.
+Both are computed on the judged steps with the weights of acceptance labels, on the signals of the fast pass and without
+a slow margin.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float64
 
 from prism_jax.decision.audbc import HIGH_RATIO, LOW_RATIO, Audbc, audbc, expected_cost, policy_signals
-from prism_jax.evaluation.policies import FORMS, Bench
+from prism_jax.decision.policies import ANSWERING_TO_RATIO
+from prism_jax.evaluation.policies import FORMS, EvaluationData
 from prism_jax.evaluation.results import Form, RatioRow, Ratios
 from prism_jax.evaluation.signals import acceptance_weight
 
-POLICIES: tuple[Literal["static", "dynamic", "product", "need_only"], ...] = (
-    "static",
-    "dynamic",
-    "product",
-    "need_only",
-)
 LEVEL, RESAMPLES, SEED = 0.95, 1000, 0
 
 
-def compare_ratios(bench: Bench) -> Ratios:
-    """The references, then each policy on calibrated, then on raw signals."""
-    judged = bench.judged
-    weight = acceptance_weight(bench.steps)[judged]
-    need, accept = bench.label("need")[judged], bench.label("accept")[judged]
-    streams = bench.steps.stream[judged].astype(str)
+def compare_ratios(data: EvaluationData) -> Ratios:
+    """One row per policy: the references, then each policy on calibrated signals, then on raw signals."""
+    judged = data.judged
+    weight = acceptance_weight(data.steps)[judged]
+    need, accept = data.label("need")[judged], data.label("accept")[judged]
+    streams = data.steps.stream[judged].astype(str)
     off = _no_area(need * accept, streams)
     rows = _references(need, accept, weight)
     for form in FORMS:
-        signals = bench.signal("need_fast", form)[judged], bench.signal("accept_fast", form)[judged]
-        for policy in POLICIES:
-            p = policy_signals(*signals, policy, base_rate=bench.fits.accept_fast.base_rate)
+        signals = data.signal("need_fast", form)[judged], data.signal("accept_fast", form)[judged]
+        for policy in ANSWERING_TO_RATIO:
+            p = policy_signals(*signals, policy, base_rate=data.fits.accept_fast.base_rate)
             mean = expected_cost(*p, need, accept, low=LOW_RATIO, high=HIGH_RATIO, weight=weight)
             area = None
             if off is None:
                 area = audbc(
                     *p, need * accept, streams=streams, weight=weight, level=LEVEL, resamples=RESAMPLES, seed=SEED
                 )
-            deployed = form == "calibrated" and policy == bench.deployed()
+            deployed = form == "calibrated" and policy == data.deployed()
             rows.append(_row(policy, form, deployed, area, mean.cost, mean.rescaled))
     return Ratios(
         rows=tuple(rows),
@@ -59,7 +55,7 @@ def compare_ratios(bench: Bench) -> Ratios:
 
 
 def _no_area(gold: Float64[np.ndarray, "judged"], streams: np.ndarray) -> str | None:
-    """Why there is no AUDBC with an interval, if so."""
+    """The reason why there is no AUDBC with an interval; None if there is one."""
     if ((gold != 0) & (gold != 1)).any():
         return "AUDBC: some labels are soft, neither 0 nor 1"
     if not gold.any():
@@ -72,7 +68,7 @@ def _no_area(gold: Float64[np.ndarray, "judged"], streams: np.ndarray) -> str | 
 def _references(
     need: Float64[np.ndarray, "judged"], accept: Float64[np.ndarray, "judged"], weight: Float64[np.ndarray, "judged"]
 ) -> list[RatioRow]:
-    """The constants, and the gate on the labels themselves; they rank nothing, so they have no area."""
+    """The constants, and the gate on the labels; they do not rank steps, so they have no area."""
     known = expected_cost(need, accept, need, accept, low=LOW_RATIO, high=HIGH_RATIO, weight=weight)
     constant = min(float(known.always), float(known.never))
     gap = constant - float(known.oracle)

@@ -1,4 +1,4 @@
-"""What calibration and evaluation find, as plain records that turn into JSON."""
+"""The results of calibration and evaluation, as plain records that can be written as JSON."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class SignalFit:
     Attributes:
       temperature: T > 0; the calibrated probability is sigmoid(logit(p) / T).
       base_rate: Weighted mean label in [0, 1], the best constant prediction.
-      count: Labels it was fitted on: steps for need, offers with an observed answer for acceptance.
-      effective_count: (sum w)^2 / sum w^2 of their inverse-propensity weights; `count` where all are equal.
+      count: Number of labels it was fitted on: steps for need, offers with an observed answer for acceptance.
+      effective_count: (sum w)^2 / sum w^2 of their inverse-propensity weights; equal to `count` if all are equal.
     """
 
     temperature: float
@@ -52,7 +52,7 @@ class SignalFit:
 
 @dataclasses.dataclass(frozen=True)
 class Calibration:
-    """One fit for each signal and pass; None for a pass that the scores do not have."""
+    """One fit per signal and pass; None for a pass that the scores do not have."""
 
     need_fast: SignalFit
     accept_fast: SignalFit
@@ -78,7 +78,7 @@ class Calibration:
 
 
 def write_calibration(path: str | os.PathLike[str], calibration: Calibration) -> None:
-    """Writes calibration.json, in one move."""
+    """Writes calibration.json atomically."""
     write_json(path, calibration.to_dict())
 
 
@@ -115,7 +115,7 @@ def _read_fit(place: str, name: str, value: Any) -> SignalFit | None:
 
 @dataclasses.dataclass(frozen=True)
 class PolicyRow:
-    """What one policy did on the test split; costs are means over steps. None is not known here, NaN undefined.
+    """One policy's results on the test split; costs are means over steps. None means not known, NaN undefined.
 
     Attributes:
       policy: The policy's name.
@@ -124,9 +124,9 @@ class PolicyRow:
       realised_cost: Mean of C_FA a (1 - y_a) + C_FN (1 - a) y_n y_a, on judged steps.
       gold_cost: Mean of C_FA FP + C_FN FN against y_n y_a, on judged steps.
       expected_cost: Realised cost's expectation under the simulator's truth, on all steps.
-      regret: Expected cost less that of the Bayes decisions.
-      gap_closed: (K - expected cost) / (K - Bayes), K the better constant's expected cost.
-      gap_closed_realised: The same of realised costs.
+      regret: Expected cost minus that of the Bayes decisions.
+      gap_closed: (K - expected cost) / (K - Bayes), with K the expected cost of the better constant.
+      gap_closed_realised: The same share for realised costs.
       speak_rate: Share of all steps with an offer; of judged steps for the clairvoyant.
       slow_rate: Share of all steps on which the slow pass ran.
       recall: TP / (TP + FN).
@@ -137,9 +137,9 @@ class PolicyRow:
       f1: 2 P R / (P + R + 1e-8).
       accuracy: (TP + TN) / all.
       mcc: Matthews correlation coefficient.
-      tp: Offers where y_n y_a holds, weighted like the labels.
+      tp: Offers with y_n y_a = 1, with the weights of the labels.
       fp: Other offers.
-      fn: Silences where y_n y_a holds.
+      fn: Silences with y_n y_a = 1.
       tn: Other silences.
     """
 
@@ -170,7 +170,7 @@ class PolicyRow:
 
 @dataclasses.dataclass(frozen=True)
 class RatioRow:
-    """What one policy is worth across cost ratios, on judged steps. None is not known here, NaN undefined.
+    """One policy's results across cost ratios, on judged steps. None means not known, NaN undefined.
 
     Attributes:
       policy: The policy's name.
@@ -178,7 +178,7 @@ class RatioRow:
       deployed: Whether this is the policy of the operating point, on calibrated signals.
       audbc: Area under benefit over burden, divided by the oracle's.
       audbc_low: Lower end of its interval.
-      audbc_high: Upper end.
+      audbc_high: Upper end of its interval.
       audbc_rescaled: 0 for a random ranking, 1 for the oracle's.
       mean_cost: Realised cost per step with costs normalised to C_FA + C_FN = 1, averaged over log-uniform ratios.
       mean_cost_rescaled: 0 for the better constant's mean cost, 1 for that of deciding on the labels.
@@ -197,18 +197,18 @@ class RatioRow:
 
 @dataclasses.dataclass(frozen=True)
 class Ratios:
-    """The policies across cost ratios, and what that was taken on.
+    """The policies across cost ratios, and the data and settings behind the numbers.
 
     Attributes:
-      rows: One row for each policy: references, then on calibrated, then on raw signals.
-      steps: Judged steps.
-      streams: Streams that these are of, which the interval resamples.
+      rows: One row per policy: references, then policies on calibrated signals, then on raw signals.
+      steps: Number of judged steps.
+      streams: Number of their streams, which the interval resamples.
       low_ratio: Smallest cost ratio of the mean cost.
-      high_ratio: Largest.
-      level: Coverage aimed at by the interval.
+      high_ratio: Largest cost ratio of the mean cost.
+      level: Nominal coverage of the interval.
       resamples: Number of resamples.
-      seed: Their seed.
-      no_area: Why there is no AUDBC; None where there is.
+      seed: Seed of the resamples.
+      no_area: The reason why there is no AUDBC; None if there is one.
     """
 
     rows: tuple[RatioRow, ...]
@@ -230,14 +230,14 @@ class SignalRow:
       signal: need or accept.
       thinking: fast or slow.
       form: raw or calibrated.
-      temperature: 1 for raw.
-      count: Labels it was measured on.
+      temperature: The temperature; 1 for raw signals.
+      count: Number of labels it was measured on.
       ece: Expected calibration error, 15 bins of equal width.
       brier: Mean of (p - y)^2.
       nll: Mean negative log-likelihood, in nats; infinite where a certain p is wrong.
       distance: Mean of |p - true p| on the simulator; None elsewhere.
-      constant_distance: The same of the calibration split's base rate.
-      reliability: The diagram's bins.
+      constant_distance: The same distance for the calibration split's base rate.
+      reliability: The bins of the reliability diagram.
     """
 
     signal: Signal
@@ -255,15 +255,15 @@ class SignalRow:
 
 @dataclasses.dataclass(frozen=True)
 class Counts:
-    """What the test split holds.
+    """Sizes of the test split.
 
     Attributes:
-      streams: Streams.
-      steps: Steps; each is decided once.
-      rows: Rows, one for each offer at each step.
-      judged: Steps whose need and acceptance labels are both known; the others are masked.
-      need_unknown: Steps without a need label.
-      accept_unknown: Steps whose offer has no observed answer.
+      streams: Number of streams.
+      steps: Number of steps; each is decided once.
+      rows: Number of rows, one per step and candidate offer.
+      judged: Number of steps whose need and acceptance labels are both known; the others are masked.
+      need_unknown: Number of steps without a need label.
+      accept_unknown: Number of steps whose offer has no observed answer.
       positive: Weighted share of judged steps with y_n y_a = 1, the prevalence.
       effective: (sum w)^2 / sum w^2 of the judged steps' weights.
     """
@@ -280,14 +280,14 @@ class Counts:
 
 @dataclasses.dataclass(frozen=True)
 class Trace:
-    """The deployed policy on each step of the test split; NaN is an unknown label.
+    """The deployed policy on each step of the test split; NaN means an unknown label.
 
     Attributes:
       stream: The step's stream.
       step: The step's position in its stream.
-      p_need: Calibrated, after the slow pass where it ran.
-      p_accept: The same of acceptance.
-      threshold: The least p_accept at which the policy intervenes, infinite where it never would.
+      p_need: Calibrated probability of need, from the slow pass where it ran.
+      p_accept: Calibrated probability of acceptance, from the slow pass where it ran.
+      threshold: The least p_accept at which the policy intervenes, infinite where it never does.
       decision: Whether it intervened.
       slow: Whether the slow pass ran.
       y_need: Need labels.
@@ -307,15 +307,15 @@ class Trace:
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """All that `protocol.evaluate` finds on the test split.
+    """All results of `protocol.evaluate` on the test split.
 
     Attributes:
-      point: The operating point that fixed the policies.
-      counts: What the split holds.
-      policies: One row for each policy: constants and oracles, then on calibrated, then on raw signals.
-      ratios: Policies that answer to the cost ratio, across ratios.
-      signals: One row for each signal, pass and form.
-      switched_off: What could not be computed, and for want of what.
+      point: The operating point of the policies.
+      counts: Sizes of the split.
+      policies: One row per policy: constants and oracles, then policies on calibrated signals, then on raw signals.
+      ratios: Policies that depend on the cost ratio, across ratios.
+      signals: One row per signal, pass and form.
+      switched_off: Results that could not be computed, each with the missing input.
       trace: The deployed policy step by step.
     """
 
@@ -331,7 +331,7 @@ class Evaluation:
         """The row of one policy.
 
         Raises:
-          KeyError: where there is none.
+          KeyError: if there is none.
         """
         for row in self.policies:
             if (row.policy, row.form) == (name, form):
@@ -344,7 +344,7 @@ class Evaluation:
         return next(row for row in self.policies if row.deployed)
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything but the trace, ready for JSON; a number that is undefined or infinite is null."""
+        """Everything except the trace, ready for JSON; undefined and infinite numbers become null."""
         names = ("point", "counts", "policies", "ratios", "signals", "switched_off")
         return {name: _plain(getattr(self, name)) for name in names}
 
@@ -353,7 +353,7 @@ class Evaluation:
 
 
 def _plain(value: Any) -> Any:
-    """Records, arrays and numbers as what JSON knows."""
+    """Records, arrays and numbers as values that JSON can represent."""
     if dataclasses.is_dataclass(value):
         return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):

@@ -1,7 +1,7 @@
-"""The signals themselves: their temperatures, and how well they are calibrated (maths section 7).
+"""The temperatures of the signals, and how well they are calibrated (docs/maths.md, section 7).
 
-Need belongs to the step and counts once for each step; acceptance belongs to the offer and counts for each offer whose
-answer was observed, weighted by its clipped inverse propensity where the log has one (maths section 4).
+Need belongs to the step and is counted once per step. Acceptance belongs to the offer and is counted once per offer
+whose answer was observed, weighted by its clipped inverse propensity if the log records one (docs/maths.md, section 4).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from prism_jax.scores import Scores, ScoresError
 
 
 def acceptance_weight(scores: Scores) -> Float64[np.ndarray, "rows"]:
-    """The weight of each row's acceptance label: clipped 1 / e where the log made the offer, else 1."""
+    """The weight of each row's acceptance label: clipped 1 / e if the logging policy made the offer, else 1."""
     weight = np.ones(len(scores))
     if scores.logged is not None and scores.propensity is not None:
         offered = (scores.logged == 1) & ~np.isnan(scores.propensity)
@@ -33,7 +33,7 @@ def effective_count(weight: Float64[np.ndarray, "rows"]) -> float:
 
 
 class Readings(NamedTuple):
-    """One signal on the rows that it belongs to: steps for need, offers for acceptance.
+    """One signal on its own rows: steps for need, offers for acceptance.
 
     Attributes:
       p: Raw probabilities, NaN where the pass did not run.
@@ -48,13 +48,13 @@ class Readings(NamedTuple):
     weight: Float64[np.ndarray, "n"]
 
     def labelled(self) -> tuple[Float64[np.ndarray, "k"], Float64[np.ndarray, "k"], Float64[np.ndarray, "k"]]:
-        """Probability, label and weight where both of the former are known."""
+        """Probability, label and weight of the rows whose probability and label are known."""
         known = ~np.isnan(self.p) & ~np.isnan(self.y)
         return self.p[known], self.y[known], self.weight[known]
 
 
 def read(rows: Scores, signal: Signal, thinking: Thinking) -> Readings:
-    """One signal of some rows; a column that the table lacks is unknown throughout."""
+    """One signal of some rows; a column that is not in the table is NaN everywhere."""
     table = rows.steps() if signal == "need" else rows
     unknown = np.full(len(table), np.nan)
     columns = (getattr(table, name) for name in (f"p_{signal}_{thinking}", f"y_{signal}", f"p_{signal}_true"))
@@ -63,10 +63,10 @@ def read(rows: Scores, signal: Signal, thinking: Thinking) -> Readings:
 
 
 def fit(rows: Scores, signal: Signal, thinking: Thinking) -> SignalFit | None:
-    """One signal's temperature and base rate; None where the scores have no such pass.
+    """One signal's temperature and base rate; None if the scores do not have this pass.
 
     Raises:
-      ScoresError: for labels that no temperature can be fitted on.
+      ScoresError: for labels on which no temperature can be fitted.
 
     Warns:
       CalibrationWarning: naming the signal, if its temperature ends at a bound.
@@ -89,7 +89,7 @@ def fit(rows: Scores, signal: Signal, thinking: Thinking) -> SignalFit | None:
 
 
 def measure(rows: Scores, signal: Signal, thinking: Thinking, fits: Calibration) -> list[SignalRow]:
-    """One signal's raw and calibrated measures; none where it has no label here."""
+    """One signal's raw and calibrated measures; an empty list if no row has a label."""
     raw = read(rows, signal, thinking)
     if len(raw.labelled()[1]) == 0:
         return []
@@ -106,7 +106,7 @@ def measure(rows: Scores, signal: Signal, thinking: Thinking, fits: Calibration)
 def _row(
     signal: Signal, thinking: Thinking, form: Form, temperature: float, readings: Readings, base_rate: float
 ) -> SignalRow:
-    """The measures of one form; distances to the truth need signal and truth on every row."""
+    """The measures of one form; distances to the truth are computed only if every row has the signal and the truth."""
     labelled = readings.labelled()
     distance, constant_distance = (
         None if np.isnan(gap).any() else float(gap.mean())

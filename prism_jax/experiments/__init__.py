@@ -1,5 +1,5 @@
-"""Recipes that train, run and evaluate: the paper's questions and ours, each a module with a `main`.
+"""Experiments: each answers one question of the paper or of this project, and is a module with a `main`.
 
-Here lives what ties both halves of the package together for a study; nothing else may import it. A study prints what it
-found with intervals and fixes its criteria before it runs.
+Lives here: code that trains, runs and evaluates for one experiment; no other part may import it. Every experiment fixes
+its criteria before it runs and prints its results with intervals.
 """

@@ -1,4 +1,4 @@
-"""How well one annotator foretells the others: what a student that ranks offers can be held against."""
+"""How well one annotator predicts the others: a reference for a student that ranks offers."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from prism_jax.streams import Step, Stream
 
 
 def votes_against_votes(streams: Iterable[Stream]) -> Ranked:
-    """Acceptance: each vote on an offer as the score, each other annotator's vote on it as the label.
+    """Pairs votes on acceptance: each vote on an offer is a score, each other annotator's vote on it the label.
 
-    All ordered pairs, since with two or three votes an offer the others often have no majority.
+    All ordered pairs count, because with two or three votes per offer the others often have no majority.
     """
     return _ranked(
         (float(one), float(other), stream.id)
@@ -28,21 +28,22 @@ def votes_against_votes(streams: Iterable[Stream]) -> Ranked:
 
 
 def need_against_others(streams: Iterable[Stream]) -> Ranked:
-    """Need: whether an annotator ticked any offer as the score; as the label what the others need.
+    """Compares each annotator with the others on need: one score and one label per annotator and step.
 
-    By the strict definition, that is whether all others ticked one and the same. Where the offers of a step have
-    unequally many votes, nobody knows whose they are: it stands outside. Without offers nobody could tick any.
+    The score is whether the annotator accepted any offer. The label is need by the strict definition among the other
+    annotators: whether all of them accepted the same offer. A step whose offers have different numbers of votes is left
+    out, since votes cannot be assigned to annotators there. In a step without offers, nobody could accept any.
     """
     return _ranked(
-        (float(ticked), float(needed), stream.id)
+        (float(accepted), float(needed), stream.id)
         for stream in streams
         for step in stream.steps
-        for ticked, needed in _need(step)
+        for accepted, needed in _need(step)
     )
 
 
 def _need(step: Step) -> Iterable[tuple[bool, bool]]:
-    """For each annotator, whether they ticked any offer, and whether all others ticked one and the same."""
+    """For each annotator: whether they accepted any offer, and whether all others accepted the same one."""
     ballots = [offer.votes for offer in step.candidates if offer.votes]
     counts = {len(votes) for votes in ballots} or {len(step.votes)}
     if len(counts) > 1 or max(counts) < 2:
@@ -53,7 +54,12 @@ def _need(step: Step) -> Iterable[tuple[bool, bool]]:
 
 
 def against_votes(rows: Scores, p: np.ndarray) -> Ranked:
-    """A signal of the rows against every single vote on their offers, as an annotator is measured."""
+    """Compares a signal with every single vote on the rows' offers, as `votes_against_votes` does for an annotator.
+
+    Args:
+      rows: Rows with votes; a row without votes is left out.
+      p: The signal, one value per row.
+    """
     votes = [()] * len(rows) if rows.votes is None else rows.votes
     return _ranked(
         (float(score), float(vote), stream)

@@ -1,12 +1,12 @@
-"""A pretrained student on ProactiveBench's human judgements, whole streams held out, beside three baselines.
+"""Trains a pretrained student on ProactiveBench's human judgements and compares it with three baselines.
 
     python -m prism_jax.experiments.proactivebench --weights=PATH.gguf --source=DIR --workdir=DIR --select
     python -m prism_jax.experiments.proactivebench --weights=PATH.gguf --source=DIR --workdir=DIR
 
-The first command compares the settings of CANDIDATES on one inner split of the streams outside of fold 0's test split.
-What it chose stands in configs/smollm2_proactivebench.py, which the second trains on every fold and compares, on
-held-out streams alone, with logistic regression on words, with the tiny student and with an annotator. Every training
-is an ordinary run in a folder of its own: stopped and started again, a study goes on where it was.
+The first command compares the settings in CANDIDATES on one inner split of the streams outside fold 0's test split. The
+chosen settings are those of configs/smollm2_proactivebench.py. The second command trains with them on every fold and
+compares the student, on test streams only, with logistic regression on words, with the tiny student and with an
+annotator. Every training is an ordinary run in its own folder, so an interrupted study resumes when started again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from prism_jax.evaluation.protocol import calibrate
 from prism_jax.experiments import proactivebench_results as results
 from prism_jax.experiments.proactivebench_results import Fold
 from prism_jax.experiments.word_regression import score_words
-from prism_jax.prompting.tokenizer import Tokenizer
 from prism_jax.recipes.runs import train_and_evaluate
 from prism_jax.runtime import command
 from prism_jax.runtime.config import from_config_dict
@@ -42,13 +41,13 @@ from prism_jax.training.workdir import Workdir
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """The settings that were compared.
+    """The settings that are compared.
 
     Attributes:
-      learning_rate: Peak of the cosine.
-      steps: Of one stream each; 32 are four epochs of eight streams.
-      soft_labels: Whether acceptance trains on the share of annotators.
-      layers: Number of upper blocks that train, of SmolLM2's 30.
+      learning_rate: Peak of the cosine schedule.
+      steps: Number of steps of one stream each; 32 are four epochs of eight streams.
+      soft_labels: Whether the label of acceptance is the share of annotators who accepted.
+      layers: Number of upper blocks that are trained, of SmolLM2's 30.
     """
 
     learning_rate: float = 1e-4
@@ -57,7 +56,7 @@ class Choice:
     layers: int = 4
 
     def apply(self, config: RunConfig) -> RunConfig:
-        """The config with these settings in it."""
+        """Returns the config with these settings."""
         training = dataclasses.replace(
             config.training,
             learning_rate=self.learning_rate,
@@ -70,14 +69,19 @@ class Choice:
 
 
 CANDIDATES = {"base": Choice(), "hard labels": Choice(soft_labels=False), "high rate": Choice(learning_rate=3e-4)}
-"""Fixed before any result was known; the best mean of four AUROCs (both signals, pooled and within streams) wins."""
+"""Fixed before any result was known; the best mean of four AUROCs (both signals, pooled and within) is chosen."""
 
 
 def select(config: RunConfig, candidates: Mapping[str, Choice], workdir: epath.Path) -> dict[str, Any]:
-    """Trains every candidate on one inner split and writes selection.json; finished ones are not trained again.
+    """Trains every candidate on one inner split and writes selection.json; finished candidates are not trained again.
+
+    Args:
+      config: The run whose settings are varied.
+      candidates: Settings by name.
+      workdir: Folder for the runs and selection.json.
 
     Returns:
-      The candidates' measures by name, and the best one's name.
+      The content of selection.json: the name of the best candidate, and the settings and measures of each.
     """
     inner = _inner(config, workdir)
     found: dict[str, dict[str, Any]] = {}
@@ -85,7 +89,7 @@ def select(config: RunConfig, candidates: Mapping[str, Choice], workdir: epath.P
         folder = workdir / "select" / name.replace(" ", "_")
         fold = trained_fold(choice.apply(inner), folder)
         if (folder / "checkpoints").exists():
-            shutil.rmtree(folder / "checkpoints")  # half a gigabyte each, and only the scores are compared
+            shutil.rmtree(folder / "checkpoints")  # half a gigabyte each; only the scores are compared
         found[name] = {"settings": dataclasses.asdict(choice), **results.aurocs([fold])}
     best = max(found, key=lambda name: found[name]["mean"])
     selection = {"best": best, "candidates": found}
@@ -94,7 +98,7 @@ def select(config: RunConfig, candidates: Mapping[str, Choice], workdir: epath.P
 
 
 def _inner(config: RunConfig, workdir: epath.Path) -> RunConfig:
-    """The config on a third of the streams outside of fold 0's test split, trained on the rest of them."""
+    """The config that tests on a third of the streams outside fold 0's test split and trains on the others."""
     splits = load_splits(dataclasses.replace(config.data, fold=0), config.simulator)
     path = workdir / "inner.jsonl"
     if not path.exists():
@@ -105,15 +109,15 @@ def _inner(config: RunConfig, workdir: epath.Path) -> RunConfig:
 
 
 def trained_fold(config: RunConfig, folder: epath.Path) -> Fold:
-    """The scores of a run on its calibration and test streams; trains it unless that is done.
+    """Trains a run unless it is finished, and returns its scores on the calibration and test streams.
 
     Raises:
-      ConfigError: when the folder holds a run of another config.
+      ConfigError: if the folder holds a run with another config.
     """
     if not (folder / "scores.parquet").exists():
         train_and_evaluate(config, Workdir(folder))
-    opened = open_run(resolve(config), Tokenizer.load(folder / "tokenizer.json"))
-    Workdir(folder).claim(opened.config)
+    opened = open_run(resolve(config), Workdir(folder))
+    opened.files.claim(opened.config)
     scores = read_scores(folder / "scores.parquet")
     return Fold(
         scores, calibrate(scores), results.epoch_seconds(folder, len(opened.splits.train) / config.training.batch)
@@ -121,16 +125,16 @@ def trained_fold(config: RunConfig, folder: epath.Path) -> Fold:
 
 
 def study(config: RunConfig, tiny: RunConfig, workdir: epath.Path, *, resamples: int = 10_000) -> dict[str, Any]:
-    """Trains and scores every fold, and writes results.json and scores.parquet, the student's on held-out streams.
+    """Trains and scores every fold; writes results.json and scores.parquet (the student's out-of-fold scores).
 
     Args:
-      config: The pretrained student's run; its number of folds is the study's.
-      tiny: The tiny student's.
-      workdir: Where a folder for each run goes, and the results.
-      resamples: Bootstrap resamples behind each interval.
+      config: Run of the pretrained student; its number of folds is the study's.
+      tiny: Run of the tiny student.
+      workdir: Folder for the results and for one folder per run.
+      resamples: Number of bootstrap resamples for each interval.
 
     Returns:
-      What results.json holds.
+      The content of results.json.
     """
     student, words, small = [], [], []
     streams: dict[str, Stream] = {}
@@ -153,25 +157,27 @@ def _on_fold(config: RunConfig, fold: int) -> RunConfig:
 
 
 def with_sources(config: RunConfig, source: str, weights: str) -> RunConfig:
-    """The config with another source of streams and other weights, where they are given."""
+    """Returns the config with this source of streams and these weights; an empty string keeps the config's own."""
     data = dataclasses.replace(config.data, source=source or config.data.source)
     training = dataclasses.replace(config.training, start=weights or config.training.start)
     return dataclasses.replace(config, data=data, training=training)
 
 
 def define_flags() -> None:
-    """Defines the flags."""
-    config_flags.DEFINE_config_file("student", "configs/smollm2_proactivebench.py", "Run of the pretrained student.")
-    config_flags.DEFINE_config_file("tiny", "configs/proactivebench_tiny.py", "Run of the tiny student.")
-    flags.DEFINE_string("weights", "", "Weights to start from; empty takes the config's.")
-    flags.DEFINE_string("source", "", "Folder laid out as ProactiveBench's repository; empty takes the config's.")
+    """Defines the command-line flags."""
+    config_flags.DEFINE_config_file(
+        "student", "configs/smollm2_proactivebench.py", "Config of the pretrained student's run."
+    )
+    config_flags.DEFINE_config_file("tiny", "configs/proactivebench_tiny.py", "Config of the tiny student's run.")
+    flags.DEFINE_string("weights", "", "Weights to start from; empty uses the config's.")
+    flags.DEFINE_string("source", "", "Folder with ProactiveBench's repository; empty uses the config's.")
     flags.DEFINE_string("workdir", None, "Folder for the runs and the results.")
     flags.DEFINE_bool("select", False, "Compare the candidate settings instead of running the folds.")
     flags.mark_flags_as_required(["workdir"])
 
 
 def main() -> None:
-    """Runs what the flags say."""
+    """Runs the selection or the study, as the flags request."""
     given = flags.FLAGS
     workdir = epath.Path(given.workdir)
     config = with_sources(from_config_dict(RunConfig, given.student), given.source, given.weights)

@@ -1,6 +1,6 @@
-"""What the study of ProactiveBench measures, and how it is told: out-of-fold signals, pooled over folds.
+"""Measures and tables of the ProactiveBench study: out-of-fold signals, pooled over folds.
 
-The headline is folds 1 and up; fold 0, whose other streams the settings were chosen on, stands apart.
+The headline is folds 1 and up. Fold 0 is reported separately, because the settings were chosen on its other streams.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ COLUMNS = (
 
 
 class Fold(NamedTuple):
-    """One method on one fold.
+    """Results of one method on one fold.
 
     Attributes:
-      scores: Its raw signals on the calibration and the test streams.
-      calibration: Temperatures, fitted on the former.
-      seconds: Of each epoch of its training; empty where it has none.
+      scores: Raw signals on the calibration and the test streams.
+      calibration: Temperatures, fitted on the calibration streams.
+      seconds: Duration of each training epoch in seconds; empty for a method without epochs.
     """
 
     scores: Scores
@@ -57,9 +57,9 @@ class Fold(NamedTuple):
 
 
 def signal_of(folds: Sequence[Fold], signal: Signal) -> Ranked:
-    """One signal on the test streams of some folds, on the rows whose label is known.
+    """Collects one signal on the test streams of some folds, on the rows whose label is known.
 
-    Raw signals rank, since temperatures differ from fold to fold; calibrated ones are the probabilities.
+    The raw signal is the score, because temperatures differ between folds; the calibrated signal is the probability.
     """
     parts = []
     for fold in folds:
@@ -75,7 +75,7 @@ def signal_of(folds: Sequence[Fold], signal: Signal) -> Ranked:
 
 
 def aurocs(folds: Sequence[Fold]) -> dict[str, float]:
-    """The four AUROCs of the selection and their mean, by name."""
+    """Computes the four AUROCs of the selection and their mean, by name."""
     found: dict[str, float] = {}
     for signal in SIGNALS:
         measured = intervals(signal_of(folds, signal), resamples=2)
@@ -84,12 +84,15 @@ def aurocs(folds: Sequence[Fold]) -> dict[str, float]:
 
 
 def compare(methods: dict[str, list[Fold]], streams: Sequence[Stream], resamples: int) -> dict[str, Any]:
-    """Every method's measures on every part, the student's differences to the others, annotators and timings.
+    """Measures every method, the differences between the student and the others, the annotators, and the timings.
 
     Args:
-      methods: By name, one entry a fold each; "student" among them.
-      streams: The test streams of all folds, with their votes.
-      resamples: Bootstrap resamples behind each interval.
+      methods: For each method by name, one entry per fold; "student" must be among them.
+      streams: Test streams of all folds, with their votes.
+      resamples: Number of bootstrap resamples for each interval.
+
+    Returns:
+      The content of results.json, without its provenance.
     """
     return {
         "parts": {
@@ -123,7 +126,7 @@ def _part(methods: dict[str, list[Fold]], streams: Sequence[Stream], resamples: 
             "positive": float(student.y.mean()),
             "methods": {name: plain(other) for name, other in ranked.items()},
             "student minus": {name: plain(other, student) for name, other in ranked.items() if name != "student"},
-            # Votes are no probabilities: an annotator ranks, and has no Brier score.
+            # Votes are not probabilities: an annotator has AUROCs, but no Brier score or ECE.
             "annotator": plain(human[signal], names=MEASURES[:2]),
         }
     offers = rows.take(~np.isnan(signals.read(rows, "accept", "fast").y))
@@ -133,15 +136,19 @@ def _part(methods: dict[str, list[Fold]], streams: Sequence[Stream], resamples: 
 
 
 def out_of_fold(folds: Sequence[Fold]) -> Scores:
-    """The test rows of some folds as one table, signals raw."""
+    """Concatenates the test rows of some folds; the signals are raw."""
     tables = [rows_of(fold.scores, TEST).columns() for fold in folds]
     return Scores.from_columns({name: np.concatenate([table[name] for table in tables]) for name in tables[0]})
 
 
 def epoch_seconds(folder: epath.Path, steps: float) -> tuple[float, ...]:
-    """Seconds of each whole epoch of `steps` steps of a run, from its timings.jsonl.
+    """Computes the duration of each whole epoch of a run in seconds, from its timings.jsonl.
 
-    The first one holds what happens once: compiling, and reading the streams through frozen blocks.
+    The first epoch includes what happens once: compiling, and computing the features of the frozen blocks.
+
+    Args:
+      folder: Folder of the run.
+      steps: Number of steps per epoch; need not be an integer.
     """
     seconds = [json.loads(line)["seconds"] for line in (folder / "timings.jsonl").read_text().splitlines()]
     ends = [round(steps * epoch) for epoch in range(int(len(seconds) / steps) + 1)]
@@ -149,7 +156,7 @@ def epoch_seconds(folder: epath.Path, steps: float) -> tuple[float, ...]:
 
 
 def markdown(found: dict[str, Any]) -> Iterator[str]:
-    """The tables of results.json as Markdown, under one heading per part."""
+    """Yields the tables of results.json as Markdown, under one heading per part."""
     for part, content in found["parts"].items():
         yield f"\n### {part.capitalize()}: {len(content['streams'])} streams\n"
         for signal in SIGNALS:
@@ -157,7 +164,7 @@ def markdown(found: dict[str, Any]) -> Iterator[str]:
 
 
 def table(signal: Signal, content: dict[str, Any]) -> Table:
-    """One signal's measures on one part: every method, the annotators, and the student's differences to the others."""
+    """Makes the table of one signal on one part: methods, annotators, and the student minus each other method."""
     human = [name for name in ("annotator", "single votes") if name in content]
     rows = (
         *(_row(NAMES[name], measured) for name, measured in content["methods"].items()),

@@ -49,7 +49,7 @@ CONFIG = RunConfig(
 def squared_distance(run: Run) -> float:
     """Trains on logged acceptances and returns the mean squared distance of p_accept to the truth on test streams."""
     with tempfile.TemporaryDirectory() as folder:
-        params = jax.device_get(train(plan(run), Workdir(folder), progress=False))
+        params = jax.device_get(train(plan(dataclasses.replace(run, workdir=Workdir(folder))), progress=False))
     scores = score_run(run, params, ("test",), batch=50)
     assert scores.p_accept_true is not None, "the simulator knows the truth"
     return float(np.mean((scores.p_accept_fast - scores.p_accept_true) ** 2))

@@ -1,8 +1,8 @@
-"""How well a signal ranks and how far its probabilities are off, with intervals from resampled streams.
+"""AUROC, Brier score and ECE of a signal, with intervals from resampled streams.
 
-All four measures are functions of how often each stream was drawn: AUROC is a sum over pairs of streams, so a resample
-costs a quadratic form and not a sort (pooled counts pairs of rows of the same stream and of two; within a stream only
-the former, weighted by their number).
+All four measures are functions of how often each stream was drawn. AUROC is a sum over pairs of streams, so a resample
+costs a quadratic form instead of a sort. Pooled AUROC counts all pairs of rows; AUROC within streams counts only the
+pairs within one stream, so a stream weighs by its number of pairs.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from prism_jax.decision.uncertainty import Cells, Interval, interval
 
 MEASURES = ("auroc", "auroc_within", "brier", "ece")
 BINS = 15
-"""Equal-width bins of ECE, as elsewhere."""
+"""Number of equal-width bins of ECE, the same as in the evaluation."""
 
 Measured = Callable[[np.ndarray], np.ndarray]
-"""How often each stream was drawn, [..., streams], to the four measures, [..., 4]."""
+"""Maps how often each stream was drawn, [..., streams], to the four measures, [..., 4]."""
 
 
 class Ranked(NamedTuple):
     """One signal on the rows where its label is known.
 
     Attributes:
-      score: What ranks.
+      score: Values that rank the rows, for AUROC.
       p: Calibrated probabilities, for Brier score and ECE.
       y: Labels, 0 or 1.
       stream: The stream of each row.
@@ -41,17 +41,21 @@ class Ranked(NamedTuple):
 
 
 def intervals(*signals: Ranked, resamples: int = 10_000, seed: int = 0) -> dict[str, Interval]:
-    """The measures of one signal by name, with 95 % percentile intervals; of two signals, second minus first.
+    """Computes the measures of one signal, or the differences of two (second minus first), with 95 % intervals.
 
-    AUROC within streams is NaN, and has no interval, where no stream has both labels.
+    The intervals are percentile intervals. AUROC within streams is NaN, without an interval, if no stream has both
+    labels.
 
     Args:
       *signals: One signal, or two on the same streams.
-      resamples: Bootstrap resamples of whole streams.
-      seed: Of the resamples: equal for equal sets of streams.
+      resamples: Number of bootstrap resamples of whole streams.
+      seed: Seed of the resamples; equal sets of streams are resampled equally.
+
+    Returns:
+      An interval for each name in `MEASURES`.
 
     Raises:
-      ValueError: for labels other than 0 and 1, or fewer than two streams.
+      ValueError: if a label is neither 0 nor 1, or there are fewer than two streams.
     """
     streams = np.unique(np.concatenate([signal.stream for signal in signals]))
     measured = [measures(signal, streams.tolist()) for signal in signals]
@@ -65,7 +69,7 @@ def intervals(*signals: Ranked, resamples: int = 10_000, seed: int = 0) -> dict[
 
 
 def measures(signal: Ranked, streams: Sequence[str]) -> Measured:
-    """The four measures as a function of how often each of `streams` was drawn; NaN where a label is missing."""
+    """The four measures as a function of how often each of `streams` was drawn; AUROC is NaN if a label is missing."""
     arrays.check_lengths(score=signal.score, p=signal.p, y=signal.y, stream=signal.stream)
     arrays.check_hard("y", signal.y)
     row_of_S = signal.stream[:, None] == np.asarray(streams)[None, :]

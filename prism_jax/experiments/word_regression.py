@@ -1,7 +1,8 @@
-"""A baseline without a language model: logistic regression on TF-IDF of words and a few plain numbers (scikit-learn).
+"""A baseline without a language model: logistic regression on TF-IDF of words and a few numbers (scikit-learn).
 
-It reads what the student reads: need from the newest event and the two before it, acceptance from the offer too. It
-is trained on the same streams, and its settings are scikit-learn's own but for bigrams and logarithmic counts.
+Need is predicted from the newest event and the two before it, acceptance from these and the offer. The baseline is
+trained on the same streams as the student. Its settings are scikit-learn's defaults except for bigrams and logarithmic
+counts.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from prism_jax.streams.splits import Splits
 
 
 class Row(NamedTuple):
-    """What is known at one offer, or of one step's need.
+    """Features and label of one offer, or of one step's need.
 
     Attributes:
-      texts: Each gets a vocabulary of its own.
-      numbers: Plain features.
-      y: The label, None where unknown.
+      texts: Texts; each position has its own vocabulary.
+      numbers: Numeric features.
+      y: Label; None if unknown.
     """
 
     texts: tuple[str, ...]
@@ -35,8 +36,12 @@ class Row(NamedTuple):
 def score_words(splits: Splits, fold: int) -> Scores:
     """Fits both signals on the training streams and scores the calibration and the test streams.
 
+    Args:
+      splits: Streams of each split.
+      fold: Number of the fold, for the column of that name.
+
     Raises:
-      RuntimeError: without scikit-learn, which the extra `study` installs.
+      RuntimeError: if scikit-learn is missing; the extra `study` installs it.
     """
     if importlib.util.find_spec("sklearn") is None:
         raise RuntimeError("word_regression: found no scikit-learn, expected it: pip install 'prism_jax[study]'")
@@ -86,7 +91,7 @@ def _offers(streams: Sequence[Stream]) -> Iterator[Row]:
 
 
 def _history(stream: Stream, event: int) -> tuple[tuple[str, str], tuple[float, ...]]:
-    """The newest event and the two before it; how many there were, the pause before, and the newest one's length."""
+    """Texts of the newest event and the two before it; number of earlier events, pause before it, and its length."""
     newest, before = stream.events[event], stream.events[max(0, event - 2) : event]
     pause = newest.time - before[-1].time if before else 0.0
     numbers = (math.log1p(event), math.log1p(pause), math.log1p(len(newest.text)))
@@ -94,7 +99,7 @@ def _history(stream: Stream, event: int) -> tuple[tuple[str, str], tuple[float, 
 
 
 def _of_offer(offer: Candidate, newest: str) -> tuple[float, float]:
-    """An offer's length, and the share of its words that stand in the newest event."""
+    """An offer's length, and the share of its words that occur in the newest event."""
     words, seen = (offer.text or "").lower().split(), set(newest.lower().split())
     return math.log1p(len(offer.text or "")), sum(word in seen for word in words) / max(1, len(words))
 

@@ -58,7 +58,7 @@ def read_gguf_tokenizer(path: epath.PathLike) -> GGUFTokenizer:
     fields.one_of("tokenizer.ggml.model", ["gpt2"])
     kind = fields.one_of("tokenizer.ggml.pre", list(_KINDS))
     for name in ("add_bos_token", "add_eos_token", "add_space_prefix"):
-        fields.one_of(f"tokenizer.ggml.{name}", [False, None])  # The template writes every token itself.
+        fields.one_of(f"tokenizer.ggml.{name}", [False, None])  # the template writes every token itself
     tokens = fields.strings("tokenizer.ggml.tokens")
     if repeated := len(tokens) - len(set(tokens)):
         raise fields.error("tokenizer.ggml.tokens", f"{repeated} tokens twice", "each once")
@@ -82,7 +82,7 @@ def _definition(fields: _Fields, kind: str, tokens: list[str]) -> str:
     merges = [(left, right) for left, _, right in pairs]
     try:
         tokenizer = tokenizers.Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
-    except Exception as error:  # The library raises no narrower class.
+    except Exception as error:  # the library raises no narrower class
         raise fields.error("tokenizer.ggml.merges", str(error), "pairs whose joined text is a token") from None
     _KINDS[kind](tokenizer)
     tokenizer.decoder = decoders.ByteLevel()

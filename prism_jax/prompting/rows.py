@@ -93,7 +93,16 @@ class Whole(NamedTuple):
 
 
 def pack_whole(stream: Stream, template: Template, context: int) -> Whole:
-    """Packs a stream of any length into one row, from which rows can be cut."""
+    """Packs a stream of any length into one row, from which rows can be cut.
+
+    Args:
+      stream: Stream to pack.
+      template: Template that gives the token ids.
+      context: Maximum number of positions for a decision in the rows that are cut.
+
+    Raises:
+      ValueError: naming the stream and step, when the rationale of a slow branch lacks a field.
+    """
     row = pack(stream, template, sys.maxsize)
     tails = np.zeros(len(row.accept_slot), np.int64)
     owner = _owner(row, np.ones(len(tails), bool))

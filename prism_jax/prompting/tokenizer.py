@@ -47,7 +47,7 @@ class Tokenizer:
         self._definition = definition
         try:
             whole = tokenizers.Tokenizer.from_str(definition)
-        except Exception as error:  # the library has no type of its own
+        except Exception as error:  # the library raises no narrower class
             raise ValueError(f"tokenizer: found no valid definition ({error}), expected a tokenizer.json") from error
         content = json.loads(definition)
         self._specials = {token["content"]: token["id"] for token in content.get("added_tokens", [])}
@@ -59,7 +59,7 @@ class Tokenizer:
         content["post_processor"] = content["truncation"] = content["padding"] = None
         self._text = tokenizers.Tokenizer.from_str(json.dumps(content))
         self._whole = whole
-        # Many texts occur repeatedly.
+        # Cached because the same texts are encoded again and again.
         self._encode = functools.lru_cache(maxsize=1 << 16)(self._encode_uncached)
         self.size = max(whole.get_vocab(with_added_tokens=True).values()) + 1
         self.pad = self.special("<|endoftext|>")
@@ -168,7 +168,7 @@ def _read_older(folder: epath.Path) -> tuple[str, str | None]:
     try:
         read = transformers.AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
         return read.backend_tokenizer.to_str(), _chat_template(folder)
-    except Exception as error:  # the library has no type of its own
+    except Exception as error:  # the library raises no narrower class
         reason = textwrap.shorten(str(error), 300, placeholder=" ...")
         raise ValueError(
             f"{folder}: found no tokenizer.json, and files that transformers cannot read ({reason}), expected either"

@@ -18,7 +18,7 @@ def check_driver() -> Iterator[str]:
     try:
         done = subprocess.run(query, capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.TimeoutExpired) as error:
-        yield f"driver: nvidia-smi could not run ({error}), expected NVIDIA's driver; install it, or ask for a GPU node"
+        yield f"driver: nvidia-smi could not run ({error}), expected NVIDIA's driver; install it, or request a GPU node"
         return
     if done.returncode:
         found = (done.stdout + done.stderr).strip().splitlines() or ["no message"]
@@ -34,7 +34,7 @@ def used_memory(lines: Sequence[str]) -> Iterator[str]:
         if int(driver.split(".")[0]) < 525:
             yield f"driver: found {driver}, expected at least 525, the oldest for CUDA 12; update it"
         if int(used) > 1024:
-            yield f"gpu {index}: found {int(used):,} MiB in use, expected it free; end what runs there (nvidia-smi)"
+            yield f"gpu {index}: found {int(used):,} MiB in use, expected a free GPU; end its processes (nvidia-smi)"
 
 
 def check_devices(count: int, platform: str, memory: str) -> Iterator[str]:
@@ -52,7 +52,7 @@ def check_devices(count: int, platform: str, memory: str) -> Iterator[str]:
     elif len(found) != count:
         yield f"jax: found {len(found)} devices, expected {count}; see CUDA_VISIBLE_DEVICES and the job's GPUs"
     elif memory and (given := device_memory(jax.local_devices()[0])) < parse_bytes(memory):
-        yield f"jax: found {gib(given)} a device, expected {memory}; see XLA_PYTHON_CLIENT_MEM_FRACTION"
+        yield f"jax: found {gib(given)} per device, expected {memory}; see XLA_PYTHON_CLIENT_MEM_FRACTION"
 
 
 def check_disk(workdir: str | None, space: str) -> Iterator[str]:

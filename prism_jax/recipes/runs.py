@@ -9,7 +9,6 @@ import jax
 from etils import epath
 
 from prism_jax.policy.fast import score_streams
-from prism_jax.prompting.tokenizer import Tokenizer
 from prism_jax.report.outputs import evaluate_into
 from prism_jax.runtime import distributed
 from prism_jax.runtime.files import write_json
@@ -45,8 +44,7 @@ def train_run(
       ValueError, OSError, RuntimeError: with a message of one line; nothing is written if the config or the data
         source cannot be used.
     """
-    own = Tokenizer.load(workdir.tokenizer) if workdir.tokenizer.exists() else None
-    run = open_run(resolve(config), own)
+    run = open_run(resolve(config), workdir)
     job = plan(run)
     facts = {**run.facts(), **describe(job), **startup(job)} if report else {}
     if distributed.is_first():
@@ -56,7 +54,7 @@ def train_run(
         for name, fact in facts.items():
             print(f"{name:12} {fact}")
     distributed.wait("claimed")
-    return run, train(job, workdir, progress=report, profile=profile)
+    return run, train(job, progress=report, profile=profile)
 
 
 def score_run(run: Run, params: Params, splits: tuple[str, ...] = ("calibration", "test"), *, batch: int = 0) -> Scores:
@@ -85,12 +83,13 @@ def score_run(run: Run, params: Params, splits: tuple[str, ...] = ("calibration"
     return Scores.from_rows(rows())
 
 
-def evaluate_run(run: Run, workdir: Workdir) -> None:
+def evaluate_run(run: Run) -> None:
     """Scores the calibration and test splits, fits temperatures, measures every policy and writes the report.
 
     Raises:
       ValueError, OSError: before anything is written, for a workdir without a checkpoint or with invalid metrics.
     """
+    workdir = run.files
     step, params = trained_params(run.model, run.config, workdir)
     checkpoint = checkpoint_in_words(run.config, step)
     print(f"checkpoint: {checkpoint}")
@@ -110,7 +109,7 @@ def train_and_evaluate(config: RunConfig, workdir: Workdir, *, report: bool = Tr
     """Trains a run as `train_run` does, then evaluates it; with several processes, prints how to evaluate it."""
     run, _ = train_run(config, workdir, report=report, profile=profile)
     if jax.process_count() == 1:
-        evaluate_run(run, workdir)
+        evaluate_run(run)
     elif distributed.is_first():
         print(f"trained; `python -m prism_jax.evaluate --workdir={workdir}` calibrates and evaluates, in one process")
 
@@ -122,4 +121,4 @@ def evaluate_workdir(path: epath.PathLike) -> None:
       ValueError, OSError: in one line, for a folder that holds no run, or a run whose source cannot be read.
     """
     workdir = Workdir(path)
-    evaluate_run(open_run(workdir.load_config(), Tokenizer.load(workdir.tokenizer)), workdir)
+    evaluate_run(open_run(workdir.load_config(), workdir))

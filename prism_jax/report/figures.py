@@ -1,7 +1,7 @@
-"""Geometry of the report's figures: numbers in, coordinates and words out. The template draws them as inline SVG.
+"""Geometry of the report's figures: turns numbers into coordinates and texts, which the template draws as inline SVG.
 
-Every mark carries a sentence for whoever hovers it or has it read out. Coordinates are strings of two decimals, so that
-the same evaluation always gives the same bytes.
+Every mark carries a sentence for hovering and for screen readers. Coordinates are strings with two decimals, so the
+same evaluation always gives the same bytes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from prism_jax.evaluation.results import Evaluation, SignalRow
 from prism_jax.report.tables import POLICIES, number, percent
 
-MAX_POINTS = 400  # of a curve: a screen shows no more
+MAX_POINTS = 400  # per curve; a screen cannot show more
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,12 +28,12 @@ class Scale:
     stop: float | int
 
     def __call__(self, value: float | int) -> str:
-        """The coordinate of a value."""
+        """Returns the coordinate of a value, as a string with two decimals."""
         share = (value - self.low) / (self.high - self.low)
         return f"{self.start + share * (self.stop - self.start):.2f}"
 
     def ticks(self, most: int = 5) -> list[float]:
-        """Round numbers inside the data's range, at most `most` + 1 of them."""
+        """Chooses at most `most` + 1 round, evenly spaced numbers within the data's range."""
         rough = (self.high - self.low) / most
         power = 10.0 ** math.floor(math.log10(rough))
         unit = next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= rough * (1 - 1e-9))
@@ -43,7 +43,7 @@ class Scale:
 
 @dataclasses.dataclass(frozen=True)
 class Mark:
-    """A point and what it says."""
+    """A point with its text."""
 
     x: str
     y: str
@@ -54,7 +54,7 @@ class Mark:
 
 @dataclasses.dataclass(frozen=True)
 class Bar:
-    """A rectangle and what it says."""
+    """A rectangle with its text."""
 
     x: str
     y: str
@@ -65,7 +65,7 @@ class Bar:
 
 @dataclasses.dataclass(frozen=True)
 class CostFigure:
-    """Realised cost of each policy: a dot on calibrated, a ring on raw signals, between Bayes and the constants."""
+    """Realised cost of each policy (dot: calibrated, ring: raw), with lines for Bayes and the better constant."""
 
     x: Scale
     height: int
@@ -75,7 +75,7 @@ class CostFigure:
 
 @dataclasses.dataclass(frozen=True)
 class ReliabilityFigure:
-    """A reliability diagram: observed share against mean probability, with its band and a histogram of p."""
+    """A reliability diagram: observed share against mean probability, with a confidence band and a histogram of p."""
 
     title: str
     form: str
@@ -91,7 +91,7 @@ class ReliabilityFigure:
 
 @dataclasses.dataclass(frozen=True)
 class CurveFigure:
-    """One term of the training log against the step."""
+    """One term of the training log, plotted against the step."""
 
     name: str
     x: Scale
@@ -108,7 +108,7 @@ def polyline(points: Sequence[tuple[str, str]]) -> str:
 
 
 def cost_figure(evaluation: Evaluation) -> CostFigure:
-    """Where each policy's realised cost stands."""
+    """Places each policy at its realised cost."""
     rows = [row for row in evaluation.policies if row.policy != "clairvoyant"]
     constants = {row.policy: row.realised_cost for row in rows if row.policy in ("always", "never")}
     better = min(constants, key=lambda name: constants[name])
@@ -130,14 +130,14 @@ def cost_figure(evaluation: Evaluation) -> CostFigure:
                 f"offers at {percent(row.speak_rate)} % of steps",
                 row.form or "calibrated",
             )
-            for row in reversed(own)  # raw first, so that calibrated is drawn above it
+            for row in reversed(own)  # raw first, so that the calibrated mark is drawn on top
         ]
         shown.append((label, meaning, marks, any(row.deployed for row in own)))
     return CostFigure(x, 58 + 26 * len(shown) + 22, shown, lines)
 
 
 def reliability_figure(row: SignalRow) -> ReliabilityFigure:
-    """One signal's diagram, with the band in which a calibrated signal's bins would lie."""
+    """Makes one signal's diagram, with the band in which the bins of a calibrated signal would lie."""
     curve = row.reliability
     x, y = Scale(0, 1, 44, 284), Scale(0, 1, 254, 14)
     tallest = max(int(curve.count.max()), 1)
@@ -167,12 +167,13 @@ def reliability_figure(row: SignalRow) -> ReliabilityFigure:
 
 
 def curve_figure(name: str, steps: Sequence[float | int], values: Sequence[float | int]) -> CurveFigure:
-    """One term of the training log and its running mean; beyond `MAX_POINTS` each point is a mean of neighbours."""
+    """Makes the curve of one term and its running mean; above `MAX_POINTS`, each point is a mean of neighbours."""
     size = math.ceil(len(values) / MAX_POINTS)
     starts = range(0, len(values), size)
     xs = [float(np.mean(steps[start : start + size])) for start in starts]
     ys = [float(np.mean(values[start : start + size])) for start in starts]
-    reach = [min(len(ys) // 40, i, len(ys) - 1 - i) for i in range(len(ys))]  # symmetric, so the ends are exact
+    # The window is symmetric, so that the end points are exact.
+    reach = [min(len(ys) // 40, i, len(ys) - 1 - i) for i in range(len(ys))]
     smooth = [float(np.mean(ys[i - r : i + r + 1])) for i, r in enumerate(reach)]
     low, high = min(ys), max(ys)
     room = (high - low) * 0.06 or max(abs(high) * 0.1, 1e-12)

@@ -1,6 +1,7 @@
-"""An evaluation's files and tables: all of them are computed before the first is written.
+"""Writes an evaluation's files and prints its tables.
 
-So whatever is wrong with the input, a folder holds the files of one evaluation, or none.
+Everything is computed before the first file is written. If the input is invalid, nothing is written, so a folder never
+holds files of different evaluations.
 """
 
 from __future__ import annotations
@@ -32,16 +33,19 @@ def evaluate_into(
     """Calibrates and evaluates; writes calibration.json, evaluation.json and report.html; prints the tables.
 
     Args:
-      folder: Where to; made if it does not exist.
-      scores: Rows of the splits "calibration" and "test".
-      point: Costs, margin and policy.
-      facts: What else the report should say of the run, name to value.
-      keep_scores: Whether to write scores.parquet too.
-      metrics_path: A run's metrics.jsonl; the report has no loss curves where there is none.
+      folder: Folder for the files; it is created if it does not exist.
+      scores: Table with rows of the splits "calibration" and "test".
+      point: Operating point: costs, margin and policy.
+      facts: Further facts about the run that the report shows, name to value.
+      keep_scores: Whether to write scores.parquet as well.
+      metrics_path: Path of the run's metrics.jsonl; without such a file the report has no loss curves.
       streams: Streams whose event texts the report may show.
 
+    Returns:
+      The evaluation.
+
     Raises:
-      ValueError: before anything is written, for scores, metrics or streams that cannot be used.
+      ValueError: if scores, metrics or streams are invalid; nothing has been written then.
     """
     place = epath.Path(folder)
     calibration = protocol.calibrate(scores)

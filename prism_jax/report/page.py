@@ -1,7 +1,7 @@
-"""The report: one HTML file that opens offline, prints well and needs no script.
+"""The HTML report: one file that opens offline, prints well and needs no script.
 
-Everything that others wrote (event texts, names, facts) is escaped by the template, and the page forbids itself every
-request and script by its content security policy. The same arguments give the same bytes.
+The template escapes all text from outside (event texts, names, facts), and the page's content security policy forbids
+every request and script. The same arguments give the same bytes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from prism_jax.streams import Stream
 
 
 class Headline(NamedTuple):
-    """A number to begin with, and what it is."""
+    """A number at the top of the report, with its unit, its label and a note."""
 
     value: str
     unit: str
@@ -43,20 +43,21 @@ def write_report(
     streams: Iterable[Stream] | None = None,
     facts: Mapping[str, str] | None = None,
 ) -> None:
-    """Writes report.html, in one move.
+    """Writes report.html atomically.
 
     Args:
-      path: Where to.
-      evaluation: What `protocol.evaluate` found.
-      scores: The table it was found on; times of steps are read from it.
-      calibration: The temperatures it was found with.
-      point: The operating point it was found at.
-      metrics_path: The run's metrics.jsonl, one object a line with "step" and numbers; None draws no loss curves.
-      streams: Streams whose event texts the timeline may show; those of the test split are enough.
-      facts: What else the reader should know of the run, name to value: command, versions, need definition, data.
+      path: Path of the file to write.
+      evaluation: Result of `protocol.evaluate`.
+      scores: The evaluated table; the times of the steps are read from it.
+      calibration: The temperatures that the evaluation used.
+      point: The operating point of the evaluation.
+      metrics_path: Path of the run's metrics.jsonl, one object per line with "step" and numbers; None draws no curves.
+      streams: Streams whose event texts the timeline may show; the test split's streams are enough.
+      facts: Further facts about the run, name to value: command, versions, definition of need, data.
 
     Raises:
-      ValueError: for another operating point than the evaluation's, broken metrics, or streams that lack a step.
+      ValueError: if the operating point differs from the evaluation's, the metrics cannot be parsed, or a stream lacks
+        a step of the scores.
     """
     if point != evaluation.point:
         raise ValueError(f"point: found {point}, expected the evaluation's own, {evaluation.point}")
@@ -71,7 +72,7 @@ def render(
     streams: Iterable[Stream],
     facts: Mapping[str, str],
 ) -> str:
-    """The page's HTML."""
+    """Renders the page's HTML; arguments and errors as in `write_report`."""
     known = {stream.id: stream for stream in streams}
     name = choose_stream(evaluation.trace, known)
     times = protocol.rows_of(scores, protocol.TEST).steps().time
@@ -92,7 +93,7 @@ def render(
 
 
 def finding(evaluation: Evaluation) -> str:
-    """The result in one sentence: what the deployed policy saves."""
+    """States the result in one sentence: how much the deployed policy saves."""
     row = evaluation.deployed
     name = tables.POLICIES[row.policy][0]
     who = f"The policy “{name}” on calibrated signals" if row.form else f"The policy “{name}”"
@@ -100,13 +101,12 @@ def finding(evaluation: Evaluation) -> str:
         better = min(("always", "never"), key=lambda constant: evaluation.policy(constant).expected_cost or 0.0)
         return f"{who} closes {tables.percent(row.gap_closed)} % of the cost gap from “{better}” to the Bayes oracle"
     better, cost = _better_constant(evaluation)
-    return (
-        f"{who} costs {tables.number(row.realised_cost)} a step; the better constant, “{better}”, {tables.number(cost)}"
-    )
+    own = tables.number(row.realised_cost)
+    return f"{who} costs {own} per step; the better constant, “{better}”, {tables.number(cost)}"
 
 
 def headlines(evaluation: Evaluation) -> list[Headline]:
-    """The numbers to begin with, of the deployed policy and of the fast pass's calibrated signals."""
+    """The numbers at the top: of the deployed policy, and of the fast pass's calibrated signals."""
     row = evaluation.deployed
     better, cost = _better_constant(evaluation)
     against = f"{better} {tables.number(cost)}"
@@ -132,10 +132,10 @@ def headlines(evaluation: Evaluation) -> list[Headline]:
 
 
 def loss_curves(path: str | os.PathLike[str]) -> list[figures.CurveFigure]:
-    """A curve for each number that metrics.jsonl holds at two steps or more.
+    """Makes a curve for each name that has a number at two or more steps of metrics.jsonl.
 
     Raises:
-      ValueError: naming file and line, for a line that is no object with a numeric "step" and finite numbers.
+      ValueError: if a line is not an object with a numeric "step"; the message names file and line.
     """
     columns: dict[str, tuple[list[float], list[float]]] = {}
     with epath.Path(path).open("rb") as file:

@@ -1,6 +1,6 @@
-"""One table of text, shown on the terminal or as Markdown, CSV, LaTeX or HTML.
+"""A table of text that renders to the terminal, Markdown, CSV, LaTeX and HTML.
 
-Whoever makes a table formats its numbers: every renderer shows the cells as they are, escaped for its format.
+The code that builds a table formats its numbers. Every renderer shows the cells unchanged, escaped for its format.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Column:
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A row's name, one cell per column, what the name means, and whether the row is the one to look at."""
+    """A row's name, one cell per column, the meaning of the name, and whether the row is emphasised."""
 
     name: str
     cells: tuple[str, ...]
@@ -46,7 +46,7 @@ class Row:
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-    """Rows under one heading; without a title they have none."""
+    """Rows under one heading; an empty title shows no heading."""
 
     title: str
     rows: tuple[Row, ...]
@@ -57,15 +57,15 @@ class Table:
     """A table of text.
 
     Attributes:
-      title: The heading of the whole table; may be empty.
-      names: The heading of the column of row names; may be empty.
+      title: Heading of the whole table; may be empty.
+      names: Heading of the column of row names; may be empty.
       columns: Headings of the other columns.
       sections: Groups of rows, in the order in which they are shown.
-      note: A sentence below the table, such as what was measured and on which data; may be empty.
-      mark: What a strong row is, in a word or two.
+      note: Sentence below the table, for example which data were used; may be empty.
+      mark: Meaning of an emphasised ("strong") row, in a word or two.
 
     Raises:
-      ValueError: if a row has another number of cells than there are columns.
+      ValueError: if the number of cells in a row differs from the number of columns.
     """
 
     title: str
@@ -86,11 +86,11 @@ class Table:
 
     @property
     def headings(self) -> tuple[str, ...]:
-        """The headings of all columns, that of the row names first."""
+        """The headings of all columns; the heading of the row names comes first."""
         return (self.names, *(column.heading for column in self.columns))
 
     def to_markdown(self) -> str:
-        """The table in GitHub's Markdown: one line per row, cells escaped, line breaks as <br>.
+        """Renders to GitHub's Markdown: one line per row, cells escaped, line breaks as <br>.
 
         The title is a bold line above the table and the note a line in italics below it. Section titles are rows in
         italics; strong rows have a bold name.
@@ -108,10 +108,10 @@ class Table:
         return "\n".join([*above, *lines, *below]) + "\n"
 
     def to_csv(self) -> str:
-        r"""The table as CSV (RFC 4180), with the sections' titles as the first column if any section has one.
+        r"""Renders to CSV (RFC 4180); if any section has a title, the first column holds the titles.
 
-        If a row is strong, a last column named `mark` says "yes" for it. Title and note are left out. Lines
-        end in "\r\n": open a file for the text with newline="".
+        If any row is strong, a last column, whose heading is `mark`, holds "yes" for the strong rows. Title and note
+        are left out. Lines end in "\r\n", so open the file to write to with newline="".
         """
         titled = any(section.title for section in self.sections)
         marked = any(row.strong for section in self.sections for row in section.rows)
@@ -125,10 +125,10 @@ class Table:
         return file.getvalue()
 
     def to_latex(self) -> str:
-        r"""The table as a LaTeX float with a booktabs tabular: needs \usepackage{booktabs} and UTF-8 input.
+        r"""Renders to a LaTeX float with a booktabs tabular; needs \usepackage{booktabs} and UTF-8 input.
 
         Text is escaped, runs of white space become one space, and other unprintable characters are left out. The title
-        is the caption and the note a line below; strong rows have a bold name.
+        becomes the caption and the note a line below the table; strong rows have a bold name.
         """
         lines = [r"\begin{table}", r"\centering"]
         if self.title:
@@ -150,11 +150,11 @@ class Table:
         return "\n".join([*lines, r"\end{table}"]) + "\n"
 
     def to_html(self) -> str:
-        """The table as an HTML fragment, escaped, as the report's page shows it; meanings become hover texts."""
+        """Renders to an escaped HTML fragment, the same as in the HTML report; meanings become hover texts."""
         return str(load_template("table.html.jinja").module.sheet(self))  # type: ignore[attr-defined]
 
     def to_terminal(self) -> rich.table.Table:
-        """The table for rich: headings on two lines, section titles in italics, strong rows bold and marked."""
+        """Renders for rich: headings on two lines, section titles in italics, strong rows bold and marked with ▸."""
         shown = rich.table.Table(
             title=rich.text.Text(self.title, style="table.title") if self.title else None,
             title_justify="left",
@@ -178,7 +178,7 @@ class Table:
 
 
 def wide_console(tables: Sequence[Table]) -> rich.console.Console:
-    """A console on standard output, widened where needed: a narrow terminal wraps lines, and no number is cut."""
+    """Makes a console on standard output, wide enough that rich cuts no number; a narrow terminal wraps the lines."""
     console = rich.console.Console()
     unbounded = console.options.update(width=1000)
     needed = max(rich.measure.Measurement.get(console, unbounded, table.to_terminal()).maximum for table in tables)
@@ -187,7 +187,7 @@ def wide_console(tables: Sequence[Table]) -> rich.console.Console:
 
 
 def print_all(tables: Sequence[Table]) -> None:
-    """Prints tables on the terminal, none of them cut."""
+    """Prints tables on the terminal without cutting any cell."""
     console = wide_console(tables)
     for table in tables:
         console.print(table.to_terminal())
@@ -203,17 +203,17 @@ def _two_lines(column: Column) -> str:
     return f"{first}\n{second}".strip()
 
 
-# What Markdown may read as markup: an underscore within a word is none, and a bracket only where a link may follow.
+# Characters that Markdown may read as markup: "_" only at the edge of a word, "]" only where a link may follow.
 _MARKDOWN = re.compile(r"[\\|*`<&~$]|(?<![^\W_])_|_(?![^\W_])|\](?=[(\[:])")
 
 
 def _escape_markdown(text: str) -> str:
-    """The text as one line that Markdown shows as it is."""
+    """Escapes a text so that Markdown shows it unchanged, on one line of source."""
     return "<br>".join(_MARKDOWN.sub(r"\\\g<0>", line) for line in text.splitlines())
 
 
 def _marked(text: str, mark: str) -> str:
-    """The escaped text between two marks, which Markdown ignores beside white space."""
+    """Puts the escaped text between two marks; Markdown ignores marks next to white space, so the text is stripped."""
     escaped = _escape_markdown(text.strip())
     return f"{mark}{escaped}{mark}" if escaped else ""
 
@@ -240,12 +240,12 @@ _LATEX = {
 
 
 def _escape_latex(text: str) -> str:
-    """The text as LaTeX shows it, on one line."""
+    """Escapes a text so that LaTeX shows it unchanged, on one line of source."""
     line = " ".join(text.split())
     return "".join(_LATEX.get(character, character) for character in line if character.isprintable())
 
 
 def _latex_line(cells: Iterable[str]) -> str:
-    """One row; a leading bracket or star is guarded, since LaTeX would read it as an option of the line before."""
+    """One row. A leading bracket or star is guarded, or LaTeX would read it as an option of the previous line break."""
     line = " & ".join(cells)
     return ("{}" if line.startswith(("[", "*")) else "") + line + r" \\"

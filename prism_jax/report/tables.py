@@ -1,6 +1,6 @@
-"""Tables of an evaluation: one structure of text, which the terminal and the report both show.
+"""The tables of an evaluation, which the terminal and the HTML report both show.
 
-Costs are means over steps; rates are in percent. A dash is a ratio that is undefined or a number that is not known.
+Costs are means over steps; rates are in percent. A dash marks an undefined ratio or an unknown number.
 """
 
 from __future__ import annotations
@@ -13,28 +13,17 @@ from typing import Any
 import rich.console
 import rich.text
 
+from prism_jax.evaluation.policies import ALL_POLICIES
 from prism_jax.evaluation.results import Evaluation, PolicyRow, RatioRow, SignalRow
 from prism_jax.report.table import Column, Row, Section, Table, wide_console
 
 DASH = "–"
-POLICIES = {
-    "always": ("always", "Offers at every step."),
-    "never": ("never", "Stays silent at every step."),
-    "bayes": ("Bayes", "Decides on the simulator's true probabilities: no policy has a lower expected cost."),
-    "clairvoyant": ("clairvoyant", "Decides on the labels themselves: a bound that nobody can reach."),
-    "fixed": ("fixed", "Offers where p_accept reaches one fixed threshold."),
-    "static": ("static", "Offers where p_accept reaches C_FA / (C_FA + C_FN), whatever the need."),
-    "dynamic": ("dynamic", "Offers where p_accept reaches C_FA / (C_FA + p_need C_FN): the gate of the paper's Eq. 1."),
-    "product": ("product", "Offers where p_need p_accept reaches C_FA / (C_FA + C_FN); minimises the gold cost."),
-    "need_only": ("need only", "The dynamic gate with p_accept replaced by the calibration split's acceptance rate."),
-    "slow_only": ("slow only", "The dynamic gate on the slow pass's signals at every step."),
-    "slow_on_margin": ("on margin", "The dynamic gate; thinks slowly where p_accept is within the margin of tau."),
-}
+POLICIES = {name: (policy.label, policy.meaning) for name, policy in ALL_POLICIES.items()}
 SECTIONS = {None: "References", "calibrated": "Calibrated", "raw": "Raw"}
 
 
 def number(value: float | None, digits: int = 4) -> str:
-    """A number with a fixed count of decimals; a dash where there is none."""
+    """Formats a number with `digits` decimals; None and NaN become a dash."""
     if value is None or math.isnan(value):
         return DASH
     if math.isinf(value):
@@ -43,12 +32,12 @@ def number(value: float | None, digits: int = 4) -> str:
 
 
 def percent(value: float | None) -> str:
-    """A share in percent, without the sign."""
+    """Formats a share in percent, without the percent sign."""
     return number(None if value is None else 100 * value, 1)
 
 
 def count(value: float | int) -> str:
-    """A count; sums of weights keep a decimal."""
+    """Formats a count; a sum of weights that is no integer keeps one decimal."""
     return f"{value:.0f}" if float(value).is_integer() else f"{value:.1f}"
 
 
@@ -63,7 +52,7 @@ _COSTS: dict[str, tuple[Column, Format]] = {
         Column("gap closed", "Share of the expected cost between the better constant and Bayes that is saved.", "%"),
         percent,
     ),
-    "gap_closed_realised": (Column("gap labels", "The same share, of realised costs.", "%"), percent),
+    "gap_closed_realised": (Column("gap labels", "The same share, computed from realised costs.", "%"), percent),
     "speak_rate": (Column("speak rate", "Share of all steps with an offer.", "%"), percent),
     "false_alarms_per_step": (Column("FP per step", "Offers that were not gold, over all judged steps.", "%"), percent),
     "slow_rate": (Column("slow rate", "Share of all steps on which the slow pass ran.", "%"), percent),
@@ -86,7 +75,7 @@ _RATIOS: dict[str, tuple[Column, Format]] = {
     "audbc_low": (Column("interval low", "Lower end of AUDBC's interval."), number),
     "audbc_high": (Column("interval high", "Upper end of AUDBC's interval."), number),
     "audbc_rescaled": (
-        Column("beyond chance", "AUDBC, 0 for a random ranking, 100 for the oracle's.", "%"),
+        Column("beyond chance", "AUDBC rescaled: 0 is a random ranking, 100 the oracle's.", "%"),
         percent,
     ),
     "mean_cost": (
@@ -105,25 +94,25 @@ _SIGNALS: dict[str, tuple[Column, Format]] = {
     "nll": (Column("NLL", "Mean negative log-likelihood, in nats."), number),
     "distance": (Column("distance to truth", "Mean distance to the simulator's true probability."), number),
     "constant_distance": (
-        Column("constant's distance", "The same of the calibration split's base rate."),
+        Column("constant's distance", "Mean distance of the calibration split's base rate to the true probability."),
         number,
     ),
-    "count": (Column("labels", "Labels of the test split that were measured on."), count),
+    "count": (Column("labels", "Number of known labels in the test split."), count),
 }
 
 
 def cost_table(evaluation: Evaluation) -> Table:
-    """What each policy's decisions cost, and how often it speaks."""
+    """The costs of each policy's decisions, and how often it speaks."""
     return _policy_table("What decisions cost, per step", evaluation.policies, _COSTS)
 
 
 def rate_table(evaluation: Evaluation) -> Table:
-    """What each policy's decisions got right."""
+    """Rates and counts of each policy's correct and wrong decisions."""
     return _policy_table("What decisions got right", evaluation.policies, _RATES)
 
 
 def ratio_table(evaluation: Evaluation) -> Table:
-    """What each policy that answers to the cost ratio is worth over a range of ratios."""
+    """AUDBC and mean cost over a range of cost ratios, for each policy that depends on the cost ratio."""
     across = evaluation.ratios
     note = (
         f"On {across.steps} judged test steps of {across.streams} streams, fast pass. Costs: log-uniform ratios "
@@ -149,12 +138,17 @@ def signal_table(evaluation: Evaluation) -> Table:
 
 
 def all_tables(evaluation: Evaluation) -> tuple[Table, ...]:
-    """The tables, in the order in which they are shown."""
+    """All tables, in the order in which they are shown."""
     return cost_table(evaluation), rate_table(evaluation), ratio_table(evaluation), signal_table(evaluation)
 
 
 def print_tables(evaluation: Evaluation, console: rich.console.Console | None = None) -> None:
-    """Prints the tables, after a line on what they were measured on and before the lines on what is switched off."""
+    """Prints a line about the test split, the tables, and one line for each measure that is switched off.
+
+    Args:
+      evaluation: The evaluation to show.
+      console: Where to print; by default standard output, wide enough for every table.
+    """
     shown = all_tables(evaluation)
     console = wide_console(shown) if console is None else console
     costs = (
@@ -168,10 +162,10 @@ def print_tables(evaluation: Evaluation, console: rich.console.Console | None = 
 
 
 def what_was_measured(evaluation: Evaluation) -> str:
-    """One sentence on the test split and its masked steps."""
+    """Describes the test split and its masked steps in one sentence."""
     counts = evaluation.counts
     masked = counts.steps - counts.judged
-    labels = "all judged" if masked == 0 else f"{counts.judged} judged and {masked} masked for want of a label"
+    labels = "all judged" if masked == 0 else f"{counts.judged} judged and {masked} masked because a label is missing"
     return f"{counts.steps} test steps of {counts.streams} streams, {labels}; {100 * counts.positive:.1f} % gold."
 
 
@@ -192,7 +186,7 @@ def _policy_row(row: PolicyRow | RatioRow, chosen: dict[str, tuple[Column, Forma
 def _known(
     rows: Sequence[PolicyRow | RatioRow | SignalRow], columns: dict[str, tuple[Column, Format]]
 ) -> dict[str, tuple[Column, Format]]:
-    """The columns that are known for at least one row."""
+    """The columns that have a value in at least one row."""
     return {name: column for name, column in columns.items() if any(getattr(row, name) is not None for row in rows)}
 
 

@@ -1,4 +1,4 @@
-"""The folder's jinja2 templates: all text is escaped, and a name that a template misses is an error."""
+"""Loads this folder's jinja2 templates. All text is escaped, and an undefined name in a template is an error."""
 
 from __future__ import annotations
 

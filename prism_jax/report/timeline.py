@@ -1,6 +1,6 @@
-"""One stream as a timeline: both signals, the threshold and the decision at each step, and what happened.
+"""One stream as a timeline: both signals, the threshold and the decision at each step, and the events.
 
-Times are shown from the stream's first event (from its first step, where the stream itself is not given).
+Times are relative to the stream's first event, or to its first step if the stream itself is not given.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from prism_jax.report.figures import Mark, Scale, polyline
 from prism_jax.report.tables import number
 from prism_jax.streams import Stream
 
-MAX_STEPS = 40  # more would not be read
-MAX_TEXT = 500  # characters of an event
+MAX_STEPS = 40  # more would be unreadable
+MAX_TEXT = 500  # characters per event
 
 
 @dataclasses.dataclass(frozen=True)
 class Moment:
-    """One event of a timeline; the decision's cells are empty where no decision was due."""
+    """One event of a timeline; the cells of the decision are empty for an event without a decision."""
 
     number: str
     time: str
@@ -39,7 +39,7 @@ class Moment:
 
 @dataclasses.dataclass(frozen=True)
 class Timeline:
-    """One stream: both signals, the threshold and the decision at each step, and what happened."""
+    """Everything that the template draws and prints for one stream."""
 
     stream: str
     facts: str
@@ -58,7 +58,10 @@ class Timeline:
 
 
 def choose_stream(trace: Trace, known: Collection[str] = ()) -> str:
-    """The stream to show: of the first hundred (with texts, if any has) that of most changes of decision."""
+    """Chooses the stream whose decision changes most often, among the first hundred.
+
+    If any stream is in `known`, which names the streams with texts, only those are considered.
+    """
     texts = set(known)
     names = list(dict.fromkeys(trace.stream))
     names = ([name for name in names if name in texts] or names)[:100]
@@ -67,40 +70,40 @@ def choose_stream(trace: Trace, known: Collection[str] = ()) -> str:
 
 
 def timeline(evaluation: Evaluation, name: str, times: np.ndarray | None, stream: Stream | None) -> Timeline:
-    """One stream's signals, threshold and decisions, with the events' texts where the stream is given.
+    """Lays out one stream's signals, threshold and decisions, with the events' texts if the stream is given.
 
     Args:
       evaluation: The evaluation whose trace holds the stream.
       name: The stream's id.
-      times: Seconds of each step of the whole trace, NaN where unknown; the stream's own where that is given.
-      stream: The stream itself.
+      times: Time of each step of the whole trace in seconds, NaN where unknown; ignored if `stream` is given.
+      stream: The stream itself, or None.
 
     Raises:
-      ValueError: for a step of the trace that `stream` does not have.
+      ValueError: if the trace has a step that `stream` lacks.
     """
     trace = evaluation.trace
-    mine = np.flatnonzero(trace.stream == name).tolist()
-    rows = mine[:MAX_STEPS]
+    of_stream = np.flatnonzero(trace.stream == name).tolist()
+    rows = of_stream[:MAX_STEPS]
     width = max(960, 90 + 24 * len(rows))
     x, y = Scale(-0.5, len(rows) - 0.5, 56, width - 20), Scale(0, 1, 224, 14)
     moments = {row: _moment(evaluation, row, stream) for row in rows}
     if stream is None and times is not None:
-        since = times[rows[0]]
-        moments = {row: dataclasses.replace(moments[row], time=clock(times[row] - since)) for row in rows}
-    said = {row: _sentence(moments[row]) for row in rows}
-    spot = {row: x(i) for i, row in enumerate(rows)}
+        first = times[rows[0]]
+        moments = {row: dataclasses.replace(moments[row], time=clock(times[row] - first)) for row in rows}
+    sentences = {row: _sentence(moments[row]) for row in rows}
+    places = {row: x(i) for i, row in enumerate(rows)}
 
     def marks(values: np.ndarray, kind: str = "") -> list[Mark]:
-        return [Mark(spot[row], y(values[row]), said[row], kind or _kind(trace, row)) for row in rows]
+        return [Mark(places[row], y(values[row]), sentences[row], kind or _kind(trace, row)) for row in rows]
 
     def line(values: np.ndarray) -> str:
-        return polyline([(spot[row], y(values[row])) for row in rows])
+        return polyline([(places[row], y(values[row])) for row in rows])
 
     return Timeline(
         stream=name,
         facts="" if stream is None else f"domain {stream.domain}, persona {stream.persona}",
         shown=len(rows),
-        total=len(mine),
+        total=len(of_stream),
         width=width,
         x=x,
         y=y,
@@ -109,13 +112,13 @@ def timeline(evaluation: Evaluation, name: str, times: np.ndarray | None, stream
         threshold=_staircase(x, y, np.minimum(trace.threshold[rows], 1.0)),
         need_marks=marks(trace.p_need, "need"),
         accept_marks=marks(trace.p_accept),
-        strip=[(spot[row], moments[row], said[row]) for row in rows],
-        moments=_story(trace, rows, moments, stream),
+        strip=[(places[row], moments[row], sentences[row]) for row in rows],
+        moments=_with_events(trace, rows, moments, stream),
     )
 
 
 def _staircase(x: Scale, y: Scale, values: np.ndarray) -> str:
-    """A path that is level across each step."""
+    """A path that is horizontal across each step."""
     return polyline([(x(i + side), y(value)) for i, value in enumerate(values) for side in (-0.5, 0.5)])
 
 
@@ -151,15 +154,15 @@ def _moment(evaluation: Evaluation, row: int, stream: Stream | None) -> Moment:
 
 
 def _cost(evaluation: Evaluation, row: int) -> str:
-    """The step's realised cost, as its labels have it."""
+    """The step's realised cost according to its labels; "?" if a label is unknown."""
     trace, point = evaluation.trace, evaluation.point
     need, accept = float(trace.y_need[row]), float(trace.y_accept[row])
     cost = point.c_fa * (1 - accept) if trace.decision[row] else point.c_fn * need * accept
     return "?" if math.isnan(need + accept) else f"{cost:g}"
 
 
-def _story(trace: Trace, rows: list[int], moments: dict[int, Moment], stream: Stream | None) -> list[Moment]:
-    """The steps' moments, among the other events that the stream has up to the last of them."""
+def _with_events(trace: Trace, rows: list[int], moments: dict[int, Moment], stream: Stream | None) -> list[Moment]:
+    """The moments of the steps, together with the stream's other events up to the last step."""
     if stream is None:
         return [moments[row] for row in rows]
     at = {stream.steps[int(trace.step[row])].event: moments[row] for row in rows}
@@ -170,12 +173,12 @@ def _story(trace: Trace, rows: list[int], moments: dict[int, Moment], stream: St
 
 
 def _cut(text: str) -> str:
-    """The text, or its beginning where it is longer than a report should carry."""
+    """The text, cut to `MAX_TEXT` characters if it is longer."""
     return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]} … ({len(text)} characters)"
 
 
 def _sentence(moment: Moment) -> str:
-    """A step in words."""
+    """Describes a step in words."""
     slow = " after thinking slowly" if moment.slow else ""
     return (
         f"step {moment.number}: p_need {moment.p_need}, p_accept {moment.p_accept}, threshold {moment.threshold}, "
@@ -184,12 +187,12 @@ def _sentence(moment: Moment) -> str:
 
 
 def _label(value: float) -> str:
-    """A label in words; soft labels stay numbers."""
+    """A label in words; soft labels remain numbers."""
     return {1.0: "yes", 0.0: "no"}.get(value, "unknown" if math.isnan(value) else f"{value:.2f}")
 
 
 def clock(seconds: float) -> str:
-    """Seconds as m:ss or h:mm:ss; empty where unknown."""
+    """Formats seconds as m:ss or h:mm:ss; NaN gives an empty string."""
     if math.isnan(seconds):
         return ""
     sign, whole = "−" if seconds < 0 else "", round(abs(seconds))

@@ -2,7 +2,8 @@
 
 A config file in `configs/` returns `to_config_dict(SomeConfig(...))`, so that every key exists and absl flags can
 override it (`--config.training.steps=100`). A main converts the result back with `from_config_dict`, which rejects
-unknown keys and bad values and names them. The dataclasses check their own values in `__post_init__` and start each message with the field.
+unknown keys and bad values and names them. The dataclasses check their own values in `__post_init__` and start each
+message with the field.
 """
 
 from __future__ import annotations

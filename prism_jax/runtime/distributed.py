@@ -1,7 +1,7 @@
 """Runs one program in several processes, and keeps compiled programs between runs.
 
-Processes must be joined before JAX looks for devices. So that a main can call this module first, it imports nothing else
-of prism_jax.
+Processes must be joined before JAX looks for devices. A main can call this module first, because it imports nothing
+else of prism_jax.
 """
 
 from __future__ import annotations

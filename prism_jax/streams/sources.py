@@ -94,7 +94,7 @@ def _load(data: DataConfig, simulator: SimulatorConfig) -> Splits:
 
 
 def _simulate(data: DataConfig, simulator: SimulatorConfig) -> Splits:
-    """Streams 0, 1, ... of the population: first training, then calibration, then test."""
+    """Simulates the splits from consecutive streams of the population: training, then calibration, then test."""
     stops = np.cumsum([data.train_streams, data.calibration_streams, data.test_streams]).tolist()
     return Splits(
         train=tuple(simulate(simulator, i) for i in range(stops[0])),

@@ -92,6 +92,7 @@ def with_validation(splits: Splits, share: float, *, seed: int = 0) -> Splits:
     if share == 0:
         return splits
     _check_share("validation", share)
+    # The salt determines which streams are drawn: another wording would be another split.
     drawn, train = _draw(splits.train, _count(share, len(splits.train)), f"{seed} held out")
     if not train:
         raise ValueError(

@@ -1,9 +1,9 @@
 """The language model: Qwen3 in Flax NNX, as pure functions over one pytree of parameters.
 
-Lives here: the architecture, its published sizes, attention, its masks, output heads, sharding rules, weights in and
-out. It knows tokens, positions and caches.
+Lives here: the architecture and its published sizes, attention and its masks, output heads, the KV cache and decoding,
+sharding rules, and loading and saving weights. It knows tokens, positions and caches.
 May not live here: slots, prompts, labels, losses on decisions, gates.
-Imports nothing else of prism_jax.
+May import only `prism_jax.runtime`.
 """
 
 from prism_jax.student.config import StudentConfig

@@ -1,4 +1,4 @@
-"""Branches off a trunk, and how an event and the branches behind it are laid out as one row of new tokens.
+"""Branches off a trunk, and the layout of an event and the branches after it as one row of new tokens.
 
 Dimensions: L new tokens, padded; P marked places, padded.
 """
@@ -13,15 +13,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int
 
-_PADDING = -1
+from prism_jax.student.attention import PADDING, TRUNK
 
 
 @dataclasses.dataclass(frozen=True)
 class Branch:
-    """Tokens that follow the trunk: a head, and leaves that all follow the head but don't see each other.
+    """Tokens that follow the trunk: a head, and leaves that each follow the head and do not see each other.
 
     Attributes:
-      head: Token ids.
+      head: Token ids of the head.
       leaves: Token ids of each leaf.
       places: Indices into `ids` of the tokens whose next-token logits are read; None marks the last token of the head
         and of each leaf.
@@ -45,20 +45,20 @@ class Branch:
 
     @property
     def marked(self) -> tuple[int, ...]:
-        """The places that are read."""
+        """Indices into `ids` of the tokens whose next-token logits are read."""
         if self.places is not None:
             return self.places
         return tuple((np.cumsum([len(part) for part in (self.head, *self.leaves)]) - 1).tolist())
 
 
 class Row(NamedTuple):
-    """An event and the branches behind it, end to end.
+    """An event and the branches after it, end to end.
 
     Attributes:
       tokens: [L] token ids.
       offsets: [L] rotary positions, counted from the end of the trunk so far.
-      branch: [L] 0 on the event, else the branch's number, from 1; -1 on padding.
-      leaf: [L] 0 on the event and on heads, else the leaf's number.
+      branch: [L] TRUNK on the event, else number of the branch, from 1; PADDING on padding.
+      leaf: [L] 0 on the event and on heads, else number of the leaf.
       places: [P] indices of the marked tokens.
     """
 
@@ -70,18 +70,18 @@ class Row(NamedTuple):
 
 
 def bucket(count: int, smallest: int = 8) -> int:
-    """The padded length of `count` positions: a multiple of `smallest`.
+    """The padded length of `count` positions, a multiple of `smallest`.
 
-    From four times that on there are four sizes an octave, so that at most a fifth is padding.
+    From four times `smallest` on there are four lengths per doubling, so that at most a fifth is padding.
     """
     step = max(smallest, 1 << max(0, count.bit_length() - 3))
     return max(1, -(-count // step)) * step
 
 
 def lay_out(event: Sequence[int], branches: Sequence[Branch]) -> Row:
-    """The row of an event, which may be empty, and of branches, each of which continues from the event's end."""
+    """Lays out an event, which may be empty, and branches, each of which continues from the end of the event."""
     tokens, offsets = list(event), list(range(len(event)))
-    number, leaf, places = [0] * len(event), [0] * len(event), []
+    number, leaf, places = [TRUNK] * len(event), [0] * len(event), []
     for count, branch in enumerate(branches, start=1):
         places += [len(tokens) + place for place in branch.marked]
         for part, ids in enumerate((branch.head, *branch.leaves)):
@@ -98,17 +98,20 @@ def lay_out(event: Sequence[int], branches: Sequence[Branch]) -> Row:
     return Row(
         pad(tokens, length),
         pad(offsets, length),
-        pad(number, length, _PADDING),
+        pad(number, length, PADDING),
         pad(leaf, length),
         pad(places, bucket(len(places), 4) if places else 0),
     )
 
 
-def among(row: Row) -> Bool[Array, "L L"]:
-    """Which new token (second axis) a new token (first axis) sees; padding sees itself and is seen by no other."""
+def row_mask(row: Row) -> Bool[Array, "L L"]:
+    """Whether a new token (first axis) sees another new token (second axis); every token sees itself.
+
+    No other token sees padding.
+    """
     index = jnp.arange(row.tokens.shape[0])
     query, key = (slice(None), None), (None, slice(None))
     same_branch = row.branch[query] == row.branch[key]
     same_leaf = (row.leaf[key] == 0) | (row.leaf[query] == row.leaf[key])
-    related = (row.branch[key] == 0) | (same_branch & same_leaf & (row.branch[key] > 0))
+    related = (row.branch[key] == TRUNK) | (same_branch & same_leaf & (row.branch[key] > PADDING))
     return (related & (index[key] <= index[query])) | (index[key] == index[query])

@@ -14,10 +14,10 @@ AttentionPath = Literal["auto", "xla", "cudnn"]
 
 
 def dtype_name(dtype: DTypeLike) -> str:
-    """The name of one of DTYPES, however it is given.
+    """The name of a dtype, which must be one of DTYPES.
 
     Raises:
-      ValueError: for any other type.
+      ValueError: for any other dtype.
     """
     try:
         name = jnp.dtype(dtype).name
@@ -30,28 +30,30 @@ def dtype_name(dtype: DTypeLike) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class StudentConfig:
-    """Sizes and switches; the names in brackets are those of a Hugging Face `config.json`.
+    """Sizes and switches of the model; the names in brackets are those of a Hugging Face `config.json`.
 
     Attributes:
-      vocab_size: Rows of the embedding; 0 takes the tokenizer's size.
+      vocab_size: Number of rows of the embedding; 0 takes the tokenizer's size.
       hidden_dim: Width of the residual stream (hidden_size).
       num_layers: Number of blocks (num_hidden_layers).
       num_heads: Number of query heads (num_attention_heads).
       num_kv_heads: Number of key and value heads, a divisor of `num_heads` (num_key_value_heads).
       head_dim: Width of one head, even; need not be hidden_dim / num_heads.
-      mlp_dim: Inner width of the SwiGLU (intermediate_size).
+      mlp_dim: Inner width of the SwiGLU layer (intermediate_size).
       rope_theta: Base of the rotary frequencies.
-      norm_epsilon: Inside the root of RMSNorm (rms_norm_eps).
-      qk_norm: RMSNorm of each query and key head before RoPE, as Qwen3 has it.
-      tied: Whether the output head is the embedding (tie_word_embeddings).
+      norm_epsilon: Constant added inside the root of RMSNorm (rms_norm_eps).
+      qk_norm: Whether RMSNorm is applied to each query and key head before RoPE, as in Qwen3.
+      tied: Whether the embedding is also the output head (tie_word_embeddings).
       initializer_range: Standard deviation of fresh weights.
-      max_positions: The longest sequence the weights are meant for (max_position_embeddings); it travels with them.
-      dtype: Of activations.
-      param_dtype: Of parameters.
-      unroll: Layers a turn of the scan; more compile longer and, for small models on CPU, run faster.
-      attention: Of training and whole prefills: `cudnn` is flash attention on NVIDIA GPUs, in float16 or bfloat16;
-        `xla` runs anywhere; `auto` takes cudnn where it can run.
-      remat: What the backward pass recomputes: the feed-forward gate alone, all but matrix products, or every block.
+      max_positions: Longest sequence that the weights are meant for (max_position_embeddings); exported with them.
+      dtype: Dtype of activations.
+      param_dtype: Dtype of parameters.
+      attention: Implementation of attention in training and whole prefills: `cudnn` is flash attention on NVIDIA GPUs,
+        in float16 or bfloat16; `xla` runs anywhere; `auto` uses cudnn where it can run.
+      remat: What the backward pass recomputes: only the feed-forward gate (`none`), all but matrix products (`dots`),
+        or every block (`full`).
+      unroll: Number of layers per iteration of the scan; more take longer to compile and, for small models on CPU, run
+        faster.
     """
 
     vocab_size: int = 0

@@ -1,6 +1,7 @@
-"""Which attention runs: cuDNN's flash attention where the config and the devices allow it, XLA's elsewhere.
+"""Chooses the implementation of attention: cuDNN's flash attention where config and devices allow it, else XLA.
 
-This is for training and whole prefills; reading against a cache (`kv_cache`) is bound by memory and always XLA's.
+The choice concerns training and whole prefills. Reading against a cache (`kv_cache`) is bound by memory bandwidth and
+always uses XLA.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ _HALF = ("float16", "bfloat16")
 
 
 def dispatch(config: StudentConfig, mask: TreeMask, visible: Visible = None) -> Attend:
-    """Attention under a mask, by the path that the config asks for; what all layers share is computed once, here.
+    """Returns attention under a mask by the path that the config names; computes once what all layers share.
 
     Raises:
-      ValueError: when `config.attention` is `cudnn` and that can't run here.
+      ValueError: when `config.attention` is `cudnn` and cuDNN cannot run here.
     """
     if chosen_path(config.attention, config.dtype, config.head_dim, platform()) == "cudnn":
         return functools.partial(flash_tree, masks=flash_masks(mask, visible), implementation="cudnn")
@@ -31,17 +32,17 @@ def dispatch(config: StudentConfig, mask: TreeMask, visible: Visible = None) -> 
 
 
 @functools.cache
-def chosen_path(asked: str, dtype: str, head_dim: int, platform: str) -> Literal["xla", "cudnn"]:
-    """`xla` or `cudnn`; logs the choice, once for each set of arguments.
+def chosen_path(requested: str, dtype: str, head_dim: int, platform: str) -> Literal["xla", "cudnn"]:
+    """Chooses the path of attention and logs the choice, once per set of arguments.
 
     Args:
-      asked: `auto`, `xla` or `cudnn`.
-      dtype: Of activations.
+      requested: Path that the config names: `auto`, `xla` or `cudnn`.
+      dtype: Dtype of activations.
       head_dim: Width of a head.
-      platform: `cpu`, `cuda`, `rocm` or another one that JAX names.
+      platform: `cpu`, `cuda`, `rocm` or another platform that JAX names.
 
     Raises:
-      ValueError: when cudnn is asked for and can't run, with the reason.
+      ValueError: when cudnn is requested and cannot run; the message gives the reason.
     """
     reason = None
     if platform != "cuda":
@@ -50,15 +51,17 @@ def chosen_path(asked: str, dtype: str, head_dim: int, platform: str) -> Literal
         reason = f"student.dtype is {dtype}, expected one of {', '.join(_HALF)}"
     elif head_dim % 8 or head_dim > 128:
         reason = f"student.head_dim is {head_dim}, expected a multiple of 8, at most 128"
-    if asked == "cudnn" and reason:
+    if requested == "cudnn" and reason:
         raise ValueError(f"student.attention: found 'cudnn', which can't run here: {reason}; use 'auto' or 'xla'")
-    path: Literal["xla", "cudnn"] = "xla" if asked == "xla" or reason else "cudnn"
-    logging.info("attention: %s (asked for %s%s)", path, asked, f"; {reason}" if reason and asked == "auto" else "")
+    path: Literal["xla", "cudnn"] = "xla" if requested == "xla" or reason else "cudnn"
+    logging.info(
+        "attention: %s (requested: %s%s)", path, requested, f"; {reason}" if reason and requested == "auto" else ""
+    )
     return path
 
 
 def platform() -> str:
-    """Where computations go by default; NVIDIA's and AMD's GPUs are told apart."""
+    """The default platform of computations; `cuda` for NVIDIA's GPUs and `rocm` for AMD's."""
     backend = jax.default_backend()
     if backend != "gpu":
         return backend

@@ -1,12 +1,13 @@
-"""The streaming engine: many streams, each a growing trunk in its own KV cache, and branches that leave no trace.
+"""The streaming engine: many streams, each with a growing trunk in its own KV cache, and branches off the trunks.
 
-An event costs the reading of its own tokens, and attention over the trunk's cache, whose capacity grows by 128 up to
-1024 and from there doubles in four steps. Branches are read side by side against the trunk and never enter it. Every
-answer equals a cold start's on the ids that the stream keeps.
+An event costs one pass over its own tokens, with attention over the trunk's cache. The cache's capacity grows in steps
+of 128 up to 1024, and in four steps per doubling beyond. Branches are computed side by side against the trunk and never
+enter its cache. Every answer equals that of a cold start on the ids that the stream keeps.
 
-A budget bounds the trunk. When an event would exceed it, the oldest events are dropped, but neither the system's part
-nor the new event, until at most `keep` of the budget is left; what is left is read again from position 0, since the
-keys of kept events remember the dropped ones. With keep = 1/2 that is one token read again for each one appended.
+A budget bounds the trunk. When an event would exceed it, the oldest events are evicted, but neither the system part nor
+the new event, until at most a share `keep` of the budget is used. The remaining tokens are read again from position 0,
+because the keys of later events depend on the evicted ones. With keep = 1/2 this reads one token again per appended
+token.
 
 Dimensions: L new tokens, P marked places, A answers (columns of the output head).
 """
@@ -23,19 +24,25 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from prism_jax.student import sampler
-from prism_jax.student.branches import Branch, Row, among, bucket, lay_out
-from prism_jax.student.kv_cache import Cache, Segment, capacity_of, empty, grow, read, unstack, write
+from prism_jax.student.branches import Branch, Row, bucket, lay_out, row_mask
+from prism_jax.student.kv_cache import Cache, Segment, capacity_of, empty, grow, read, unstack_layers, write
 from prism_jax.student.qwen3 import Params, Qwen3
 from prism_jax.student.sampler import Generated, Start, check_ids
 from prism_jax.student.sampling import Sampling, make_sampling
 
-_SMALLEST = 128  # smallest capacity of a cache, and smallest step by which it grows
-_CHUNK = 512  # most tokens of a trunk that are read at once
+_SMALLEST = 128  # smallest capacity of a cache, and smallest step in which it grows
+_CHUNK = 512  # most trunk tokens per pass
 
 
 @dataclasses.dataclass
 class _Stream:
-    """One stream: the ids of its events (the first is the system's part), their cache, and its length."""
+    """One stream.
+
+    Attributes:
+      events: Token ids of each event; the first entry is the system part.
+      cache: Keys and values of the events.
+      length: Number of cached tokens.
+    """
 
     events: list[list[int]]
     cache: Cache
@@ -43,16 +50,22 @@ class _Stream:
 
 
 class Engine:
-    """Reads events as they come and answers at branches; streams are independent of each other.
+    """Reads events as they arrive and computes logits at branches; streams are independent of each other.
 
     Attributes:
       model: The static half of the student.
-      budget: Most tokens of a trunk; branches and what is generated come on top.
-      keep: Share of the budget that an eviction leaves at most.
+      budget: Most tokens of a trunk, not counting branches and generated tokens.
+      keep: Largest share of the budget that is used after an eviction.
     """
 
     def __init__(self, model: Qwen3, params: Params, budget: int = 4096, keep: float = 0.5):
-        """Takes parameters as `Qwen3.init` returns them; the engine holds a copy of the layers, one by one.
+        """Prepares an engine without streams; it holds a copy of the parameters, with the layers unstacked.
+
+        Args:
+          model: The static half of the student.
+          params: Parameters as `Qwen3.init` returns them.
+          budget: Most tokens of a trunk.
+          keep: Largest share of the budget that is used after an eviction.
 
         Raises:
           ValueError: when `budget` or `keep` is out of range.
@@ -62,14 +75,15 @@ class Engine:
         if not 0 < keep <= 1:
             raise ValueError(f"keep: found {keep}, expected a number in (0, 1]")
         self.model, self.budget, self.keep = model, budget, keep
-        self._params = unstack(params)
+        self._params = unstack_layers(params)
         self._streams: dict[str, _Stream] = {}
 
     def open(self, stream: str, system: Sequence[int]) -> None:
-        """Starts a stream with the part of the trunk that is never evicted.
+        """Opens a stream with its system part, the beginning of the trunk, which is never evicted.
 
         Raises:
-          ValueError: when the stream is open already, or the part is empty or exceeds the budget.
+          ValueError: when the stream is already open, or the system part is empty, has ids out of range, or exceeds the
+            budget.
         """
         if stream in self._streams:
             raise ValueError(f"stream: found {stream!r} open already, expected a new one")
@@ -80,19 +94,26 @@ class Engine:
         self._extend(self._streams[stream], list(system), ())
 
     def close(self, stream: str) -> None:
-        """Forgets a stream and frees its cache."""
+        """Closes a stream and frees its cache.
+
+        Raises:
+          ValueError: when no such stream is open.
+        """
         self._stream(stream)
         del self._streams[stream]
 
     def trunk(self, stream: str) -> list[int]:
-        """The ids that the stream's cache holds: what a cold start would have to read."""
+        """The token ids in the stream's cache: those that a cold start would have to read."""
         return [token for event in self._stream(stream).events for token in event]
 
     def append(self, stream: str, event: Sequence[int]) -> int:
-        """Reads one event into the stream's cache; returns how many events were evicted for it.
+        """Reads one event into the stream's cache.
+
+        Returns:
+          How many events were evicted to make room for it.
 
         Raises:
-          ValueError: when the event is empty, has ids out of range, or exceeds the budget beside the system's part.
+          ValueError: when the event is empty, has ids out of range, or with the system part exceeds the budget.
         """
         evicted, _ = self._append(stream, event, ())
         return evicted
@@ -100,17 +121,20 @@ class Engine:
     def score(
         self, stream: str, branches: Sequence[Branch], answers: Sequence[int] | None = None, event: Sequence[int] = ()
     ) -> list[Float[np.ndarray, "P A"]]:
-        """Logits at the marked places of branches, all read side by side; none of them enters the cache.
+        """Computes logits at the marked places of branches side by side; no branch enters the cache.
 
         Args:
-          stream: An open stream.
-          branches: Off the end of its trunk.
-          answers: Ids of the tokens whose logits are wanted; only these rows of the output head are read. None reads
+          stream: Name of an open stream.
+          branches: Branches that continue the stream's trunk.
+          answers: Ids of the tokens whose logits are returned; only their rows of the output head are read. None reads
             the whole vocabulary.
-          event: An event to append first, read in the same pass; may be none.
+          event: Token ids of an event to append first, in the same pass; may be empty.
 
         Returns:
-          For each branch its logits [places, answers], float32.
+          The logits [places, answers] of each branch, in float32.
+
+        Raises:
+          ValueError: as `append` does, or when there are no branches or an id is out of range.
         """
         if not branches:
             raise ValueError("branches: found none, expected at least one")
@@ -133,14 +157,17 @@ class Engine:
         sampling: Sampling | None = None,
         stop: Sequence[int] = (),
     ) -> Generated:
-        """Continues from a branch off the trunk by at most `limit` tokens, and leaves the cache as it was.
+        """Continues a branch off the trunk by at most `limit` tokens, without changing the cache.
 
         Args:
-          stream: An open stream.
+          stream: Name of an open stream.
           branch: Token ids after the trunk, at least one.
           limit: Most new tokens.
-          sampling: Settings of one row; None is greedy.
-          stop: Tokens that end the text.
+          sampling: Sampling settings of one row; None is greedy.
+          stop: Ids of the tokens that end the text.
+
+        Raises:
+          ValueError: naming the argument that is empty or out of range.
         """
         state = self._stream(stream)
         self._check("branch", branch)
@@ -158,7 +185,7 @@ class Engine:
     def _append(
         self, stream: str, event: Sequence[int], branches: Sequence[Branch], answers: Sequence[int] | None = None
     ) -> tuple[int, Array | None]:
-        """Makes room for an event, then reads it, and branches behind it."""
+        """Makes room for an event, then reads it and the branches after it."""
         state = self._stream(stream)
         self._check("event", event)
         if len(state.events[0]) + len(event) > self.budget:
@@ -170,24 +197,30 @@ class Engine:
         return evicted, self._extend(state, list(event), branches, answers)
 
     def _evict(self, state: _Stream, coming: int) -> int:
-        """Drops the oldest events until kept and coming ones fill at most `keep` of the budget; reads the rest."""
+        """Evicts the oldest events until the rest and `coming` tokens use at most `keep` of the budget.
+
+        The rest is read again.
+
+        Returns:
+          How many events were evicted.
+        """
         system, *events = state.events
-        left, dropped = state.length + coming, 0
-        while dropped < len(events) and left > self.keep * self.budget:
-            left -= len(events[dropped])
-            dropped += 1
+        left, evicted = state.length + coming, 0
+        while evicted < len(events) and left > self.keep * self.budget:
+            left -= len(events[evicted])
+            evicted += 1
         state.events, state.length = [], 0
         self._extend(state, system, ())
-        kept = [token for event in events[dropped:] for token in event]
+        kept = [token for event in events[evicted:] for token in event]
         if kept:
             self._extend(state, kept, ())
-        state.events = [system, *events[dropped:]]
-        return dropped
+        state.events = [system, *events[evicted:]]
+        return evicted
 
     def _extend(
         self, state: _Stream, event: list[int], branches: Sequence[Branch], answers: Sequence[int] | None = None
     ) -> Array | None:
-        """Reads an event into the cache, and branches behind it; returns the logits at their places."""
+        """Reads an event into the cache and branches after it; returns the logits at the branches' places."""
         *chunks, last = [event[i : i + _CHUNK] for i in range(0, max(1, len(event)), _CHUNK)]
         for chunk in chunks:
             self._step(state, chunk, (), None)
@@ -199,7 +232,7 @@ class Engine:
     def _step(
         self, state: _Stream, event: list[int], branches: Sequence[Branch], answers: Sequence[int] | None
     ) -> Array | None:
-        """One pass over at most `_CHUNK` tokens of the trunk and all branches."""
+        """Runs one pass over at most `_CHUNK` trunk tokens and all branches."""
         row = lay_out(event, branches)
         columns = None if answers is None else np.asarray(answers, np.int32)
         if event:
@@ -212,7 +245,7 @@ class Engine:
         return logits if branches else None
 
     def _reserve(self, state: _Stream, positions: int) -> None:
-        """Gives the cache the capacity that `positions` need, if it has less."""
+        """Grows the cache to hold at least `positions` tokens."""
         capacity = capacity_of(state.cache)
         if positions > capacity:
             state.cache = _grow(state.cache, _capacity(positions))
@@ -227,9 +260,9 @@ class Engine:
 
 
 def _capacity(positions: int) -> int:
-    """The capacity of a cache that holds `positions`.
+    """The capacity of a cache that holds `positions` tokens.
 
-    Finer steps would compile more programs, coarser ones compute more scores of positions that nothing sees.
+    Finer steps would compile more programs; coarser steps would compute more scores of masked positions.
     """
     return bucket(positions, _SMALLEST)
 
@@ -241,14 +274,18 @@ _grow = jax.jit(grow, static_argnums=1)
 def _read_row(
     model: Qwen3, params: Params, cache: Cache, length: Int[Array, ""], row: Row, answers: Int[Array, " A"] | None
 ) -> tuple[Float[Array, "P A"], Cache]:
-    """Logits at the marked places of a row behind the first `length` positions of a cache; its keys and values."""
+    """Reads a row after the first `length` positions of a cache.
+
+    Returns:
+      Logits at the row's marked places, and the keys and values of its tokens.
+    """
     seen = (jnp.arange(capacity_of(cache)) < length)[None]
     hidden, fresh = read(
         model,
         params,
         jnp.asarray(row.tokens)[None],
         (length + row.offsets)[None],
-        among(row)[None],
+        row_mask(row)[None],
         jnp.asarray(row.places)[None],
         [Segment(cache, seen)],
     )
@@ -260,9 +297,10 @@ def _read_row(
 
 @functools.partial(jax.jit, donate_argnums=0)
 def _store(cache: Cache, fresh: Cache, length: Int[Array, ""]) -> Cache:
-    """Writes what was read behind the first `length` positions, in place, which one program that also reads would not.
+    """Writes keys and values after the first `length` positions of a cache, in place.
 
-    What branches leave behind the event is never seen, and the next event overwrites it.
+    It is a program of its own because one that also read the cache would copy it. The keys of branches, which follow
+    those of the event, are never visible, and the next event overwrites them.
     """
     return write(cache, fresh, length)
 
@@ -277,7 +315,7 @@ def _branch_off(
     counts: Int[Array, " B"],
     room: int,
 ) -> tuple[Float[Array, "B V"], Cache]:
-    """Logits after a branch, and a cache of the branch alone with room behind it."""
+    """Returns logits after a branch, and a cache of only the branch with room for `room` more tokens."""
     length = tokens_BxL.shape[1]
     seen = jnp.arange(capacity_of(cache)) < lengths[:, None]
     positions = lengths[:, None] + jnp.arange(length)

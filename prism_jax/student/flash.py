@@ -1,10 +1,10 @@
-"""Tree attention out of calls of fused (flash) attention, in which no score ever reaches memory.
+"""Attention of trunk and branches through fused (flash) attention, which never writes scores to memory.
 
-The trunk is one causal call, under a mask if rows hold several trunks. Branches are cut into a few pieces, each one
-call: its queries over the part of the trunk that any of them sees, and over the branch positions around them, under one
-mask. One softmax over both needs no merge, and so none of the log-sum-exp that cuDNN returns:
-`jax.nn.dot_product_attention` rounds it to the inputs' dtype and lets no gradient through it. The mask, one for all
-heads and layers, is the only thing quadratic that exists.
+The trunk takes one causal call, under a mask if rows hold several trunks. Branches are split into a few runs with one
+call each: the run's queries attend, under one mask, to the part of the trunk that any of them sees and to the branch
+positions around them. One softmax over both needs no merge, and therefore no log-sum-exp from cuDNN, which
+`jax.nn.dot_product_attention` rounds to the inputs' dtype and through which it passes no gradient. The only quadratic
+array is the mask, which all heads and layers share.
 
 Dimensions: B batch, L = T + R length, N query heads, K key/value heads, H head width, W window.
 """
@@ -17,10 +17,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from prism_jax.student.attention import TreeMask, Visible, branch_pieces, trunk_mask
+from prism_jax.student.attention import TreeMask, Visible, branch_runs, trunk_mask
 
 
-class Piece(NamedTuple):
+class Run(NamedTuple):
     """A run of branch positions, which sees the trunk below `bound` and branch positions from `start - W` to `stop`."""
 
     start: int
@@ -30,26 +30,26 @@ class Piece(NamedTuple):
 
 
 class FlashMasks(NamedTuple):
-    """What all layers share.
+    """Masks and sizes that all layers share.
 
     Attributes:
-      trunk: T.
-      window: W.
-      pieces: Of the branches.
-      trunks: Which trunk positions a trunk position sees, where rows hold several trunks; else None, it is causal.
+      trunk: T, length of the trunk region.
+      window: W, which no branch exceeds.
+      runs: Runs of branch positions, with their masks.
+      trunks: Which trunk positions a trunk position sees, where rows hold several trunks; None for causal attention.
     """
 
     trunk: int
     window: int
-    pieces: tuple[Piece, ...]
+    runs: tuple[Run, ...]
     trunks: Bool[Array, "B 1 T T"] | None = None
 
 
 def flash_masks(mask: TreeMask, visible: Visible = None) -> FlashMasks:
-    """The masks of the pieces.
+    """Builds the masks of fused attention from a tree mask.
 
     Raises:
-      ValueError: for an odd length of the trunk or the window: the fused backward pass takes only even ones.
+      ValueError: for an odd length of the trunk or the window: the fused backward pass needs even lengths.
     """
     trunk, (chunks, window) = mask.to_trunk.shape[2], mask.local.shape[1:3]
     if chunks and (trunk % 2 or window % 2):
@@ -57,14 +57,14 @@ def flash_masks(mask: TreeMask, visible: Visible = None) -> FlashMasks:
             f"attention: found a trunk of {trunk} and a window of {window}, expected even numbers for cudnn"
         )
     found = []
-    for start, stop, bound in branch_pieces(mask, visible) if chunks else ():
+    for start, stop, bound in branch_runs(mask, visible) if chunks else ():
         bound += bound % 2
         rows = []
         for chunk in range(start // window, stop // window):
             before, behind = chunk - start // window, stop // window - 1 - chunk
             rows.append(jnp.pad(mask.local[:, chunk], ((0, 0), (0, 0), (before * window, behind * window))))
         seen = jnp.concatenate([mask.to_trunk[:, start:stop, :bound], jnp.concatenate(rows, axis=1)], axis=2)
-        found.append(Piece(start, stop, bound, seen[:, None]))
+        found.append(Run(start, stop, bound, seen[:, None]))
     trunks = None if mask.begin is None else trunk_mask(mask, 0, trunk)[:, None]
     return FlashMasks(trunk, window, tuple(found), trunks)
 
@@ -76,14 +76,14 @@ def flash_tree(
     masks: FlashMasks,
     implementation: Literal["cudnn", "xla"],
 ) -> Float[Array, "B L N H"]:
-    """Attention of trunk and branches; equals `attention.attend`.
+    """Computes attention of trunk and branches; the result equals that of `attention.attend`.
 
     Args:
       q_BxLxNxH: Rotated queries.
       k_BxLxKxH: Rotated keys.
       v_BxLxKxH: Values.
-      masks: As `flash_masks` makes them.
-      implementation: Of `jax.nn.dot_product_attention`; `xla` computes the same, unfused.
+      masks: Masks from `flash_masks`.
+      implementation: Implementation of `jax.nn.dot_product_attention`; `xla` computes the same, unfused.
     """
     trunk, window = masks.trunk, masks.window
     (k, v), (k_branch, v_branch) = (
@@ -92,8 +92,8 @@ def flash_tree(
     )
     of_trunk = {"is_causal": True} if masks.trunks is None else {"mask": masks.trunks}
     out = [jax.nn.dot_product_attention(q_BxLxNxH[:, :trunk], k, v, **of_trunk, implementation=implementation)]
-    for start, stop, bound, seen in masks.pieces:
-        # Padded by one window, branch positions from start - W to stop are these.
+    for start, stop, bound, seen in masks.runs:
+        # The branch arrays are padded by one window, so this slice holds branch positions from start - W to stop.
         keys, values = (
             jnp.concatenate([x[:, :bound], branch[:, start : stop + window]], axis=1)
             for x, branch in ((k, k_branch), (v, v_branch))

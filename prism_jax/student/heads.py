@@ -1,6 +1,6 @@
-"""Cross-entropy over supervised tokens, a chunk of tokens at a time: [batch, length, vocabulary] never exists.
+"""Cross-entropy over supervised tokens, one chunk of tokens at a time: no array [batch, length, vocabulary] exists.
 
-Dimensions: T supervised tokens, D width, V vocabulary.
+Dimensions: T supervised tokens, D hidden width, V vocabulary.
 """
 
 from __future__ import annotations
@@ -21,21 +21,24 @@ def token_cross_entropy(
     chunk: int = 512,
     dynamic: bool = False,
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """Sum over tokens of weight times -log p(target), and the sum of weights.
+    """Sums the weighted cross-entropy -log p(target) over tokens.
 
-    With `dynamic` each token counts sg(p) times -log p, whose gradient is -grad p (dynamic fine-tuning, Wu et al.,
-    arXiv 2508.05629): tokens that the model finds unlikely teach it less.
+    With `dynamic` the loss of a token is sg(p) times -log p, whose gradient is -grad p (dynamic fine-tuning, Wu et al.,
+    arXiv 2508.05629): tokens that the model finds unlikely contribute smaller gradients.
 
-    Where a gradient is wanted it is made while a chunk's logits exist, so that they are never made again: a gradient of
-    a gradient can't be taken.
+    The gradient is computed in the forward pass, while a chunk's logits exist, so that they are never recomputed.
+    Second derivatives are therefore not available.
 
     Args:
-      head_VxD: Rows of the output head.
+      head_VxD: Output head, one row per token of the vocabulary.
       hidden_TxD: Final hidden state at each predicting token.
-      targets_T: The token to predict; T may be 0.
-      weights_T: At least 0; padding has 0.
+      targets_T: Ids of the tokens to predict; T may be 0.
+      weights_T: Weight of each token, at least 0; 0 for padding.
       chunk: Most tokens whose logits exist at once; need not divide T.
       dynamic: Whether to weight each token by its own probability, through which no gradient flows.
+
+    Returns:
+      The weighted sum of losses in nats, and the sum of weights.
     """
     if not targets_T.size:
         return jnp.zeros(()), jnp.zeros(())
@@ -44,7 +47,7 @@ def token_cross_entropy(
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def _total(chunk: int, dynamic: bool, head: Array, hidden: Array, targets: Array, weights: Array) -> Array:
-    """The weighted sum of losses."""
+    """Computes the weighted sum of losses."""
 
     def one(total: Array, part: tuple[Array, ...]) -> tuple[Array, None]:
         losses = optax.losses.softmax_cross_entropy_with_integer_labels(_logits(head, part[0]), part[1])
@@ -56,20 +59,20 @@ def _total(chunk: int, dynamic: bool, head: Array, hidden: Array, targets: Array
 
 
 def _factor(losses: Array, dynamic: bool) -> Array | float:
-    """The probability of the target where tokens are weighted by it."""
+    """The probability of the target where losses are weighted by it, else 1."""
     return jnp.exp(-losses) if dynamic else 1.0
 
 
 def _forward(
     chunk: int, dynamic: bool, head: Array, hidden: Array, targets: Array, weights: Array
 ) -> tuple[Array, tuple[Array, Array, Array]]:
-    """The sum, and its gradients by head, hidden states and weights, chunk by chunk."""
+    """Computes the sum and its gradients by head, hidden states and weights, chunk by chunk."""
 
     def one(carry: tuple[Array, Array], part: tuple[Array, ...]) -> tuple[tuple[Array, Array], tuple]:
         (total, by_head), (hidden, targets, weights) = carry, part
         logits = _logits(head, hidden)
         peak = jnp.max(logits, axis=-1, keepdims=True)
-        # The barrier keeps a compiler from making the exponentials in their sum and again in the gradient.
+        # The barrier prevents the compiler from computing the exponentials twice, for their sum and for the gradient.
         exponentials, at_target = jax.lax.optimization_barrier(
             (jnp.exp(logits - peak), jnp.take_along_axis(logits, targets[:, None], axis=-1))
         )
@@ -94,7 +97,7 @@ def _forward(
 def _backward(
     chunk: int, dynamic: bool, gradients: tuple[Array, Array, Array], scale: Array
 ) -> tuple[Array, Array, None, Array]:
-    """The gradients of the forward pass, times that of what became of the sum."""
+    """Multiplies the gradients of the forward pass by the gradient of the sum."""
     by_head, by_hidden, by_weights = (x * scale.astype(x.dtype) for x in gradients)
     return by_head, by_hidden, None, by_weights
 
@@ -108,7 +111,7 @@ def _logits(head: Array, hidden: Array) -> Array:
 
 
 def _chunks(chunk: int, *columns: Array) -> tuple[Array, ...]:
-    """Columns cut into equal chunks of at most `chunk` tokens, as few as possible, padded with zeros."""
+    """Splits columns into as few equal chunks of at most `chunk` tokens as possible, padded with zeros."""
     count = columns[0].shape[0]
     chunks = -(-count // chunk)
     size = -(-count // chunks)

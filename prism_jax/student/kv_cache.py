@@ -1,10 +1,11 @@
-"""Reading tokens against cached keys and values: the forward pass of everything that runs token after token.
+"""The forward pass against cached keys and values, which decoding and live streams use.
 
-Keys and values lie apart for every layer and a Python loop runs over the layers, so that a donated cache is updated in
-place; training and packed rows scan over stacked layers instead. Parameters are unstacked once, by `unstack`.
+Each layer has its own arrays of keys and values and a Python loop runs over the layers, so that a donated cache is
+updated in place. Training and packed rows scan over stacked layers instead. Parameters are unstacked once, by
+`unstack_layers`.
 
-Dimensions: B batch, L new tokens, l of them that go on, P marked places, C cached positions, K key/value heads,
-H head width, D width.
+Dimensions: B batch, L new tokens, l of them that the last block computes outputs for, P marked places, C cached
+positions, K key/value heads, H head width, D hidden width.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from jaxtyping import Array, Bool, Float, Int
 from prism_jax.student.attention import no_branches
 from prism_jax.student.config import StudentConfig
 from prism_jax.student.dispatch import dispatch
-from prism_jax.student.layers import Kept, everything, rotary_tables
-from prism_jax.student.parts import Part, attend_part, group_queries, merge, ungroup
+from prism_jax.student.layers import Keep, keep_all, rotary_tables
+from prism_jax.student.partial_attention import PartialAttention, attend_partially, group_queries, merge, ungroup
 from prism_jax.student.qwen3 import Params, Qwen3, block, final_norm, take
 
 
 class LayerCache(NamedTuple):
-    """Rotated keys, positions last as their product with queries wants them, and values, of one layer."""
+    """Rotated keys and values of one layer; keys have positions last, as their product with queries needs them."""
 
     keys: Float[Array, "B K H C"]
     values: Float[Array, "B K C H"]
@@ -38,14 +39,14 @@ Cache = tuple[LayerCache, ...]
 
 
 class Segment(NamedTuple):
-    """A cache, and which of its positions may be seen."""
+    """A cache, and which of its positions are visible."""
 
     cache: Cache
     seen: Bool[Array, "B C"]
 
 
-def unstack(params: Params) -> Params:
-    """Parameters with the layers as a tuple of one dict a layer: what `read` takes."""
+def unstack_layers(params: Params) -> Params:
+    """Converts stacked layers to a tuple of one dict per layer, as `read` takes them."""
     count = jax.tree.leaves(params["layers"])[0].shape[0]
 
     @jax.jit
@@ -56,7 +57,7 @@ def unstack(params: Params) -> Params:
 
 
 def empty(config: StudentConfig, batch: int, capacity: int) -> Cache:
-    """Zeros in the dtype of activations."""
+    """A cache of zeros in the dtype of activations."""
     heads, width = (batch, config.num_kv_heads), config.head_dim
     return tuple(
         LayerCache(
@@ -72,7 +73,7 @@ def capacity_of(cache: Cache) -> int:
 
 
 def grow(cache: Cache, capacity: int) -> Cache:
-    """The cache with room for `capacity` positions."""
+    """The cache, padded with zeros to `capacity` positions."""
     room = (0, capacity - capacity_of(cache))
     none = (0, 0)
     return tuple(
@@ -82,7 +83,7 @@ def grow(cache: Cache, capacity: int) -> Cache:
 
 
 def write(cache: Cache, fresh: Cache, start: Int[Array, ""] | int) -> Cache:
-    """The cache with all of `fresh` from position `start` on; there must be room for it."""
+    """The cache with all positions of `fresh` written from position `start` on; the cache must have room for them."""
     put = jax.lax.dynamic_update_slice_in_dim
     return tuple(
         LayerCache(put(old.keys, new.keys, start, axis=3), put(old.values, new.values, start, axis=2))
@@ -93,15 +94,18 @@ def write(cache: Cache, fresh: Cache, start: Int[Array, ""] | int) -> Cache:
 def read_prompts(
     model: Qwen3, params: Params, tokens_BxL: Int[Array, "B L"], lengths_B: Int[Array, " B"]
 ) -> tuple[Float[Array, "B D"], Cache]:
-    """The final hidden state of each causal row's last token, and keys and values of all from position 0 on.
+    """Reads prompts, one per row, from position 0 on.
 
-    The last block computes keys and values of all tokens, and everything else for that token alone.
+    The last block computes keys and values of all tokens, and everything else for the last token only.
 
     Args:
       model: The static half of the student.
-      params: Unstacked, as `unstack` returns them.
-      tokens_BxL: Token ids.
-      lengths_B: How many of each row count, at least 1.
+      params: Parameters as `unstack_layers` returns them.
+      tokens_BxL: Token ids, padded on the right.
+      lengths_B: Number of tokens of each row before its padding, at least 1.
+
+    Returns:
+      The final hidden state of each row's last token, and the keys and values of all tokens.
     """
     fresh: list[LayerCache] = []
     rows, length = tokens_BxL.shape
@@ -125,22 +129,25 @@ def read(
     params: Params,
     tokens_BxL: Int[Array, "B L"],
     positions_BxL: Int[Array, "B L"],
-    among_BxLxL: Bool[Array, "#B L L"],
+    new_BxLxL: Bool[Array, "#B L L"],
     places_BxP: Int[Array, "B P"],
     past: Sequence[Segment] = (),
 ) -> tuple[Float[Array, "B P D"], Cache]:
-    """Final hidden states of new tokens at marked places, and keys and values of all; no cache is changed.
+    """Reads new tokens after cached ones, without changing a cache.
 
-    The last block computes keys and values of all new tokens, and everything else for the places alone.
+    The last block computes keys and values of all new tokens, and everything else for the marked places only.
 
     Args:
       model: The static half of the student.
-      params: Unstacked, as `unstack` returns them.
-      tokens_BxL: Token ids.
-      positions_BxL: Their rotary positions.
-      among_BxLxL: Which new token (last axis) a new token sees; each sees itself.
-      places_BxP: Indices of the new tokens whose hidden states are wanted; P may be 0, and indices may come twice.
-      past: Caches that all new tokens see alike.
+      params: Parameters as `unstack_layers` returns them.
+      tokens_BxL: Ids of the new tokens.
+      positions_BxL: Rotary positions of the new tokens.
+      new_BxLxL: Whether a new token (second axis) sees another one (last axis); each must see itself.
+      places_BxP: Indices of the new tokens whose hidden states are returned; P may be 0, and indices may repeat.
+      past: Caches whose visible positions all new tokens see.
+
+    Returns:
+      The final hidden states at the marked places, and the keys and values of all new tokens.
     """
     fresh: list[LayerCache] = []
 
@@ -148,9 +155,9 @@ def read(
 
     def attend(layer: int, q: Array, k: Array, v: Array) -> Array:
         fresh.append(_heads_first(k, v))
-        among = among_BxLxL if layer < model.config.num_layers - 1 else marked(among_BxLxL)
+        seen = new_BxLxL if layer < model.config.num_layers - 1 else marked(new_BxLxL)
         q = group_queries(q, k.shape[2])
-        own = attend_part(q, *_for_groups(fresh[layer]), among[:, None, None])
+        own = attend_partially(q, *_for_groups(fresh[layer]), seen[:, None, None])
         return _over(q, [own], past, layer)
 
     return _through_layers(model, params, tokens_BxL, positions_BxL, attend, marked), tuple(fresh)
@@ -165,22 +172,25 @@ def read_next(
     at: Int[Array, ""],
     past: Sequence[Segment] = (),
 ) -> tuple[Float[Array, "B D"], Cache]:
-    """The final hidden state of one new token a row, and `current` with its keys and values at position `at`.
+    """Reads one new token per row and writes its keys and values to a cache.
 
     Args:
       model: The static half of the student.
-      params: Unstacked, as `unstack` returns them.
-      token_B: Token ids.
-      position_B: Their rotary positions.
-      current: The cache to write to; the new token sees `seen` of it, in which `at` must be included.
-      at: Where to write, the same for all rows.
+      params: Parameters as `unstack_layers` returns them.
+      token_B: Ids of the new tokens.
+      position_B: Rotary positions of the new tokens.
+      current: The cache to write to, and its visible positions, which must include `at`.
+      at: Cache position to write to, the same for all rows.
       past: Caches that are only read.
+
+    Returns:
+      The final hidden state of each new token, and the updated cache.
     """
     written: list[LayerCache] = []
 
     def attend(layer: int, q: Array, k: Array, v: Array) -> Array:
         fresh = _heads_first(k, v)
-        # Written first and read then, so that the loop's buffer is updated in place.
+        # Written before it is read, so that the loop's buffer is updated in place.
         written.append(*write((current.cache[layer],), (fresh,), at))
         return _over(group_queries(q, k.shape[2]), [], [Segment(tuple(written), current.seen), *past], layer)
 
@@ -194,33 +204,33 @@ def _through_layers(
     tokens_BxL: Int[Array, "B L"],
     positions_BxL: Int[Array, "B L"],
     attend: Callable[[int, Array, Array, Array], Array],
-    kept: Kept = everything,
+    keep: Keep = keep_all,
 ) -> Float[Array, "B l D"]:
-    """Embedding, every block with `attend(layer, q, k, v)`, and the last norm.
+    """Applies the embedding, every block with `attend(layer, q, k, v)`, and the final norm.
 
-    Of the last block only the positions that `kept` picks go on.
+    The last block computes outputs only for the positions that `keep` selects.
     """
     config = model.config
     x = params["embedding"][tokens_BxL].astype(config.dtype)
-    cos, sin = rotary_tables(positions_BxL, config.head_dim, config.rope_theta)
+    rotary = rotary_tables(positions_BxL, config.head_dim, config.rope_theta)
     *lower, top = (nnx.merge(block(config), layer) for layer in params["layers"])
     for number, layer in enumerate(lower):
-        x = layer(x, cos, sin, functools.partial(attend, number))
-    x = top(x, cos, sin, functools.partial(attend, len(lower)), kept)
+        x = layer(x, rotary, functools.partial(attend, number))
+    x = top(x, rotary, functools.partial(attend, len(lower)), keep)
     return nnx.merge(final_norm(config), params["final_norm"])(x)
 
 
-def _over(q: Array, parts: list[Part], past: Sequence[Segment], layer: int) -> Array:
-    """Attention of grouped queries over parts and over what may be seen of the caches of one layer."""
-    seen = [attend_part(q, *_for_groups(past.cache[layer]), past.seen[:, None, None, None]) for past in past]
-    return ungroup(merge([*parts, *seen]).normalised()).astype(q.dtype)
+def _over(q: Array, parts: list[PartialAttention], past: Sequence[Segment], layer: int) -> Array:
+    """Attention of grouped queries over parts and over the visible positions of one layer's caches."""
+    cached = [attend_partially(q, *_for_groups(one.cache[layer]), one.seen[:, None, None, None]) for one in past]
+    return ungroup(merge([*parts, *cached]).normalised()).astype(q.dtype)
 
 
 def _heads_first(k: Array, v: Array) -> LayerCache:
-    """Keys and values as the cache holds them."""
+    """Transposes keys and values to the cache's layout."""
     return LayerCache(k.transpose(0, 2, 3, 1), v.transpose(0, 2, 1, 3))
 
 
 def _for_groups(cache: LayerCache) -> tuple[Array, Array]:
-    """Keys and values with an axis of one for the queries that share them."""
+    """Keys and values with an axis of length 1 for the query heads that share them."""
     return cache.keys[:, :, None], cache.values[:, :, None]

@@ -1,12 +1,13 @@
 """Qwen3's block (arXiv 2505.09388): RMSNorm, rotary grouped-query attention with q/k norm, SwiGLU.
 
-Dimensions: B batch, L length, l positions that go on (L unless a caller keeps fewer), D width,
-N query heads, K key/value heads, H head width, h = H / 2, F inner width.
+Dimensions: B batch, L length, l positions that the block computes outputs for (L unless a caller keeps fewer), D hidden
+width, N query heads, K key/value heads, H head width, h = H / 2, F inner width of the feed-forward layer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,20 +16,27 @@ from jaxtyping import Array, Float, Int
 
 from prism_jax.student.config import StudentConfig
 
-# Attention proper, of q [B, l, N, H] over k and v [B, L, K, H] and whatever else it holds; gives [B, l, N, H].
+# Attention of q [B, l, N, H] over k and v [B, L, K, H], and over any cache that the function holds; gives [B, l, N, H].
 Attend = Callable[[Array, Array, Array], Array]
 
-# Picks the positions that go on, of an array [B, L, ...]; gives [B, l, ...].
-Kept = Callable[[Array], Array]
+# Selects the positions that the block computes outputs for: [B, L, ...] to [B, l, ...].
+Keep = Callable[[Array], Array]
 
 
-def everything(x: Array) -> Array:
+def keep_all(x: Array) -> Array:
     """Keeps all positions."""
     return x
 
 
+class Rotary(NamedTuple):
+    """Cosines and sines of the rotary embedding at each position, one per pair of dimensions of a head; float32."""
+
+    cos: Float[Array, "B L h"]
+    sin: Float[Array, "B L h"]
+
+
 class RMSNorm(nnx.Module):
-    """Root-mean-square norm in float32, cast to the input's dtype before the weight, as Qwen3 does."""
+    """Root-mean-square norm in float32; the result is cast to the input's dtype before the weight, as in Qwen3."""
 
     def __init__(self, size: int, config: StudentConfig):
         self.weight = nnx.Param(jnp.ones((size,), config.param_dtype))
@@ -50,42 +58,38 @@ class Linear(nnx.Module):
 
     def __call__(self, x: Float[Array, "*rest i"]) -> Float[Array, "*rest o"]:
         """Computes x @ kernel in the dtype of x."""
-        # Flat, since the backward pass of a product with several leading axes is far slower on CPU.
+        # Flattened, because the backward pass of a product with several leading axes is far slower on CPU.
         flat = x.reshape(-1, x.shape[-1]) @ self.kernel[...].astype(x.dtype)
         return flat.reshape(*x.shape[:-1], flat.shape[-1])
 
 
-def rotary_tables(
-    positions_BxL: Int[Array, "B L"], head_dim: int, theta: float
-) -> tuple[Float[Array, "B L h"], Float[Array, "B L h"]]:
-    """Cosines and sines of the rotary embedding (arXiv 2104.09864), one a pair of dimensions of a head, in float32."""
+def rotary_tables(positions_BxL: Int[Array, "B L"], head_dim: int, theta: float) -> Rotary:
+    """Computes the tables of the rotary embedding (Su et al., arXiv 2104.09864) with base `theta`."""
     inverse = theta ** (-jnp.arange(0, head_dim, 2, dtype=jnp.float32) / head_dim)
     angles = positions_BxL[..., None].astype(jnp.float32) * inverse
-    return jax.lax.platform_dependent(angles, cpu=_cos_sin_apart, default=_cos_sin)
+    return Rotary(*jax.lax.platform_dependent(angles, cpu=_cos_sin_in_a_loop, default=_cos_sin))
 
 
 def _cos_sin(angles: Float[Array, "B L h"]) -> tuple[Float[Array, "B L h"], Float[Array, "B L h"]]:
     return jnp.cos(angles), jnp.sin(angles)
 
 
-def _cos_sin_apart(angles: Float[Array, "B L h"]) -> tuple[Float[Array, "B L h"], Float[Array, "B L h"]]:
-    """The same, out of a loop: else XLA fuses them into each rotation, anew for each head of each block, on CPU."""
+def _cos_sin_in_a_loop(angles: Float[Array, "B L h"]) -> tuple[Float[Array, "B L h"], Float[Array, "B L h"]]:
+    """The same values; without the loop, XLA on CPU would recompute both in every rotation of every head and block."""
     tables = jax.lax.map(lambda even: jax.lax.cond(even, jnp.cos, jnp.sin, angles), jnp.array([True, False]))
     return tables[0], tables[1]
 
 
-def rotate(
-    x: Float[Array, "B L n H"], cos: Float[Array, "B L h"], sin: Float[Array, "B L h"]
-) -> Float[Array, "B L n H"]:
+def rotate(x: Float[Array, "B L n H"], rotary: Rotary) -> Float[Array, "B L n H"]:
     """Rotates each head by its position, pairing dimension i with i + H/2 (the Hugging Face layout)."""
     low, high = jnp.split(x, 2, axis=-1)
-    cos, sin = (table[:, :, None].astype(x.dtype) for table in (cos, sin))
-    # Half by half: a concatenation inside the sum would keep a CPU's vector units idle.
+    cos, sin = (table[:, :, None].astype(x.dtype) for table in rotary)
+    # Each half is computed separately: a concatenation inside the sum would leave a CPU's vector units idle.
     return jnp.concatenate([low * cos - high * sin, high * cos + low * sin], axis=-1)
 
 
 class Attention(nnx.Module):
-    """Grouped-query attention with rotary positions and, for Qwen3, a norm of every query and key head."""
+    """Grouped-query attention with rotary positions and, in Qwen3, a norm of every query and key head."""
 
     def __init__(self, config: StudentConfig, rngs: nnx.Rngs):
         c = config
@@ -100,22 +104,21 @@ class Attention(nnx.Module):
     def __call__(
         self,
         x_BxLxD: Float[Array, "B L D"],
-        cos: Float[Array, "B L h"],
-        sin: Float[Array, "B L h"],
+        rotary: Rotary,
         attend: Attend,
-        kept: Kept = everything,
+        keep: Keep = keep_all,
     ) -> Float[Array, "B l D"]:
-        """Projects to rotated queries and keys and to values, attends as `attend` does, and projects back.
+        """Projects to rotated queries, rotated keys and values, calls `attend`, and projects back.
 
-        Queries are those of the positions that `kept` picks.
+        Only the positions that `keep` selects have queries.
         """
         batch, length, _ = x_BxLxD.shape
-        q = self.q_proj(kept(x_BxLxD)).reshape(batch, -1, self.num_heads, self.head_dim)
+        q = self.q_proj(keep(x_BxLxD)).reshape(batch, -1, self.num_heads, self.head_dim)
         k = self.k_proj(x_BxLxD).reshape(batch, length, self.num_kv_heads, self.head_dim)
         v = self.v_proj(x_BxLxD).reshape(batch, length, self.num_kv_heads, self.head_dim)
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
-        out = attend(rotate(q, kept(cos), kept(sin)), rotate(k, cos, sin), v)
+        out = attend(rotate(q, Rotary(keep(rotary.cos), keep(rotary.sin))), rotate(k, rotary), v)
         return self.o_proj(out.reshape(*out.shape[:2], self.num_heads * self.head_dim))
 
 
@@ -130,7 +133,7 @@ class SwiGLU(nnx.Module):
 
     def __call__(self, x: Float[Array, "B L D"]) -> Float[Array, "B L D"]:
         """Computes down(silu(gate(x)) * up(x))."""
-        # Where nothing else is computed again, this is: cheaper than to keep the sigmoid and what it multiplies.
+        # Without rematerialisation of blocks the gate alone is recomputed: cheaper than storing the sigmoid's inputs.
         gated = _gated if self.rematerialised else jax.checkpoint(_gated)
         return self.down_proj(gated(self.gate_proj(x), self.up_proj(x)))
 
@@ -151,13 +154,12 @@ class Block(nnx.Module):
     def __call__(
         self,
         x: Float[Array, "B L D"],
-        cos: Float[Array, "B L h"],
-        sin: Float[Array, "B L h"],
+        rotary: Rotary,
         attend: Attend,
-        kept: Kept = everything,
+        keep: Keep = keep_all,
     ) -> Float[Array, "B l D"]:
-        """Adds attention, then the feed-forward layer, to the residual stream of the positions that `kept` picks."""
+        """Adds attention, then the feed-forward layer, to the residual stream of the positions that `keep` selects."""
         with jax.named_scope("attention"):
-            x = kept(x) + self.attention(self.input_norm(x), cos, sin, attend, kept)
+            x = keep(x) + self.attention(self.input_norm(x), rotary, attend, keep)
         with jax.named_scope("mlp"):
             return x + self.mlp(self.post_norm(x))

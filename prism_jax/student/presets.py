@@ -1,8 +1,7 @@
-"""The published sizes that the student is trained at, by name.
+"""Published model sizes by name: Qwen3 (arXiv 2505.09388, table 1) and SmolLM2 (arXiv 2502.02737).
 
-Qwen3 (arXiv 2505.09388, table 1) and SmolLM2 (arXiv 2502.02737), with the numbers of their `config.json`; any other
-size comes from a checkpoint's own file (`prism_jax.student.weights`). Keywords change fields, as in
-`qwen3_8b(dtype="bfloat16")`.
+The numbers are those of each model's `config.json`. Other sizes come from a checkpoint's own file
+(`prism_jax.student.weights`). Keywords change fields, as in `qwen3_8b(dtype="bfloat16")`.
 """
 
 from __future__ import annotations
@@ -34,49 +33,50 @@ _SMOLLM2 = StudentConfig(
 )
 
 
+def _sized(family: StudentConfig, changes: dict[str, Any], **sizes: Any) -> StudentConfig:
+    """A model of a family; `changes` override its sizes."""
+    return dataclasses.replace(family, **(sizes | changes))
+
+
 def qwen3_0_6b(**changes: Any) -> StudentConfig:
     """Qwen3-0.6B: 596 million parameters, tied."""
-    return dataclasses.replace(_QWEN3, **({"hidden_dim": 1024, "mlp_dim": 3072, "num_layers": 28} | changes))
+    return _sized(_QWEN3, changes, hidden_dim=1024, mlp_dim=3072, num_layers=28)
 
 
 def qwen3_1_7b(**changes: Any) -> StudentConfig:
     """Qwen3-1.7B: 1.72 billion parameters, tied."""
-    return dataclasses.replace(_QWEN3, **({"hidden_dim": 2048, "mlp_dim": 6144, "num_layers": 28} | changes))
+    return _sized(_QWEN3, changes, hidden_dim=2048, mlp_dim=6144, num_layers=28)
 
 
 def qwen3_4b(**changes: Any) -> StudentConfig:
     """Qwen3-4B: 4.02 billion parameters, tied."""
-    return dataclasses.replace(
-        _QWEN3, **({"hidden_dim": 2560, "mlp_dim": 9728, "num_layers": 36, "num_heads": 32} | changes)
-    )
+    return _sized(_QWEN3, changes, hidden_dim=2560, mlp_dim=9728, num_layers=36, num_heads=32)
 
 
 def qwen3_8b(**changes: Any) -> StudentConfig:
-    """Qwen3-8B: 8.19 billion parameters, with a head of its own."""
-    sizes = {"hidden_dim": 4096, "mlp_dim": 12_288, "num_layers": 36, "num_heads": 32, "tied": False}
-    return dataclasses.replace(_QWEN3, **(sizes | changes))
+    """Qwen3-8B: 8.19 billion parameters, untied."""
+    return _sized(_QWEN3, changes, hidden_dim=4096, mlp_dim=12_288, num_layers=36, num_heads=32, tied=False)
 
 
 def smollm2_135m(**changes: Any) -> StudentConfig:
-    """SmolLM2-135M: 135 million parameters, Llama-shaped, 3 query heads a key."""
-    sizes = {"hidden_dim": 576, "mlp_dim": 1536, "num_layers": 30, "num_heads": 9, "num_kv_heads": 3}
-    return dataclasses.replace(_SMOLLM2, **(sizes | changes))
+    """SmolLM2-135M: 135 million parameters, Llama-shaped, 3 query heads per key head."""
+    return _sized(_SMOLLM2, changes, hidden_dim=576, mlp_dim=1536, num_layers=30, num_heads=9, num_kv_heads=3)
 
 
 def smollm2_360m(**changes: Any) -> StudentConfig:
-    """SmolLM2-360M: 362 million parameters, Llama-shaped, 3 query heads a key."""
-    sizes = {"hidden_dim": 960, "mlp_dim": 2560, "num_layers": 32, "num_heads": 15, "num_kv_heads": 5}
-    return dataclasses.replace(_SMOLLM2, **(sizes | changes))
+    """SmolLM2-360M: 362 million parameters, Llama-shaped, 3 query heads per key head."""
+    return _sized(_SMOLLM2, changes, hidden_dim=960, mlp_dim=2560, num_layers=32, num_heads=15, num_kv_heads=5)
 
 
 def smollm2_1_7b(**changes: Any) -> StudentConfig:
-    """SmolLM2-1.7B: 1.71 billion parameters, Llama-shaped, as many key heads as query heads."""
-    sizes = {
-        "hidden_dim": 2048,
-        "mlp_dim": 8192,
-        "num_layers": 24,
-        "num_heads": 32,
-        "num_kv_heads": 32,
-        "rope_theta": 130_000.0,
-    }
-    return dataclasses.replace(_SMOLLM2, **(sizes | changes))
+    """SmolLM2-1.7B: 1.71 billion parameters, Llama-shaped, one key head per query head."""
+    return _sized(
+        _SMOLLM2,
+        changes,
+        hidden_dim=2048,
+        mlp_dim=8192,
+        num_layers=24,
+        num_heads=32,
+        num_kv_heads=32,
+        rope_theta=130_000.0,
+    )

@@ -1,7 +1,7 @@
 """The whole model: embedding, stacked blocks under one scan, final norm, output head.
 
-NNX modules define the parameters; everything that runs is a pure function of (params, inputs). `Qwen3` is the static
-half, and params is a plain nested dict that jax.jit, jax.grad, optax and Orbax take as it is.
+NNX modules define the parameters; every computation is a pure function of (params, inputs). `Qwen3` is the static half
+of the model, and params is a plain nested dict that jax.jit, jax.grad, optax and Orbax accept.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ _REMAT_POLICIES = {"dots": jax.checkpoint_policies.dots_with_no_batch_dims_savea
 
 
 class Tree(NamedTuple):
-    """Rows of a trunk and branches off it, see `prism_jax.student.attention`: B rows, T trunk, R branch positions.
+    """A trunk and its branches in each row (see `prism_jax.student.attention`): B rows, T trunk, R branch positions.
 
     Attributes:
-      trunk: [B, T] token ids of the trunk, whose positions count from where it begins; or features [B, T, D].
+      trunk: [B, T] token ids of the trunk, whose positions count from its beginning; or features [B, T, D].
       tokens: [B, R] token ids of the branches, or features [B, R, D].
       positions: [B, R] rotary positions of the branches.
-      stop: [B, R]; trunk positions below this are visible.
-      branch: [B, R] number of the branch, from 1; 0 is padding.
-      leaf: [B, R]; 0 on a head, else the number of the leaf.
-      begin: [B, T] where the trunk of a trunk position begins, in rows of several; None for one trunk a row.
+      stop: [B, R] the trunk positions below this are visible.
+      branch: [B, R] number of the branch, from 1; 0 is padding (`attention.PADDING`).
+      leaf: [B, R] 0 on a head, else number of the leaf.
+      begin: [B, T] where the trunk of a trunk position begins, in rows of several trunks; None for one trunk per row.
     """
 
     trunk: Int[Array, "B T"] | Float[Array, "B T D"]
@@ -48,12 +48,12 @@ class Tree(NamedTuple):
 
     @classmethod
     def of(cls, batch: Any) -> Tree:
-        """These columns of a batch of packed rows."""
+        """Takes these columns from a batch of packed rows."""
         return cls(*(getattr(batch, name) for name in cls._fields))
 
 
 class _Modules(nnx.Module):
-    """The parameters: an embedding, `layers` blocks stacked along a leading axis, a norm, and an untied head."""
+    """The parameters: embedding, blocks stacked along a leading axis, final norm, and the head unless it is tied."""
 
     def __init__(self, config: StudentConfig, rngs: nnx.Rngs):
         init = jax.nn.initializers.normal(config.initializer_range)
@@ -67,9 +67,9 @@ class _Modules(nnx.Module):
 
 @dataclasses.dataclass(frozen=True)
 class Qwen3:
-    """The static half of a model; hashable, so jit can take it as a static argument.
+    """The static half of a model; hashable, so that jit can take it as a static argument.
 
-    Dimensions: B batch, L length, D width, V vocabulary.
+    Dimensions: B batch, L length, D hidden width, V vocabulary.
     """
 
     config: StudentConfig
@@ -79,11 +79,11 @@ class Qwen3:
             raise ValueError("vocab_size: found 0, expected the tokenizer's size to be filled in")
 
     def init(self, key: PRNGKeyArray) -> Params:
-        """Fresh parameters."""
+        """Draws fresh parameters."""
         return nnx.to_pure_dict(nnx.state(_Modules(self.config, nnx.Rngs(params=key))))
 
     def abstract_params(self) -> Params:
-        """Shapes and dtypes of the parameters, without allocating them."""
+        """Returns the shapes and dtypes of the parameters without allocating them."""
         return jax.eval_shape(self.init, jax.random.key(0))
 
     def hidden(
@@ -94,31 +94,34 @@ class Qwen3:
         mask: TreeMask,
         visible: Visible = None,
     ) -> Float[Array, "B L D"]:
-        """Final hidden states, after the last norm.
+        """Computes final hidden states, after the last norm.
 
         Args:
-          params: As `init` returns them.
+          params: Parameters as `init` returns them.
           tokens_BxL: Token ids in [0, vocab_size).
-          positions_BxL: Rotary positions; a branch continues its trunk's.
+          positions_BxL: Rotary positions; those of a branch continue the trunk's.
           mask: What branch positions see; `attention.no_branches` for plain causal rows.
           visible: Static bounds on that, see `attention.Visible`.
 
         Raises:
-          ValueError: when the config asks for an attention that can't run here.
+          ValueError: when the config requests an attention that cannot run here.
         """
-        x = params["embedding"].astype(self.config.dtype)[tokens_BxL]
+        x = self._embed(params, tokens_BxL)
         return self._norm(params, self._blocks(params["layers"], x, positions_BxL, mask, visible))
+
+    def _embed(self, params: Params, tokens_BxL: Int[Array, "B L"]) -> Float[Array, "B L D"]:
+        return params["embedding"].astype(self.config.dtype)[tokens_BxL]
 
     def _blocks(
         self, layers: Params, x: Float[Array, "B L D"], positions_BxL: Int[Array, "B L"], mask: TreeMask, see: Visible
     ) -> Float[Array, "B L D"]:
-        """The residual stream after some blocks, stacked along the leading axis of `layers`."""
+        """Applies blocks, stacked along the leading axis of `layers`, to the residual stream."""
         config = self.config
-        cos, sin = rotary_tables(positions_BxL, config.head_dim, config.rope_theta)
+        rotary = rotary_tables(positions_BxL, config.head_dim, config.rope_theta)
         attend = dispatch(config, mask, see)
 
         def body(x: Array, layer: Params) -> tuple[Array, None]:
-            return nnx.merge(block(config), layer)(x, cos, sin, attend), None
+            return nnx.merge(block(config), layer)(x, rotary, attend), None
 
         if config.remat != "none":
             body = jax.checkpoint(body, policy=_REMAT_POLICIES[config.remat])
@@ -135,14 +138,14 @@ class Qwen3:
         visible: Visible = None,
         done: int = 0,
     ) -> Float[Array, "B R D"]:
-        """Final hidden states of branches off a trunk, read in one prefill; see `prism_jax.student.attention`.
+        """Computes final hidden states of branches off a trunk in one pass; see `prism_jax.student.attention`.
 
         Args:
-          params: As `init` returns them.
-          tree: Trunk and branches, as token ids or as `branch_features` gave them.
+          params: Parameters as `init` returns them.
+          tree: Trunk and branches, as token ids or as the features that `branch_features` returns.
           window: W, which divides R and which no branch exceeds.
-          visible: For each W branch positions a bound on `stop` in all rows, see `attention.Visible`.
-          done: Lowest blocks that the tree has passed already; 0 where it holds ids.
+          visible: Bound on `stop` in all rows, for each W branch positions; see `attention.Visible`.
+          done: Number of lowest blocks that the features have passed already; 0 for token ids.
         """
         x, positions, mask = _join(tree, window)
         if not done:
@@ -158,36 +161,47 @@ class Qwen3:
         visible: Visible = None,
         done: int = 0,
     ) -> tuple[Float[Array, "B T D"], Float[Array, "B R D"]]:
-        """The residual stream of trunk and branches after the lowest `done` blocks; arguments as of `branch_hidden`."""
+        """Computes the residual stream of trunk and branches after the lowest `done` blocks.
+
+        The arguments are those of `branch_hidden`; the tree holds token ids.
+        """
         ids, positions, mask = _join(tree, window)
-        x = params["embedding"].astype(self.config.dtype)[ids]
+        x = self._embed(params, ids)
         lower = jax.tree.map(lambda leaf: leaf[:done], params["layers"])
         x = self._blocks(lower, x, positions, mask, visible)
         return x[:, : tree.trunk.shape[1]], x[:, tree.trunk.shape[1] :]
 
     def head(self, params: Params) -> Float[Array, "V D"]:
-        """Rows of the output head, one a token."""
+        """Returns the output head, one row per token of the vocabulary."""
         return params["embedding"] if self.config.tied else params["head"]["kernel"].T
 
     def logits(self, params: Params, hidden: Float[Array, "*rest D"]) -> Float[Array, "*rest V"]:
-        """Logits in float32 over the whole vocabulary: for short pieces only, never for a training batch."""
+        """Computes float32 logits over the whole vocabulary: for a few positions only, never for a training batch."""
         return jnp.einsum("...d,vd->...v", hidden, self.head(params).astype(hidden.dtype)).astype(jnp.float32)
 
     def answers(
         self, params: Params, hidden_BxRxD: Float[Array, "B R D"], place_BxS: Int[Array, "B S"], yes: int, no: int
     ) -> Float[Array, "B S"]:
-        """z_yes - z_no of the next token at marked places, from two rows of the head: the others are never needed."""
+        """Computes z_yes - z_no of the next token at marked places, from two rows of the output head.
+
+        Args:
+          params: Parameters as `init` returns them.
+          hidden_BxRxD: Final hidden states of the branches.
+          place_BxS: Indices of the marked branch positions.
+          yes: Id of one answer token.
+          no: Id of the other answer token.
+        """
         rows = self.head(params)[jnp.array([yes, no])].astype(jnp.float32)
         return take(hidden_BxRxD, place_BxS).astype(jnp.float32) @ (rows[0] - rows[1])
 
 
 def take(x: Shaped[Array, "#B R D"], place_BxS: Int[Array, "B S"]) -> Shaped[Array, "B S D"]:
-    """What `x` holds at the marked places of each row; an `x` of one row serves all."""
+    """Takes the entries of `x` at the marked places of each row; an `x` of one row is used for all rows."""
     return jnp.take_along_axis(x, place_BxS[..., None], axis=1)
 
 
 def _join(tree: Tree, window: int) -> tuple[Array, Array, TreeMask]:
-    """Trunk and branches as one sequence, with its positions and mask."""
+    """Concatenates trunk and branches to one sequence; returns it with its positions and its mask."""
     rows, length = tree.trunk.shape[:2]
     of_trunk = jnp.broadcast_to(jnp.arange(length, dtype=tree.positions.dtype), (rows, length))
     if tree.begin is not None:
@@ -201,11 +215,11 @@ def _join(tree: Tree, window: int) -> tuple[Array, Array, TreeMask]:
 
 @functools.cache
 def block(config: StudentConfig) -> nnx.GraphDef:
-    """The static half of one block; merged with one layer's slice of the stacked parameters inside the scan."""
+    """The static half of one block; the scan merges it with one layer's slice of the stacked parameters."""
     return nnx.graphdef(nnx.eval_shape(lambda: Block(config, nnx.Rngs(0))))
 
 
 @functools.cache
 def final_norm(config: StudentConfig) -> nnx.GraphDef:
-    """The static half of the last norm."""
+    """The static half of the final norm."""
     return nnx.graphdef(nnx.eval_shape(lambda: RMSNorm(config.hidden_dim, config)))

@@ -1,6 +1,6 @@
 """Generation: one prefill of right-padded prompts, then one donated while_loop over single tokens.
 
-Lengths are padded to buckets, and all settings are arrays: one program a bucket is compiled, whatever is asked for.
+Lengths are padded to buckets and all settings are arrays, so that one program is compiled per bucket for all settings.
 
 Dimensions: B batch, P padded prompt, M room for new tokens, V vocabulary, S stop tokens.
 """
@@ -25,11 +25,11 @@ _STOPS = 8  # stop tokens are padded to a multiple of this
 
 
 class Generated(NamedTuple):
-    """What one row wrote.
+    """The tokens generated for one row.
 
     Attributes:
-      ids: The new tokens, without the stop token.
-      stopped: Whether a stop token ended the row; else the limit did.
+      ids: Ids of the new tokens, without the stop token.
+      stopped: Whether a stop token ended the row; otherwise the limit did.
     """
 
     ids: list[int]
@@ -48,14 +48,14 @@ def generate(
 
     Args:
       model: The static half of the student.
-      params: Unstacked, as `kv_cache.unstack` returns them.
-      prompts: Token ids, of any lengths above 0.
-      limit: Most new tokens of a row.
-      sampling: Settings by row.
-      stop: Tokens that end a row.
+      params: Parameters as `kv_cache.unstack_layers` returns them.
+      prompts: Token ids of each prompt, at least one.
+      limit: Most new tokens per row.
+      sampling: Sampling settings of each row.
+      stop: Ids of the tokens that end a row.
 
     Raises:
-      ValueError: naming what is empty or out of range.
+      ValueError: naming the argument that is empty or out of range.
     """
     for i, prompt in enumerate(prompts):
         check_ids(f"prompts[{i}]", prompt, model.config.vocab_size)
@@ -72,7 +72,7 @@ def generate(
 
 
 def check_ids(name: str, ids: Sequence[int], vocabulary: int) -> None:
-    """Raises ValueError when ids are none or not all of the vocabulary: JAX would clamp them silently."""
+    """Raises ValueError when there are no ids or one is outside of the vocabulary: JAX would clamp it silently."""
     if not len(ids):
         raise ValueError(f"{name}: found no token ids, expected at least one")
     if min(ids) < 0 or max(ids) >= vocabulary:
@@ -84,21 +84,32 @@ def check_ids(name: str, ids: Sequence[int], vocabulary: int) -> None:
 def prefill(
     model: Qwen3, params: Params, tokens_BxP: Int[Array, "B P"], lengths_B: Int[Array, " B"], room: int
 ) -> tuple[Float[Array, "B V"], Cache]:
-    """Logits after each prompt, and a cache of the prompts with room behind them."""
+    """Reads prompts.
+
+    Args:
+      model: The static half of the student.
+      params: Parameters as `kv_cache.unstack_layers` returns them.
+      tokens_BxP: Token ids, padded on the right.
+      lengths_B: Number of tokens of each prompt.
+      room: Number of cache positions to reserve for new tokens.
+
+    Returns:
+      Logits after each prompt, and a cache of the prompts with `room` free positions.
+    """
     last, fresh = read_prompts(model, params, tokens_BxP, lengths_B)
     return model.logits(params, last), grow(fresh, tokens_BxP.shape[1] + room)
 
 
 class Start(NamedTuple):
-    """Where decoding starts.
+    """The state from which decoding starts.
 
     Attributes:
-      cache: A prefix a row, padded to `width`, and room for new tokens behind; decoding consumes it.
-      lengths: [B] of the prefixes.
-      width: Position in the cache of the first new token.
-      logits: [B, V] after the prefixes.
-      trunk: What all prefixes of the row follow: a cache that is only read.
-      trunk_lengths: [B] of the trunks.
+      cache: One prefix per row, padded to `width`, and room for new tokens after it; decoding donates its memory.
+      lengths: [B] lengths of the prefixes.
+      width: Cache position of the first new token.
+      logits: [B, V] logits after the prefixes.
+      trunk: Cache of the tokens before each prefix, which is only read; None where there are none.
+      trunk_lengths: [B] lengths of the trunks.
     """
 
     cache: Cache
@@ -112,7 +123,11 @@ class Start(NamedTuple):
 def decode(
     model: Qwen3, params: Params, start: Start, limit: int, sampling: Sampling, stop: Sequence[int]
 ) -> list[Generated]:
-    """Writes each row on from where it starts; see `generate`."""
+    """Generates the continuation of each row from its start; the other arguments are those of `generate`.
+
+    Raises:
+      ValueError: for a negative stop token.
+    """
     if any(token < 0 for token in stop):
         raise ValueError(f"stop: found {list(stop)}, expected token ids of at least 0")
     padded = np.full(max(1, -(-len(stop) // _STOPS)) * _STOPS, -1, np.int32)
@@ -126,7 +141,16 @@ def decode(
 
 
 class _State(NamedTuple):
-    """What changes from token to token."""
+    """The state of the loop.
+
+    Attributes:
+      made: Number of tokens generated so far.
+      token: [B] newest token of each row.
+      stopped: [B] whether a stop token has ended the row.
+      counts: [B] number of tokens of the row before its stop token.
+      tokens: [B, M] generated tokens.
+      cache: Keys and values of prefixes and generated tokens.
+    """
 
     made: Int[Array, ""]
     token: Int[Array, " B"]
@@ -148,7 +172,12 @@ def _decode(
     sampling: Sampling,
     stop_S: Int[Array, " S"],
 ) -> tuple[Int[Array, "B M"], Int[Array, " B"], Array, Cache]:
-    """The loop: new tokens, how many count, whether a stop token came, and the cache, whose memory is reused."""
+    """Runs the loop.
+
+    Returns:
+      New tokens, how many of them count, whether a stop token ended the row, and the cache, so that its memory is
+      reused.
+    """
     lengths, trunk, trunk_lengths = prefix
     columns = jnp.arange(capacity_of(cache))
     base = lengths if trunk is None else lengths + trunk_lengths

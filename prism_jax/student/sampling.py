@@ -1,6 +1,6 @@
-"""From logits to the next token: greedy, or a draw after temperature, top-k and top-p, each row by its own settings.
+"""From logits to the next token: greedy, or a draw after temperature, top-k and top-p, with settings per row.
 
-Settings are arrays, so that no setting compiles anything anew.
+Settings are arrays, so that changing one does not recompile anything.
 
 Dimensions: B batch, V vocabulary.
 """
@@ -15,18 +15,19 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, UInt32
 
-# One number for all rows, or one a row.
+# One number for all rows, or one per row.
 Setting = float | int | Sequence[float | int]
 
 
 class Sampling(NamedTuple):
-    """Settings by row.
+    """Sampling settings of each row.
 
     Attributes:
-      temperature: [B], at least 0; 0 is greedy.
-      top_k: [B], draws among the k likeliest tokens; 0 among all.
-      top_p: [B] in (0, 1], draws among the fewest likeliest tokens that hold this probability; 1 among all.
-      seed: [B], of the row's draws, which depend on nothing else but the row's own logits.
+      temperature: [B] divisor of the logits, at least 0; 0 is greedy.
+      top_k: [B] number of likeliest tokens to draw from; 0 draws from all.
+      top_p: [B] in (0, 1]; draws from the smallest set of likeliest tokens with at least this probability; 1 draws from
+        all.
+      seed: [B] seed of the row's draws, which depend only on it and on the row's own logits.
     """
 
     temperature: Float[Array, " B"]
@@ -42,7 +43,14 @@ def make_sampling(
     top_p: Setting = 1.0,
     seed: int | Sequence[int] = 0,
 ) -> Sampling:
-    """Settings for `rows` rows, each from one number for all or one number a row; one seed counts up by row.
+    """Makes settings for `rows` rows.
+
+    Args:
+      rows: Number of rows.
+      temperature: One number for all rows, or one per row; see `Sampling`.
+      top_k: One number for all rows, or one per row.
+      top_p: One number for all rows, or one per row.
+      seed: Seed of the first row, which increases by 1 per row; or one seed per row.
 
     Raises:
       ValueError: naming the setting that is out of range or has the wrong number of entries.
@@ -65,7 +73,7 @@ def make_sampling(
 
 
 def _by_row(name: str, values: Setting, rows: int, dtype: type) -> Array:
-    """One entry a row."""
+    """Converts a setting to one entry per row."""
     try:
         array: np.ndarray = np.asarray(values, dtype)
     except OverflowError as error:
@@ -76,12 +84,12 @@ def _by_row(name: str, values: Setting, rows: int, dtype: type) -> Array:
 
 
 def next_token(logits_BxV: Float[Array, "B V"], sampling: Sampling, place: Int[Array, ""] | int) -> Int[Array, " B"]:
-    """The next token of each row.
+    """Draws the next token of each row.
 
     Args:
-      logits_BxV: Of the next token.
-      sampling: Settings by row.
-      place: How many tokens the rows have drawn before; a draw is named by the row's seed and this.
+      logits_BxV: Logits of the next token.
+      sampling: Sampling settings of each row.
+      place: Number of tokens drawn before; the row's seed and this number determine the draw.
     """
     greedy = jnp.argmax(logits_BxV, axis=-1).astype(jnp.int32)
 
@@ -95,9 +103,9 @@ def next_token(logits_BxV: Float[Array, "B V"], sampling: Sampling, place: Int[A
 
 
 def restrict(logits_BxV: Float[Array, "B V"], sampling: Sampling) -> Float[Array, "B V"]:
-    """Logits over the temperature; -inf for what top-k, and top-p among what top-k keeps, leave out.
+    """Divides logits by the temperature and sets those to -inf that top-k, and then top-p, exclude.
 
-    Ties of the last token that is kept are kept as well.
+    Tokens that tie with the last kept token are kept as well.
     """
     scaled = logits_BxV.astype(jnp.float32) / jnp.where(sampling.temperature > 0, sampling.temperature, 1.0)[:, None]
 
@@ -107,7 +115,7 @@ def restrict(logits_BxV: Float[Array, "B V"], sampling: Sampling) -> Float[Array
         top_k = jnp.where(sampling.top_k > 0, jnp.minimum(sampling.top_k, size), size)[:, None]
         descending = jnp.where(jnp.arange(size) < top_k, descending, -jnp.inf)
         probability = jax.nn.softmax(descending, axis=-1)
-        # A token is kept while those before it hold less than top_p, so the likeliest one always is.
+        # A token is kept if those before it have less than top_p in total, so the likeliest one is always kept.
         before = jnp.cumsum(probability, axis=-1) - probability
         kept = (before < sampling.top_p[:, None]) | (sampling.top_p[:, None] >= 1)
         least = jnp.min(jnp.where(kept & (descending > -jnp.inf), descending, jnp.inf), axis=-1, keepdims=True)

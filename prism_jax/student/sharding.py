@@ -1,7 +1,7 @@
-"""Where parameters live on a mesh of devices: logical axes of each parameter, and one table from these to mesh axes.
+"""How parameters are sharded over a device mesh: logical axes of each parameter, and their mapping to mesh axes.
 
-Mesh axes: `data` repeats parameters and splits the batch, `fsdp` splits parameters and the batch, `tensor` splits
-heads, inner widths and the vocabulary. "pjit" today is jax.jit with these shardings.
+The mesh axis `data` replicates parameters and splits the batch, `fsdp` splits parameters and the batch, and `tensor`
+splits heads, inner widths and the vocabulary. The shardings are passed to jax.jit.
 """
 
 from __future__ import annotations
@@ -18,26 +18,27 @@ MESH_AXES = ("data", "fsdp", "tensor")
 BATCH = P(("data", "fsdp"))
 
 # Logical axis to mesh axis.
-RULES = {"layer": None, "width": "fsdp", "vocabulary": "tensor", "heads": "tensor", "ffn": "tensor", "norm": None}
+RULES = {"layer": None, "hidden": "fsdp", "vocab": "tensor", "heads": "tensor", "mlp": "tensor", "norm": None}
 
-# Logical axes by parameter; the first pattern that ends the parameter's path names its axes.
+# Logical axes of each parameter: those of the first pattern that matches the end of the parameter's path.
 AXES = (
-    (r"embedding", ("vocabulary", "width")),
-    (r"head/kernel", ("width", "vocabulary")),
-    (r"[qkv]_proj/kernel", ("layer", "width", "heads")),
-    (r"o_proj/kernel", ("layer", "heads", "width")),
-    (r"(gate|up)_proj/kernel", ("layer", "width", "ffn")),
-    (r"down_proj/kernel", ("layer", "ffn", "width")),
+    (r"embedding", ("vocab", "hidden")),
+    (r"head/kernel", ("hidden", "vocab")),
+    (r"[qkv]_proj/kernel", ("layer", "hidden", "heads")),
+    (r"o_proj/kernel", ("layer", "heads", "hidden")),
+    (r"(gate|up)_proj/kernel", ("layer", "hidden", "mlp")),
+    (r"down_proj/kernel", ("layer", "mlp", "hidden")),
     (r"layers/.*norm/weight", ("layer", "norm")),
     (r"final_norm/weight", ("norm",)),
 )
 
 
 def make_mesh(data: int = 1, fsdp: int = 1, tensor: int = 1) -> Mesh:
-    """A mesh of the first data * fsdp * tensor devices.
+    """Makes a mesh of the first data * fsdp * tensor devices.
 
     Raises:
-      ValueError: when there are fewer devices than that, or more in several processes: each must have a part.
+      ValueError: when there are fewer devices, or when there are more in several processes: each process must take
+        part.
     """
     count = data * fsdp * tensor
     if jax.process_count() > 1 and count != jax.device_count():
@@ -56,24 +57,29 @@ def make_mesh(data: int = 1, fsdp: int = 1, tensor: int = 1) -> Mesh:
 
 
 def pretend_devices(count: int) -> None:
-    """Lets the CPU stand for at least `count` devices where JAX's devices are CPUs: programs compile as for as many.
+    """Makes the CPU appear as at least `count` devices, so that programs for that many devices compile on it.
 
-    Called before JAX looks for devices; changes nothing on GPUs and TPUs, nor where XLA_FLAGS says how many CPUs are.
+    Must be called before JAX initialises its devices. It has no effect on GPUs and TPUs, nor where XLA_FLAGS already
+    sets the number of CPU devices.
     """
     if count > 1 and "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
         jax.config.update("jax_num_cpu_devices", count)
 
 
 def path_of(path: tuple[Any, ...]) -> str:
-    """A pytree path as `layers/attention/q_proj/kernel`."""
+    """Formats a pytree path, as in `layers/attention/q_proj/kernel`."""
     return "/".join(str(getattr(key, "key", getattr(key, "name", getattr(key, "idx", key)))) for key in path)
 
 
 def partition_spec(path: str, ndim: int) -> P:
-    """The spec of the parameter (or of an optimizer moment, whose path ends in its parameter's) at `path`.
+    """The partition of the parameter at `path`, or of an optimizer moment, whose path ends in its parameter's path.
+
+    Args:
+      path: Path in the tree.
+      ndim: Number of axes of the array.
 
     Raises:
-      ValueError: for a parameter that the table doesn't know.
+      ValueError: for a parameter that the table does not list.
     """
     for pattern, axes in AXES:
         if len(axes) == ndim and re.search(rf"(^|/){pattern}$", path):
@@ -84,7 +90,7 @@ def partition_spec(path: str, ndim: int) -> P:
 
 
 def shardings(tree: Any, mesh: Mesh) -> Any:
-    """A NamedSharding for every leaf of parameters, or of a state that holds them: scalars are replicated."""
+    """A NamedSharding for each leaf of parameters, or of a state that contains them; scalars are replicated."""
     return jax.tree_util.tree_map_with_path(
         lambda path, leaf: NamedSharding(mesh, partition_spec(path_of(path), leaf.ndim)), tree
     )

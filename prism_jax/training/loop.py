@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import grain
 import jax
 import numpy as np
 from absl import logging
@@ -31,7 +32,7 @@ from prism_jax.training.loss_config import LossConfig
 from prism_jax.training.optimization.frozen import Partition
 from prism_jax.training.optimization.reuse import FrozenFeatures
 from prism_jax.training.optimization.shares import make_shares
-from prism_jax.training.optimization.step import abstract_state, init_state, make_step
+from prism_jax.training.optimization.step import TrainState, abstract_state, init_state, make_step
 from prism_jax.training.optimization.validation import make_score
 from prism_jax.training.pathways.logged import mean_a_over_e
 from prism_jax.training.pathways.soft_labels import with_soft_labels
@@ -39,7 +40,6 @@ from prism_jax.training.pathways.stages import is_run, run_params
 from prism_jax.training.pathways.supervision import supervise
 from prism_jax.training.placement import any_process, check_processes, place
 from prism_jax.training.run import Run
-from prism_jax.training.workdir import Workdir
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Job:
     """One training job: the packed data, the student and the devices. All settings are read from the config.
 
     Attributes:
-      config: Config of the run, as saved with every checkpoint.
+      run: The run, whose config is saved with every checkpoint.
       slots: The student and the token ids of the answers, which read its decisions.
       split: Packed training streams.
       names: Ids of the streams in each row of the split, for messages.
@@ -56,13 +56,18 @@ class Job:
       validation: Packed validation streams, which are scored but not trained on; None if the config has none.
     """
 
-    config: RunConfig
+    run: Run
     slots: Slots
     split: PackedSplit
     names: Sequence[str]
     mesh: Mesh
     facts: Mapping[str, str] = dataclasses.field(default_factory=dict)
     validation: PackedSplit | None = None
+
+    @property
+    def config(self) -> RunConfig:
+        """The config of the run."""
+        return self.run.config
 
     @property
     def training(self) -> TrainingConfig:
@@ -114,7 +119,7 @@ def plan(run: Run) -> Job:
     )
     shapes = tuple(bucket.size for bucket in split.buckets)
     job = Job(
-        config=config,
+        run=run,
         slots=Slots(run.model, template.yes, template.no, split.size.window, split.size.visible, buckets=shapes),
         split=split,
         names=[", ".join(supervised.streams[number].id for number in row) for row in split.streams],
@@ -138,7 +143,6 @@ def _check_log(streams: Sequence[Stream]) -> dict[str, str]:
 
 def train(
     job: Job,
-    workdir: Workdir,
     *,
     progress: bool = True,
     after_step: Callable[[int], None] | None = None,
@@ -152,7 +156,6 @@ def train(
 
     Args:
       job: Job to train.
-      workdir: Folder that checkpoints and logs are written to.
       progress: Whether to show a progress bar.
       after_step: Function that is called with the number of each finished step.
       profile: Step at which a trace of a few steps starts, written to `profile/` in the workdir.
@@ -167,13 +170,9 @@ def train(
       ConfigError: if the checkpoint belongs to a different config; the message names the key.
     """
     config = job.training
+    workdir = job.run.files
     iterator = batches(job.split, config.batch, config.seed)
-    restored = restore_latest(workdir.checkpoints, abstract_state(job.slots.model, config, job.mesh), job.config)
-    if restored is not None:
-        start, state, position = restored
-        iterator.set_state(position)
-    else:
-        start, state = 0, init_state(job.slots.model, config, job.mesh, _start(job))
+    start, state = _begin(job, iterator)
     features, score = job.features(), _score(job)
     shares = make_shares(job.slots, config, job.loss, job.config.decision, job.mesh) if config.share_every else None
     step_fn = make_step(job.slots, config, job.loss, job.config.decision, job.mesh)
@@ -212,6 +211,16 @@ def train(
                 saver.wait()
                 raise InterruptedTrainingError(interruption.message(step, config.steps, workdir))
     return state.params
+
+
+def _begin(job: Job, iterator: grain.DatasetIterator) -> tuple[int, TrainState]:
+    """Returns how many steps are done, and the state after them; moves the iterator to its position in the data."""
+    model, config = job.slots.model, job.training
+    restored = restore_latest(job.run.files.checkpoints, abstract_state(model, config, job.mesh), job.config)
+    if restored is None:
+        return 0, init_state(model, config, job.mesh, _start(job))
+    iterator.set_state(restored.data)
+    return restored.step, restored.state
 
 
 def _start(job: Job) -> PRNGKeyArray | Params:

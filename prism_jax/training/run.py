@@ -36,12 +36,25 @@ class Run:
       splits: Complete streams of every split.
       template: Prompt template with the run's tokenizer.
       model: The student without its parameters.
+      workdir: Folder of the run; None for a run that is opened only to plan or inspect it.
     """
 
     config: RunConfig
     splits: Splits
     template: Template
     model: Qwen3
+    workdir: Workdir | None = None
+
+    @property
+    def files(self) -> Workdir:
+        """The folder of the run.
+
+        Raises:
+          ValueError: for a run that was opened without one.
+        """
+        if self.workdir is None:
+            raise ValueError("workdir: found none, expected a run that was opened with its folder")
+        return self.workdir
 
     def facts(self) -> dict[str, str]:
         """Describes the data of every split and the definition of need, for the terminal and the report."""
@@ -74,25 +87,30 @@ def resolve(config: RunConfig) -> RunConfig:
     return dataclasses.replace(config, student=student, prompt=prompt)
 
 
-def open_run(config: RunConfig, tokenizer: Tokenizer | None = None) -> Run:
+def open_run(config: RunConfig, workdir: Workdir | None = None) -> Run:
     """Reads the streams and builds the tokenizer, template and model from them; writes nothing.
 
     Args:
       config: Config of the run; a vocabulary size of 0 is replaced by the tokenizer's.
-      tokenizer: Tokenizer of an existing run; None loads or trains the one that the config names.
+      workdir: Folder of the run. If it holds a tokenizer, that one is used; otherwise the tokenizer that the config
+        names is loaded or trained.
 
     Raises:
       ValueError, OSError: if a source or setting cannot be used; the message is one line.
     """
     splits = load_splits(config.data, config.simulator)
-    tokenizer = tokenizer or make_tokenizer(list(splits.train), config.prompt, slow=config.pathway.slow > 0)
+    if workdir is not None and workdir.tokenizer.exists():
+        tokenizer = Tokenizer.load(workdir.tokenizer)
+    else:
+        tokenizer = make_tokenizer(list(splits.train), config.prompt, slow=config.pathway.slow > 0)
     rows = config.student.vocab_size or tokenizer.size
     if rows < tokenizer.size:
         raise ValueError(
             f"student.vocab_size: found {rows}, expected at least the tokenizer's {tokenizer.size} (0 selects it)"
         )
     student = dataclasses.replace(config.student, vocab_size=rows)
-    return Run(dataclasses.replace(config, student=student), splits, Template(tokenizer, config.prompt), Qwen3(student))
+    template = Template(tokenizer, config.prompt)
+    return Run(dataclasses.replace(config, student=student), splits, template, Qwen3(student), workdir)
 
 
 def checkpoint_in_words(config: RunConfig, step: int) -> str:

@@ -54,7 +54,7 @@ def test_kappa_is_matthews_where_marginals_agree(both, neither, each_alone):
 
 
 def test_the_papers_judge_row_is_far_from_its_kappa_for_a_rare_label():
-    """89 % raw agreement is what a constant judge reaches at a base rate of 11 %, with kappa 0."""
+    """At a base rate of 11 % a constant judge has 89 % raw agreement and kappa 0."""
     reference = np.arange(100) < 11
     constant = agreement.compare(np.zeros(100, bool), reference)
     assert constant.agreement == constant.constant_agreement == 0.89

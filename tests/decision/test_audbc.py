@@ -55,7 +55,7 @@ def test_with_a_margin_the_curve_follows_the_policys_own_decisions(seed, margin)
     def decide(r):
         return gate.decide_with_slow(p_need, p_accept, *slow.values(), 1.0, r, margin)[0]
 
-    # Away from the critical ratios, whose quotients are rounded, each ratio's decisions are a point of the curve.
+    # Except at the critical ratios, whose quotients are rounded, the decisions at each ratio are a point of the curve.
     finite = np.unique(curve.cost_ratio[np.isfinite(curve.cost_ratio) & (curve.cost_ratio > 0)])
     apart = finite[1:] > finite[:-1] * (1 + 1e-9)
     for r in np.concatenate([[finite[0] / 2, finite[-1] * 2], np.sqrt(finite[1:] * finite[:-1])[apart]]):
@@ -66,7 +66,7 @@ def test_with_a_margin_the_curve_follows_the_policys_own_decisions(seed, margin)
 
 
 def test_a_slow_no_at_the_edge_of_the_band_counts_as_beyond():
-    """At r_hi the slow pass still runs and says no; one ulp later the fast signals say yes."""
+    """At r_hi the slow pass still runs and decides for silence; one ulp above, the fast signals intervene."""
     p_need, p_accept, y = np.array([1.0, 1.0]), np.array([0.75, 0.5]), np.array([True, False])
     slow = {"p_need_slow": np.array([0.0, 1.0]), "p_accept_slow": np.array([0.0, 0.5])}
     # margin 1/4: the band of the first step is r in [0, 1]; the second step starts at r = 1, within its own band.
@@ -103,7 +103,7 @@ def test_mean_over_all_rankings_is_chance():
     y = np.array([True, True, False, False, False])
     ranks = np.linspace(0.1, 0.9, 5)
     values = [audbc_value(np.ones(5), ranks[list(p)], y) for p in itertools.permutations(range(5))]
-    # A step is half in the area of its own, so the mean over rankings of distinct scores is a little above chance.
+    # Half of each step's own benefit counts in the area, so the mean over rankings is slightly above chance.
     assert np.mean(values) == pytest.approx(1 / (2 - 0.4), abs=1e-12)
 
 
@@ -130,7 +130,7 @@ def test_duplicating_the_data_changes_nothing(seed, copies):
 @quick
 def test_a_common_monotone_map_of_the_score_leaves_the_area_alone(seed, slope, offset):
     p_need, p_accept, y_need, y_accept = sample(seed, decimals=15)
-    repeats = np.random.default_rng(seed).integers(1, 4, len(p_need))  # ties: whole rows, with labels of their own
+    repeats = np.random.default_rng(seed).integers(1, 4, len(p_need))  # ties between whole rows with different labels
     p_need, p_accept = np.repeat(p_need, repeats), np.repeat(p_accept, repeats)
     y = np.resize(y_need & y_accept, len(p_need))
     moved = special.expit(slope * gate.score(p_need, p_accept) + offset)
@@ -172,7 +172,7 @@ class TestInterval:
     @pytest.mark.parametrize("clustered", [False, True])
     @pytest.mark.parametrize("weighted", [False, True])
     def test_replicates_are_areas_of_resampled_rows(self, clustered, weighted):
-        """Same law as resampling rows by index and computing the area anew: mean and spread of many replicates."""
+        """Resampling rows by index and recomputing the area gives the same mean and spread over many replicates."""
         p_need, p_accept, y, stream = self.data(n=60, streams=12)
         weight = np.random.default_rng(1).random(60) if weighted else None
         streams = stream if clustered else None

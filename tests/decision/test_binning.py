@@ -14,7 +14,7 @@ def edges_of(bins, dtype):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("bins", [1, 2, 6, 10, 12, 15, 49, 100, 1000])
 def test_every_edge_and_its_neighbours_fall_where_the_edges_say(bins, dtype):
-    """Multiplying by the number of bins rounds some of these into the wrong bin, at 10 and 49 bins for instance."""
+    """Multiplication by the number of bins would round some of these into the wrong bin, for example at 10 bins."""
     edges = edges_of(bins, dtype)
     np.testing.assert_array_equal(edges, np.arange(bins + 1, dtype=dtype) / dtype(bins))
     p = np.unique(np.concatenate([edges, np.nextafter(edges, dtype(0)), np.nextafter(edges, dtype(1))]))

@@ -29,7 +29,7 @@ def sample(size=2000, seed=0, sharpness=1.6):
 
 
 def brute_force(p, y, weight, edges):
-    """Masses and gaps of the bins, by the definition."""
+    """Masses and gaps of the bins, computed from the definition."""
     bins = len(edges) - 1
     masses, gaps = [], []
     for k in range(bins):
@@ -124,7 +124,7 @@ def test_order_and_duplication_change_nothing_and_weights_are_repetitions(data, 
 
 @pytest.mark.parametrize("rate", [0.0, 0.3, 0.9])
 def test_debiased_squared_error_is_unbiased_by_exact_enumeration(rate):
-    """At p = 0 the estimate is never negative, so no clipping hides its mean, which must be rate^2."""
+    """At p = 0 the estimate is never negative, so clipping does not change its mean, which must be rate^2."""
     mean = 0.0
     for labels in itertools.product([0.0, 1.0], repeat=5):
         y = np.array(labels)
@@ -243,7 +243,7 @@ def test_jax_measures_are_numpys(name, weighted):
 
 
 def test_jax_sums_of_more_rows_than_float32_can_count_are_exact():
-    """Past 2^24 a plain float32 sum stops growing; here p is constant, so the error is |p - mean y| exactly."""
+    """Beyond 2^24 a plain float32 sum stops growing. Here p is constant, so the error is exactly |p - mean y|."""
     rows = (1 << 24) + (1 << 22)
     p, y = jnp.full(rows, 0.25, jnp.float32), jnp.ones(rows, bool)
     weight = jnp.ones(rows, jnp.float32)

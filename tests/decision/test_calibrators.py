@@ -22,7 +22,7 @@ temperatures = st.floats(0.05, 20)
 
 
 class Logit(ClassifierMixin, BaseEstimator):
-    """A classifier whose decision function is its one feature, so that scikit-learn calibrates our scores."""
+    """A classifier whose decision function is its only feature, so that scikit-learn calibrates our scores."""
 
     def fit(self, x, y):
         self.classes_ = np.array([0, 1])
@@ -237,7 +237,7 @@ def test_isotonic_is_monotone_idempotent_and_keeps_the_mean(data):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
 @pytest.mark.parametrize("labels", [bool, np.int64, np.float32])
 def test_isotonic_of_hard_labels_is_the_same_in_every_type(dtype, labels):
-    """Hard labels take a faster sort, bits and all; -0.0, ties and both ends are in the data."""
+    """Hard labels use the faster sort on bits; the data contain -0.0, ties and both ends."""
     rng = np.random.default_rng(3)
     p = np.concatenate([rng.random(500), rng.integers(0, 5, 100) / 4, [-0.0, 0.0, 1.0]]).astype(dtype)
     y = rng.random(p.size) < p
@@ -284,7 +284,7 @@ def test_groups_shrink_to_the_pooled_temperature(grouped):
         assert np.all(np.diff(distances) <= 1e-9)
         assert distances[-1] < 1e-5
     shrunk = calibration.fit_grouped(p, y, group)
-    for name, least in (("code", 0.8), ("writing", 0.0)):  # many rows speak for themselves, few do not
+    for name, least in (("code", 0.8), ("writing", 0.0)):  # many rows determine their own temperature, few do not
         ratio = (1 / shrunk.temperatures[name] - 1 / shrunk.pooled) / (1 / alone.temperatures[name] - 1 / alone.pooled)
         assert least < ratio < 0.999 if name == "code" else 0 <= ratio < 0.6
 
@@ -298,7 +298,7 @@ def test_unseen_groups_take_the_pooled_temperature(grouped):
 
 def test_a_group_of_one_class_leans_on_the_prior_or_is_refused():
     p, y = sample(400)
-    group = np.where(y > 0, np.arange(400) % 2, 0)  # group 1 holds positives only
+    group = np.where(y > 0, np.arange(400) % 2, 0)  # group 1 has positive labels only
     assert set(calibration.fit_grouped(p, y, group).temperatures) == {0, 1}
     with pytest.raises(ValueError, match="y of group 1: found only the label 1"):
         calibration.fit_grouped(p, y, group, prior_rows=0.0)

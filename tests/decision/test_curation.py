@@ -22,7 +22,7 @@ def test_scores_against_their_formulas(q_need, q_accept, y_need, y_accept, logge
 
 
 def expected(rule, q_need, q_accept, p_need, p_accept):
-    """Expected score of a report where labels are independent with the true probabilities."""
+    """Expected score of a report if the labels are independent and have the true probabilities."""
     return sum(
         abs(1 - y_need - p_need) * abs(1 - y_accept - p_accept) * rule(q_need, q_accept, y_need, y_accept)
         for y_need in (0, 1)
@@ -37,7 +37,7 @@ def test_default_score_is_proper(p_need, p_accept, q_need, q_accept):
 
 
 def test_papers_score_is_improper():
-    """True need 0.55, acceptance 0.5: reporting 0.49 hides the acceptance penalty and beats honesty."""
+    """At true need 0.55 and acceptance 0.5, reporting 0.49 avoids the acceptance penalty and scores higher."""
     honest = expected(curation.score_paper, 0.55, 0.5, 0.55, 0.5)
     dodging = expected(curation.score_paper, 0.49, 0.5, 0.55, 0.5)
     assert dodging > honest + 0.2
@@ -84,9 +84,9 @@ def test_stratified_selection_keeps_the_top_of_each_stratum_in_proportion(data, 
         assert abs(kept.size - total * inside.sum() / scores.size) < 1
         if kept.size and dropped.size:
             assert kept.min() >= dropped.max()
-    assert sum(entry.kept for entry in selection.account) == total
-    assert sum(entry.dropped for entry in selection.account) == scores.size - total
-    for entry in selection.account:
+    assert sum(entry.kept for entry in selection.summary) == total
+    assert sum(entry.dropped for entry in selection.summary) == scores.size - total
+    for entry in selection.summary:
         assert entry.kept + entry.dropped > 0
         assert entry.domain in ("code", "life")
 
@@ -101,7 +101,7 @@ def test_global_selection_is_the_top_k(data, count):
     assert set(np.flatnonzero(selection.kept)) == set(first)
 
 
-def test_account_names_strata_and_domains():
+def test_the_summary_names_strata_and_domains():
     selection = curation.select(
         np.arange(5.0),
         np.array([1, 1, 0, 0, 1]),
@@ -110,7 +110,7 @@ def test_account_names_strata_and_domains():
         fraction=0.5,
         domain=np.array(["code", "life", "code", "code", "life"]),
     )
-    found = [(e.stratum, e.domain, e.kept, e.dropped) for e in selection.account]
+    found = [(e.stratum, e.domain, e.kept, e.dropped) for e in selection.summary]
     assert found == [
         ("need 0, accept 0", "code", 1, 1),
         ("need 1, accept 1", "code", 0, 1),

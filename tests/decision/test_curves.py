@@ -1,4 +1,4 @@
-"""Cost, net-benefit and the paper's own curves against the decisions they sum up, and all curves inside JAX."""
+"""Cost, net-benefit and the paper's own curves against the decisions that they sum, and all curves inside JAX."""
 
 import chex
 import jax
@@ -32,13 +32,15 @@ def test_cost_curve_is_the_realised_cost_of_each_decision(seed, margin):
     slow = slow_sample(seed)
     ratios = [2.0, 0.5, 0.0, 1 / 1.2, 4.0]
     found = cost_curve(p_need, p_accept, y_need, y_accept, ratios, margin=margin, **slow)
-    everyone = np.ones(len(p_need), bool)
+    all_steps = np.ones(len(p_need), bool)
     for c, r in enumerate(ratios):
         costs = 1 / (1 + r), r / (1 + r)
         decision, _ = gate.decide_with_slow(p_need, p_accept, *slow.values(), 1.0, r, margin)
-        for curve, policy in ((found.cost, decision), (found.always, everyone), (found.never, ~everyone)):
+        for curve, policy in ((found.cost, decision), (found.always, all_steps), (found.never, ~all_steps)):
             assert curve[c] == pytest.approx(metrics.realised_cost(policy, y_need, y_accept, *costs), abs=1e-12)
-    np.testing.assert_array_equal(found.oracle, 0)  # hard labels: intervening where it is accepted costs nothing
+    np.testing.assert_array_equal(
+        found.oracle, 0
+    )  # with hard labels, intervening where the offer is accepted costs nothing
 
 
 @given(seed=seeds, margin=st.sampled_from([0.0, 0.2]), weighted=st.booleans(), soft=st.booleans())
@@ -77,7 +79,7 @@ def test_constant_policies_and_the_oracle_are_the_ends_of_the_scale(seed):
 @given(seed=seeds)
 @quick
 def test_the_gate_on_true_probabilities_is_the_bayes_oracle(seed):
-    """No signals beat the true ones, for independent need and acceptance, at any ratio."""
+    """For independent need and acceptance, no signals have a lower cost than the true ones at any ratio."""
     rng = np.random.default_rng(seed)
     p_need, p_accept = rng.random(40), rng.random(40)
     true = cost_curve(p_need, p_accept, p_need, p_accept)
@@ -199,7 +201,7 @@ class InJax(chex.TestCase):
                 audbc_appendix_paper(p_need, p_accept),
             )
 
-        # Eighths: float32 and float64 then agree on every comparison and tie.
+        # In eighths, float32 and float64 agree on every comparison and tie.
         p_need, p_accept, slow = jax.tree.map(lambda x: np.round(x * 8) / 8, (p_need, p_accept, slow))
         arguments = (p_need, p_accept, y, y_need, y_accept, slow)
         expected = everything(*arguments)
@@ -215,7 +217,7 @@ class InJax(chex.TestCase):
 
 
 def test_known_signals_may_meet_traced_labels():
-    """As in a closure: the sweep over known signals is computed while another argument is traced."""
+    """The sweep over known signals in a closure is computed, not traced, while another argument is traced."""
     rng = np.random.default_rng(0)
     p_need, p_accept = rng.random(50), rng.random(50)
     y_need, y_accept = rng.random(50) < 0.5, rng.random(50) < 0.5

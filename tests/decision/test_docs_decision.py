@@ -1,4 +1,4 @@
-"""The reference page runs, and names every public function of the library."""
+"""The examples of the reference page run, and the page names every public function of the library."""
 
 import ast
 import doctest
@@ -24,8 +24,11 @@ MODULES = (
 )
 
 
+DOORS = (*MODULES, "operating_point", "policies", "arrays")
+
+
 def examples():
-    """The page with everything but its example blocks blanked, so that line numbers in failures are the page's."""
+    """The page with all lines outside examples blank, so that line numbers in failures are those of the page."""
     lines, inside = [], False
     for line in PAGE.read_text(encoding="utf-8").splitlines():
         fence = line.startswith("```")
@@ -35,7 +38,7 @@ def examples():
 
 
 def public_functions(module):
-    """Functions that users are meant to call: those in `__all__`, or else those that the module itself defines."""
+    """Functions that users call: those in `__all__`, or if there is none, those that the module itself defines."""
     names = getattr(module, "__all__", None) or [
         name for name, value in vars(module).items() if getattr(value, "__module__", None) == module.__name__
     ]
@@ -61,12 +64,37 @@ def test_page_names_every_public_function(name):
     assert not missing
 
 
+def exported(name):
+    """Public names of a module: those in `__all__`, or if there is none, those that it defines, constants included."""
+    module = importlib.import_module(f"prism_jax.decision.{name}")
+    if hasattr(module, "__all__"):
+        return {public: getattr(module, public) for public in module.__all__}
+    defined = set()
+    for node in ast.parse(inspect.getsource(module)).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            defined.add(node.name)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            defined |= {part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)}
+    return {public: getattr(module, public) for public in defined if not public.startswith("_")}
+
+
+def test_every_public_name_has_one_door():
+    """Each object is exported by one module only; different objects may have one name, such as `decide`."""
+    doors = {}
+    for door in DOORS:
+        for name, value in exported(door).items():
+            doors.setdefault((name, id(value)), set()).add(door)
+    assert len(doors) > 100, "the names must have been found"
+    assert {name: found for (name, _), found in doors.items() if len(found) > 1} == {}
+
+
 def test_every_policy_of_the_gate_has_its_row():
-    from prism_jax.decision import gate
+    from prism_jax.decision.policies import POLICIES
 
     page = PAGE.read_text(encoding="utf-8")
-    for rule in gate.Rule.__args__:
-        assert re.search(rf"^\| [^|]*`{rule}`", page, re.MULTILINE), rule
+    for policy in POLICIES:
+        assert re.search(rf"^\| [^|]*`{policy}`", page, re.MULTILINE), policy
 
 
 def test_every_paper_form_is_among_the_departures():

@@ -1,6 +1,5 @@
 import itertools
 from fractions import Fraction
-from typing import get_args
 
 import chex
 import jax
@@ -12,8 +11,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.special import expit
 
-from prism_jax.decision import gate, metrics
-from prism_jax.decision.operating_point import Policy
+from prism_jax.decision import audbc, drift, gate, metrics, surface
+from prism_jax.decision.policies import DEPLOYABLE, POLICIES
 
 probabilities = st.floats(0, 1) | st.sampled_from([0.0, 0.25, 0.5, 1.0])
 costs = st.floats(1e-3, 1e3)
@@ -37,7 +36,7 @@ def tau(p_need, c_fa, c_fn):
 def test_decide_equals_eq1_in_exact_rationals_ties_included(c_fa, c_fn, dtype):
     rows, (p_need, p_accept) = exact_grid(EXACT, EXACT)
     expected = [a >= tau(n, c_fa, c_fn) and n * a > 0 for n, a in rows]
-    assert any(a == tau(n, c_fa, c_fn) for n, a in rows), "the grid must hold ties"
+    assert any(a == tau(n, c_fa, c_fn) for n, a in rows), "the grid must contain ties"
     for convert in (np.asarray, jnp.asarray):
         signals = convert(p_need.astype(dtype)), convert(p_accept.astype(dtype))
         assert gate.decide(*signals, float(c_fa), float(c_fn)).tolist() == expected
@@ -66,7 +65,7 @@ def test_other_policies_in_exact_rationals(c_fa, c_fn):
 def test_slow_band_equals_its_definition_in_exact_rationals(c_fa, c_fn, dtype):
     rows, (p_need, p_accept, margin) = exact_grid(EXACT, EXACT, [*EXACT, Fraction(3, 2)])
     expected = [d > 0 and abs(a - tau(n, c_fa, c_fn)) <= d for n, a, d in rows]
-    assert any(d > 0 and abs(a - tau(n, c_fa, c_fn)) == d for n, a, d in rows), "the grid must hold ties"
+    assert any(d > 0 and abs(a - tau(n, c_fa, c_fn)) == d for n, a, d in rows), "the grid must contain ties"
     for convert in (np.asarray, jnp.asarray):
         signals = [convert(values.astype(dtype)) for values in (p_need, p_accept, margin)]
         assert gate.slow_band(*signals[:2], float(c_fa), float(c_fn), signals[2]).tolist() == expected
@@ -119,7 +118,7 @@ def test_threshold_bounds_and_odds_form(p_need, c_fa, c_fn):
 def test_threshold_derivatives_have_the_papers_signs_and_values(p_need, c_fa, c_fn):
     with jax.enable_x64(True):
         by_need, by_fa, by_fn = map(float, jax.grad(gate.threshold, argnums=(0, 1, 2))(p_need, c_fa, c_fn))
-    # Differentiation subtracts numbers that agree in up to four digits.
+    # Differentiation subtracts numbers of which up to four leading digits agree.
     squared = (c_fa + p_need * c_fn) ** 2
     np.testing.assert_allclose(by_need, -c_fa * c_fn / squared, rtol=1e-10)
     np.testing.assert_allclose(by_fa, p_need * c_fn / squared, rtol=1e-10)
@@ -153,7 +152,7 @@ signals = st.lists(st.tuples(st.integers(0, 16), st.integers(0, 16)), min_size=1
 @settings(deadline=None, max_examples=20)
 @given(signals, st.sampled_from([(1.0, 1.0), (1.0, 2.0), (3.0, 1.0), (1.0, 0.0)]))
 def test_eq1_minimises_realised_cost_and_product_gold_cost_over_all_policies(rows, pair):
-    """In multiples of 1/16 and with these costs every cost below is exact, so minima are compared without tolerance."""
+    """In multiples of 1/16 and with these costs, every cost below is exact."""
     p_need, p_accept = np.array(rows).T / 16.0
     both = p_need * p_accept
     every = np.array(list(itertools.product([False, True], repeat=len(rows))))
@@ -161,7 +160,7 @@ def test_eq1_minimises_realised_cost_and_product_gold_cost_over_all_policies(row
     def realised(decision):
         return metrics.expected_realised_cost(decision, p_accept, both, *pair) * len(rows)
 
-    def gold(decision):  # costs are linear in the label, so a soft label gives the expectation
+    def gold(decision):  # the cost is linear in the label, so a soft label gives its expectation
         return metrics.gold_cost(decision, both, *pair) * len(rows)
 
     assert realised(gate.decide(p_need, p_accept, *pair)) == pytest.approx(min(map(realised, every)), rel=1e-14)
@@ -233,7 +232,7 @@ def test_gradients_of_the_score_are_finite_at_the_ends(p_need, p_accept):
 
 class Variants(chex.TestCase):
     @chex.variants(with_jit=True, without_jit=True, with_device=True)
-    @parameterized.parameters(*get_args(gate.Rule))
+    @parameterized.parameters(*POLICIES)
     def test_jax_decides_as_numpy_does(self, policy):
         rng = np.random.default_rng(0)
         p_need, p_accept = rng.random((2, 500), np.float32)
@@ -280,14 +279,44 @@ def test_results_follow_the_inputs_kind():
     assert isinstance(gate.score(0.5, 0.5), float)
     assert gate.decide(0.5, 0.9, 1, 2)
     assert gate.decide(p32[:, None], p32, 1, 2).shape == (5, 5)
-    for policy in get_args(gate.Rule):
+    for policy in POLICIES:
         found = gate.decide(p32, 0.5, np.ones((2, 1)), 2, policy, base_rate=0.5)
         assert found.shape == (2, 5), policy
         assert found.dtype == bool
 
 
 def test_every_deployable_policy_is_a_rule():
-    assert set(get_args(Policy)) < set(get_args(gate.Rule))
+    assert set(DEPLOYABLE) < set(POLICIES)
+
+
+@pytest.mark.parametrize("xp", [np, jnp])
+@pytest.mark.parametrize(("p_need", "p_accept"), [(0.0, 1.0), (1.0, 0.0), (0.0, 0.0)])
+def test_where_p_both_is_0_every_path_is_silent(p_need, p_accept, xp):
+    """At p_accept = 1 and p_need = 0 the two expected costs tie at 0, and only the clause decides."""
+    need, accept = xp.full(3, p_need), xp.full(3, p_accept)
+    assert not gate.intervene(accept, accept * need, 1.0, 2.0).any()
+    assert not gate.decide(need, accept, 1.0, 2.0).any()
+    assert not gate.decide(need, accept, 1.0, 2.0, "product").any()
+    for margin in (0.0, 0.1, 1.0):
+        assert not gate.decide_with_slow(need, accept, need, accept, 1.0, 2.0, margin)[0].any()
+    assert not drift.decide(need, accept, 1.0, 2.0).any()
+    assert not drift.decide(need, accept, 1.0, 2.0, temperature=0.5, epsilon=0.3).any()
+    table = surface.control_surface(need, accept, need, accept, xp.zeros(3, int), [0.0, 1.0, 1e6], [0.0, 0.1, 1.0])
+    assert not (table.tp + table.fp).any()
+    curve = audbc.burden_benefit_curve(need, accept, xp.ones(3, int))
+    assert np.isinf(curve.cost_ratio[1:]).all(), "no cost ratio makes it intervene"
+
+
+def test_intervene_is_the_dynamic_decision_and_takes_dependent_signals():
+    rng = np.random.default_rng(3)
+    need, accept = rng.random((2, 500))
+    np.testing.assert_array_equal(gate.intervene(accept, accept * need, 1, 2), gate.decide(need, accept, 1, 2))
+    assert not gate.intervene(0.6, 0.1, 1.0, 2.0)
+    assert gate.intervene(0.6, 0.2, 1.0, 2.0)
+    with pytest.raises(ValueError, match=r"p_both: found 1\.5"):
+        gate.intervene(0.5, 1.5, 1.0, 2.0)
+    with pytest.raises(ValueError, match=r"c_fa: found 0\.0"):
+        gate.intervene(0.5, 0.5, 0.0, 2.0)
 
 
 GOOD = {"p_need": 0.5, "p_accept": 0.5, "c_fa": 1.0, "c_fn": 2.0}
@@ -348,7 +377,9 @@ def test_a_rules_own_array_takes_part_in_the_shape(policy, ruler, xp):
     found = gate.decide(0.6, 0.5, 1.0, 2.0, policy, **{ruler: xp.asarray(values)})
     assert isinstance(found, jax.Array) == (xp is jnp)
     assert found.tolist() == [bool(gate.decide(0.6, 0.5, 1.0, 2.0, policy, **{ruler: float(v)})) for v in values]
-    assert gate.decide(np.ones(2), 0.5, 1.0, 2.0, "dynamic", **{ruler: values}).shape == (2,)  # not theirs: ignored
+    assert gate.decide(np.ones(2), 0.5, 1.0, 2.0, "dynamic", **{ruler: values}).shape == (
+        2,
+    )  # the argument of another policy is ignored
 
 
 @pytest.mark.parametrize("name", ["p_need_fast", "p_accept_fast", "p_need_slow", "p_accept_slow"])

@@ -131,7 +131,7 @@ def test_effective_sample_size_lies_between_one_and_the_logged_rows(rows):
 
 
 def all_logs(propensity):
-    """Every way the logging policy could have acted, with its probability."""
+    """Every possible sequence of the logging policy's actions, with its probability."""
     for chosen in itertools.product([0.0, 1.0], repeat=len(propensity)):
         logged = np.array(chosen)
         yield logged, float(np.prod(np.where(logged > 0, propensity, 1 - propensity)))
@@ -140,7 +140,7 @@ def all_logs(propensity):
 def test_ips_and_dr_are_unbiased_by_exact_enumeration():
     propensity = np.array([0.3, 0.5, 0.8, 0.25])
     z, y = np.array([1.0, -2.0, 0.5, 3.0]), np.array([1.0, 1.0, 0.0, 0.0])
-    mu = np.array([0.9, 0.2, 0.5, 0.6])  # any baseline will do
+    mu = np.array([0.9, 0.2, 0.5, 0.6])  # an arbitrary baseline
     truth = np.mean(cross_entropy(z, y))
     with jax.enable_x64(True):
         for estimator in ("ips", "dr"):
@@ -169,7 +169,7 @@ def test_dr_label_is_unbiased_if_either_part_is_right():
 
 
 def test_dr_without_baseline_is_ips(log):
-    """With mu = 0 the doubly robust label is the IPS label w * y, so the label's part of both gradients agrees."""
+    """With mu = 0 the doubly robust label is the IPS label w * y, so the label terms of both gradients are equal."""
     zero = np.zeros(ROWS, np.float32)
     w = losses.propensity_weight(log["logged"], log["propensity"])
     np.testing.assert_array_equal(losses.doubly_robust_label(log["y_accept"], w, zero), w * log["y_accept"])
@@ -199,7 +199,7 @@ def test_dr_loss_is_convex_in_the_logit(first, second, y, mu, e, logged):
 
 @pytest.mark.parametrize(("y", "mu"), [(1.0, 0.0), (0.0, 1.0)])
 def test_dr_loss_is_bounded_below_where_its_label_leaves_the_unit_interval(y, mu):
-    """The label is 20 or -19 here, and without a bound the loss would fall forever."""
+    """The label is 20 or -19 here, so without the penalty the loss would be unbounded below."""
 
     def slope(z):
         columns = [jnp.array([value]) for value in (y, 1.0, 0.05)]

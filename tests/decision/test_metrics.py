@@ -122,7 +122,7 @@ def test_official_rates_add_epsilon_to_every_denominator(tp, fp, fn, tn):
 
 
 def test_the_papers_headline_row():
-    """The only integer solution at N = 233, with decimals cut off (maths section 11)."""
+    """The only integer solution at N = 233, with decimals truncated (docs/maths.md, section 11)."""
     rates = metrics.rates(metrics.Confusion(178, 53, 2, 0))
     printed = (98.88, 77.05, 76.39, 22.94, 86.61)
     found = (rates.recall, rates.precision, rates.accuracy, rates.false_alarm, rates.f1)
@@ -187,7 +187,7 @@ def test_weights_are_repetitions_and_costs_may_differ_by_row():
 
 
 def official_scorer(proposals, judgements):
-    """ProactiveBench's counting rule, from its description: what was done, and whether the judge accepted it."""
+    """ProactiveBench's counting rule as described: whether the model proposed, and whether the judge accepted it."""
     table = {(True, True): "tp", (True, False): "fp", (False, True): "tn", (False, False): "fn"}
     found = [table[pair] for pair in zip(proposals, judgements, strict=True)]
     return tuple(found.count(name) for name in ("tp", "fp", "fn", "tn"))

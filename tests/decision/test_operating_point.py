@@ -36,7 +36,7 @@ def test_bad_values_are_refused_by_name(changes, message):
 
 
 def test_an_unknown_policy_is_refused():
-    # In a process of its own, without the type checker of the tests, which would speak first.
+    # In a separate process without the runtime type checker of the tests, which would raise first.
     code = "from prism_jax.decision.operating_point import OperatingPoint; OperatingPoint(policy='guess')"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     expected = "'fixed', 'static', 'dynamic', 'product', 'always', 'never'"

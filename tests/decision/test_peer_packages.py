@@ -1,4 +1,4 @@
-"""Differential tests against other packages; each is skipped where its package is not installed."""
+"""Comparisons with other packages; each test is skipped if its package is not installed."""
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ def test_calibration_errors_against_torchmetrics(scored, norm, bins):
 
 @pytest.fixture
 def bandit():
-    """A log of offers (action 1) and silences, and the policy that always offers, as Open Bandit Pipeline has them."""
+    """A log of offers (action 1) and silences, and the policy that always offers, in Open Bandit Pipeline's format."""
     rng = np.random.default_rng(1)
     propensity = rng.uniform(0.1, 0.9, 400)
     logged = (rng.random(400) < propensity).astype(int)

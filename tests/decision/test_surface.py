@@ -1,4 +1,4 @@
-"""The control surface against brute force: in exact rationals, and bit for bit against the gate itself."""
+"""The control surface against brute force in exact rationals, and against the gate bit for bit."""
 
 import functools
 import itertools
@@ -35,12 +35,12 @@ def intervenes(p_need, p_accept, r):
 
 @functools.cache
 def thinks(p_need, p_accept, r, margin):
-    """The slow band of maths section 3 in rationals."""
+    """The slow band of docs/maths.md, section 3 in rationals."""
     return margin > 0 and abs(p_accept - 1 / (1 + p_need * r)) <= margin
 
 
 def random_steps(seed, n, dtype=np.float32, decimals=None):
-    """Random signals and consistent labels; few decimals make many equal and many tie with thresholds."""
+    """Random signals and consistent labels; with few decimals, many signals are equal or tie with thresholds."""
     rng = np.random.default_rng(seed)
     signals = {name: rng.random(n) for name in SIGNALS}
     if decimals is not None:
@@ -51,7 +51,7 @@ def random_steps(seed, n, dtype=np.float32, decimals=None):
 
 
 def brute_force(steps, cost_ratios, margins, tokens):
-    """Every cell by the gate itself; [margin, cost] each, costs and margins already in the signals' dtype."""
+    """Every cell computed by the gate, [margin, cost]; costs and margins are already in the signals' dtype."""
     y, need, accept = steps["y"].astype(bool), steps["y_need"].astype(bool), steps["y_accept"].astype(bool)
     fields = ("tp", "fp", "fn", "tn", "slow", "slow_tokens", "rejected", "missed")
     table = {name: np.zeros((len(margins), len(cost_ratios)), np.int64) for name in fields}
@@ -118,7 +118,7 @@ def test_equals_the_gate_bit_for_bit(seed, n, decimals, dtype, cost_ratios, marg
     [
         np.geomspace(0.1, 10, 256),
         np.linspace(0, 4, 256),
-        1 + np.arange(40) * np.finfo(np.float32).eps,  # neighbouring floats: one bucket holds them all
+        1 + np.arange(40) * np.finfo(np.float32).eps,  # neighbouring floats, all in one bucket
         np.concatenate([[0, 0, 1e-40, 1e-30], np.geomspace(1e-6, 1e6, 30), [1e37]]),
         [0.0],
         [1.0] * 5,
@@ -137,7 +137,7 @@ def test_any_grid_of_costs_is_searched_exactly(cost_ratios, dtype):
 
 
 def test_index_search_is_exact_next_to_every_quotient():
-    """Costs within a few ulps of r*: a comparison with the rounded quotient would misplace some."""
+    """Costs within a few ulps of r*; a comparison with the rounded quotient would give wrong indices for some."""
     rng = np.random.default_rng(0)
     need, accept = rng.random(2000, np.float32), rng.random(2000, np.float32)
     ratios = (1 - accept) / (accept * need)
@@ -163,7 +163,7 @@ def test_blocks_and_tails_count_every_step_once():
 
 
 class BothWaysOfCounting(chex.TestCase, parameterized.TestCase):
-    """XLA's counting (what `jit` and accelerators run) gives the host's integers."""
+    """Counting by XLA, as in `jit` and on accelerators, gives the same integers as the host."""
 
     @chex.variants(with_jit=True, without_jit=True)
     @parameterized.product(grouped=(False, True), with_tokens=(False, True), accepts=(False, True))

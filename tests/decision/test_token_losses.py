@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prism_jax.decision import losses
+from prism_jax.student.heads import token_cross_entropy
 
 rewards = st.lists(st.floats(-5, 5), min_size=1, max_size=20).map(np.array)
 
@@ -160,3 +161,26 @@ def test_jax_weights_are_numpys():
 def test_bad_input_is_refused_by_name(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize("kind", ["sft", "dft"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_students_chunked_loss_has_the_same_value_and_gradient(kind, weighted):
+    """`student.heads.token_cross_entropy` computes the same loss from hidden states without storing all logits."""
+    rng = np.random.default_rng(7)
+    head = jnp.asarray(rng.normal(size=(13, 4)).astype(np.float32))
+    hidden = jnp.asarray(rng.normal(size=(10, 4)).astype(np.float32))
+    targets = jnp.asarray(rng.integers(0, 13, 10))
+    mask = jnp.asarray((rng.random(10) < 0.7).astype(np.float32))
+    weight = jnp.asarray(rng.random(10).astype(np.float32)) if weighted else jnp.ones(10)
+
+    def ours(head, hidden, weight):
+        return losses.token_sums(log_prob(hidden @ head.T, targets), mask, kind, weight).numerator
+
+    def students(head, hidden, weight):
+        return token_cross_entropy(head, hidden, targets, mask * weight, chunk=4, dynamic=kind == "dft")[0]
+
+    expected, found = (jax.value_and_grad(f, argnums=(0, 1, 2))(head, hidden, weight) for f in (ours, students))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), found, expected)
+    count = token_cross_entropy(head, hidden, targets, mask, chunk=4)[1]
+    assert count == losses.token_sums(log_prob(hidden @ head.T, targets), mask, kind, weight).denominator

@@ -1,4 +1,4 @@
-"""Bootstrap, intervals and tests of pairs, against the multinomial law, index resampling and scipy."""
+"""Bootstrap, intervals and paired tests, against the multinomial distribution, index resampling and SciPy."""
 
 import itertools
 import math
@@ -39,7 +39,7 @@ def sample(seed, n=300, streams=30):
 
 
 def mean_of_cells(values):
-    """The statistic "mean of a variable that takes values[c] in cell c"."""
+    """The mean of a variable whose value in cell c is values[c]."""
     return lambda counts: counts @ values / counts.sum(axis=-1)
 
 
@@ -69,7 +69,7 @@ def test_clustered_resamples_have_the_law_of_drawing_streams():
 
 
 def test_both_ways_of_drawing_have_one_law(monkeypatch):
-    """Binomials for few types of many units, index draws for many types: the same multinomial."""
+    """Few types of many units are drawn by binomials and many types by index; both give the same multinomial."""
     counts = np.array([5, 1, 3, 1])
     moments = []
     for cost in (0, 10**9):
@@ -188,7 +188,7 @@ def test_leave_one_out_is_the_statistic_without_each_unit():
 
 
 def test_percentile_interval_covers():
-    """95 % intervals of a precision hold the truth in about 95 % of samples."""
+    """95 % intervals of a precision contain the true value in about 95 % of samples."""
     rng = np.random.default_rng(11)
     hits = 0
     for _ in range(400):
@@ -200,7 +200,7 @@ def test_percentile_interval_covers():
 
 @pytest.mark.parametrize("clustered", [True, False])
 def test_weights_are_resampled_with_their_steps(clustered):
-    """Whole weights are repetitions within a stream; the estimate is that of the weighted counts."""
+    """Integer weights act as repetitions within a stream; the estimate is that of the weighted counts."""
     _, decision, y, stream = sample(3)
     streams = stream if clustered else np.arange(len(y))
     weight = np.random.default_rng(1).integers(1, 4, len(y))
@@ -271,7 +271,9 @@ def test_mcnemar_is_the_exact_binomial(rows):
     assert (found.only_first, found.only_second) == (b, c)
     n = int(b + c)
     chances = [Fraction(math.comb(n, k), 2**n) for k in range(n + 1)]
-    exact = sum(chance for chance in chances if chance <= chances[int(b)])  # as likely as seen, or less
+    exact = sum(
+        chance for chance in chances if chance <= chances[int(b)]
+    )  # outcomes at most as likely as the observed one
     assert found.p_value == pytest.approx(float(exact), rel=1e-12)
     assert mcnemar(second, first, y).p_value == pytest.approx(found.p_value, rel=1e-12)
 
@@ -331,7 +333,7 @@ def test_bad_input_is_named(call, message):
 
 
 def test_all_resamples_of_a_small_sample_are_possible():
-    """Plain resampling of three steps reaches each of the ten count vectors, with the multinomial's chances."""
+    """Resampling three steps gives each of the ten count vectors with its multinomial probability."""
     draws = resample(Cells(None, np.array([1, 1, 1])), 50_000, seed=0)
     for counts in itertools.product(range(4), repeat=3):
         if sum(counts) == 3:

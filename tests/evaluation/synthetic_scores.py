@@ -1,4 +1,4 @@
-"""A small world whose truth is known, for the tests of evaluation."""
+"""Synthetic scores with known true probabilities, for the tests of evaluation."""
 
 import numpy as np
 
@@ -68,7 +68,7 @@ def evaluate(scores, point=POINT):
 
 
 def changed(scores, where, **columns):
-    """The table with columns replaced on some rows."""
+    """The table with some columns replaced on some rows."""
     values = scores.columns()
     return Scores.from_columns(
         {**values, **{name: np.where(where, column, values[name]) for name, column in columns.items()}}

@@ -69,7 +69,7 @@ def test_weights_bring_the_logged_acceptance_rate_back_to_the_true_one():
     columns = make_columns(streams=6000, slow=False)
     p = columns["p_accept_true"]
     rng = np.random.default_rng(5)
-    propensity = np.where(p > 0.4, 0.8, 0.1)  # offers mostly what would be accepted
+    propensity = np.where(p > 0.4, 0.8, 0.1)  # offers are made mostly where they would be accepted
     logged = rng.random(len(p)) < propensity
     columns |= {"logged": logged, "propensity": propensity, "y_accept": np.where(logged, columns["y_accept"], np.nan)}
     scores = Scores.from_columns(columns)

@@ -14,6 +14,8 @@ from prism_jax.evaluation import policies, protocol
 from prism_jax.evaluation.results import Calibration, SignalFit
 from prism_jax.scores import Scores
 
+FIT = SignalFit(temperature=1.0, base_rate=0.5, count=1, effective_count=1.0)
+CALIBRATION = Calibration(FIT, FIT)
 POLICIES = ["fixed", "static", "dynamic", "product", "always", "never"]
 
 
@@ -67,7 +69,7 @@ def test_every_row_agrees_with_a_count_by_hand(logging, point):
 
 
 def offer_by_hand(row, steps, fits, point, i):
-    """The decision of one step, from the threshold form of each rule."""
+    """The decision of one step, from the threshold form of each policy."""
 
     def p(name):
         raw = getattr(steps, f"p_{name}")[i]
@@ -157,10 +159,10 @@ def test_constants_and_oracles_do_not_depend_on_the_scores():
     other = protocol.evaluate(other, protocol.calibrate(scores), POINT)
     same = [row for row in evaluate(scores).policies if row.form is None]
     assert [row.policy for row in same] == ["always", "never", "bayes", "clairvoyant"]
-    assert repr([row for row in other.policies if row.form is None]) == repr(same)  # repr: NaN equals NaN in it
+    assert repr([row for row in other.policies if row.form is None]) == repr(same)  # in the repr, NaN equals NaN
 
 
-def test_a_threshold_of_one_half_decides_alike_before_and_after_calibration():
+def test_a_threshold_of_one_half_decides_the_same_before_and_after_calibration():
     evaluation = evaluate(make_scores(), OperatingPoint(fixed_threshold=0.5))
     raw, calibrated = evaluation.policy("fixed", "raw"), evaluation.policy("fixed", "calibrated")
     assert dataclasses.replace(raw, form="calibrated") == calibrated
@@ -179,6 +181,21 @@ def test_one_row_is_the_deployed_one(policy, slow):
     assert evaluation.trace.slow.any() == margin
     without = evaluate(scores, OperatingPoint(policy=policy, margin=0.0))
     assert without.deployed.policy == policy
+
+
+def test_the_oracle_is_silent_where_need_and_acceptance_never_meet():
+    data = policies.EvaluationData(protocol.rows_of(make_scores(), "test").steps(), CALIBRATION, POINT, False, None)
+    offer = data.oracle(policies.Truth(np.array([1.0, 1.0, 0.0]), np.array([0.0, 1.0, 0.0]))).offer
+    assert offer.tolist() == [False, True, False]
+
+
+def test_every_policy_of_an_evaluation_has_a_label_and_a_meaning():
+    evaluation = evaluate(make_scores())
+    for row in evaluation.policies:
+        policy = policies.ALL_POLICIES[row.policy]
+        assert policy.label and policy.meaning.endswith(".")
+    with pytest.raises(ValueError, match="policy: found 'need_only', expected one with a threshold"):
+        policies.least_acceptance("need_only", np.array([0.5]), POINT)
 
 
 unit = st.floats(0, 1)

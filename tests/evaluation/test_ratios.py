@@ -14,7 +14,7 @@ RULES = ("static", "dynamic", "product", "need_only")
 
 
 def measured(seed=3, **knobs):
-    """Scores with masked and weighted steps, what they are calibrated to, and the judged steps."""
+    """Scores with masked and weighted steps, their calibration, and the judged steps."""
     scores = make_scores(seed=seed, logging=True, slow=False, **knobs)
     fits = protocol.calibrate(scores)
     steps = protocol.rows_of(scores, "test").steps()
@@ -30,16 +30,16 @@ def signals(steps, fits, form):
 
 
 def decisions(steps, fits, row, ratio):
-    """What a row's policy does at some cost ratios, by the gate itself."""
+    """The decisions of a row's policy at some cost ratios, computed by the gate."""
     rate = fits.accept_fast.base_rate
     return gate.decide(*signals(steps, fits, row.form), 1.0, ratio, row.policy, base_rate=rate)
 
 
-def area(spoken_steps, gold, weight):
-    """Trapezoids under benefit over burden, as a share of the oracle's, from the sets of steps that are spoken to."""
+def area(offer_sets, gold, weight):
+    """Trapezoid area under benefit over burden relative to the oracle's, from the sets of steps with an offer."""
     total, positive = weight.sum(), (weight * gold).sum()
-    burden = [(weight * spoken).sum() / total for spoken in spoken_steps]
-    benefit = [(weight * gold * spoken).sum() / total for spoken in spoken_steps]
+    burden = [(weight * offers).sum() / total for offers in offer_sets]
+    benefit = [(weight * gold * offers).sum() / total for offers in offer_sets]
     return np.trapezoid(benefit, burden) / (positive / total - (positive / total) ** 2 / 2)
 
 
@@ -50,16 +50,16 @@ def test_mean_costs_are_those_of_the_gate_over_a_fine_grid_of_ratios():
     grid = np.exp((np.arange(2000) + 0.5) / 2000 * np.log(8)) * 0.5
     wanted, refused = steps.y_need * steps.y_accept, 1 - steps.y_accept
     silent = np.average(wanted, weights=weight) * (grid / (1 + grid)).mean()
-    spoken = np.average(refused, weights=weight) * (1 / (1 + grid)).mean()
+    always = np.average(refused, weights=weight) * (1 / (1 + grid)).mean()
     for row in evaluation.ratios.rows:
         if row.form is None:
-            expected = {"always": spoken, "never": silent, "clairvoyant": 0.0}[row.policy]
+            expected = {"always": always, "never": silent, "clairvoyant": 0.0}[row.policy]
         else:
             offer = decisions(steps, fits, row, grid[:, None])
             costs = np.where(offer, refused, grid[:, None] * wanted) / (1 + grid[:, None])
             expected = np.average(costs.mean(0), weights=weight)
         assert row.mean_cost == pytest.approx(expected, abs=2e-4), (row.policy, row.form)
-        better = min(silent, spoken)
+        better = min(silent, always)
         assert row.mean_cost_rescaled == pytest.approx((better - expected) / better, abs=2e-3)
 
 
@@ -84,7 +84,7 @@ def test_areas_are_those_of_the_decisions_that_the_gate_makes_as_the_ratio_grows
 
 
 def test_the_interval_resamples_streams():
-    """Twins of a stream under its own name tell nothing new; the interval stays what it was."""
+    """Duplicates of a stream under its own name add no information; the interval does not change."""
     scores = make_scores(seed=4, slow=False)
     twin = {name: np.concatenate([column, column]) for name, column in scores.columns().items()}
     twin["step"] = np.concatenate([scores.step, scores.step + 100])
@@ -107,7 +107,7 @@ def test_the_record_says_what_it_was_taken_on_and_marks_what_is_deployed():
     fixed = evaluate(make_scores(), OperatingPoint(policy="fixed"))
     assert not [row for row in fixed.ratios.rows if row.deployed]
     dear = evaluate(make_scores(), OperatingPoint(c_fn=7.0, policy="fixed"))
-    assert dear.ratios == fixed.ratios  # no cost of the operating point enters
+    assert dear.ratios == fixed.ratios  # the costs of the operating point do not matter
 
 
 @pytest.mark.parametrize(

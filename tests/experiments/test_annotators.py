@@ -22,14 +22,14 @@ def test_every_ordered_pair_of_votes_on_an_offer_counts_once():
     assert pairs == [(0, 0), (0, 0), (0, 1), (0, 1), (1, 0), (1, 0), (1, 1), (1, 1)]
 
 
-def test_need_is_an_offer_that_all_others_ticked():
+def test_need_is_an_offer_that_all_others_accepted():
     found = need_against_others(
         [
             stream(
-                offers((1, 0, 1), (0, 1, 0)),  # for the second annotator the others agree on an offer
+                offers((1, 0, 1), (0, 1, 0)),  # the annotators other than the second agree on an offer
                 offers((1, 1), (0, 0)),
-                {"votes": (True, True)},  # nothing to tick
-                offers((1, 1), (1, 1, 1)),  # unequal
+                {"votes": (True, True)},  # no offer to accept
+                offers((1, 1), (1, 1, 1)),  # different numbers of votes
             )
         ]
     )
@@ -37,7 +37,7 @@ def test_need_is_an_offer_that_all_others_ticked():
     assert set(found.stream) == {"s"}
 
 
-def test_a_signal_meets_every_vote():
+def test_a_signal_is_compared_with_every_vote():
     rows = Scores.from_rows(
         {"stream": "s", "step": i, "p_need_fast": 0.5, "p_accept_fast": 0.5, "votes": votes}
         for i, votes in enumerate([[True, False], None, [True]])

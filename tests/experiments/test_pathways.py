@@ -1,4 +1,4 @@
-"""The study of pathways: its tables hold every pathway and corner, and each second stage starts from its first."""
+"""The pathways experiment: its tables hold every pathway and corner, and each second stage starts from a first one."""
 
 import dataclasses
 
@@ -16,7 +16,7 @@ def test_the_tables_average_over_seeds_and_pair_by_seed():
     pathways = {*PATHWAYS.values(), *SQUARE.values()}
     found = {pathway: rng.normal(size=(3, len(Outcome._fields))) for pathway in pathways}
     shift = found[SQUARE["all data", "plain"]].copy()
-    shift[:, 0] -= [0.24, 0.25, 0.26]  # nearly the same for every seed: the outcomes' own spread must cancel
+    shift[:, 0] -= [0.24, 0.25, 0.26]  # nearly equal for all seeds: the spread of the outcomes must cancel
     found[SQUARE["filtered", "plain"]] = shift
     outcomes, changes = tables(found)
     assert len(COLUMNS) == len(Outcome._fields)
@@ -31,7 +31,7 @@ def test_the_tables_average_over_seeds_and_pair_by_seed():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(PATHWAYS))
 def test_every_pathway_trains_on_the_studys_config(name, tmp_path):
-    """On a small part of the budget."""
+    """With a small part of the budget."""
     second = name in SECOND_STAGES
     small = dataclasses.replace(
         CONFIG,

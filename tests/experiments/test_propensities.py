@@ -1,4 +1,4 @@
-"""The table of the study of propensities: every seed's gain and the mean with its t interval."""
+"""The propensities experiment: its table holds every seed's gain and the mean with its t interval."""
 
 import numpy as np
 import pytest

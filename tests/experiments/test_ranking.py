@@ -1,4 +1,4 @@
-"""The study's measures against scikit-learn, the decision library and brute force, resamples included."""
+"""The measures and their resamples against scikit-learn, the decision library and brute force."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ def signal():
 
 
 def expected(p, y, stream):
-    """Each measure on its own terms."""
+    """Each measure computed separately, from its definition."""
     pairs, won = 0, 0.0
     for name in set(stream):
         here = stream == name
@@ -31,13 +31,13 @@ def expected(p, y, stream):
     return [roc_auc_score(y, p), won / pairs, brier_score_loss(y, p), expected_calibration_error(p, y)]
 
 
-def test_estimates_are_scikit_learns(signal):
+def test_estimates_equal_scikit_learn(signal):
     found = intervals(signal, resamples=20)
     np.testing.assert_allclose([found[name].estimate for name in MEASURES], expected(*signal[1:]), rtol=1e-12)
 
 
 def test_a_resample_is_the_data_with_its_streams_repeated(signal):
-    """But that pairs of two copies of a stream count for the pooled AUROC only."""
+    """Pairs between two copies of a stream count for the pooled AUROC only."""
     drawn = np.array([2, 0, 1, 3])
     copies = [(name, copy) for name, times in zip(STREAMS, drawn, strict=True) for copy in range(times)]
     rows = [np.flatnonzero(signal.stream == name) for name, _ in copies]
@@ -49,7 +49,7 @@ def test_a_resample_is_the_data_with_its_streams_repeated(signal):
     np.testing.assert_allclose(both, [again, expected(*signal[1:])], rtol=1e-12)
 
 
-def test_intervals_hold_the_estimate_and_a_difference_to_itself_is_nothing(signal):
+def test_intervals_hold_the_estimate_and_a_difference_to_itself_is_zero(signal):
     found = intervals(signal, resamples=500)
     for name in ("auroc", "auroc_within", "brier"):
         assert found[name].low < found[name].estimate < found[name].high

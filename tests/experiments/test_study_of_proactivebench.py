@@ -1,4 +1,4 @@
-"""The study of ProactiveBench: what is held out from what, that it goes on where it was, and what it tells."""
+"""The ProactiveBench study: splits do not overlap, it resumes after an interruption, and it reports every method."""
 
 import dataclasses
 import importlib.util
@@ -20,7 +20,7 @@ from prism_jax.training.config import RunConfig
 
 @pytest.fixture
 def trainings(monkeypatch):
-    """Folders that were trained in; training itself is a stand-in that writes what a run leaves behind."""
+    """The folders of all trainings; training is replaced by a function that writes a run's files."""
     folders = []
 
     def run(config, workdir):
@@ -32,13 +32,13 @@ def trainings(monkeypatch):
     return folders
 
 
-def test_a_study_trains_each_fold_once_and_a_second_one_nothing(tmp_path, trainings):
+def test_a_study_trains_each_fold_once_and_a_repeated_study_trains_nothing(tmp_path, trainings):
     config, tiny = tiny_study.configs(tmp_path)
     workdir = epath.Path(tmp_path / "study")
     found = module.study(config, tiny, workdir, resamples=50)
     assert trainings == [f"{name}/fold{fold}" for fold in (0, 1) for name in ("student", "tiny")]
     before = (workdir / "results.json").read_bytes(), (workdir / "scores.parquet").read_bytes()
-    (workdir / "student" / "fold1" / "scores.parquet").unlink()  # as if it had been stopped there
+    (workdir / "student" / "fold1" / "scores.parquet").unlink()  # as if the study had been interrupted here
     trainings.clear()
     module.study(config, tiny, workdir, resamples=50)
     assert trainings == ["student/fold1"]

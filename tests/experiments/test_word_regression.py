@@ -1,4 +1,4 @@
-"""The baseline on words: it learns a word that tells, and never sees a label that it is measured on."""
+"""The baseline on words learns informative words and never sees a label of the test streams."""
 
 import dataclasses
 
@@ -12,7 +12,7 @@ from prism_jax.streams.splits import Splits
 
 
 def stream(number):
-    """Help is needed after an error, an offer accepted if it says so; one offer a step has no label."""
+    """Need follows the event's text, acceptance the offer's text; one offer per step has no label."""
     rng = np.random.default_rng(number)
     events, steps = [], []
     for i in range(12):
@@ -29,7 +29,7 @@ def stream(number):
 SPLITS = Splits(train=tuple(map(stream, range(4))), calibration=(stream(4),), test=(stream(5), stream(6)))
 
 
-def test_it_learns_the_words_that_tell():
+def test_it_learns_informative_words():
     scores = score_words(SPLITS, 2)
     assert set(scores.fold) == {2}
     assert {name: sorted(set(scores.stream[scores.split == name])) for name in ("calibration", "test")} == {
@@ -43,7 +43,7 @@ def test_it_learns_the_words_that_tell():
     assert roc_auc_score(scores.y_need, scores.p_need_fast) == 1
 
 
-def test_labels_of_held_out_streams_change_nothing():
+def test_labels_of_test_streams_change_nothing():
     def turned(stream):
         return map_steps(stream, lambda step: dataclasses.replace(step, y_need=1 - step.y_need))
 

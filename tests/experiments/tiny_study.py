@@ -1,4 +1,4 @@
-"""A small stand-in for ProactiveBench, configs of tiny students on it, and what a run of one leaves behind."""
+"""A small substitute for ProactiveBench, configs of tiny students on it, and the files of a finished run."""
 
 import dataclasses
 
@@ -17,7 +17,7 @@ from prism_jax.training.workdir import Workdir
 
 
 def stream(number):
-    """Six steps of two offers with three votes each; the labels follow the votes as ProactiveBench's do."""
+    """Six steps of two offers with three votes each; labels follow from the votes as in ProactiveBench."""
     rng = np.random.default_rng(number)
     steps = []
     for event in range(6):
@@ -40,7 +40,7 @@ def stream(number):
 
 
 def configs(folder):
-    """A student with frozen lower blocks and a plain one, on two folds of twelve streams written to `folder`."""
+    """Configs of a student with frozen lower blocks and of a plain one, on two folds of twelve streams in `folder`."""
     source = folder / "streams.jsonl"
     if not source.exists():
         write_streams(source, [stream(number) for number in range(12)])
@@ -56,7 +56,7 @@ def configs(folder):
 
 
 def stand_in(config, folder):
-    """What `train_and_evaluate` leaves behind, its signals drawn at random."""
+    """Writes the files that `train_and_evaluate` leaves behind, with random signals."""
     run = open_run(resolve(config))
     Workdir(folder).claim(run.config)
     run.template.tokenizer.save(folder / "tokenizer.json")

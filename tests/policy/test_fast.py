@@ -53,7 +53,7 @@ def test_every_candidate_is_one_row_of_a_valid_table(model, params, template, si
         for number, step in enumerate(stream.steps)
         for index in range(len(step.candidates))
     ]
-    scores = Scores.from_rows(rows)  # checks ranges and that p_need is one number a step
+    scores = Scores.from_rows(rows)  # checks ranges, and that p_need is constant within a step
     assert len(set(scores.p_need_fast)) == len(scores.steps())
     assert len(set(scores.p_accept_fast)) == len(scores)
     by_id = {stream.id: stream for stream in streams}
@@ -66,7 +66,7 @@ def test_every_candidate_is_one_row_of_a_valid_table(model, params, template, si
         assert (row["split"], row["fold"]) == ("test", 2)
 
 
-def test_scores_depend_on_neither_batch_nor_company(model, params, template, simulated):
+def test_scores_depend_neither_on_the_batch_size_nor_on_other_streams(model, params, template, simulated):
     streams = simulated[:5]
     together = rows_of(model, params, template, streams, batch=5)
     by_twos = rows_of(model, params, template, streams, batch=2)
@@ -78,7 +78,7 @@ def test_scores_depend_on_neither_batch_nor_company(model, params, template, sim
         np.testing.assert_allclose([row[name] for row in alone], of_one, atol=1e-5)
 
 
-def test_tokens_are_those_of_a_cold_read_of_the_decision(model, params, template, simulated):
+def test_tokens_count_a_read_of_the_decision_without_a_cache(model, params, template, simulated):
     stream = next(stream for stream in simulated if any(step.candidates[0].response for step in stream.steps))
     rows = rows_of(model, params, template, [stream])
     for row, alone in zip(rows, decisions(stream), strict=True):
@@ -87,16 +87,16 @@ def test_tokens_are_those_of_a_cold_read_of_the_decision(model, params, template
         assert row["tokens_fast"] == len(packed.trunk) + len(packed.tokens)
 
 
-def test_a_response_on_record_changes_no_score(model, params, template, simulated):
+def test_a_recorded_response_changes_no_score(model, params, template, simulated):
     stream = next(stream for stream in simulated if any(step.candidates[0].response for step in stream.steps))
     bare = map_candidates(stream, lambda offer: dataclasses.replace(offer, response=None))
     assert rows_of(model, params, template, [stream]) == rows_of(model, params, template, [bare])
 
 
 def test_decisions_of_a_long_stream_are_read_with_the_newest_events_that_fit(model, params, template, simulated):
-    """What a decision reads is what it would read alone, in a stream that begins where its events do."""
+    """The scores equal those of the decision alone, in a stream that begins with the oldest event that is kept."""
     longest = max(simulated, key=lambda stream: len(stream.events))
-    # Events at one time, so that the first of those that are kept says nothing of the one before it.
+    # All events have the same time, so that the first one kept shows no time since the event before it.
     stream = dataclasses.replace(
         longest, events=tuple(dataclasses.replace(event, time=0.0) for event in longest.events)
     )

@@ -1,4 +1,4 @@
-"""Streams for the tests of packing, and their decisions written out by hand."""
+"""Streams for the tests of packing, and an independent construction of their decisions' token ids."""
 
 import itertools
 
@@ -28,7 +28,7 @@ def candidates(draw):
 
 @st.composite
 def streams(draw):
-    """Streams with a step at any of their events, some candidates at each, and texts that hold anything."""
+    """Streams with a step at some of their events, one to three candidates per step, and arbitrary texts."""
     gaps = draw(st.lists(st.sampled_from([0.0, 5.0, 100.0, 1e5]), min_size=1, max_size=3))
     events = tuple(Event(time=time, text=draw(text)) for time in np.cumsum(gaps).tolist())
     where = draw(st.sets(st.integers(0, len(events) - 1), min_size=1))
@@ -40,8 +40,8 @@ def streams(draw):
 
 
 @st.composite
-def lessons(draw):
-    """Streams some of whose branches are slow, with fields that hold anything."""
+def supervised_streams(draw):
+    """Streams of supervised steps, some of them slow, with arbitrary texts in the fields."""
     stream = draw(streams())
     rationale = st.fixed_dictionaries(dict.fromkeys(SLOW_FIELDS, text))
     slow = [draw(st.booleans()) for _ in stream.steps]
@@ -55,7 +55,7 @@ def lessons(draw):
 
 
 def make_bushy():
-    """Three steps with one to three candidates, one of which has a response, and a last event that no step sees."""
+    """A stream of three steps with one to three candidates, one response, and a last event after all steps."""
     events = tuple(
         Event(time=90.0 * i, text=text) for i, text in enumerate(("Logs in.", "It crashes.", "Waits.", "Ok."))
     )
@@ -73,12 +73,12 @@ def event_lengths(stream, template):
 
 
 def written_response(candidate, template):
-    """What follows the accept slot, the end of the turn included; nothing where there is no response."""
+    """The tokens after the accept slot, including the end of the turn; none without a response."""
     return [] if candidate.response is None else list(itertools.chain(*template.response(candidate.response)))
 
 
 def head(step, template):
-    """A branch up to its need slot."""
+    """The tokens of a branch up to its need slot."""
     if not supervised_step(step).slow:
         return template.head()
     fields = [ids for field in template.slow(step.rationale) for ids in field]
@@ -86,7 +86,7 @@ def head(step, template):
 
 
 def sequence(stream, template):
-    """One decision, written out: the ids up to the need slot, up to the accept slot, and with the response if any."""
+    """Ids of one decision: up to the need slot, up to the accept slot, and all of them with the response if any."""
     (step,) = stream.steps
     ids = template.system()
     for before, event in zip((None, *stream.events), stream.events[: step.event + 1], strict=False):

@@ -1,4 +1,4 @@
-"""Tokenizers written into GGUF files and read back: against the original, against transformers, and field by field."""
+"""Tokenizers written to GGUF files and read back, compared with the original and with transformers; invalid fields."""
 
 import json
 import re
@@ -75,7 +75,7 @@ def fields(original, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def read(fields, tmp_path_factory):
-    """What is read, by pre-tokenizer."""
+    """The tokenizers that are read, by pre-tokenizer."""
     folder = tmp_path_factory.mktemp("gguf")
     template = {"tokenizer.chat_template": "{{ messages }}"}
     return {
@@ -100,7 +100,7 @@ def test_ids_are_those_of_the_tokenizer_that_was_written(read, original, text):
 
 
 def test_control_tokens_are_special_and_user_defined_ones_are_not(fields, tmp_path):
-    """Either is matched whole; only the former is hidden when text is decoded for a reader."""
+    """Both are matched as a whole; only the former are hidden when ids are decoded without special tokens."""
     types = [
         4 if token == "<think>" else kind for token, kind in zip(fields["tokens"], fields["token_type"], strict=True)
     ]
@@ -111,7 +111,7 @@ def test_control_tokens_are_special_and_user_defined_ones_are_not(fields, tmp_pa
     assert tokenizer.decode(ids) == "<think>a"
 
 
-def test_unused_tokens_are_no_part_of_the_vocabulary(fields, tmp_path):
+def test_unused_tokens_are_not_in_the_vocabulary(fields, tmp_path):
     padded = {"tokens": [*fields["tokens"], "[PAD1]"], "token_type": [*fields["token_type"], 5]}
     found = read_gguf_tokenizer(write(tmp_path / "a.gguf", fields | padded))
     assert Tokenizer(found.definition).size == len(fields["tokens"])
@@ -119,7 +119,7 @@ def test_unused_tokens_are_no_part_of_the_vocabulary(fields, tmp_path):
 
 @pytest.mark.parametrize("kind", ["qwen2", "gpt-2"])
 def test_ids_are_those_that_transformers_reads(kind, fields, read, tmp_path):
-    """It has no NFC there, as Qwen's own tokenizer does; so its text is normalised first."""
+    """Unlike Qwen's own tokenizer, theirs has no NFC normalisation here, so the text is normalised first."""
     transformers = pytest.importorskip("transformers")
     write(tmp_path / "a.gguf", fields | {"pre": kind})
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path, gguf_file="a.gguf")
@@ -132,7 +132,7 @@ def test_ids_are_those_that_transformers_reads(kind, fields, read, tmp_path):
 @settings(max_examples=200)
 @given(text=st.text(alphabet="ab 0192½²\n.'s") | st.sampled_from(TEXTS[:3]))
 def test_smollm_isolates_each_digit_and_then_splits_as_gpt2_does(read, text):
-    """llama.cpp's definition of the name: one pattern after the other, each within what the one before left."""
+    """llama.cpp's definition of this pre-tokenizer: each pattern splits the pieces that the previous one left."""
     pieces = [part for part in regex.split(r"(\p{N})", text) if part]
     want = [piece for part in pieces for piece in regex.findall(GPT2_SPLIT, part)]
     splitter = tokenizers.Tokenizer.from_str(read["smollm"].definition).pre_tokenizer
@@ -158,7 +158,7 @@ def test_bad_fields_are_named(change, message, fields, tmp_path):
         read_gguf_tokenizer(path)
 
 
-def test_files_that_are_no_gguf_are_named(fields, tmp_path):
+def test_files_that_are_not_gguf_are_named(fields, tmp_path):
     whole = write(tmp_path / "a.gguf", fields).read_bytes()
     with pytest.raises(FileNotFoundError, match=r"b\.gguf: found no such file, expected a GGUF file$"):
         read_gguf_tokenizer(tmp_path / "b.gguf")

@@ -1,4 +1,4 @@
-"""Packing must change nothing but the cost: every slot of a packed stream reads what its decision would read alone."""
+"""Packing changes only the cost: every slot of a packed stream has the logits of its decision packed alone."""
 
 import dataclasses
 import itertools
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from packed_streams import event_lengths, lessons, make_bushy, sequence, streams, written_response
+from packed_streams import event_lengths, make_bushy, sequence, streams, supervised_streams, written_response
 
 from prism_jax.prompting.packing import Sizes, decisions, pack, pad, sizes
 from prism_jax.streams import Event
@@ -21,7 +21,7 @@ CONTEXT = 4096
 SIZE = Sizes(trunk=128, branches=384, window=192, steps=3, candidates=9, responses=128)
 ALONE = Sizes(trunk=128, branches=96, window=96, steps=1, candidates=1, responses=32)
 SLOW_SIZE = Sizes(trunk=128, branches=576, window=192, steps=3, candidates=9, responses=256)
-ROWS, ALONE_ROWS = 5, 12  # batches are filled up to these, so that little is compiled
+ROWS, ALONE_ROWS = 5, 12  # batches are padded to these sizes, so that few shapes are compiled
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def fits(rows, size):
 
 
 def coarse_bounds(rows):
-    """What each window of any row sees of the trunk, rounded up to its halves, so that little is compiled."""
+    """Bounds on the visible trunk for each window, rounded up to half of it, so that few programs are compiled."""
     stops = [np.pad(row.stop, (0, SIZE.branches - len(row.stop))).reshape(-1, SIZE.window) for row in rows]
     half = SIZE.trunk // 2
     return tuple((-(-np.max(stops, axis=(0, 2)) // half) * half).tolist())
@@ -61,7 +61,7 @@ def stack(rows, size=SIZE, token=0):
 
 @pytest.fixture(scope="module")
 def read(model, params, template):
-    """Logits of both kinds of slots and hidden states at the response's places, of a list of rows of static sizes."""
+    """A function from rows to the logits of both kinds of slots and the hidden states that predict responses."""
 
     def slots(batch, window, visible):
         hidden = model.branch_hidden(params, Tree.of(batch), window, visible)
@@ -84,7 +84,7 @@ def read(model, params, template):
 
 @pytest.fixture(scope="module")
 def read_plainly(model, params):
-    """Final hidden states of plain causal sequences of ids, without a tree."""
+    """A function from plain causal sequences of ids, without branches, to final hidden states."""
 
     @jax.jit
     def hidden(tokens):
@@ -103,7 +103,7 @@ def read_plainly(model, params):
 @settings(max_examples=30)
 @given(batch=st.lists(streams(), min_size=1, max_size=ROWS))
 def test_packed_slots_equal_row_by_row_and_plain_causal(batch, template, model, params, read, read_plainly):
-    """Three readings of each decision agree: packed with all others, packed alone, and a plain causal sequence."""
+    """Each decision has the same logits packed with all others, packed alone, and as a plain causal sequence."""
     packed = [pack(stream, template, CONTEXT) for stream in batch]
     singles = [list(decisions(stream)) for stream in batch]
     alone = [pack(single, template, CONTEXT) for group in singles for single in group]
@@ -135,9 +135,9 @@ def test_packed_slots_equal_row_by_row_and_plain_causal(batch, template, model, 
 
 
 @settings(max_examples=20)
-@given(batch=st.lists(lessons(), min_size=1, max_size=ROWS))
+@given(batch=st.lists(supervised_streams(), min_size=1, max_size=ROWS))
 def test_slow_branches_beside_fast_ones_equal_plain_causal(batch, template, model, params, read, read_plainly):
-    """Both slots, and what predicts each token of the fields and of the responses."""
+    """Both slots, and the hidden states that predict the tokens of the fields and of the responses."""
     packed = [pack(stream, template, CONTEXT) for stream in batch]
     assume(fits(packed, SLOW_SIZE))
     singles = [list(decisions(stream)) for stream in batch]
@@ -164,7 +164,7 @@ def test_slow_branches_beside_fast_ones_equal_plain_causal(batch, template, mode
 
 
 def field_places(single, need, template):
-    """Where in a written decision the tokens are that predict those of its fields: none on a fast branch."""
+    """Positions, in the ids of a decision, of the tokens that predict those of its fields; none on a fast branch."""
     (step,) = single.steps
     if not step.slow:
         return
@@ -183,7 +183,7 @@ def bushy():
 
 
 def test_a_slot_reads_its_past_its_head_and_its_leaf_and_nothing_else(bushy, template, model, params):
-    """Each token is replaced in turn: exactly the slots that may see it change."""
+    """Replaces each token in turn: exactly the slots that may attend to it change."""
     row = pack(bushy, template, CONTEXT)
     size = sizes([row])
     row = pad(row, size, 0)
@@ -228,7 +228,7 @@ def replaced(stream, step, candidate, **changes):
 
 
 def test_longer_texts_elsewhere_change_no_other_slot(bushy, template, read):
-    """Unlike a replaced token, a longer text also moves what lies behind it in the row."""
+    """Unlike a replaced token, a longer text also moves everything after it in the row."""
     later = dataclasses.replace(
         bushy, events=(*bushy.events[:2], Event(time=180.0, text="Gives up and goes home."), *bushy.events[3:])
     )
@@ -253,7 +253,7 @@ def test_longer_texts_elsewhere_change_no_other_slot(bushy, template, read):
 
 
 def test_padding_changes_nothing(bushy, template, read):
-    """Neither its amount, nor its token; nor do the rows beside."""
+    """Logits depend neither on the amount and the token of the padding nor on other rows of the batch."""
     row = pack(bushy, template, CONTEXT)
     tight = sizes([row], multiple=1)
     assert (tight.trunk, len(row.tokens)) == (len(row.trunk), len(row.positions))

@@ -1,4 +1,4 @@
-"""The layout of packed rows: what each column holds, how large rows are, and what they save."""
+"""The layout of packed rows: the content of each column, the sizes of rows, and how many tokens packing saves."""
 
 import dataclasses
 import os
@@ -31,14 +31,14 @@ def one_step(**fields):
 @pytest.mark.parametrize(
     ("y_accept", "logged", "weight", "offered"),
     [
-        (1.0, None, 1, 1),  # judged, nothing logged: as good as offered
+        (1.0, None, 1, 1),  # judged, nothing logged: counts as offered
         (None, None, 0, 0),  # nothing known
-        (0.25, True, 1, 1),  # offered and seen
-        (None, True, 0, 1),  # offered, the outcome lost
-        (None, False, 1, 0),  # not offered: weighs in the mean over the log, with inverse propensity 0
+        (0.25, True, 1, 1),  # offered, outcome observed
+        (None, True, 0, 1),  # offered, outcome unknown
+        (None, False, 1, 0),  # not offered: counts in the mean over the log, with inverse propensity weight 0
     ],
 )
-def test_what_an_acceptance_weighs(y_accept, logged, weight, offered, template):
+def test_the_weight_of_an_acceptance_label(y_accept, logged, weight, offered, template):
     candidate = Candidate(y_accept=y_accept, logged=logged, propensity=None if logged is None else 0.5)
     row = pack(one_step(candidates=(candidate,)), template, 64)
     assert row.accept_weight.tolist() == [weight]
@@ -48,7 +48,7 @@ def test_what_an_acceptance_weighs(y_accept, logged, weight, offered, template):
 
 
 @pytest.mark.parametrize(("y_need", "weight"), [(None, 0), (0.0, 1), (0.75, 1)])
-def test_what_a_need_weighs(y_need, weight, template):
+def test_the_weight_of_a_need_label(y_need, weight, template):
     row = pack(one_step(y_need=y_need), template, 64)
     assert (row.y_need.tolist(), row.need_weight.tolist()) == ([y_need or 0.0], [weight])
 
@@ -73,7 +73,7 @@ def test_labels_and_log_are_never_among_the_tokens(stream, template):
 
 @given(stream=streams())
 def test_the_layout_of_a_row(stream, template):
-    """Branches lie one after another, count their positions from their trunk, and are numbered as their steps are."""
+    """Branches follow one another, their positions continue from their trunk, and they are numbered like steps."""
     row = pack(stream, template, CONTEXT, row=5)
     stops = np.cumsum([len(template.system()), *event_lengths(stream, template)])[1:]
     assert row.row == 5
@@ -90,13 +90,13 @@ def test_the_layout_of_a_row(stream, template):
         for leaf in range(1, len(step.candidates) + 1):
             tokens = own[row.leaf[own] == leaf]
             np.testing.assert_array_equal(row.positions[tokens], row.positions[head[-1]] + 1 + np.arange(len(tokens)))
-    # Slots and what predicts a response lie on leaves of the branch they belong to.
+    # Accept slots and the tokens that predict a response are on leaves of their own branch.
     np.testing.assert_array_equal(row.branch[row.accept_slot], row.accept_step + 1)
     assert (row.leaf[row.accept_slot] > 0).all() and (row.leaf[row.response_source] > 0).all()
 
 
 @given(stream=streams())
-def test_decisions_are_each_candidate_with_what_it_saw(stream):
+def test_each_decision_has_one_candidate_and_its_visible_events(stream):
     singles = list(decisions(stream))
     pairs = [(step, candidate) for step in stream.steps for candidate in step.candidates]
     assert len(singles) == len(pairs)
@@ -107,7 +107,7 @@ def test_decisions_are_each_candidate_with_what_it_saw(stream):
 
 
 def test_a_stream_longer_than_the_context_is_named(bushy, template):
-    # The last token of a response, the end of the turn, is predicted but never read.
+    # The last token of a response, the end of the turn, is a target but not an input.
     longest = max(
         len(whole) - (whole != accept) for _, accept, whole in (sequence(s, template) for s in decisions(bushy))
     )
@@ -150,7 +150,7 @@ def test_sizes_are_the_smallest_that_hold_every_row(batch, multiple, template):
         padded = pad(row, size, 3)
         for name in Packed._fields:
             before, after = getattr(row, name), getattr(padded, name)
-            if name in ("row", "begin"):  # numbers no position; is None in a row of one stream
+            if name in ("row", "begin"):  # a scalar; None in a row of one stream
                 continue
             fill = {"trunk": 3, "tokens": 3, "propensity": 1}.get(name, 0)
             np.testing.assert_array_equal(after, [*before, *[fill] * (len(after) - len(before))])

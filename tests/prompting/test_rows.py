@@ -1,4 +1,4 @@
-"""Rows cut out of packed streams equal rows packed from the shortened stream, and no decision is lost or doubled."""
+"""Rows cut from packed streams equal rows packed from the shortened stream; every decision occurs exactly once."""
 
 import dataclasses
 import re
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from packed_streams import event_lengths, lessons, make_bushy, streams
+from packed_streams import event_lengths, make_bushy, streams, supervised_streams
 
 from prism_jax.prompting.packing import decisions, pack
 from prism_jax.prompting.rows import HISTORY, pack_whole
@@ -30,9 +30,9 @@ def assert_same_row(got, want):
     chex.assert_trees_all_equal_dtypes(got._replace(row=want.row), want)
 
 
-@given(stream=streams() | lessons())
-def test_a_decision_cut_out_is_the_decision_packed_by_itself(stream, template):
-    """Only the weights of what belongs to a step differ: its decisions share them."""
+@given(stream=streams() | supervised_streams())
+def test_a_decision_cut_from_a_row_equals_the_decision_packed_alone(stream, template):
+    """Only the weights of what belongs to a step differ: the decisions of the step share them."""
     found = pack_alone(stream, template, ENOUGH)
     shares = [len(step.candidates) for step in stream.steps for _ in step.candidates]
     for got, single, share in zip(found, decisions(stream), shares, strict=True):
@@ -54,7 +54,7 @@ def test_a_stream_that_fits_is_one_row(stream, template):
 
 
 def long_stream(lengths, offers):
-    """Events of given lengths in words, a step at some of them with so many offers."""
+    """A stream whose events have the given lengths in words, with the given number of offers at each (0 = no step)."""
     events = tuple(Event(time=100.0 * i, text=" ".join(["ab"] * n)) for i, n in enumerate(lengths))
     steps = tuple(
         Step(
@@ -76,7 +76,7 @@ long_streams = st.builds(
 
 
 def needs(stream, template, step):
-    """Positions behind the events that a step needs, and the same for each of its candidates by itself."""
+    """Number of positions that a step needs after the events, and the same for each of its candidates alone."""
     only = dataclasses.replace(stream, steps=(step,))
     alone = [pack(one, template, ENOUGH) for one in decisions(only)]
     each = [int(row.positions.max()) + 1 - len(row.trunk) for row in alone]
@@ -84,7 +84,7 @@ def needs(stream, template, step):
 
 
 def oldest(stream, template, step, tail, context):
-    """By definition: try every event."""
+    """The oldest event with which the decision fits, by trying every event; None if there is none."""
     lengths, system = event_lengths(stream, template), len(template.system())
     fitting = [
         first for first in range(step.event + 1) if system + sum(lengths[first : step.event + 1]) + tail <= context
@@ -156,13 +156,13 @@ def test_every_step_of_a_long_stream_is_in_one_row_with_enough_history(stream, c
     assert number == len(stream.steps)
 
 
-def test_half_of_the_history_costs_far_fewer_rows_than_all_of_it(template):
+def test_half_of_the_history_takes_far_fewer_rows_than_all_of_it(template):
     stream = long_stream([8] * 40, [1] * 40)
     rows = {history: len(pack_parts(stream, template, 220, history)) for history in (1.0, HISTORY)}
     assert rows[HISTORY] < rows[1.0] / 3 and rows[HISTORY] > 1
 
 
-def test_a_decision_that_fits_with_no_event_but_its_own_no_more_is_named(template):
+def test_a_decision_that_does_not_fit_with_its_own_event_alone_is_named(template):
     stream = long_stream([2, 30, 2], [1, 1, 1])
     lengths, (tail, _) = event_lengths(stream, template), needs(stream, template, stream.steps[1])
     least = len(template.system()) + lengths[1] + tail
@@ -176,7 +176,7 @@ def test_a_decision_that_fits_with_no_event_but_its_own_no_more_is_named(templat
             cut(stream, template, least - 1)
 
 
-def test_a_stream_without_steps_has_nothing_to_read_alone(template):
+def test_a_stream_without_steps_has_no_decisions(template):
     bare = dataclasses.replace(make_bushy(), steps=())
     assert pack_alone(bare, template, ENOUGH) == []
     assert len(pack_parts(bare, template, ENOUGH)) == 1

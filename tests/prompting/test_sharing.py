@@ -1,4 +1,4 @@
-"""Streams that share a row read what they read in rows of their own, and sharing wastes less."""
+"""Streams that share a row have the same logits as in separate rows, and rows are assigned first-fit decreasing."""
 
 import dataclasses
 
@@ -32,7 +32,7 @@ def params(model, draw_params):
 
 @pytest.fixture(scope="module")
 def read(model, params, template):
-    """Logits of both kinds of slots and hidden states that predict responses, of a list of rows."""
+    """A function from rows to the logits of both kinds of slots and the hidden states that predict responses."""
 
     def slots(batch, window, visible):
         hidden = model.branch_hidden(params, Tree.of(batch), window, visible)
@@ -52,7 +52,7 @@ def read(model, params, template):
 
 @settings(max_examples=20)
 @given(batch=st.lists(streams(), min_size=2, max_size=ROWS))
-def test_a_shared_row_reads_what_its_streams_read_alone(batch, template, read):
+def test_a_shared_row_has_the_logits_of_separate_rows(batch, template, read):
     rows = [pack(stream, template, CONTEXT) for stream in batch]
     shared = join_rows(rows)
     needed = sizes([shared], multiple=1)
@@ -67,7 +67,7 @@ def test_a_shared_row_reads_what_its_streams_read_alone(batch, template, read):
 
 
 def test_bounds_of_shared_rows_hide_nothing(template, read):
-    """Static bounds on what is seen come from the longest row; the second stream lies behind them."""
+    """Static bounds on the visible trunk cover every shared row, including the last of its streams."""
     row = pack(make_bushy(), template, CONTEXT)
     shared = [join_rows([row, row, row]), join_rows([row])]
     tight = sizes(shared)
@@ -77,7 +77,7 @@ def test_bounds_of_shared_rows_hide_nothing(template, read):
 
 
 def test_neither_events_nor_branches_of_a_neighbour_are_seen(template, model, params):
-    """With other tokens in the first stream no slot of the second one moves, and the other way round."""
+    """Changing the tokens of the first stream changes no slot of the second one, and vice versa."""
     row = pack(make_bushy(), template, CONTEXT)
     shared = join_rows([row, row])
     trunk, tokens, steps = len(row.trunk), len(row.tokens), len(row.need_slot)

@@ -21,7 +21,7 @@ def small():
 
 
 def encode_in_a_fresh_process():
-    """What another process, with another hash seed, makes of the same texts."""
+    """Trains and encodes the same texts in another process, with another hash seed."""
     program = (
         "from prism_jax.prompting.tokenizer import Tokenizer\n"
         f"print(Tokenizer.train({TEXTS!r}, 300).encode('The parser stares at café №9.'))"
@@ -38,7 +38,7 @@ def test_training_is_deterministic(small, tmp_path):
     assert encode_in_a_fresh_process() == small.encode("The parser stares at café №9.")
 
 
-def test_trained_vocabulary_has_every_byte_the_specials_and_no_more_than_asked_for(small):
+def test_trained_vocabulary_has_every_byte_the_specials_and_at_most_the_requested_size(small):
     assert 256 + len(SPECIAL_TOKENS) < small.size <= 300
     assert sorted(small.special(name) for name in SPECIAL_TOKENS) == list(range(small.size - 5, small.size))
     assert small.pad == small.special("<|endoftext|>")
@@ -106,7 +106,7 @@ def test_answers_are_single_different_tokens(name, request, simulated):
         tokenizer = Tokenizer.train(corpus(simulated, PromptConfig()), 400)
     assert tokenizer.decode([tokenizer.only(YES)]) == YES
     assert tokenizer.decode([tokenizer.only(NO)]) == NO
-    # The answer that follows a slot in training text elsewhere would be cut in the same place.
+    # The text of a slot and its answer, encoded together, is split between them.
     for slot in (NEED, ACCEPT):
         for answer in (YES, NO):
             assert tokenizer.encode(slot + answer) == [*tokenizer.encode(slot), tokenizer.only(answer)]
@@ -143,7 +143,7 @@ def test_a_models_chat_template_travels_with_its_tokenizer(small, tmp_path, plac
 
 
 def older(tokenizer, folder):
-    """Writes the files that a model had before tokenizer.json: vocabulary, merges and their config."""
+    """Writes the files of older models, without tokenizer.json: vocabulary, merges and config."""
     tokenizer.save(folder / "tokenizer.json")
     definition = json.loads((folder / "tokenizer.json").read_text())
     (folder / "tokenizer.json").unlink()
@@ -194,7 +194,7 @@ def test_missing_specials_are_named(small, tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"{", b"[]", b"", b'{"version": "1.0"}', b"\xff"])
-def test_a_file_that_is_no_tokenizer_is_named(tmp_path, content):
+def test_an_invalid_tokenizer_file_is_named(tmp_path, content):
     path = tmp_path / "tokenizer.json"
     path.write_bytes(content)
     for named in (path, tmp_path):
@@ -208,15 +208,15 @@ def test_a_definition_without_special_tokens_lacks_them():
 
 
 @pytest.mark.parametrize(("content", "found"), [("{", "found broken JSON"), ("[]", r"found \[\], expected an object")])
-def test_a_tokenizer_config_that_is_none_is_named(small, tmp_path, content, found):
+def test_an_invalid_tokenizer_config_is_named(small, tmp_path, content, found):
     small.save(tmp_path / "tokenizer.json")
     (tmp_path / "tokenizer_config.json").write_text(content)
     with pytest.raises(ValueError, match=rf"^{re.escape(str(tmp_path))}/tokenizer_config\.json: {found}"):
         Tokenizer.load(tmp_path)
 
 
-def test_what_a_file_says_of_length_or_framing_is_ignored(small, tmp_path):
-    """A saved tokenizer may cut, pad or frame what it encodes; an event is encoded as it is."""
+def test_truncation_padding_and_framing_in_a_file_are_ignored(small, tmp_path):
+    """A saved tokenizer may truncate, pad or add special tokens; an event is encoded without any of these."""
     whole = tokenizers.Tokenizer.from_str(json.dumps(definition(small, tmp_path)))
     whole.enable_truncation(4)
     whole.enable_padding(length=16)

@@ -1,3 +1,5 @@
+"""Writing an evaluation: the folder holds all files of one evaluation, or is unchanged."""
+
 import io
 import json
 from contextlib import redirect_stdout
@@ -24,7 +26,7 @@ def content(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def test_the_folder_holds_what_was_found(tmp_path):
+def test_the_folder_holds_the_evaluation(tmp_path):
     scores, folder = make_scores(), tmp_path / "new" / "folder"
     evaluation = run(folder, scores)
     assert sorted(content(folder)) == sorted(FILES)
@@ -70,7 +72,7 @@ def test_scores_without_a_test_label_change_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_no_file_is_put_before_all_are_on_the_disk(tmp_path):
+def test_no_file_is_replaced_before_all_are_on_disk(tmp_path):
     (tmp_path / "a").write_bytes(b"old")
     with pytest.raises(FileNotFoundError):
         write_files({tmp_path / "a": b"new", tmp_path / "missing" / "b": b"new"})

@@ -1,3 +1,5 @@
+"""The HTML report: page, timeline and figures."""
+
 import html.parser
 import json
 import math
@@ -20,7 +22,7 @@ VOID = {"meta", "br", "link", "img", "input", "hr"}
 
 
 class Page(html.parser.HTMLParser):
-    """Checks that every tag is closed in order; gathers tags, attributes and text."""
+    """Checks that every tag is closed in order, and collects tags, attributes and text."""
 
     def __init__(self, source):
         super().__init__()
@@ -82,7 +84,7 @@ def metrics(tmp_path):
     return path
 
 
-def test_the_page_is_whole_and_asks_nothing_of_the_network(tmp_path, arguments, metrics):
+def test_the_page_is_well_formed_and_makes_no_request(tmp_path, arguments, metrics):
     source = written(
         tmp_path, arguments, metrics_path=metrics, streams=[stream("stream-1")], facts={"command": "run me"}
     )
@@ -123,7 +125,7 @@ def test_the_same_arguments_give_the_same_bytes(tmp_path, arguments, metrics):
     assert written(tmp_path, arguments, **more) == written(tmp_path, evaluated(make_scores()), **more)
 
 
-def test_what_others_wrote_is_escaped(tmp_path):
+def test_text_from_outside_is_escaped(tmp_path):
     attack = "<script>alert('1')</script><img src=x onerror=alert(1)>\"'&{{ 7*7 }}"
     columns = make_columns(slow=False)
     columns["stream"] = [f"{name} {attack}" for name in columns["stream"]]
@@ -164,7 +166,7 @@ def test_every_kind_of_table_and_policy_makes_a_page(tmp_path, drop, policy):
     ]
 
 
-def test_the_headline_tells_the_deployed_policys_gap(arguments):
+def test_the_headline_states_the_deployed_policys_gap(arguments):
     row = arguments[0].deployed
     assert f"closes {100 * row.gap_closed:.1f} % of the cost gap from “never” to the Bayes oracle" in page.finding(
         arguments[0]
@@ -172,7 +174,7 @@ def test_the_headline_tells_the_deployed_policys_gap(arguments):
     bare = {name: column for name, column in make_columns().items() if name != "p_both_true"}
     evaluation = evaluated(Scores.from_columns(bare))[0]
     cost, never = evaluation.deployed.realised_cost, evaluation.policy("never").realised_cost
-    assert f"costs {cost:.4f} a step; the better constant, “never”, {never:.4f}" in page.finding(evaluation)
+    assert f"costs {cost:.4f} per step; the better constant, “never”, {never:.4f}" in page.finding(evaluation)
     values = [one.value for one in page.headlines(arguments[0])]
     assert values[:2] == [f"{row.realised_cost:.4f}", f"{100 * row.gap_closed:.1f}"]
 
@@ -238,7 +240,7 @@ def test_a_stream_that_lacks_a_step_is_refused(tmp_path, arguments):
         written(tmp_path, arguments, streams=[stream("stream-1", steps=5)])
 
 
-def test_long_streams_and_long_texts_are_cut_and_it_is_told(tmp_path):
+def test_long_streams_and_long_texts_are_cut_and_the_page_says_so(tmp_path):
     arguments = evaluated(make_scores(streams=4, steps=300))
     page = Page(written(tmp_path, arguments, streams=[stream("stream-1", steps=300, text="{} " + "x" * 2000)]))
     assert "the first 40 of its 300 steps" in page.text

@@ -1,3 +1,5 @@
+"""The tables of an evaluation and their form on the terminal."""
+
 import io
 import math
 
@@ -77,8 +79,8 @@ def test_the_terminal_shows_every_cell_and_what_is_switched_off():
     assert "off: Bayes oracle, regret, gap closed and distance to the truth: there is no column p_both_true" in text
 
 
-def test_masked_steps_are_told():
-    assert "masked for want of a label" in tables.what_was_measured(evaluate(logging=True))
+def test_masked_steps_are_reported():
+    assert "masked because a label is missing" in tables.what_was_measured(evaluate(logging=True))
 
 
 def test_without_a_console_no_number_is_cut_however_narrow_the_terminal(capsys, monkeypatch):

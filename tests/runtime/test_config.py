@@ -186,10 +186,10 @@ def test_values_of_a_run_out_of_range_are_refused_by_key(section, values, messag
 
 @pytest.fixture
 def override(monkeypatch):
-    """Parses command-line flags as absl does, and gives the config they make."""
+    """Parses command-line flags as absl does, and returns the resulting config."""
 
     def parse(*arguments):
-        monkeypatch.setattr(sys, "argv", ["program", *arguments])  # where config_flags looks for what is overridden
+        monkeypatch.setattr(sys, "argv", ["program", *arguments])  # where config_flags looks for overrides
         values = flags.FlagValues()
         config = config_flags.DEFINE_config_dict("config", to_config_dict(Car()), flag_values=values)
         values(sys.argv)
@@ -214,7 +214,7 @@ def test_a_flag_that_the_dataclass_rejects_is_a_config_error(override):
         override("--config.engine.fuel=coal")
 
 
-def test_epochs_become_the_steps_that_see_every_row_so_often():
+def test_epochs_become_the_steps_that_see_every_row_that_often():
     training = TrainingConfig(steps=0, epochs=3.0, batch=4)
     assert training.over(2.5).steps == 8  # 10 rows, 30 in all
     assert training.over(2.5).epochs == 0
@@ -222,6 +222,6 @@ def test_epochs_become_the_steps_that_see_every_row_so_often():
 
 
 @pytest.mark.parametrize(("steps", "epochs"), [(0, 0.0), (5, 1.0), (-1, 1.0), (5, -1.0)])
-def test_steps_and_epochs_do_not_both_say_how_long(steps, epochs):
+def test_exactly_one_of_steps_and_epochs_must_be_given(steps, epochs):
     with pytest.raises(ValueError, match=rf"^steps: found {steps} with epochs = {epochs}, expected one of the two"):
         TrainingConfig(steps=steps, epochs=epochs)

@@ -6,25 +6,25 @@ from prism_jax.runtime import distributed
 
 
 @pytest.mark.parametrize(
-    ("asked", "environment", "folder"),
+    ("requested", "environment", "folder"),
     [
         ("off", {"JAX_COMPILATION_CACHE_DIR": "/a", "HOME": "/h"}, None),
         ("/b", {"JAX_COMPILATION_CACHE_DIR": "/a", "HOME": "/h"}, "/b"),
         (None, {"JAX_COMPILATION_CACHE_DIR": "/a", "HOME": "/h"}, "/a"),
     ],
 )
-def test_flag_then_environment_say_where_compiled_programs_are_kept(asked, environment, folder):
-    assert distributed.cache_folder(asked, environment) == folder
+def test_the_flag_and_then_the_environment_name_the_cache_folder(requested, environment, folder):
+    assert distributed.cache_folder(requested, environment) == folder
 
 
-def test_by_default_they_are_kept_in_the_users_cache_by_kind_of_machine():
+def test_the_default_is_a_folder_per_kind_of_machine_in_the_users_cache():
     found = distributed.cache_folder(None, {"HOME": "/h"})
     assert found.startswith("/h/.cache/prism_jax/")
     moved = distributed.cache_folder(None, {"HOME": "/h", "XDG_CACHE_HOME": "/x"})
     assert moved == found.replace("/h/.cache", "/x")
 
 
-def test_half_a_description_of_the_processes_is_refused(monkeypatch):
+def test_an_incomplete_description_of_the_processes_is_rejected(monkeypatch):
     monkeypatch.setattr(distributed.jax.config, "update", lambda *_: None)
     monkeypatch.setattr(distributed.jax.distributed, "initialize", pytest.fail)
     if "distributed" not in flags.FLAGS:

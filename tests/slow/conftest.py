@@ -1,4 +1,4 @@
-"""What slow tests share across workers."""
+"""Fixtures that slow tests share across workers."""
 
 import json
 
@@ -9,7 +9,7 @@ from filelock import FileLock
 
 @pytest.fixture(scope="session")
 def propensity_gains(shared_folder):
-    """The paired gains of the propensity study by hidden effect; whichever worker asks first computes them."""
+    """The paired gains of the propensity study by hidden effect, computed by the first worker that needs them."""
     from prism_jax.experiments.propensities import CONFIG, SEEDS, paired_gain
 
     def gains(effect):

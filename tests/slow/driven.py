@@ -1,4 +1,4 @@
-"""A tiny run in a process of its own, forked from a server that has imported everything, for tests that end it."""
+"""A tiny run in a separate process, for tests that kill it; forked from a server that has imported everything."""
 
 import asyncio
 import dataclasses
@@ -39,12 +39,12 @@ def start(workdir, config, cache, *, seen=None, pause=0.0, saving=0.0):
     """Starts training in another process.
 
     Args:
-      workdir: Of the run; made if it does not exist.
-      config: What to train.
+      workdir: Folder of the run; created if it does not exist.
+      config: Config of the run.
       cache: Folder of compiled programs.
-      seen: A file that gets a line for each step done, then one of the error that ended the run, if one did.
+      seen: File to which each completed step adds a line, and the error that ends the run, if any, another.
       pause: Seconds to wait after each step.
-      saving: Seconds that each save takes longer, once it has begun to write.
+      saving: Seconds that are added to each save after it has begun to write.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["prism_jax.training.loop", "tensorboardX"])
@@ -73,7 +73,7 @@ def _run(workdir, config, cache, seen, pause, saving):
             time.sleep(pause)
 
         try:
-            train(plan(open_run(config)), Workdir(workdir), progress=False, after_step=after)
+            train(plan(open_run(config, Workdir(workdir))), progress=False, after_step=after)
         except (RuntimeError, OSError) as error:
             lines.write(f"{error}\n")
             sys.exit(1)

@@ -1,4 +1,4 @@
-"""kill -9 and SIGTERM in the middle of training, then the same command again: the same run to the byte."""
+"""After kill -9 or SIGTERM during training, the same command resumes and the run is the same byte for byte."""
 
 import json
 import os
@@ -45,7 +45,7 @@ def steps_done(workdir):
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
-def test_a_run_that_was_ended_goes_on_and_ends_bit_identical(tmp_path, root):
+def test_a_killed_run_resumes_and_ends_bit_identical(tmp_path, root):
     whole, killed, said = tmp_path / "whole", tmp_path / "killed", tmp_path / "said"
     subprocess.run(command(whole), cwd=root, check=True, capture_output=True)
     rng = np.random.default_rng(0)
@@ -56,7 +56,7 @@ def test_a_run_that_was_ended_goes_on_and_ends_bit_identical(tmp_path, root):
             subprocess.Popen(command(killed), cwd=root, stdout=subprocess.DEVNULL, stderr=errors) as process,
         ):
             while steps_done(killed) <= before and process.poll() is None:
-                time.sleep(0.05)  # logs are written with each checkpoint, so one has been saved by now
+                time.sleep(0.05)  # logs are flushed with each checkpoint, so after the loop one has been saved
             time.sleep(rng.uniform(0, 0.5))
             os.kill(process.pid, number)
         assert process.returncode == status

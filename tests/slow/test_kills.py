@@ -1,4 +1,4 @@
-"""kill -9 at twenty moments, in the middle of saves too: nothing is unreadable, and what was saved is not lost."""
+"""kill -9 at twenty moments, some during saves: every file stays readable and no saved step is lost."""
 
 import pathlib
 import signal
@@ -36,7 +36,7 @@ def cache(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory, cache):
-    """A run that nothing interrupted, with a checkpoint every few steps, all of them kept."""
+    """An uninterrupted run that keeps all of its checkpoints, one every few steps."""
     folder = epath.Path(tmp_path_factory.mktemp("whole"))
     process = driven.start(folder, driven.with_training(keep=STEPS), cache)
     process.join()
@@ -59,7 +59,7 @@ def wait_for(condition, process):
 
 
 def assert_same(run, whole, abstract):
-    """Both ended, with the same state and the same metrics to the bit."""
+    """Asserts that both runs ended, with bit-identical states and metrics."""
     found, expected = (restore_best(Workdir(folder).checkpoints, abstract, CONFIG) for folder in (run, whole))
     assert found.step == expected.step == STEPS
     chex.assert_trees_all_equal(found.state, expected.state)
@@ -68,14 +68,14 @@ def assert_same(run, whole, abstract):
 
 @pytest.fixture
 def disk(tmp_path):
-    """Mounts a file system in memory at `tmp_path / "disk"`, with the options that it is called with."""
+    """A function that mounts a file system in memory at `tmp_path / "disk"` with given options."""
     place = tmp_path / "disk"
     place.mkdir()
 
     def mount(options):
         done = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", place], capture_output=True, text=True)
         if done.returncode:
-            pytest.skip(f"no file system of its own: mount said {done.stderr.strip()!r}")
+            pytest.skip(f"no separate file system: mount printed {done.stderr.strip()!r}")
 
     yield mount
     subprocess.run(["umount", place], capture_output=True)
@@ -99,9 +99,9 @@ def test_a_run_killed_twenty_times_loses_no_saved_step_and_ends_bit_identical(tm
         in_saves += saving(checkpoints)
 
         first, last = int(seen.read_text().split()[0]), last_line(seen)
-        assert first == newest + 1  # it went on from the newest checkpoint that the kill before had left
+        assert first == newest + 1  # it resumed from the newest checkpoint that the previous kill had left
         newest = max(steps(checkpoints), default=0)
-        assert newest >= last // EVERY * EVERY - EVERY  # only the save under way can be lost
+        assert newest >= last // EVERY * EVERY - EVERY  # only a save in progress can be lost
         if newest:
             restored = restore_best(Workdir(killed).checkpoints, abstract, CONFIG)
             assert restored.step == newest
@@ -117,7 +117,7 @@ def test_a_run_killed_twenty_times_loses_no_saved_step_and_ends_bit_identical(tm
     assert not saving(checkpoints)
 
 
-def test_a_full_disk_ends_in_one_line_and_the_run_goes_on_once_there_is_room(tmp_path, whole, cache, abstract, disk):
+def test_a_full_disk_gives_one_line_and_the_run_resumes_when_there_is_space(tmp_path, whole, cache, abstract, disk):
     config = driven.with_training(keep=STEPS)
     kept = sum(path.stat().st_blocks * 512 for path in pathlib.Path(whole / "checkpoints" / "4").rglob("*"))
     disk(f"size={5 * kept}")
@@ -129,9 +129,9 @@ def test_a_full_disk_ends_in_one_line_and_the_run_goes_on_once_there_is_room(tmp
     newest = steps(run / "checkpoints")[0]
     failed = newest + EVERY
     assert len(message) < 700
-    assert message.startswith(f"{run}/checkpoints/{failed}: found no way to write this checkpoint (")
+    assert message.startswith(f"{run}/checkpoints/{failed}: failed to write this checkpoint (")
     assert "No space left on device" in message
-    assert f"step {newest} is the newest that can be read" in message
+    assert f"step {newest} is the newest complete one" in message
     for step in steps(run / "checkpoints"):
         expected = read(whole / "checkpoints" / str(step), abstract, config)
         chex.assert_trees_all_equal(read(run / "checkpoints" / str(step), abstract, config).state, expected.state)

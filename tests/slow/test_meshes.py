@@ -1,4 +1,4 @@
-"""Training on many devices is training on one: eight fake CPU devices, laid out in several ways."""
+"""Training on a mesh gives the losses of training on one device: eight simulated CPU devices, in several layouts."""
 
 import json
 import os
@@ -28,9 +28,9 @@ TINY = (
 
 
 def metrics(root, workdir, *mesh, flags=()):
-    sizes = [f"--config.training.{axis}={size}" for axis, size in zip(("data", "fsdp", "tensor"), mesh, strict=True)]
+    sizes = [f"--config.mesh.{axis}={size}" for axis, size in zip(("data", "fsdp", "tensor"), mesh, strict=True)]
     environment = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
-    environment["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "True"  # five steps take less than compiling them well
+    environment["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "True"  # optimizing the program would take longer than five steps
     command = [sys.executable, "-m", "prism_jax.train", *TINY, *sizes, *flags, f"--workdir={workdir}"]
     done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -39,11 +39,11 @@ def metrics(root, workdir, *mesh, flags=()):
 
 
 def test_every_mesh_trains_as_one_device_does(root, tmp_path):
-    """Losses of five steps, each computed with parameters that the gradients before it moved."""
+    """Compares the losses of five steps; each depends on the gradients of the steps before it."""
     one = metrics(root, tmp_path / "one", 1, 1, 1)
     assert one[-1]["loss"] != one[0]["loss"]
     for mesh in ((8, 1, 1), (2, 2, 2), (1, 4, 2)):
-        # Microbatches on the mesh that leaves each of its devices two rows.
+        # Microbatches are used on the mesh whose devices hold two rows each.
         flags = ("--config.training.accumulation=2",) if mesh == (2, 2, 2) else ()
         found = metrics(root, tmp_path / "-".join(map(str, mesh)), *mesh, flags=flags)
         for name in ("loss", "need", "accept", "burden", "response", "gradient_norm"):
@@ -53,7 +53,7 @@ def test_every_mesh_trains_as_one_device_does(root, tmp_path):
 
 
 def test_parameters_in_bfloat16_train_sharded_with_masters_and_factors(root, tmp_path):
-    """Rounding differs with the order of sums, so losses agree to what bfloat16 keeps."""
+    """Rounding depends on the order of sums, so losses agree to the precision of bfloat16."""
     flags = ["--config.student.param_dtype=bfloat16", "--config.training.first_moment=bfloat16"]
     flags += ["--config.training.second_moment=factored", "--config.training.frozen=('layers/0/.*',)"]
     one, found = (

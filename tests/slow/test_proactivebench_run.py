@@ -1,4 +1,4 @@
-"""The same command on ProactiveBench's human judgements."""
+"""`prism_jax.train` on ProactiveBench's human judgements."""
 
 import os
 import pathlib
@@ -30,7 +30,7 @@ def test_it_trains_and_holds_out_whole_streams(tmp_path, root):
         for split in ("train", "calibration", "test"):
             assert any(line.startswith(split) and "judgements" in line for line in result.stdout.splitlines())
         scores = read_scores(workdir / "scores.parquet")
-        held_out = set(scores.stream[scores.split == "test"])
-        assert not held_out & set(scores.stream[scores.split == "calibration"])
-        tested.append(held_out)
+        test_streams = set(scores.stream[scores.split == "test"])
+        assert not test_streams & set(scores.stream[scores.split == "calibration"])
+        tested.append(test_streams)
     assert not tested[0] & tested[1]

@@ -1,4 +1,4 @@
-"""The study of ProactiveBench end to end on the real streams, tiny students from random weights in every role."""
+"""The ProactiveBench study end to end on the real streams, with tiny students from random weights in every role."""
 
 import dataclasses
 import os
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 
 def small(config, source, **training):
-    """The config on two folds, with the smallest student and two steps."""
+    """The config with two folds, a very small student and two training steps."""
     return dataclasses.replace(
         config,
         data=dataclasses.replace(config.data, source=str(source), folds=2),
@@ -28,7 +28,7 @@ def small(config, source, **training):
     )
 
 
-def test_it_runs_and_does_not_train_twice(tmp_path, root, monkeypatch):
+def test_it_runs_and_a_repeated_study_does_not_train_again(tmp_path, root, monkeypatch):
     source = pathlib.Path(os.environ.get("PRISM_PROACTIVEBENCH", root.parent / "shared" / "proactivebench"))
     if not source.is_dir():
         pytest.skip(f"no ProactiveBench data: {source} is missing (PRISM_PROACTIVEBENCH names another folder)")

@@ -1,4 +1,4 @@
-"""Two processes, each with a device of its own, train what one process trains."""
+"""Two processes with one device each train the same as one process."""
 
 import json
 import os
@@ -36,7 +36,7 @@ def launch(root, workdir, *flags):
 
 
 def finish(*running):
-    """What each printed, once all have ended well."""
+    """The output of each process, after all have ended without error."""
     try:
         done = [process.communicate(timeout=600) for process in running]
     finally:
@@ -60,7 +60,7 @@ def losses(workdir):
     return [[line[name] for name in TERMS] for line in lines]
 
 
-def test_two_processes_train_as_one_does_and_one_evaluates_it(root, tmp_path):
+def test_two_processes_train_as_one_does_and_one_evaluates_the_run(root, tmp_path):
     finish(launch(root, tmp_path / "one", "--config.training.steps=6", "--config.training.checkpoint_every=3"))
     mesh = ("--config.mesh.data=2", "--config.training.steps=6", "--config.training.checkpoint_every=3")
     first, second = together(root, tmp_path / "two", *mesh)

@@ -1,4 +1,4 @@
-"""The propensities matter: the study of `prism_jax.experiments.propensities` at its full size."""
+"""The experiment `prism_jax.experiments.propensities` at full size: with a hidden variable, propensities matter."""
 
 import pytest
 

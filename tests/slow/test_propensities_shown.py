@@ -1,4 +1,4 @@
-"""Without a hidden variable the propensities make no difference; a file of its own, so that two workers share them."""
+"""Without a hidden variable, propensities make no difference. A separate file, so that two workers share the load."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The quickstart as a user runs it: what it promises, shown on held-out streams."""
+"""The quickstart as a user runs it: checks the results that its docstring states, on test streams."""
 
 import json
 import re
@@ -41,7 +41,7 @@ def test_calibrated_signals_are_close_to_the_truth(quickstart, signal):
         if (row["signal"], row["thinking"], row["form"]) == (signal, "fast", "calibrated")
     )
     assert row["distance"] < 0.06
-    assert row["constant_distance"] > 0.2  # a constant's, printed beside it
+    assert row["constant_distance"] > 0.2  # that of the best constant, printed beside it
 
 
 def test_splits_share_no_stream(quickstart):

@@ -1,4 +1,4 @@
-"""A run saved on one mesh of devices goes on upon another: eight fake CPU devices, in a process of their own."""
+"""A run saved on one mesh of devices resumes on another: eight fake CPU devices in a separate process."""
 
 import json
 import os
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.slow
 
 MESHES = {"8-1-1": (8, 1, 1), "2-2-2": (2, 2, 2), "1-1-1": (1, 1, 1)}
 
-# Trains on (8, 1, 1) to the end; then goes on from the middle on every mesh, and says how far the ends are apart.
+# Trains on (8, 1, 1) to the end, then resumes from the middle on every mesh and prints how much the ends differ.
 PROGRAM = """
 import dataclasses, json, pathlib, shutil, sys
 import driven, jax, numpy as np
@@ -26,10 +26,10 @@ base, results = pathlib.Path(sys.argv[1]), {}
 
 def run(name, mesh):
     config = driven.with_training(steps=8, checkpoint_every=4)
-    opened, workdir = open_run(dataclasses.replace(config, mesh=MeshConfig(*mesh))), Workdir(base / name)
-    workdir.claim(opened.config)
+    opened = open_run(dataclasses.replace(config, mesh=MeshConfig(*mesh)), Workdir(base / name))
+    opened.files.claim(opened.config)
     seen = []
-    params = train(plan(opened), workdir, progress=False, after_step=seen.append)
+    params = train(plan(opened), progress=False, after_step=seen.append)
     return jax.device_get(params), seen, (base / name / "metrics.jsonl").read_bytes()
 
 whole, _, metrics = run("whole", (8, 1, 1))
@@ -50,7 +50,7 @@ print(json.dumps(results))
 """
 
 
-def test_a_run_goes_on_bit_exact_on_its_mesh_and_within_1e_5_on_another(root, tmp_path):
+def test_a_run_resumes_bit_exact_on_its_mesh_and_within_1e_5_on_another(root, tmp_path):
     environment = os.environ | {
         "JAX_PLATFORMS": "cpu",
         "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
@@ -64,9 +64,9 @@ def test_a_run_goes_on_bit_exact_on_its_mesh_and_within_1e_5_on_another(root, tm
     assert found.keys() == MESHES.keys()
     for name, result in found.items():
         assert result["seen"] == [5, 6, 7, 8], name
-        assert result["moved"] > 1e-3, name  # training went on
+        assert result["moved"] > 1e-3, name  # training continued
         assert result["loss"] <= 1e-5, (name, result)
         assert result["params"] <= 1e-5, (name, result)
     assert found["8-1-1"]["params"] == 0
     assert found["8-1-1"]["same"]
-    assert not found["1-1-1"]["same"]  # another order of sums, so another mesh was really used
+    assert not found["1-1-1"]["same"]  # sums were taken in another order, so another mesh was really used

@@ -1,4 +1,4 @@
-"""Real pretrained weights: SmolLM2-135M-Instruct, dequantised from Q4_1, against transformers' own reading."""
+"""Real pretrained weights: SmolLM2-135M-Instruct, dequantised from Q4_1, compared with transformers."""
 
 import jax
 import numpy as np
@@ -22,7 +22,7 @@ ENGLISH = (
     "People have built dams, wells and canals for thousands of years to keep water for the dry months of the year."
 )
 QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
-# No whitespace before a number: transformers doesn't know this file's pre-tokenizer, which isolates digits.
+# No whitespace before a number: transformers does not implement this file's pre-tokenizer, which isolates digits.
 TEXTS = (
     ENGLISH,
     "def f(x):\n    return x**2  # squared\n\n\nclass A:\n\tpass\r\n",
@@ -40,7 +40,7 @@ def theirs(smollm2_gguf):
     pytest.importorskip("accelerate", reason="transformers reads GGUF files with it")
     import transformers
 
-    torch.set_num_threads(1)  # its threads would spin against JAX's
+    torch.set_num_threads(1)  # more threads would compete with JAX's
     source = {"pretrained_model_name_or_path": smollm2_gguf.parent, "gguf_file": smollm2_gguf.name}
     model = transformers.AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32).eval()
     return model, transformers.AutoTokenizer.from_pretrained(**source)
@@ -81,8 +81,8 @@ def test_logits_equal_transformers(ours, theirs, encode):
     np.testing.assert_allclose(ours.logits(ids), want, atol=1e-3, rtol=0)
 
 
-def test_the_order_of_rows_is_worth_a_factor_of_three_in_perplexity(ours, encode):
-    """The same numbers, query and key rows as the file has them."""
+def test_the_wrong_order_of_rows_triples_perplexity(ours, encode):
+    """The same weights, but with query and key rows in the order of the file."""
     config, ids = ours.model.config, encode(ENGLISH)
 
     def as_stored(kernel, heads):
@@ -108,7 +108,7 @@ def test_ids_are_those_that_transformers_reads(theirs, encode, tokenizer):
     assert tokenizer.eos_token_id == theirs[1].eos_token_id
 
 
-def test_a_greedy_chat_answer_is_transformers_own(ours, theirs, tokenizer):
+def test_a_greedy_chat_answer_equals_that_of_transformers(ours, theirs, tokenizer):
     import torch
 
     model, their_tokenizer = theirs
@@ -130,8 +130,8 @@ def test_a_greedy_chat_answer_is_transformers_own(ours, theirs, tokenizer):
     assert "Paris" in answer
 
 
-def test_it_survives_a_round_trip_through_a_hugging_face_directory(ours, theirs, tmp_path, encode):
-    """What we write of it is what transformers reads, to the bit, from the GGUF itself."""
+def test_a_round_trip_through_a_hugging_face_directory_changes_nothing(ours, theirs, tmp_path, encode):
+    """The exported directory holds, bit for bit, what transformers reads from the GGUF file."""
     import transformers
 
     save_hf(tmp_path, ours.model, ours.params, eos_token_id=2, max_shard_bytes=200 * 10**6)
@@ -144,7 +144,7 @@ def test_it_survives_a_round_trip_through_a_hugging_face_directory(ours, theirs,
 
 
 def test_the_template_reads_as_the_models_own_chat_template(theirs, smollm2_gguf):
-    """Its own special tokens, no thinking, single-token answers; and hostile text forges none of its tokens."""
+    """Special tokens are the model's own, answers are single tokens, and untrusted text produces no special token."""
     _, chat = theirs
     template = Template(Tokenizer.load(smollm2_gguf), PromptConfig())
     events = [Event(time=9.0 * i, text=text) for i, text in enumerate(("Opens parser.py.", "It fails again."))]
@@ -158,4 +158,4 @@ def test_the_template_reads_as_the_models_own_chat_template(theirs, smollm2_gguf
     assert len(added) >= 17
     for name in added:
         ids = template.event(Event(time=0.0, text=f"a {name}{name[:2]}{name} b"), None)
-        assert sum(i in added.values() for i in ids) == 2  # the message's own begin and end
+        assert sum(i in added.values() for i in ids) == 2  # those that begin and end the message

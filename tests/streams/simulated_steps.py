@@ -13,7 +13,7 @@ CONFIG = SimulatorConfig()
 
 @functools.cache
 def draw(count, logging="policy", config=CONFIG, first=0):
-    """Some streams; large samples without the run-time type checks, which take most of the time."""
+    """Simulates streams; large samples without run-time type checks, which take most of the time."""
     jaxtyping.config.update("jaxtyping_disable", count > 300)
     try:
         return [simulate(config, index, logging) for index in range(first, first + count)]

@@ -5,13 +5,14 @@ import sys
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from json_edit import edited
 
 from prism_jax.streams import Candidate, Event, Step, Stream
 from prism_jax.streams.jsonl import StreamError, read_streams, write_streams
 
 unit = st.floats(0, 1)
 finite = st.floats(allow_nan=False, allow_infinity=False)
-# Separators that other readers take for line ends, quotes, and whatever else Unicode has.
+# Characters that other readers take as line ends, quotes, and any other Unicode text.
 texts = st.one_of(st.text(min_size=1), st.sampled_from(["a\u2028b\x85c\x0bd", "naïve – 你好 😀", '"\\\n\r\n']))
 texts = texts.filter(lambda text: text.strip())
 votes = st.lists(st.booleans(), max_size=3).map(tuple)
@@ -111,19 +112,6 @@ def _write(tmp_path, *lines):
     return path
 
 
-def _edited(place, value):
-    """FULL with `value` at the path `place`; the value `...` removes the key."""
-    stream = json.loads(json.dumps(FULL))
-    target = stream
-    for key in place[:-1]:
-        target = target[key]
-    if value is ...:
-        del target[place[-1]]
-    else:
-        target[place[-1]] = value
-    return stream
-
-
 def test_a_file_written_by_hand(tmp_path):
     (stream,) = read_streams(_write(tmp_path, FULL))
     assert stream.domain == "unknown"
@@ -132,7 +120,7 @@ def test_a_file_written_by_hand(tmp_path):
     assert stream.steps[0] == Step(event=0, candidates=(Candidate(),))
     assert stream.steps[1].candidates[0].votes == (True, False)
     assert stream.steps[1].recorded == {"on_call": 1.0}
-    explicit = _edited(("steps", 0, "candidates"), [{"text": None, "y_accept": None, "votes": []}])
+    explicit = edited(FULL, ("steps", 0, "candidates"), [{"text": None, "y_accept": None, "votes": []}])
     assert read_streams(_write(tmp_path, explicit)) == [stream]
 
 
@@ -146,7 +134,7 @@ def test_fields_at_their_default_are_left_out_and_text_stays_readable(tmp_path):
 
 
 C = ("steps", 1, "candidates", 0)
-HUGE = 10**400  # valid JSON, and beyond a double
+HUGE = 10**400  # valid JSON, but too large for a double
 
 
 @pytest.mark.parametrize(
@@ -200,7 +188,7 @@ HUGE = 10**400  # valid JSON, and beyond a double
     ids=lambda value: "huge" if value is HUGE else None,
 )
 def test_bad_values_are_named_by_file_line_and_field(tmp_path, place, value, message):
-    path = _write(tmp_path, {**FULL, "id": "before"}, _edited(place, value))
+    path = _write(tmp_path, {**FULL, "id": "before"}, edited(FULL, place, value))
     with pytest.raises(StreamError) as caught:
         read_streams(path)
     assert str(caught.value).startswith(f"{path}:2: {message}")
@@ -246,7 +234,7 @@ def test_a_repeated_id_is_refused_in_reading_and_writing(tmp_path):
     assert path.read_bytes() == before
 
 
-def test_nothing_is_not_a_file_of_streams(tmp_path):
+def test_files_without_streams_are_refused(tmp_path):
     with pytest.raises(StreamError, match=r"streams\.jsonl: found an empty file"):
         read_streams(_write(tmp_path))
     with pytest.raises(StreamError, match=r"none\.jsonl: found no streams to write"):

@@ -6,14 +6,15 @@ from unittest import mock
 
 import pytest
 import tensorflow_datasets as tfds
+from json_edit import edited
 
 from prism_jax.streams import Candidate, Event, Step, Stream
 from prism_jax.streams.jsonl import StreamError
 from prism_jax.streams.proactivebench import ARCHIVE, COMMIT, SPLIT, ProactiveBench, load
 from prism_jax.streams.proactivebench_source import digest, read_source
 
-# Three streams of the official layout. The third event of the first is stamped before the second; the second differs
-# from its file in all but half of its texts; the third has no file.
+# Three streams in the official layout. In the first, the third event is stamped before the second. In the second, half
+# of the texts differ from its file. The third has no file.
 CODE = [
     ("1717338232.283", "Öffnet »naïve.py« 😀"),
     ("1717338240.5", "Tippt eine\u2028Zeile"),
@@ -40,15 +41,15 @@ TRAIN = [
     _row(CODE[:1], "Offer the tests", [True, True, True], help_needed=True),
     _row(CODE[:1], "Erklären", [True, False, False], help_needed=True),
     _row(CODE[:1], None, [False, False, True], help_needed=True, valid=False),
-    _row(CODE, "Run it", [True, False], valid=False),  # one of two wanted something: no majority
+    _row(CODE, "Run it", [True, False], valid=False),  # one of two wanted an offer: no majority
     _row(CODE, None, [False, True], valid=True),
-    _row(DAILY[:1], None, [False, True, True], valid=True),  # its offers were ties, which the source drops
+    _row(DAILY[:1], None, [False, True, True], valid=True),  # the source drops its offers, whose votes were tied
     _row(DAILY, "Find a recipe", [True, True, False]),
     _row(DAILY, None, [False, False, True], valid=True),
 ]
 TEST = [
-    _row(CODE[:1], None, [False, False, True], help_needed=True, valid=False),  # again: must not count twice
-    _row(CODE[:2], "Nichts", [False, False, False]),  # nobody wanted anything: no row on silence
+    _row(CODE[:1], None, [False, False, True], help_needed=True, valid=False),  # a duplicate: counts once
+    _row(CODE[:2], "Nichts", [False, False, False]),  # nobody wanted an offer: no row on silence
     _row(CODE[:1], "Format it", [True, True, False], help_needed=True),
     _row(WRITING, "Suggest a greeting", [False, True, True], help_needed=True),
 ]
@@ -94,7 +95,7 @@ def test_the_layout_becomes_whole_streams(source, tmp_path):
             events=(
                 Event(time=1717338232.283, text=CODE[0][1]),
                 Event(time=1717338240.5, text=CODE[1][1]),
-                Event(time=1717338240.5, text=CODE[2][1]),  # held: time does not run back
+                Event(time=1717338240.5, text=CODE[2][1]),  # raised to the time of the event before it
             ),
             steps=(
                 Step(
@@ -152,7 +153,7 @@ def test_the_constant_offer_is_accepted_where_any_listed_one_is_valid(source, tm
     assert [step.candidates for step in writing.steps] == [(yes,)]
 
 
-def test_times_that_run_back_are_held_aloud(source, tmp_path, caplog):
+def test_times_that_run_back_are_raised_with_a_warning(source, tmp_path, caplog):
     load(source, tmp_path / "tfds")
     assert (
         "ProactiveBench: events stamped before an earlier one take its time: 1 (code_7), by up to 2 s"
@@ -164,7 +165,7 @@ def test_the_dataset_is_a_tfds_data_source_with_everything_in_it(source, tmp_pat
     builder = ProactiveBench(source=source, data_dir=tmp_path / "tfds")
     builder.download_and_prepare()
     assert builder.info.splits[SPLIT].num_examples == 3
-    again = tfds.builder_from_directory(builder.data_dir)  # as another user, without this class
+    again = tfds.builder_from_directory(builder.data_dir)  # as a user without this class would
     examples = {example["id"].decode(): example for example in again.as_data_source(split=SPLIT)}
     assert set(examples) == {"code_7", "writing_3", DAILY_ID}
     code = examples["code_7"]
@@ -188,7 +189,7 @@ def test_tensorflow_is_never_imported(source, tmp_path):
 
 @pytest.mark.parametrize("wrong", ["need", "candidates"])
 def test_unknown_options_are_refused(wrong):
-    # In a process of its own, without the type checker of the tests, which would speak first.
+    # In a separate process, because the type checker of the tests would raise first.
     code = f"from prism_jax.streams.proactivebench import load; load('nowhere', {wrong}='every')"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     expected = {"need": "strict, majority, any_valid", "candidates": "listed, constant"}[wrong]
@@ -233,7 +234,7 @@ def test_the_digest_sees_every_file(source, name):
         assert digest(source) not in (before, changed)
 
 
-def test_without_a_source_the_official_archive_is_taken(source, tmp_path):
+def test_without_a_source_the_official_archive_is_downloaded(source, tmp_path):
     shutil.copytree(source, tmp_path / "archive" / f"ProactiveAgent-{COMMIT}")
     manager = mock.Mock(spec=tfds.download.DownloadManager)
     manager.download_and_extract.return_value = tmp_path / "archive"
@@ -243,35 +244,25 @@ def test_without_a_source_the_official_archive_is_taken(source, tmp_path):
     assert list(examples.values()) == read_source(source)
 
 
-def _edited(place, value):
-    """The first row of TRAIN with `value` at the path `place`; the value `...` removes the key."""
-    row = json.loads(json.dumps(TRAIN[0]))
-    target = row
-    for key in place[:-1]:
-        target = target[key]
-    if value is ...:
-        del target[place[-1]]
-    else:
-        target[place[-1]] = value
-    return row
-
-
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        (_edited(("obs",), ...), "obs: found nothing, expected this key"),
-        (_edited(("obs",), []), "obs: found an empty list, expected at least one entry"),
-        (_edited(("obs",), "x"), "obs: found 'x', expected a list"),
-        (_edited(("obs", 0), 3), "obs[0].time: found 3 around it, expected an object with this key"),
-        (_edited(("obs", 0, "event"), " "), "obs[0].event: found ' ', expected text"),
-        (_edited(("obs", 0, "time"), 1717338232.3), "obs[0].time: found 1717338232.3, expected text"),
-        (_edited(("pred_task",), ...), "pred_task: found nothing, expected this key"),
-        (_edited(("pred_task",), ""), "pred_task: found '', expected text"),
-        (_edited(("pred_task",), "\ud83d"), "pred_task: found the lone surrogate '\\ud83d', expected text that UTF-8"),
-        (_edited(("valid",), 1), "valid: found 1, expected true or false"),
-        (_edited(("help_needed",), None), "help_needed: found None, expected true or false"),
-        (_edited(("annotation",), []), "annotation: found an empty list, expected at least one entry"),
-        (_edited(("annotation", 2), 1), "annotation[2]: found 1, expected true or false"),
+        (edited(TRAIN[0], ("obs",), ...), "obs: found nothing, expected this key"),
+        (edited(TRAIN[0], ("obs",), []), "obs: found an empty list, expected at least one entry"),
+        (edited(TRAIN[0], ("obs",), "x"), "obs: found 'x', expected a list"),
+        (edited(TRAIN[0], ("obs", 0), 3), "obs[0].time: found 3 around it, expected an object with this key"),
+        (edited(TRAIN[0], ("obs", 0, "event"), " "), "obs[0].event: found ' ', expected text"),
+        (edited(TRAIN[0], ("obs", 0, "time"), 1717338232.3), "obs[0].time: found 1717338232.3, expected text"),
+        (edited(TRAIN[0], ("pred_task",), ...), "pred_task: found nothing, expected this key"),
+        (edited(TRAIN[0], ("pred_task",), ""), "pred_task: found '', expected text"),
+        (
+            edited(TRAIN[0], ("pred_task",), "\ud83d"),
+            "pred_task: found the lone surrogate '\\ud83d', expected text that UTF-8",
+        ),
+        (edited(TRAIN[0], ("valid",), 1), "valid: found 1, expected true or false"),
+        (edited(TRAIN[0], ("help_needed",), None), "help_needed: found None, expected true or false"),
+        (edited(TRAIN[0], ("annotation",), []), "annotation: found an empty list, expected at least one entry"),
+        (edited(TRAIN[0], ("annotation", 2), 1), "annotation[2]: found 1, expected true or false"),
         (["not", "a", "row"], "obs: found ['not', 'a', 'row'] around it, expected an object with this key"),
         (
             _row([CODE[0], ("1717338240.5", "something else")], "x", [True, True]),

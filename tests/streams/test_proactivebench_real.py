@@ -1,4 +1,4 @@
-"""The real judgements, where they are at hand; they are never part of the project."""
+"""Tests on the real ProactiveBench data, which is not part of the project; skipped where it is missing."""
 
 import collections
 import json
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def _real_rows():
-    """Every row of the reward data, read plainly: the oracle of the tests below."""
+    """Every row of the reward data, read directly from the files: the reference for the tests below."""
     for name in ("train", "test"):
         with (REAL / f"dataset/reward_data/{name}_data.jsonl").open(encoding="utf-8") as file:
             yield from map(json.loads, file)
@@ -29,7 +29,7 @@ def _real_rows():
 
 @pytest.fixture(scope="module")
 def real_steps():
-    """(first event's text, number of events) to the rows of that step."""
+    """Maps (text of the first event, number of events) to the rows of that step."""
     steps = collections.defaultdict(list)
     for row in _real_rows():
         steps[row["obs"][0]["event"], len(row["obs"])].append(row)
@@ -78,14 +78,14 @@ def test_the_thirteen_development_streams(data_dir):
     if len(list((REAL / "dataset/test_data").glob("*_*.json"))) != 10:
         pytest.skip(f"{REAL} does not hold the 13 development streams")
     streams = load(REAL, data_dir)
-    accounts = summarise(streams)
-    assert {domain: counts.streams for domain, counts in accounts.items()} == {
+    summaries = summarise(streams)
+    assert {domain: counts.streams for domain, counts in summaries.items()} == {
         "coding": 5,
         "synthetic": 3,
         "writing": 5,
         "all": 13,
     }
-    total = accounts["all"]
+    total = summaries["all"]
     assert (total.judgements, total.accept_labels, total.silence_labels, total.steps) == (1_390, 1_148, 242, 253)
     named = {path.stem for path in (REAL / "dataset/test_data").glob("*_*.json")}
     assert named == {stream.id for stream in streams if stream.domain != "synthetic"}

@@ -1,4 +1,4 @@
-"""The simulator tells the truth: its labels, log and text are what its own probabilities say, on every machine."""
+"""The simulator's labels, log and text follow its true probabilities, and streams are the same on every machine."""
 
 import dataclasses
 import functools
@@ -34,7 +34,7 @@ from prism_jax.streams.simulator import (
 
 @functools.cache
 def patterns(domain):
-    """What each phrase of a domain looks like, with the kind it tells."""
+    """A regular expression for each phrase of a domain, with the kind of event that it describes."""
     return [
         (re.compile(re.escape(phrase).replace(re.escape("{item}"), "(?P<item>.+)")), kind)
         for kind, phrases in simulator_text.PHRASES[domain].items()
@@ -43,7 +43,7 @@ def patterns(domain):
 
 
 def read(stream):
-    """Situation and open items at each step, worked out from the text alone."""
+    """Situation and open items at each step, derived from the text alone."""
     (persona,) = (name for name, texts in simulator_text.ARRIVALS.items() if stream.events[0].text in texts)
     open_items, quiet = [], False
     for event in stream.events[1:]:
@@ -62,7 +62,7 @@ def read(stream):
 
 
 def chance(outcomes, probability, bins=20):
-    """P-value of the hypothesis that each outcome had its probability: a chi-square over bins of like probabilities."""
+    """P-value of the hypothesis that each outcome had its probability: a chi-square test on bins of similar ones."""
     variance = probability * (1 - probability)
     certain = variance == 0
     assert (outcomes[certain] == probability[certain]).all()
@@ -73,11 +73,11 @@ def chance(outcomes, probability, bins=20):
     return stats.chi2.sf((excess**2 / spread).sum(), bins)
 
 
-# The population itself.
+# The population of streams.
 
 
 def test_streams_are_the_same_on_every_machine(tmp_path):
-    """A change here changes every number that was ever measured on the simulator."""
+    """If this digest changes, so do all results measured on the simulator."""
     mixed = [simulate(dataclasses.replace(CONFIG, seed=i % 3), i, "always" if i % 2 else "policy") for i in range(40)]
     write_streams(tmp_path / "streams.jsonl", mixed)
     digest = hashlib.sha256((tmp_path / "streams.jsonl").read_bytes()).hexdigest()
@@ -125,11 +125,11 @@ def test_tables_are_complete():
     assert all(0 < p < 1 for pair in PROPENSITY.values() for p in pair)
 
 
-# The truth, as a function of what is seen.
+# The true probabilities, as a function of what is seen.
 
 
 def test_the_truth_can_be_read_off_the_text():
-    """Persona, kinds, items and their order give exactly the recorded probabilities: nothing else is in them."""
+    """Persona, kinds, items and their order determine the recorded probabilities exactly."""
     for stream in draw(300):
         for step, (situation, open_items) in zip(stream.steps, read(stream), strict=True):
             expected = truth(situation, CONFIG)
@@ -165,7 +165,7 @@ def test_the_hidden_variable_averages_out(config, situation):
 
 
 @given(situation=situations)
-def test_the_hidden_effect_is_none_at_zero_and_all_there_is_at_one(situation):
+def test_the_hidden_effect_is_off_at_zero_and_maximal_at_one(situation):
     def accept(effect):
         return [truth(situation, SimulatorConfig(hidden_effect=effect), call).p_accept for call in (False, True)]
 
@@ -190,12 +190,12 @@ def test_dependence_runs_from_apart_over_independent_to_nested(situation, effect
     assert both(1.0, call) == pytest.approx(min(p_need, p_accept), abs=1e-12)
     assert both(-1.0, call) == pytest.approx(max(0, p_need + p_accept - 1), abs=1e-12)
     assert both(0.5, call) == pytest.approx((both(0.0, call) + both(1.0, call)) / 2, abs=1e-12)
-    # Independent given the call, and need does not depend on it: independent given what is seen.
+    # They are independent given the call, and need does not depend on it, so they are independent given what is seen.
     seen = truth(situation, SimulatorConfig(hidden_effect=effect))
     assert seen.p_both == pytest.approx(seen.p_need * seen.p_accept, abs=1e-12)
 
 
-# Labels and log, against the truth.
+# Labels and log, compared with the true probabilities.
 
 
 @pytest.mark.parametrize("config", [CONFIG, *(SimulatorConfig(dependence=d, hidden_effect=1.0) for d in (-1.0, 0.6))])
@@ -205,7 +205,7 @@ def test_labels_have_the_true_frequencies(config):
     assert chance(t.accept, t.p_accept) > 1e-3
     assert chance(t.need * t.accept, t.p_both) > 1e-3
     assert chance(t.on_call, np.full_like(t.on_call, ON_CALL_SHARE)) > 1e-3
-    # The measure can tell: truths that are off by three hundredths are rejected.
+    # The test has power: probabilities that are wrong by 0.03 are rejected.
     for label, p in ((t.need, t.p_need), (t.accept, t.p_accept), (t.need * t.accept, t.p_both)):
         assert chance(label, np.where(p < 0.5, p + 0.03, p - 0.03)) < 1e-6
 
@@ -278,7 +278,7 @@ def test_a_response_has_the_visible_keys_and_is_about_an_item():
     assert answered > 100
 
 
-# Knobs.
+# Settings.
 
 
 @pytest.mark.parametrize(
@@ -292,11 +292,11 @@ def test_a_response_has_the_visible_keys_and_is_about_an_item():
         ({"hidden_effect": -0.1}, "hidden_effect: found -0.1, expected a number in [0, 1]"),
     ],
 )
-def test_bad_knobs_are_named(changes, message):
+def test_invalid_settings_are_named(changes, message):
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         SimulatorConfig(**changes)
 
 
-def test_lengths_are_as_asked_for():
+def test_lengths_are_within_the_configured_limits():
     assert {len(s.events) for s in draw(50, config=SimulatorConfig(min_events=2, max_events=3))} == {2, 3}
     assert {len(s.events) for s in draw(20, config=SimulatorConfig(min_events=30, max_events=30))} == {30}

@@ -1,4 +1,4 @@
-"""The simulator is hard enough to be honest: to decide well, the order of events has to be read."""
+"""The simulator is hard enough for a meaningful test: good decisions require the order of events."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ def expected_cost(offer, t):
 
 
 def decisions_of_linear_models(train, test, texts):
-    """Decisions on the test steps of logistic regressions on bags of words, each way of fitting, each penalty."""
+    """Yields decisions of logistic regressions on bags of words on the test steps, for each fit and penalty."""
     from sklearn.feature_extraction.text import CountVectorizer
     from sklearn.linear_model import LogisticRegression
 
@@ -31,7 +31,7 @@ def decisions_of_linear_models(train, test, texts):
 
         p_need, p_accept = (fit(label, np.ones_like(label)) for label in (t.need, t.accept))
         yield C_FA * (1 - p_accept) <= C_FN * p_need * p_accept  # both signals, through the gate
-        yield fit(gain > 0, np.abs(gain)) > 0.5  # the decision itself, weighted by what it costs
+        yield fit(gain > 0, np.abs(gain)) > 0.5  # the decision itself, weighted by its cost
 
 
 def last_event(streams):
@@ -56,12 +56,12 @@ def test_counting_words_does_not_suffice(texts, most):
     assert 0.1 < max(closed) <= most, closed
 
 
-def test_good_decisions_pay_and_are_neither_always_nor_never():
+def test_bayes_decisions_beat_constant_ones_and_offer_sometimes():
     t = table(draw(3000, "always", first=3000))
     offer = C_FA * (1 - t.p_accept) <= C_FN * t.p_both
     constant = min(expected_cost(np.full(len(offer), always), t) for always in (True, False))
     assert expected_cost(offer, t) <= 0.60 * constant
     assert 0.25 <= offer.mean() <= 0.75
-    # The realised cost on drawn labels is what the true probabilities promise.
+    # The realised cost on drawn labels agrees with the expected cost under the true probabilities.
     realised = np.where(offer, C_FA * (1 - t.accept), C_FN * t.need * t.accept)
     assert abs(realised.mean() - expected_cost(offer, t)) < 3 * realised.std() / len(realised) ** 0.5

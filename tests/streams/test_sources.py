@@ -1,4 +1,4 @@
-"""Where the streams of a run come from, and what a source that is not there says."""
+"""Loading the streams of a run, and the error for a missing source."""
 
 import re
 
@@ -8,8 +8,8 @@ from prism_jax.streams.simulator import SimulatorConfig, simulate
 from prism_jax.streams.sources import DataConfig, load_splits
 
 
-@pytest.mark.parametrize(("source", "asked"), [("", None), ("here", "here")])
-def test_an_empty_source_asks_for_the_official_archive(tmp_path, monkeypatch, source, asked):
+@pytest.mark.parametrize(("source", "expected"), [("", None), ("here", "here")])
+def test_an_empty_source_means_the_official_archive(tmp_path, monkeypatch, source, expected):
     seen = []
 
     def load(given, *, need):
@@ -20,7 +20,7 @@ def test_an_empty_source_asks_for_the_official_archive(tmp_path, monkeypatch, so
     (tmp_path / "here").mkdir()
     monkeypatch.setattr("prism_jax.streams.proactivebench.load", load)
     splits = load_splits(DataConfig(name="proactivebench", source=source, need="majority"), SimulatorConfig())
-    assert seen == [(asked, "majority")]
+    assert seen == [(expected, "majority")]
     assert len(splits.train) + len(splits.calibration) + len(splits.test) == 12
 
 

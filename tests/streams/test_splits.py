@@ -11,7 +11,7 @@ from prism_jax.streams.splits import Splits, folds, fractions, with_validation
 
 EVENTS = (Event(time=0.0, text="works"),)
 
-# Id to domain.
+# Maps ids to domains.
 many = st.dictionaries(st.text(min_size=1), st.sampled_from(["coding", "writing", "life"]), min_size=1, max_size=25)
 shares = st.floats(0.01, 0.5)
 seeds = st.integers(-5, 2**40)
@@ -26,7 +26,7 @@ def _streams(domains):
 
 
 def _enough(count, k):
-    """Whether every fold leaves a stream to test, one to calibrate on and one to train on."""
+    """Whether every fold has at least one stream each for test, calibration and training."""
     return count >= k and count - math.ceil(count / k) >= 2
 
 
@@ -37,7 +37,7 @@ def _sides(splits):
 def _assert_partition(splits, streams):
     assert all(_sides(splits))
     ids = [stream.id for side in _sides(splits) for stream in side]
-    assert sorted(ids) == sorted(stream.id for stream in streams)  # nothing lost, nothing on two sides
+    assert sorted(ids) == sorted(stream.id for stream in streams)  # each stream exactly once
     for side in _sides(splits):
         assert list(side) == sorted(side, key=lambda stream: stream.id)
 
@@ -71,7 +71,7 @@ def test_folds_are_even_within_each_domain(domains, k, seed):
 
 @settings(deadline=None)
 @given(many, shares, shares, seeds)
-def test_fractions_partition_whole_streams_in_the_shares_asked_for(domains, calibration, test, seed):
+def test_fractions_partition_whole_streams_in_the_given_shares(domains, calibration, test, seed):
     streams = _streams(domains)
     total = len(streams)
     tested, calibrated = max(1, round(test * total)), max(1, round(calibration * total))
@@ -114,7 +114,7 @@ def test_every_stream_can_be_drawn():
     drawn = collections.Counter(
         stream.id for seed in range(200) for stream in fractions(streams, calibration=0.1, test=0.1, seed=seed).test
     )
-    # 200 draws of 1 in 7: mean 28.6, standard deviation 4.9; five of them either side.
+    # 200 draws of 1 in 7: mean 28.6, standard deviation 4.9; the bounds are five standard deviations away.
     assert set(drawn) == {stream.id for stream in streams}
     assert all(4 < count < 54 for count in drawn.values())
 
@@ -166,7 +166,7 @@ def test_an_id_used_twice_is_refused():
 
 @settings(deadline=None)
 @given(many, shares, seeds)
-def test_held_out_streams_leave_the_training_split_whole_and_no_other(domains, share, seed):
+def test_validation_streams_come_whole_from_the_training_split_alone(domains, share, seed):
     streams = _streams(domains)
     assume(len(streams) >= 2)
     before = Splits(tuple(streams), (_stream("calibrate"),), (_stream("test"),))

@@ -50,6 +50,6 @@ def test_the_line_for_the_terminal():
     )
 
 
-def test_nothing_is_counted_as_nothing():
+def test_no_streams_give_zero_counts():
     assert list(summarise([])) == ["all"]
     assert summarise([])["all"].judgements == 0

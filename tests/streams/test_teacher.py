@@ -1,4 +1,4 @@
-"""The simulator's teacher: as good as the config says, and without effect on the stream that it judges."""
+"""The simulated teacher is as accurate as configured and does not change the stream that it judges."""
 
 import dataclasses
 import math
@@ -19,7 +19,7 @@ def with_teacher(blur, bias):
 
 
 def errors(streams):
-    """What the teacher's log-odds of need and of acceptance are off by, at every step."""
+    """Errors of the teacher's log-odds of need and of acceptance, at every step."""
     pairs = [
         ((step.teacher_need, step.p_need_true), (offer.teacher_accept, offer.p_accept_true))
         for stream in streams
@@ -30,7 +30,7 @@ def errors(streams):
     return (logit(given) - logit(true)).T
 
 
-def test_a_teacher_changes_nothing_but_what_it_says():
+def test_a_teacher_changes_only_its_own_fields():
     for index in range(20):
         judged = simulate(with_teacher(1.0, 0.5), index)
         assert all(step.teacher_need is not None for step in judged.steps)
@@ -39,14 +39,14 @@ def test_a_teacher_changes_nothing_but_what_it_says():
         assert plain == simulate(CONFIG, index)
 
 
-def test_a_sharp_teacher_says_the_truth():
+def test_a_teacher_without_error_gives_the_true_probabilities():
     assert np.abs(errors(draw(20, config=with_teacher(0.0, 0.0)))).max() < 1e-3
 
 
-def test_errors_have_the_configured_bias_and_blur_and_do_not_hang_together():
+def test_errors_have_the_configured_bias_and_blur_and_are_uncorrelated():
     need, accept = errors(draw(300, config=with_teacher(0.8, -0.3)))
     for off in (need, accept):
-        # Six digits make the error of a probability near 0 or 1 a little lumpy, far below what 2,000 draws can see.
+        # Rounding to six digits distorts the error of a probability near 0 or 1, too little to matter in 2,000 draws.
         assert stats.kstest(off, "norm", (-0.3, 0.8)).pvalue > 1e-3
     assert abs(np.corrcoef(need, accept)[0, 1]) < 4 / math.sqrt(len(need))
 
@@ -59,6 +59,6 @@ def test_errors_have_the_configured_bias_and_blur_and_do_not_hang_together():
         ("teacher_bias", math.nan, "teacher_bias: found nan, expected a finite number of log-odds"),
     ],
 )
-def test_a_teacher_of_no_quality_is_refused(field, value, expected):
+def test_invalid_teacher_settings_are_refused(field, value, expected):
     with pytest.raises(ValueError, match=f"^{re.escape(expected)}$"):
         SimulatorConfig(**{field: value})

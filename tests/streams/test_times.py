@@ -23,7 +23,7 @@ def test_days_and_a_twelve_hour_clock_agree_with_the_standard_library(moments):
 
 @settings(deadline=None)
 @given(st.lists(st.decimals(0, 2_000_000_000, places=3), min_size=1, max_size=4))
-def test_epoch_seconds_are_read_as_they_stand(times):
+def test_epoch_seconds_are_read_exactly(times):
     assert to_seconds([str(time) for time in times]) == tuple(float(time) for time in times)
 
 
@@ -47,14 +47,14 @@ def test_midnight_noon_and_the_next_day():
         ),
     ],
 )
-def test_what_is_no_time_is_named(time):
+def test_invalid_times_are_named(time):
     with pytest.raises(ValueError, match=r"^\[1\]\.time: found .*, expected epoch seconds or a time like") as caught:
         to_seconds(["Day 1, 11:00 PM", time])
     assert repr(time) in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_a_stream_keeps_one_clock():
+def test_a_stream_must_not_mix_time_formats():
     with pytest.raises(ValueError, match=r"^\[2\]\.time: found 'Day 1, 1:00 AM', expected the clock .* '5\.5'$"):
         to_seconds(["5.5", "6", "Day 1, 1:00 AM"])
     with pytest.raises(ValueError, match=r"^\[1\]\.time: found '5', expected the clock .* 'Day 1, 1:00 AM'$"):

@@ -24,7 +24,7 @@ def test_event_time_is_finite(time):
 
 
 @pytest.mark.parametrize("text", ["", "  \n"])
-def test_event_says_something(text):
+def test_event_text_is_not_blank(text):
     with pytest.raises(ValueError, match=r"^text: found .*, expected what happened"):
         Event(time=0.0, text=text)
 
@@ -136,7 +136,7 @@ def test_values_are_frozen(value):
         setattr(value, name, getattr(value, name))
 
 
-# The tests' own type checker refuses these before the classes can: without it, they must speak for themselves.
+# The type checker of the tests would refuse these values first, so the classes are tested in a process without it.
 WRONG_TYPES = {
     'Event(time=True, text="x")': "time: found True, expected a finite number of seconds",
     'Event(time="1", text="x")': "time: found '1', expected a finite number of seconds",

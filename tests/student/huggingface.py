@@ -1,4 +1,4 @@
-"""Hugging Face's own models with our parameters: the oracle of parity."""
+"""Models of transformers with our parameters: the oracle of the parity tests."""
 
 import tempfile
 
@@ -9,11 +9,11 @@ from prism_jax.student.weights import save_hf
 
 
 def reference(config, params):
-    """Qwen3 with, Llama without the norm of queries and keys, as transformers loads what we write."""
+    """The exported model as transformers loads it: Qwen3 with q/k norm, else Llama."""
     torch = pytest.importorskip("torch", reason="torch is the oracle of parity")
     from transformers import AutoModelForCausalLM
 
-    torch.set_num_threads(1)  # its threads would spin against JAX's
+    torch.set_num_threads(1)  # more threads would compete with JAX's
     with tempfile.TemporaryDirectory() as folder:
         save_hf(folder, Qwen3(config), params)
         model = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager", dtype=torch.float32)

@@ -1,4 +1,4 @@
-"""Chunked tree attention against dense attention under the mask that the definition gives, position by position."""
+"""Chunked attention of trunk and branches, compared with dense attention under a mask built position by position."""
 
 import functools
 
@@ -9,21 +9,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prism_jax.student.attention import attend, no_branches, pieces, tree_mask
+from prism_jax.student.attention import attend, no_branches, split_evenly, tree_mask
 from prism_jax.student.flash import flash_masks, flash_tree
 
-# What runs once is compiled quickly: compiling is what takes the time here.
+# Compiling takes most of the time in these tests, so the compiler optimises little.
 QUICK = {"xla_backend_optimization_level": 0}
 jit = functools.partial(jax.jit, compiler_options=QUICK)
 
 BATCH, HEAD_DIM = 2, 4
-# Trunk, branches, window, query heads, key/value heads.
+# Lengths of trunk, branches and window; numbers of query heads and key/value heads.
 SHAPES = ((5, 12, 4, 4, 2), (3, 24, 12, 2, 2), (7, 8, 8, 3, 1))
 
 
 @st.composite
 def rows(draw, trunk, length, window):
-    """The three integers of each branch position of a row: branches of heads and leaves, then padding."""
+    """Draws the three integers of each branch position of a row: branches of heads and leaves, then padding."""
     stop, branch, leaf = [], [], []
     for number in range(1, draw(st.integers(0, 6)) + 1):
         parts = draw(st.lists(st.integers(1, window), min_size=1, max_size=4))
@@ -38,7 +38,7 @@ def rows(draw, trunk, length, window):
 
 
 def dense_mask(stop, branch, leaf, trunk):
-    """[L, L] of one row: may the position (first axis) see the other one (second axis)?"""
+    """[L, L] of one row: whether a position (first axis) sees another one (second axis)."""
     length = trunk + len(stop)
     seen = np.zeros((length, length), bool)
     for q in range(length):
@@ -70,7 +70,7 @@ def draw_qkv(seed, length, heads, kv_heads):
 
 
 def with_gradients(attention):
-    """(q, k, v), mask, cotangent -> attention, and the gradients of its product with the cotangent."""
+    """A function of (q, k, v), mask and cotangent: attention, and gradients of its product with the cotangent."""
 
     def product(qkv, mask, cotangent):
         out = attention(*qkv, mask)
@@ -108,7 +108,7 @@ def test_values_and_gradients_equal_dense_attention(shape, data):
 
 
 def long_layout(trunk, length, window):
-    """Branches of up to a window each, in the order of their stops, and padding; and the bound of every chunk."""
+    """Branches of up to one window each, ordered by their stops, then padding; and the bound of every chunk."""
     rng = np.random.default_rng(3)
     stop, branch, leaf = [], [], []
     while length - len(stop) > 30:
@@ -122,8 +122,8 @@ def long_layout(trunk, length, window):
 
 
 @pytest.mark.parametrize("path", ["skipping", "flash", "flash, no bounds"])
-def test_long_rows_are_cut_into_pieces_that_skip_what_nobody_sees(path):
-    """Values and gradients equal dense attention; the flash path runs on XLA's unfused stand-in."""
+def test_long_rows_are_split_into_runs_that_skip_what_no_query_sees(path):
+    """Values and gradients equal dense attention; the flash path uses XLA's unfused implementation."""
     trunk, length, window = 300, 400, 20
     layout, visible = long_layout(trunk, length, window)
     assert visible[0] < 0.2 * trunk and visible[-2] > 0.9 * trunk
@@ -148,7 +148,7 @@ def test_long_rows_are_cut_into_pieces_that_skip_what_nobody_sees(path):
 
 @pytest.mark.parametrize("path", ["skipping", "flash"])
 def test_trunks_that_share_a_row_do_not_see_each_other(path):
-    """Values and gradients equal dense attention under a mask without what lies before one's own trunk."""
+    """Values and gradients equal dense attention under a mask that hides positions before the own trunk."""
     trunk, length, window = 300, 400, 20
     layout, visible = long_layout(trunk, length, window)
     begin = np.where(np.arange(trunk) < 140, 0, 140)
@@ -170,7 +170,7 @@ def test_trunks_that_share_a_row_do_not_see_each_other(path):
 
 
 def test_bounds_save_work():
-    """Compiled operations of the packed form: at least a fifth fewer."""
+    """The compiled program has at least a fifth fewer operations."""
     trunk, length, window = 512, 2000, 20
     _, visible = long_layout(trunk, length, window)
     mask = jax.eval_shape(lambda: tree_mask(*jnp.zeros((3, 1, length), jnp.int32), trunk, window))
@@ -183,20 +183,20 @@ def test_bounds_save_work():
 
 
 @given(length=st.integers(1, 100).map(lambda x: 24 * x))
-def test_pieces_tile_the_positions_in_whole_windows(length):
-    found = pieces(length, 24)
+def test_runs_tile_the_positions_in_whole_windows(length):
+    found = split_evenly(length, 24)
     assert [start for start, _ in found] == [0, *(stop for _, stop in found[:-1])] and found[-1][1] == length
     assert len(found) <= 4 and all(start < stop and start % 24 == stop % 24 == 0 for start, stop in found)
 
 
-def test_bounds_must_be_one_a_chunk():
+def test_there_must_be_one_bound_per_chunk():
     mask = tree_mask(*jnp.zeros((3, 1, 8), jnp.int32), 4, 4)
     q, k, v = draw_qkv(0, 12, 4, 2)
     with pytest.raises(ValueError, match=r"^visible: found 1 bounds, expected one for each of the 2 chunks$"):
         attend(q[:1], k[:1], v[:1], mask, (4,))
 
 
-def test_the_fused_backward_pass_takes_even_lengths_only():
+def test_the_fused_backward_pass_needs_even_lengths():
     mask = tree_mask(*jnp.zeros((3, 1, 8), jnp.int32), 5, 4)
     with pytest.raises(ValueError, match=r"^attention: found a trunk of 5 and a window of 4, expected even numbers"):
         flash_masks(mask)
@@ -210,7 +210,7 @@ def test_without_branches_attention_is_causal():
     assert_same(got, dense(qkv, causal, ones))
 
 
-def test_what_may_not_be_seen_has_weight_zero_and_no_gradient():
+def test_masked_positions_have_weight_zero_and_no_gradient():
     trunk, length, window, heads, kv_heads = SHAPES[0]
     layout = ([2] * 12, [1, 1, 1, 1, 2, 2, 2, 0, 0, 0, 0, 0], [0, 1, 1, 2, 0, 1, 2, 0, 0, 0, 0, 0])
     seen = dense_mask(*layout, trunk)

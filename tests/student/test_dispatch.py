@@ -1,3 +1,5 @@
+"""The choice between XLA's and cuDNN's attention."""
+
 import dataclasses
 import re
 
@@ -15,7 +17,7 @@ TINY = StudentConfig(vocab_size=61, hidden_dim=24, num_layers=1, num_heads=4, nu
 
 @pytest.fixture
 def logged(monkeypatch):
-    """What the dispatch logs, as if nothing had been chosen before."""
+    """The lines that dispatch logs, with no earlier choice cached."""
     lines = []
     monkeypatch.setattr(dispatch.logging, "info", lambda text, *args: lines.append(text % args))
     chosen_path.cache_clear()
@@ -35,10 +37,10 @@ def logged(monkeypatch):
         (("auto", "bfloat16", 128, "cpu"), "xla"),
     ],
 )
-def test_the_path_is_the_one_asked_for_or_the_best(logged, arguments, path):
+def test_the_path_is_the_requested_one_or_the_best(logged, arguments, path):
     assert [chosen_path(*arguments) for _ in range(3)] == [path] * 3
-    assert len(logged) == 1 and logged[0].startswith(f"attention: {path} (asked for {arguments[0]}")
-    assert ("; " in logged[0]) == (arguments[0] == "auto" and path == "xla")  # then it says why
+    assert len(logged) == 1 and logged[0].startswith(f"attention: {path} (requested: {arguments[0]}")
+    assert ("; " in logged[0]) == (arguments[0] == "auto" and path == "xla")  # then the line gives the reason
 
 
 @pytest.mark.parametrize(
@@ -49,13 +51,13 @@ def test_the_path_is_the_one_asked_for_or_the_best(logged, arguments, path):
         ("float16", 20, "cuda", "student.head_dim is 20, expected a multiple of 8, at most 128"),
     ],
 )
-def test_a_path_that_was_asked_for_and_cannot_run_says_why(dtype, head_dim, platform, reason):
+def test_a_requested_path_that_cannot_run_says_why(dtype, head_dim, platform, reason):
     message = f"student.attention: found 'cudnn', which can't run here: {reason}; use 'auto' or 'xla'"
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         chosen_path("cudnn", dtype, head_dim, platform)
 
 
-def test_the_model_asks_the_dispatch():
+def test_the_model_uses_dispatch():
     model = Qwen3(dataclasses.replace(TINY, attention="cudnn"))
     tokens = jnp.zeros((1, 4), jnp.int32)
     with pytest.raises(ValueError, match=r"^student.attention: found 'cudnn', which can't run here: the platform is"):
@@ -63,7 +65,7 @@ def test_the_model_asks_the_dispatch():
 
 
 def test_the_cudnn_path_lowers_to_fused_calls_and_makes_no_scores(monkeypatch):
-    """The gradient of a packed row, lowered for CUDA without one: the only quadratic array is the mask."""
+    """The gradient of a packed row, lowered for CUDA without a GPU: the only quadratic array is the mask."""
     from jax._src.cudnn import fused_attention_stablehlo
 
     monkeypatch.setattr(fused_attention_stablehlo, "check_cudnn_version", lambda: 91_000)

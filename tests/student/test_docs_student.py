@@ -1,4 +1,4 @@
-"""The page on the student: its session prints what it says."""
+"""The example session in docs/student.md prints what the page shows."""
 
 import doctest
 import pathlib

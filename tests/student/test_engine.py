@@ -1,4 +1,4 @@
-"""The streaming engine against cold starts: a plain causal forward pass over everything that a place may see."""
+"""The streaming engine, compared with cold starts: a causal forward pass over all tokens that a place sees."""
 
 import dataclasses
 import itertools
@@ -15,7 +15,7 @@ from prism_jax.student import Qwen3, StudentConfig
 from prism_jax.student.attention import no_branches
 from prism_jax.student.branches import Branch, bucket
 from prism_jax.student.engine import Engine, _capacity
-from prism_jax.student.kv_cache import unstack
+from prism_jax.student.kv_cache import unstack_layers
 from prism_jax.student.sampler import generate
 from prism_jax.student.sampling import make_sampling
 
@@ -53,13 +53,13 @@ class Case:
         return self.model.logits(self.params, hidden)
 
     def cold(self, ids):
-        """[len(ids), V]: logits of one sequence by itself."""
+        """[len(ids), V]: logits of one sequence read separately."""
         padded = np.zeros((1, LONGEST), np.int32)
         padded[0, : len(ids)] = ids
         return np.asarray(self._cold(padded))[0, : len(ids)]
 
     def cold_branch(self, trunk, branch):
-        """Logits after each token of a branch, every leaf in a sequence of its own."""
+        """Logits at the marked places of a branch, with every leaf in a separate sequence."""
         head = self.cold([*trunk, *branch.head])[len(trunk) :]
         leaves = [self.cold([*trunk, *branch.head, *leaf])[len(trunk) + len(branch.head) :] for leaf in branch.leaves]
         return np.concatenate([head, *leaves])[list(branch.marked)]
@@ -101,7 +101,7 @@ step = st.tuples(st.integers(0, 2), st.none() | events, st.none() | asked, st.sa
 @settings(max_examples=10)
 @given(steps=st.lists(step, min_size=1, max_size=12))
 def test_answers_equal_cold_starts_whatever_came_before(case, steps):
-    """Three streams side by side, events in any order, evictions included: logits of every marked place to 1e-4."""
+    """Three streams side by side with events in any order, including evictions: logits agree to 1e-4."""
     streams = [case.open(), case.open([9] * 20), case.open([4])]
     for stream, event, wanted, answers in steps:
         name = streams[stream]
@@ -121,7 +121,7 @@ def test_answers_equal_cold_starts_whatever_came_before(case, steps):
 @settings(max_examples=40)
 @given(system=st.lists(tokens, min_size=1, max_size=30), arriving=st.lists(events, max_size=12))
 def test_eviction_follows_its_rule(qwen3, system, arriving):
-    """Oldest first, only when the budget is exceeded, down to half of it; system part and newest event stay."""
+    """Oldest events first, only when the budget is exceeded, down to half of it; system part and newest event stay."""
     name, kept = qwen3.open(system), []
     for event in arriving:
         before = len(kept)
@@ -135,7 +135,7 @@ def test_eviction_follows_its_rule(qwen3, system, arriving):
 
 
 def test_branches_leave_no_trace(qwen3):
-    """Neither scoring nor generating changes a bit of the cache or of a later answer."""
+    """Neither scoring nor generation changes the cache or a later answer, bit for bit."""
     name, branch = qwen3.open(), Branch((5, 6), ((7,), (8, 9)))
     qwen3.engine.append(name, [10, 11, 12])
 
@@ -154,7 +154,7 @@ def test_generation_equals_a_cold_start(case):
     name = case.open()
     for event in ([10] * 30, [11, 12, 13]):
         case.engine.append(name, event)
-    unstacked = unstack(case.params)
+    unstacked = unstack_layers(case.params)
     for branch, limit, sampling in (
         ([20, 21], 14, None),
         ([22], 12, make_sampling(1, 1.2, 20, 0.95, seed=8)),
@@ -168,7 +168,7 @@ def test_generation_equals_a_cold_start(case):
     assert stopped.stopped and stop not in stopped.ids
 
 
-def test_a_trunk_longer_than_a_chunk_is_read_in_pieces(draw_params):
+def test_a_trunk_longer_than_a_chunk_is_read_in_several_passes(draw_params):
     config = dataclasses.replace(QWEN3, tied=True)
     case = Case(config, draw_params(Qwen3(config), seed=8))
     case.engine = Engine(case.model, case.params, budget=2000)
@@ -180,7 +180,7 @@ def test_a_trunk_longer_than_a_chunk_is_read_in_pieces(draw_params):
 
 
 class Counting(Qwen3):
-    """Counts how often a pass through the model is traced."""
+    """Counts how often a forward pass is traced."""
 
     traces = 0
 
@@ -200,11 +200,11 @@ def test_an_event_compiles_nothing_unless_the_cache_has_grown(qwen3):
     engine.open("b", SYSTEM)
     for number in range(30):
         engine.score("b", [Branch((3, 3), ((4, 5),)), Branch((9,))], [1, 2], [number] * 10)
-    assert Counting.traces == 5  # the second stream runs what the first one compiled
+    assert Counting.traces == 5  # the second stream uses the programs that the first one compiled
 
 
 def test_the_work_of_an_event_grows_with_attention_alone(qwen3):
-    """Operations of one pass by capacity: a constant, and per cached position the two products of attention."""
+    """The operations of one pass are a constant plus, per cached position, the two products of attention."""
     from prism_jax.student import engine as engine_module
     from prism_jax.student.branches import lay_out
     from prism_jax.student.kv_cache import empty
@@ -214,22 +214,21 @@ def test_the_work_of_an_event_grows_with_attention_alone(qwen3):
     def operations(capacity):
         cache = empty(QWEN3, 1, capacity)
         lowered = engine_module._read_row.lower(
-            qwen3.model, unstack(qwen3.params), cache, np.int32(5), row, np.array([7, 8], np.int32)
+            qwen3.model, unstack_layers(qwen3.params), cache, np.int32(5), row, np.array([7, 8], np.int32)
         )
         return lowered.cost_analysis()["flops"]
 
     small, middle, large = (operations(capacity) for capacity in (1024, 2048, 4096))
     assert large - middle == pytest.approx(2 * (middle - small), rel=0.01)
-    queries = (
-        QWEN3.num_layers - 1
-    ) * row.tokens.size + row.places.size  # the last block's are those of the places alone
+    # The last block has queries only at the marked places.
+    queries = (QWEN3.num_layers - 1) * row.tokens.size + row.places.size
     products = 4 * queries * QWEN3.num_heads * QWEN3.head_dim * 1024
     assert products < middle - small < 1.5 * products
 
 
 @pytest.mark.parametrize("smallest", [8, 128])
 @pytest.mark.parametrize("count", [1, 7, 8, 9, 63, 64, 65, 127, 500, 513, 1025, 4097])
-def test_buckets_hold_what_they_must_and_little_more(count, smallest):
+def test_buckets_are_large_enough_and_little_larger(count, smallest):
     assert count <= bucket(count, smallest) < max(count + smallest, 1.25 * count + 1)
     assert bucket(bucket(count, smallest), smallest) == bucket(count, smallest)
 

@@ -39,7 +39,7 @@ def total(chunk):
 
 @functools.cache
 def with_gradients(function, chunk=None):
-    """Loss and its gradients by head, hidden states and weights; compiled once."""
+    """Returns a compiled function for the loss and its gradients by head, hidden states and weights."""
     function = function if chunk is None else function(chunk)
     return jax.jit(jax.value_and_grad(function, argnums=(0, 1, 3)))
 
@@ -48,20 +48,20 @@ def with_gradients(function, chunk=None):
 @settings(max_examples=10)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_chunked_equals_whole(chunk, seed):
-    """Whether or not the chunk divides the tokens: loss and gradients."""
+    """Loss and gradients agree, whether or not the chunk divides the number of tokens."""
     args = draw(seed)
     got, want = with_gradients(total, chunk)(*args), with_gradients(whole)(*args)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4, rtol=1e-5), got, want)
 
 
-def test_no_tokens_cost_nothing():
+def test_the_loss_of_no_tokens_is_zero():
     sums, gradients = jax.value_and_grad(total(8), argnums=(0, 1, 3))(*draw(0, tokens=0))
     assert sums == 0
     assert not np.any(gradients[0]) and [x.size for x in gradients[1:]] == [0, 0]
     assert token_cross_entropy(*draw(0, tokens=0)) == (0, 0)
 
 
-def test_weights_are_summed_and_padding_is_free():
+def test_weights_are_summed_and_padding_changes_nothing():
     head, hidden, targets, weights = draw(0)
     loss, weight = chunked(head, hidden, targets, weights, chunk=7)
     assert weight == weights.sum()
@@ -81,20 +81,20 @@ def test_logits_are_compared_in_float32():
 
 
 def largest_traced(equations, function, args):
-    """Most elements of any array along the vocabulary, the head and its gradient aside."""
+    """Size of the largest traced array with a vocabulary axis, except for the head and its gradient."""
     shapes = {variable.aval.shape for equation in equations(function, *args) for variable in equation.outvars}
     return max(math.prod(shape) for shape in shapes if VOCABULARY in shape and WIDTH not in shape)
 
 
 def largest_compiled(function, args):
-    """The same, of the compiled program."""
+    """The same in the compiled program."""
     text = jax.jit(function).lower(*args).compile().as_text()
     shapes = [tuple(map(int, found.split(","))) for found in re.findall(r"[a-z]+\d+\[([\d,]+)\]", text)]
     return max(math.prod(shape) for shape in shapes if VOCABULARY in shape and WIDTH not in shape)
 
 
 def test_no_more_than_a_chunk_of_logits_ever_exists(equations):
-    """Neither forwards nor kept for the way back; and the measure sees the logits of the plain loss."""
+    """Neither in the forward nor in the backward pass; the plain loss shows that the check detects larger arrays."""
     args = draw(0, tokens=640)
     for function, most in ((total(16), 16 * VOCABULARY), (whole, 640 * VOCABULARY)):
         gradients = jax.value_and_grad(function, argnums=(0, 1))

@@ -1,4 +1,4 @@
-"""The published models' sizes, by the number of parameters that is published with each."""
+"""The presets have the published numbers of parameters."""
 
 import jax
 import pytest
@@ -19,15 +19,11 @@ from prism_jax.student import Qwen3, presets
     ],
 )
 def test_number_of_parameters_is_the_published_one(preset, count):
-    """Embeddings counted once where the head is tied to them."""
+    """Tied embeddings are counted once."""
     assert sum(leaf.size for leaf in jax.tree.leaves(Qwen3(preset()).abstract_params())) == count
 
 
 def test_keywords_change_fields():
     changed = presets.qwen3_8b(dtype="bfloat16", param_dtype="bfloat16", num_layers=2)
-    assert (changed.dtype, changed.param_dtype, changed.num_layers, changed.hidden_dim) == (
-        "bfloat16",
-        "bfloat16",
-        2,
-        4096,
-    )
+    assert (changed.dtype, changed.param_dtype) == ("bfloat16", "bfloat16")
+    assert (changed.num_layers, changed.hidden_dim) == (2, 4096)

@@ -1,4 +1,4 @@
-"""The functional spine against itself; `weights/test_parity.py` compares whole models with transformers' own."""
+"""Properties of the model's functions; `weights/test_parity.py` compares whole models with transformers."""
 
 import dataclasses
 import functools
@@ -17,7 +17,7 @@ from prism_jax.student.attention import attend, no_branches, tree_mask
 from prism_jax.student.layers import Block, RMSNorm, rotary_tables
 from prism_jax.student.qwen3 import Tree, take
 
-# What runs once is compiled quickly: compiling is what takes the time here.
+# Compiling takes most of the time in these tests, so the compiler optimises little.
 QUICK = {"xla_backend_optimization_level": 0}
 jit = functools.partial(jax.jit, compiler_options=QUICK)
 
@@ -34,7 +34,7 @@ def causal_logits(model, params, tokens, positions):
 
 
 def test_norm_casts_before_it_weighs():
-    """In bfloat16 the order shows: float32 statistics, cast, then the product in bfloat16, as Qwen3 rounds."""
+    """bfloat16 reveals the order: float32 statistics, cast, then the product in bfloat16, as in Qwen3."""
     torch = pytest.importorskip("torch", reason="torch is the oracle of parity")
     from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm
 
@@ -67,7 +67,7 @@ def test_only_distances_between_positions_matter(tiny):
 
 
 def tree_inputs(rows=2, trunk=6, length=8, window=4):
-    """Two branches, of a head and two leaves and of a head alone, and one position of padding."""
+    """Two branches, one with a head and two leaves and one with only a head, and one position of padding."""
     rng = np.random.default_rng(0)
     columns = ([5] * 4 + [6] * 3 + [0], [1] * 4 + [2] * 3 + [0], [0, 0, 1, 2, 0, 0, 0, 0])
     stop, branch, leaf = (jnp.tile(jnp.asarray(column), (rows, 1)) for column in columns)
@@ -86,10 +86,10 @@ def test_scan_over_layers_equals_a_loop_over_blocks(tiny):
     def loop(params):
         x = params["embedding"][jnp.concatenate([trunk, ids], axis=1)]
         trunk_positions = jnp.tile(jnp.arange(trunk.shape[1]), (len(trunk), 1))
-        tables = rotary_tables(jnp.concatenate([trunk_positions, positions], axis=1), TINY.head_dim, TINY.rope_theta)
+        rotary = rotary_tables(jnp.concatenate([trunk_positions, positions], axis=1), TINY.head_dim, TINY.rope_theta)
         see = functools.partial(attend, mask=tree_mask(stop, branch, leaf, trunk.shape[1], window))
         for i in range(TINY.num_layers):
-            x = nnx.merge(block, jax.tree.map(operator.itemgetter(i), params["layers"]))(x, *tables, see)
+            x = nnx.merge(block, jax.tree.map(operator.itemgetter(i), params["layers"]))(x, rotary, see)
         scale = jnp.sqrt(jnp.mean(x**2, axis=-1, keepdims=True) + TINY.norm_epsilon)
         return (x / scale * params["final_norm"]["weight"])[:, trunk.shape[1] :]
 
@@ -101,7 +101,7 @@ def test_scan_over_layers_equals_a_loop_over_blocks(tiny):
 
 
 def test_blocks_share_one_rotary_table_when_compiled(tiny):
-    """Left alone, XLA computes its sines anew in each rotation, of queries and keys, forward and backward, on CPU."""
+    """Otherwise XLA on CPU would recompute sines in each rotation of queries and keys, forward and backward."""
     _, params = tiny
     model = Qwen3(dataclasses.replace(TINY, unroll=TINY.num_layers))
     tokens, positions = tokens_and_positions(TINY)
@@ -128,15 +128,15 @@ def test_remat_policies_give_the_same_loss_and_gradients(tiny, equations):
         )
 
     def products(remat):
-        """Matrix products in the traced gradient, and whether any stands in what is recomputed."""
+        """Number of matrix products in the traced gradient, and whether any of them is recomputed."""
         found = equations(lambda p: jax.grad(loss)(p, models[remat]), params)
         recomputed = [e for e in found if e.primitive.name.startswith(("remat", "checkpoint"))]
-        assert recomputed  # at the least the gate of the feed-forward layer, which has no product
+        assert recomputed  # at least the gate of the feed-forward layer, which has no product
         within = [inner.primitive.name for e in recomputed for inner in e.params["jaxpr"].eqns]
         return [e.primitive.name for e in found].count("dot_general"), "dot_general" in within
 
     assert [products(remat)[1] for remat in ("none", "dots", "full")] == [False, True, True]
-    # Saving matrix products means that only those that attention makes (they have batch axes) are made again.
+    # With `dots`, only the matrix products of attention, which have batch axes, are recomputed.
     assert products("none")[0] < products("dots")[0] < products("full")[0]
 
 
@@ -171,7 +171,7 @@ def test_number_of_parameters(tied, qk_norm):
 
 
 def test_fresh_parameters():
-    """Norms are 1, matrices spread as asked for, the key alone decides them, and no two layers are alike."""
+    """Norms are 1, matrices have the configured spread, the key determines all of them, and all layers differ."""
     model = Qwen3(dataclasses.replace(TINY, tied=False, hidden_dim=48, vocab_size=301))
     init = jit(model.init)
     params, again, others = (init(jax.random.key(seed)) for seed in (3, 3, 4))
@@ -198,7 +198,7 @@ def test_the_static_half_is_hashable_and_compiles_once(tiny):
     )
 
 
-def test_activations_and_parameters_have_the_dtypes_asked_for():
+def test_activations_and_parameters_have_the_configured_dtypes():
     model = Qwen3(dataclasses.replace(TINY, dtype="bfloat16", param_dtype="float16"))
     params = model.abstract_params()
     tokens, positions = tokens_and_positions(TINY)

@@ -1,4 +1,4 @@
-"""Generation against transformers' own, and against a loop without a cache."""
+"""Generation, compared with transformers and with a loop without a cache."""
 
 import dataclasses
 import operator
@@ -12,7 +12,7 @@ from huggingface import reference
 
 from prism_jax.student import Qwen3, StudentConfig
 from prism_jax.student.attention import no_branches
-from prism_jax.student.kv_cache import unstack
+from prism_jax.student.kv_cache import unstack_layers
 from prism_jax.student.sampler import generate
 from prism_jax.student.sampling import make_sampling, restrict
 
@@ -35,7 +35,7 @@ def tiny(draw_params):
     "changes", [{}, {"qk_norm": False, "num_kv_heads": 1}, {"num_layers": 1}], ids=["qwen3", "llama", "one layer"]
 )
 def test_greedy_generation_equals_transformers(changes, draw_params):
-    """Prompts of different lengths in one batch; theirs are padded on the left."""
+    """Prompts of different lengths in one batch; transformers pads them on the left."""
     torch = pytest.importorskip("torch", reason="torch is the oracle of parity")
     config = dataclasses.replace(TINY, **changes)
     model = Qwen3(config)
@@ -47,21 +47,21 @@ def test_greedy_generation_equals_transformers(changes, draw_params):
         ids, attention_mask=mask, max_new_tokens=LIMIT, do_sample=False, pad_token_id=0
     )
     want = written[:, width:].tolist()
-    assert min(len(set(row)) for row in want) > 3  # else any broken model would agree
-    got = generate(model, unstack(params), PROMPTS, LIMIT, make_sampling(len(PROMPTS)))
+    assert min(len(set(row)) for row in want) > 3  # otherwise a broken model could agree
+    got = generate(model, unstack_layers(params), PROMPTS, LIMIT, make_sampling(len(PROMPTS)))
     assert [row.ids for row in got] == want
     assert not any(row.stopped for row in got)
 
 
 def test_each_token_is_drawn_from_what_precedes_it(tiny):
-    """Every sampled token is the likeliest of the noisy logits that a forward pass without a cache gives."""
+    """Every sampled token is the one drawn from the logits of a forward pass without a cache."""
     model, params = tiny
     sampling = make_sampling(len(PROMPTS), [0.7, 1.0, 2.0, 0.0], [0, 5, 0, 0], [1.0, 0.9, 0.8, 1.0], seed=11)
-    written = generate(model, unstack(params), PROMPTS, LIMIT, sampling)
+    written = generate(model, unstack_layers(params), PROMPTS, LIMIT, sampling)
 
     @jax.jit
     def draw(tokens, first, setting):
-        """A token at each of LIMIT places from `first` on: drawn, and the likeliest."""
+        """The drawn and the likeliest token at each of LIMIT places from `first` on."""
         positions = jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape)
         hidden = model.hidden(params, tokens, positions, no_branches(*tokens.shape))
         rows = jax.lax.dynamic_slice_in_dim(model.logits(params, hidden)[0], first, LIMIT)
@@ -78,9 +78,9 @@ def test_each_token_is_drawn_from_what_precedes_it(tiny):
 
 
 def test_rows_are_independent_of_each_other(tiny):
-    """A row alone writes what it writes in a batch, whatever the padding."""
+    """A row generates the same tokens alone and in a batch, whatever the padding."""
     model, params = tiny
-    unstacked = unstack(params)
+    unstacked = unstack_layers(params)
     together = generate(model, unstacked, PROMPTS, LIMIT, make_sampling(4, 1.3, seed=[3, 1, 4, 1]))
     alone = [
         generate(model, unstacked, [prompt], LIMIT, make_sampling(1, 1.3, seed=seed))[0]
@@ -89,11 +89,11 @@ def test_rows_are_independent_of_each_other(tiny):
     assert together[:2] == alone
 
 
-def test_a_stop_token_ends_its_row_alone(tiny):
+def test_a_stop_token_ends_only_its_row(tiny):
     model, params = tiny
-    free = generate(model, unstack(params), PROMPTS, LIMIT, make_sampling(4))
+    free = generate(model, unstack_layers(params), PROMPTS, LIMIT, make_sampling(4))
     stop = [free[0].ids[4], free[2].ids[0]]
-    found = generate(model, unstack(params), PROMPTS, LIMIT, make_sampling(4), stop=stop)
+    found = generate(model, unstack_layers(params), PROMPTS, LIMIT, make_sampling(4), stop=stop)
     for row, whole in zip(found, free, strict=True):
         ends = [i for i, token in enumerate(whole.ids) if token in stop]
         assert row == ((whole.ids[: ends[0]], True) if ends else whole)
@@ -110,10 +110,10 @@ class Counting(Qwen3):
         return super().logits(params, hidden)
 
 
-def test_one_program_a_bucket(tiny):
-    """Other prompts, settings, limits and stop tokens compile nothing; a longer prompt does."""
+def test_there_is_one_program_per_bucket(tiny):
+    """Other prompts, settings, limits and stop tokens compile nothing new; a longer prompt does."""
     _, params = tiny
-    model, unstacked = Counting(TINY), unstack(params)
+    model, unstacked = Counting(TINY), unstack_layers(params)
     run = {"temperature": 0.0, "top_k": 0, "top_p": 1.0}
     for count, limit, stop, changes in (
         (2, 20, [], {}),
@@ -139,4 +139,4 @@ def test_one_program_a_bucket(tiny):
 def test_bad_requests_are_named(tiny, prompts, limit, stop, message):
     model, params = tiny
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
-        generate(model, unstack(params), prompts, limit, make_sampling(max(1, len(prompts))), stop)
+        generate(model, unstack_layers(params), prompts, limit, make_sampling(max(1, len(prompts))), stop)

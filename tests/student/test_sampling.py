@@ -19,7 +19,7 @@ def draw_logits(seed, rows=ROWS):
 
 
 def theirs(row, temperature, top_k, top_p):
-    """One row through transformers' own warpers, in the order in which it applies them."""
+    """Applies the warpers of transformers to one row, in the order that transformers uses."""
     torch = pytest.importorskip("torch", reason="torch is the oracle of sampling")
     from transformers.generation import logits_process
 
@@ -57,7 +57,7 @@ def test_the_likeliest_token_is_always_left():
 
 
 def test_draws_have_the_probabilities_that_are_left():
-    """Chi-square over 20,000 rows of the same logits, whose seeds alone differ; what is left out is never drawn."""
+    """Chi-square test over 20,000 rows that differ only in their seeds; excluded tokens are never drawn."""
     count = 20_000
     logits = draw_logits(1, rows=1)
     left = np.asarray(restricted(logits, make_sampling(1, 1.5, 8, 0.9)))[0]

@@ -1,3 +1,5 @@
+"""Shardings of parameters, and results on several meshes."""
+
 import dataclasses
 import json
 import math
@@ -20,10 +22,10 @@ CONFIG = StudentConfig(
     vocab_size=64, hidden_dim=32, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=8, mlp_dim=48, tied=False
 )
 
-# What runs once is compiled quickly: compiling is what takes the time here.
+# Compiling takes most of the time in these tests, so the compiler optimises little.
 QUICK = {"xla_backend_optimization_level": 0}
 
-# Where each parameter lives; the leading axis of stacked layers is never split.
+# How each parameter is sharded; the leading axis of stacked layers is never split.
 SPECS = {
     "embedding": P("tensor", "fsdp"),
     "final_norm/weight": P(None),
@@ -57,7 +59,7 @@ def test_a_tied_or_llama_shaped_model_has_fewer_parameters_and_no_other_specs():
     assert specs(Qwen3(small).abstract_params()) == {k: v for k, v in SPECS.items() if k not in absent}
 
 
-def test_moments_of_the_optimizer_live_where_their_parameters_do():
+def test_moments_of_the_optimizer_are_sharded_as_their_parameters():
     params = Qwen3(CONFIG).abstract_params()
     state = jax.eval_shape(optax.adam(1e-3).init, params)
     found = specs({"params": params, "optimizer": state})
@@ -91,9 +93,9 @@ def test_too_few_devices_is_an_error_that_counts_them():
 
 
 def test_the_compiled_training_step_makes_no_logits_of_the_whole_batch():
-    """No buffer of [batch, length, vocabulary], flat or not, in what runs; a plain loss shows that one would be seen.
+    """The compiled step has no buffer of [batch, length, vocabulary], flat or not; the check finds one in a plain loss.
 
-    The vocabulary is a size that nothing else has, and a chunk of the response's logits is what may exist of it.
+    No other axis has the size of the vocabulary, and only one chunk of response logits may exist at a time.
     """
     from prism_jax.decision.operating_point import OperatingPoint
     from prism_jax.prompting.packing import Packed
@@ -121,7 +123,7 @@ def test_the_compiled_training_step_makes_no_logits_of_the_whole_batch():
     )
 
     def largest(compiled):
-        """Most elements of an array along the vocabulary, parameters and their like aside."""
+        """Size, per entry of the vocabulary, of the largest array with that axis, except for arrays like parameters."""
         text = compiled.as_text()
         shapes = {tuple(map(int, found.split(","))) for found in re.findall(r"[a-z]+\d+\[([\d,]+)\]", text)}
         return max(math.prod(s) for s in shapes if vocabulary in s and CONFIG.hidden_dim not in s) // vocabulary
@@ -184,7 +186,7 @@ print(json.dumps({"devices": jax.device_count(), "value": float(want["value"]), 
 
 @pytest.mark.slow
 def test_every_mesh_computes_what_one_device_does():
-    """Forward and gradient on eight fake devices: relative to the largest entry, rounding apart."""
+    """Forward pass and gradients on eight simulated devices agree up to rounding, relative to the largest entry."""
     meshes = [[2, 2, 2], [1, 8, 1], [1, 2, 4]]
     xla = "--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0"
     environment = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": xla}
@@ -208,6 +210,6 @@ def test_every_mesh_computes_what_one_device_does():
     assert found["devices"] == 8 and abs(found["value"]) > 1e-3
     for mesh in meshes:
         errors = found["report"][str(mesh)]
-        # Matrices are split over fsdp and tensor; data repeats them.
+        # Matrices are split over fsdp and tensor; data replicates them.
         assert errors.pop("share") == 1 / (mesh[1] * mesh[2])
         assert max(errors.values()) < 1e-5, (mesh, errors)

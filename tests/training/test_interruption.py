@@ -36,11 +36,16 @@ def opened():
     return open_run(CONFIG)
 
 
+def in_folder(job, folder):
+    """The job in another folder."""
+    return dataclasses.replace(job, run=dataclasses.replace(job.run, workdir=Workdir(folder)))
+
+
 @pytest.fixture(scope="module")
 def whole(opened, tmp_path_factory):
     """The folder, the job and the parameters of a run that was not interrupted."""
     job, folder = plan(opened), tmp_path_factory.mktemp("whole")
-    return folder, job, jax.device_get(train(job, Workdir(folder), progress=False))
+    return folder, job, jax.device_get(train(in_folder(job, folder), progress=False))
 
 
 def metrics(workdir):
@@ -57,11 +62,11 @@ def test_a_run_stopped_by_a_signal_saves_and_ends_bit_identical_when_started_aga
 
     message = rf"^SIGTERM: saved step 5 of 8 in {tmp_path}; the same command resumes from there$"
     with pytest.raises(InterruptedTrainingError, match=message):
-        train(job, Workdir(tmp_path), progress=False, after_step=send_signal)
+        train(in_folder(job, tmp_path), progress=False, after_step=send_signal)
     assert [signal.getsignal(which) for which in (signal.SIGTERM, signal.SIGINT)] == before
     assert steps(Workdir(tmp_path).checkpoints)[0] == 5
     seen = []
-    params = train(job, Workdir(tmp_path), progress=False, after_step=seen.append)
+    params = train(in_folder(job, tmp_path), progress=False, after_step=seen.append)
     chex.assert_trees_all_equal(jax.device_get(params), expected)
     assert seen == [6, 7, 8]
     assert (tmp_path / "metrics.jsonl").read_bytes() == (folder / "metrics.jsonl").read_bytes()

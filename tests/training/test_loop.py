@@ -30,8 +30,8 @@ class StoppedError(Exception):
 def job(folder, config=tiny.CONFIG):
     """Returns a run and a function that trains it in a folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    run = open_run(config)
-    return run, functools.partial(train, plan(run), Workdir(folder))
+    run = open_run(config, Workdir(folder))
+    return run, functools.partial(train, plan(run))
 
 
 def kill_after(step):

@@ -1,8 +1,8 @@
-"""How well probabilities agree with what happened, and the fits that repair them: the one door to both.
+"""Measures of calibration, and fits that improve it; users import both from here.
 
 Lives here: calibration errors, proper scores and reliability curves (`measures`) on bins (`binning`); temperature,
 Platt and isotonic fits (`calibrators`, `isotonic`).
-May not live here: which split a fit is made on (`prism_jax.evaluation`).
+May not live here: the choice of the split on which a map is fitted (`prism_jax.evaluation`).
 """
 
 from prism_jax.decision.calibration.calibrators import (

@@ -1,7 +1,7 @@
-"""Maps that repair miscalibrated probabilities, fitted on a calibration split (maths section 7).
+"""Maps that recalibrate probabilities, fitted on a calibration split (docs/maths.md, section 7).
 
-A map is fitted on data that is never the test data, one for each signal and each pass. Fits run on the host in float64
-and take concrete arrays only; the fitted maps apply to NumPy arrays, JAX arrays and tracers alike.
+One map is fitted per signal and pass, never on the test data. Fits run on the host in float64 and take concrete arrays
+only; the fitted maps apply to NumPy arrays, JAX arrays and tracers.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from prism_jax.decision import arrays
 from prism_jax.decision.arrays import Floats, Reals, Vector
 
 CHUNK = 1 << 13
-"""Rows at a time: temporaries stay in the cache, and a dot product this short is not worth a thread pool."""
+"""Rows per chunk: temporary arrays fit the cache, and dot products this short run in one thread."""
 BETA_RANGE = (1 / 20, 20.0)
-"""Where 1 / T is searched: beyond, a temperature says that data are separable or anti-correlated, not miscalibrated."""
+"""Range of 1 / T. An optimum outside it means separable or anti-correlated data rather than miscalibration."""
 
 
 class CalibrationWarning(UserWarning):
-    """A fit ended at the edge of its range and should not be trusted."""
+    """A fit ended at a bound of its range and is not reliable."""
 
 
 def apply_temperature(p: Reals, temperature: Reals) -> Floats:
-    """Sigmoid(logit(p) / T). T = 1 is the identity; 0, 1/2, 1 and all ranks stay.
+    """Sigmoid(logit(p) / T). T = 1 is the identity; 0, 1/2, 1 and the order of p are preserved.
 
     Args:
       p: Probabilities.
@@ -43,7 +43,7 @@ def apply_temperature(p: Reals, temperature: Reals) -> Floats:
     arrays.check_range("temperature", temperature, 0.0, np.inf, "a finite temperature above 0", open_low=True)
     xp, prob, t = arrays.as_floats(p, temperature)
     scaled = arrays.sigmoid(_logit(xp, prob) / t)
-    # Rounding apart, these two hold already; they are made exact.
+    # Both identities hold up to rounding; this makes them exact.
     return xp.where((t == 1) | (prob == 0) | (prob == 1), prob, xp.where(prob == 0.5, 0.5, scaled))[()]
 
 
@@ -52,8 +52,8 @@ def fit_temperature(p: Vector, y: Vector, weight: Vector | None = None) -> float
 
     The NLL is convex in beta = 1 / T; safeguarded Newton steps solve its score equation
     sum w z (sigmoid(beta z) - y) = 0 with z = logit(p), for beta in [1/20, 20]. Probabilities of exactly 0 and 1 take
-    the largest finite logit that p's precision can hold, so swapping classes leaves T as it is. If every p is 1/2, no
-    T changes anything and T = 1.
+    the largest finite logit that p's precision can represent, so swapping the classes does not change T. If every p is
+    1/2, every T gives the same probabilities, and T = 1 is returned.
 
     Args:
       p: Probabilities of the positive class.
@@ -120,7 +120,7 @@ def fit_platt(p: Vector, y: Vector, weight: Vector | None = None, *, smooth_targ
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class GroupedTemperature:
-    """One temperature for each group; groups that were not seen take the pooled one.
+    """One temperature per group; groups that did not occur in the fit use the pooled one.
 
     Attributes:
       temperatures: T of each group.
@@ -145,18 +145,18 @@ class GroupedTemperature:
 def fit_grouped(
     p: Vector, y: Vector, group: Any, weight: Vector | None = None, *, prior_rows: int | float = 100
 ) -> GroupedTemperature:
-    """A temperature for each group, shrunk towards the one of all rows.
+    """One temperature per group, shrunk towards that of all rows.
 
     Group g's beta = 1 / T minimises its NLL plus prior_rows * h / 2 * (beta - beta_pooled)^2, where h is the pooled
-    NLL's curvature for one row: the pooled temperature counts as much as `prior_rows` rows. At 0 each group stands
-    alone (and then needs both classes), as it grows all groups agree.
+    NLL's curvature per row, so the pooled temperature counts as much as `prior_rows` rows. At 0 each group is fitted
+    separately (and needs both classes); as it grows, all groups approach the pooled temperature.
 
     Args:
       p: Probabilities of the positive class.
       y: Labels in [0, 1].
       group: The group of each row, any sortable values.
       weight: Importance of each row; None is 1 everywhere.
-      prior_rows: At least 0.
+      prior_rows: Strength of the shrinkage in rows, at least 0.
 
     Raises:
       ValueError: for unequal lengths, empty input, a value outside its range, or labels of one class only.
@@ -210,7 +210,7 @@ def _need_two_classes(labels: np.ndarray, w: np.ndarray, name: str = "y") -> Non
 
 
 def _score(z: np.ndarray, y: np.ndarray, w: np.ndarray, beta: float) -> tuple[float, float]:
-    """First and second derivative of the NLL in beta, a chunk of rows at a time so that temporaries stay in cache."""
+    """First and second derivative of the NLL in beta, computed in chunks of rows that fit the cache."""
     first = second = 0.0
     for start in range(0, z.size, CHUNK):
         zs, ws = z[start : start + CHUNK], w[start : start + CHUNK]
@@ -237,7 +237,7 @@ def _fit_beta(
 
 
 def _solve_beta(z: np.ndarray, y: np.ndarray, w: np.ndarray, stiffness: float, centre: float) -> float:
-    """`_fit_beta` without the warning; on many rows it starts from the solution of every k-th row."""
+    """`_fit_beta` without the warning; for many rows, it starts from the solution for every k-th row."""
     if not np.any(z * w):
         return centre
     stride = z.size // CHUNK
@@ -251,10 +251,11 @@ def _solve_beta(z: np.ndarray, y: np.ndarray, w: np.ndarray, stiffness: float, c
 
 
 def _increasing_root(slope: Callable[[float], tuple[float, float]], bottom: float, top: float, start: float) -> float:
-    """The root of an increasing function in [bottom, top], or the bound it lies beyond.
+    """The root of an increasing function in [bottom, top], or the nearer bound if the root lies outside.
 
-    Newton steps inside a shrinking bracket, bisection where they leave it or do not at least halve; a bound is
-    evaluated only when a step reaches for it.
+    It takes Newton steps inside a shrinking bracket, and bisects where a step leaves the bracket or does not at least
+    halve. A bound is evaluated only when a step leads to it. SciPy's root finders stop at other points within their
+    tolerance, which would change fitted temperatures in the last digits, and evaluate both bounds on all rows first.
     """
     low, high, x, last, tried = bottom, top, start, np.inf, set()
     while True:
@@ -279,7 +280,7 @@ def _increasing_root(slope: Callable[[float], tuple[float, float]], bottom: floa
 
 def _separable(z: np.ndarray, y: np.ndarray) -> bool:
     """Whether a threshold on z splits the labels, ties on it allowed; then the likelihood has no finite optimum."""
-    zeros, ones = z[y < 1], z[y > 0]  # a soft label stands on both sides
+    zeros, ones = z[y < 1], z[y > 0]  # a soft label belongs to both
     return bool(z.min() < z.max() and (zeros.max() <= ones.min() or ones.max() <= zeros.min()))
 
 
@@ -288,10 +289,10 @@ def _newton(z: np.ndarray, y: np.ndarray, w: np.ndarray) -> tuple[float, float]:
     theta = np.array([1.0, 0.0])
     loss, gradient, hessian = _logistic(z, y, w, theta)
     for _ in range(100):
-        # Least squares, because constant scores leave one direction undetermined.
+        # Least squares, because the Hessian is singular for constant scores.
         step = -np.linalg.lstsq(hessian, gradient, rcond=1e-12)[0]
         decrement = -float(gradient @ step)
-        if decrement <= 1e-18 * loss:  # the loss is within that share of its minimum
+        if decrement <= 1e-18 * loss:  # the loss is within this relative distance of its minimum
             break
         size = 1.0
         new = _logistic(z, y, w, theta + step)
@@ -304,7 +305,7 @@ def _newton(z: np.ndarray, y: np.ndarray, w: np.ndarray) -> tuple[float, float]:
 
 
 def _logistic(z: np.ndarray, y: np.ndarray, w: np.ndarray, theta: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
-    """Loss, gradient and Hessian in (scale, bias) of weighted logistic regression, a chunk of rows at a time."""
+    """Loss, gradient and Hessian in (scale, bias) of weighted logistic regression, computed in chunks."""
     loss, gradient, hessian = 0.0, np.zeros(2), np.zeros((2, 2))
     for start in range(0, z.size, CHUNK):
         rows = slice(start, start + CHUNK)

@@ -1,4 +1,4 @@
-"""How well probabilities agree with what happened (maths section 7), and the fits that repair them.
+"""Measures of how well probabilities agree with outcomes (docs/maths.md, section 7).
 
 Every p is the probability of the positive class, never of the predicted one. Labels may be soft; weights are optional.
 Measures follow the namespace of their inputs; the fits (`calibrators`), the CORP decomposition and reliability curves
@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 
 import jax
 import numpy as np
-import scipy  # loads scipy.stats, which takes long, where it is first used
+import scipy  # scipy.stats is slow to load, so it is loaded at its first use
 from jaxtyping import Float, Int
 
 from prism_jax.decision import arrays
@@ -35,8 +35,8 @@ def expected_calibration_error(
     """ECE: the mean over rows of the gap between mean p and mean y of their bin.
 
     With bin masses m_b and gaps d_b, `norm=1` is sum m_b |d_b| (Naeini et al. 2015) and `norm=2` the root of
-    sum m_b d_b^2. Sampling noise alone makes both positive; `debiased` subtracts it as estimated from each bin's own
-    label variance v_b = ybar (1 - ybar):
+    sum m_b d_b^2. Sampling noise alone makes both positive; `debiased` subtracts an estimate of this bias from each
+    bin's label variance v_b = ybar (1 - ybar):
       norm 1: 2 |d_b| - E|N(d_b, v_b / n_b)|, the plug-in bias of a normal gap, in closed form;
       norm 2: d_b^2 - v_b / (n_b - 1), unbiased for hard labels (Kumar, Liang and Ma 2019). Bins with n_b <= 1 count 0.
     With weights, n_b is the effective sample size (sum w)^2 / sum w^2 of the bin.
@@ -118,8 +118,8 @@ class BrierDecomposition:
 
     Attributes:
       score: Mean of (p - y)^2.
-      miscalibration: What isotonic recalibration would gain; 0 exactly for a calibrated p.
-      discrimination: What the recalibrated p gains over the base rate.
+      miscalibration: Gain from isotonic recalibration; 0 exactly for a calibrated p.
+      discrimination: Gain of the recalibrated p over the base rate.
       uncertainty: Mean of (ybar - y)^2, the score of the base rate.
     """
 
@@ -182,11 +182,11 @@ def reliability_curve(
 ) -> Reliability:
     """Mean label against mean probability in each bin, with consistency bands. Host only.
 
-    A band answers: if p were calibrated, where would this bin's mean label lie? (Broecker and Smith 2007 resample for
-    it.) The sum of a calibrated bin's hard labels is a sum of unequal Bernoulli variables; the binomial of the same
-    mean has heavier tails (Hoeffding 1956), so its quantiles give a band in closed form that covers at least `level`.
-    Soft labels vary less than hard ones. With weights the binomial has the bin's effective sample size, rounded down,
-    and the band is approximate.
+    The band is the range in which the bin's mean label would lie if p were calibrated (Broecker and Smith 2007 find it
+    by resampling). The sum of a calibrated bin's hard labels is a sum of unequal Bernoulli variables; the binomial of
+    the same mean has heavier tails (Hoeffding 1956), so its quantiles give a band in closed form with coverage of at
+    least `level`. Soft labels vary less than hard ones. With weights the binomial has the bin's effective sample size,
+    rounded down, and the band is approximate.
 
     Args:
       p: Probabilities of the positive class.
@@ -224,14 +224,14 @@ def reliability_curve(
 
 
 def _checked(p: Any, y: Any, weight: Any) -> tuple[Any, Any, Any, Any]:
-    """Namespace, then p, y and weight as floats, after the checks that all measures share."""
+    """Namespace, then p, y and weight as floats, after the checks shared by all measures."""
     arrays.check_scored_rows(p, y, weight)
     xp = arrays.namespace(p, y, weight)
     return xp, arrays.as_float(p), arrays.as_float(y), None if weight is None else arrays.as_float(weight)
 
 
 def _prepare(p: Any, y: Any, weight: Any, bins: int, scheme: Scheme) -> tuple[Any, Any, Any, Any, Any]:
-    """`_checked` with the bin edges behind it."""
+    """The results of `_checked`, followed by the bin edges."""
     arrays.check_choice("scheme", scheme, get_args(Scheme))
     if bins < 1:
         raise ValueError(f"bins: found {bins}, expected at least 1")
@@ -269,12 +269,12 @@ def _mean_absolute_normal(xp: Any, mean: Any, spread: Any) -> Any:
 
 
 def _accumulator(xp: Any, value: Any) -> Any:
-    """The precision that sums are carried in: float64 for NumPy, the input's own for JAX."""
+    """The precision of sums: float64 for NumPy, that of the input for JAX."""
     return np.float64 if xp is np else value.dtype
 
 
 def _mean(xp: Any, values: Any, weight: Any) -> Any:
-    """The weighted mean, summed in `_accumulator`'s precision; what a row of weight 0 holds does not count."""
+    """The weighted mean, summed in the precision of `_accumulator`; values in rows of weight 0 are ignored."""
     dtype = _accumulator(xp, values)
     if weight is None:
         return values.mean(dtype=dtype)[()]

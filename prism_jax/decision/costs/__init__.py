@@ -1,5 +1,5 @@
-"""What lies behind `decision.surface` and `decision.audbc`, which are the doors to it.
+"""Implementation of `decision.surface` and `decision.audbc`, through which its public names are imported.
 
-Lives here: sweeps over cost ratios, the exact grid they are counted on, and the curves that come of them.
-May not live here: names that users import from here; the two doors hand them on.
+Lives here: sweeps over cost ratios, the exact grid on which they are counted, and the curves computed from them.
+May not live here: names that users import from this package; the two modules above export them.
 """

@@ -1,9 +1,9 @@
-"""Realised cost against the cost ratio: the summary that sees calibration (maths section 9).
+"""Realised cost against the cost ratio: the summary that depends on calibration (docs/maths.md, section 9).
 
-Costs are normalised to C_FA + C_FN = 1, so that ratios compare: at ratio r an offer that is not accepted costs
-1 / (1 + r), a miss r / (1 + r). The oracle is the gate on the labels themselves: with hard labels it pays nothing, with
-true probabilities for labels it is the Bayes policy. (Cost curves: Drummond and Holte 2006. Their mean: the Brier
-curves of Hernandez-Orallo, Flach and Ferri 2011.)
+Costs are normalised to C_FA + C_FN = 1, so that different ratios can be compared: at ratio r an offer that is not
+accepted costs 1 / (1 + r), and a miss costs r / (1 + r). The oracle is the gate on the labels themselves: with hard
+labels its cost is 0, and with true probabilities as labels it is the Bayes policy. (Cost curves: Drummond and Holte
+2006. Their mean: the Brier curves of Hernandez-Orallo, Flach and Ferri 2011.)
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class CostCurve(NamedTuple):
 
     Attributes:
       cost_ratio: r = C_FN / C_FA.
-      cost: Of the policy.
-      always: Of always intervening.
-      never: Of always staying silent.
-      oracle: Of deciding on the labels.
+      cost: Cost of the policy.
+      always: Cost of always intervening.
+      never: Cost of always staying silent.
+      oracle: Cost of deciding on the labels.
     """
 
     cost_ratio: Float[Array, " costs"]
@@ -48,12 +48,12 @@ class ExpectedCost(NamedTuple):
     """Costs per step, averaged over log-uniform cost ratios.
 
     Attributes:
-      cost: Of the policy.
-      always: Of always intervening.
-      never: Of always staying silent.
-      oracle: Of deciding on the labels.
-      rescaled: The share of the gap from the better constant policy (0) to the oracle (1) that the policy closes;
-        negative if it does worse than that constant, NaN if that constant is an oracle.
+      cost: Cost of the policy.
+      always: Cost of always intervening.
+      never: Cost of always staying silent.
+      oracle: Cost of deciding on the labels.
+      rescaled: The share of the gap from the better constant policy (0) to the oracle (1) that the policy closes. It is
+        negative if the policy costs more than that constant, and NaN if that constant costs as little as the oracle.
     """
 
     cost: Floats
@@ -104,7 +104,7 @@ def cost_curve(
     refused, wanted = labels.refused.sum(), labels.wanted.sum()
 
     def cost(policy: Any) -> Any:
-        return (policy.spoken(labels.refused) + ratios * (wanted - policy.spoken(labels.wanted))) / scale
+        return (policy.sum_of_offers(labels.refused) + ratios * (wanted - policy.sum_of_offers(labels.wanted))) / scale
 
     return CostCurve(ratios, cost(sweep), refused / scale, ratios * wanted / scale, cost(best))
 
@@ -125,8 +125,8 @@ def expected_cost(
 ) -> ExpectedCost:
     """Mean of the cost curve over log-uniform cost ratios in [low, high], in closed form.
 
-    A step that intervenes from its critical ratio on pays for a miss below it and for a refused offer above it. Over
-    log r the integral of r / (1 + r) is log(1 + r), that of 1 / (1 + r) is -log(1 + 1 / r): so no grid is needed.
+    Below its critical ratio a step pays for a miss, and above it for a refused offer. Over log r the integral of
+    r / (1 + r) is log(1 + r) and that of 1 / (1 + r) is -log(1 + 1 / r), so no grid is needed.
 
     Args:
       p_need: Need probability of each step.
@@ -134,7 +134,7 @@ def expected_cost(
       y_need: Need labels in [0, 1]; soft ones are probabilities.
       y_accept: Acceptance labels in [0, 1].
       low: Smallest cost ratio, above 0.
-      high: Largest, above `low`.
+      high: Largest cost ratio, above `low`.
       y_both: Labels of need AND acceptance, where they are not the product; at most `y_accept`.
       p_need_slow: Need probability of the slow pass; needed with a margin.
       p_accept_slow: Acceptance probability of the slow pass.
@@ -151,7 +151,7 @@ def expected_cost(
     xp = labels.xp
 
     def mean_cost(ratio: Any) -> Any:
-        """Of the policy that intervenes from these ratios on."""
+        """Mean cost of the policy whose steps intervene from these ratios."""
         turn = xp.clip(ratio, low, high)
         missed = labels.wanted * (xp.log1p(turn) - np.log1p(low))
         offered = labels.refused * (xp.log1p(1 / turn) - np.log1p(1 / high))
@@ -168,7 +168,7 @@ def expected_cost(
 
 
 class _Labels(NamedTuple):
-    """What each step costs under either decision, weighted: `refused` if intervening, r * `wanted` if silent."""
+    """The weighted cost of each step under either decision: `refused` if intervening, r * `wanted` if silent."""
 
     xp: Any
     refused: Any
@@ -178,7 +178,7 @@ class _Labels(NamedTuple):
 
 
 def _labels(signals: Signals, y_need: Any, y_accept: Any, y_both: Any, weight: Any) -> _Labels:
-    """Checked labels as costs, and as the (need, accept) signals on which the gate is the oracle."""
+    """Checked labels as costs, and as the (need, accept) signals on which the gate acts as the oracle."""
     y_need, y_accept, y_both, weight = (arrays.as_array(value) for value in (y_need, y_accept, y_both, weight))
     check_rows(signals, y_need=y_need, y_accept=y_accept, y_both=y_both, weight=weight)
     for name, value in (("y_need", y_need), ("y_accept", y_accept), ("y_both", y_both)):
@@ -189,7 +189,7 @@ def _labels(signals: Signals, y_need: Any, y_accept: Any, y_both: Any, weight: A
     xp = arrays.namespace(*signals, *given)
     floating = jax.dtypes.canonicalize_dtype(signals.p_need_fast.dtype) if xp is not np else np.float64
     whole = all(not np.issubdtype(value.dtype, np.floating) for value in given)
-    dtype = int if whole else floating  # sums of hard labels stay exact in JAX's float32 world
+    dtype = int if whole else floating  # sums of hard labels stay exact where JAX uses float32
     need, accept = xp.asarray(y_need, dtype), xp.asarray(y_accept, dtype)
     wanted = need * accept
     if y_both is not None:

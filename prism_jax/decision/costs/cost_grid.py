@@ -1,12 +1,14 @@
-"""Where a step's decision falls on a sorted grid of cost ratios, exactly as the gate's own comparison says.
+"""The index on a sorted grid of cost ratios from which a step intervenes, exactly as the gate decides.
 
-The gate intervenes at the ratio r = C_FN / C_FA exactly if a <= b * r with a = 1 - p_accept and b = p_accept * p_need.
-In floating point b * r never decreases as r grows, so on a sorted grid the answers read silent, ..., silent, intervene,
-..., intervene, and one index says it all. `first_index` finds it by evaluating the comparison itself on grid points,
-never by comparing r with a rounded quotient a / b, so it equals `gate.decide` bit for bit at every grid point, ties
-included. The quotient serves only to look up, in a small table keyed by its leading bits, where to start.
+The gate intervenes at the ratio r = C_FN / C_FA exactly if a <= b * r and b > 0, with a = 1 - p_accept and
+b = p_accept * p_need. In floating point b * r never decreases as r grows, so on a sorted grid a step is silent up to
+some index and intervenes from it on, and this index describes all its decisions. `first_index` evaluates the comparison
+itself at grid points and never compares r with a rounded quotient a / b. The quotient is used only to look up where the
+search starts, in a small table indexed by its leading bits.
 
-The grid is built on the host; the searches are traced by `jax.jit`.
+The comparison is `gate.intervene` at C_FA = 1. It is written again here because the search must be traced by `jax.jit`
+and evaluates it at one grid point per row; tests hold its result equal to `gate.decide` bit for bit at every grid
+point, ties included. The grid is built on the host.
 """
 
 from __future__ import annotations
@@ -25,8 +27,10 @@ from numpy.typing import DTypeLike
 from prism_jax.decision import arrays
 from prism_jax.decision.arrays import Array, Scalar
 
+PAPER_COST_RATIOS = (4.0, 2.0, 1.0, 1 / 1.2)
+"""The cost ratios r = C_FN / C_FA of the paper's grid sweep; users import them from `decision.surface`."""
 _TABLE_LIMIT = 1 << 14
-"""Most entries of the start table: 64 KiB of int32, of which a search touches few lines."""
+"""Largest number of entries in the start table: 64 KiB of int32, of which a search reads few cache lines."""
 
 
 @functools.partial(
@@ -36,14 +40,15 @@ _TABLE_LIMIT = 1 << 14
 class CostGrid:
     """A sorted grid of K cost ratios and the table that speeds up searching it.
 
-    A bucket is the set of positive numbers that agree in their leading bits, sign and exponent included.
+    A bucket is a set of positive floating-point numbers with the same leading bits (sign, exponent and part of the
+    mantissa). These bits are its key.
 
     Attributes:
-      costs: The ratios in ascending order, then +inf as a sentinel, at least once.
-      starts: For each bucket the number of costs in the buckets below it.
-      origin: The key of the first bucket, two below the bucket of the smallest positive cost; it takes costs of 0.
-      shift: How many trailing bits of a float a key drops.
-      steps: Halvings that surely cover the costs of two neighbouring buckets.
+      costs: The ratios in ascending order, followed by at least one +inf as a sentinel.
+      starts: For each bucket, the number of costs in lower buckets.
+      origin: The key of the first bucket, two below that of the smallest positive cost; it also holds costs of 0.
+      shift: Number of trailing bits of a float that a key leaves out.
+      steps: Number of halvings that suffice for the costs of two neighbouring buckets.
     """
 
     costs: Float[Array, " padded_K"]
@@ -74,11 +79,12 @@ def check_axis(name: str, values: Sequence[Scalar] | Array, dtype: DTypeLike) ->
 def cost_grid(costs: Float[np.ndarray, " K"]) -> CostGrid:
     """Builds the grid of ascending, finite cost ratios of at least 0, in their own dtype (float32 or float64).
 
-    Keys drop as many bits as they can while two neighbouring buckets hold at most one cost, so that one comparison
-    settles a search; where the table would grow past its limit, buckets hold more and a search halves more often.
+    Keys are as short as possible while two neighbouring buckets hold at most one cost, so that a search needs a single
+    comparison. Where this would make the table larger than its limit, buckets hold more costs and a search takes more
+    halvings.
     """
     bits = costs.view(np.int32 if costs.dtype == np.float32 else np.int64)
-    positive: np.ndarray = bits[costs >= np.finfo(costs.dtype).tiny]  # below it, no quotient but 0 ever falls
+    positive: np.ndarray = bits[costs >= np.finfo(costs.dtype).tiny]  # no quotient except 0 is smaller than this
     mantissa = np.finfo(costs.dtype).nmant
     for kept in range(1, 13):
         shift = mantissa - kept
@@ -106,16 +112,16 @@ def cost_grid(costs: Float[np.ndarray, " K"]) -> CostGrid:
 def first_index(
     a: Float[Array, "*rows"], b: Float[Array, "*rows"], grid: CostGrid, *, strict: bool = False
 ) -> Int[Array, "*rows"]:
-    """The first index j with a <= b * costs[j], or a < b * costs[j] if `strict`; K where no cost reaches, or b <= 0.
+    """The first index j with a <= b * costs[j], or a < b * costs[j] if `strict`; K if there is none, or if b <= 0.
 
     Args:
-      a: 1 - p for probabilities p, so 0 or well above the smallest normal number; a negative one acts as 0.
+      a: 1 - p for probabilities p, so 0 or well above the smallest normal number; a negative value acts as 0.
       b: Numbers of at least 0 in the grid's dtype.
-      grid: See `cost_grid`.
-      strict: Whether equality stays below.
+      grid: The cost ratios, from `cost_grid`.
+      strict: Whether equality counts as not reached.
     """
     eps = jnp.finfo(grid.costs.dtype).eps
-    # Costs below the quotient by more than rounding can explain are passed over unseen; the rest are compared.
+    # Costs that lie below the quotient by more than rounding can explain are skipped; the others are compared.
     quotient = jnp.where(b > 0, a / b, jnp.inf) * (1 - 4 * eps)
     key = lax.bitcast_convert_type(quotient, grid.origin.dtype) >> grid.shift
     last = jnp.asarray(grid.starts.shape[0] - 1, key.dtype)
@@ -132,7 +138,7 @@ def first_index(
 def decision_index(
     p_need: Float[Array, "*rows"], p_accept: Float[Array, "*rows"], grid: CostGrid
 ) -> Int[Array, "*rows"]:
-    """The first cost at which the gate intervenes on these signals; it does at every later one (K: at none)."""
+    """The index of the first cost at which the gate intervenes, as it does at every later one; K if at none."""
     return first_index(1 - p_accept, p_accept * p_need, grid)
 
 
@@ -145,11 +151,11 @@ def slow_range(
 ) -> tuple[Int[Array, "M n"], Int[Array, "M n"]]:
     """The first cost at which the slow pass runs, and one past the last, for every margin and step.
 
-    The slow pass runs from the first cost at which p_accept + margin intervenes up to the last at which
-    p_accept - margin does not, or only just (maths section 3, `gate.slow_band`). Below that range the fast signals are
-    silent, above it they intervene, inside it the slow signals decide: so a step's first intervening cost is the slow
-    signals' own, clipped to the range. At margin 0 the range is empty and sits at `fast`, the `decision_index` of the
-    same signals.
+    The slow pass runs from the first cost at which the gate would intervene at p_accept + margin, up to the last at
+    which it would not, or would only just tie, at p_accept - margin (docs/maths.md, section 3; `gate.slow_band`). Below
+    this range the fast signals are silent, above it they intervene, and inside it the slow signals decide. A step's
+    first intervening cost is therefore that of the slow signals, clipped to the range. At margin 0 the range is empty
+    and lies at `fast`, the `decision_index` of the same signals.
     """
     delta = margins[:, None]
     high, low = p_accept + delta, p_accept - delta
@@ -159,7 +165,7 @@ def slow_range(
 
 
 def round_up(number: int, least: int) -> int:
-    """The smallest power of two that is at least `number` and `least`, which is itself one."""
+    """The smallest power of two that is at least `number` and at least `least`, itself a power of two."""
     return max(least, 1 << (number - 1).bit_length())
 
 

@@ -1,4 +1,4 @@
-"""Curves over the cost ratio: benefit against burden, and net benefit (maths section 9)."""
+"""Curves over the cost ratio: benefit against burden, and net benefit (docs/maths.md, section 9)."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from jaxtyping import Float
 
 from prism_jax.decision import arrays
 from prism_jax.decision.arrays import Array, Floats, Scalar, Vector
-from prism_jax.decision.costs.sweep import CriticalRatio, check_rows, check_signals, critical_ratio, grid_sweep
-from prism_jax.decision.surface import PAPER_COST_RATIOS
+from prism_jax.decision.costs.cost_grid import PAPER_COST_RATIOS
+from prism_jax.decision.costs.sweep import CriticalRatio, check_gold, check_signals, critical_ratio, grid_sweep
 
 
 class BurdenBenefitCurve(NamedTuple):
-    """Benefit against burden as the cost ratio grows through every value the scores distinguish.
+    """Benefit against burden as the cost ratio grows through every value that the scores distinguish.
 
-    Point 0 is silence, (0, 0). Point i is the policy once the i-th step in the order of critical ratios intervenes
-    together with all that tie with it, so tied steps share a point. The last point is always intervening, (1, pi).
+    Point 0 is silence, (0, 0). At point i the i-th step in the order of critical ratios intervenes, together with all
+    earlier steps and all steps that tie with it, so tied steps share a point. At the last point every step intervenes,
+    (1, pi).
 
     Attributes:
-      cost_ratio: The ratio from which on a point holds; 0 at point 0, infinite where only a constant policy gets.
+      cost_ratio: The smallest ratio at which a point applies; 0 at point 0, infinite where no finite ratio suffices.
       burden: B, share of steps with an intervention.
       benefit: U, share of steps with a gold-positive intervention.
     """
@@ -53,7 +54,7 @@ def burden_benefit_curve(
     margin: Scalar = 0.0,
     weight: Vector | None = None,
 ) -> BurdenBenefitCurve:
-    """The curve under `audbc`: what the gate does at every cost ratio, against empirical labels.
+    """The curve whose area is `audbc`: the gate's decisions at every cost ratio, against empirical labels.
 
     Args:
       p_need: Need probability of each step.
@@ -65,26 +66,24 @@ def burden_benefit_curve(
       weight: Importance of each step; None is 1.
 
     Returns:
-      n + 1 points, whatever the number of ties (so that it can be jitted).
+      The curve with n + 1 points regardless of ties, so that it can be jitted.
 
     Raises:
       ValueError: for a value outside its range, unequal lengths, empty input, or a margin without slow signals.
     """
     signals = check_signals(p_need, p_accept, p_need_slow, p_accept_slow, margin)
-    check_rows(signals, y=y, weight=weight)
-    arrays.check_hard("y", y)
-    arrays.check_weight("weight", weight)
+    check_gold(signals, y, weight, positive=False)
     return trace_curve(critical_ratio(signals, margin), y, weight)
 
 
 def rank(critical: CriticalRatio) -> tuple[Any, Any]:
-    """Steps in the order in which they begin to intervene.
+    """Sorts steps by the cost ratio at which they begin to intervene.
 
     Returns:
-      The order of steps (indices), and for each position in it the last position that ties with it.
+      The indices of the sorted steps, and for each position the last position that ties with it.
     """
     xp = arrays.namespace(critical.ratio)
-    # The sort need not be stable: ties share a point.
+    # The sort need not be stable, because tied steps share a point.
     order = xp.argsort(critical.ratio) if critical.beyond is None else xp.lexsort((critical.beyond, critical.ratio))
     ratio = critical.ratio[order]
     changes = ratio[1:] != ratio[:-1]
@@ -99,7 +98,7 @@ def rank(critical: CriticalRatio) -> tuple[Any, Any]:
 def trace_curve(
     critical: CriticalRatio, y: Vector, weight: Vector | None, ranking: tuple[Any, Any] | None = None
 ) -> BurdenBenefitCurve:
-    """The curve of given critical ratios and their `rank`; counts are summed as integers unless they are weighted."""
+    """The curve of given critical ratios, and of their `rank` if known; unweighted counts are summed as integers."""
     order, last = rank(critical) if ranking is None else ranking
     xp = arrays.namespace(critical.ratio, y, weight)
     label = xp.asarray(y)[order] != 0
@@ -143,10 +142,10 @@ def net_benefit_curve(
     p_accept_slow: Vector | None = None,
     margin: Scalar = 0.0,
 ) -> NetBenefitCurve:
-    """What the gate gains over staying silent at each cost ratio, in the paper's utility and as net benefit.
+    """The gate's gain over staying silent at each cost ratio, in the paper's utility and as net benefit.
 
     An accepted offer is worth 1, a false alarm costs C_FA, a miss C_FN = r * C_FA. Silence pays C_FN * pi, which the
-    paper's Eq. deltaU leaves out (see `audbc_main_paper`). Z * delta_utility = (1 + C_FN) * net_benefit (maths
+    paper's Eq. deltaU leaves out (see `audbc_main_paper`). Z * delta_utility = (1 + C_FN) * net_benefit (docs/maths.md,
     section 9).
 
     Args:
@@ -157,7 +156,7 @@ def net_benefit_curve(
       c_fa: C_FA > 0, in units of an accepted offer.
       p_need_slow: Need probability of the slow pass; needed with a margin.
       p_accept_slow: Acceptance probability of the slow pass.
-      margin: delta; above 0 the policy is the one with the slow pass.
+      margin: delta; above 0 the slow pass takes part.
 
     Raises:
       ValueError: for a value outside its range, unequal lengths, empty input, a margin without slow signals, or labels
@@ -186,12 +185,11 @@ def sweep_counts(
 ) -> SweepCounts:
     """Counts of a policy over a grid of cost ratios, against labels with at least one positive."""
     signals = check_signals(p_need, p_accept, p_need_slow, p_accept_slow, margin)
-    check_rows(signals, y=y)
-    arrays.check_hard("y", y)
+    check_gold(signals, y, positive=True)
     xp = arrays.namespace(*signals, y)
     gold = xp.asarray(y) != 0
-    if not arrays.is_traced(gold) and not gold.any():
-        raise ValueError("y: found only 0s, expected at least one positive; benefit is undefined without")
     sweep = grid_sweep(signals, margin, cost_ratios)
-    tp = sweep.spoken(gold)
-    return SweepCounts(xp.asarray(sweep.ratios), tp, sweep.spoken(xp.ones_like(gold)) - tp, gold.sum(), len(gold))
+    tp = sweep.sum_of_offers(gold)
+    return SweepCounts(
+        xp.asarray(sweep.ratios), tp, sweep.sum_of_offers(xp.ones_like(gold)) - tp, gold.sum(), len(gold)
+    )

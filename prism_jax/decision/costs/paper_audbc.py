@@ -1,4 +1,4 @@
-"""The paper's two AUDBCs as printed, for reproduction only (maths section 9); `audbc.audbc` is the one to use."""
+"""The paper's two AUDBCs as printed, for reproduction only (docs/maths.md, section 9); use `audbc.audbc` instead."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from jaxtyping import Float
 
 from prism_jax.decision import arrays, gate
 from prism_jax.decision.arrays import Array, Floats, Scalar, Vector
-from prism_jax.decision.costs.cost_grid import check_axis
+from prism_jax.decision.costs.cost_grid import PAPER_COST_RATIOS, check_axis
 from prism_jax.decision.costs.curves import sweep_counts
 from prism_jax.decision.costs.sweep import check_rows, check_signals
-from prism_jax.decision.surface import PAPER_COST_RATIOS
 
 
 class PaperAudbc(NamedTuple):
@@ -43,9 +42,9 @@ def audbc_main_paper(
 
     At each C_FN = r * C_FA the gate's benefit is (TP - C_FA FP - C_FN FN) / Z per step and its burden FP / (TP + FP), 0
     without interventions. The paper leaves Z open; here Z = (1 + C_FN) pi, the value at which a perfect policy gains 1
-    over silence. Departures from a sound measure, kept as printed: the baseline's own misses are left out, so silence
-    scores -C_FN / (1 + C_FN) instead of 0; the false-alarm rate need not grow with C_FN, so points are sorted by it;
-    the area covers only the burdens reached, may be negative, and depends on the grid.
+    over silence. Three defects are kept as printed: the misses of the baseline are left out, so silence scores
+    -C_FN / (1 + C_FN) instead of 0; the false-alarm rate need not grow with C_FN, so points are sorted by it; and the
+    area covers only the burdens that are reached, may be negative, and depends on the grid.
 
     Args:
       p_need: Need probability of each step.
@@ -77,8 +76,8 @@ def audbc_appendix_paper(
 ) -> PaperAudbc:
     """The appendix's AUDBC: mean of I * p_accept over mean I, where I = [p_accept >= tau(p_need) and candidates > 0].
 
-    It never sees a label: it sums what the model claims, not what came true. Since p_accept <= 1, benefit is at most
-    burden and the area at most (B_max^2 - B_min^2) / 2 <= 1/2; yet the paper prints values up to 88.5 %. Its default
+    It uses no labels: it sums the model's predictions, not outcomes. Since p_accept <= 1, the benefit is at most the
+    burden, and the area at most (B_max^2 - B_min^2) / 2 <= 1/2; yet the paper prints values up to 88.5 %. The default
     tau is the inverted `odds_paper` form, under which a higher C_FN means fewer interventions.
 
     Args:
@@ -86,7 +85,7 @@ def audbc_appendix_paper(
       p_accept: Acceptance probability.
       cost_ratios: r >= 0; the paper's grid is not stated, the default is that of its tables.
       c_fa: C_FA > 0.
-      form: The threshold's form, see `gate.threshold`.
+      form: The form of the threshold (see `gate.threshold`).
       candidates: Number of candidate proposals of each step; None is at least one everywhere.
 
     Raises:

@@ -1,9 +1,9 @@
-"""Histograms of decision indices over a sorted cost grid, for every margin: the counting under `surface`.
+"""Histograms of decision indices over a sorted cost grid, for every margin: the counting behind `surface`.
 
-Two ways to the same integers. On a CPU, XLA's scatter takes some 40 ns for each number it counts, `numpy.bincount`
-under 2 ns. So on the host XLA computes indices block by block, in a thread of its own, while `numpy.bincount` counts
-the block before; nothing larger than a block is ever held. Inside `jit`, and on accelerators, whose scatters are fast,
-XLA does all of it, one margin at a time.
+There are two implementations with the same integer results. On a CPU, XLA's scatter takes about 40 ns per counted
+number and `numpy.bincount` less than 2 ns. On the host, XLA therefore computes indices block by block in a separate
+thread, while `numpy.bincount` counts the previous block; nothing larger than a block is held in memory. Inside `jit`,
+and on accelerators, whose scatters are fast, XLA does everything, one margin at a time.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from prism_jax.decision.arrays import Array
 from prism_jax.decision.costs.cost_grid import CostGrid, decision_index, round_up, slow_range
 
 _CHUNK = 1 << 15
-"""Most steps in a block; with `_MARGINS` margins its indices take 2 MiB and fit the second-level cache."""
+"""Largest number of steps in a block; with `_MARGINS` margins its indices take 2 MiB and fit the level-2 cache."""
 _MARGINS = 8
-"""Most margins in a block."""
+"""Largest number of margins in a block."""
 
 
 class Signals(NamedTuple):
@@ -38,7 +38,7 @@ class Signals(NamedTuple):
 
 
 class Classes(NamedTuple):
-    """What a step is counted as.
+    """The group and the label class under which each step is counted.
 
     Attributes:
       group: Group of each step, below `groups`; None if all steps are one group.
@@ -57,11 +57,11 @@ class Histograms(NamedTuple):
     """Counts of steps by index into a grid of K costs; index K, the last, is beyond every cost.
 
     Attributes:
-      first: By the first intervening cost: [margin, group, label, K + 1].
-      slow_from: By the first cost with a slow pass: [margin, group, K + 1].
-      slow_to: By one past the last cost with a slow pass, likewise.
-      tokens_from: As `slow_from`, each step weighing its tokens; None without tokens.
-      tokens_to: As `slow_to`, likewise.
+      first: Steps by their first intervening cost: [margin, group, label, K + 1].
+      slow_from: Steps by the first cost at which the slow pass runs: [margin, group, K + 1].
+      slow_to: Steps by the index after the last cost at which the slow pass runs, of the same shape.
+      tokens_from: As `slow_from`, with each step weighted by its tokens; None without tokens.
+      tokens_to: As `slow_to`, with the same weights.
     """
 
     first: Int[Array, "margins groups labels K_plus_1"]
@@ -79,7 +79,7 @@ def count_on_device(
     grid: CostGrid,
     columns: int,
 ) -> Histograms:
-    """The histograms, `columns` = K + 1 bins each, by XLA's scatter, in int32; may be traced."""
+    """The histograms, `columns` = K + 1 bins each, counted by XLA's scatter in int32; may be traced."""
     label = classes.label.astype(jnp.int32)
     group = jnp.zeros_like(label) if classes.group is None else classes.group.astype(jnp.int32)
     base, label_base = group * columns, (group * classes.labels + label) * columns
@@ -113,7 +113,7 @@ def count_on_host(
     grid: CostGrid,
     columns: int,
 ) -> Histograms:
-    """The histograms, `columns` = K + 1 bins each, by `numpy.bincount`, in int64, from NumPy arrays."""
+    """The histograms, `columns` = K + 1 bins each, counted by `numpy.bincount` in int64 from NumPy arrays."""
     groups, labels = classes.groups, classes.labels
     shape = (len(margins), groups * columns)
     first = np.zeros((len(margins), groups * labels * columns), np.int64)
@@ -148,32 +148,33 @@ def count_on_host(
 
 def host_first_index(signals: Signals, margin: Any, grid: CostGrid) -> np.ndarray:
     """The index of the first cost at which each step intervenes, of NumPy signals at one margin."""
-    blocks = _one_ahead(_blocks(signals, np.full(1, margin, grid.costs.dtype), grid))
-    return np.concatenate([np.minimum(np.maximum(block.slow, block.start[0]), block.stop[0]) for block in blocks])
+    return np.concatenate(
+        [np.minimum(np.maximum(block.slow, block.start[0]), block.stop[0]) for block in _at(signals, margin, grid)]
+    )
 
 
 def host_slow_range(signals: Signals, margin: Any, grid: CostGrid) -> tuple[np.ndarray, np.ndarray]:
     """`slow_range` of NumPy signals at one margin, [n] each."""
-    blocks = list(_one_ahead(_blocks(signals, np.full(1, margin, grid.costs.dtype), grid)))
+    blocks = list(_at(signals, margin, grid))
     return np.concatenate([block.start[0] for block in blocks]), np.concatenate([block.stop[0] for block in blocks])
 
 
 class _Block(NamedTuple):
-    """Indices of the steps `rows` at the margins from `margin` on."""
+    """Indices of the steps `rows` at consecutive margins, of which `margin` is the first."""
 
     rows: slice
     margin: int
-    slow: np.ndarray  # [rows]: the slow signals' own index
+    slow: np.ndarray  # [rows]: the decision index of the slow signals
     start: np.ndarray  # [margins, rows]
     stop: np.ndarray
 
 
 _decision_index = jax.jit(decision_index)
-_slow_range = jax.jit(slow_range)  # by itself, so that XLA computes the indices it clips to only once
+_slow_range = jax.jit(slow_range)  # compiled separately, so that XLA computes the indices only once
 
 
 def _blocks(signals: Signals, margins: np.ndarray, grid: CostGrid) -> Iterator[_Block]:
-    """Walks steps and margins in blocks of few shapes, so that jit compiles few programs."""
+    """Computes the indices in blocks of few different shapes, so that jit compiles few programs."""
     steps = len(signals.p_need_fast)
     chunk = min(_CHUNK, round_up(steps, 256))
     wide = min(_MARGINS, round_up(len(margins), 1))
@@ -193,10 +194,16 @@ def _blocks(signals: Signals, margins: np.ndarray, grid: CostGrid) -> Iterator[_
             yield _Block(rows, margin, slow, start, stop)
 
 
-def _one_ahead(blocks: Iterator[_Block]) -> Iterator[_Block]:
-    """The same blocks; the next one is computed in a thread while the caller works on the last.
+def _at(signals: Signals, margin: Any, grid: CostGrid) -> Iterator[_Block]:
+    """The blocks of one margin."""
+    return _one_ahead(_blocks(signals, np.full(1, margin, grid.costs.dtype), grid))
 
-    A thread of its own also keeps a caller's `jit` out of it: what is known there is computed, not traced.
+
+def _one_ahead(blocks: Iterator[_Block]) -> Iterator[_Block]:
+    """The same blocks; while the caller works on one, a thread computes the next.
+
+    The thread also keeps the computation out of a caller's `jit`: its values are known, so they are computed and not
+    traced.
     """
     with ThreadPoolExecutor(max_workers=1) as pool:
         pending = pool.submit(next, blocks, None)
@@ -207,7 +214,7 @@ def _one_ahead(blocks: Iterator[_Block]) -> Iterator[_Block]:
 
 @contextmanager
 def _host_precision(dtype: DTypeLike) -> Iterator[None]:
-    """Within it, this thread's JAX keeps float64 exactly if `dtype` is float64, and computes on a CPU if it has one."""
+    """A context in which this thread's JAX uses float64 exactly if `dtype` is float64, and the CPU if there is one."""
     try:
         device = jax.local_devices(backend="cpu")[0]
     except RuntimeError:  # JAX_PLATFORMS names accelerators only

@@ -1,15 +1,15 @@
-"""A policy as one threshold on the cost ratio for each step, and sums over what it does as the ratio is swept.
+"""A policy as one threshold on the cost ratio per step, and sums over its interventions as the ratio is swept.
 
-A step intervenes at r = C_FN / C_FA exactly if r >= r* (maths section 2); with a slow margin, exactly if r reaches the
-slow signals' own r*, clipped to the range of ratios in which the slow pass runs (section 3). So a curve over all ratios
-needs one number for each step, and a curve over a grid one index. On a grid the gate's own comparison decides
-(`cost_grid`). A curve over all ratios depends on the order of r* only.
+A step intervenes at r = C_FN / C_FA exactly if r >= r* (docs/maths.md, section 2). With a slow margin it intervenes
+exactly if r reaches the r* of the slow signals, clipped to the range of ratios in which the slow pass runs (section 3).
+A curve over all ratios thus needs one number per step, and a curve over a grid one index per step. On a grid, the index
+comes from the gate's own comparison (`cost_grid`). A curve over all ratios depends only on the order of the r*.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -19,18 +19,16 @@ from prism_jax.decision import arrays, gate
 from prism_jax.decision.arrays import Array, Reals, Scalar, Vector
 from prism_jax.decision.costs.cost_grid import CostGrid, check_axis, cost_grid, decision_index, slow_range
 from prism_jax.decision.costs.surface_counts import Signals, host_first_index
-
-SweptPolicy = Literal["dynamic", "static", "product", "need_only"]
-"""The policies of maths section 2 that answer to the cost ratio."""
+from prism_jax.decision.policies import ANSWERING_TO_RATIO, POLICIES
 
 
 class CriticalRatio(NamedTuple):
-    """From where on each step intervenes as the cost ratio grows.
+    """The cost ratio from which each step intervenes.
 
     Attributes:
       ratio: The critical ratio; infinite where the step never intervenes.
-      beyond: Whether it intervenes only above that ratio, not yet at it; None if no step does so. It happens where a
-        slow pass, which still runs at that ratio, says no.
+      beyond: Whether the step intervenes only above that ratio and not at the ratio itself, which happens where the
+        slow pass still runs at that ratio and decides for silence; None if no step does so.
     """
 
     ratio: Float[Array, " n"]
@@ -38,37 +36,42 @@ class CriticalRatio(NamedTuple):
 
 
 def policy_signals(
-    p_need: Vector, p_accept: Vector, policy: SweptPolicy = "dynamic", *, base_rate: Reals | None = None
+    p_need: Vector, p_accept: Vector, policy: str = "dynamic", *, base_rate: Reals | None = None
 ) -> tuple[Vector, Vector]:
     """The (p_need, p_accept) on which the dynamic gate decides as another policy does on the given ones, at every cost.
 
-    `static` is the dynamic gate at p_need = 1, `product` at p_need = 1 and p_accept = p_need * p_accept, `need_only` at
-    p_accept = `base_rate`; so curves, areas and surfaces need no policy of their own.
+    `static` is the dynamic gate at p_need = 1; `product` at p_need = 1 and p_accept = p_need * p_accept; `need_only` at
+    p_accept = `base_rate`. Curves, areas and surfaces of these policies are those of the dynamic gate on the result.
+
+    Args:
+      p_need: Need probability of each step.
+      p_accept: Acceptance probability of each step.
+      policy: One of `policies.ANSWERING_TO_RATIO`.
+      base_rate: Acceptance rate of the calibration split; required by `need_only`, ignored by the others.
 
     Raises:
-      ValueError: for a policy without a cost ratio, `need_only` without a base rate, unequal lengths, or a probability
-        outside [0, 1].
+      ValueError: for a policy that does not depend on the cost ratio, `need_only` without a base rate, unequal lengths,
+        or a probability outside [0, 1].
     """
-    arrays.check_choice("policy", policy, get_args(SweptPolicy))
+    arrays.check_choice("policy", policy, ANSWERING_TO_RATIO)
     arrays.check_lengths(p_need=p_need, p_accept=p_accept)
     arrays.check_probability("p_need", p_need)
     arrays.check_probability("p_accept", p_accept)
     xp = arrays.namespace(p_need, p_accept)
     p_need, p_accept = (arrays.as_float(xp.asarray(p)) for p in (p_need, p_accept))
-    if policy == "dynamic":
-        return p_need, p_accept
-    if policy == "static":
-        return xp.ones_like(p_need), p_accept
-    if policy == "product":
-        return xp.ones_like(p_need), p_accept * p_need
-    if base_rate is None:
-        raise ValueError("base_rate: found None, expected the acceptance rate of the calibration split")
-    arrays.check_probability("base_rate", base_rate)
-    return p_need, xp.full_like(p_accept, base_rate)
+    chosen = POLICIES[policy]
+    assert chosen.signals is not None, "a policy that answers to the cost ratio has signals"
+    if chosen.needs_base_rate:
+        if base_rate is None:
+            raise ValueError("base_rate: found None, expected the acceptance rate of the calibration split")
+        arrays.check_probability("base_rate", base_rate)
+        base_rate = xp.full_like(p_accept, base_rate)
+    need, accept = chosen.signals(p_need, p_accept, base_rate)
+    return need if np.ndim(need) else xp.full_like(p_need, need), accept
 
 
 def critical_ratio(signals: Signals, margin: Any) -> CriticalRatio:
-    """The critical ratio of each step, with a slow margin where `margin` is above 0."""
+    """The critical ratio of each step; the slow pass takes part if `margin` is above 0."""
     xp = arrays.namespace(*signals)
     if margin == 0:
         return CriticalRatio(xp.asarray(gate.critical_ratio(signals.p_need_fast, signals.p_accept_fast)), None)
@@ -80,7 +83,7 @@ def critical_ratio(signals: Signals, margin: Any) -> CriticalRatio:
 
 
 def check_signals(p_need: Any, p_accept: Any, p_need_slow: Any, p_accept_slow: Any, margin: Scalar) -> Signals:
-    """Fast and slow signals, checked and in one dtype; the fast ones stand in for slow ones that are not needed.
+    """Fast and slow signals, checked and in one dtype; at margin 0 the fast ones are repeated as slow ones.
 
     Raises:
       ValueError: for values outside their range, unequal lengths, or a margin above 0 without slow signals.
@@ -101,25 +104,40 @@ def check_signals(p_need: Any, p_accept: Any, p_need_slow: Any, p_accept_slow: A
 
 
 def check_rows(signals: Signals, **named: Any) -> None:
-    """Raises ValueError unless every vector given has one entry for each step."""
+    """Raises ValueError unless every given vector has one entry per step."""
     arrays.check_lengths(p_need=signals.p_need_fast, **named)
 
 
+def check_gold(signals: Signals, y: Any, weight: Any = None, *, positive: bool) -> None:
+    """Raises ValueError unless there is one label per step, 0 or 1.
+
+    If `positive`, at least one label on a step of positive weight must be 1. Inside `jit` values are not checked.
+    """
+    check_rows(signals, y=y, weight=weight)
+    arrays.check_hard("y", y)
+    arrays.check_weight("weight", weight)
+    if not positive or arrays.is_traced(y, weight):
+        return
+    gold = np.asarray(y) != 0
+    if not (gold if weight is None else gold & (np.asarray(weight) > 0)).any():
+        raise ValueError("y: found only 0s, expected at least one positive; benefit is undefined without")
+
+
 class GridSweep(NamedTuple):
-    """Where each step starts to intervene on a grid of cost ratios.
+    """The first intervening cost of each step on a grid of cost ratios.
 
     Attributes:
       ratios: The ratios, in the signals' dtype and in the order given.
-      index: For each step the position of its first intervening cost among the sorted ratios.
-      back: For each given ratio its position among the sorted ones.
+      index: For each step, the position of its first intervening cost among the sorted ratios.
+      back: For each given ratio, its position among the sorted ones.
     """
 
     ratios: np.ndarray
     index: Any
     back: np.ndarray
 
-    def spoken(self, values: Any) -> Any:
-        """Sum of `values` over the steps that intervene at each ratio; integers and booleans are summed as integers."""
+    def sum_of_offers(self, values: Any) -> Any:
+        """Sum of `values` over the steps that intervene at each ratio; integers and booleans give integer sums."""
         xp, bins = arrays.namespace(self.index, values), len(self.ratios) + 1
         whole = not jnp.issubdtype(values.dtype, jnp.floating)
         if xp is jnp:
@@ -131,7 +149,7 @@ class GridSweep(NamedTuple):
 
 
 def grid_sweep(signals: Signals, margin: Scalar, cost_ratios: Sequence[Scalar] | Array) -> GridSweep:
-    """Sweeps the policy over a grid of cost ratios, by the gate's own comparison.
+    """Sweeps the policy over a grid of cost ratios, using the gate's own comparison.
 
     Raises:
       ValueError: for cost ratios that are traced, negative, not finite or not a vector.

@@ -1,11 +1,11 @@
-"""Training losses of the two decision slots and of the gate, from logits (maths section 4). JAX; any float input.
+"""Training losses of the two decision slots and of the gate, from logits, in JAX (docs/maths.md, section 4).
 
-Every loss is a ratio of two sums over rows, and is available as these sums (`need_sums`, `accept_sums`,
-`burden_sums`): add them leaf by leaf over microbatches or devices (`jax.tree.map(operator.add, a, b)`, `jax.lax.psum`)
-and take `mean()` once. No denominator depends on parameters, so gradients add up in the same way.
+Every loss is a ratio of two sums over rows, and these sums are available separately (`need_sums`, `accept_sums`,
+`burden_sums`). Add them leaf by leaf over microbatches or devices (`jax.tree.map(operator.add, a, b)`, `jax.lax.psum`)
+and call `mean()` once. No denominator depends on parameters, so gradients add up in the same way.
 
-`weight` gives each row's importance. A row of weight 0 is padding and may hold anything, NaN included; a batch of such
-rows has loss 0 and gradient 0. Sums are float32, whatever the logits' precision (float64 stays float64).
+`weight` is the importance of each row. A row of weight 0 is padding and may hold any value, including NaN; a batch of
+such rows has loss 0 and gradient 0. Sums are float32 for logits of lower precision (float64 stays float64).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _cross_entropy(z: Any, y: Any) -> jax.Array:
 
 
 def slot_target(y: Reals, teacher: Reals | None = None, alpha: Number = 0.0) -> arrays.Floats:
-    """Target of a slot: (1 - alpha) * y + alpha * teacher, the label softened by a teacher's probability.
+    """Target of a slot, (1 - alpha) * y + alpha * teacher: the label mixed with a teacher's probability.
 
     Raises:
       ValueError: for alpha, labels or probabilities outside [0, 1], or alpha > 0 without a teacher.
@@ -67,7 +67,7 @@ def slot_target(y: Reals, teacher: Reals | None = None, alpha: Number = 0.0) -> 
 
 
 def need_sums(z_need: Float[Array, "_n"], y_need: Vector, weight: Vector | None = None) -> Sums:
-    """The sums of `need_loss`."""
+    """The sums of `need_loss`; arguments and errors are the same."""
     arrays.check_lengths(z_need=z_need, y_need=y_need, weight=weight)
     row_weight = _row_weight(z_need, weight)
     _check_logits("z_need", z_need, row_weight)
@@ -77,7 +77,7 @@ def need_sums(z_need: Float[Array, "_n"], y_need: Vector, weight: Vector | None 
 
 
 def need_loss(z_need: Float[Array, "_n"], y_need: Vector, weight: Vector | None = None) -> Float[Array, ""]:
-    """L_need: the weighted mean cross-entropy of the need slot, one row for each step.
+    """L_need: the weighted mean cross-entropy of the need slot, with one row per step.
 
     Args:
       z_need: Need logits.
@@ -104,7 +104,7 @@ def accept_sums(
     mu: Vector | None = None,
     logit_bound: Number = 10.0,
 ) -> AcceptSums:
-    """The sums of `accept_loss`."""
+    """The sums of `accept_loss`; arguments and errors are the same."""
     arrays.check_choice("estimator", estimator, get_args(Estimator))
     if estimator == "dr" and mu is None:
         raise ValueError("mu: found None, expected cross-fitted predictions of y_accept for the estimator 'dr'")
@@ -121,9 +121,8 @@ def accept_sums(
     _check_labels("y_accept", y_accept, v * chosen)
     e = jnp.where(v > 0, jnp.asarray(propensity, v.dtype), 1.0)
     w: Any = clipped_weight(chosen, e, e_min, w_max)
-    u = chosen / e
     z = _where_positive(v, z_accept)
-    y = _where_positive(v * w, y_accept)  # an acceptance that nobody saw is not read
+    y = _where_positive(v * w, y_accept)  # unobserved acceptance labels are not read
     outside = jnp.zeros_like(v)
     if estimator == "dr":
         _check_labels("mu", mu, v)
@@ -133,6 +132,11 @@ def accept_sums(
         losses = v * (_cross_entropy(z, label) + outside * beyond**2)
     else:
         losses = v * w * _cross_entropy(z, y)
+    return _add_up(losses, outside, v, w, chosen / e, estimator)
+
+
+def _add_up(losses: Any, outside: Any, v: Any, w: Any, u: Any, estimator: Estimator) -> AcceptSums:
+    """The sums of `AcceptSums` from the loss of each row, its weights v, w and u, and whether its label is outside."""
     return AcceptSums(
         numerator=jnp.sum(losses),
         denominator=jnp.sum(v * w) if estimator == "snips" else jnp.sum(v),
@@ -166,28 +170,28 @@ def accept_loss(
       `ips`    sum(v w l) / sum(v)
       `snips`  sum(v w l) / sum(v w), the default
       `dr`     sum(v [softplus(z) - y~ z]) / sum(v) with y~ = mu + w (y - mu)
-    All three are the plain mean where e = 1 on every row. The doubly robust loss is convex in z for every y~ but
-    unbounded below where y~ lies outside [0, 1]; such rows, whose share is in the diagnostics, add the convex
-    (|z| - logit_bound)^2 beyond that bound, which keeps their optimum finite.
+    All three equal the plain mean if e = 1 on every row. The doubly robust loss is convex in z for every y~, but
+    unbounded below where y~ lies outside [0, 1]. On such rows, whose share is in the diagnostics, the convex penalty
+    (|z| - logit_bound)^2 beyond that bound keeps the optimum finite.
 
     Args:
       z_accept: Acceptance logits.
-      y_accept: Acceptance labels in [0, 1]; where A = 0 nobody saw one and the value is not read.
+      y_accept: Acceptance labels in [0, 1]; where A = 0 no label was observed and the value is not read.
       logged: A, 1 where the logging policy intervened, else 0.
       propensity: e, the logging policy's probability of A = 1.
       estimator: `ips`, `snips` or `dr`.
-      e_min: Propensities below are raised to this before dividing.
-      w_max: Weights above are lowered to this.
+      e_min: Lower bound to which smaller propensities are raised before the division.
+      w_max: Upper bound to which larger weights are lowered.
       weight: Importance of each row; None is 1 everywhere.
       mu: Cross-fitted predictions of y_accept in [0, 1], for `dr`.
-      logit_bound: Where the `dr` penalty begins, in log-odds.
+      logit_bound: Absolute logit at which the `dr` penalty begins, in log-odds.
 
     Returns:
       The loss and its `AcceptDiagnostics`.
 
     Raises:
       ValueError: for unequal lengths, values outside their range, a missing `mu`, or propensities that break
-        positivity (see `check_positivity`); rows of weight 0 are not looked at.
+        positivity (see `check_positivity`); rows of weight 0 are not checked.
     """
     sums = accept_sums(
         z_accept,
@@ -205,7 +209,7 @@ def accept_loss(
 
 
 class BurdenSums(NamedTuple):
-    """The three parts of `burden_loss` before their weights, in units of cost (slow: tokens) per row."""
+    """The three parts of `burden_loss` before they are weighted, in units of cost per row (slow: tokens per row)."""
 
     false_alarm: Sums
     missed: Sums
@@ -227,7 +231,7 @@ def burden_sums(
     observed: Vector | None = None,
     weight: Vector | None = None,
 ) -> BurdenSums:
-    """The sums of `burden_loss`."""
+    """The sums of `burden_loss`; arguments and errors are the same."""
     arrays.check_lengths(
         z_need=z_need,
         z_accept=z_accept,
@@ -276,13 +280,13 @@ def burden_loss(
     observed: Vector | None = None,
     weight: Vector | None = None,
 ) -> Float[Array, ""]:
-    """L_burden: the soft gate's realised cost, plus what its slow passes cost (maths section 4).
+    """L_burden: the realised cost of the soft gate, plus the cost of its slow passes (docs/maths.md, section 4).
 
         fa_weight * C_FA * mean[g (1 - y_a)] + missed_weight * C_FN * mean[(1 - g) y_n y_a]
             + slow_weight * mean[m * slow_tokens]
 
-    with g = `gate.soft_gate`, m = `gate.soft_slow`. The first term uses the label 1 - y_a: with the model's own
-    1 - p_a it could be lowered by inflating p_a. Without the second term the burden pushes to silence.
+    with g = `gate.soft_gate` and m = `gate.soft_slow`. The first term uses the label 1 - y_a; with the model's own 1 -
+    p_a, the model could lower the term by inflating p_a. Without the second term, silence would minimise the burden.
 
     Args:
       z_need: Need logits.
@@ -292,14 +296,14 @@ def burden_loss(
       c_fa: C_FA > 0.
       c_fn: C_FN >= 0.
       width: h > 0 of the soft gate, in log-odds; may be a traced scalar, so that a schedule can lower it.
-      fa_weight: lambda_FA.
+      fa_weight: Weight of false alarms, lambda_FA.
       missed_weight: Weight of missed help.
-      slow_weight: lambda_slow * c_slow, cost of one slow token.
+      slow_weight: Cost of one slow token, lambda_slow * c_slow.
       margin: delta, the slow margin.
       slow_width: h_delta > 0, in units of probability.
-      slow_tokens: Tokens of each row's slow pass; None is 1 each, so that the slow term counts passes.
-      observed: Row weights of the first two terms, as A or an inverse-propensity weight where acceptance was seen only
-        on logged interventions; labels of rows at 0 are not read. None is 1 everywhere.
+      slow_tokens: Tokens of each row's slow pass; None is 1 per row, so that the slow term counts passes.
+      observed: Row weights of the first two terms: A or an inverse-propensity weight, if acceptance was observed only
+        on logged interventions. Labels of rows at 0 are not read. None is 1 everywhere.
       weight: Importance of each row; None is 1 everywhere.
 
     Raises:
@@ -325,7 +329,7 @@ def burden_loss(
 
 
 def _precise(z: Any) -> jax.Array:
-    """Logits in float32 at least."""
+    """Logits in float32, or in their own precision if that is higher."""
     z = jnp.asarray(z)
     return z.astype(jnp.promote_types(z.dtype, jnp.float32))
 
@@ -341,33 +345,33 @@ def _row_weight(z: Any, weight: Any) -> jax.Array:
 
 
 def _where_positive(weight: jax.Array, value: Any) -> jax.Array:
-    """`value` where a row counts, 0 elsewhere, so that what padding holds never reaches a sum."""
+    """`value` where a row has positive weight, 0 elsewhere, so that values of padding never reach a sum."""
     return jnp.where(weight > 0, jnp.asarray(value, weight.dtype), 0.0)
 
 
 def _check_logits(name: str, z: Any, weight: Any) -> None:
-    """Raises ValueError for a logit that is not finite on a row that counts."""
+    """Raises ValueError for a logit that is not finite on a row of positive weight."""
     values = _counted(z, weight)
     if values.size:
         arrays.check_finite(name, values)
 
 
 def _check_labels(name: str, y: Any, weight: Any) -> None:
-    """Raises ValueError for a label outside [0, 1] on a row that counts."""
+    """Raises ValueError for a label outside [0, 1] on a row of positive weight."""
     values = _counted(y, weight)
     if values.size:
         arrays.check_label(name, values)
 
 
 def _check_amount(name: str, value: Any, weight: Any) -> None:
-    """Raises ValueError for an amount that is negative or not finite on a row that counts; None passes."""
+    """Raises ValueError for an amount that is negative or not finite on a row of positive weight; None passes."""
     values = _counted(value, weight)
     if values.size:
         arrays.check_range(name, values, 0.0, np.inf, "a finite number of at least 0")
 
 
 def _counted(value: Any, weight: Any) -> np.ndarray:
-    """The values of the rows that count; none for None and for tracers."""
+    """The values of the rows of positive weight; empty for None and for tracers."""
     if value is None or arrays.is_traced(value, weight):
         return np.empty(0)
     return arrays.host(value)[arrays.host(weight) > 0]

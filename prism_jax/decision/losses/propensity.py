@@ -1,7 +1,8 @@
-"""Inverse-propensity weights, what they may be asked, and how far they can be trusted (maths section 4).
+"""Inverse-propensity weights, the check that they are valid, and their diagnostics (docs/maths.md, section 4).
 
-A log shows acceptance only where its policy intervened (A = 1), with recorded probability e = Pr(A = 1 | X). Weighting
-such a row by A / e makes its sum unbiased for all rows, at the price of variance; clipping trades some bias back.
+A log contains acceptance only where its policy intervened (A = 1), with recorded probability e = Pr(A = 1 | X).
+Weighting such rows by A / e makes their sum an unbiased estimate of the sum over all rows, but increases its variance;
+clipping the weights reduces the variance at the price of some bias.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ NORMAL_975 = 1.959963984540054
 
 
 def propensity_weight(logged: Vector, propensity: Vector, *, e_min: Number = 0.05, w_max: Number = 20.0) -> Vector:
-    """The clipped inverse-propensity weight w = min(A / max(e, e_min), w_max) of maths section 4.
+    """The clipped inverse-propensity weight w = min(A / max(e, e_min), w_max) of docs/maths.md, section 4.
 
     Raises:
       ValueError: as `check_positivity`.
@@ -44,8 +45,9 @@ def doubly_robust_label(y_accept: Vector, propensity_weights: Vector, mu: Vector
 def check_positivity(logged: Vector, propensity: Vector, weight: Vector | None = None) -> None:
     """Raises ValueError where propensities cannot weight a log, on rows of positive weight.
 
-    That is where e = 0 (some context is never shown an offer, so nothing can be learned about it), A = 0 although
-    e = 1 (the record contradicts itself), e is no probability, or A is neither 0 nor 1. Skipped inside `jit`.
+    These are rows with e = 0 (offers are never made in that context, so acceptance there cannot be learned), with A = 0
+    although e = 1 (the log contradicts itself), with an e that is not a probability, or with an A other than 0 and 1.
+    Inside `jit` nothing is checked.
     """
     arrays.check_lengths(logged=logged, propensity=propensity, weight=weight)
     if arrays.is_traced(logged, propensity, weight):
@@ -60,7 +62,7 @@ def check_positivity(logged: Vector, propensity: Vector, weight: Vector | None =
 
 
 class Sums(NamedTuple):
-    """A weighted mean that is still two sums: the numerator, and the denominator that no parameter enters."""
+    """A weighted mean as two sums, a numerator and a denominator; the denominator does not depend on parameters."""
 
     numerator: Float[Array, ""]
     denominator: Float[Array, ""]
@@ -71,11 +73,11 @@ class Sums(NamedTuple):
 
 
 class AcceptDiagnostics(NamedTuple):
-    """How far inverse-propensity weights can be trusted. All are 0 for a batch without weight.
+    """Diagnostics of inverse-propensity weights. All are 0 for a batch whose weights are all 0.
 
     Attributes:
       effective_sample_size: (sum w)^2 / sum w^2 of the clipped weights; between 1 and the number of logged offers.
-      clipped_mass: Share of the unclipped weights' sum that e_min and w_max cut away.
+      clipped_mass: Share of the sum of unclipped weights that clipping by e_min and w_max removes.
       mean_a_over_e: Mean of the unclipped A / e; its expectation is 1 if the recorded propensities are right.
       standard_error: Standard error of `mean_a_over_e`.
       low: Lower end of its 95 % normal interval.
@@ -134,6 +136,6 @@ def ratio(numerator: Any, denominator: Any) -> Any:
 
 
 def _bad_rows(chosen: Any, e: Any) -> Any:
-    """Rows that no inverse-propensity weight can use."""
+    """Whether each row violates the condition of `check_positivity`."""
     good = ((chosen == 0) | (chosen == 1)) & (e > 0) & (e <= 1) & ~((chosen == 0) & (e == 1))
     return ~good

@@ -1,6 +1,8 @@
-"""Token-level losses and weights of supervised, dynamic and reward-weighted fine-tuning (maths section 6).
+"""Token-level losses and weights of supervised, dynamic and reward-weighted fine-tuning (docs/maths.md, section 6).
 
-`losses` exports these names. A token's log-probability is log pi of the target token under the student.
+The log-probability of a token is log pi of the target token under the student. These are the reference definitions, on
+log-probabilities; `prism_jax.student.heads.token_cross_entropy` computes the same losses from hidden states in chunks,
+and a test holds the two equal.
 """
 
 from __future__ import annotations
@@ -38,10 +40,10 @@ def token_sums(log_prob: Float[Array, "..."], mask: Reals, kind: TokenLoss = "sf
 
     Args:
       log_prob: Log-probability of each target token, of any shape, at most 0.
-      mask: 1 on supervised tokens, 0 elsewhere; what those hold is not read. Broadcasts.
+      mask: 1 on supervised tokens, 0 elsewhere; log-probabilities of other tokens are not read. Broadcasts.
       kind: `sft` or `dft` (see `token_weight`).
-      weight: Weight of each sequence or token, such as `reward_weights`; broadcasts. It stays out of the denominator,
-        so weights act relative to their mean over the training set, at any batch size.
+      weight: Weight of each sequence or token, such as `reward_weights`; broadcasts. It does not enter the denominator,
+        so weights act relative to their mean over the training set at any batch size.
 
     Raises:
       ValueError: for an unknown kind, or a supervised token whose log-probability is NaN or clearly above 0.
@@ -58,7 +60,7 @@ def token_sums(log_prob: Float[Array, "..."], mask: Reals, kind: TokenLoss = "sf
 def token_loss(
     log_prob: Float[Array, "..."], mask: Reals, kind: TokenLoss = "sft", weight: Reals = 1.0
 ) -> Float[Array, ""]:
-    """Mean token loss over supervised tokens, 0 if there are none; arguments as in `token_sums`."""
+    """Mean token loss over supervised tokens, 0 if there are none; arguments and errors are those of `token_sums`."""
     return token_sums(log_prob, mask, kind, weight).mean()
 
 
@@ -93,7 +95,7 @@ class RewardWeights(NamedTuple):
     """Weights of the training set's rows.
 
     Attributes:
-      weight: One for each row, with mean 1 over the training set.
+      weight: Weight of each row, with mean 1 over the training set.
       effective_sample_size: (sum w)^2 / sum w^2, between 1 and the number of rows.
     """
 
@@ -105,14 +107,14 @@ def reward_weights(reward: Vector, beta: int | float) -> RewardWeights:
     """Reward-weighted regression: weights proportional to exp(R / beta), with mean 1 over the training set.
 
     Args:
-      reward: R_total of every row of the training set, not of a batch.
+      reward: R_total of every row of the whole training set, not of one batch.
       beta: Temperature > 0, in units of reward; infinity gives weights of 1, plain supervised fine-tuning.
 
     Raises:
       ValueError: for an empty or non-finite reward, or beta <= 0.
     """
     xp, values = _checked_reward(reward, beta)
-    return _normalised(xp, xp.exp((values - values.max()) / beta))  # the shift cancels and keeps exp from overflowing
+    return _normalised(xp, xp.exp((values - values.max()) / beta))  # the shift cancels and prevents overflow
 
 
 def advantage_weights(reward: Vector, value: Vector, beta: int | float, cap: int | float = 20.0) -> RewardWeights:
@@ -133,7 +135,7 @@ def advantage_weights(reward: Vector, value: Vector, beta: int | float, cap: int
     _, base = arrays.as_floats(value)
     xp, advantage = _checked_reward(arrays.as_float(reward) - base, beta)
     top, limit = advantage.max(), np.log(cap)
-    # Shifted so that the largest weight is 1: it cancels, and keeps exp from vanishing on every row.
+    # The shift makes the largest weight 1. It cancels, and prevents exp from underflowing on every row.
     capped = xp.minimum(advantage / beta, limit) - limit
     return _normalised(xp, xp.exp(xp.where(top / beta > limit, capped, (advantage - top) / beta)))
 
@@ -149,7 +151,7 @@ def _check_log_prob(log_prob: Any, mask: Any) -> None:
 
 
 def _checked_reward(reward: Any, beta: int | float) -> tuple[Any, Any]:
-    """Namespace and reward as floats, after the checks."""
+    """Namespace and reward as floats, both checked."""
     arrays.check_lengths(reward=reward)
     arrays.check_finite("reward", reward)
     if not beta > 0:
@@ -158,6 +160,6 @@ def _checked_reward(reward: Any, beta: int | float) -> tuple[Any, Any]:
 
 
 def _normalised(xp: Any, weight: Any) -> RewardWeights:
-    """Weights over their mean, and their effective sample size."""
+    """Weights divided by their mean, and their effective sample size."""
     weight = weight / weight.mean()
     return RewardWeights(weight, (weight.sum() ** 2 / (weight**2).sum())[()])

@@ -1,7 +1,7 @@
-"""How sure a number is: bootstrap intervals, paired differences, McNemar's test, equivalence. The one door to them.
+"""Uncertainty: bootstrap intervals, paired differences, McNemar's test and equivalence; users import them from here.
 
-Lives here: the resampling engine (`bootstrap`) and what it says of rates and of pairs of policies (`rates`).
-May not live here: which numbers a table shows (`prism_jax.evaluation`, `prism_jax.report`).
+Lives here: the resampling engine (`bootstrap`), and its application to rates and to pairs of policies (`rates`).
+May not live here: the choice of numbers in a table (`prism_jax.evaluation`, `prism_jax.report`).
 """
 
 from prism_jax.decision.uncertainty.bootstrap import Cells, Interval, count_cells, interval, resample

@@ -1,11 +1,11 @@
-"""The bootstrap over joint cells, and the intervals drawn from it (maths section 10).
+"""The bootstrap over joint cells, and the intervals computed from it (docs/maths.md, section 10).
 
-Resampling n steps with replacement and counting them gives one multinomial draw over the cells they fall in, so a
-resample of a confusion costs four numbers, not n. Steps of one stream are not independent: given their streams, whole
-streams are drawn instead, and a resample is a multinomial draw over the streams' count vectors. Either draw has exactly
-the law of resampling rows by index.
+If n steps are resampled with replacement and counted by cell, the counts are one multinomial draw over the cells. A
+resample of a confusion therefore takes four numbers instead of n. Steps of one stream are not independent: if the
+streams are given, whole streams are drawn, and a resample is a multinomial draw over the count vectors of the streams.
+Both draws have exactly the distribution of resampling rows by index.
 
-Everything here runs on the host, from concrete arrays; randomness comes from `seed` alone.
+Everything here runs on the host, on concrete arrays; `seed` is the only source of randomness.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ from prism_jax.decision import arrays
 
 Method = Literal["percentile", "bca"]
 Statistic = Callable[[np.ndarray], Any]
-"""Counts [..., cells] to one number each, [...], or to k of them, [..., k]."""
+"""Maps counts [..., cells] to one number each, [...], or to k numbers each, [..., k]."""
 
 _BLOCK = 1 << 20
-"""Most numbers held at once while resampling."""
+"""Largest number of values held at once while resampling."""
 _DRAWS_PER_BINOMIAL = 5
-"""How many uniform draws cost as much as one binomial draw."""
+"""Number of uniform draws that take as long as one binomial draw."""
 
 
 class Cells(NamedTuple):
-    """Independent units (steps, or streams of steps), by what each contributes to the cells.
+    """Independent units (steps, or streams of steps), grouped into types by their contribution to the cells.
 
     Attributes:
-      units: Counts (or weights) of each type of unit: [types, cells], dense or sparse; None if types are the cells.
-      multiplicity: How many units there are of each type.
+      units: Counts (or weights) of each type of unit: [types, cells], dense or sparse; None if each type is one cell.
+      multiplicity: Number of units of each type.
     """
 
     units: np.ndarray | sparse.csr_array | None
     multiplicity: Int[np.ndarray, " types"]
 
     def totals(self) -> Num[np.ndarray, " cells"]:
-        """The counts of the data themselves."""
+        """The counts of the data, without resampling."""
         return self.multiplicity if self.units is None else self.multiplicity @ self.units
 
     @property
     def number(self) -> int:
-        """How many independent units there are."""
+        """The number of independent units."""
         return int(self.multiplicity.sum())
 
 
@@ -72,12 +72,12 @@ class Interval(NamedTuple):
 def count_cells(
     cell: Int[np.ndarray, "_n"], number: int, streams: Any | None = None, weight: Any | None = None
 ) -> Cells:
-    """Sorts steps into joint cells, as units that are independent of each other.
+    """Counts steps by joint cell, in units that are independent of each other.
 
     Args:
       cell: The cell of each step, in 0 .. number - 1.
       number: Number of cells.
-      streams: Stream of each step, of any sortable kind; None takes steps as independent.
+      streams: Stream of each step, of any sortable kind; None treats steps as independent.
       weight: Importance of each step, such as an inverse-propensity weight; it is resampled with its step. None is 1.
 
     Raises:
@@ -119,16 +119,16 @@ def interval(
     """Bootstrap interval of a statistic of cell counts.
 
     Args:
-      cells: From `count_cells`.
-      statistic: Vectorised over leading axes of its counts.
-      level: Coverage aimed at, in (0, 1).
+      cells: Units from `count_cells`.
+      statistic: Function of counts, vectorised over their leading axes.
+      level: Nominal coverage, in (0, 1).
       method: `percentile`, or `bca` (bias-corrected and accelerated; Efron 1987), second-order accurate.
       resamples: Number of resamples.
       seed: Seed of NumPy's default generator; equal seeds give equal resamples.
 
     Raises:
       ValueError: for a level, method or number of resamples outside its range, fewer than two units, a statistic
-        undefined on the data or on every resample, or a BCa interval whose replicates lie all on one side of the
+        undefined on the data or on every resample, or a BCa interval whose replicates all lie on one side of the
         estimate.
     """
     arrays.check_choice("method", method, ("percentile", "bca"))
@@ -157,9 +157,9 @@ def summarise(
     Args:
       estimate: The statistic on the data.
       replicates: The statistic on each resample; NaN where it is undefined.
-      level: Coverage aimed at, in (0, 1).
+      level: Nominal coverage, in (0, 1).
       left_out: The statistic without one unit, for each type of unit (see `leave_one_out`).
-      times: How many units there are of each type.
+      times: Number of units of each type.
 
     Raises:
       ValueError: as `interval`.
@@ -188,7 +188,7 @@ def summarise(
 def leave_one_out(
     cells: Cells, statistic: Statistic
 ) -> tuple[Float[np.ndarray, "types *k"], Int[np.ndarray, " types"]]:
-    """The statistic on the data without one unit, for each type of unit that occurs, and how many there are of it."""
+    """The statistic on the data without one unit, for each type of unit that occurs, and the number of its units."""
     (types,) = np.nonzero(cells.multiplicity)
     totals = cells.totals()
     values = []
@@ -204,7 +204,7 @@ def leave_one_out(
 
 
 def _resample_blocks(cells: Cells, resamples: int, seed: int) -> Iterator[Num[np.ndarray, "block cells"]]:
-    """The resamples of `resample`, in blocks of bounded size; the size does not change what is drawn."""
+    """The resamples of `resample` in blocks of bounded size; the draws do not depend on the size."""
     if resamples < 1:
         raise ValueError(f"resamples: found {resamples}, expected at least 1")
     generator = np.random.default_rng(seed)
@@ -224,7 +224,7 @@ def _resample_blocks(cells: Cells, resamples: int, seed: int) -> Iterator[Num[np
 
 
 def _split(rows: np.ndarray, width: int) -> list[np.ndarray]:
-    """`rows` in blocks of at most `_BLOCK` numbers of the given width each."""
+    """`rows` in blocks of at most `_BLOCK` values, where each row has `width` of them."""
     size = max(1, _BLOCK // max(width, 1))
     return [rows[start : start + size] for start in range(0, len(rows), size)]
 
@@ -234,7 +234,7 @@ def _bca_tails(
 ) -> np.ndarray:
     """The replicates' quantile levels of a BCa interval (Efron and Tibshirani 1993, section 14.3).
 
-    Replicates equal to the estimate count half below it, so that the interval of 1 - x mirrors that of x.
+    Half of the replicates equal to the estimate count as below it, so that the interval of 1 - x mirrors that of x.
     """
     below = (np.count_nonzero(replicates < estimate) + 0.5 * np.count_nonzero(replicates == estimate)) / len(replicates)
     if not 0 < below < 1:
@@ -249,7 +249,7 @@ def _bca_tails(
     spread = (weight * influence**2).sum()
     acceleration = (weight * influence**3).sum() / (6 * spread**1.5) if spread > 0 else 0.0
     shifted = bias + special.ndtri(tails)
-    stretch = np.maximum(1 - acceleration * shifted, np.finfo(np.float64).tiny)  # at 0 and below: the last replicate
+    stretch = np.maximum(1 - acceleration * shifted, np.finfo(np.float64).tiny)  # 0 and below select the last replicate
     return special.ndtr(bias + shifted / stretch)
 
 

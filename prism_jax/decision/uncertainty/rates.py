@@ -1,9 +1,9 @@
-"""How sure a number is: bootstrap intervals, paired differences, McNemar's test and equivalence (maths section 10).
+"""Bootstrap intervals of rates, paired differences, McNemar's test and equivalence (docs/maths.md, section 10).
 
-The engine is `bootstrap`: a resample of a confusion is one multinomial draw over four cells, whatever the number of
-steps, and given their streams whole streams are drawn, since the steps of one stream depend on each other. For two
-policies there are eight joint cells (label and both decisions): a pair is resampled together, so what the policies
-share cancels. `Cells`, `Interval`, `count_cells`, `interval` and `resample` are the engine's own, for other statistics.
+`bootstrap` does the resampling: a resample of a confusion is one multinomial draw over four cells, regardless of the
+number of steps. If streams are given, whole streams are drawn, since the steps of one stream depend on each other. Two
+policies have eight joint cells (label and both decisions). They are resampled together, so variation that they share
+cancels in their difference.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import scipy
 
 from prism_jax.decision import arrays, metrics
 from prism_jax.decision.arrays import Scalar, Vector
-from prism_jax.decision.uncertainty.bootstrap import Cells, Interval, Method, Statistic, count_cells, interval
+from prism_jax.decision.uncertainty.bootstrap import Interval, Method, count_cells, interval
 
 HEADLINE = ("precision", "recall", "f1", "false_alarm")
 
@@ -39,13 +39,15 @@ def rate_intervals(
     Args:
       decision: Whether the policy intervened at each step.
       y: Gold labels, 0 or 1.
-      streams: Stream of each step; streams are drawn whole. None, which has to be said, takes steps as independent.
+      streams: Stream of each step; whole streams are drawn. None, which must be given explicitly, treats steps as
+        independent.
       weight: Importance of each step, such as an inverse-propensity weight; None is 1.
-      names: Fields of `metrics.Rates`.
-      level: Coverage aimed at.
+      names: Names of the rates, fields of `metrics.Rates`.
+      level: Nominal coverage, in (0, 1).
       method: `percentile` or `bca`.
       resamples: Number of resamples.
-      seed: Seed; the same for two rates gives the same resamples, so the interval of 1 - precision mirrors precision's.
+      seed: Seed of the resamples. All rates use the same resamples, so the interval of 1 - precision mirrors that of
+        precision.
 
     Raises:
       ValueError: as `uncertainty.interval`, and for an unknown name, unequal lengths, or decisions or labels other
@@ -55,8 +57,10 @@ def rate_intervals(
     arrays.check_decision(decision=decision)
     _check_names(names)
     cells = count_cells(_code(y, decision), 4, streams, weight)
-    options = {"level": level, "method": method, "resamples": resamples, "seed": seed}
-    return _intervals(cells, names, lambda counts: _rates(counts, names), **options)
+    together = interval(
+        cells, lambda counts: _rates(counts, names), level=level, method=method, resamples=resamples, seed=seed
+    )
+    return _by_name(together, names)
 
 
 def paired_rates(
@@ -75,13 +79,14 @@ def paired_rates(
     """Bootstrap intervals of the differences, second minus first, between two policies' rates on the same steps.
 
     Args:
-      first: Decisions of the policy compared with.
-      second: Decisions of the other policy.
+      first: Decisions of the policy that is subtracted.
+      second: Decisions of the policy from which it is subtracted.
       y: Gold labels, 0 or 1.
-      streams: Stream of each step; None, which has to be said, takes steps as independent.
+      streams: Stream of each step; whole streams are drawn. None, which must be given explicitly, treats steps as
+        independent.
       weight: Importance of each step, such as an inverse-propensity weight; None is 1.
-      names: Fields of `metrics.Rates`.
-      level: Coverage aimed at.
+      names: Names of the rates, fields of `metrics.Rates`.
+      level: Nominal coverage, in (0, 1).
       method: `percentile` or `bca`.
       resamples: Number of resamples.
       seed: Seed of the resamples.
@@ -99,8 +104,8 @@ def paired_rates(
         four = (*counts.shape[:-1], 4)
         return _rates(cube.sum(-2).reshape(four), names) - _rates(cube.sum(-1).reshape(four), names)
 
-    options = {"level": level, "method": method, "resamples": resamples, "seed": seed}
-    return _intervals(cells, names, difference, **options)
+    together = interval(cells, difference, level=level, method=method, resamples=resamples, seed=seed)
+    return _by_name(together, names)
 
 
 class McNemar(NamedTuple):
@@ -118,11 +123,11 @@ class McNemar(NamedTuple):
 
 
 def mcnemar(first: Vector, second: Vector, y: Vector) -> McNemar:
-    """Whether two policies' decisions are right equally often, on the same independent steps.
+    """Tests whether two policies' decisions are right equally often, on the same independent steps.
 
-    Steps on which both are right or both are wrong say nothing; among the others each policy is the right one with
-    chance 1/2 under the null, so the p-value is binomial and exact (McNemar 1947). Steps of one stream are dependent,
-    which the test does not know: use `paired_rates` with their streams for those.
+    Steps on which both are right or both are wrong carry no information. Under the null hypothesis each policy is the
+    right one with probability 1/2 on the other steps, so the p-value is binomial and exact (McNemar 1947). The test
+    treats steps as independent; where steps come in streams, use `paired_rates` with `streams` instead.
 
     Args:
       first: Decisions of the first policy.
@@ -161,16 +166,16 @@ class Equivalence(NamedTuple):
 def tost(
     estimate: Scalar, standard_error: Scalar, low: Scalar, high: Scalar, degrees_of_freedom: Scalar = np.inf
 ) -> Equivalence:
-    """Whether a difference lies between two bounds, by two one-sided t tests (Schuirmann 1987).
+    """Tests whether a difference lies between two bounds, by two one-sided t tests (Schuirmann 1987).
 
     Significant at level alpha exactly if the estimate's symmetric 1 - 2 alpha interval lies between the bounds.
 
     Args:
       estimate: The estimated difference.
-      standard_error: Its standard error, above 0; a bootstrap's will do.
+      standard_error: Its standard error, above 0, for example from the bootstrap.
       low: The largest difference below 0 that would not matter.
       high: The smallest difference above 0 that would matter.
-      degrees_of_freedom: Of the standard error; infinite is the normal test.
+      degrees_of_freedom: Degrees of freedom of the standard error; infinity gives the normal test.
 
     Raises:
       ValueError: for a standard error or degrees of freedom that are not above 0, or bounds out of order.
@@ -179,7 +184,7 @@ def tost(
     arrays.check_range("standard_error", standard_error, 0.0, np.inf, "a finite number above 0", open_low=True)
     if not low < high:
         raise ValueError(f"low, high: found {low} and {high}, expected low < high")
-    if not degrees_of_freedom > 0:  # infinity is the normal test
+    if not degrees_of_freedom > 0:  # infinity gives the normal test
         raise ValueError(f"degrees_of_freedom: found {degrees_of_freedom}, expected a number above 0, or infinity")
     centre, error = float(estimate), float(standard_error)
     p_low = float(scipy.special.stdtr(degrees_of_freedom, (float(low) - centre) / error))
@@ -188,7 +193,7 @@ def tost(
 
 
 def _code(y: Any, *decisions: Any) -> np.ndarray:
-    """The joint cell of each step: its label, then its decisions, as binary digits."""
+    """The joint cell of each step: its label and then its decisions as binary digits."""
     arrays.check_hard("y", y)
     code = np.asarray(y).astype(np.intp)
     for decision in decisions:
@@ -203,9 +208,8 @@ def _rates(counts: np.ndarray, names: Sequence[str]) -> np.ndarray:
     return np.stack([getattr(found, name) for name in names], axis=-1)
 
 
-def _intervals(cells: Cells, names: Sequence[str], statistic: Statistic, **options: Any) -> dict[str, Interval]:
-    """One interval for each name, all from the same resamples."""
-    together = interval(cells, statistic, **options)
+def _by_name(together: Interval, names: Sequence[str]) -> dict[str, Interval]:
+    """One interval per name, from the interval of a statistic that gives all of them."""
     return {name: Interval(*(field[index] for field in together)) for index, name in enumerate(names)}
 
 

@@ -1,4 +1,4 @@
-"""Weights in and out of the student: Hugging Face directories both ways, GGUF files in.
+"""Loading and saving the student's weights: Hugging Face directories in both directions, GGUF files in.
 
 Lives here: the table of tensor names, reading a checkpoint's architecture, placing tensors on devices, writing them.
 May not live here: tokenizers, prompts, training state; downloading. Pickle files are never opened.

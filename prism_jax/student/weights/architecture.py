@@ -1,4 +1,4 @@
-"""A Hugging Face `config.json` as a StudentConfig, and back; what the student doesn't have is refused by name."""
+"""Conversion between a Hugging Face `config.json` and a StudentConfig; unsupported features are refused by name."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 from prism_jax.student.config import StudentConfig
 
-# model_type of a config.json, and the class that transformers loads it as.
+# model_type of a config.json, and the class that transformers uses for it.
 ARCHITECTURES = {"qwen3": "Qwen3ForCausalLM", "llama": "LlamaForCausalLM"}
 
-# What transformers takes for a head's width where a file leaves it out: Llama divides the width, Qwen3 has a constant.
+# Head width that transformers assumes for Qwen3 where a file omits it; for Llama it divides the hidden width.
 _QWEN3_HEAD_DIM = 128
 
-# Fields that must be absent or have one of these values, for the student computes nothing else.
+# Fields that must be absent or have one of these values, because the student supports no others.
 _ONLY = {
     "hidden_act": ("silu",),
     "attention_bias": (False,),
@@ -24,7 +24,11 @@ _ONLY = {
 
 
 class Fields:
-    """The fields of one JSON object or one file's header, with errors that name the file and the field."""
+    """The fields of a JSON object or a file's header, with errors that name the file and the field.
+
+    Raises:
+      ValueError: when the value is not an object.
+    """
 
     def __init__(self, fields: Any, where: str):
         if not isinstance(fields, dict):
@@ -32,12 +36,12 @@ class Fields:
         self.fields, self.where = fields, where
 
     def error(self, field: str, expected: str) -> ValueError:
-        """An error that says what was found in a field, and what was expected."""
+        """Makes an error that says what was found in a field and what was expected."""
         found = repr(self.fields[field]) if field in self.fields else "nothing"
         return ValueError(f"{self.where}: {field}: found {found}, expected {expected}")
 
     def count(self, field: str, default: int | None = None) -> int:
-        """A whole number above 0; null is the default too."""
+        """Reads a whole number above 0; an absent field or null gives the default."""
         value = self.fields.get(field)
         value = default if value is None else value
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
@@ -45,7 +49,7 @@ class Fields:
         return value
 
     def number(self, field: str, default: float | None = None) -> float:
-        """A finite number above 0; null is the default too."""
+        """Reads a finite number above 0; an absent field or null gives the default."""
         value = self.fields.get(field)
         value = default if value is None else value
         if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < math.inf:
@@ -53,7 +57,7 @@ class Fields:
         return float(value)
 
     def flag(self, field: str, default: bool) -> bool:
-        """True or false."""
+        """Reads true or false; an absent field gives the default."""
         value = self.fields.get(field, default)
         if not isinstance(value, bool):
             raise self.error(field, "true or false")
@@ -61,25 +65,25 @@ class Fields:
 
 
 def config_from_hf(content: Any, dtype: str, where: str = "config.json") -> StudentConfig:
-    """The student that a checkpoint's `config.json` describes, as transformers 4 or 5 spell it.
+    """Reads the student's config from a checkpoint's `config.json`, in the spelling of transformers 4 or 5.
 
     Args:
       content: The parsed file.
-      dtype: Of parameters and activations.
-      where: The file, for errors.
+      dtype: Dtype of parameters and activations.
+      where: Path of the file, for errors.
 
     Raises:
-      ValueError: for another architecture, a feature that the student doesn't have (biases, scaled or partial RoPE,
-        sliding windows, another activation, quantisation), or a field that is missing or malformed.
+      ValueError: for another architecture, an unsupported feature (biases, scaled or partial RoPE, sliding windows,
+        another activation, quantisation), or a field that is missing or malformed.
     """
     fields = Fields(content, where)
     kind = _kind(fields)
     for field, values in _ONLY.items():
         if fields.fields.get(field, values[0]) not in values:
-            raise fields.error(field, f"{values[0]!r}: the student has nothing else")
+            raise fields.error(field, f"{values[0]!r}: the student supports no other value")
     layer_types = fields.fields.get("layer_types") or []
     if not isinstance(layer_types, list) or any(name != "full_attention" for name in layer_types):
-        raise fields.error("layer_types", "full_attention in every layer: the student has nothing else")
+        raise fields.error("layer_types", "full_attention in every layer: the student supports no other value")
     width, heads = fields.count("hidden_size"), fields.count("num_attention_heads")
     if kind == "llama" and fields.fields.get("head_dim") is None and width % heads:
         raise fields.error("head_dim", f"a whole number, as hidden_size {width} is no multiple of {heads} heads")
@@ -101,13 +105,13 @@ def config_from_hf(content: Any, dtype: str, where: str = "config.json") -> Stud
             dtype=dtype,
             param_dtype=dtype,
         )
-    except ValueError as error:  # The student's own checks don't know the file.
+    except ValueError as error:  # The student's own checks do not know the file.
         message = str(error)
         raise ValueError(message if message.startswith(where) else f"{where}: {message}") from None
 
 
 def _kind(fields: Fields) -> str:
-    """`qwen3` or `llama`."""
+    """The model type, `qwen3` or `llama`."""
     kind = fields.fields.get("model_type")
     if not isinstance(kind, str) or kind not in ARCHITECTURES:
         raise fields.error("model_type", " or ".join(ARCHITECTURES))
@@ -140,11 +144,11 @@ def _rope_theta(fields: Fields) -> float:
 
 
 def config_to_hf(config: StudentConfig, dtype: str) -> dict[str, Any]:
-    """The content of a `config.json`, in the spellings of both transformers 4 and 5.
+    """Makes the content of a `config.json` that both transformers 4 and 5 read.
 
     Args:
-      config: The student.
-      dtype: Of the tensors beside the file.
+      config: The student's config.
+      dtype: Dtype of the tensors in the same directory.
     """
     kind = "qwen3" if config.qk_norm else "llama"
     only_qwen3 = {"use_sliding_window": False, "sliding_window": None, "max_window_layers": config.num_layers}

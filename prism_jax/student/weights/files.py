@@ -1,17 +1,18 @@
-"""Which files of a model directory may be read: those inside it, and no pickles."""
+"""Access to the files of a model directory: only files inside it are read, and no pickles."""
 
 from __future__ import annotations
 
-import json
 import pathlib
 from typing import Any
 
-# Reading a pickle runs whatever program its author put there.
+from prism_jax.runtime.files import parse_json
+
+# Reading a pickle can run any code that its author put there.
 _PICKLES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
 
 
 def refuse_pickle(path: pathlib.Path) -> None:
-    """Refuses a pickle by its name.
+    """Refuses a file whose name is that of a pickle.
 
     Raises:
       ValueError: naming the file.
@@ -23,10 +24,10 @@ def refuse_pickle(path: pathlib.Path) -> None:
 
 
 def model_directory(path: pathlib.Path) -> pathlib.Path:
-    """The directory, if it is one.
+    """Checks that a path is a directory and returns it.
 
     Raises:
-      FileNotFoundError, NotADirectoryError, ValueError: when it doesn't exist, is no directory, or is a pickle file.
+      FileNotFoundError, NotADirectoryError, ValueError: when it does not exist, is a file, or is a pickle file.
     """
     refuse_pickle(path)
     if not path.exists():
@@ -37,11 +38,11 @@ def model_directory(path: pathlib.Path) -> pathlib.Path:
 
 
 def inside(directory: pathlib.Path, name: str) -> pathlib.Path:
-    """The file `name` of a directory.
+    """The path of the file `name` in a directory.
 
     Raises:
-      FileNotFoundError: when it doesn't exist.
-      ValueError: when the name or a symlink leads out of the directory, or it is a pickle.
+      FileNotFoundError: when there is no such file.
+      ValueError: when the name or a symlink leads out of the directory, or the file is a pickle.
     """
     path = directory / name
     refuse_pickle(path)
@@ -57,13 +58,11 @@ def inside(directory: pathlib.Path, name: str) -> pathlib.Path:
 
 
 def read_json(directory: pathlib.Path, name: str) -> Any:
-    """The content of a JSON file of a directory.
+    """Reads a JSON file of a directory.
 
     Raises:
-      OSError, ValueError: when it can't be read, leads out of the directory, or is no JSON.
+      OSError, ValueError: when the file cannot be read, is outside of the directory, is not valid JSON, or names a key
+        twice in one object.
     """
     path = inside(directory, name)
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:  # JSONDecodeError and UnicodeDecodeError are ValueErrors
-        raise ValueError(f"{path}: found no valid JSON ({error}), expected a JSON object") from None
+    return parse_json(path.read_bytes(), str(path))

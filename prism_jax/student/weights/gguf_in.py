@@ -1,7 +1,8 @@
-"""Reading a GGUF file through the `gguf` package's own dequantisers: Qwen3 and Llama-shaped models.
+"""Loading Qwen3 and Llama-shaped models from GGUF files, with the dequantisers of the `gguf` package.
 
-llama.cpp rotates neighbouring pairs of a Llama's query and key dimensions, where Hugging Face pairs dimension i with
-i + H/2. So its converter reorders the rows of these two matrices, of this architecture only; here the order is undone.
+llama.cpp rotates neighbouring pairs of query and key dimensions of Llama models, while Hugging Face pairs dimension i
+with i + H/2. Its converter therefore reorders the rows of these two matrices, for this architecture only; here the
+original order is restored.
 """
 
 from __future__ import annotations
@@ -28,25 +29,25 @@ ARCHITECTURES = ("qwen3", "llama")
 
 _REORDERED = re.compile(r"blk\.\d+\.attn_([qk])\.weight")
 
-# What the reader raises on bytes that are no GGUF; it checks little.
+# Exceptions of the reader on bytes that are not GGUF; it checks little.
 _CORRUPT = (ValueError, IndexError, KeyError, TypeError, OverflowError, RecursionError, MemoryError)
 
 
 def load_gguf(path: epath.PathLike, dtype: DTypeLike, mesh: Mesh | None = None) -> Pretrained:
-    """Loads a Qwen3 or a Llama-shaped model from a GGUF file, dequantised; needs the extra `gguf`.
+    """Loads and dequantises a Qwen3 or Llama-shaped model from a GGUF file; needs the extra `gguf`.
 
-    A matrix is dequantised in the piece that a device holds, layer by layer; the host never holds the whole model.
+    Matrices are dequantised layer by layer, in the piece that a device holds; the host never holds the whole model.
 
     Args:
-      path: The file.
-      dtype: Of the parameters and activations: float32, bfloat16 or float16.
-      mesh: Where parameters are sharded as `prism_jax.student.sharding` says; None puts them on the default device.
+      path: Path of the file.
+      dtype: Dtype of the parameters and activations: float32, bfloat16 or float16.
+      mesh: Mesh over which parameters are sharded (`prism_jax.student.sharding`); None uses the default device.
 
     Raises:
-      OSError: when the file is missing or can't be read.
-      ValueError: when it is corrupt or describes another model; it names all tensors that are missing, unexpected or
-        mis-shaped at once.
-      RuntimeError: when the `gguf` package isn't installed.
+      OSError: when the file is missing or cannot be read.
+      ValueError: when it is corrupt or describes another model; the message names all tensors that are missing,
+        unexpected or mis-shaped.
+      RuntimeError: when the `gguf` package is not installed.
     """
     name, file = dtype_name(dtype), GGUFFile(pathlib.Path(path))
     model = Qwen3(file.config(name))
@@ -82,7 +83,7 @@ class GGUFFile:
         }
 
     def read(self, name: str, index: Index) -> np.ndarray:
-        """A dequantised part of one tensor, in float32, its rows in Hugging Face's order."""
+        """Reads and dequantises a part of one tensor to float32, with rows in Hugging Face's order."""
         from gguf import dequantize
 
         tensor = self._tensors[name]
@@ -92,22 +93,22 @@ class GGUFFile:
         return values[:, index[1]] if len(index) > 1 else values
 
     def _rows(self, name: str) -> np.ndarray | None:
-        """Where each row of Hugging Face's matrix lies in the file, for the matrices that llama.cpp reorders."""
+        """The file's row for each row of Hugging Face's matrix, for the matrices that llama.cpp reorders; else None."""
         reordered = _REORDERED.fullmatch(name)
         if self.architecture != "llama" or not reordered:
             return None
         heads = self._heads() if reordered[1] == "q" else self._kv_heads()
-        # Per head, the file has dimensions 0, H/2, 1, H/2 + 1, ...
+        # In each head the file has the dimensions in the order 0, H/2, 1, H/2 + 1, ...
         return np.arange(self.shapes[name][0]).reshape(heads, -1, 2).swapaxes(1, 2).ravel()
 
     def config(self, dtype: str) -> StudentConfig:
-        """The student that the file describes.
+        """Reads the student's config from the header.
 
         Args:
-          dtype: Of parameters and activations.
+          dtype: Dtype of parameters and activations.
 
         Raises:
-          ValueError: for a feature that the student doesn't have, or a field that is missing or malformed.
+          ValueError: for an unsupported feature, or a field that is missing or malformed.
         """
         fields = self._header
         rows = self.shapes.get(EMBEDDING.gguf, (0,))[0]
@@ -119,7 +120,7 @@ class GGUFFile:
             )
         try:
             return StudentConfig(
-                # Without an embedding the missing tensor is the error.
+                # A missing embedding is reported as a missing tensor.
                 vocab_size=rows or 1,
                 hidden_dim=fields.count("embedding_length"),
                 num_layers=fields.count("block_count"),
@@ -128,7 +129,7 @@ class GGUFFile:
                 head_dim=self._head_dim(),
                 mlp_dim=fields.count("feed_forward_length"),
                 rope_theta=fields.number("rope.freq_base"),
-                # The file holds 1e-5 as a float32; what was meant is the shortest number that rounds to it.
+                # The file holds 1e-5 as a float32; the intended number is the shortest one that rounds to it.
                 norm_epsilon=float(str(np.float32(fields.number("attention.layer_norm_rms_epsilon")))),
                 qk_norm=self.architecture == "qwen3",
                 tied=HEAD.gguf not in self.shapes,
@@ -136,12 +137,12 @@ class GGUFFile:
                 dtype=dtype,
                 param_dtype=dtype,
             )
-        except ValueError as error:  # The student's own checks don't know the file.
+        except ValueError as error:  # The student's own checks do not know the file.
             message = str(error)
             raise ValueError(message if message.startswith(self.where) else f"{self.where}: {message}") from None
 
     def _own_fields(self) -> Fields:
-        """The architecture's own fields; refuses those that name what the student doesn't have."""
+        """Reads the architecture's own fields and refuses unsupported features."""
         prefix = f"{self.architecture}."
         fields = {name.removeprefix(prefix): self._scalar(name) for name in self._fields if name.startswith(prefix)}
         header = Fields(fields, f"{self.where}: {self.architecture}")
@@ -149,11 +150,11 @@ class GGUFFile:
             raise header.error("rope.scaling.type", "'none': the student doesn't scale RoPE")
         for name in ("expert_count", "attention.sliding_window"):
             if fields.get(name):
-                raise header.error(name, "0: the student has nothing else")
+                raise header.error(name, "0: the student supports no other value")
         return header
 
     def _head_dim(self) -> int:
-        """Width of a head, which keys, values and rotary pairs must share."""
+        """The width of a head, which must be the same for keys, values and rotary pairs."""
         fields = self._header
         width, heads = fields.count("embedding_length"), self._heads()
         named = [name for name in ("attention.key_length", "rope.dimension_count") if name in fields.fields]
@@ -174,7 +175,7 @@ class GGUFFile:
         return self._header.count("attention.head_count_kv", self._heads())
 
     def _scalar(self, name: str) -> Any:
-        """Content of a field, None where it is absent; arrays as lists."""
+        """The content of a field, arrays as lists; None where the field is absent."""
         try:
             return self._fields[name].contents() if name in self._fields else None
         except _CORRUPT as error:
@@ -182,7 +183,7 @@ class GGUFFile:
 
 
 def _open(path: pathlib.Path) -> Any:
-    """The package's reader over the memory-mapped file."""
+    """Opens the memory-mapped file with the package's reader."""
     refuse_pickle(path)
     if not path.is_file():
         raise FileNotFoundError(f"{path}: found no such file, expected a GGUF file")
@@ -197,7 +198,7 @@ def _open(path: pathlib.Path) -> Any:
 
 
 def _readable(tensor: Any) -> bool:
-    """Whether the package turns the tensor into floating-point numbers."""
+    """Whether the package can dequantise the tensor to floating-point numbers."""
     from gguf import dequantize
 
     try:

@@ -1,8 +1,7 @@
-"""Writing a Hugging Face model directory that transformers and serving engines load unchanged."""
+"""Saving a Hugging Face model directory that transformers and serving engines load without changes."""
 
 from __future__ import annotations
 
-import json
 import pathlib
 from collections.abc import Iterator
 from typing import Any
@@ -14,6 +13,7 @@ from etils import epath
 from jax.typing import DTypeLike
 from safetensors.numpy import save_file
 
+from prism_jax.runtime.files import write_json
 from prism_jax.student.config import dtype_name
 from prism_jax.student.qwen3 import Params, Qwen3
 from prism_jax.student.weights.architecture import config_to_hf
@@ -35,24 +35,24 @@ def save_hf(
     bos_token_id: int | None = None,
     max_shard_bytes: int = 5 * GIGABYTE,
 ) -> None:
-    """Writes config.json, generation_config.json and safetensors, sharded, with an index, where one file is too small.
+    """Writes config.json, generation_config.json and safetensors; several shards with an index where one is too large.
 
-    The caller gives a directory of its own and renames it when all that belongs there is written. Tensors are gathered
-    from the devices one shard at a time.
+    The directory is not written atomically: callers should pass a temporary one and rename it once it is complete.
+    Tensors are gathered from the devices one shard at a time.
 
     Args:
-      directory: Where to write; it is made, and may hold other files but no model yet.
-      model: The static half.
-      params: Its parameters, sharded or not.
-      dtype: Of the written tensors; None keeps that of the parameters.
+      directory: Directory to write to; created if needed. It may hold other files but no model.
+      model: The static half of the student.
+      params: Parameters, sharded or not.
+      dtype: Dtype of the written tensors; None keeps that of the parameters.
       eos_token_id: Ids that end a generation.
       pad_token_id: Id of padding.
       bos_token_id: Id that begins a text, for tokenizers that have one.
-      max_shard_bytes: Largest file, a tensor that is larger by itself apart.
+      max_shard_bytes: Largest size of a file, except for a single tensor that is larger.
 
     Raises:
-      FileExistsError: when the directory holds a model already.
-      ValueError: for parameters of another model, a dtype that isn't written, or numbers that aren't finite in it.
+      FileExistsError: when the directory already holds a model.
+      ValueError: for parameters of another model, an unsupported dtype, or numbers that are not finite in it.
     """
     folder = pathlib.Path(directory)
     written = jnp.dtype(dtype_name(model.config.param_dtype if dtype is None else dtype))
@@ -69,14 +69,14 @@ def save_hf(
 
 
 def _check(model: Qwen3, params: Params, dtype: np.dtype) -> None:
-    """Refuses parameters of another model, and numbers that are not finite in the dtype that is written."""
+    """Refuses parameters of another model and numbers that are not finite in the written dtype."""
     found, expected = (
         {p.path: p.leaf.shape for p in parameters(tree, "hf")} for tree in (params, model.abstract_params())
     )
     if found != expected:
-        astray = sorted(path for path in found.keys() | expected.keys() if found.get(path) != expected.get(path))
+        different = sorted(path for path in found.keys() | expected.keys() if found.get(path) != expected.get(path))
         raise ValueError(
-            f"params: found other shapes than the model's at {', '.join(astray)}, expected the model's own"
+            f"params: found other shapes than the model's at {', '.join(different)}, expected the model's own"
         )
     if broken := [name for parameter in parameters(params, "hf") for name in not_finite(parameter, dtype.name)]:
         raise ValueError(f"params: {listed(broken)}: found NaN or infinity, expected finite {dtype.name} numbers")
@@ -89,7 +89,7 @@ def _refuse_another_model(folder: pathlib.Path) -> None:
 
 
 def _write_tensors(folder: pathlib.Path, wanted: list[Parameter], dtype: np.dtype, most: int) -> None:
-    """Writes the shards, gathering one at a time, and the index if there are several."""
+    """Writes the shards one at a time, and the index if there are several."""
     shards = _plan(wanted, dtype, most)
     weight_map: dict[str, str] = {}
     for number, shard in enumerate(shards, start=1):
@@ -106,7 +106,7 @@ Entry = tuple[str, Parameter, int | None]
 
 
 def _plan(wanted: list[Parameter], dtype: np.dtype, most: int) -> list[list[Entry]]:
-    """The tensors of each file: embedding, layer by layer, norm, head, filled up one after another."""
+    """Assigns tensors to files in order: embedding, layer by layer, norm, head. Each file is filled before the next."""
     shards: list[list[Entry]] = [[]]
     filled = 0
     for name, parameter, layer in _in_order(wanted):
@@ -120,7 +120,7 @@ def _plan(wanted: list[Parameter], dtype: np.dtype, most: int) -> list[list[Entr
 
 
 def _in_order(wanted: list[Parameter]) -> Iterator[Entry]:
-    """Every tensor in the order in which the model computes, so that a layer's lie together."""
+    """All tensors in the order in which the model uses them, so that those of a layer are together."""
     stacked = [p for p in wanted if p.stacked]
     before, after = (
         [(p.tensors[0], p, None) for p in wanted if not p.stacked and (p.path == "embedding") is first]
@@ -134,7 +134,7 @@ def _in_order(wanted: list[Parameter]) -> Iterator[Entry]:
 
 
 def _gather(parameter: Parameter, layer: int | None, dtype: np.dtype) -> np.ndarray:
-    """One tensor on the host, as the file holds it."""
+    """Gathers one tensor on the host, in the file's layout."""
     whole: Any = parameter.leaf
     leaf = whole if layer is None else whole[layer]
     values = np.asarray(jax.device_get(leaf)).astype(dtype)
@@ -142,4 +142,9 @@ def _gather(parameter: Parameter, layer: int | None, dtype: np.dtype) -> np.ndar
 
 
 def _write_json(path: pathlib.Path, content: dict[str, Any]) -> None:
-    path.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    write_json(path, _sorted(content))
+
+
+def _sorted(value: Any) -> Any:
+    """The value with the keys of all objects in it sorted, as transformers writes them."""
+    return {key: _sorted(value[key]) for key in sorted(value)} if isinstance(value, dict) else value

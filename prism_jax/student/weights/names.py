@@ -1,7 +1,7 @@
-"""The one table of names: a parameter's path in our tree, its tensor in a Hugging Face checkpoint and in a GGUF file.
+"""The table of names: a parameter's path in our tree, its tensor in a Hugging Face checkpoint and in a GGUF file.
 
-A Linear's kernel is [in, out] here and its weight [out, in] in both formats; layers are stacked along a leading axis
-here and are tensors of their own there. Import and export read the same rows.
+The kernel of a Linear is [in, out] here, while the weight is [out, in] in both formats. Layers are stacked along a
+leading axis here and are separate tensors in the files. Import and export use the same table.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from prism_jax.student.sharding import path_of
 
 Format = Literal["hf", "gguf"]
 
-# Names in an error that are spelled out: another model's file has hundreds.
+# Most names that an error lists: the file of another model has hundreds.
 _SPELLED_OUT = 12
 
 
 @dataclasses.dataclass(frozen=True)
 class Name:
-    """One row of the table; `{}` stands for the layer's number.
+    """One row of the table; `{}` is replaced by the layer's number.
 
     Attributes:
       ours: Path in the tree of parameters.
       hf: Name in a Hugging Face checkpoint.
       gguf: Name in a GGUF file.
-      transposed: Whether the tensor there is the transpose of a layer's parameter here.
+      transposed: Whether the file's tensor is the transpose of a layer's parameter.
     """
 
     ours: str
@@ -66,14 +66,14 @@ NAMES = (
 
 @dataclasses.dataclass(frozen=True)
 class Parameter:
-    """A parameter of ours and the tensors of a file that hold it.
+    """A parameter and the tensors of a file that hold it.
 
     Attributes:
-      path: In the tree of parameters.
+      path: Path in the tree of parameters.
       leaf: The parameter, or its shape and dtype.
-      tensors: Names of its tensors, one a layer where it is stacked.
-      stacked: Whether its leading axis counts layers.
-      transposed: Whether each tensor is the transpose of a layer's part.
+      tensors: Names of its tensors, one per layer if the parameter is stacked.
+      stacked: Whether the leading axis indexes layers.
+      transposed: Whether each tensor is the transpose of a layer's parameter.
     """
 
     path: str
@@ -84,16 +84,16 @@ class Parameter:
 
     @property
     def tensor_shape(self) -> tuple[int, ...]:
-        """Shape of each of its tensors."""
+        """The shape of each tensor."""
         shape = self.leaf.shape[1:] if self.stacked else self.leaf.shape
         return shape[::-1] if self.transposed else shape
 
 
 def parameters(params: Params, form: Format) -> list[Parameter]:
-    """Every parameter (or its shape) with its tensors in a format, in the order of the table.
+    """Lists the parameters (or their shapes) with their tensors in a format, in the order of the table.
 
     Raises:
-      ValueError: for a parameter that the table doesn't know.
+      ValueError: for a parameter that the table does not list.
     """
     leaves = {path_of(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(params)}
     if unknown := leaves.keys() - {name.ours for name in NAMES}:
@@ -109,6 +109,6 @@ def parameters(params: Params, form: Format) -> list[Parameter]:
 
 
 def listed(names: Collection[str]) -> str:
-    """The first names, and how many more there are."""
+    """Formats names for an error: the first ones, and the number of the others."""
     shown = ", ".join(list(names)[:_SPELLED_OUT])
     return shown if len(names) <= _SPELLED_OUT else f"{shown} and {len(names) - _SPELLED_OUT} more"

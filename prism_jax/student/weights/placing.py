@@ -1,7 +1,7 @@
-"""From the tensors of a file to parameters on the devices: checked together, then placed piece by piece.
+"""Moves the tensors of a file to the devices: all are checked first, then placed piece by piece.
 
-The host never holds the model. It holds one device's piece of one parameter (stacked over layers) at a time, copied
-straight out of the memory-mapped file.
+The host never holds the whole model. It holds one device's piece of one parameter (stacked over layers) at a time,
+copied directly from the memory-mapped file.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _ROWS_COMPARED = 8192
 
 @runtime_checkable
 class TensorFile(Protocol):
-    """A checkpoint's tensors, by the names of its format.
+    """The tensors of a checkpoint, by the names of its format.
 
     Attributes:
       where: Path, for errors.
-      form: Which names of the table it uses.
+      form: Format, whose names in the table the checkpoint uses.
       shapes: Shape of every tensor.
-      unreadable: Tensors that can't be read and why: a dtype that isn't a floating-point number's, say.
+      unreadable: Tensors that cannot be read, with the reason, such as a dtype without floating-point numbers.
     """
 
     where: str
@@ -45,17 +45,22 @@ class TensorFile(Protocol):
     unreadable: Mapping[str, str]
 
     def read(self, name: str, index: Index) -> np.ndarray:
-        """A copy of a part of one tensor, in a floating-point type."""
+        """Reads a copy of a part of one tensor, in a floating-point dtype."""
 
 
 def place(file: TensorFile, model: Qwen3, mesh: Mesh | None) -> Params:
-    """The model's parameters out of a file, sharded over the mesh, or on the default device where there is none.
+    """Loads the model's parameters from a file.
+
+    Args:
+      file: The checkpoint's tensors.
+      model: The static half of the student.
+      mesh: Mesh over which parameters are sharded; None uses the default device.
 
     Raises:
-      ValueError: naming together all tensors that are missing, unexpected, mis-shaped, unreadable or, under a tied
-        head, not the embedding; or together all that are not finite in the model's dtype.
+      ValueError: naming all tensors that are missing, unexpected, mis-shaped, unreadable or, for a tied head, different
+        from the embedding; or all that are not finite in the model's dtype.
     """
-    if model.config.num_layers > len(file.shapes):  # A number that is absurd must not be counted up to.
+    if model.config.num_layers > len(file.shapes):  # Stops before names for an absurd number of layers are made.
         raise ValueError(
             f"{file.where}: found {len(file.shapes)} tensors, expected {model.config.num_layers} layers of them"
         )
@@ -76,11 +81,11 @@ def place(file: TensorFile, model: Qwen3, mesh: Mesh | None) -> Params:
 
 
 def _check(file: TensorFile, wanted: list[Parameter], tied: bool) -> None:
-    """Compares the file's tensors with the model's, as `place` says."""
+    """Compares the file's tensors with the model's; the errors are those of `place`."""
     expected = {name: p.tensor_shape for p in wanted for name in p.tensors}
     head, embedding = getattr(HEAD, file.form), getattr(EMBEDDING, file.form)
     copied_head = tied and head in file.shapes
-    if copied_head:  # Some files store the tied head once more.
+    if copied_head:  # Some files store the tied head a second time.
         expected[head] = expected[embedding]
     problems = []
     if missing := [name for name in expected if name not in file.shapes]:
@@ -99,19 +104,19 @@ def _check(file: TensorFile, wanted: list[Parameter], tied: bool) -> None:
 
 
 def _equal(file: TensorFile, a: str, b: str) -> bool:
-    """Whether two tensors of one shape hold the same numbers, some rows at a time."""
+    """Whether two tensors of the same shape hold the same numbers; compares some rows at a time."""
     rows = file.shapes[a][0]
     parts = [(slice(i, min(i + _ROWS_COMPARED, rows)), slice(None)) for i in range(0, rows, _ROWS_COMPARED)]
     return all(np.array_equal(file.read(a, part), file.read(b, part)) for part in parts)
 
 
 def _place(file: TensorFile, parameter: Parameter, mesh: Mesh | None, progress: tqdm) -> jax.Array:
-    """One parameter on its devices; devices that hold the same piece share one read."""
+    """Places one parameter on its devices; a piece that several devices hold is read once."""
     sharding = _sharding(parameter, mesh)
     arrays = []
     for index, devices in _pieces(parameter, sharding).items():
         piece = _read(file, parameter, index)
-        # Waiting keeps pieces that are still on their way from piling up on the host.
+        # Waits, so that pieces in transfer do not accumulate on the host.
         arrays += jax.block_until_ready([jax.device_put(piece, device) for device in devices])
         progress.update(piece.nbytes)
     if sharding is None:
@@ -120,12 +125,12 @@ def _place(file: TensorFile, parameter: Parameter, mesh: Mesh | None, progress: 
 
 
 def _read(file: TensorFile, parameter: Parameter, index: Bounds) -> np.ndarray:
-    """One piece of a parameter, its layers stacked, in the model's dtype."""
+    """Reads one piece of a parameter, with layers stacked, in the model's dtype."""
     piece = np.empty([stop - start for start, stop in index], parameter.leaf.dtype)
     within = [slice(*bounds) for bounds in (index[1:] if parameter.stacked else index)]
     within = within[::-1] if parameter.transposed else within
     tensors = parameter.tensors[slice(*index[0])] if parameter.stacked else parameter.tensors
-    with np.errstate(over="ignore"):  # What overflows the dtype is reported by name.
+    with np.errstate(over="ignore"):  # Tensors that overflow the dtype are reported by name later.
         for part, name in zip(piece if parameter.stacked else piece[None], tensors, strict=True):
             values = file.read(name, tuple(within))
             part[...] = values.T if parameter.transposed else values
@@ -137,7 +142,7 @@ def _sharding(parameter: Parameter, mesh: Mesh | None) -> NamedSharding | None:
 
 
 def _pieces(parameter: Parameter, sharding: NamedSharding | None) -> dict[Bounds, list[Any]]:
-    """Bounds of each distinct piece that devices of this process hold, and those devices; None is the default one."""
+    """The bounds of each distinct piece on this process's devices, with those devices; None is the default device."""
     shape = parameter.leaf.shape
     if sharding is None:
         return {tuple((0, size) for size in shape): [None]}

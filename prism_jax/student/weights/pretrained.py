@@ -1,4 +1,4 @@
-"""A model with its parameters, as reading a checkpoint gives them."""
+"""A model with its parameters, as loaded from a checkpoint."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ class Pretrained:
     """A model and its parameters.
 
     Attributes:
-      model: The static half, with the checkpoint's sizes.
-      params: The parameters, on their devices.
+      model: The static half of the student, with the checkpoint's sizes.
+      params: The parameters on their devices.
     """
 
     model: Qwen3
     params: Params
 
     def logits(self, token_ids: Int[np.ndarray, "B L"] | Int[Array, "B L"]) -> Float[Array, "B L V"]:
-        """Next-token logits at every position, in float32, each row causal from position 0.
+        """Computes next-token logits at every position, in float32, with each row causal from position 0.
 
-        Rows of unequal length are padded on the right with any id: what stands before the padding doesn't see it.
-        It is for checking and for small inputs, since all logits exist at once.
+        Rows of unequal length are padded on the right with any id, which no earlier position sees. All logits exist at
+        once, so this is for checks and small inputs only.
 
         Raises:
           ValueError: for an id outside of the vocabulary.

@@ -1,4 +1,4 @@
-"""Reading a Hugging Face model directory: `config.json` and safetensors, one file or shards with an index."""
+"""Loading a Hugging Face model directory: `config.json` and safetensors, one file or shards with an index."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ _DTYPES = ("BF16", "F16", "F32")
 
 
 def load_hf(directory: epath.PathLike, dtype: DTypeLike, mesh: Mesh | None = None) -> Pretrained:
-    """Loads a dense Qwen3, or a Llama-shaped model, from the directory that Hugging Face publishes.
+    """Loads a dense Qwen3 or a Llama-shaped model from a directory as published on Hugging Face.
 
-    Tensors go from the memory-mapped files to the devices piece by piece; the host never holds the whole model.
+    Tensors are copied from the memory-mapped files to the devices piece by piece; the host never holds the whole model.
 
     Args:
-      directory: Holds config.json and safetensors of bfloat16, float16 or float32.
-      dtype: Of the parameters and activations: float32, bfloat16 or float16.
-      mesh: Where parameters are sharded as `prism_jax.student.sharding` says; None puts them on the default device.
+      directory: Directory with config.json and safetensors of bfloat16, float16 or float32.
+      dtype: Dtype of the parameters and activations: float32, bfloat16 or float16.
+      mesh: Mesh over which parameters are sharded (`prism_jax.student.sharding`); None uses the default device.
 
     Raises:
-      OSError: when a file is missing or can't be read.
-      ValueError: when one is corrupt, a pickle, outside of the directory, or describes another model; it names the
-        file, and all tensors that are missing, unexpected or mis-shaped at once.
+      OSError: when a file is missing or cannot be read.
+      ValueError: when a file is corrupt, a pickle, outside of the directory, or describes another model; the message
+        names the file, and all tensors that are missing, unexpected or mis-shaped.
     """
     model = Qwen3(read_hf_config(directory, dtype))
     return Pretrained(model, place(SafetensorsDirectory(model_directory(pathlib.Path(directory))), model, mesh))
 
 
 def read_hf_config(directory: epath.PathLike, dtype: DTypeLike) -> StudentConfig:
-    """The student that a directory's config.json describes; arguments and errors as `load_hf`'s."""
+    """Reads the student's config from a directory's config.json; arguments and errors are those of `load_hf`."""
     folder = model_directory(pathlib.Path(directory))
     return config_from_hf(read_json(folder, "config.json"), dtype_name(dtype), str(folder / "config.json"))
 
@@ -74,25 +74,25 @@ class SafetensorsDirectory:
         }
 
     def read(self, name: str, index: Index) -> np.ndarray:
-        """A copy of a part of one tensor, in the file's dtype."""
+        """Reads a copy of a part of one tensor, in the file's dtype."""
         return self._slices[name][index]
 
 
 def _open(path: pathlib.Path, indexed: set[str] | None) -> dict[str, Any]:
-    """Maps one file, whose tensors must be those that the index says."""
+    """Opens one file, whose tensors must be those that the index lists."""
     try:
         opened = safetensors.safe_open(path, framework="numpy")
-        slices = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118 - it is no dict
+        slices = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118 - not a dict
     except safetensors.SafetensorError as error:
         raise ValueError(f"{path}: found a truncated or corrupt safetensors file ({error})") from None
     if indexed is not None and slices.keys() != indexed:
-        astray = ", ".join(sorted(slices.keys() ^ indexed)[:5])
-        raise ValueError(f"{path}: found other tensors than {INDEX} lists ({astray}), expected the same")
+        different = ", ".join(sorted(slices.keys() ^ indexed)[:5])
+        raise ValueError(f"{path}: found other tensors than {INDEX} lists ({different}), expected the same")
     return slices
 
 
 def _shards(directory: pathlib.Path) -> dict[pathlib.Path, set[str] | None]:
-    """The safetensors files and, where there is an index, the names of the tensors in each."""
+    """The safetensors files and, if there is an index, the names of the tensors in each."""
     single, index = ((directory / name).exists() or (directory / name).is_symlink() for name in (SINGLE, INDEX))
     if single and index:
         raise ValueError(f"{directory}: found {SINGLE} and {INDEX}, expected one of them")
@@ -114,7 +114,7 @@ def _shards(directory: pathlib.Path) -> dict[pathlib.Path, set[str] | None]:
 
 
 def _index_entries(directory: pathlib.Path) -> Iterator[tuple[str, str]]:
-    """Tensor and file, for each entry of the index."""
+    """The tensor and the file of each entry of the index."""
     content = read_json(directory, INDEX)
     entries = content.get("weight_map") if isinstance(content, dict) else None
     if not isinstance(entries, dict) or not entries or not all(isinstance(file, str) for file in entries.values()):

@@ -1,4 +1,4 @@
-"""Weights by path, whatever their format: a Hugging Face directory or a GGUF file."""
+"""Loading weights from a path: a Hugging Face directory or a GGUF file."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from prism_jax.student.weights.safetensors_in import load_hf, read_hf_config
 
 
 def load(path: epath.PathLike, dtype: DTypeLike, mesh: Mesh | None = None) -> Pretrained:
-    """`load_gguf` for a path that ends in .gguf, else `load_hf`; arguments and errors are theirs."""
+    """Calls `load_gguf` for a path that ends in .gguf, else `load_hf`, which describe arguments and errors."""
     return load_gguf(path, dtype, mesh) if _is_gguf(path) else load_hf(path, dtype, mesh)
 
 
 def read_config(path: epath.PathLike, dtype: DTypeLike) -> StudentConfig:
-    """The architecture that `load` would give, without reading a tensor; arguments and errors are its own."""
+    """Reads the config that `load` would use, without reading tensors; arguments and errors are those of `load`."""
     return GGUFFile(pathlib.Path(path)).config(dtype_name(dtype)) if _is_gguf(path) else read_hf_config(path, dtype)
 
 

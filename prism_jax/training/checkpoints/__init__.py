@@ -1,4 +1,4 @@
-"""A run's state on disk: saved whole or not at all, and read back from the newest checkpoint that is whole.
+"""A run's checkpoints: saved atomically, and restored from the newest one that is not damaged.
 
-May not live here: what is logged (`logs`), or what a state is made of (`optimization`).
+May not live here: logs (`logs`), or the content of the training state (`optimization`).
 """

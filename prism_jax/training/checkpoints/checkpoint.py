@@ -1,6 +1,6 @@
-"""One checkpoint: state, position in the data and config, together and whole or not at all (Orbax); reading it back.
+"""The format of a checkpoint (Orbax) and reading one: state, position in the data and config, saved atomically.
 
-The state's step and the position say all of randomness: each draw comes from the config's seed and one of the two.
+No random state is saved: every draw depends only on the seed in the config and on the step or the position in the data.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from prism_jax.training.workdir import expect_config
 
 ITEMS = ("state", "data", "config")
 SCORE = "validation_nll"
-"""The metric, saved with a checkpoint where held-out streams were scored, that says which one is best."""
+"""The metric that selects the best checkpoint. It is saved with a checkpoint if validation streams were scored."""
 OLD_SCORE = "held_out_nll"
-"""What older versions called it."""
+"""The name of this metric in older versions."""
 
 
 class CheckpointError(RuntimeError):
-    """A checkpoint that cannot be read or written; the message names it and says what is wrong."""
+    """A checkpoint cannot be read or written; the message names it and says what is wrong."""
 
 
 class Restored(NamedTuple):
-    """A checkpoint, read.
+    """A checkpoint that was read.
 
     Attributes:
-      step: Updates done.
-      state: Placed as asked for.
+      step: Number of completed updates.
+      state: Training state, with the requested shardings.
       data: Position in the data.
     """
 
@@ -44,7 +44,7 @@ class Restored(NamedTuple):
 
 
 def steps(folder: epath.Path) -> list[int]:
-    """Steps of the checkpoints that were written to the end, newest first; writes nothing."""
+    """Steps of the complete checkpoints in a folder, newest first; writes nothing."""
     if not folder.exists():
         return []
     found = ocp.path.step.standard_name_format().find_all(folder.resolve())
@@ -52,10 +52,10 @@ def steps(folder: epath.Path) -> list[int]:
 
 
 def score(path: epath.Path) -> float | None:
-    """The held-out loss of a checkpoint; None where none was measured.
+    """The validation loss of a checkpoint; None if none was measured.
 
     Raises:
-      CheckpointError: for a file that says something else.
+      CheckpointError: if the file of metrics holds anything else.
     """
     file = path / "metrics" / "metrics"
     if not file.exists():
@@ -71,16 +71,21 @@ def score(path: epath.Path) -> float | None:
 
 
 def parameters_alone(abstract: TrainState) -> TrainState:
-    """What to ask for where the optimizer's state is not wanted: it stays on the disk, `...` stands in its place."""
+    """The abstract state that restores parameters only: Orbax leaves each leaf of the optimizer's state as `...`."""
     return abstract._replace(optimizer=jax.tree.map(lambda _: ocp.PLACEHOLDER, abstract.optimizer))
 
 
 def read(path: epath.Path, abstract: TrainState, config: RunConfig) -> Restored:
-    """Reads one checkpoint, its state placed as `abstract` says.
+    """Reads one checkpoint.
+
+    Args:
+      path: Folder of the checkpoint.
+      abstract: Shapes, dtypes and shardings of the state.
+      config: The config that the checkpoint must have been saved with.
 
     Raises:
-      CheckpointError: for a damaged checkpoint.
-      ConfigError: naming the first key that differs, for a checkpoint of another config.
+      CheckpointError: if the checkpoint is damaged.
+      ConfigError: naming the first key that differs, if the checkpoint has another config.
     """
     missing = [item for item in ITEMS if not _holds_something(path / item)]
     if missing:
@@ -105,20 +110,20 @@ def _restore(path: epath.Path, **items: Any) -> Any:
         with ocp.Checkpointer(ocp.CompositeCheckpointHandler()) as checkpointer:
             return checkpointer.restore(path.resolve(), args=ocp.args.Composite(**items))
     except (MemoryError, PermissionError, jax.errors.JaxRuntimeError):
-        raise  # nothing that is wrong with the checkpoint
-    except Exception as error:  # whatever Orbax and the libraries below it make of a damaged file
+        raise  # not caused by a damaged checkpoint
+    except Exception as error:  # Orbax and the libraries below it raise many types for a damaged file
         raise damaged(path, f"what cannot be restored ({reason(error)})") from error
 
 
 def damaged(path: epath.Path, found: str) -> CheckpointError:
-    """The error of a checkpoint that holds `found`."""
+    """The error for a damaged checkpoint; `found` describes what was found in it."""
     return CheckpointError(f"{path}: found {found}, expected a whole checkpoint")
 
 
 def reason(error: BaseException) -> str:
-    """An error of Orbax or a library below it, in one short line."""
+    """An error of Orbax or a library below it, shortened to one line."""
     said = " ".join(str(error).split(" [tensorstore_spec")[0].split())
-    shown = said if len(said) <= 300 else f"{said[:150]} ... {said[-150:]}"  # what failed, and why
+    shown = said if len(said) <= 300 else f"{said[:150]} ... {said[-150:]}"  # the ends say what failed and why
     return f"{type(error).__name__}: {shown}"
 
 

@@ -1,4 +1,4 @@
-"""Which checkpoint of a run to read: a damaged one gives way to the next, and is named."""
+"""The choice of the checkpoint to read. Damaged checkpoints are skipped, with a warning that names them."""
 
 from __future__ import annotations
 
@@ -18,33 +18,35 @@ Damaged = dict[int, CheckpointError]
 
 
 def restore_latest(folder: epath.Path, abstract: TrainState, config: RunConfig) -> Restored | None:
-    """The newest checkpoint that can be read, to go on from; None in a run without any.
+    """The newest checkpoint that can be read, from which training resumes; None if the run has no checkpoint.
 
-    Damaged ones are renamed to `STEP.damaged` once a whole one is found: they count no more, and nothing is lost.
+    Once a readable checkpoint is found, damaged ones are renamed to `STEP.damaged`: they are ignored from then on, but
+    not deleted.
 
     Raises:
-      CheckpointError: when there are checkpoints and none can be read; nothing is renamed.
-      ConfigError: naming the first key that differs, for a checkpoint of another config.
+      CheckpointError: if there are checkpoints but none can be read; nothing is renamed then.
+      ConfigError: naming the first key that differs, if the checkpoint has another config.
     """
     restored, broken = _first(folder, steps(folder), abstract, config)
     if restored is None:
         return None
     _, unscored = _scores(folder, [step for step in steps(folder) if step < restored.step])
     for step, error in (broken | unscored).items():
-        aside = _set_aside(folder / str(step))
-        logging.warning("%s; set aside as %s, going on from step %d", error, aside.name, restored.step)
+        renamed = _rename(folder / str(step))
+        logging.warning("%s; renamed to %s, resuming from step %d", error, renamed.name, restored.step)
     return restored
 
 
 def restore_best(folder: epath.Path, abstract: TrainState, config: RunConfig) -> Restored:
-    """The checkpoint that stands for a trained run; changes nothing in its folder.
+    """The checkpoint to evaluate or export; changes nothing in the folder.
 
-    With `training.keep_best` that is the one of lowest held-out loss, else the newest; of those that can be read.
+    With `training.keep_best` this is the readable checkpoint with the lowest validation loss, otherwise the newest
+    readable one.
 
     Raises:
-      FileNotFoundError: when there is no checkpoint.
-      CheckpointError: when none can be read.
-      ConfigError: naming the first key that differs, for a checkpoint of another config.
+      FileNotFoundError: if there is no checkpoint.
+      CheckpointError: if no checkpoint can be read.
+      ConfigError: naming the first key that differs, if the checkpoint has another config.
     """
     order, broken = steps(folder), Damaged()
     if config.training.keep_best:
@@ -54,14 +56,14 @@ def restore_best(folder: epath.Path, abstract: TrainState, config: RunConfig) ->
     if restored is None:
         raise FileNotFoundError(f"{folder}: found no checkpoint, expected a run that trained")
     for error in (broken | more).values():
-        logging.warning("%s; reading step %d in its place", error, restored.step)
+        logging.warning("%s; reading step %d instead", error, restored.step)
     return restored
 
 
 def _first(
     folder: epath.Path, order: Iterable[int], abstract: TrainState, config: RunConfig, broken: Damaged | None = None
 ) -> tuple[Restored | None, Damaged]:
-    """The first checkpoint in `order` that can be read, and the damaged ones before it."""
+    """The first checkpoint in `order` that can be read, and the errors of the damaged ones before it."""
     broken = dict(broken or {})
     for step in order:
         try:
@@ -71,13 +73,13 @@ def _first(
     if broken:
         raise CheckpointError(
             f"{folder}: found no readable checkpoint among {len(broken)} (newest: {broken[max(broken)]}), expected "
-            "one; move the folder away and train again from the start"
+            "one; move the folder away and train again from the beginning"
         )
     return None, broken
 
 
 def _scores(folder: epath.Path, order: Iterable[int]) -> tuple[dict[int, float], Damaged]:
-    """Held-out losses of those checkpoints that have one, and what damaged ones are."""
+    """The validation losses of the checkpoints that have one, and the errors of damaged checkpoints."""
     scores: dict[int, float] = {}
     broken: Damaged = {}
     for step in order:
@@ -91,12 +93,12 @@ def _scores(folder: epath.Path, order: Iterable[int]) -> tuple[dict[int, float],
     return scores, broken
 
 
-def _set_aside(path: epath.Path) -> epath.Path:
-    """Renames a checkpoint so that it counts no more; one of several processes does."""
+def _rename(path: epath.Path) -> epath.Path:
+    """Renames a damaged checkpoint so that it is ignored from now on; only the first process renames it."""
     names = [f"{path.name}.damaged", *(f"{path.name}.damaged-{i}" for i in range(2, 1000))]
-    aside = next(there for name in names if not (there := path.parent / name).exists())
-    multihost_utils.sync_global_devices(f"before {aside.name}")
+    renamed = next(free for name in names if not (free := path.parent / name).exists())
+    multihost_utils.sync_global_devices(f"before {renamed.name}")
     if jax.process_index() == 0:
-        path.rename(aside)
-    multihost_utils.sync_global_devices(f"after {aside.name}")
-    return aside
+        path.rename(renamed)
+    multihost_utils.sync_global_devices(f"after {renamed.name}")
+    return renamed

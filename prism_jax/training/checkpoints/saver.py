@@ -1,4 +1,4 @@
-"""Saving while training goes on, and which checkpoints stay: the newest, and the best on held-out streams (Orbax)."""
+"""Saving checkpoints in the background (Orbax). The newest ones and the best ones on validation streams are kept."""
 
 from __future__ import annotations
 
@@ -20,14 +20,18 @@ from prism_jax.training.optimization.step import TrainState
 
 
 class Saver:
-    """Writes a run's checkpoints, one at a time, in the background. Use as a context: leaving it waits for the last."""
+    """Writes the checkpoints of a run in the background, one at a time.
+
+    Use it as a context manager: leaving the context waits for the last checkpoint.
+    """
 
     def __init__(self, folder: epath.Path, config: RunConfig):
-        """Opens the folder, or makes it, and clears away what saves that were cut off have left.
+        """Opens or creates the folder, and deletes the remains of interrupted saves.
 
         Args:
-          folder: The run's folder of checkpoints.
-          config: Saved with every checkpoint; its `training.keep` and `training.keep_best` say which ones stay.
+          folder: Folder of the run's checkpoints.
+          config: Config of the run, saved with every checkpoint. Its `training.keep` and `training.keep_best` say
+            which checkpoints are kept.
         """
         self._folder = folder
         self._config = config
@@ -48,16 +52,16 @@ class Saver:
         )
 
     def save(self, step: int, state: TrainState, data: dict[str, Any], scores: Mapping[str, float]) -> None:
-        """Starts saving; the save before has finished when this returns.
+        """Starts saving a checkpoint, after waiting for the previous save to finish.
 
         Args:
-          step: Updates done.
-          state: Copied before this returns, so that the next step may take it.
+          step: Number of completed updates.
+          state: Training state. It is copied before this returns, so that the next step may donate it.
           data: Position in the data.
-          scores: What held-out streams gave, `validation_nll` among them; empty where they were not scored.
+          scores: Scores on validation streams, including `validation_nll`; empty if they were not scored.
 
         Raises:
-          CheckpointError: naming the checkpoint, this one or the one before, that could not be written.
+          CheckpointError: naming the checkpoint that could not be written: this one or the previous one.
         """
         self.wait()
         self._begun = step
@@ -70,7 +74,7 @@ class Saver:
             self._manager.save(step, args=items, metrics=dict(scores), force=True)
 
     def wait(self) -> None:
-        """Waits for the save under way.
+        """Waits for the current save to finish.
 
         Raises:
           CheckpointError: naming the checkpoint that could not be written.
@@ -80,15 +84,15 @@ class Saver:
 
     @contextlib.contextmanager
     def _named(self) -> Iterator[None]:
-        """Errors of the save under way, which Orbax raises at the next call, as one line."""
+        """Turns errors of the current save, which Orbax raises at the next call, into a one-line CheckpointError."""
         try:
             yield
-        except Exception as error:  # of Orbax and the libraries below it: no room, no permission, no network
+        except Exception as error:  # from Orbax or a library below it: full disk, no permission, no network
             whole = steps(self._folder)
-            left = f"step {whole[0]} is the newest that can be read" if whole else "there is none before it"
+            left = f"step {whole[0]} is the newest complete one" if whole else "there is no earlier one"
             raise CheckpointError(
-                f"{self._folder / str(self._begun)}: found no way to write this checkpoint ({reason(error)}), expected "
-                f"room and permission; {left}, and the same command goes on from there once that is mended"
+                f"{self._folder / str(self._begun)}: failed to write this checkpoint ({reason(error)}), expected "
+                f"free space and permission; {left}, and the same command resumes from there once this is fixed"
             ) from error
 
     def __enter__(self) -> Saver:
@@ -99,20 +103,20 @@ class Saver:
         try:
             self.wait()
         except CheckpointError as error:
-            if kind is None or issubclass(kind, OSError):  # logs of a full disk fail too, and say less
+            if kind is None or issubclass(kind, OSError):  # on a full disk logs fail too, with a vaguer error
                 raise
-            logging.error("%s", error)  # beside the error that ended training
+            logging.error("%s", error)  # in addition to the error that ended training
         finally:
-            with contextlib.suppress(Exception):  # what there was to say has been said
+            with contextlib.suppress(Exception):  # any error has already been raised or logged
                 self._manager.close()
             logging.get_absl_logger().removeFilter(_not_by_orbax)
 
 
 def _not_by_orbax(record: LogRecord) -> bool:
-    """What Orbax logs, with tracebacks, it raises too, and then it is one line; --verbosity=1 shows both."""
+    """Hides the tracebacks that Orbax logs, since it also raises these errors; --verbosity=1 shows both."""
     return logging.level_debug() or "/orbax/" not in record.pathname
 
 
 def _rank(metrics: Mapping[str, float]) -> float:
-    """What the best checkpoint has the lowest of; a checkpoint of an interrupted run was not scored."""
+    """The score by which checkpoints are ranked, lowest first; checkpoints of interrupted runs may have none."""
     return metrics.get(SCORE, metrics.get(OLD_SCORE, math.inf))

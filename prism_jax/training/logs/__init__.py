@@ -1,4 +1,4 @@
-"""What a run tells of itself while it trains: one JSON line a step, TensorBoard, a bar, rates, traces.
+"""The logs of a training run: one JSON line per step, TensorBoard, a progress bar, rates and profiler traces.
 
-May not live here: anything that training goes on from (`checkpoints`).
+May not live here: anything that a resumed run needs (`checkpoints`).
 """

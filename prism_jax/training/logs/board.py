@@ -1,4 +1,4 @@
-"""What TensorBoard shows, written without a thread: one with a queue of its own waits for ever on a full disk."""
+"""Writing of TensorBoard events without a background thread, which would block forever on a full disk."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ class Board:
     """The `tensorboard/` folder of a run."""
 
     def __init__(self, folder: epath.Path, step: int):
-        """Opens a new file in the folder; of steps after `step` TensorBoard shows only what this file holds.
+        """Opens a new file in the folder. For steps after `step`, TensorBoard shows only the content of this file.
 
         Raises:
           OSError: naming the folder.
         """
-        from tensorboardX.event_file_writer import EventsWriter  # imports torch where installed, which takes seconds
+        from tensorboardX.event_file_writer import EventsWriter  # imports torch if it is installed, which takes seconds
         from tensorboardX.proto import event_pb2, summary_pb2
 
         self._folder, self._event, self._summary = folder, event_pb2.Event, summary_pb2.Summary
@@ -32,7 +32,7 @@ class Board:
         self._write(event_pb2.Event(wall_time=time.time(), step=step + 1, session_log=started))
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
-        """Adds what is known of a step.
+        """Adds the values of a step.
 
         Raises:
           OSError: naming the folder.
@@ -41,7 +41,7 @@ class Board:
         self._write(self._event(wall_time=time.time(), step=step, summary=self._summary(value=shown)))
 
     def flush(self) -> None:
-        """Makes sure that what was written can be read.
+        """Makes sure that everything written so far can be read.
 
         Raises:
           OSError: naming the folder.
@@ -51,7 +51,7 @@ class Board:
             self._put()
 
     def close(self) -> None:
-        """Flushes and closes.
+        """Flushes and closes the file.
 
         Raises:
           OSError: naming the folder.
@@ -63,7 +63,7 @@ class Board:
                 self._local.rmtree()
 
     def _put(self) -> None:
-        """Copies what was written to the bucket, where that is the folder: TensorBoard's writer appends."""
+        """Copies the events to the folder if it is in a bucket, where the writer of TensorBoard cannot append."""
         if self._local != self._folder:
             for file in self._local.iterdir():
                 (self._folder / file.name).write_bytes(file.read_bytes())

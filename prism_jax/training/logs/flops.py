@@ -1,9 +1,9 @@
-"""How much arithmetic a step needs, and how much a device can do: their ratio is model FLOPs utilisation (MFU).
+"""The arithmetic that a step needs and the peak rate of devices, which give model FLOPs utilisation (MFU).
 
-Counted is what the loss needs and nothing else, as in PaLM's appendix B (arXiv 2204.02311): padding, rematerialised
-layers and attention scores that a mask hides do not count. A product of a token with a matrix of n parameters is 2 n
-forward and 4 n backward; a query's products with a key and a value are 4 per head dimension, and twice that backward.
-The head is read at supervised tokens only.
+As in PaLM's appendix B (arXiv 2204.02311), only the operations that the loss requires are counted: padding,
+rematerialised layers and masked attention scores are not. Multiplying a token by a matrix of n parameters takes 2 n
+operations in the forward pass and 4 n in the backward pass. The products of a query with a key and a value take 4 per
+head dimension, and twice that in the backward pass. The head is computed at supervised tokens only.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import numpy as np
 from prism_jax.prompting.packing import Packed
 from prism_jax.student import StudentConfig
 
-# Dense bfloat16 FLOP/s by the start of JAX's device_kind, longer names first; sparse figures of data sheets halved.
+# Dense bfloat16 FLOP/s by prefix of JAX's device_kind; the longest prefix that matches applies. Where a data sheet
+# gives the rate with sparsity, half of it is used.
 PEAKS = {
     "NVIDIA A100": 312e12,  # NVIDIA A100 Tensor Core GPU, data sheet
     "NVIDIA H100 PCIe": 756e12,  # NVIDIA H100 Tensor Core GPU, data sheet
@@ -31,13 +32,13 @@ PEAKS = {
 
 
 class Work(NamedTuple):
-    """What a batch holds.
+    """The work that a batch requires.
 
     Attributes:
-      tokens: That some decision or response depends on.
-      pairs: Of a token and a token that it attends to, itself included.
-      responses: Supervised tokens.
-      labels: Of need and of acceptance.
+      tokens: Number of tokens on which some decision or response depends.
+      pairs: Number of pairs of a token and a token that it attends to, including itself.
+      responses: Number of supervised response tokens.
+      labels: Number of labels of need and of acceptance.
     """
 
     tokens: int
@@ -47,7 +48,10 @@ class Work(NamedTuple):
 
 
 def work(batch: Packed) -> Work:
-    """Counts a batch of packed rows, as NumPy arrays; trunk tokens up to the last one that a branch sees."""
+    """Counts the work of a batch of packed rows, given as NumPy arrays.
+
+    Trunk tokens count up to the last one that a branch attends to.
+    """
     real = batch.branch > 0
     place = np.arange(batch.trunk.shape[1])
     trunk = place < np.max(batch.stop * real, axis=1)[:, None]
@@ -55,7 +59,7 @@ def work(batch: Packed) -> Work:
     observed = (batch.accept_weight > 0) & (batch.logged > 0)
     return Work(
         tokens=int(trunk.sum() + real.sum()),
-        # Positions continue the trunk's, so a branch token at position p sees p tokens and itself.
+        # Branch positions continue those of the trunk, so a branch token at position p attends to p + 1 tokens.
         pairs=int((sees * trunk).sum() + ((batch.positions.astype(np.int64) + 1) * real).sum()),
         responses=int((batch.response_weight > 0).sum()),
         labels=round(float(batch.need_weight.sum())) + int(observed.sum()),
@@ -63,7 +67,7 @@ def work(batch: Packed) -> Work:
 
 
 def flops(student: StudentConfig, done: Work) -> float:
-    """Floating-point operations of a step forward and backward, where all parameters train."""
+    """Floating-point operations of the forward and backward pass of a step in which all parameters train."""
     heads, keys = student.num_heads * student.head_dim, student.num_kv_heads * student.head_dim
     layer = student.hidden_dim * (2 * heads + 2 * keys + 3 * student.mlp_dim)
     matrices = student.num_layers * layer * done.tokens + student.vocab_size * student.hidden_dim * done.responses
@@ -71,5 +75,5 @@ def flops(student: StudentConfig, done: Work) -> float:
 
 
 def peak(device_kind: str) -> float | None:
-    """Dense bfloat16 FLOP/s of a device, None where unknown."""
+    """Dense bfloat16 FLOP/s of a kind of device; None if unknown."""
     return next((PEAKS[name] for name in sorted(PEAKS, key=len, reverse=True) if device_kind.startswith(name)), None)

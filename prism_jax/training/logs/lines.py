@@ -1,4 +1,4 @@
-"""Logs of one JSON object a line, which a resumed run cuts back to its checkpoint and goes on writing."""
+"""Logs of one JSON object per line. A resumed run truncates them to the step of its checkpoint and appends to them."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from prism_jax.runtime.files import JsonError, on_disk, parse_json, write_text
 
 
 class Lines:
-    """A log, open for writing.
+    """A log that is open for writing.
 
     Attributes:
-      reached: The last step that the file told of before it was cut back; `step` if it went no further.
+      reached: Last step in the file before it was truncated; `step` if the file had no later one.
     """
 
     def __init__(self, path: epath.Path, step: int):
-        """Opens or makes the file, without what it says of steps after `step`.
+        """Opens or creates the file, and removes its lines about steps after `step`.
 
         Raises:
-          ValueError: as `truncate_lines`.
+          ValueError: as for `truncate_lines`.
         """
         self.reached = truncate_lines(path, step)
         self._path = path
         self._file = path.open("a") if on_disk(path) else _Whole(path)
 
     def write(self, values: Mapping[str, Any]) -> None:
-        """Adds a line.
+        """Adds a line with these values.
 
         Raises:
           OSError: naming the file.
@@ -40,7 +40,7 @@ class Lines:
             self._file.write(json.dumps(values) + "\n")
 
     def flush(self) -> None:
-        """Makes sure that what was logged can be read.
+        """Makes sure that everything logged so far can be read.
 
         Raises:
           OSError: naming the file.
@@ -49,7 +49,7 @@ class Lines:
             self._file.flush()
 
     def close(self) -> None:
-        """Flushes and closes.
+        """Flushes and closes the file.
 
         Raises:
           OSError: naming the file.
@@ -59,7 +59,7 @@ class Lines:
 
 
 class _Whole(io.StringIO):
-    """A text that is put where it belongs as a whole, whenever it is flushed."""
+    """A text that is written to its path as a whole at every flush, for buckets, which cannot append."""
 
     def __init__(self, path: epath.Path):
         super().__init__()
@@ -76,7 +76,7 @@ class _Whole(io.StringIO):
 
 @contextlib.contextmanager
 def named(path: epath.Path) -> Iterator[None]:
-    """Adds a path to errors such as a full disk, which come without."""
+    """Adds the path to errors that lack it, such as that of a full disk."""
     try:
         yield
     except OSError as error:
@@ -84,13 +84,13 @@ def named(path: epath.Path) -> Iterator[None]:
 
 
 def truncate_lines(path: epath.Path, step: int) -> int:
-    """Drops the lines of a log after `step`: a resumed run writes them again.
+    """Removes the lines of a log about steps after `step`, which a resumed run will write again.
 
     Returns:
-      The last step that the log had reached; `step` if it went no further.
+      The last step in the log before truncation; `step` if the log had no later one.
 
     Raises:
-      ValueError: naming file and line, for a line that is no object with a "step".
+      ValueError: naming the file and line, if a line is not an object with a "step".
     """
     if not path.exists():
         return step
@@ -98,7 +98,7 @@ def truncate_lines(path: epath.Path, step: int) -> int:
     lines = path.read_bytes().splitlines(keepends=True)
     for number, line in enumerate(lines, start=1):
         if not line.endswith(b"\n"):
-            break  # cut off by a crash, and so newer than any checkpoint
+            break  # incomplete after a crash, so newer than any checkpoint
         found = _step(line, path, number)
         reached = max(reached, found)
         if found <= step:
@@ -109,13 +109,13 @@ def truncate_lines(path: epath.Path, step: int) -> int:
 
 
 def _step(line: bytes, path: epath.Path, number: int) -> int:
-    """The step that a line tells of."""
-    mend = "move the file away to go on without its lines"
+    """The step of a line."""
+    fix = "move the file away to continue without its lines"
     try:
         value = parse_json(line, f"{path}, line {number}")
     except JsonError as error:
-        raise ValueError(f"{error}; {mend}") from error
+        raise ValueError(f"{error}; {fix}") from error
     step = value.get("step") if isinstance(value, dict) else None
     if not isinstance(step, int):
-        raise ValueError(f'{path}, line {number}: found {line[:40]!r}, expected an object with a "step"; {mend}')
+        raise ValueError(f'{path}, line {number}: found {line[:40]!r}, expected an object with a "step"; {fix}')
     return step

@@ -1,4 +1,4 @@
-"""A trace of a few steps: `--profile=STEP` writes what xprof, TensorBoard and Perfetto read."""
+"""Profiler traces of a few steps (`--profile=STEP`), readable by xprof, TensorBoard and Perfetto."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ import jax
 from etils import epath
 
 STEPS = 3
-"""Steps that a trace holds."""
+"""Number of steps in a trace."""
 
 
 class Profile:
-    """Traces `STEPS` steps from one on."""
+    """Traces `STEPS` consecutive steps."""
 
     def __init__(self, folder: epath.Path, first: int | None, start: int, last: int):
         """Plans a trace.
 
         Args:
           folder: Where to write the trace.
-          first: Step to begin with; None traces nothing.
-          start: Steps done before.
-          last: The run's last step.
+          first: First step to trace; None for no trace.
+          start: Number of steps completed before this process started.
+          last: Last step of the run.
 
         Raises:
-          ValueError: for a step that the run doesn't come to.
+          ValueError: if the run does not execute the step `first`.
         """
         if first is not None and not start < first <= last:
             raise ValueError(f"profile: found step {first}, expected one from {start + 1} to {last}")
@@ -32,19 +32,19 @@ class Profile:
         self._running = False
 
     def before(self, step: int) -> None:
-        """Begins the trace where `step` is its first."""
+        """Begins the trace if `step` is its first step."""
         if step == self._first:
             jax.profiler.start_trace(str(self._folder))
             self._running = True
 
     def after(self, step: int, result: Any) -> None:
-        """Ends the trace where `step` is its last, once its result is there."""
+        """Ends the trace if `step` is its last step, after waiting for the result of the step."""
         if self._running and (step == self._last or step + 1 == (self._first or 0) + STEPS):
             jax.block_until_ready(result)
             self.close()
 
     def close(self) -> None:
-        """Ends a trace that still runs."""
+        """Ends the trace if it is still running."""
         if self._running:
             self._running = False
             jax.profiler.stop_trace()

@@ -1,6 +1,6 @@
-"""What a run logs of every step: metrics.jsonl (reproducible to the byte), timings.jsonl (not), TensorBoard, a bar.
+"""The logs of every step: metrics.jsonl, which is byte-reproducible, timings.jsonl, TensorBoard and a progress bar.
 
-Of several processes the first alone writes; all of them check that what they computed is finite.
+With several processes, only the first one writes, but all of them check that their values are finite.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ SHOWN = ("loss", "need", "accept", "burden", "response")
 
 
 class TrainingError(RuntimeError):
-    """Training cannot go on; the message says at which step, in which term, on which streams."""
+    """Training cannot continue; the message names the step, the term of the loss and the streams of the batch."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Rates:
-    """Turns the work of a step and its seconds into rates.
+    """Turns the work and the duration of a step into rates.
 
     Attributes:
-      student: Whose arithmetic is counted.
-      peak: FLOP/s of all devices together; None where that, or the step's arithmetic, is unknown.
+      student: Architecture whose arithmetic is counted.
+      peak: Peak FLOP/s of all devices together; None if it or the arithmetic of a step is unknown.
     """
 
     student: StudentConfig
@@ -43,14 +43,14 @@ class Rates:
 
     @classmethod
     def on(cls, student: StudentConfig, devices: Sequence[jax.Device], frozen: Sequence[str]) -> Rates:
-        """Rates on a mesh's devices; utilisation only in bfloat16, whose peaks are known, and with nothing frozen."""
+        """Rates on the devices of a mesh. Utilisation is known only in bfloat16 and without frozen parameters."""
         one = peak(devices[0].device_kind)
         known = one is not None and student.dtype == "bfloat16" and not frozen
         return cls(student, one * len(devices) if one is not None and known else None)
 
     def of(self, done: Work, seconds: float) -> dict[str, float]:
-        """Tokens and labels a second and, where the peak is known, model FLOPs utilisation."""
-        # Other processes had as many rows; their tokens are taken for as many as these.
+        """Tokens and labels per second and, if the peak is known, model FLOPs utilisation."""
+        # Every process has the same number of rows; each is assumed to have the same number of tokens.
         share = jax.process_count() / max(seconds, 1e-9)
         found = {"tokens_per_second": done.tokens * share, "labels_per_second": done.labels * share}
         if self.peak:
@@ -59,18 +59,18 @@ class Rates:
 
 
 class Log:
-    """The logs of one run. Use as a context: leaving it closes them."""
+    """The logs of one run. Use it as a context manager: leaving the context closes the logs."""
 
     def __init__(self, workdir: Workdir, names: Sequence[str], rates: Rates, steps: int, start: int, progress: bool):
-        """Opens the logs, cut back to what a resumed run keeps.
+        """Opens the logs and truncates them to the steps before a resumed run.
 
         Args:
           workdir: Folder of the run.
-          names: Of the streams in each row, for messages.
-          rates: Of the student on its devices.
-          steps: The last step's number.
-          start: Steps done before.
-          progress: Whether to show a bar.
+          names: Names of the streams in each row, for messages.
+          rates: Rates of the student on its devices.
+          steps: Number of the last step.
+          start: Number of steps completed before this process started.
+          progress: Whether to show a progress bar.
         """
         self._names, self._rates = names, rates
         self._writes = jax.process_index() == 0
@@ -82,7 +82,7 @@ class Log:
             return
         self._metrics = Lines(workdir.metrics, start)
         if self._metrics.reached > start:
-            # Killed after its newest checkpoint, or its last checkpoint is gone.
+            # The run was killed after its newest checkpoint, or its last checkpoint was deleted.
             logging.warning(
                 "%s: found steps up to %d, resuming from step %d, %s",
                 workdir.metrics,
@@ -95,7 +95,18 @@ class Log:
         self._clock = time.monotonic()
 
     def write(self, step: int, rows: np.ndarray, metrics: Mapping[str, Any], done: Work) -> None:
-        """Logs one step, or raises if it is not finite."""
+        """Logs one step.
+
+        Args:
+          step: Number of the step.
+          rows: Indices of the rows in the batch; negative for padding.
+          metrics: Metrics of the step, by name.
+          done: Work of the step.
+
+        Raises:
+          TrainingError: if a value is not finite.
+          OSError: naming the file or folder that cannot be written.
+        """
         values = {name: float(value) for name, value in metrics.items()}
         self._check(step, rows, values)
         if not self._writes:
@@ -124,7 +135,7 @@ class Log:
             )
 
     def flush(self) -> None:
-        """Makes sure that what was logged can be read."""
+        """Makes sure that everything logged so far can be read."""
         if self._writes:
             self._metrics.flush()
             self._timings.flush()
@@ -139,5 +150,5 @@ class Log:
             try:
                 log.close()
             except OSError:
-                if kind is None:  # else the error that ended training says more
+                if kind is None:  # otherwise the error that ended training is more informative
                     raise

@@ -1,4 +1,4 @@
-"""What a training step holds in memory, and whether the devices have that.
+"""The memory that a training step needs, and whether the devices have enough of it.
 
-May not live here: anything that allocates.
+May not live here: anything that allocates device memory.
 """

@@ -1,21 +1,24 @@
-"""What the C library does with host memory that a step on CPU has freed: keep it for the next one."""
+"""Settings of the C library that keep host memory freed by a step on CPU for the next step."""
 
 from __future__ import annotations
 
 import ctypes
 import platform
 
-# Of malloc.h, each with its number and our value: never give the heap's free end back; map no block apart from it; one
-# heap for all threads, since another would hold no large blocks.
+# Constants of malloc.h, each with its number and our value: never return the free end of the heap to the system, never
+# map a block outside the heap, and use one heap for all threads, because any other heap cannot hold large blocks.
 _SETTINGS = {"M_TRIM_THRESHOLD": (-1, -1), "M_MMAP_MAX": (-4, 0), "M_ARENA_MAX": (-8, 1)}
 
 
 def keep_freed_memory() -> bool:
-    """Has glibc keep freed memory until the process ends (mallopt(3)); False where there is no glibc.
+    """Makes glibc keep freed memory until the process ends (mallopt(3)).
 
-    A step's temporaries are one block, of gigabytes for a real model on CPU, which would go back to the system after
-    every step and come again, zeroed page by page. To be called before JAX starts its threads: one that has a heap of
-    its own stays with it.
+    The temporaries of a step are one block, of gigabytes for a real model on CPU. Without these settings, it would be
+    returned to the system after every step and allocated again, zeroed page by page. Call this before JAX starts its
+    threads, because a thread that already has a heap of its own keeps it.
+
+    Returns:
+      Whether the settings were applied; False if the C library is not glibc.
     """
     if platform.libc_ver()[0] != "glibc":
         return False

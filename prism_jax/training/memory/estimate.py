@@ -1,19 +1,21 @@
-"""What a training step holds in memory at once, estimated from shapes alone: for devices that are not here.
+"""An estimate, from shapes alone, of the peak memory within a training step, for devices that are not present.
 
-Estimated is the largest of three moments of the step. Dimensions, of one device: t tokens, D width, Q and K all query
-and all key heads, F inner width, V vocabulary, c supervised tokens whose logits exist at once.
+The estimate is the largest of three moments of the step. Sizes on one device: t tokens, width D, Q and K for all query
+heads and all key heads, inner width F, vocabulary V, and c supervised tokens whose logits exist at once.
 
-    loss        what the forward pass keeps, the head's gradient in float32, twice while it grows (2 V D), and the
-                logits of a chunk and their gradient in float32 (2 c V); no head's gradient where no response is
-                trained on
-    backward    what the forward pass keeps, all gradients, and one layer at work, 4 t (D + Q + K + F)
-    embedding   all gradients, and the embedding's in float32 (V D)
+    loss        the activations kept by the forward pass, the gradient of the head in float32, twice during its
+                accumulation (2 V D), and the logits of a chunk with their gradient in float32 (2 c V); without the
+                gradient of the head if no response is trained on
+    backward    the activations kept by the forward pass, all gradients, and the temporaries of the current layer,
+                4 t (D + Q + K + F)
+    embedding   all gradients, and that of the embedding in float32 (V D)
 
-Of every layer the forward pass keeps t D with remat `full`, t (3 D + Q + 2 K + 2 F) with `dots`, and with `none` t (7 D
-+ 7 Q + 7 K + 5 F) and the scores, which is what XLA was seen to keep. Attention by `xla` adds its scores in float32,
-twice, to a layer at work; by `cudnn` only the mask. Layers that fsdp splits are gathered whole: the one at work, its
-gradient, and the next one. The optimizer's update is fused with the cast of gradients to float32 and adds nothing.
-`benchmarks/memory.py` holds all this against XLA's compiler for NVIDIA GPUs.
+Per layer, the forward pass keeps t D with remat `full` and t (3 D + Q + 2 K + 2 F) with `dots`. With `none` it keeps
+t (7 D + 7 Q + 7 K + 5 F) and the attention scores; these numbers were observed with XLA. `xla` attention adds its
+scores in float32, twice, to the temporaries of the current layer; `cudnn` attention adds only the mask. Layers that
+fsdp shards are gathered: the current layer, its gradient, and the next layer. The update of the optimizer is fused with
+the cast of gradients to float32 and needs no further memory. `benchmarks/memory.py` compares this estimate with XLA's
+compiler for NVIDIA GPUs.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from jax.sharding import Mesh
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.prompting.packing import Packed, Sizes
 from prism_jax.slots import Slots
-from prism_jax.student.attention import pieces
+from prism_jax.student.attention import split_evenly
 from prism_jax.training.config import TrainingConfig
 from prism_jax.training.loss_config import LossConfig
 from prism_jax.training.optimization.frozen import Partition
@@ -40,16 +42,16 @@ AttentionPath = Literal["xla", "cudnn"]
 
 @dataclasses.dataclass(frozen=True)
 class StepShape:
-    """All that a step's memory depends on.
+    """Everything on which the memory of a step depends.
 
     Attributes:
-      slots: The student and how its decisions are read.
-      size: Of packed rows, the largest that a step may meet.
+      slots: The student and the tokens of its two answers.
+      size: Sizes of the largest packed rows that a step may receive.
       row: A row of these sizes.
-      training: Batch and optimizer.
-      loss: Of which the chunk of logits matters, and whether responses are trained on.
-      point: Costs of the burden, for compiling.
-      mesh: Devices.
+      training: Training section of the config, with batch and optimizer.
+      loss: Loss section of the config; only the chunk of logits and the weight of the response matter.
+      point: Operating point whose costs weight the burden, for compiling.
+      mesh: Mesh of devices.
     """
 
     slots: Slots
@@ -62,14 +64,14 @@ class StepShape:
 
 
 class Working(NamedTuple):
-    """Estimated bytes of one device that live within a step only.
+    """Estimated bytes of one device that are allocated only within a step.
 
     Attributes:
-      gradients: Of the trained parameters; with microbatches also their sum.
-      kept: What the forward pass keeps for the backward pass.
-      loss: Beside `kept`, while the head's cross-entropy is computed.
-      layer: Beside `kept` and `gradients`, while one layer's backward pass is computed.
-      embedding: Beside `gradients`, while the embedding's is computed.
+      gradients: Gradients of the trained parameters; with microbatches also their sum.
+      kept: Activations that the forward pass keeps for the backward pass.
+      loss: Temporaries of the cross-entropy of the head, in addition to `kept`.
+      layer: Temporaries of the backward pass of one layer, in addition to `kept` and `gradients`.
+      embedding: Temporaries of the gradient of the embedding, in addition to `gradients`.
     """
 
     gradients: int
@@ -85,7 +87,7 @@ class Working(NamedTuple):
 
 
 def estimate(shape: StepShape, attention: AttentionPath) -> Working:
-    """Bytes within a step, as the module says."""
+    """Estimates the bytes needed within a step, as the docstring of the module describes."""
     student, training, size = shape.slots.model.config, shape.training, shape.size
     axes = shape.mesh.shape
     split = axes["tensor"]
@@ -93,7 +95,7 @@ def estimate(shape: StepShape, attention: AttentionPath) -> Working:
     tokens = rows * (size.trunk + size.branches)
     heads, keys = student.num_heads * student.head_dim // split, student.num_kv_heads * student.head_dim // split
     inner, item = student.mlp_dim // split, jnp.dtype(student.dtype).itemsize
-    at_work = 4 * (student.hidden_dim + heads + keys + inner)
+    temporaries = 4 * (student.hidden_dim + heads + keys + inner)
     kept = {
         "full": student.hidden_dim,
         "dots": 3 * student.hidden_dim + heads + 2 * keys + 2 * inner,
@@ -107,18 +109,18 @@ def estimate(shape: StepShape, attention: AttentionPath) -> Working:
         gradients=_gradients(shape),
         kept=student.num_layers * (tokens * kept * item + (scores if student.remat == "none" else 0)),
         loss=by_head + 2 * chunk * student.vocab_size * 4 // split,
-        layer=tokens * at_work * item + scores + _gathered(shape),
+        layer=tokens * temporaries * item + scores + _gathered(shape),
         embedding=head,
     )
 
 
 def on_device(tree: Any) -> int:
-    """Bytes that one device holds of leaves with shardings."""
+    """Bytes that one device holds of a tree of leaves with shardings."""
     return sum(math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
 
 
 def _gradients(shape: StepShape) -> int:
-    """Bytes of the gradients, and at a depth above 1 of their sum in float32."""
+    """Bytes of the gradients and, with several microbatches, of their sum in float32."""
     params = abstract_state(shape.slots.model, shape.training, shape.mesh).params
     partition = Partition(params, shape.training.frozen)
     one = round(on_device(params) * partition.trained / (partition.trained + partition.frozen))
@@ -127,10 +129,10 @@ def _gradients(shape: StepShape) -> int:
 
 
 def _scores(size: Sizes, attention: AttentionPath, heads: int) -> int:
-    """Bytes of what is quadratic in attention, of one row."""
+    """Bytes per row of the part of attention that is quadratic in the number of tokens."""
     if attention == "cudnn":
         return 2 * size.branches * (size.trunk + size.branches)
-    trunk = sum((stop - start) * stop for start, stop in pieces(size.trunk, 1))
+    trunk = sum((stop - start) * stop for start, stop in split_evenly(size.trunk, 1))
     return heads * 2 * 4 * (trunk + size.branches * (size.trunk + 2 * size.window))
 
 

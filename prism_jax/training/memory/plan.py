@@ -1,9 +1,9 @@
-"""Whether a run fits its devices, before anything is allocated.
+"""Plans whether a run fits on its devices, before anything is allocated.
 
-Parameters, moments, masters and the batch are known to the byte from shapes and shardings. For what lives within a step
-there are two accounts: the compiled step's own, true for the devices that are here and for no others (XLA:CPU widens
-bfloat16 and has no fused attention), and an estimate (`prism_jax.training.memory.estimate`), which decides for devices
-that are not here.
+The bytes of parameters, moments, masters and the batch follow exactly from shapes and shardings. For the memory within
+a step there are two sources. The compiler of the step reports it, but only for the devices that are present (XLA:CPU
+widens bfloat16 and has no fused attention). For devices that are not present, it is estimated
+(`prism_jax.training.memory.estimate`).
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**2
 
 
 class Persistent(NamedTuple):
-    """Bytes of one device that live from step to step.
+    """Bytes of one device that stay allocated between steps.
 
     Attributes:
-      parameters: Of the student.
-      masters: What is kept beside bfloat16 parameters.
-      moments: Of the optimizer.
-      batch: Two batches: the step's, and the one that comes next.
+      parameters: Parameters of the student.
+      masters: Master values stored beside bfloat16 parameters.
+      moments: Moments of the optimizer.
+      batch: Two batches: that of the step and the next one.
     """
 
     parameters: int
@@ -49,16 +49,17 @@ class Persistent(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class MemoryPlan:
-    """The account of one device.
+    """The memory of one device.
 
     Attributes:
-      persistent: Exact.
-      working: Estimated.
-      compiled: Bytes that the compiled step holds beside its arguments, as its compiler says; None if it wasn't asked.
-      compiler: The compiler's platform.
-      here: Whether the devices planned for are those that are here.
-      attention: The path that the estimate assumes.
-      limit: Bytes of memory of a device, 0 where that is unknown.
+      persistent: Bytes between steps, exact.
+      working: Bytes within a step, estimated.
+      compiled: Bytes that the compiled step needs in addition to its arguments, as reported by the compiler; None if
+        the step was not compiled.
+      compiler: Platform of the compiler.
+      here: Whether the plan is for the devices that are present.
+      attention: Attention path that the estimate assumes.
+      limit: Bytes of memory of a device; 0 if unknown.
     """
 
     persistent: Persistent
@@ -71,53 +72,53 @@ class MemoryPlan:
 
     @property
     def total(self) -> int:
-        """Bytes that decide: the compiler's for devices that are here, else the estimate."""
-        asked = self.compiled if self.here else None
-        return sum(self.persistent) + (self.working.peak if asked is None else asked)
+        """Bytes to compare with the limit: the compiler's for devices that are present, otherwise the estimate."""
+        reported = self.compiled if self.here else None
+        return sum(self.persistent) + (self.working.peak if reported is None else reported)
 
     def check(self) -> None:
-        """Refuses what can't fit.
+        """Rejects a plan that does not fit.
 
         Raises:
-          ValueError: in one line, with what takes most and what would help.
+          ValueError: in one line, naming the largest part and ways to need less.
         """
         if self.limit and self.total > self.limit:
             parts = {**self.persistent._asdict(), "gradients and activations": self.total - sum(self.persistent)}
             largest = max(parts, key=parts.__getitem__)
             raise ValueError(
-                f"plan: found {gib(self.total)} a device, {gib(parts[largest])} of it {largest}, expected at most "
+                f"plan: found {gib(self.total)} per device, of which {gib(parts[largest])} {largest}, expected at most "
                 f"{gib(self.limit)}; lower training.batch or packing.context, raise mesh.fsdp, set student.remat = "
                 "'full', or keep smaller moments and masters"
             )
 
     def lines(self) -> dict[str, str]:
-        """The account by name, for the terminal."""
+        """The plan as lines for the terminal, by name."""
         held, within = self.persistent, self.working
-        asked, decides = f"XLA:{self.compiler}'s compiler", "the estimate: such a device is not here"
+        compiler, source = f"XLA:{self.compiler}'s compiler", "the estimate: such a device is not present"
         if self.here:
-            decides = "the estimate" if self.compiled is None else asked
+            source = "the estimate" if self.compiled is None else compiler
         return {
             "parameters": gib(held.parameters),
             "masters": gib(held.masters),
             "moments": gib(held.moments),
             "batch": gib(held.batch),
             "gradients": f"{gib(within.gradients)}, estimated",
-            "activations": f"{gib(within.kept)} kept, {gib(within.layer)} in a layer at work, {gib(within.loss)} in "
-            f"the loss, estimated with {self.attention} attention",
+            "activations": f"{gib(within.kept)} kept for the backward pass, {gib(within.layer)} in the current layer, "
+            f"{gib(within.loss)} in the loss, estimated with {self.attention} attention",
             "in a step": f"{gib(within.peak)} of these at once, estimated"
-            + ("" if self.compiled is None else f"; {gib(self.compiled)} by {asked}"),
-            "total": f"{gib(self.total)} of {gib(self.limit) if self.limit else 'unknown'} a device, by {decides}",
+            + ("" if self.compiled is None else f"; {gib(self.compiled)} by {compiler}"),
+            "total": f"{gib(self.total)} of {gib(self.limit) if self.limit else 'unknown'} per device, by {source}",
         }
 
 
 def plan_memory(shape: StepShape, limit: int = 0, *, compiled: bool = True) -> MemoryPlan:
-    """The account of a step; allocates nothing.
+    """Plans the memory of a step; allocates nothing.
 
     Args:
-      shape: What its memory depends on.
-      limit: Bytes of memory of a device; 0 takes what the devices that are here have. CPU devices with a limit stand
-        for NVIDIA GPUs, which are not here.
-      compiled: Whether to compile the step and ask its compiler.
+      shape: Everything on which the memory depends.
+      limit: Bytes of memory of a device; 0 uses that of the devices that are present. On CPU devices, a limit means
+        that the plan is for NVIDIA GPUs, which are not present.
+      compiled: Whether to compile the step and report the memory that its compiler needs.
     """
     compiler = shape.mesh.devices.flat[0].platform
     here = compiler != "cpu" or not limit
@@ -134,7 +135,7 @@ def plan_memory(shape: StepShape, limit: int = 0, *, compiled: bool = True) -> M
 
 
 def persistent(shape: StepShape) -> Persistent:
-    """Bytes of what lives from step to step."""
+    """Bytes that stay allocated between steps."""
     state = abstract_state(shape.slots.model, shape.training, shape.mesh)
     return Persistent(
         parameters=on_device(state.params),
@@ -145,7 +146,7 @@ def persistent(shape: StepShape) -> Persistent:
 
 
 def compiled_bytes(shape: StepShape) -> int:
-    """Bytes of one device that the compiled step holds beside the state and the batch it is given."""
+    """Bytes of one device that the compiled step needs in addition to the state and the batch passed to it."""
     step = make_step(shape.slots, shape.training, shape.loss, shape.point, shape.mesh)
     state = abstract_state(shape.slots.model, shape.training, shape.mesh)
     found: Any = cast(jax.stages.Wrapped, step).lower(state, abstract_batch(shape)).compile().memory_analysis()
@@ -153,7 +154,7 @@ def compiled_bytes(shape: StepShape) -> int:
 
 
 def abstract_batch(shape: StepShape) -> Packed:
-    """Shapes and shardings of one batch, as the step takes it."""
+    """Shapes and shardings of one batch, as the step receives it."""
     where, student = NamedSharding(shape.mesh, sharding.BATCH), shape.slots.model.config
 
     def one(column: Any, dtype: Any, *more: int) -> jax.ShapeDtypeStruct:
@@ -167,28 +168,26 @@ def abstract_batch(shape: StepShape) -> Packed:
 
 
 def shape_of(job: Job) -> StepShape:
-    """What the memory of a job's largest step depends on."""
+    """The shape of the largest step of a job."""
     largest = max(job.split.buckets, key=lambda bucket: bucket.size.trunk + bucket.size.branches)
     row = job.split.rows[largest.rows[0]]
     return StepShape(job.slots, largest.size, row, job.training, job.loss, job.config.decision, job.mesh)
 
 
 def step_shape(config: RunConfig) -> tuple[StepShape, str]:
-    """What the memory of a config's step depends on, and where the sizes of its rows come from.
+    """The shape of the step of a config, and a description of where the sizes of its rows come from.
 
-    Where the weights or the streams that the config names are absent, the student is the config's own and a row is
-    taken for `packing.context` tokens, an eighth of them branches.
+    If weights or streams that the config names are not present, the student is that of the config, and a row is assumed
+    to have `packing.context` tokens, of which an eighth are branches.
 
     Raises:
-      ValueError, OSError: in one line, for a config that can't be used.
+      ValueError, OSError: in one line, if the config cannot be used.
     """
     absent = _absent(config)
     if not absent:
         return shape_of(plan(open_run(resolve(config)))), "the streams"
     if not config.student.vocab_size:
-        raise ValueError(
-            f"student.vocab_size: found 0, expected the tokenizer's size, since {absent} is not here to be read"
-        )
+        raise ValueError(f"student.vocab_size: found 0, expected the tokenizer's size, since {absent} is not present")
     size = _assumed(config.packing.context)
     mesh = sharding.make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
     slots = Slots(Qwen3(config.student), 0, 1, size.window, size.visible)
@@ -196,12 +195,12 @@ def step_shape(config: RunConfig) -> tuple[StepShape, str]:
         StepShape(
             slots, size, empty_row(size), config.training, config.pathway.objective(config.loss), config.decision, mesh
         ),
-        f"packing.context, taken as {size.trunk} + {size.branches} tokens: {absent} is not here to be read",
+        f"packing.context, assumed to be {size.trunk} + {size.branches} tokens: {absent} is not present",
     )
 
 
 def _absent(config: RunConfig) -> str:
-    """The first path that a config names and that is not here, or the archive that it would download."""
+    """The first path in a config that does not exist, or the archive that the run would download; otherwise empty."""
     paths = [config.training.start, config.data.source if config.data.name != "simulator" else ""]
     missing = [path for path in paths if path and not epath.Path(path).exists()]
     if not missing and config.data.name == "proactivebench" and not config.data.source:
@@ -210,29 +209,29 @@ def _absent(config: RunConfig) -> str:
 
 
 def _assumed(context: int) -> Sizes:
-    """Rows of `packing.context` tokens, an eighth of them branches, the half of these supervised."""
+    """Sizes of rows of `packing.context` tokens, of which an eighth are branches; half of these are supervised."""
     branches = -(-context // 64) * 8
     trunk = max(8, context // 8 * 8 - branches)
     return Sizes(trunk, branches, branches, 8, 8, max(8, branches // 2))
 
 
 def _attention(student: StudentConfig, here: bool) -> AttentionPath:
-    """The path that a device planned for takes."""
+    """The attention path on the devices of the plan."""
     return chosen_path(student.attention, student.dtype, student.head_dim, platform() if here else "cuda")
 
 
 def device_memory(device: jax.Device) -> int:
-    """Bytes that a device has for JAX: of the machine's memory an equal share a CPU device; 0 if unknown."""
+    """Bytes of memory that JAX may use on a device; 0 if unknown. CPU devices share the machine's memory equally."""
     if device.platform == "cpu":
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // len(jax.local_devices(backend="cpu"))
     return (device.memory_stats() or {}).get("bytes_limit", 0)
 
 
 def parse_bytes(text: str) -> int:
-    """`80GiB`, `24 GB` or a plain number, in bytes.
+    """Parses `80GiB`, `24 GB` or a plain number of bytes.
 
     Raises:
-      ValueError: for anything else.
+      ValueError: if the text is anything else.
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([A-Za-z]*)", text.strip())
     if match is None or match[2] not in UNITS:
@@ -241,5 +240,5 @@ def parse_bytes(text: str) -> int:
 
 
 def gib(size: int) -> str:
-    """Bytes as people read them."""
+    """Formats bytes in GiB or MiB."""
     return f"{size / 2**30:,.2f} GiB" if size >= 2**27 else f"{size / 2**20:,.1f} MiB"

@@ -1,4 +1,4 @@
-"""One training step, as pure functions: objective, gradient, optimizer, and the parameters that they move.
+"""One training step as pure functions: the objective, its gradient, the optimizer and the choice of trained parameters.
 
-May not live here: files, logs, where batches come from.
+May not live here: reading or writing files, logging, drawing batches.
 """

@@ -1,8 +1,8 @@
-"""The gradient of one step, from the whole batch at once or from microbatches one after another.
+"""The gradient of one step, computed from the whole batch at once or accumulated over microbatches.
 
-Every term is sum(numerators) / sum(denominators) over the whole batch. Denominators carry no parameters, so they are
-summed first; each microbatch then adds the gradient of its numerators over them, and the sum is the batch's gradient
-however unevenly labels and tokens fall on microbatches.
+Every term of the loss is sum(numerators) / sum(denominators) over the whole batch. The denominators do not depend on
+the parameters, so they are summed first. Each microbatch then adds the gradient of its numerators divided by these
+sums. The result is the gradient of the batch, even if labels and tokens are distributed unevenly over microbatches.
 """
 
 from __future__ import annotations
@@ -37,19 +37,20 @@ def make_gradient(
     partition: Partition,
     mesh: Mesh,
 ) -> Gradient:
-    """A function of parameters, batch and the gate's width that gives the trained part's gradient and the metrics.
+    """Makes a function of parameters, batch and gate width that returns the gradient and the metrics.
 
     Args:
-      slots: The student and its two answers.
-      loss: Weights and estimators.
-      point: Costs of the burden.
-      depth: Microbatches, a divisor of the batch's rows; each holds as many rows of every device as another.
-      partition: Which parameters train.
-      mesh: Where the batch lives.
+      slots: The student and the tokens of its two answers.
+      loss: Weights and estimators of the loss.
+      point: Operating point whose costs weight the burden.
+      depth: Number of microbatches. It must divide the number of rows of the batch that each device holds.
+      partition: The partition into trained and frozen parameters.
+      mesh: The mesh that holds the batch.
 
     Returns:
-      The function. Its gradients have the parameters' dtypes at depth 1, where nothing is added up, and at least
-      float32 beyond: a sum in bfloat16 would lose what it gains.
+      The function. It differentiates with respect to the trained parameters only. At depth 1 the gradients have the
+      dtypes of the parameters. At larger depths they have at least float32, because small terms are lost when a sum is
+      accumulated in bfloat16.
     """
     slots = dataclasses.replace(slots, frozen=partition.depth)
 
@@ -77,7 +78,10 @@ def make_gradient(
 
 
 def split(batch: Packed, depth: int, mesh: Mesh) -> Packed:
-    """Microbatches along a new leading axis; number i holds rows i, i + depth, ...: no row changes its device."""
+    """Splits a batch into microbatches along a new leading axis.
+
+    Microbatch i holds rows i, i + depth, i + 2 depth, ..., so that no row moves to another device.
+    """
 
     def one(column: Array) -> Array:
         parts = column.reshape(-1, depth, *column.shape[1:]).swapaxes(0, 1)
@@ -87,5 +91,5 @@ def split(batch: Packed, depth: int, mesh: Mesh) -> Packed:
 
 
 def _zeros(param: Array) -> Array:
-    """An empty sum of gradients, where the parameter lives."""
+    """Zeros to accumulate the gradient of a parameter in, with the same sharding."""
     return jnp.zeros_like(param, jnp.promote_types(param.dtype, jnp.float32))

@@ -1,7 +1,7 @@
-"""Which parameters train: the rest keep no optimizer state and get no gradient.
+"""The partition into trained and frozen parameters. Frozen parameters have no optimizer state and get no gradient.
 
-A parameter's name is its path, `embedding` or `final_norm/weight`. Blocks are stacked in memory but named one by one,
-`layers/3/mlp/up_proj/kernel`, so that a pattern can freeze the lower ones alone.
+The name of a parameter is its path, such as `embedding` or `final_norm/weight`. Blocks are stacked in memory, but each
+has its own name, such as `layers/3/mlp/up_proj/kernel`, so that a pattern can freeze only the lower blocks.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ STACK = "layers"
 
 
 class Partition:
-    """The trained and the frozen part of parameters.
+    """The partition of a parameter tree into a trained and a frozen part.
 
     Attributes:
       frozen: Number of frozen values.
       trained: Number of trained values.
-      depth: Blocks from the lowest that train nothing, above an embedding that trains nothing: no gradient need enter
-        them, and a row leaves them alike in every epoch.
+      depth: Number of blocks, counted from the lowest, that are completely frozen; 0 if the embedding trains. No
+        gradient needs to enter these blocks, and their output for a row is the same in every epoch.
     """
 
     def __init__(self, params: Params, patterns: Sequence[str]):
-        """Matches patterns with names.
+        """Matches the patterns against the names of the parameters.
 
         Args:
-          params: Of the student; shapes are enough.
-          patterns: Regular expressions, each over whole names; a name that any of them matches is frozen.
+          params: Parameters of the student; shapes are enough.
+          patterns: Regular expressions that must match whole names. A parameter is frozen if any pattern matches it.
 
         Raises:
-          ValueError: for a pattern that matches nothing, or when nothing is left to train.
+          ValueError: if a pattern matches nothing, or if no parameter is left to train.
         """
         flat = traverse_util.flatten_dict(params, sep="/")
         names = {path: _names(path, leaf) for path, leaf in flat.items()}
@@ -46,7 +46,7 @@ class Partition:
                     f"training.frozen: found {pattern!r}, which matches no parameter, expected a regular expression of "
                     f"whole names such as {next(iter(names[min(names)]))!r}"
                 )
-        # By path: the layers that train, or the one number 0 where there is no stack.
+        # For each path, the indices of the trained layers; [0] for a trained parameter outside the stack.
         self._kept = {path: _kept(group, patterns) for path, group in names.items()}
         self._whole = {path for path, kept in self._kept.items() if len(kept) == len(names[path])}
         total = sum(leaf.size for leaf in flat.values())
@@ -58,12 +58,12 @@ class Partition:
             raise ValueError(f"training.frozen: found {tuple(patterns)}, which freezes all, expected a part to train")
 
     def split(self, params: Params) -> Params:
-        """The trained part: whole parameters, or their trained layers."""
+        """The trained part: whole parameters, or the trained layers of a stack."""
         flat = traverse_util.flatten_dict(params, sep="/")
         return _nested({path: self._take(path, leaf) for path, leaf in flat.items() if len(self._kept[path])})
 
     def merge(self, params: Params, trained: Params) -> Params:
-        """`params` with the trained part in its place."""
+        """`params` with its trained part replaced by `trained`."""
         new = traverse_util.flatten_dict(trained, sep="/")
         flat = traverse_util.flatten_dict(params, sep="/")
         return _nested({path: self._put(path, leaf, new) for path, leaf in flat.items()})
@@ -78,13 +78,13 @@ class Partition:
 
 
 def _names(path: str, leaf: Any) -> list[str]:
-    """The names behind one path: one, or one a layer."""
+    """The names of the parameters at one path: one name per layer of a stack, otherwise a single name."""
     head, _, rest = path.partition("/")
     return [f"{STACK}/{layer}/{rest}" for layer in range(leaf.shape[0])] if head == STACK else [path]
 
 
 def _kept(names: Sequence[str], patterns: Sequence[str]) -> np.ndarray:
-    """Places of the names that no pattern matches."""
+    """Indices of the names that no pattern matches."""
     return np.flatnonzero([not any(re.fullmatch(pattern, name) for pattern in patterns) for name in names])
 
 

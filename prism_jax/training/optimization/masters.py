@@ -1,13 +1,13 @@
-"""How bfloat16 parameters follow updates that are smaller than their spacing.
+"""Master values, with which bfloat16 parameters can follow updates that are smaller than their spacing.
 
-bfloat16 keeps 8 significant bits: a weight of 1 has its neighbours 0.004 and 0.008 away, and an update of 1e-5 rounds
-to nothing. The model always computes with the bfloat16 parameters and is differentiated at them. What differs is the
-value that an update is added to, in float32:
+bfloat16 has 8 significant bits: the neighbours of a weight of 1 are 0.004 and 0.008 away, so that an update of 1e-5 is
+lost to rounding. The forward and the backward pass always use the bfloat16 parameters. The options differ in the
+float32 value to which an update is added:
 
     none        the parameter itself; small updates are lost
-    float32     a float32 master, kept beside the moments: 4 more bytes a parameter
-    split       the same master, exactly, as the parameter (its upper half) and its lower 16 bits: 2 more bytes
-    stochastic  the parameter itself, but rounded up or down at random so that the mean is right: no more bytes
+    float32     a float32 master, stored beside the moments: 4 more bytes per parameter
+    split       exactly the same master, stored as the parameter (upper half) and its lower 16 bits: 2 more bytes
+    stochastic  the parameter itself, but rounded up or down at random so that the mean is exact: no more bytes
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from prism_jax.training.config import Master
 
 
 def init(params: Params, kind: Master) -> Any:
-    """What is kept beside fresh parameters: a tree like them, or an empty one."""
+    """The master state of fresh parameters: a tree of the same structure, or an empty one."""
     if kind == "float32":
         return jax.tree.map(lambda p: p.astype(jnp.float32), params)
     if kind == "split":
@@ -32,7 +32,7 @@ def init(params: Params, kind: Master) -> Any:
 
 
 def read(params: Params, kept: Any, kind: Master) -> Params:
-    """The float32 values that updates are added to."""
+    """The float32 values to which updates are added."""
     if kind == "float32":
         return kept
     if kind == "split":
@@ -41,13 +41,16 @@ def read(params: Params, kept: Any, kind: Master) -> Params:
 
 
 def write(values: Params, params: Params, kind: Master, key: PRNGKeyArray) -> tuple[Params, Any]:
-    """New parameters and what is kept beside them, from updated float32 values.
+    """Converts updated float32 values into new parameters and their master state.
 
     Args:
-      values: As `read` gives them, updated.
-      params: Their dtypes are kept.
-      kind: As in the config.
-      key: Of this step, for stochastic rounding.
+      values: The values that `read` returned, after the update.
+      params: The parameters before the update; the new ones have the same dtypes.
+      kind: The kind of master, as in the config.
+      key: Random key of this step, for stochastic rounding.
+
+    Returns:
+      The new parameters, and the master state to store beside them.
     """
     if kind == "float32":
         return jax.tree.map(rounded, values), values
@@ -61,9 +64,10 @@ def write(values: Params, params: Params, kind: Master, key: PRNGKeyArray) -> tu
 
 
 def halve(x: Float32[Array, "*shape"]) -> tuple[BFloat16[Array, "*shape"], Int16[Array, "*shape"]]:
-    """Splits float32 into `rounded` and the signed distance to it in units of the last place; `join` undoes it."""
+    """Splits x into `rounded(x)` and the signed distance to it in units of the last place; `join` is the inverse."""
     bits = jax.lax.bitcast_convert_type(x, jnp.uint32)
-    # A tie goes away from zero. To even, as casts round, +2^15 and -2^15 would be two distances with one 16-bit form.
+    # Ties round away from zero. If they rounded to even, as casts do, the distances +2^15 and -2^15 would both occur,
+    # and these have the same 16-bit form.
     high = ((bits + 0x8000) >> 16).astype(jnp.uint16)
     low = (bits & 0xFFFF).astype(jnp.uint16)
     return _bfloat16(high), jax.lax.bitcast_convert_type(low, jnp.int16)
@@ -81,7 +85,7 @@ def rounded(x: Float32[Array, "*shape"]) -> BFloat16[Array, "*shape"]:
 
 
 def stochastic(x: Float32[Array, "*shape"], key: PRNGKeyArray) -> BFloat16[Array, "*shape"]:
-    """One of the two bfloat16 neighbours of x, with mean x; what bfloat16 holds exactly stays as it is."""
+    """Rounds x at random to one of its two bfloat16 neighbours, with mean x. Exact bfloat16 values do not change."""
     noise = jax.random.bits(key, x.shape, jnp.uint16).astype(jnp.uint32)
     bits = jax.lax.bitcast_convert_type(x, jnp.uint32)
     return _bfloat16(((bits + noise) >> 16).astype(jnp.uint16))

@@ -1,10 +1,10 @@
 """The objective: response cross-entropy and the three decision losses, over one batch of packed streams.
 
-    L = lambda_LM L_LM + lambda_n L_need + lambda_a L_acc + lambda_b L_burden        (maths section 4)
+    L = lambda_LM L_LM + lambda_n L_need + lambda_a L_acc + lambda_b L_burden        (docs/maths.md, section 4)
 
-Decision losses act on slot logits, cross-entropy on response tokens only, and one `OperatingPoint` gives the burden the
-same costs as the deployed gate. Every term is a ratio of two sums, so that sums of microbatches add up to the sums of
-their batch (`prism_jax.training.optimization.accumulation`).
+The decision losses act on slot logits, and the cross-entropy acts on response tokens only. The burden takes its costs
+from the `OperatingPoint` that the deployed gate uses. Every term is a ratio of two sums, so that the sums of
+microbatches add up to the sums of their batch (`prism_jax.training.optimization.accumulation`).
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from prism_jax.student.qwen3 import Params, take
 from prism_jax.training.loss_config import LossConfig
 
 TERMS = ("need", "accept", "burden", "response")
-"""The terms of the total, named as their weights in the loss section are."""
+"""The terms of the total, with the names of their weights in the loss section of the config."""
 
 
 class Terms(NamedTuple):
-    """Every term as the two sums whose ratio it is; burden in its parts."""
+    """The numerator and the denominator of every term; the burden has several parts."""
 
     need: losses.Sums
     accept: losses.AcceptSums
@@ -36,7 +36,7 @@ class Terms(NamedTuple):
     response: losses.Sums
 
     def over(self, whole: Terms) -> Terms:
-        """These numerators over the denominators of `whole`: a microbatch's share of its batch."""
+        """A microbatch's share of its batch: these numerators with the denominators of `whole`."""
         parts = zip(self.burden, whole.burden, strict=True)
         return Terms(
             need=self.need._replace(denominator=whole.need.denominator),
@@ -57,21 +57,21 @@ def objective(
     """The total loss and its parts.
 
     Args:
-      params: Of the student.
+      params: Parameters of the student.
       batch: Rows along the leading axis.
-      slots: The student and its two answers.
-      config: Weights and estimators.
-      point: Costs of the burden.
-      width: h of the soft gate, annealed by the caller.
+      slots: The student and the tokens of its two answers.
+      config: Weights and estimators of the loss.
+      point: Operating point whose costs weight the burden.
+      width: Width h of the soft gate, annealed by the caller.
 
     Returns:
-      The total, and by name the unweighted terms and the diagnostics of the propensity weights.
+      The total, and a dictionary of the total, the unweighted terms and the diagnostics of the propensity weights.
     """
     return total(term_sums(params, batch, slots, config, point, width), config)
 
 
 def total(sums: Terms, config: LossConfig) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]]]:
-    """The total loss and its parts, as `objective` returns them, from the sums of a whole batch."""
+    """The total loss and its parts from the sums of a whole batch; returns the same as `objective`."""
     burden = sums.burden
     terms = {
         "need": sums.need.mean(),
@@ -82,7 +82,7 @@ def total(sums: Terms, config: LossConfig) -> tuple[Float[Array, ""], dict[str, 
     loss = sum((getattr(config, name) * term for name, term in terms.items()), jnp.zeros(()))
     diagnostics = sums.accept.diagnostics()._asdict()
     if config.estimator != "dr":
-        del diagnostics["outside_share"]  # only doubly robust labels leave [0, 1]
+        del diagnostics["outside_share"]  # only doubly robust labels can leave [0, 1]
     checks = {f"accept_{name}": value for name, value in diagnostics.items()}
     return loss, {"loss": loss, **terms, **checks}
 
@@ -95,12 +95,13 @@ def term_sums(
     point: OperatingPoint,
     width: Float[Array, ""] | float,
 ) -> Terms:
-    """The sums of every term over a batch or a microbatch; arguments as of `objective`."""
+    """The sums of every term over a batch or a microbatch. The arguments are those of `objective`."""
     hidden = slots.hidden(params, batch)
     z_need, z_accept = slots.logits(params, hidden, batch)
     rows, head = take(hidden, batch.response_source), slots.model.head(params)
     if not config.response:
-        # Reported, and not trained on: no gradient as large as the vocabulary is made only to be multiplied by zero.
+        # The term is reported but not trained on. Stopping the gradient saves computing a vocabulary-sized gradient
+        # that would be multiplied by zero.
         rows, head = jax.lax.stop_gradient((rows, head))
     response, _ = token_cross_entropy(
         head,
@@ -115,7 +116,7 @@ def term_sums(
 
 
 def denominators(batch: Packed, config: LossConfig, point: OperatingPoint) -> Terms:
-    """The denominators of a batch's terms, without running the student: no logit enters them, so these are 0."""
+    """The denominators of a batch's terms, without a forward pass: they do not depend on logits, which are set to 0."""
     z_need, z_accept = jnp.zeros(batch.y_need.shape), jnp.zeros(batch.y_accept.shape)
     return _decision_sums(z_need, z_accept, batch, config, point, config.width_end)
 
@@ -128,7 +129,7 @@ def _decision_sums(
     point: OperatingPoint,
     width: Float[Array, ""] | float,
 ) -> Terms:
-    """The sums of the decision losses from logits; of the response only its weight, the numerator being 0."""
+    """The sums of the decision losses from logits. Of the response only the denominator is set; its numerator is 0."""
     unweighted = config.estimator == "none"
     weight = batch.accept_weight * batch.logged if unweighted else batch.accept_weight
     propensity = jnp.ones_like(batch.propensity) if unweighted else batch.propensity
@@ -160,13 +161,14 @@ def _burden_sums(
     point: OperatingPoint,
     width: Float[Array, ""] | float,
 ) -> losses.BurdenSums:
-    """L_burden's sums over candidates whose need and outcome are known, weighted like the acceptance loss."""
+    """The sums of L_burden over candidates with known need and outcome, weighted like the acceptance loss."""
 
     def of_step(values_BxS: Float[Array, "B S"]) -> Array:
         return jnp.take_along_axis(values_BxS, batch.accept_step, axis=1)
 
     inverse = jnp.minimum(1.0 / jnp.maximum(propensity, config.e_min), config.w_max)
-    # Row by row a need label weighs a share on each of its step's candidates; the burden takes every candidate whole.
+    # In rows of single decisions, the weight of a need label is shared between the candidates of its step. The burden
+    # counts every candidate with full weight.
     judged = of_step(batch.need_weight) > 0
     observed = batch.accept_weight * batch.logged * judged * inverse
     return losses.burden_sums(
@@ -182,6 +184,6 @@ def _burden_sums(
 
 
 def gate_width(step: Int[Array, ""] | int, steps: int, config: LossConfig) -> Float[Array, ""]:
-    """The soft gate's width h at `step` of `steps`: from width_start to width_end along a geometric path."""
+    """Width h of the soft gate at `step` of `steps`: it goes geometrically from width_start to width_end."""
     share = jnp.clip(step / jnp.maximum(steps - 1, 1), 0.0, 1.0)
     return jnp.exp((1 - share) * jnp.log(config.width_start) + share * jnp.log(config.width_end))

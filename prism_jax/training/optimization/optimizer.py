@@ -1,4 +1,4 @@
-"""AdamW with decoupled weight decay on matrices, cosine with warm-up, global-norm clipping; what its state costs."""
+"""AdamW with weight decay on matrices, a cosine schedule with warm-up, clipping by global norm and compact states."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from prism_jax.training.optimization import masters
 
 
 class OptimizerState(NamedTuple):
-    """What the optimizer keeps of the trained parameters.
+    """The state that the optimizer keeps for the trained parameters.
 
     Attributes:
-      moments: State of the optax chain.
-      master: What `prism_jax.training.optimization.masters` keeps beside the parameters.
+      moments: State of the optax chain of transformations.
+      master: State of the master values (`prism_jax.training.optimization.masters`).
     """
 
     moments: Any
@@ -31,19 +31,19 @@ class OptimizerState(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Optimizer:
-    """The optimizer that a config describes: optax computes in float32, masters turn its updates into parameters."""
+    """The optimizer of a config: optax computes updates in float32; masters apply them to the parameters."""
 
     config: TrainingConfig
 
     def init(self, params: Params) -> OptimizerState:
-        """The state of fresh parameters."""
+        """The initial state for these parameters."""
         moments = transformation(self.config).init(jax.tree.map(_float32, params))
         return OptimizerState(moments, masters.init(params, self.config.master))
 
     def update(
         self, gradient: Params, state: OptimizerState, params: Params, step: Int[Array, ""]
     ) -> tuple[Params, OptimizerState]:
-        """Parameters and state after one step; the step's number is all that its randomness depends on."""
+        """Parameters and state after one step. Its randomness depends only on the seed and the number of the step."""
         kind = self.config.master
         values = masters.read(params, state.master, kind)
         updates, moments = transformation(self.config).update(gradient, state.moments, values)
@@ -53,7 +53,7 @@ class Optimizer:
 
 
 def schedule(config: TrainingConfig) -> optax.Schedule:
-    """Learning rate against step: linear warm-up from 0, then a cosine to `final_rate` of the peak."""
+    """Learning rate as a function of the step: linear warm-up from 0, then cosine decay to `final_rate` of the peak."""
     return optax.warmup_cosine_decay_schedule(
         init_value=0.0,
         peak_value=config.learning_rate,
@@ -64,7 +64,7 @@ def schedule(config: TrainingConfig) -> optax.Schedule:
 
 
 def transformation(config: TrainingConfig) -> optax.GradientTransformation:
-    """Gradients to updates, both in float32."""
+    """The optax transformation of gradients into updates, both in float32."""
     return optax.chain(
         optax.clip_by_global_norm(config.clip),
         _factored(config) if config.second_moment == "factored" else _adam(config),
@@ -80,14 +80,14 @@ def _adam(config: TrainingConfig) -> optax.GradientTransformation:
 
 
 def _factored(config: TrainingConfig) -> optax.GradientTransformation:
-    """Adafactor's direction (arXiv 1804.04235): second moments as row and column means, root mean square at most 1.
+    """Adafactor's direction (arXiv 1804.04235): row and column means of second moments, RMS at most 1.
 
-    The first moment is of the scaled gradient and not, as in Adam, of the gradient. Matrices with an axis shorter than
-    128 keep their whole second moment.
+    The first moment is that of the scaled gradient, whereas Adam uses that of the gradient itself. Matrices with an
+    axis shorter than 128 keep their full second moment.
     """
 
     def decay(step: Any, b2: Any) -> Array:
-        """Turns a running mean into Adam's bias-corrected one (section 7.1)."""
+        """The decay rate with which the running mean equals Adam's corrected one (arXiv 1804.04235, section 7.1)."""
         done = jnp.asarray(step, jnp.float32)
         return b2 * (1 - b2**done) / (1 - b2 ** (done + 1))
 
@@ -99,7 +99,7 @@ def _factored(config: TrainingConfig) -> optax.GradientTransformation:
 
 
 def stored_as(dtypes: Mapping[str, str], inner: optax.GradientTransformation) -> optax.GradientTransformation:
-    """`inner` with fields of its state kept in the dtypes given by name; it computes in float32 all the same."""
+    """`inner` with the named fields of its state stored in the given dtypes; it still computes in float32."""
 
     def keep(state: Any) -> Any:
         return state._replace(**{name: optax.tree.cast(getattr(state, name), dtypes[name]) for name in dtypes})
@@ -113,7 +113,7 @@ def stored_as(dtypes: Mapping[str, str], inner: optax.GradientTransformation) ->
 
 
 def is_matrix(params: Any) -> Any:
-    """True for the embedding and every kernel, False for the weights of norms, which don't decay."""
+    """True for the embedding and every kernel; False for the weights of norms, which do not decay."""
     return jax.tree_util.tree_map_with_path(lambda path, _: not path_of(path).endswith("norm/weight"), params)
 
 

@@ -1,6 +1,7 @@
-"""What frozen blocks make of a row is the same in every epoch: read once, kept on the host, and trained on from there.
+"""Reuse of the features of frozen blocks, which are the same for a row in every epoch.
 
-For small machines: a row costs 4 bytes times its positions times the width, and is read by itself, on one device.
+The features are computed once and kept on the host; training starts from them. This is meant for small machines: a row
+takes 4 bytes times its positions times the width of the student, and each row is computed separately, on one device.
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ from prism_jax.training.optimization.frozen import Partition
 
 
 class FrozenFeatures:
-    """Batches with features in place of token ids; every distinct row is read once.
+    """Replaces the token ids of batches by features, which are computed once per distinct row.
 
-    A row is known by its content, so that it does not matter how batches are drawn, or whether a run is resumed.
+    Rows are identified by their content, so the result does not depend on how batches are drawn or on resuming a run.
     """
 
     def __init__(self, slots: Slots, partition: Partition):
-        """Reads nothing yet.
+        """Prepares the forward pass of the frozen blocks; computes no features yet.
 
         Raises:
-          ValueError: when there is nothing to reuse: the embedding or the lowest block trains.
+          ValueError: if there is nothing to reuse because the embedding or the lowest block trains.
         """
         if not partition.depth:
             raise ValueError(
@@ -37,17 +38,17 @@ class FrozenFeatures:
         self._kept: dict[bytes, tuple[np.ndarray, np.ndarray]] = {}
 
     def __call__(self, params: Params, batch: Packed) -> Packed:
-        """The batch as `Slots.features` gives it."""
+        """The batch with features, as `Slots.features` returns it."""
         rows = [jax.tree.map(lambda column, i=i: column[i : i + 1], batch) for i in range(len(batch.row))]
         trunk, tokens = zip(*(self._features(params, row) for row in rows), strict=True)
         return batch._replace(trunk=np.concatenate(trunk), tokens=np.concatenate(tokens))
 
     def _features(self, params: Params, row: Packed) -> tuple[np.ndarray, np.ndarray]:
-        # All that a row's features depend on.
+        # Everything that the features of a row depend on.
         columns = [np.asarray(column) for column in Tree.of(row) if column is not None]
         key = b"".join(repr(column.shape).encode() + column.tobytes() for column in columns)
         if key not in self._kept:
-            # One row at a time: what is kept of a row can't depend on the batch that it was first met in.
+            # One row at a time, so that the features of a row cannot depend on the batch in which it first occurs.
             read = self._read(params, row)
             self._kept[key] = np.asarray(read.trunk), np.asarray(read.tokens)
         return self._kept[key]

@@ -1,4 +1,4 @@
-"""Each loss term's own gradient, by its norm: which of them moves the student, and by how much."""
+"""The gradient norm of each loss term, which shows how strongly each term drives training."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ Shares = Callable[[TrainState, Packed], dict[str, Float[Array, ""]]]
 
 
 def make_shares(slots: Slots, config: TrainingConfig, loss: LossConfig, point: OperatingPoint, mesh: Mesh) -> Shares:
-    """A jitted function of state and batch that runs one backward pass for each term of positive weight.
+    """Makes a jitted function of state and batch that runs one backward pass per term with a positive weight.
 
     Returns:
-      The function. By term it gives `gradient_norm_TERM`, the global norm of the gradient of the weighted term alone,
-      of the trained parameters and before clipping, and `gradient_share_TERM`, its share of the sum of these norms.
-      The norm of the total is at most that sum: terms may pull against each other.
+      The function. For each term it returns `gradient_norm_TERM`, the global norm of the gradient of that weighted
+      term with respect to the trained parameters, before clipping, and `gradient_share_TERM`, its share of the sum of
+      these norms. The norm of the total gradient is at most that sum, because terms may have opposing gradients.
     """
     partition = Partition(slots.model.abstract_params(), config.frozen)
     gradients = {
@@ -57,6 +57,6 @@ def make_shares(slots: Slots, config: TrainingConfig, loss: LossConfig, point: O
 
 
 def _alone(loss: LossConfig, name: str) -> LossConfig:
-    """The losses without all other terms."""
+    """The loss config with the weights of all other terms set to 0."""
     nothing: dict[str, Any] = {other: 0.0 for other in TERMS if other != name}
     return dataclasses.replace(loss, **nothing)

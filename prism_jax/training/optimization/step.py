@@ -1,4 +1,4 @@
-"""The one donated training step over one donated state."""
+"""The training state and the jitted training step, which donates it."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from prism_jax.training.optimization.optimizer import Optimizer, OptimizerState,
 
 
 class TrainState(NamedTuple):
-    """All that training changes.
+    """Everything that training changes.
 
     Attributes:
-      step: Number of updates done.
-      params: Of the student.
-      optimizer: State of the optimizer, of the trained parameters alone.
+      step: Number of completed updates.
+      params: Parameters of the student.
+      optimizer: State of the optimizer, for the trained parameters only.
     """
 
     step: Int[Array, ""]
@@ -44,7 +44,7 @@ Step = Callable[[TrainState, Packed], tuple[TrainState, Metrics]]
 
 
 def abstract_state(model: Qwen3, config: TrainingConfig, mesh: Mesh) -> TrainState:
-    """Shapes, dtypes and shardings of the state, without allocating it: what a restore needs."""
+    """Shapes, dtypes and shardings of the state, as a restore needs them; allocates nothing."""
     shapes = jax.eval_shape(lambda: _fresh(model, config, jax.random.key(0)))
     return jax.tree_util.tree_map_with_path(
         lambda path, leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=_place(path, leaf, mesh)), shapes
@@ -52,21 +52,28 @@ def abstract_state(model: Qwen3, config: TrainingConfig, mesh: Mesh) -> TrainSta
 
 
 def init_state(model: Qwen3, config: TrainingConfig, mesh: Mesh, start: PRNGKeyArray | Params) -> TrainState:
-    """A fresh state, created in place on the mesh, of parameters drawn with a key or of given ones, which it takes."""
+    """A fresh state, created directly on the mesh.
+
+    Args:
+      model: The student.
+      config: The training section of the config.
+      mesh: The mesh that will hold the state.
+      start: A random key to draw parameters with, or initial parameters, which are donated.
+    """
     placed = jax.tree.map(lambda leaf: leaf.sharding, abstract_state(model, config, mesh))
     given = 0 if isinstance(start, dict) else ()
     return jax.jit(lambda start: _fresh(model, config, start), out_shardings=placed, donate_argnums=given)(start)
 
 
 def _fresh(model: Qwen3, config: TrainingConfig, start: PRNGKeyArray | Params) -> TrainState:
-    """A state before its first step."""
+    """The state before the first step."""
     params = start if isinstance(start, dict) else model.init(start)
     trained = Partition(params, config.frozen).split(params)
     return TrainState(jnp.zeros((), jnp.int32), params, Optimizer(config).init(trained))
 
 
 def _place(path: tuple[Any, ...], leaf: jax.ShapeDtypeStruct, mesh: Mesh) -> NamedSharding:
-    """Where a leaf of the state lives: moments and masters as their parameter; factors, which are small, everywhere."""
+    """Sharding of a leaf: moments and masters like their parameter; factored moments are small and replicated."""
     name = sharding.path_of(path)
     if leaf.size == 1 or re.search(r"/v_(row|col)/", name):
         return NamedSharding(mesh, PartitionSpec())
@@ -74,7 +81,7 @@ def _place(path: tuple[Any, ...], leaf: jax.ShapeDtypeStruct, mesh: Mesh) -> Nam
 
 
 def make_step(slots: Slots, config: TrainingConfig, loss: LossConfig, point: OperatingPoint, mesh: Mesh) -> Step:
-    """The jitted step: gradient of the objective, clipping, optimizer. Donates the state it is given."""
+    """The jitted training step: gradient of the objective, clipping, optimizer. It donates the state passed to it."""
     optimizer, rate = Optimizer(config), schedule(config)
     partition = Partition(slots.model.abstract_params(), config.frozen)
     gradient_of = make_gradient(slots, loss, point, config.accumulation, partition, mesh)
@@ -83,7 +90,7 @@ def make_step(slots: Slots, config: TrainingConfig, loss: LossConfig, point: Ope
     def step(state: TrainState, batch: Packed) -> tuple[TrainState, Metrics]:
         width = gate_width(state.step, config.steps, loss)
         gradient, metrics = gradient_of(state.params, batch, width)
-        # Norm and moments of a bfloat16 gradient are computed in float32.
+        # The norm and the moments of a bfloat16 gradient are computed in float32.
         gradient = jax.tree.map(lambda g: g.astype(jnp.float32), gradient)
         metrics |= {
             "gradient_norm": optax.global_norm(gradient),

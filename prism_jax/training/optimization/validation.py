@@ -1,4 +1,4 @@
-"""How well the slots predict held-out streams while training goes on: what the best checkpoint is best at."""
+"""The loss on validation streams during training, which decides which checkpoint is the best."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ Score = Callable[[Params], dict[str, float]]
 def make_score(
     slots: Slots, split: PackedSplit, loss: LossConfig, point: OperatingPoint, batch: int, mesh: Mesh
 ) -> Score:
-    """A function of parameters that gives the mean negative log-likelihood of held-out labels, in nats.
+    """Makes a function of parameters that returns the mean negative log-likelihood of validation labels, in nats.
 
     Args:
-      slots: The student and its two answers; window and visible bounds are the split's own.
-      split: Held-out streams; one without labels of a kind scores 0 in it.
-      loss: Its e_min and w_max bound the self-normalised inverse propensities (maths section 4) that weight acceptances
-        whatever training does, so that scores compare.
-      point: Costs, which enter no number here.
-      batch: Rows a forward pass, which the mesh can share out.
-      mesh: Where parameters live.
+      slots: The student and the tokens of its two answers; window and visible bounds are taken from the split.
+      split: Validation streams. A split without labels of need or of acceptance scores 0 there.
+      loss: Loss config whose e_min and w_max bound the propensity weights of acceptances. These are always
+        self-normalised inverse propensities (docs/maths.md, section 4), so that the scores of runs are comparable.
+      point: Operating point; its costs do not affect the result.
+      batch: Number of rows per forward pass; it must divide evenly over the mesh.
+      mesh: The mesh that holds the parameters.
 
     Returns:
-      The function; its result has validation_need, validation_accept and their sum validation_nll.
+      The function. Its result has the keys validation_need, validation_accept and their sum, validation_nll.
     """
     own = dataclasses.replace(slots, window=split.size.window, visible=split.size.visible, buckets=())
     loss = dataclasses.replace(loss, estimator="snips")
@@ -45,7 +45,7 @@ def make_score(
 
     @jax.jit
     def sums(params: Params, rows: Packed) -> tuple[Sums, AcceptSums]:
-        terms = term_sums(params, rows, own, loss, point, loss.width_end)  # what is not returned is not computed
+        terms = term_sums(params, rows, own, loss, point, loss.width_end)  # XLA drops the terms not returned
         return terms.need, terms.accept
 
     groups = [_group(split.rows[start : start + batch], batch, placed) for start in range(0, len(split.rows), batch)]
@@ -62,7 +62,7 @@ def make_score(
 
 
 def _group(rows: Sequence[Packed], count: int, placed: NamedSharding) -> Packed:
-    """Rows as a batch of `count`, filled up with the first one, which then weighs nothing."""
+    """Stacks rows into a batch of `count` rows, padded with copies of the first row that have weight 0."""
     silent = rows[0]._replace(
         need_weight=np.zeros_like(rows[0].need_weight), accept_weight=np.zeros_like(rows[0].accept_weight)
     )

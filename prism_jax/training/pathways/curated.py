@@ -92,7 +92,7 @@ def curate(streams: tuple[Stream, ...], pathway: PathwayConfig) -> tuple[tuple[S
     )
     kept[judged[chosen.kept]] = True
     facts = {"kept": f"{kept.sum():,} of {kept.size:,} rows"}
-    for entry in chosen.account:
+    for entry in chosen.summary:
         shown = f"{entry.domain} {entry.kept:,} of {entry.kept + entry.dropped:,}"
         facts[f"  {entry.stratum}"] = ", ".join([*filter(None, [facts.get(f"  {entry.stratum}")]), shown])
     if not rows.judged.all():

@@ -1,16 +1,16 @@
-"""Small GGUF files, written from models of transformers with the gguf package's own names and quantisers."""
+"""Small GGUF files of transformers' models, written with the names and quantisers of the gguf package."""
 
 import gguf
 import numpy as np
 
 
 def reorder(weight, heads):
-    """llama.cpp's order of a Llama's query or key rows: the two halves of each head, dimension by dimension."""
+    """Reorders query or key rows as llama.cpp does for Llama: the two halves of each head are interleaved."""
     return weight.reshape(heads, 2, -1, weight.shape[1]).swapaxes(1, 2).reshape(weight.shape)
 
 
 def write_gguf(path, model, form="F32", tokens=None, fields=(), rename=lambda name: name):
-    """Writes a model of transformers as llama.cpp's converter does; matrices in `form`, norms in float32."""
+    """Writes a model of transformers as llama.cpp's converter does, with matrices in `form` and norms in float32."""
     config = model.config
     architecture = config.model_type
     writer = gguf.GGUFWriter(path, architecture)

@@ -1,4 +1,4 @@
-"""Random small models of transformers, on disk: the oracle of reading and writing weights."""
+"""Small random models of transformers on disk: the oracle of the tests of loading and saving weights."""
 
 import json
 
@@ -18,16 +18,16 @@ SIZES = {
 
 
 def libraries():
-    """Torch and transformers; skips where torch isn't installed."""
+    """Imports torch and transformers; skips the test where torch is not installed."""
     torch = pytest.importorskip("torch", reason="torch is the oracle of parity")
     import transformers
 
-    torch.set_num_threads(1)  # its threads would spin against JAX's
+    torch.set_num_threads(1)  # more threads would compete with JAX's
     return torch, transformers
 
 
 def random_model(kind="Qwen3", seed=0, theta=10_000.0, **changes):
-    """A model of transformers at which nothing is special: matrices neither shrink nor grow, norms are away from 1."""
+    """Makes a random model of transformers: matrices keep the scale of activations, and norms differ from 1."""
     torch, transformers = libraries()
     special = dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id"))
     rope = {"rope_type": "default", "rope_theta": theta}
@@ -48,7 +48,7 @@ def edit_config(directory, **changes):
 
 
 def spell_as_transformers_4(directory):
-    """Rewrites a config.json of transformers 5 as version 4 has it."""
+    """Rewrites a config.json of transformers 5 in the spelling of version 4."""
     fields = json.loads((directory / "config.json").read_text())
     theta = fields["rope_parameters"]["rope_theta"]
     edit_config(directory, rope_parameters=None, dtype=None, layer_types=None, rope_theta=theta)
@@ -56,7 +56,7 @@ def spell_as_transformers_4(directory):
 
 
 def edit_tensors(directory, change):
-    """Rewrites a directory's single safetensors file by a function of its dict of tensors."""
+    """Applies `change` to the dict of tensors of a directory's single safetensors file."""
     path = directory / "model.safetensors"
     tensors = safetensors.numpy.load_file(path)
     change(tensors)
@@ -64,7 +64,7 @@ def edit_tensors(directory, change):
 
 
 def stored(directory):
-    """Every tensor of a directory's safetensors files."""
+    """Loads all tensors of a directory's safetensors files."""
     tensors = {}
     for path in sorted(directory.glob("*.safetensors")):
         tensors |= safetensors.numpy.load_file(path)
@@ -72,7 +72,7 @@ def stored(directory):
 
 
 def their_logits(model, tokens, mask=None):
-    """What transformers' model says."""
+    """Computes the logits of transformers' model."""
     torch, _ = libraries()
     with torch.no_grad():
         tokens = torch.tensor(np.asarray(tokens, np.int64))

@@ -1,4 +1,4 @@
-"""GGUF files against the models that they were written from, and against transformers' own reading of them."""
+"""GGUF files, compared with the models they were written from and with what transformers reads from them."""
 
 import gguf
 import jax
@@ -9,7 +9,7 @@ from hf_models import libraries, random_model, their_logits
 
 from prism_jax.student.weights import load_gguf, load_hf
 
-# Rows of a multiple of 32 numbers, as the quantisers need; heads as wide as transformers takes them for.
+# Quantisers need row lengths that are multiples of 32; head widths are those that transformers assumes.
 EVEN = {"hidden_size": 64, "intermediate_size": 96, "theta": 1e5, "rms_norm_eps": 1e-5}
 VARIANTS = [
     {"kind": "Llama", "tie_word_embeddings": True, "head_dim": 16, **EVEN},
@@ -24,7 +24,7 @@ def theirs(request):
 
 
 def test_what_the_file_holds_is_the_model_it_was_written_from(theirs, tmp_path):
-    """Every bit, in float32, and the whole config: with rows reordered for a Llama and not for a Qwen3."""
+    """The config and all weights are equal, bit for bit, in float32; rows are reordered for Llama but not for Qwen3."""
     theirs.save_pretrained(tmp_path)
     want, got = load_hf(tmp_path, "float32"), load_gguf(write_gguf(tmp_path / "model.gguf", theirs), "float32")
     assert got.model == want.model
@@ -33,7 +33,7 @@ def test_what_the_file_holds_is_the_model_it_was_written_from(theirs, tmp_path):
 
 @pytest.mark.parametrize("form", ["F16", "BF16", "Q8_0", "Q4_1"])
 def test_matrices_are_what_the_package_dequantises(theirs, form, tmp_path):
-    """Written as a model of the rounded numbers, and read without another rounding."""
+    """The file holds rounded numbers, which are read without another rounding."""
     torch, _ = libraries()
     got = load_gguf(write_gguf(tmp_path / "model.gguf", theirs, form), "float32")
     kind = gguf.GGMLQuantizationType[form]
@@ -62,7 +62,7 @@ def test_logits_equal_transformers_own_reading(theirs, tmp_path):
 
 
 def test_the_order_of_rows_matters(theirs, tmp_path):
-    """Read in the file's order, a Llama computes something else; a Qwen3 has no other order."""
+    """Only Llama files have reordered rows, and for them the order matters."""
     ours = load_gguf(write_gguf(tmp_path / "model.gguf", theirs), "float32")
     heads = theirs.config.num_attention_heads
     q = np.asarray(ours.params["layers"]["attention"]["q_proj"]["kernel"][0]).T

@@ -1,4 +1,4 @@
-"""A config.json as a StudentConfig: published files, both spellings, and what is refused by name."""
+"""Reading config.json: published files, both spellings, and unsupported features."""
 
 import dataclasses
 import re
@@ -104,7 +104,7 @@ def test_fields_left_out_are_what_transformers_takes_them_for(kind):
     assert ours.head_dim == (getattr(theirs, "head_dim", None) or theirs.hidden_size // theirs.num_attention_heads)
     assert ours.tied == theirs.tie_word_embeddings
     assert ours.initializer_range == theirs.initializer_range
-    assert ours.num_kv_heads == ours.num_heads  # every query head has its own key, as both config classes say of None
+    assert ours.num_kv_heads == ours.num_heads  # both config classes of transformers read None this way
 
 
 @pytest.mark.parametrize(
@@ -117,21 +117,24 @@ def test_fields_left_out_are_what_transformers_takes_them_for(kind):
             changed(architectures=["Qwen3ForSequenceClassification"]),
             "architectures: found ['Qwen3ForSequenceClassification'], expected ['Qwen3ForCausalLM']",
         ),
-        (changed(attention_bias=True), "attention_bias: found True, expected False: the student has nothing else"),
-        (changed(mlp_bias=True), "mlp_bias: found True, expected False: the student has nothing else"),
-        (changed(hidden_act="gelu"), "hidden_act: found 'gelu', expected 'silu': the student has nothing else"),
+        (
+            changed(attention_bias=True),
+            "attention_bias: found True, expected False: the student supports no other value",
+        ),
+        (changed(mlp_bias=True), "mlp_bias: found True, expected False: the student supports no other value"),
+        (changed(hidden_act="gelu"), "hidden_act: found 'gelu', expected 'silu': the student supports no other value"),
         (
             changed(use_sliding_window=True),
-            "use_sliding_window: found True, expected False: the student has nothing else",
+            "use_sliding_window: found True, expected False: the student supports no other value",
         ),
         (
             changed(layer_types=["full_attention", "sliding_attention"]),
             "layer_types: found ['full_attention', 'sliding_attention'], expected full_attention in every layer: "
-            "the student has nothing else",
+            "the student supports no other value",
         ),
         (
             changed(quantization_config={"quant_method": "fp8"}),
-            "quantization_config: found {'quant_method': 'fp8'}, expected None: the student has nothing else",
+            "quantization_config: found {'quant_method': 'fp8'}, expected None: the student supports no other value",
         ),
         (
             changed(rope_scaling={"rope_type": "yarn", "factor": 4.0}),

@@ -1,4 +1,4 @@
-"""Weights in and out, against transformers: the same numbers, the same tokens, the same bits."""
+"""Loading and saving weights, compared with transformers: logits, generated tokens and stored bits."""
 
 import json
 
@@ -37,7 +37,7 @@ VARIANTS = {
 
 @pytest.fixture(scope="module", params=VARIANTS.values(), ids=VARIANTS.keys())
 def pair(request, tmp_path_factory):
-    """Transformers' model and ours, read from what it saved; every other one in transformers 4's spelling."""
+    """Transformers' model, and ours loaded from what it saved; every other one in transformers 4's spelling."""
     folder = tmp_path_factory.mktemp("model")
     theirs = random_model(**request.param)
     theirs.save_pretrained(folder)
@@ -48,7 +48,7 @@ def pair(request, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def ours(tmp_path_factory):
-    """An untied model of ours and the folder that it was read from."""
+    """An untied model and the folder that it was loaded from."""
     folder = tmp_path_factory.mktemp("model")
     random_model(tie_word_embeddings=False).save_pretrained(folder)
     return load_hf(folder, "float32"), folder
@@ -63,13 +63,13 @@ def test_what_we_read_computes_what_transformers_does(pair):
     tokens = draw_tokens()
     want = their_logits(theirs, tokens)
     got = ours.logits(tokens)
-    assert want.std() > 0.5  # logits that all lie near 0 would agree anyhow
+    assert want.std() > 0.5  # logits near 0 would agree in any case
     assert got.dtype == np.float32
     np.testing.assert_allclose(got, want, atol=1e-4, rtol=0)
 
 
 def test_transformers_computes_what_we_write(pair, draw_params, tmp_path):
-    """Parameters of our own, under the config of each variant."""
+    """Random parameters under the config of each variant."""
     _, transformers = libraries()
     _, ours, _ = pair
     mine = Pretrained(ours.model, draw_params(ours.model, seed=1))
@@ -107,7 +107,7 @@ def test_greedy_generation_gives_the_same_tokens(pair):
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize(("kind", "tied"), [("Qwen3", False), ("Llama", True)])
 def test_a_round_trip_keeps_every_bit_and_the_config(kind, tied, dtype, tmp_path):
-    """In from transformers' shards and out to ours, both too small for two large tensors."""
+    """Loads transformers' shards and saves shards, both too small for two large tensors."""
     torch, transformers = libraries()
     theirs = random_model(kind, tie_word_embeddings=tied, theta=3e5, max_position_embeddings=77, rms_norm_eps=2e-5)
     theirs = theirs.to(getattr(torch, dtype))
@@ -137,7 +137,7 @@ def test_shards_hold_what_the_index_says_and_no_more_than_asked_for(ours, tmp_pa
         tensors = safetensors.numpy.load_file(path)
         assert {index["weight_map"][name] for name in tensors} == {path.name}
         with safetensors.safe_open(path, framework="numpy") as opened:
-            assert opened.metadata() == {"format": "pt"}  # transformers 4 refuses files that don't say so
+            assert opened.metadata() == {"format": "pt"}  # transformers 4 refuses files without it
         sizes[path.name] = [tensor.nbytes for tensor in tensors.values()]
     assert index["metadata"]["total_size"] == sum(map(sum, sizes.values()))
     assert sizes.keys() == set(index["weight_map"].values())
@@ -145,7 +145,7 @@ def test_shards_hold_what_the_index_says_and_no_more_than_asked_for(ours, tmp_pa
 
 
 def test_other_dtypes_on_the_way_in_and_out(ours, tmp_path):
-    """What a checkpoint of float32 reads as in bfloat16 is its rounding, and so for writing."""
+    """Loading a float32 checkpoint in bfloat16 rounds it, and so does saving."""
     ours, folder = ours
     low = load_hf(folder, "bfloat16")
     jax.tree.map(lambda a, b: np.testing.assert_array_equal(a, b.astype("bfloat16")), low.params, ours.params)

@@ -1,4 +1,4 @@
-"""Where weights land and what reading them costs: eight fake devices, and the host's memory."""
+"""Placement of weights on eight simulated devices, and the host memory that loading and saving use."""
 
 import io
 import json
@@ -17,7 +17,7 @@ from tqdm import tqdm
 from prism_jax.student import Qwen3, StudentConfig
 from prism_jax.student.weights import load_hf, placing, save_hf
 
-# Llama-shaped, whose rows a GGUF file holds in another order.
+# Llama-shaped, so that a GGUF file holds rows in another order.
 MODEL = Qwen3(
     StudentConfig(
         vocab_size=64,
@@ -80,7 +80,7 @@ def test_sharded_reading_equals_unsharded_and_reads_each_number_once(draw_params
     _, transformers = libraries()
     gguf = write_gguf(tmp_path / "model.gguf", transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "model"))
     meshes = [[2, 2, 2], [1, 1, 4]]
-    # What runs once is compiled quickly: compiling is what takes the time here.
+    # Compiling takes most of the time in these tests, so the compiler optimises little.
     xla = "--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0"
     environment = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": xla}
     done = subprocess.run(
@@ -96,13 +96,13 @@ def test_sharded_reading_equals_unsharded_and_reads_each_number_once(draw_params
     for (_, fsdp, tensor), row in zip(meshes, found["report"], strict=True):
         assert row["placed"] and row["same"] and row["same_gguf"] and row["written"]
         assert row["share"] == 1 / (fsdp * tensor)
-        assert row["elements"] == matrices  # devices that repeat a piece share its reading
+        assert row["elements"] == matrices  # a piece that several devices hold is read once
         assert row["off"] < 1e-5
 
 
 @pytest.fixture(scope="module")
 def many_layers(draw_params):
-    """A model of 10 MB whose largest parameter is a fifth of it."""
+    """A model of 10 MB whose largest parameter is a fifth of all weights."""
     config = StudentConfig(
         vocab_size=512, hidden_dim=128, num_layers=12, num_heads=8, num_kv_heads=8, head_dim=16, mlp_dim=256
     )
@@ -112,10 +112,10 @@ def many_layers(draw_params):
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_the_host_never_holds_two_copies(dtype, many_layers, tmp_path):
-    """Nor one and a half: what numpy and the reader hold at once is at most one model (on CPU, the model itself)."""
+    """NumPy and the reader hold at most about one model at a time; on CPU that is the loaded model itself."""
     model, params = many_layers
     save_hf(tmp_path, model, params)
-    load_hf(tmp_path, dtype)  # imports and compiles
+    load_hf(tmp_path, dtype)  # imports and compiles first
     tracemalloc.start()
     loaded = load_hf(tmp_path, dtype)
     _, peak = tracemalloc.get_traced_memory()
@@ -139,7 +139,7 @@ def test_writing_holds_one_shard_at_a_time(many_layers, tmp_path):
 
 
 class Bar(tqdm):
-    """A progress bar that is always on, and remembers what it was asked for."""
+    """A progress bar that is always on and records its options."""
 
     made: ClassVar = []
 
@@ -155,4 +155,4 @@ def test_progress_counts_bytes_and_ends_full(many_layers, tmp_path, monkeypatch)
     load_hf(tmp_path, "bfloat16")
     ((bar, options),) = Bar.made
     assert bar.total == bar.n == sum(leaf.size * 2 for leaf in jax.tree.leaves(params))
-    assert options["disable"] is None  # tqdm's own rule: shown on a terminal only
+    assert options["disable"] is None  # tqdm then shows it only on a terminal

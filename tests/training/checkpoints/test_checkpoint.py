@@ -1,4 +1,4 @@
-"""Damaged checkpoints: the newest whole one is read in their place, each is named, and training sets them aside."""
+"""Checkpoints: damaged ones are named, renamed by training, and replaced by the newest one that can be read."""
 
 import dataclasses
 import logging
@@ -38,7 +38,7 @@ def abstract():
 
 
 def state_of(abstract, step):
-    """A state whose every number is `step`."""
+    """A state in which every number is `step`."""
     return jax.tree.map(lambda leaf: jax.device_put(np.full(leaf.shape, step, leaf.dtype), leaf.sharding), abstract)
 
 
@@ -53,7 +53,7 @@ def write(folder, abstract, config, scores):
 
 @pytest.fixture(scope="module")
 def whole(abstract, tmp_path_factory):
-    """A workdir with checkpoints of steps 2, 4 and 6, the last the best."""
+    """A workdir with checkpoints of steps 2, 4 and 6, of which the last is the best."""
     folder = tmp_path_factory.mktemp("whole")
     write(folder, abstract, CONFIG, {2: 0.9, 4: 0.8, 6: 0.7})
     return folder
@@ -66,14 +66,14 @@ def copy(whole, tmp_path):
 
 @pytest.fixture
 def warnings(caplog, monkeypatch):
-    """What absl logs as a warning or worse."""
+    """The messages that absl logs at the level of a warning or above."""
     monkeypatch.setattr(absl_logging.get_absl_logger(), "propagate", True)
 
-    def said():
-        heard = [record for record in caplog.records if record.name == "absl" and record.levelno >= logging.WARNING]
-        return [record.getMessage() for record in heard]
+    def messages():
+        found = [record for record in caplog.records if record.name == "absl" and record.levelno >= logging.WARNING]
+        return [record.getMessage() for record in found]
 
-    return said
+    return messages
 
 
 def files(folder):
@@ -128,7 +128,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("case", DAMAGE)
-def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before(abstract, copy, warnings, case):
+def test_a_damaged_newest_checkpoint_is_replaced_by_the_previous_one(abstract, copy, warnings, case):
     damage, found = DAMAGE[case]
     damage(copy / "checkpoints" / "6")
     before = files(copy)
@@ -136,26 +136,26 @@ def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before(abstract, copy,
     evaluated = restore_best(Workdir(copy).checkpoints, abstract, CONFIG)
     assert (evaluated.step, evaluated.data) == (4, {"position": 4})
     chex.assert_trees_all_equal(evaluated.state, state_of(abstract, 4))
-    (said,) = warnings()
-    assert re.fullmatch(start + "reading step 4 in its place", said)
-    assert len(said) < 700
+    (message,) = warnings()
+    assert re.fullmatch(start + "reading step 4 instead", message)
+    assert len(message) < 700
     assert files(copy) == before  # evaluation changes nothing
 
     resumed = restore_latest(Workdir(copy).checkpoints, abstract, CONFIG)
     chex.assert_trees_all_equal(resumed, evaluated)
-    assert re.fullmatch(start + r"set aside as 6\.damaged, going on from step 4", warnings()[1])
+    assert re.fullmatch(start + r"renamed to 6\.damaged, resuming from step 4", warnings()[1])
     assert files(copy) == {
         name.replace("checkpoints/6", "checkpoints/6.damaged"): text for name, text in before.items()
     }
     assert restore_latest(Workdir(copy).checkpoints, abstract, CONFIG).step == 4
-    assert len(warnings()) == 2  # said once
+    assert len(warnings()) == 2  # only one warning per damaged checkpoint
     with Saver(Workdir(copy).checkpoints, CONFIG) as saver:
         saver.save(6, state_of(abstract, 6), {"position": 6}, {})
     assert restore_best(Workdir(copy).checkpoints, abstract, CONFIG).step == 6
     assert (copy / "checkpoints" / "6.damaged").exists()
 
 
-def test_a_deleted_newest_checkpoint_gives_way_too(abstract, copy):
+def test_a_deleted_newest_checkpoint_is_replaced_too(abstract, copy):
     (copy / "checkpoints" / "6").rmtree()
     assert (
         restore_best(Workdir(copy).checkpoints, abstract, CONFIG).step
@@ -164,13 +164,13 @@ def test_a_deleted_newest_checkpoint_gives_way_too(abstract, copy):
     )
 
 
-def test_parameters_are_read_without_what_the_optimizer_keeps(abstract, copy):
+def test_parameters_are_read_without_the_state_of_the_optimizer(abstract, copy):
     found = restore_best(Workdir(copy).checkpoints, parameters_alone(abstract), CONFIG).state
     chex.assert_trees_all_equal((found.step, found.params), state_of(abstract, 6)[:2])
     assert set(jax.tree.leaves(found.optimizer)) == {...}
 
 
-def test_a_save_cut_off_counts_for_nothing_and_is_cleared_away(abstract, copy):
+def test_an_interrupted_save_is_ignored_and_deleted(abstract, copy):
     cut_off = (copy / "checkpoints" / "6").rename(copy / "checkpoints" / "6.orbax-checkpoint-tmp")
     assert steps(copy / "checkpoints") == [4, 2]
     assert restore_latest(Workdir(copy).checkpoints, abstract, CONFIG).step == 4
@@ -180,7 +180,7 @@ def test_a_save_cut_off_counts_for_nothing_and_is_cleared_away(abstract, copy):
     assert steps(copy / "checkpoints") == [6, 4, 2]
 
 
-def test_where_none_can_be_read_that_is_an_error_and_nothing_is_renamed(abstract, copy):
+def test_without_a_readable_checkpoint_an_error_is_raised_and_nothing_is_renamed(abstract, copy):
     for step in (2, 4, 6):
         emptied("state")(copy / "checkpoints" / str(step))
     before = files(copy)
@@ -189,17 +189,17 @@ def test_where_none_can_be_read_that_is_an_error_and_nothing_is_renamed(abstract
             read(Workdir(copy).checkpoints, abstract, CONFIG)
         assert str(caught.value) == (
             f"{copy}/checkpoints: found no readable checkpoint among 3 (newest: {copy}/checkpoints/6: found no state/ "
-            "in it, expected a whole checkpoint), expected one; move the folder away and train again from the start"
+            "in it, expected a whole checkpoint), expected one; move the folder away and train again from the beginning"
         )
     assert files(copy) == before
 
 
-def test_an_older_damaged_score_is_set_aside_and_training_goes_on(abstract, copy, warnings):
+def test_an_older_checkpoint_with_a_damaged_score_is_renamed_and_training_resumes(abstract, copy, warnings):
     cut("metrics/metrics")(copy / "checkpoints" / "2")
     assert restore_best(Workdir(copy).checkpoints, abstract, BEST).step == 6
-    assert "reading step 6 in its place" in warnings()[0]
+    assert "reading step 6 instead" in warnings()[0]
     assert restore_latest(Workdir(copy).checkpoints, abstract, BEST).step == 6
-    assert "set aside as 2.damaged, going on from step 6" in warnings()[1]
+    assert "renamed to 2.damaged, resuming from step 6" in warnings()[1]
     write(copy, abstract, BEST, {8: 0.5})
     assert steps(copy / "checkpoints") == [8, 6, 4]
 
@@ -209,10 +209,10 @@ def test_the_best_checkpoints_stay_beside_the_newest_and_are_evaluated(abstract,
     config = tiny.with_training(CONFIG, keep=2, keep_best=2)
     write(tmp_path / "once", abstract, config, scores)
     assert steps(epath.Path(tmp_path / "once" / "checkpoints")) == [6, 5, 4, 2]
-    for step, score in scores.items():  # opened anew for each, scores are read back
-        write(tmp_path / "anew", abstract, config, {step: score})
-    assert steps(epath.Path(tmp_path / "anew" / "checkpoints")) == [6, 5, 4, 2]
-    for name in ("once", "anew"):
+    for step, score in scores.items():  # a new Saver for each step must read the earlier scores back
+        write(tmp_path / "reopened", abstract, config, {step: score})
+    assert steps(epath.Path(tmp_path / "reopened" / "checkpoints")) == [6, 5, 4, 2]
+    for name in ("once", "reopened"):
         assert restore_best(Workdir(tmp_path / name).checkpoints, abstract, config).step == 2
         assert restore_latest(Workdir(tmp_path / name).checkpoints, abstract, config).step == 6
         assert (
@@ -267,13 +267,14 @@ def one_save(saver, state):
 
 
 @pytest.mark.parametrize("saves", [one_save, two_saves])
-def test_a_save_that_fails_in_the_background_surfaces_at_the_latest_at_the_end(abstract, copy, monkeypatch, saves):
+def test_a_save_that_fails_in_the_background_raises_at_the_end_at_the_latest(abstract, copy, monkeypatch, saves):
     async def full(*_):
         raise OSError(28, "No space left on device")
 
-    start = f"{copy}/checkpoints/8: found no way to write this checkpoint (OSError: [Errno 28] No space left on device)"
+    start = f"{copy}/checkpoints/8: failed to write this checkpoint (OSError: [Errno 28] No space left on device)"
     end = (
-        ", expected room and permission; step 6 is the newest that can be read, and the same command goes on from there"
+        ", expected free space and permission; step 6 is the newest complete one, "
+        "and the same command resumes from there once this is fixed"
     )
     with monkeypatch.context() as broken, pytest.raises(CheckpointError, match=f"^{re.escape(start + end)}"):
         broken.setattr(ocp.JsonCheckpointHandler, "_save_fn", full)
@@ -291,4 +292,4 @@ def test_a_failed_save_does_not_hide_the_error_that_ended_training(abstract, cop
     with pytest.raises(KeyError, match="first"), Saver(Workdir(copy).checkpoints, CONFIG) as saver:
         one_save(saver, state_of(abstract, 8))
         raise KeyError("first")
-    assert any("checkpoints/8: found no way to write this checkpoint" in said for said in warnings())
+    assert any("checkpoints/8: failed to write this checkpoint" in message for message in warnings())

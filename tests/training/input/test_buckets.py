@@ -187,7 +187,7 @@ def test_a_run_with_buckets_and_shared_rows_trains_and_resumes_bit_identical(tmp
     run, ends = open_run(config), []
     for name, stop in (("whole", 0), ("parts", 3)):
         (tmp_path / name).mkdir()
-        job = plan(run)
+        job = plan(dataclasses.replace(run, workdir=Workdir(tmp_path / name)))
         assert len(job.split.buckets) == 2 and any(len(row) > 1 for row in job.split.streams)
 
         def kill(step, stop=stop):
@@ -196,10 +196,8 @@ def test_a_run_with_buckets_and_shared_rows_trains_and_resumes_bit_identical(tmp
 
         if stop:
             with pytest.raises(KeyboardInterrupt):
-                train(job, Workdir(tmp_path / name), progress=False, after_step=kill)
-        ends.append(
-            (train(job, Workdir(tmp_path / name), progress=False), (tmp_path / name / "metrics.jsonl").read_bytes())
-        )
+                train(job, progress=False, after_step=kill)
+        ends.append((train(job, progress=False), (tmp_path / name / "metrics.jsonl").read_bytes()))
     chex.assert_trees_all_equal(ends[0][0], ends[1][0])
     assert ends[0][1] == ends[1][1]
     assert [json.loads(line)["step"] for line in ends[0][1].splitlines()] == [1, 2, 3, 4]

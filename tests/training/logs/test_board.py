@@ -9,7 +9,7 @@ from prism_jax.training.logs.board import Board
 
 
 def events(folder):
-    """Records as TensorFlow lays them out: length, its checksum, data, its checksum."""
+    """Reads records in TensorFlow's format: length, checksum of the length, data, checksum of the data."""
     (file,) = pathlib.Path(folder).iterdir()
     assert ".out.tfevents." in file.name  # TensorBoard looks for this
     data, found = file.read_bytes(), []
@@ -20,7 +20,7 @@ def events(folder):
     return found
 
 
-def test_what_is_written_can_be_read_at_once_and_purges_what_a_run_before_wrote_later(tmp_path):
+def test_events_can_be_read_at_once_and_purge_later_steps_of_an_earlier_run(tmp_path):
     board = Board(epath.Path(tmp_path / "board"), 4)
     board.write(5, {"loss": 0.5, "need": 0.25})
     board.flush()
@@ -34,7 +34,7 @@ def test_what_is_written_can_be_read_at_once_and_purges_what_a_run_before_wrote_
     board.close()
 
 
-def test_a_full_disk_is_an_error_and_no_endless_wait(tmp_path, monkeypatch):
+def test_a_full_disk_is_an_error_and_does_not_block(tmp_path, monkeypatch):
     board = Board(epath.Path(tmp_path), 0)
 
     def full(_):

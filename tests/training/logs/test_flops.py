@@ -1,4 +1,4 @@
-"""The work of packed rows, against attention counted pair by pair and against XLA's own count of a dense step."""
+"""The work of packed rows, compared with attention counted pair by pair and with XLA's count of a dense step."""
 
 import jax
 import numpy as np
@@ -11,7 +11,7 @@ from prism_jax.training.logs.flops import PEAKS, Work, flops, peak, work
 
 
 def test_a_batch_is_counted_decision_by_decision():
-    """Brute force: from every branch token its ancestors, from every trunk token those before it."""
+    """Counts by brute force the ancestors of every branch token and the predecessors of every trunk token."""
     batch = jax.tree.map(np.asarray, tiny_step.batch_of(0, 1, 2))
     tokens = pairs = 0
     for row in range(3):
@@ -29,8 +29,8 @@ def test_a_batch_is_counted_decision_by_decision():
     assert found.labels == batch.need_weight.sum() + (batch.accept_weight * batch.logged).sum()
 
 
-def test_dense_flops_are_those_that_xla_counts():
-    """Forward, and so wide that products dwarf the rest; over so short a row XLA computes masked scores too."""
+def test_dense_flops_agree_with_those_that_xla_counts():
+    """Compares the forward pass of a wide model, in which products dominate; XLA also computes masked scores here."""
     student = StudentConfig(
         vocab_size=8, hidden_dim=256, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=64, mlp_dim=768, unroll=2
     )
@@ -44,7 +44,7 @@ def test_dense_flops_are_those_that_xla_counts():
     assert ours == pytest.approx(counted, rel=0.03)
 
 
-def test_peaks_go_by_the_longest_name():
+def test_the_longest_matching_name_gives_the_peak():
     assert peak("NVIDIA A100-SXM4-80GB") == 312e12
     assert peak("NVIDIA H100 PCIe") == PEAKS["NVIDIA H100 PCIe"] != peak("NVIDIA H100 80GB HBM3")
     assert peak("TPU v5 lite") == PEAKS["TPU v5 lite"]

@@ -8,7 +8,7 @@ from prism_jax.training.logs import lines
 from prism_jax.training.logs.lines import Lines, truncate_lines
 
 
-def test_truncate_keeps_lines_up_to_the_step_and_drops_a_line_cut_short(tmp_path):
+def test_truncate_keeps_lines_up_to_the_step_and_drops_an_incomplete_line(tmp_path):
     path = epath.Path(tmp_path / "metrics.jsonl")
     path.write_text('{"step": 1}\n{"step": 2}\n{"step": 3}\n{"st')
     assert truncate_lines(path, 2) == 3
@@ -31,14 +31,14 @@ def test_a_line_that_cannot_be_read_is_named_and_kept(tmp_path, line, message):
     path = epath.Path(tmp_path / "metrics.jsonl")
     content = b'{"step": 1}\n' + line + b'\n{"step": 3}\n'
     path.write_bytes(content)
-    end = "; move the file away to go on without its lines"
+    end = "; move the file away to continue without its lines"
     with pytest.raises(ValueError, match=f"^{re.escape(f'{path}, line 2: {message}{end}')}$"):
         Lines(path, 1)
     assert [file.name for file in tmp_path.iterdir()] == ["metrics.jsonl"]
     assert path.read_bytes() == content
 
 
-def test_a_log_goes_on_where_it_was_cut(tmp_path):
+def test_a_log_continues_where_it_was_truncated(tmp_path):
     path = epath.Path(tmp_path / "log.jsonl")
     for start, stop in ((0, 3), (2, 4)):
         log = Lines(path, start)
@@ -50,7 +50,7 @@ def test_a_log_goes_on_where_it_was_cut(tmp_path):
 
 
 def test_a_full_disk_is_named_with_the_file(monkeypatch):
-    monkeypatch.setattr(lines, "truncate_lines", lambda path, step: step)  # reading this device never ends
+    monkeypatch.setattr(lines, "truncate_lines", lambda path, step: step)  # reading /dev/full never ends
     log = Lines(epath.Path("/dev/full"), 0)
     log.write({"step": 1})
     with pytest.raises(OSError, match=r"No space left on device: '/dev/full'$"):

@@ -26,7 +26,7 @@ def test_a_trace_holds_a_few_steps_and_ends_with_the_run(calls, tmp_path, first,
     assert during == list(range(first, end + 1))
 
 
-def test_a_run_that_breaks_off_ends_its_trace(calls, tmp_path):
+def test_an_interrupted_run_ends_its_trace(calls, tmp_path):
     trace = Profile(epath.Path(tmp_path) / "profile", 1, 0, 9)
     trace.before(1)
     trace.close()
@@ -35,6 +35,6 @@ def test_a_run_that_breaks_off_ends_its_trace(calls, tmp_path):
 
 
 @pytest.mark.parametrize("first", [0, 4, 10])
-def test_a_step_that_does_not_come_is_refused(tmp_path, first):
+def test_a_step_outside_the_run_is_rejected(tmp_path, first):
     with pytest.raises(ValueError, match=rf"^profile: found step {first}, expected one from 5 to 9$"):
         Profile(epath.Path(tmp_path) / "profile", first, 4, 9)

@@ -1,4 +1,4 @@
-"""Page faults are counted in processes of their own: what glibc is told holds until a process ends."""
+"""Page faults are counted in separate processes, because the settings of glibc apply until a process ends."""
 
 import platform
 import subprocess
@@ -34,7 +34,7 @@ print(max(faults[1:]))
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the C library is not glibc")
-def test_a_thread_finds_the_memory_that_it_has_freed():
+def test_a_thread_reuses_the_memory_that_it_freed():
     def faults(how):
         done = subprocess.run([sys.executable, "-c", STEPS, how], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
@@ -43,6 +43,6 @@ def test_a_thread_finds_the_memory_that_it_has_freed():
     assert 20 * faults("kept") < faults("freed")
 
 
-def test_nothing_is_done_where_there_is_no_glibc(monkeypatch):
+def test_nothing_is_done_without_glibc(monkeypatch):
     monkeypatch.setattr(platform, "libc_ver", lambda: ("", ""))
     assert not allocator.keep_freed_memory()

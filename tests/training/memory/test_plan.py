@@ -1,4 +1,4 @@
-"""The plan's bytes are those of arrays that exist, of XLA's own account, and of arithmetic on the published sizes."""
+"""The bytes of a plan agree with arrays that exist, with XLA's own report and with arithmetic on published sizes."""
 
 import dataclasses
 import functools
@@ -78,7 +78,7 @@ def by_xla_and_estimated(layers, remat):
 
 @pytest.mark.slow
 def test_a_rematerialised_layer_adds_its_gradient_and_its_input():
-    """The difference of six layers, by XLA's account: what is alive once for any number of layers drops out."""
+    """The difference that six layers make in XLA's report, which excludes all memory that does not grow with layers."""
     few, many = by_xla_and_estimated(2, "full"), by_xla_and_estimated(8, "full")
     assert many[1] - few[1] == pytest.approx(many[0] - few[0], rel=0.02)
 
@@ -95,7 +95,7 @@ def test_the_estimate_is_within_a_quarter_of_what_the_step_compiles_to(layers, r
     assert estimated == pytest.approx(compiled, rel=0.25)
 
 
-def test_without_responses_the_loss_holds_nothing():
+def test_without_responses_the_loss_needs_no_memory():
     student = dataclasses.replace(WIDE, vocab_size=16384, num_layers=1)
     planned = shape(student, responses=0)
     assert estimate(planned, "xla").loss == 0 < estimate(shape(student), "xla").loss
@@ -105,7 +105,7 @@ def test_without_responses_the_loss_holds_nothing():
 def test_microbatches_hold_the_sum_of_their_gradients_and_a_part_of_the_activations():
     student = dataclasses.replace(WIDE, param_dtype="bfloat16", dtype="bfloat16")
     whole, parts = (estimate(shape(student, accumulation=depth), "cudnn") for depth in (1, 4))
-    assert parts.gradients == 3 * whole.gradients  # of bfloat16 gradients in float32
+    assert parts.gradients == 3 * whole.gradients  # gradients in bfloat16 and their sum in float32
     assert parts.kept == whole.kept / 4
 
 
@@ -114,45 +114,45 @@ def test_frozen_layers_have_no_gradients():
     assert all_ - some == 2 * 512 * 128 * 4
 
 
-def test_what_does_not_fit_is_refused_in_one_line_that_names_what_takes_most():
+def test_a_plan_that_does_not_fit_is_rejected_in_one_line_that_names_the_largest_part():
     planned = shape()
     found = plan_memory(planned)
     found.check()
     tight = dataclasses.replace(found, limit=found.total - 1)
     with pytest.raises(
-        ValueError, match=r"^plan: found [\d.]+ MiB a device, [\d.]+ MiB of it gradients and act"
+        ValueError, match=r"^plan: found [\d.]+ MiB per device, of which [\d.]+ MiB gradients and act"
     ) as error:
         tight.check()
     assert "\n" not in str(error.value)
     dataclasses.replace(found, limit=found.total).check()
 
 
-def test_a_device_that_is_not_here_is_judged_by_the_estimate():
+def test_for_a_device_that_is_not_present_the_estimate_applies():
     found = plan_memory(shape(), limit=2**30)
     assert not found.here and found.total == sum(found.persistent) + found.working.peak
-    assert "such a device is not here" in found.lines()["total"]
+    assert "such a device is not present" in found.lines()["total"]
     here = plan_memory(shape())
     assert here.here and here.total == sum(here.persistent) + here.compiled
 
 
 def test_the_papers_recipe_fits_one_a100_by_arithmetic(root):
-    """Persistent bytes by hand, from 8,190,735,360 parameters of 2 bytes, and layer inputs by the published sizes."""
+    """The persistent bytes of 8,190,735,360 parameters of 2 bytes and the layer inputs, both calculated by hand."""
     spec = importlib.util.spec_from_file_location("recipe", root / "configs" / "qwen3_8b_a100.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     config = from_config_dict(RunConfig, module.get_config())
     planned, source = step_shape(config)
-    assert "taken as 3584 + 512 tokens" in source
+    assert "assumed to be 3584 + 512 tokens" in source
     found = estimate(planned, "cudnn")
     parameters = sum(leaf.size for leaf in jax.tree.leaves(planned.slots.model.abstract_params()))
     assert parameters == 8_190_735_360
     assert found.gradients == 2 * parameters
     assert found.kept == 36 * 4 * 4096 * 4096 * 2
     held = 3 * 2 * parameters
-    account = MemoryPlan(Persistent(held, 0, 0, 0), found, 0, "cpu", False, "cudnn", 80 * 2**30)
-    account.check()
+    planned_memory = MemoryPlan(Persistent(held, 0, 0, 0), found, 0, "cpu", False, "cudnn", 80 * 2**30)
+    planned_memory.check()
     with pytest.raises(ValueError, match=r"expected at most 64\.00 GiB"):
-        dataclasses.replace(account, limit=64 * 2**30).check()
+        dataclasses.replace(planned_memory, limit=64 * 2**30).check()
 
 
 @pytest.mark.parametrize(

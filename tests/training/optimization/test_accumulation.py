@@ -1,4 +1,4 @@
-"""Microbatches give the gradient of their batch, however unevenly labels fall on them."""
+"""Microbatches give the gradient of their batch, even if labels are distributed unevenly over them."""
 
 import dataclasses
 import re
@@ -25,7 +25,7 @@ EVERYTHING = Partition(PARAMS, ())
 
 
 def uneven(batch):
-    """Row 0 has lost most of its labels, row 1 all of them, and propensities differ a lot from row to row."""
+    """Removes most labels of row 0 and all labels of row 1, and makes propensities differ strongly between rows."""
 
     def keep(column, rows):
         return column.at[rows].set(0.0)
@@ -47,7 +47,7 @@ def gradient(depth, loss=LOSS, batch=BATCH, partition=EVERYTHING):
 
 
 def assert_close(found, expected):
-    """To 1e-5 of each parameter's largest gradient."""
+    """Compares gradients up to 1e-5 of the largest gradient of each parameter."""
 
     def one(a, b):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5 * float(np.abs(b).max()))
@@ -58,7 +58,7 @@ def assert_close(found, expected):
 @pytest.mark.parametrize(
     "estimator", ["snips", *(pytest.param(name, marks=pytest.mark.slow) for name in ("ips", "none"))]
 )
-def test_four_microbatches_of_one_row_are_one_batch_of_four(estimator):
+def test_four_microbatches_of_one_row_equal_one_batch_of_four(estimator):
     loss = dataclasses.replace(LOSS, estimator=estimator)
     expected, metrics = gradient(1, loss)
     found, summed = gradient(4, loss)
@@ -68,8 +68,8 @@ def test_four_microbatches_of_one_row_are_one_batch_of_four(estimator):
 
 
 @pytest.mark.slow
-def test_the_mean_of_the_microbatches_gradients_would_be_another():
-    """Else the labels of the batch above would not be uneven enough to show anything."""
+def test_the_mean_of_the_microbatches_gradients_differs():
+    """Otherwise the labels of the batch would not be uneven enough for the test above."""
     expected, _ = gradient(1)
     alone = [gradient(1, batch=jax.tree.map(lambda leaf, i=i: leaf[i : i + 1], BATCH))[0] for i in range(4)]
     mean = jax.tree.map(lambda *parts: sum(parts) / 4, *alone)
@@ -78,8 +78,8 @@ def test_the_mean_of_the_microbatches_gradients_would_be_another():
 
 
 @pytest.mark.slow
-def test_steps_with_accumulation_train_as_steps_without():
-    """In float32, losses and gradient norms of four steps, each at parameters that the ones before it moved."""
+def test_steps_with_accumulation_equal_steps_without():
+    """Compares losses and gradient norms of four steps in float32; each depends on the updates before it."""
     training = dataclasses.replace(tiny.CONFIG.training, steps=4)
     _, expected = tiny_step.steps(4, training)
     _, found = tiny_step.steps(4, dataclasses.replace(training, accumulation=4))
@@ -101,7 +101,7 @@ def test_denominators_are_the_weights_of_the_labels():
 
 
 def test_every_device_keeps_its_rows():
-    """Two devices hold rows 0..3 and 4..7: each of the two microbatches has two rows of either."""
+    """If two devices hold rows 0..3 and 4..7, each of two microbatches has two rows of each device."""
     batch = batch_of(*range(8))
     found = split(batch, 2, MESH)
     assert found.row.tolist() == [[0, 2, 4, 6], [1, 3, 5, 7]]
@@ -109,7 +109,7 @@ def test_every_device_keeps_its_rows():
 
 
 def test_the_sum_of_gradients_is_kept_in_float32_and_only_if_there_is_one(equations):
-    """At depth 1 no loop carries anything of a block's stacked parameters; beyond, the sum of their gradients."""
+    """At depth 1 no scan carries an array of the shape of stacked parameters; at depth 2 one carries the sum."""
     narrow = slots(param_dtype="bfloat16")
     params = narrow.model.abstract_params()
     shape = params["layers"]["mlp"]["up_proj"]["kernel"].shape
@@ -128,7 +128,7 @@ def test_the_sum_of_gradients_is_kept_in_float32_and_only_if_there_is_one(equati
     assert carried(2) == {"float32"}
 
 
-def test_a_batch_that_does_not_divide_is_an_error_that_says_by_what():
+def test_a_batch_that_is_not_divisible_is_an_error_that_names_the_divisor():
     with pytest.raises(
         ValueError, match=re.escape("batch: found 4, expected a multiple of accumulation 3 x data 1 x fsdp 1")
     ):

@@ -1,4 +1,4 @@
-"""Frozen parameters: which names a pattern reaches, and that what it reaches neither moves nor costs."""
+"""Frozen parameters: which names a pattern matches; that matched parameters do not change and have no state."""
 
 import re
 
@@ -29,7 +29,7 @@ def flat(tree):
     return traverse_util.flatten_dict(tree, sep="/")
 
 
-def test_nothing_frozen_is_everything_trained(params):
+def test_without_patterns_every_parameter_trains(params):
     everything = Partition(params, ())
     chex.assert_trees_all_equal(everything.split(params), params)
     other = jax.tree.map(lambda leaf: leaf + 1, params)
@@ -37,7 +37,7 @@ def test_nothing_frozen_is_everything_trained(params):
     assert everything.frozen == 0 and everything.trained == sum(leaf.size for leaf in jax.tree.leaves(params))
 
 
-def test_a_pattern_takes_whole_names(params):
+def test_a_pattern_must_match_whole_names(params):
     assert "embedding" not in Partition(params, ("embedding",)).split(params)
     with pytest.raises(ValueError, match=r"found 'embed', which matches no parameter"):
         Partition(params, ("embed",))
@@ -45,8 +45,8 @@ def test_a_pattern_takes_whole_names(params):
     assert trained.keys() == {name for name in flat(params) if not name.endswith("norm/weight")}
 
 
-def test_lower_layers_freeze_alone(params):
-    """Of three layers the first and the last: the middle one trains, in every parameter of the stack."""
+def test_single_layers_can_be_frozen(params):
+    """Freezes the first and the last of three layers; the middle one trains in every parameter of the stack."""
     part = Partition(params, (r"layers/[02]/.*", "embedding"))
     trained = part.split(params)
     assert "embedding" not in trained
@@ -63,7 +63,7 @@ def test_lower_layers_freeze_alone(params):
     assert part.trained + part.frozen == sum(leaf.size for leaf in jax.tree.leaves(params))
 
 
-def test_parameters_that_are_only_shapes_can_be_asked(params):
+def test_shapes_of_parameters_are_enough(params):
     shapes = MODEL.abstract_params()
     assert Partition(shapes, ("embedding",)).trained == Partition(params, ("embedding",)).trained
 
@@ -77,18 +77,18 @@ def test_an_unmatched_pattern_is_named(params):
         Partition(params, ("embedding", "layers/9/.*"))
 
 
-def test_freezing_everything_is_refused(params):
+def test_freezing_everything_is_rejected(params):
     with pytest.raises(ValueError, match=r"^training\.frozen: found \('\.\*',\), which freezes all"):
         Partition(params, (".*",))
 
 
-def test_what_is_no_regular_expression_is_refused():
+def test_an_invalid_regular_expression_is_rejected():
     with pytest.raises(ConfigError, match=r"^config\.training\.frozen: found 'layers/\(', expected a regular expr"):
         from_config_dict(RunConfig, {"training": {"frozen": ["layers/("]}})
 
 
 def test_a_frozen_parameter_has_no_state_and_no_gradient(equations):
-    """Two layers, the lower one and the embedding frozen: in the state, in the gradient and after steps."""
+    """Checks the state and the gradient with the embedding and the lower of two layers frozen."""
     import tiny_step
     from tiny_step import LOSS, MESH, POINT
 
@@ -103,11 +103,11 @@ def test_a_frozen_parameter_has_no_state_and_no_gradient(equations):
     trained = jax.eval_shape(part.split, shapes)
     state = abstract_state(where.model, training, MESH)
     assert "embedding" in state.params
-    assert sum(leaf.size for leaf in jax.tree.leaves(state.optimizer)) == 2 * part.trained + 2  # two counts of steps
+    assert sum(leaf.size for leaf in jax.tree.leaves(state.optimizer)) == 2 * part.trained + 2  # two counters of steps
     gradient = make_gradient(where, LOSS, POINT, 1, part, MESH)
     found, _ = jax.eval_shape(gradient, shapes, tiny_step.batch_of(0, 1), jnp.asarray(0.1))
     chex.assert_trees_all_equal_shapes_and_dtypes(found, trained)
-    # Nothing of the embedding's shape is added up, as the gradient of a lookup or of a tied head would be.
+    # No array of the shape of the embedding is accumulated, as the gradient of a lookup or a tied head would be.
     shape = shapes["embedding"].shape
     adders = [
         equation.primitive.name
@@ -119,7 +119,7 @@ def test_a_frozen_parameter_has_no_state_and_no_gradient(equations):
 
 
 @pytest.mark.slow
-def test_frozen_parameters_stay_bit_for_bit_and_the_others_move():
+def test_frozen_parameters_stay_bit_identical_and_the_others_change():
     import tiny_step
 
     states, _ = tiny_step.steps(3, tiny.with_training(frozen=("embedding", "layers/0/.*")).training)

@@ -1,4 +1,4 @@
-"""Updates too small for bfloat16: which masters follow them, and that each stores what it says."""
+"""Updates that are too small for bfloat16: which masters apply them, and what each kind of master stores."""
 
 import re
 
@@ -28,7 +28,7 @@ def bits(x):
 
 @given(PATTERNS)
 def test_halves_join_to_the_same_bits(x):
-    """Whatever the bits say: subnormal, infinite and not-a-number included."""
+    """Holds for all bits, including subnormal numbers, infinities and NaN."""
     high, low = masters.halve(jnp.asarray(x.view(np.float32)))
     assert (high.dtype, low.dtype) == (jnp.bfloat16, jnp.int16)
     np.testing.assert_array_equal(bits(masters.join(high, low)), x)
@@ -45,12 +45,12 @@ def test_halves_join_at_every_tie_and_at_the_ends_of_the_range():
 @given(FLOATS)
 def test_the_upper_half_is_the_nearest_bfloat16(x):
     found = np.asarray(masters.rounded(jnp.asarray(x))).astype(np.float64)
-    cast = np.asarray(jnp.asarray(x).astype(jnp.bfloat16)).astype(np.float64)  # the hardware's own, ties to even
+    cast = np.asarray(jnp.asarray(x).astype(jnp.bfloat16)).astype(np.float64)  # the cast rounds ties to even
     np.testing.assert_array_equal(np.abs(found - x), np.abs(cast - x))
 
 
-def test_stochastic_rounding_is_unbiased_and_takes_the_two_neighbours():
-    """The mean of n draws lies within five standard errors; each share is (x - low) / (high - low)."""
+def test_stochastic_rounding_is_unbiased_and_returns_the_two_neighbours():
+    """The mean of n draws is within five standard errors, where the upper one has share (x - low) / (high - low)."""
     draws = 40_000
     for value in (1.001, -1.001, 0.3, 1e-6, -7.7e8):
         x = jnp.full(draws, value, jnp.float32)
@@ -63,7 +63,7 @@ def test_stochastic_rounding_is_unbiased_and_takes_the_two_neighbours():
         assert abs(found.mean() - exact) < 5 * error
 
 
-def test_stochastic_rounding_keeps_what_is_exact_and_differs_by_key():
+def test_stochastic_rounding_keeps_exact_values_and_depends_on_the_key():
     exact = jnp.arange(-128, 128, dtype=jnp.float32) / 64
     np.testing.assert_array_equal(masters.stochastic(exact, KEY).astype(jnp.float32), exact)
     x = jnp.linspace(0.1, 0.9, 256)
@@ -73,7 +73,7 @@ def test_stochastic_rounding_keeps_what_is_exact_and_differs_by_key():
 
 
 def descend(kind, steps=400, rate=1e-5, rows=64):
-    """bfloat16 weights near 1 under a gradient of 1: by Adam's rule each step moves them by its learning rate."""
+    """Updates bfloat16 weights of 1 with a gradient of 1, so that each of Adam's updates equals the learning rate."""
     config = TrainingConfig(
         steps=steps, learning_rate=rate, warmup=0.0, final_rate=1.0, weight_decay=0.0, clip=1e9, master=kind
     )
@@ -91,30 +91,30 @@ def descend(kind, steps=400, rate=1e-5, rows=64):
     return params, masters.read(params, state.master, kind), expected
 
 
-def test_plain_bfloat16_does_not_move_under_small_updates():
+def test_plain_bfloat16_loses_small_updates():
     params, _, expected = descend("none")
     assert expected == pytest.approx(400e-5, rel=0.01)
     assert (np.asarray(params["embedding"]) == 1).all()
 
 
 @pytest.mark.parametrize("kind", ["float32", "split"])
-def test_a_master_moves_as_far_as_its_updates_add_up_to(kind):
+def test_a_master_moves_by_the_sum_of_its_updates(kind):
     params, values, expected = descend(kind)
     np.testing.assert_allclose(1 - np.asarray(values["embedding"]), expected, rtol=1e-2)
     np.testing.assert_array_equal(params["embedding"], masters.rounded(values["embedding"]))
     assert (np.asarray(params["embedding"]) < 1).all()
 
 
-def test_stochastic_rounding_moves_as_far_on_average():
-    """8192 weights, each a walk of 400 steps on bfloat16's grid below 1, of spacing 2^-8: five standard errors."""
+def test_stochastic_rounding_moves_by_the_sum_of_its_updates_on_average():
+    """8192 weights walk 400 steps on the grid of bfloat16 below 1, of spacing 2^-8; bound: five standard errors."""
     params, _, expected = descend("stochastic")
     moved = 1 - np.asarray(params["embedding"]).astype(np.float64)
     assert moved.mean() == pytest.approx(expected, abs=5 * np.sqrt(expected * 2**-8 / moved.size))
     assert moved.std() > 0
 
 
-def test_the_split_is_the_float32_master_bit_for_bit():
-    """Fifty steps of decaying weights under drawn gradients: parameters, masters and moments."""
+def test_the_split_master_equals_the_float32_master_bit_for_bit():
+    """Compares parameters, masters and moments after fifty steps with weight decay and random gradients."""
 
     def run(kind):
         optimizer = Optimizer(TrainingConfig(steps=50, learning_rate=1e-3, weight_decay=0.1, master=kind))
@@ -132,7 +132,7 @@ def test_the_split_is_the_float32_master_bit_for_bit():
     chex.assert_trees_all_equal(one, other)
 
 
-def test_what_each_keeps_beside_the_parameters():
+def test_the_state_that_each_kind_stores_beside_the_parameters():
     params = {"embedding": jnp.ones((4, 8), jnp.bfloat16)}
     kept = {kind: sum(leaf.nbytes for leaf in jax.tree.leaves(masters.init(params, kind))) for kind in KINDS}
     assert kept == {"none": 0, "float32": 4 * 32, "split": 2 * 32, "stochastic": 0}
@@ -140,7 +140,7 @@ def test_what_each_keeps_beside_the_parameters():
         np.testing.assert_array_equal(masters.read(params, masters.init(params, kind), kind)["embedding"], 1.0)
 
 
-def test_masters_of_float32_parameters_are_refused():
+def test_masters_of_float32_parameters_are_rejected():
     message = "training.master: found 'split' with student.param_dtype = 'float32', expected 'none' or parameters in"
     with pytest.raises(ValueError, match=f"^{re.escape(message)} 'bfloat16'$"):
         RunConfig(student=tiny.CONFIG.student, training=TrainingConfig(master="split"))

@@ -60,7 +60,7 @@ def test_terms_equal_the_formulas_written_out():
     w = np.minimum(b.logged / np.maximum(b.propensity, 0.05), 20) * b.accept_weight
     accept = np.logaddexp(0, z_accept) - b.y_accept * z_accept
     assert found["accept"] == pytest.approx((accept * w).sum() / w.sum(), rel=1e-5)
-    s = z_accept - np.logaddexp(0, -z_need)  # one candidate a step, so slots correspond
+    s = z_accept - np.logaddexp(0, -z_need)  # one candidate per step, so slots correspond
     g = 1 / (1 + np.exp(-(s - np.log(0.5)) / 0.1))
     cost = g * (1 - b.y_accept) * 1.0 + (1 - g) * b.y_need * b.y_accept * 2.0
     assert found["burden"] == pytest.approx((cost * w).sum() / w.sum(), rel=1e-4)
@@ -79,7 +79,7 @@ def test_the_total_is_the_weighted_sum_of_the_terms():
     assert found["loss"] == total
 
 
-def test_a_response_of_no_weight_is_reported_and_costs_no_gradient():
+def test_a_response_with_weight_zero_is_reported_without_computing_its_gradient():
     def compiled_gradient(loss):
         gradient = jax.grad(lambda params: objective(params, BATCH, SLOTS, loss, POINT, 0.1), has_aux=True)
         return jax.jit(gradient).lower(PARAMS).compile()
@@ -87,7 +87,7 @@ def test_a_response_of_no_weight_is_reported_and_costs_no_gradient():
     trained = compiled_gradient(tiny.CONFIG.loss)
     reported = compiled_gradient(dataclasses.replace(tiny.CONFIG.loss, response=0.0))
     chex.assert_trees_all_close(reported(PARAMS)[1]["response"], trained(PARAMS)[1]["response"], rtol=1e-6)
-    # By head and by hidden states, a multiplication and an addition each.
+    # One multiplication and one addition for each of the gradients of the head and of the hidden states.
     saved = 4 * BATCH.response_target.size * RUN.model.config.vocab_size * RUN.model.config.hidden_dim
     assert reported.cost_analysis()["flops"] <= trained.cost_analysis()["flops"] - saved
 
@@ -100,7 +100,7 @@ def test_rows_without_response_tokens_have_the_same_other_terms():
     chex.assert_trees_all_close(found, whole, rtol=1e-6)
 
 
-def test_the_costs_of_the_operating_point_move_the_burden_and_nothing_else():
+def test_the_costs_of_the_operating_point_change_only_the_burden():
     _, cheap = terms(point=OperatingPoint(c_fn=1.0))
     _, dear = terms(point=OperatingPoint(c_fn=4.0))
     assert cheap["burden"] != dear["burden"]
@@ -112,7 +112,7 @@ def test_rows_of_padding_change_nothing():
     empty = jax.tree.map(lambda leaf: np.zeros_like(leaf), SPLIT.rows[0])
     empty = empty._replace(propensity=np.ones_like(empty.propensity))
     padded = batch_of([*SPLIT.rows, empty])
-    # The mean of A / e runs over offers, and a row of padding has none.
+    # The mean of A / e is taken over offers, and a row of padding has none.
     chex.assert_trees_all_close(terms(batch=padded)[1], terms()[1], rtol=1e-5)
 
 
@@ -157,13 +157,13 @@ def test_the_step_compiles_once_and_donates_its_state():
     assert int(state.step) == 3
 
 
-def test_packing_says_how_many_tokens_it_saves():
+def test_packing_reports_how_many_tokens_it_saves():
     alone = [pack(decision, RUN.template, 512) for stream in RUN.splits.train for decision in decisions(stream)]
     assert SPLIT.tokens_alone == sum(len(row.trunk) + len(row.tokens) for row in alone)
     assert SPLIT.tokens < SPLIT.tokens_alone
 
 
-def test_every_stream_comes_once_an_epoch_in_an_order_of_its_own():
+def test_every_stream_occurs_once_per_epoch_in_a_new_order():
     iterator = batches(SPLIT, 4, seed=3)
     epochs = [np.concatenate([next(iterator).row for _ in range(3)]).tolist() for _ in range(3)]
     assert all(sorted(epoch) == list(range(12)) for epoch in epochs)

@@ -1,4 +1,4 @@
-"""What the optimizer's state is kept in, and that it still optimises as its oracle does."""
+"""Dtypes and shapes of the optimizer's state, and agreement of its updates with oracles."""
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,7 @@ PARAMS = {"embedding": jnp.full((160, 144), 0.5), "final_norm": {"weight": jnp.o
 
 
 def gradients(step, scale=1.0):
-    """Drawn, about a mean that differs by row and by column, as gradients of matrices do."""
+    """Random gradients whose scale differs by row and by column, as for real matrices."""
     rng = np.random.default_rng(step)
     rows, columns = np.exp(np.linspace(-2, 2, 160))[:, None], np.exp(np.linspace(-1, 1, 144))
     matrix = (rng.normal(size=(160, 144)) + 1) * rows * columns
@@ -28,7 +28,7 @@ def gradients(step, scale=1.0):
 
 
 def directions(config, steps=30):
-    """The last update of a run of the optax chain, and its state."""
+    """The last update of the optax chain after several steps, and its state."""
     chain = transformation(config)
     state, update = chain.init(PARAMS), jax.jit(chain.update)
     updates = PARAMS
@@ -42,12 +42,12 @@ def settings(**changes):
 
 
 def moments(state):
-    """dtype and bytes by path of all that has the shape of a parameter or of its factors."""
+    """By path, all leaves of the state with the shape of a parameter or of its factors."""
     leaves = jax.tree_util.tree_leaves_with_path(state)
     return {path_of(path): leaf for path, leaf in leaves if leaf.ndim}
 
 
-def test_the_default_is_optax_adamw_behind_a_clip():
+def test_the_default_is_optax_adamw_after_clipping():
     config = TrainingConfig(steps=20)
     oracle = optax.chain(
         optax.clip_by_global_norm(config.clip),
@@ -64,19 +64,19 @@ def test_the_default_is_optax_adamw_behind_a_clip():
 
 
 @pytest.mark.parametrize(("first", "second"), [("bfloat16", "float32"), ("float32", "bfloat16"), ("bfloat16",) * 2])
-def test_moments_live_in_the_dtypes_that_the_config_names(first, second):
+def test_moments_have_the_dtypes_in_the_config(first, second):
     updates, state = directions(settings(first_moment=first, second_moment=second))
     for path, leaf in moments(state).items():
         assert leaf.dtype.name == (first if "/mu/" in path else second), path
     expected, _ = directions(settings())
-    # Eight bits a moment: about 1 % of what the update is.
+    # With eight bits per moment, the error is about 1 % of the update.
     for found, exact in zip(jax.tree.leaves(updates), jax.tree.leaves(expected), strict=True):
         error = np.abs(np.asarray(found - exact))
         assert error.max() > 0 and error.mean() < 0.02 * np.abs(np.asarray(exact)).mean()
 
 
-def test_second_moments_in_bfloat16_that_would_never_fall_are_refused():
-    """At b2 = 0.999 a moment of which nothing is left in the gradient would stay where it is."""
+def test_second_moments_in_bfloat16_that_would_never_decay_are_rejected():
+    """At b2 = 0.999 a bfloat16 moment would not decay even if the gradient is zero."""
     stuck = jnp.asarray(1.0, jnp.bfloat16)
     assert (0.999 * stuck.astype(jnp.float32)).astype(jnp.bfloat16) == stuck
     with pytest.raises(ValueError, match=r"^second_moment: found 'bfloat16' with b2 = 0\.999, expected 'float32', 'fa"):
@@ -87,19 +87,19 @@ def test_second_moments_in_bfloat16_that_would_never_fall_are_refused():
         assert (jnp.float32(highest) * before.astype(jnp.float32)).astype(jnp.bfloat16) <= before
 
 
-def test_factors_are_as_small_as_a_row_and_a_column():
+def test_factors_have_the_sizes_of_a_row_and_a_column():
     _, state = directions(settings(second_moment="factored"))
     shapes = {path: leaf.shape for path, leaf in moments(state).items() if leaf.size > 1}
     of_matrix = [shape for path, shape in shapes.items() if path.endswith("embedding")]
     assert sorted(of_matrix) == [(144,), (160,), (160, 144)]  # the two factors and the first moment
     of_norm = [shape for path, shape in shapes.items() if path.endswith("weight")]
-    assert of_norm == [(144,), (144,)]  # a whole second moment and the first
+    assert of_norm == [(144,), (144,)]  # the full second moment and the first
 
 
-def test_factored_second_moments_are_adams_where_they_have_rank_one():
-    """Squares that are a product of a row and a column lose nothing by factoring; bias correction included.
+def test_factored_second_moments_equal_adams_if_they_have_rank_one():
+    """Factoring is exact if the squares are products of a row and a column, including bias correction.
 
-    Gradients shrink, so that updates are shorter than 1 and the bound on their root mean square doesn't bind.
+    Gradients shrink, so that the root mean square of updates stays below 1 and is not clipped.
     """
     rng = np.random.default_rng(0)
     sizes = np.exp(rng.normal(size=(160, 1))) * np.exp(rng.normal(size=144))
@@ -116,14 +116,14 @@ def test_factored_second_moments_are_adams_where_they_have_rank_one():
     np.testing.assert_allclose(run("factored"), run("float32"), rtol=1e-4)
 
 
-def test_factors_are_everywhere_and_everything_else_lies_with_its_parameter():
+def test_factors_are_replicated_and_everything_else_is_sharded_like_its_parameter():
     sizes = {"hidden_dim": 128, "num_layers": 2, "num_heads": 4, "num_kv_heads": 4, "head_dim": 32, "mlp_dim": 256}
     model = Qwen3(StudentConfig(vocab_size=200, param_dtype="bfloat16", **sizes))
     training = settings(second_moment="factored", first_moment="bfloat16", master="split")
     state = abstract_state(model, training, make_mesh())
     leaves = {path_of(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(state)}
     factors = {path for path, leaf in leaves.items() if "/v_row/" in path or "/v_col/" in path}
-    assert len([path for path in factors if leaves[path].ndim == 2]) == 14  # of seven stacked matrices
+    assert len([path for path in factors if leaves[path].ndim == 2]) == 14  # two for each of seven stacked matrices
     assert {leaves[path].sharding.spec for path in factors} == {P()}
     for path, leaf in jax.tree_util.tree_leaves_with_path(state.params):
         name = path_of(path)

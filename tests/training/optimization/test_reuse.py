@@ -1,4 +1,4 @@
-"""Frozen blocks: nothing of them is differentiated, and what they make of a row may be read once and kept."""
+"""Frozen blocks are not differentiated, and their features of a row can be computed once and reused."""
 
 import dataclasses
 import functools
@@ -35,7 +35,7 @@ def params(draw_params):
     return draw_params(SLOTS.model)
 
 
-def test_depth_counts_wholly_frozen_blocks_from_the_lowest_above_a_frozen_embedding():
+def test_depth_counts_completely_frozen_blocks_from_the_lowest_if_the_embedding_is_frozen():
     shapes = SLOTS.model.abstract_params()
     for patterns, depth in (
         ((), 0),
@@ -49,7 +49,7 @@ def test_depth_counts_wholly_frozen_blocks_from_the_lowest_above_a_frozen_embedd
 
 
 def test_features_give_the_losses_and_the_gradient_of_ids(params):
-    """By value, from ids with and without the cut and from features: the oracle is a gradient through everything."""
+    """From ids and from features, with the frozen blocks cut off; the oracle differentiates through all blocks."""
     batch = tiny_step.batch_of(0, 1)
     cut = dataclasses.replace(SLOTS, frozen=PARTITION.depth)
     trained = PARTITION.split(params)
@@ -68,12 +68,12 @@ def test_features_give_the_losses_and_the_gradient_of_ids(params):
 
 
 def test_the_backward_pass_does_not_visit_frozen_blocks(equations, params):
-    """Scans of a gradient: one forward over the lower blocks; only the upper block's is also run in reverse."""
+    """The gradient scans the lower blocks forward only; just the upper block is also scanned in reverse."""
 
     def scans(patterns):
         part = Partition(params, patterns)
         found = equations(make_gradient(SLOTS, LOSS, POINT, 1, part, MESH), params, tiny_step.batch_of(0, 1), WIDTH)
-        # The chunked response loss scans too, with no parameters of blocks among what it reads.
+        # The chunked response loss also scans, but does not read parameters of blocks.
         kernel = params["layers"]["mlp"]["up_proj"]["kernel"].shape[1:]
         return sorted(
             (equation.params["length"], equation.params["reverse"])
@@ -85,7 +85,7 @@ def test_the_backward_pass_does_not_visit_frozen_blocks(equations, params):
     assert scans(LOWER) == [(1, False), (1, True), (2, False)]
 
 
-def test_each_row_is_read_once_however_batches_are_drawn(params, monkeypatch):
+def test_each_row_is_computed_once_for_any_order_of_batches(params, monkeypatch):
     features = FrozenFeatures(SLOTS, PARTITION)
     read, seen = features._read, []
     monkeypatch.setattr(features, "_read", lambda params, row: (seen.append(int(row.row[0])), read(params, row))[1])
@@ -103,12 +103,12 @@ def run(folder, **training):
     config = tiny.with_training(
         dataclasses.replace(tiny.CONFIG, student=student), steps=7, checkpoint_every=5, frozen=LOWER, **training
     )
-    return functools.partial(train, plan(open_run(config)), Workdir(folder), progress=False)
+    return functools.partial(train, plan(open_run(config, Workdir(folder))), progress=False)
 
 
 @pytest.mark.slow
-def test_a_run_on_reused_features_ends_where_one_without_does_also_when_resumed(tmp_path):
-    """Seven steps of two epochs and a bit; the second run is stopped in its second epoch and goes on."""
+def test_a_run_with_reused_features_equals_one_without_even_if_resumed(tmp_path):
+    """Seven steps are more than two epochs; one run is stopped in its second epoch and then resumed."""
 
     class StoppedError(Exception):
         pass
@@ -126,7 +126,7 @@ def test_a_run_on_reused_features_ends_where_one_without_does_also_when_resumed(
     chex.assert_trees_all_equal(job(), whole)
 
 
-def test_what_cannot_be_reused_is_refused_before_anything_is_written(tmp_path):
+def test_reuse_without_frozen_blocks_is_rejected_before_anything_is_written(tmp_path):
     with pytest.raises(ValueError, match=r"^training\.reuse_frozen: found True, but the embedding or a part of layers"):
         plan(open_run(tiny.with_training(reuse_frozen=True, frozen=("layers/0/.*",))))
     assert list(tmp_path.iterdir()) == []
@@ -134,7 +134,7 @@ def test_what_cannot_be_reused_is_refused_before_anything_is_written(tmp_path):
         from_config_dict(RunConfig, {"training": {"reuse_frozen": True}, "mesh": {"data": 2}})
 
 
-def test_soft_votes_train_on_shares_and_leave_the_rest():
+def test_soft_labels_are_shares_of_votes_and_keep_other_labels():
     candidates = (
         Candidate(text="a", y_accept=1.0, votes=(True, False, True), logged=True),
         Candidate(text="b", y_accept=0.0, votes=(False, False)),

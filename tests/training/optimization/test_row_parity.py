@@ -1,4 +1,4 @@
-"""The same labels in the same batches train the same student, whichever way they are packed."""
+"""Packed streams and single decisions train the same student if the batches hold the same labels."""
 
 import dataclasses
 
@@ -34,7 +34,7 @@ def empty(row):
 
 
 def trained(split, config):
-    """Parameters and metrics of ten steps, on the rows of the same four streams at each step of either packing."""
+    """Parameters and metrics of ten steps, where each step uses the rows of the same four streams in both packings."""
     slots = Slots(RUN.model, RUN.template.yes, RUN.template.no, split.size.window, split.size.visible)
     state = init_state(RUN.model, config, MESH, jax.random.key(0))
     step = make_step(slots, config, LOSS, POINT, MESH)
@@ -52,7 +52,7 @@ def trained(split, config):
 
 
 @pytest.mark.slow
-def test_row_wise_and_packed_training_are_the_same_training():
+def test_row_wise_and_packed_training_agree():
     streams = [with_offers(stream) for stream in RUN.splits.train]
     config = tiny.with_training(steps=STEPS, learning_rate=3e-3).training
     (packed, metrics), (alone, metrics_alone) = (

@@ -1,0 +1,124 @@
+"""The decision policies, each defined once (docs/maths.md, section 2).
+
+Everything that depends on a policy reads its entry of `POLICIES`: `gate.decide`, the sweeps over cost ratios
+(`audbc.policy_signals`), `operating_point.OperatingPoint`, the evaluation and the tables of the report. A new policy is
+one new entry here and one row of the table in docs/decision.md.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+__all__ = ["ANSWERING_TO_RATIO", "DEPLOYABLE", "POLICIES", "Policy"]
+
+SignalMap = Callable[[Any, Any, Any], tuple[Any, Any]]
+"""(p_need, p_accept, base_rate) to the (p_need, p_accept) on which the dynamic gate decides; a constant is a scalar."""
+ThresholdMap = Callable[[Any, float, float, float], Any]
+"""(p_need [n], c_fa, c_fn, fixed_threshold) to the least p_accept at which a policy intervenes, [n]."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Policy:
+    """One policy.
+
+    Attributes:
+      label: Its name in tables and figures.
+      meaning: What it does, in one sentence that tables and figures print.
+      signals: The signals on which the dynamic gate decides as this policy does, at every cost ratio; None for a policy
+        that does not answer to the cost ratio.
+      threshold: The least p_accept at which the policy intervenes, infinite where it never does, from the numbers that
+        an operating point holds; None for a policy that needs more than these and therefore cannot be deployed.
+      constant: The decision of a policy that decides the same at every step; None for the others.
+      needs_base_rate: Whether the policy reads the acceptance rate of the calibration split.
+    """
+
+    label: str
+    meaning: str
+    signals: SignalMap | None = None
+    threshold: ThresholdMap | None = None
+    constant: bool | None = None
+    needs_base_rate: bool = False
+
+    @property
+    def answers_to_ratio(self) -> bool:
+        """Whether its decisions depend on the cost ratio C_FN / C_FA."""
+        return self.signals is not None
+
+    @property
+    def deployable(self) -> bool:
+        """Whether an `OperatingPoint` can deploy it."""
+        return self.threshold is not None
+
+
+def acceptance_threshold(p_need: Any, c_fa: Any, c_fn: Any) -> Any:
+    """The threshold tau = C_FA / (C_FA + p_need * C_FN) of the paper's Eq. 1: `gate.threshold` without its checks."""
+    return c_fa / (c_fa + p_need * c_fn)
+
+
+def _dynamic_threshold(p_need: Any, c_fa: float, c_fn: float, _: float) -> Any:
+    return np.where(p_need > 0, acceptance_threshold(p_need, c_fa, c_fn), np.inf)
+
+
+def _product_threshold(p_need: Any, c_fa: float, c_fn: float, _: float) -> Any:
+    """At p_need = share the policy requires p_accept = 1; below it no p_accept suffices."""
+    share = c_fa / (c_fa + c_fn)
+    return np.where(p_need >= share, share / np.maximum(p_need, share), np.inf)
+
+
+POLICIES: dict[str, Policy] = {
+    "fixed": Policy(
+        "fixed",
+        "Offers where p_accept reaches one fixed threshold.",
+        threshold=lambda p_need, c_fa, c_fn, fixed: np.full_like(p_need, fixed),
+    ),
+    "static": Policy(
+        "static",
+        "Offers where p_accept reaches C_FA / (C_FA + C_FN), whatever the need.",
+        signals=lambda p_need, p_accept, base_rate: (1.0, p_accept),
+        threshold=lambda p_need, c_fa, c_fn, fixed: acceptance_threshold(np.ones_like(p_need), c_fa, c_fn),
+    ),
+    "dynamic": Policy(
+        "dynamic",
+        "Offers where p_accept reaches C_FA / (C_FA + p_need C_FN): the gate of the paper's Eq. 1.",
+        signals=lambda p_need, p_accept, base_rate: (p_need, p_accept),
+        threshold=_dynamic_threshold,
+    ),
+    "product": Policy(
+        "product",
+        "Offers where p_need p_accept reaches C_FA / (C_FA + C_FN); minimises the gold cost.",
+        signals=lambda p_need, p_accept, base_rate: (1.0, p_accept * p_need),
+        threshold=_product_threshold,
+    ),
+    "need_only": Policy(
+        "need only",
+        "The dynamic gate with p_accept replaced by the calibration split's acceptance rate.",
+        signals=lambda p_need, p_accept, base_rate: (p_need, base_rate),
+        needs_base_rate=True,
+    ),
+    "always": Policy(
+        "always",
+        "Offers at every step.",
+        threshold=lambda p_need, c_fa, c_fn, fixed: np.full_like(p_need, 0.0),
+        constant=True,
+    ),
+    "never": Policy(
+        "never",
+        "Stays silent at every step.",
+        threshold=lambda p_need, c_fa, c_fn, fixed: np.full_like(p_need, np.inf),
+        constant=False,
+    ),
+    "need_only_paper": Policy(
+        "need only, as printed",
+        "Sets p_accept to tau(p_need) as the paper prints it: an equality, so it offers at every step.",
+        constant=True,
+    ),
+}
+
+DEPLOYABLE = tuple(name for name, policy in POLICIES.items() if policy.deployable)
+"""The policies that an `OperatingPoint` can deploy: they need nothing but costs and a threshold."""
+ANSWERING_TO_RATIO = tuple(name for name, policy in POLICIES.items() if policy.answers_to_ratio)
+"""The policies whose decisions depend on the cost ratio."""

@@ -1,0 +1,84 @@
+"""Attention over a part of the keys, and the merge of such parts into one softmax over all keys.
+
+The merge is that of online softmax (Milakov and Gimelshein, arXiv 1805.02867).
+
+Dimensions: K key/value heads, G query heads per key head, q queries, k keys, H head width, `rest` leading axes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+# Score of a masked key. It is finite so that a part without any visible key stays finite until it is merged.
+_HIDDEN = -1e30
+
+
+class PartialAttention(NamedTuple):
+    """Attention over a part of the keys, before the division by the softmax's denominator; in float32.
+
+    Attributes:
+      values: Sum over keys of e^(s - peak) v, with scores s.
+      total: Sum over keys of e^(s - peak).
+      peak: Largest score of each query.
+    """
+
+    values: Float[Array, "*rest q H"]
+    total: Float[Array, "*rest q 1"]
+    peak: Float[Array, "*rest q 1"]
+
+    def normalised(self) -> Float[Array, "*rest q H"]:
+        """The mean of the values under the softmax; meaningless where no key was visible."""
+        return self.values / self.total
+
+
+def attend_partially(
+    q: Float[Array, "B K G *c q H"],
+    k: Float[Array, "B K 1 *c H k"],
+    v: Float[Array, "B K 1 *c k H"],
+    seen: Bool[Array, "..."],
+) -> PartialAttention:
+    """Computes attention of queries over some of the keys.
+
+    Args:
+      q: Queries, already scaled by 1/sqrt(H).
+      k: Keys, positions last: transposing them for every product would cost a pass over memory each time.
+      v: Values.
+      seen: Whether a query sees a key; broadcasts to [B, K, G, *c, q, k].
+    """
+    scores = jnp.matmul(q, k, preferred_element_type=jnp.float32)
+    scores = jnp.where(seen, scores, _HIDDEN)
+    peak = jax.lax.stop_gradient(jnp.max(scores, axis=-1, keepdims=True))
+    weights = jnp.exp(scores - peak)
+    values = jnp.matmul(weights.astype(v.dtype), v, preferred_element_type=jnp.float32)
+    return PartialAttention(values, jnp.sum(weights, axis=-1, keepdims=True), peak)
+
+
+def merge(parts: Sequence[PartialAttention]) -> PartialAttention:
+    """Merges parts into what one softmax over all their keys gives.
+
+    Each query must see at least one key of some part; otherwise its result is meaningless.
+    """
+    first, *others = parts
+    for other in others:
+        peak = jnp.maximum(first.peak, other.peak)
+        a, b = jnp.exp(first.peak - peak), jnp.exp(other.peak - peak)
+        first = PartialAttention(first.values * a + other.values * b, first.total * a + other.total * b, peak)
+    return first
+
+
+def group_queries(q_BxLxNxH: Float[Array, "B L N H"], kv_heads: int) -> Float[Array, "B K G L H"]:
+    """Scales queries by 1/sqrt(H) and groups the heads that share a key head."""
+    batch, length, heads, width = q_BxLxNxH.shape
+    q = (q_BxLxNxH * width**-0.5).reshape(batch, length, kv_heads, heads // kv_heads, width)
+    return q.transpose(0, 2, 3, 1, 4)
+
+
+def ungroup(out_BxKxGxLxH: Float[Array, "B K G L H"]) -> Float[Array, "B L N H"]:
+    """The inverse of `group_queries`, except for the scale."""
+    batch, kv_heads, groups, length, width = out_BxKxGxLxH.shape
+    return out_BxKxGxLxH.transpose(0, 3, 1, 2, 4).reshape(batch, length, kv_heads * groups, width)
