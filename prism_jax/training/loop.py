@@ -137,7 +137,7 @@ def _check_log(streams: Sequence[Stream]) -> dict[str, str]:
     if found is None:
         return {}
     if not found.plausible:
-        logging.warning("data: found mean(A/e) %s; expected the propensities that drew the logged offers", found)
+        logging.warning("data: found mean(A/e) %s; expected the propensities with which the offers were made", found)
     return {"mean(A/e)": str(found)}
 
 

@@ -37,7 +37,7 @@ def opened():
 
 
 def in_folder(job, folder):
-    """The job in another folder."""
+    """Returns the job with another folder."""
     return dataclasses.replace(job, run=dataclasses.replace(job.run, workdir=Workdir(folder)))
 
 
