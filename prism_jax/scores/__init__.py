@@ -1,7 +1,7 @@
 """The scores table: the interface between agents, which write it, and evaluation and decisions, which read it.
 
-Belongs here: the table's schema and checks, reading and writing it as Parquet or JSONL.
-Does not belong here: computing scores (policy), evaluating them (decision, evaluation).
+Contains: the table's schema and checks, reading and writing it as Parquet or JSONL.
+May not contain: computing scores (policy), evaluating them (decision, evaluation).
 Imports `prism_jax.runtime` and nothing else of prism_jax.
 """
 

@@ -1,7 +1,7 @@
 """Streams of user events: the data types, JSONL files, the simulator, ProactiveBench and splits of whole streams.
 
-Belongs here: code that reads, checks, generates, edits and splits streams of events with their labels.
-Does not belong here: tokens, prompts, models, probabilities estimated by a model, costs and decisions.
+Contains: code that reads, checks, generates, edits and splits streams of events with their labels.
+May not contain: tokens, prompts, models, probabilities estimated by a model, costs and decisions.
 Imports `prism_jax.runtime` and nothing else of prism_jax.
 """
 
