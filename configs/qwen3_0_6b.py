@@ -10,30 +10,12 @@ Time: not yet run on such a GPU.
 Result: not yet known; the plan predicts 11.0 GiB of memory.
 """
 
+from prism_jax.recipes.paper import paper_run
 from prism_jax.runtime.config import to_config_dict
-from prism_jax.streams.sources import DataConfig
 from prism_jax.student.presets import qwen3_0_6b
-from prism_jax.training.config import PackingConfig, RunConfig, TrainingConfig
 
 
 def get_config():
     """The model is small enough for full moments and float32 master weights."""
-    return to_config_dict(
-        RunConfig(
-            data=DataConfig(name="proactivebench", source=""),
-            packing=PackingConfig(context=4096),
-            student=qwen3_0_6b(dtype="bfloat16", param_dtype="bfloat16", remat="full"),
-            training=TrainingConfig(
-                start="weights/Qwen3-0.6B",
-                steps=0,
-                epochs=3.0,
-                batch=4,
-                learning_rate=1e-5,
-                warmup=0.1,
-                final_rate=0.0,
-                weight_decay=0.01,
-                b2=0.999,
-                master="float32",
-            ),
-        )
-    )
+    student = qwen3_0_6b(dtype="bfloat16", param_dtype="bfloat16", remat="full")
+    return to_config_dict(paper_run(student, start="weights/Qwen3-0.6B", batch=4, master="float32"))

@@ -24,35 +24,21 @@ Result: not yet known. The plan predicts 68.2 GiB of the 74.5 (80 GB); XLA's com
 (`benchmarks/memory.py`).
 """
 
+from prism_jax.recipes.paper import paper_run
 from prism_jax.runtime.config import to_config_dict
-from prism_jax.streams.sources import DataConfig
 from prism_jax.student.presets import qwen3_8b
-from prism_jax.training.config import PackingConfig, RunConfig, TrainingConfig
-from prism_jax.training.loss_config import LossConfig
 
 
 def get_config():
     """The paper's settings, and what is needed to fit 80 GB."""
     return to_config_dict(
-        RunConfig(
-            data=DataConfig(name="proactivebench", source=""),
-            packing=PackingConfig(context=4096),
-            student=qwen3_8b(dtype="bfloat16", param_dtype="bfloat16", remat="full"),
-            loss=LossConfig(),
-            training=TrainingConfig(
-                start="weights/Qwen3-8B",
-                steps=0,
-                epochs=3.0,
-                batch=4,
-                learning_rate=1e-5,
-                warmup=0.1,
-                final_rate=0.0,
-                weight_decay=0.01,
-                b2=0.999,
-                first_moment="bfloat16",
-                second_moment="factored",
-                master="split",
-                checkpoint_every=200,
-            ),
+        paper_run(
+            qwen3_8b(dtype="bfloat16", param_dtype="bfloat16", remat="full"),
+            start="weights/Qwen3-8B",
+            batch=4,
+            first_moment="bfloat16",
+            second_moment="factored",
+            master="split",
+            checkpoint_every=200,
         )
     )

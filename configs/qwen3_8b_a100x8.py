@@ -11,31 +11,15 @@ Time: not yet run on A100s.
 Result: not yet known; the plan predicts 19.4 GiB per GPU.
 """
 
+from prism_jax.recipes.paper import paper_run
 from prism_jax.runtime.config import to_config_dict
-from prism_jax.streams.sources import DataConfig
 from prism_jax.student.presets import qwen3_8b
-from prism_jax.training.config import MeshConfig, PackingConfig, RunConfig, TrainingConfig
+from prism_jax.training.config import MeshConfig
 
 
 def get_config():
     """The paper's schedule with a batch that 8 GPUs share."""
+    student = qwen3_8b(dtype="bfloat16", param_dtype="bfloat16", remat="full")
     return to_config_dict(
-        RunConfig(
-            data=DataConfig(name="proactivebench", source=""),
-            packing=PackingConfig(context=4096),
-            student=qwen3_8b(dtype="bfloat16", param_dtype="bfloat16", remat="full"),
-            mesh=MeshConfig(fsdp=8),
-            training=TrainingConfig(
-                start="weights/Qwen3-8B",
-                steps=0,
-                epochs=3.0,
-                batch=8,
-                learning_rate=1e-5,
-                warmup=0.1,
-                final_rate=0.0,
-                weight_decay=0.01,
-                b2=0.999,
-                master="float32",
-            ),
-        )
+        paper_run(student, mesh=MeshConfig(fsdp=8), start="weights/Qwen3-8B", batch=8, master="float32")
     )

@@ -31,13 +31,12 @@ POINT = {
 
 def define_flags() -> None:
     """Defines the flags; those of an operating point have its own defaults."""
-    default = OperatingPoint()
-    flags.DEFINE_string("workdir", None, "Folder of a run that was trained; with --scores, the folder to write to.")
+    about_workdir = "Folder of a run that was trained; with --scores, the folder to write to."
+    flags.DEFINE_string("workdir", None, about_workdir, required=True)
     flags.DEFINE_string("scores", None, "Scores file to evaluate instead of a run, .parquet or .jsonl.")
     for name in sorted(POINT.keys() - {"policy"}):
-        flags.DEFINE_float(name, getattr(default, name), POINT[name])
-    flags.DEFINE_enum("policy", default.policy, DEPLOYABLE, POINT["policy"])
-    flags.mark_flags_as_required(["workdir"])
+        flags.DEFINE_float(name, getattr(OperatingPoint, name), POINT[name])
+    flags.DEFINE_enum("policy", OperatingPoint.policy, DEPLOYABLE, POINT["policy"])
     flags.register_multi_flags_validator(
         ["scores", *POINT],
         lambda given: given["scores"] is not None or not any(flags.FLAGS[name].present for name in POINT),
@@ -47,13 +46,13 @@ def define_flags() -> None:
 
 def main() -> None:
     """Runs what the flags say."""
-    given = flags.FLAGS
-    if given.scores is not None:
-        point: dict[str, Any] = {name: given[name].value for name in POINT}
-        return evaluate_scores(given.scores, epath.Path(given.workdir), OperatingPoint(**point))
+    given: dict[str, Any] = flags.FLAGS.flag_values_dict()
+    if given["scores"] is not None:
+        point = OperatingPoint(**{name: given[name] for name in POINT})
+        return evaluate_scores(given["scores"], epath.Path(given["workdir"]), point)
     from prism_jax.recipes.runs import evaluate_workdir  # loads a language model and all that it needs
 
-    evaluate_workdir(given.workdir)
+    evaluate_workdir(given["workdir"])
 
 
 if __name__ == "__main__":

@@ -25,6 +25,17 @@ class ConfigError(ValueError):
     """A config key or value that cannot be used; the message names the key, what was found and what was expected."""
 
 
+def check_at_least(config: Any, least: float | int, *names: str) -> None:
+    """Checks the named fields of a config dataclass, in its `__post_init__`.
+
+    Raises:
+      ValueError: naming the first field whose value is below `least` or NaN.
+    """
+    for name in names:
+        if not getattr(config, name) >= least:
+            raise ValueError(f"{name}: found {getattr(config, name)}, expected at least {least}")
+
+
 def to_dict(config: Any) -> dict[str, Any]:
     """A config dataclass as nested plain dicts and lists, ready for JSON."""
     return {

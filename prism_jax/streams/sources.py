@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 from etils import epath
 
+from prism_jax.runtime.config import check_at_least
 from prism_jax.streams.jsonl import read_streams
 from prism_jax.streams.proactivebench_source import LAYOUT
 from prism_jax.streams.simulator import SimulatorConfig, simulate
@@ -49,9 +50,7 @@ class DataConfig:
     test_streams: int = 512
 
     def __post_init__(self) -> None:
-        for name in ("train_streams", "calibration_streams", "test_streams"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}: found {getattr(self, name)}, expected at least 1")
+        check_at_least(self, 1, "train_streams", "calibration_streams", "test_streams")
         if self.folds < 2:
             raise ValueError(f"folds: found {self.folds}, expected at least 2")
         if not 0 <= self.fold < self.folds:

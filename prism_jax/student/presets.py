@@ -23,13 +23,7 @@ _QWEN3 = StudentConfig(
     max_positions=40_960,
 )
 _SMOLLM2 = StudentConfig(
-    vocab_size=49_152,
-    head_dim=64,
-    rope_theta=1e5,
-    norm_epsilon=1e-5,
-    qk_norm=False,
-    tied=True,
-    max_positions=8192,
+    vocab_size=49_152, head_dim=64, rope_theta=1e5, norm_epsilon=1e-5, qk_norm=False, tied=True, max_positions=8192
 )
 
 
@@ -70,13 +64,5 @@ def smollm2_360m(**changes: Any) -> StudentConfig:
 
 def smollm2_1_7b(**changes: Any) -> StudentConfig:
     """SmolLM2-1.7B: 1.71 billion parameters, Llama-shaped, one key head per query head."""
-    return _sized(
-        _SMOLLM2,
-        changes,
-        hidden_dim=2048,
-        mlp_dim=8192,
-        num_layers=24,
-        num_heads=32,
-        num_kv_heads=32,
-        rope_theta=130_000.0,
-    )
+    sizes = {"hidden_dim": 2048, "mlp_dim": 8192, "num_layers": 24, "num_heads": 32, "num_kv_heads": 32}
+    return _sized(_SMOLLM2, changes, rope_theta=130_000.0, **sizes)

@@ -9,6 +9,7 @@ from typing import Literal
 
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.prompting.template import PromptConfig
+from prism_jax.runtime.config import check_at_least
 from prism_jax.streams.simulator import SimulatorConfig
 from prism_jax.streams.sources import DataConfig
 from prism_jax.student import StudentConfig
@@ -40,9 +41,7 @@ class PackingConfig:
     buckets: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("context", "buckets"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}: found {getattr(self, name)}, expected at least 1")
+        check_at_least(self, 1, "context", "buckets")
         if self.row_tokens < 0:
             raise ValueError(f"row_tokens: found {self.row_tokens}, expected at least 0")
 
@@ -62,9 +61,7 @@ class MeshConfig:
     tensor: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("data", "fsdp", "tensor"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}: found {getattr(self, name)}, expected at least 1")
+        check_at_least(self, 1, "data", "fsdp", "tensor")
 
     @property
     def devices(self) -> int:
@@ -144,14 +141,10 @@ class TrainingConfig:
             raise ValueError(
                 f"steps: found {self.steps} with epochs = {self.epochs}, expected one of them above 0 and the other 0"
             )
-        for name in ("batch", "accumulation", "checkpoint_every", "keep"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}: found {getattr(self, name)}, expected at least 1")
+        check_at_least(self, 1, "batch", "accumulation", "checkpoint_every", "keep")
         if self.share_every < 0:
             raise ValueError(f"share_every: found {self.share_every}, expected at least 0 (0 never logs them)")
-        for name in ("keep_best", "evaluate_every"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name}: found {getattr(self, name)}, expected at least 0")
+        check_at_least(self, 0, "keep_best", "evaluate_every")
         for name in ("learning_rate", "clip"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name}: found {getattr(self, name)}, expected above 0")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
+from prism_jax.runtime.config import check_at_least
+
 
 @dataclasses.dataclass(frozen=True)
 class LossConfig:
@@ -44,9 +46,7 @@ class LossConfig:
     response_chunk: int = 1024
 
     def __post_init__(self) -> None:
-        for name in ("response", "need", "accept", "burden", "false_alarm", "missed"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"{name}: found {getattr(self, name)}, expected at least 0")
+        check_at_least(self, 0, "response", "need", "accept", "burden", "false_alarm", "missed")
         if not 0 < self.e_min <= 1:
             raise ValueError(f"e_min: found {self.e_min}, expected a probability in (0, 1]")
         for name in ("w_max", "width_start", "width_end", "response_chunk"):

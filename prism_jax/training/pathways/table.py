@@ -17,6 +17,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal, NamedTuple
 
+from prism_jax.runtime.config import check_at_least
 from prism_jax.training.loss_config import LossConfig
 
 Name = Literal["joint", "sft", "rdc_sft", "schema_sft", "dft", "weighted_sft"]
@@ -89,9 +90,7 @@ class PathwayConfig:
                 raise ValueError(f"{name}: found {getattr(self, name)}, expected a share in [0, 1]")
         if not self.beta > 0:
             raise ValueError(f"beta: found {self.beta}, expected above 0")
-        for name in ("rejected_cost", "token_cost"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"{name}: found {getattr(self, name)}, expected at least 0")
+        check_at_least(self, 0, "rejected_cost", "token_cost")
         if self.name == "schema_sft" and self.losses != "as_named":
             raise ValueError(
                 f"losses: found {self.losses!r}, expected 'as_named': schema_sft has no losses at the slots"
