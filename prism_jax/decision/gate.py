@@ -6,9 +6,10 @@ cheaper decision exactly if
 
     (1 - p_accept) * C_FA <= p_accept * p_need * C_FN.
 
-Where p_accept * p_need = 0 the gate is silent. `intervene` is the only implementation of this comparison, without a
-division; every decision of the package is made by it. Threshold, scalar score and critical ratio state the same rule
-and agree with it except at floating-point ties.
+Where p_accept * p_need = 0 the gate is silent. `intervene` makes this comparison, without a division, for every policy
+that decides on signals and costs. `drift.decide` compares the same costs at shifted probabilities, and
+`costs.cost_grid` repeats the comparison for sweeps; tests check that both agree with it exactly. Threshold, scalar
+score and critical ratio state the same rule and agree with it except at floating-point ties.
 
 All functions are elementwise; arguments broadcast, costs included. Costs share one unit, which cancels.
 """
@@ -111,7 +112,7 @@ def score_from_logits(z_need: Reals, z_accept: Reals) -> Floats:
         arrays.check_not_nan(name, value)
     xp, need, accept = arrays.as_floats(z_need, z_accept)
     log_need = jax.nn.log_sigmoid(need) if xp is jnp else -np.logaddexp(0.0, -need)
-    silent = log_need == -xp.inf  # wins over z_accept = inf, as p_need * p_accept = 0 does in `score`
+    silent = log_need == -xp.inf  # even at z_accept = inf, as where p_need * p_accept = 0 in `score`
     return xp.where(silent, -xp.inf, accept + xp.where(silent, 0.0, log_need))[()]
 
 
@@ -194,8 +195,8 @@ def slow_band(p_need: Reals, p_accept: Reals, c_fa: Reals, c_fn: Reals, margin: 
     p_accept - margin (an offer must cost no less), so the result is exact wherever their arithmetic is. The band is
     empty at margin 0, everything at margin 1, and never shrinks as the margin grows.
 
-    The gate's clause, silence where p_accept * p_need = 0, plays no part here: the band asks how far p_accept is from
-    the threshold, and tau(0) = 1 is a threshold like any other.
+    Only the distance of p_accept from the threshold counts, with tau(0) = 1. The gate's clause, silence where
+    p_accept * p_need = 0, is not applied here.
 
     Raises:
       ValueError: for a value outside its range or shapes that do not broadcast.

@@ -6,9 +6,9 @@ some index and intervenes from it on, and this index describes all its decisions
 itself at grid points and never compares r with a rounded quotient a / b. The quotient is used only to look up where the
 search starts, in a small table indexed by its leading bits.
 
-The comparison is `gate.intervene` at C_FA = 1. It is written again here because the search must be traced by `jax.jit`
-and evaluates it at one grid point per row; tests hold its result equal to `gate.decide` bit for bit at every grid
-point, ties included. The grid is built on the host.
+The comparison is that of `gate.intervene` at C_FA = 1. It is repeated here because the search must be traced by
+`jax.jit` and evaluates it at one grid point per row. Tests check that its result equals `gate.decide` bit for bit at
+every grid point, ties included. The grid is built on the host.
 """
 
 from __future__ import annotations
