@@ -4,5 +4,5 @@ Lives here: everything that turns labels into parameters. `pathways` decides wha
 batches, `optimization` implements one step, `checkpoints` and `logs` write what a run keeps, `memory` estimates whether
 a step fits.
 May not live here: how a trained student is deployed (`policy`) or judged (`evaluation`).
-Imports prompting, student, decision and streams.
+Imports decision, prompting, runtime, slots, streams and student.
 """

@@ -1,4 +1,4 @@
-"""Streams in, lessons out: what a pathway makes of the training streams before they are packed."""
+"""Selects the training streams of a pathway and gives their steps and candidates training targets, before packing."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ class Supervised(NamedTuple):
     """What a pathway trains on.
 
     Attributes:
-      streams: Those with a step left, their steps as lessons where the pathway asks for more than their labels.
-      loss: Weights and estimators.
-      facts: For the start-up report.
+      streams: Training streams that still have a step. Steps and candidates carry training targets
+        (`prism_jax.prompting.supervised`) if the pathway trains on more than their labels.
+      loss: Weights and estimators of the objective.
+      facts: Summary of the data, for the start-up report.
     """
 
     streams: tuple[Stream, ...]
@@ -35,15 +36,15 @@ class Supervised(NamedTuple):
 
 
 def supervise(streams: Sequence[Stream], config: RunConfig, template: Template) -> Supervised:
-    """The lessons of the run's pathway.
+    """Applies the run's pathway to the training split.
 
     Args:
       streams: The training split.
-      config: Of the run: its pathway, losses and seed.
-      template: Counts the tokens of responses.
+      config: Config of the run; the pathway, the loss and the seed are read.
+      template: Template that counts the tokens of responses.
 
     Raises:
-      ValueError: naming stream and step where a teacher's probability is missing; when there is no text to weight.
+      ValueError: if a teacher's probability is missing, naming stream and step; if there is no text to weight.
     """
     pathway, loss = config.pathway, config.pathway.objective(config.loss)
     if pathway.asks_teacher:
@@ -80,7 +81,7 @@ def _check_teacher(streams: Sequence[Stream], pathway: PathwayConfig) -> None:
 
 
 def _step_of(pathway: PathwayConfig, seed: int) -> Callable[[Stream, SupervisedStep], SupervisedStep]:
-    """Slot target, answer and mode of a step."""
+    """Returns a function that sets the slot target and the answer of a step, and whether its branch is slow."""
 
     def teach_step(stream: Stream, step: SupervisedStep) -> SupervisedStep:
         drawn = random.Random(f"prism_jax slow {seed} {stream.id} {step.event}").random()
@@ -95,7 +96,7 @@ def _step_of(pathway: PathwayConfig, seed: int) -> Callable[[Stream, SupervisedS
 
 
 def _candidate_of(pathway: PathwayConfig) -> Callable[[Stream, SupervisedCandidate], SupervisedCandidate]:
-    """Slot target and answer of a candidate."""
+    """Returns a function that sets the slot target and the answer of a candidate."""
 
     def teach_candidate(_: Stream, candidate: SupervisedCandidate) -> SupervisedCandidate:
         return dataclasses.replace(
@@ -108,7 +109,7 @@ def _candidate_of(pathway: PathwayConfig) -> Callable[[Stream, SupervisedCandida
 
 
 def _target(label: float | None, teacher: float | None, pathway: PathwayConfig) -> float | None:
-    """What a slot's cross-entropy aims at: a hard label, or the label softened by the teacher; None without label."""
+    """Target of a slot's cross-entropy: the hard label, or the label mixed with the teacher's; None without a label."""
     if label is None:
         return None
     if pathway.recipe.losses == "plain":
@@ -117,7 +118,7 @@ def _target(label: float | None, teacher: float | None, pathway: PathwayConfig) 
 
 
 def _answer(teacher: float | None, pathway: PathwayConfig) -> bool | None:
-    """The teacher's yes or no where its text is the target."""
+    """The teacher's answer (True = yes), if the pathway trains on the teacher's text; otherwise None."""
     return teacher >= 0.5 if pathway.recipe.losses == "schema" and teacher is not None else None
 
 
@@ -126,7 +127,7 @@ def _each(
     of_step: Callable[[Stream, SupervisedStep], SupervisedStep],
     of_candidate: Callable[[Stream, SupervisedCandidate], SupervisedCandidate],
 ) -> tuple[Stream, ...]:
-    """The streams with every step and candidate made a lesson."""
+    """Returns the streams with `of_step` and `of_candidate` applied to every step and candidate with targets."""
 
     def one(stream: Stream, step: Step) -> Step:
         own = supervised_step(step)
@@ -136,7 +137,7 @@ def _each(
 
 
 def _with_baseline(streams: tuple[Stream, ...], loss: LossConfig) -> tuple[Stream, ...]:
-    """The streams with mu of every candidate."""
+    """Returns the streams with `accept_mu` set on every candidate (`logged.out_of_fold_acceptance`)."""
     means = out_of_fold_acceptance(streams, loss.e_min, loss.w_max).tolist()
     expected = {stream.id: mean for stream, mean in zip(streams, means, strict=True)}
 
@@ -147,7 +148,7 @@ def _with_baseline(streams: tuple[Stream, ...], loss: LossConfig) -> tuple[Strea
 
 
 def _with_factors(streams: tuple[Stream, ...], factors: list[float]) -> tuple[Stream, ...]:
-    """The streams with the weight of each candidate's text; the fields of a slow branch weigh their mean."""
+    """Returns the streams with these factors on the candidates' text; a step gets the mean of its candidates' factors."""
     factor = iter(factors)
 
     def of_step(_: Stream, step: SupervisedStep) -> SupervisedStep:

@@ -1,15 +1,15 @@
-"""The training pathways of the paper's ablation C, each a row of a table over the one objective (maths section 6).
+"""The training pathways of the paper's ablation C, as rows of one table (docs/maths.md, section 6).
 
     joint         all data, the decision losses with propensities and burden
     sft           all data, plain cross-entropy at the slots on hard labels
     rdc_sft       curated data, decision losses
-    schema_sft    the teacher's text is the only target, its own yes or no at the slots included
+    schema_sft    the only targets are the teacher's text and its yes or no at the slots
     dft           second stage: dynamic fine-tuning of the text, from an rdc_sft run
     weighted_sft  second stage: reward-weighted text, from an rdc_sft run
 
-`filter` and `losses` override their columns, which gives the 2 x 2 of filter and losses. Factors of `dft` and
-`weighted_sft` apply to tokens of text alone: at a slot they would no longer be proper losses, and the gate reads
-probabilities there.
+`filter` and `losses` override the data and the losses of a row, so that the effect of each can be measured separately.
+`dft` and `weighted_sft` weight only tokens of text. Weighted slot losses would no longer be proper, and the gate needs
+probabilities from the slots.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class Recipe(NamedTuple):
     """What a pathway does.
 
     Attributes:
-      filtered: Trains on what curation keeps.
-      losses: `decision` losses at the slots, as the loss section says; `plain` cross-entropy without propensities and
-        burden; `schema`, none but the teacher's answers as tokens.
-      tokens: Loss of a token of text, `sft` or `dft`.
-      weighted: Weights text by its reward.
+      filtered: Whether to train only on the rows that curation keeps.
+      losses: Losses at the slots. `decision` uses those of the config's `loss` section, `plain` cross-entropy without
+        propensities and burden, and `schema` only the teacher's answers as tokens.
+      tokens: Loss per token of text, `sft` or `dft`.
+      weighted: Whether to weight text by its reward.
     """
 
     filtered: bool
@@ -55,16 +55,16 @@ class PathwayConfig:
     """Which pathway to train, and what it needs.
 
     Attributes:
-      name: A row of the table; second stages start from the run that training.start names.
-      filter: `on` and `off` override whether the data is curated.
-      losses: `plain` and `decision` override the losses at the slots.
-      keep: Curation: share of the rows to keep, those of highest R_DC.
-      stratify: Curation: within each pair of labels; False takes the global top, as the paper does.
+      name: A row of the table; second stages start from the run that `training.start` names.
+      filter: Whether the data is curated: `on`, `off`, or as the row says.
+      losses: Losses at the slots: `plain`, `decision`, or as the row says.
+      keep: Share of the rows that curation keeps, those of highest R_DC.
+      stratify: Whether curation selects within each pair of labels; False selects the global top, as the paper does.
       alpha: Slot targets are (1 - alpha) * label + alpha * the teacher's probability.
       slow: Share of the steps with a rationale that get a slow branch instead of their fast one. A step has one branch,
-        so that each label counts once; which one depends on training.seed, stream and step alone.
-      beta: Weighted-SFT: temperature of the rewards.
-      advantage: Weighted-SFT: weights rewards above their domain's mean, at most 20-fold.
+        so that each label counts once. The choice depends only on `training.seed`, the stream and the step.
+      beta: Temperature of the reward weights exp(R_total / beta), for `weighted_sft`; in units of reward.
+      advantage: Whether the reward weights use R_total minus its mean in the domain, with weights of at most 20.
       rejected_cost: c_FA of R_total, the cost of a rejected offer.
       token_cost: c_tok of R_total, the cost of a token of the response.
     """
@@ -103,7 +103,7 @@ class PathwayConfig:
 
     @property
     def recipe(self) -> Recipe:
-        """The table's row with its overrides."""
+        """The row of the table that `name` selects, with the overrides applied."""
         recipe = RECIPES[self.name]
         if self.filter != "as_named":
             recipe = recipe._replace(filtered=self.filter == "on")
