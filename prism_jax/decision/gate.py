@@ -106,7 +106,11 @@ def score(p_need: Reals, p_accept: Reals) -> Floats:
 
 
 def score_from_logits(z_need: Reals, z_accept: Reals) -> Floats:
-    """`score` from logits, without the rounding of probabilities near 0 and 1: s = z_accept + log sigmoid(z_need)."""
+    """`score` from logits, without the rounding of probabilities near 0 and 1: s = z_accept + log sigmoid(z_need).
+
+    Raises:
+      ValueError: for a logit that is NaN, or shapes that do not broadcast.
+    """
     arrays.check_broadcast(z_need=z_need, z_accept=z_accept)
     for name, value in (("z_need", z_need), ("z_accept", z_accept)):
         arrays.check_not_nan(name, value)
@@ -198,6 +202,16 @@ def slow_band(p_need: Reals, p_accept: Reals, c_fa: Reals, c_fn: Reals, margin: 
     Only the distance of p_accept from the threshold counts, with tau(0) = 1. The gate's clause, silence where
     p_accept * p_need = 0, is not applied here.
 
+    Args:
+      p_need: Need probability of the fast pass.
+      p_accept: Acceptance probability of the fast pass.
+      c_fa: C_FA > 0.
+      c_fn: C_FN >= 0.
+      margin: delta >= 0, in units of probability.
+
+    Returns:
+      Booleans of the broadcast shape; True is to run the slow pass.
+
     Raises:
       ValueError: for a value outside its range or shapes that do not broadcast.
     """
@@ -223,6 +237,15 @@ def decide_with_slow(
     """The dynamic gate with a slow margin: where `slow_band` holds, the slow signals replace both fast ones.
 
     Margin 0 is the fast-only policy, any margin of at least 1 the slow-only policy.
+
+    Args:
+      p_need_fast: Need probability of the fast pass.
+      p_accept_fast: Acceptance probability of the fast pass.
+      p_need_slow: Need probability of the slow pass.
+      p_accept_slow: Acceptance probability of the slow pass.
+      c_fa: C_FA > 0.
+      c_fn: C_FN >= 0.
+      margin: delta >= 0, in units of probability.
 
     Returns:
       The decision (True is to intervene) and whether the slow pass ran, of the broadcast shape of the arguments.
