@@ -152,10 +152,10 @@ def slow_range(
     """The first cost at which the slow pass runs, and one past the last, for every margin and step.
 
     The slow pass runs from the first cost at which the gate would intervene at p_accept + margin, up to the last at
-    which it would not, or would only just tie, at p_accept - margin (docs/maths.md, section 3; `gate.slow_band`). Below
-    this range the fast signals are silent, above it they intervene, and inside it the slow signals decide. A step's
-    first intervening cost is therefore that of the slow signals, clipped to the range. At margin 0 the range is empty
-    and lies at `fast`, the `decision_index` of the same signals.
+    which, at p_accept - margin, it would not intervene or the costs would be equal (docs/maths.md, section 3;
+    `gate.slow_band`). Below this range the fast signals are silent, above it they intervene, and inside it the slow
+    signals decide. A step's first intervening cost is therefore that of the slow signals, clipped to the range. At
+    margin 0 the range is empty and lies at `fast`, the `decision_index` of the same signals.
     """
     delta = margins[:, None]
     high, low = p_accept + delta, p_accept - delta

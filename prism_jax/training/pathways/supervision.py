@@ -148,7 +148,7 @@ def _with_baseline(streams: tuple[Stream, ...], loss: LossConfig) -> tuple[Strea
 
 
 def _with_factors(streams: tuple[Stream, ...], factors: list[float]) -> tuple[Stream, ...]:
-    """Returns the streams with these factors on the candidates' text; a step gets the mean of its candidates' factors."""
+    """Returns the streams with these factors on the candidates' text; a step gets the mean factor of its candidates."""
     factor = iter(factors)
 
     def of_step(_: Stream, step: SupervisedStep) -> SupervisedStep:
