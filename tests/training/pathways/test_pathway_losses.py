@@ -81,7 +81,7 @@ def found_terms(lesson, loss):
 
 
 def decision_terms(rows):
-    """L_need, L_acc (SNIPS) and L_burden of maths section 4."""
+    """L_need, L_acc (SNIPS) and L_burden of docs/maths.md, section 4."""
     w = np.array([min(row.made / max(row.e, 0.05), 20) for row in rows])
     accept = np.array([bce(row.z_accept, row.y_accept) for row in rows])
     g = [1 / (1 + np.exp(-(row.z_accept - np.logaddexp(0, -row.z_need) - np.log(0.5)) / H)) for row in rows]
