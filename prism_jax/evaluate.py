@@ -1,4 +1,4 @@
-"""Calibrates and evaluates, without training: a trained run, or anybody's scores file.
+"""Calibrates and evaluates, without training: a trained run, or a scores file of any agent.
 
     python -m prism_jax.evaluate --workdir=RUN
     python -m prism_jax.evaluate --scores=FILE --workdir=DIR [--c_fa=1 --c_fn=2 --margin=0.1 --policy=dynamic]

@@ -1,7 +1,7 @@
 """Checks the machine before the first step: `python -m prism_jax.preflight --devices=8 --workdir=DIR`.
 
-Every problem is one line on stderr, and any problem gives exit status 1. The flags of `prism_jax.train` are taken too,
-so that a launch script passes both programs the same.
+Prints one line on stderr for each problem; if there is any, the exit status is 1. It also accepts the flags of
+`prism_jax.train`, so that a launch script can pass the same flags to both programs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from prism_jax.runtime import command, distributed
 
 
 def define_flags() -> None:
-    """Defines the flags beside those of `prism_jax.train`."""
+    """Defines the flags that are added to those of `prism_jax.train`."""
     train.define_flags()
     flags.DEFINE_integer("devices", 1, "Devices that JAX must see, of all processes together.", lower_bound=1)
     flags.DEFINE_string("disk", "10GiB", "Space that the workdir's disk must have.")

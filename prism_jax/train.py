@@ -2,7 +2,7 @@
 
 Started again on the same workdir, it resumes from the newest checkpoint that can be read. SIGTERM, or Ctrl-C once, ends
 it after the current step, with a checkpoint and exit status 75 (EX_TEMPFAIL); the same command then resumes. With
---plan it trains nothing, but prints what memory the config needs, and fails where a device has less.
+--plan it only prints the memory that the config needs, and fails if a device has less.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from prism_jax.training.workdir import Workdir
 
 
 def define_flags() -> None:
-    """Defines the flags; `prism_jax.preflight` takes them too."""
+    """Defines the flags, which `prism_jax.preflight` accepts too."""
     distributed.define_flags()
     config_flags.DEFINE_config_file("config", None, "A file of configs/; --config.x.y=value overrides a setting.")
     flags.DEFINE_string("workdir", None, "Folder for everything that the run leaves behind.")
     flags.DEFINE_bool("plan", False, "Print the bytes that a device needs, and fail if it has fewer.")
     flags.DEFINE_string(
-        "device_memory", "", "Memory of a device, such as 80GiB; with --plan on CPU it stands for an NVIDIA GPU."
+        "device_memory", "", "Memory of a device, such as 80GiB; on CPU, --plan then plans for an NVIDIA GPU."
     )
     flags.DEFINE_integer("profile", None, "Step from which to write a trace of a few steps to WORKDIR/profile.")
 

@@ -42,9 +42,9 @@ def cohens_kappa(first: Any, second: Any) -> float:
     table = _table(first, second)
     if len(table) == 1:
         return float("nan")
-    items, alike = int(table.sum()), int(np.trace(table))
+    items, same = int(table.sum()), int(np.trace(table))
     chance = sum(int(a) * int(b) for a, b in zip(table.sum(0), table.sum(1), strict=True))
-    return (items * alike - chance) / (items**2 - chance)  # integers up to the division, so only that rounds
+    return (items * same - chance) / (items**2 - chance)  # integers up to the division, so only that rounds
 
 
 def matthews(first: Any, second: Any) -> float:

@@ -1,8 +1,8 @@
-"""AUDBC, the area under benefit over burden, with its interval (docs/maths.md, section 9); the door to all curves.
+"""AUDBC, the area under benefit over burden, with its interval (docs/maths.md, section 9).
 
 The curves are defined in `costs.curves`, the costs in `costs.cost_curves` and the paper's own areas in
-`costs.paper_audbc`; this module exports all of them. AUDBC measures how well the gate's scalar ranks steps and does not
-depend on calibration; `expected_cost` does.
+`costs.paper_audbc`; users import all of them from this module. AUDBC measures how well the gate's scalar ranks steps
+and does not depend on calibration; `expected_cost` does.
 """
 
 from __future__ import annotations

@@ -6,9 +6,10 @@ cheaper decision exactly if (paper, Eq. 1)
 
     (1 - p_accept) * C_FA <= p_accept * p_need * C_FN.
 
-Where p_accept * p_need = 0 the gate is silent. `intervene` evaluates this comparison, without a division, and every
-decision is made by it (`costs.cost_grid` searches a grid of costs by the same comparison; tests hold the two equal).
-Threshold, scalar score and critical ratio state the same rule and agree with it except at floating-point ties.
+Where p_accept * p_need = 0 the gate is silent. `intervene` makes this comparison, without a division, for every policy
+that decides on signals and costs. `drift.decide` compares the same costs at shifted probabilities, and
+`costs.cost_grid` repeats the comparison for sweeps; tests check that both agree with it exactly. Threshold, scalar
+score and critical ratio state the same rule and agree with it except at floating-point ties.
 
 All functions are elementwise; arguments broadcast, costs included. Costs share one unit, which cancels.
 """
@@ -105,13 +106,17 @@ def score(p_need: Reals, p_accept: Reals) -> Floats:
 
 
 def score_from_logits(z_need: Reals, z_accept: Reals) -> Floats:
-    """`score` from logits, without the rounding of probabilities near 0 and 1: s = z_accept + log sigmoid(z_need)."""
+    """`score` from logits, without the rounding of probabilities near 0 and 1: s = z_accept + log sigmoid(z_need).
+
+    Raises:
+      ValueError: for a logit that is NaN, or shapes that do not broadcast.
+    """
     arrays.check_broadcast(z_need=z_need, z_accept=z_accept)
     for name, value in (("z_need", z_need), ("z_accept", z_accept)):
         arrays.check_not_nan(name, value)
     xp, need, accept = arrays.as_floats(z_need, z_accept)
     log_need = jax.nn.log_sigmoid(need) if xp is jnp else -np.logaddexp(0.0, -need)
-    silent = log_need == -xp.inf  # wins over z_accept = inf, as p_need * p_accept = 0 does in `score`
+    silent = log_need == -xp.inf  # even at z_accept = inf, as where p_need * p_accept = 0 in `score`
     return xp.where(silent, -xp.inf, accept + xp.where(silent, 0.0, log_need))[()]
 
 
@@ -180,8 +185,10 @@ def decide(
         # A constant that replaces a signal takes the signal's shape and precision from 0 times the signal.
         return intervene(accept + 0 * p_accept, accept * need + 0 * p_need, c_fa, c_fn)
     shape = np.broadcast_shapes(*map(np.shape, (p_need, p_accept, c_fa, c_fn, *extra.values())))
-    if chosen.constant is None:
+    if policy == "fixed":
         return xp.broadcast_to(p_accept >= fixed_threshold, shape)[()]
+    if chosen.constant is None:
+        raise ValueError(f"policy: found {policy!r} with neither signals nor a constant decision, expected one of both")
     return xp.full(shape, chosen.constant)[()]
 
 
@@ -192,8 +199,18 @@ def slow_band(p_need: Reals, p_accept: Reals, c_fa: Reals, c_fn: Reals, margin: 
     p_accept - margin (an offer must cost no less), so the result is exact wherever their arithmetic is. The band is
     empty at margin 0, everything at margin 1, and never shrinks as the margin grows.
 
-    The gate's clause, silence where p_accept * p_need = 0, plays no part here: the band asks how far p_accept is from
-    the threshold, and tau(0) = 1 is a threshold like any other.
+    Only the distance of p_accept from the threshold counts, with tau(0) = 1. The gate's clause, silence where
+    p_accept * p_need = 0, is not applied here.
+
+    Args:
+      p_need: Need probability of the fast pass.
+      p_accept: Acceptance probability of the fast pass.
+      c_fa: C_FA > 0.
+      c_fn: C_FN >= 0.
+      margin: delta >= 0, in units of probability.
+
+    Returns:
+      Booleans of the broadcast shape; True is to run the slow pass.
 
     Raises:
       ValueError: for a value outside its range or shapes that do not broadcast.
@@ -220,6 +237,15 @@ def decide_with_slow(
     """The dynamic gate with a slow margin: where `slow_band` holds, the slow signals replace both fast ones.
 
     Margin 0 is the fast-only policy, any margin of at least 1 the slow-only policy.
+
+    Args:
+      p_need_fast: Need probability of the fast pass.
+      p_accept_fast: Acceptance probability of the fast pass.
+      p_need_slow: Need probability of the slow pass.
+      p_accept_slow: Acceptance probability of the slow pass.
+      c_fa: C_FA > 0.
+      c_fn: C_FN >= 0.
+      margin: delta >= 0, in units of probability.
 
     Returns:
       The decision (True is to intervene) and whether the slow pass ran, of the broadcast shape of the arguments.

@@ -154,6 +154,17 @@ def realised_cost(
 
     This is the cost of the paper's Proposition 1; Eq. 1 minimises its expectation.
 
+    Args:
+      decision: Whether the policy intervened.
+      y_need: Need labels in [0, 1].
+      y_accept: Acceptance labels in [0, 1].
+      c_fa: C_FA > 0.
+      c_fn: C_FN >= 0.
+      weight: Importance of each row; None is 1 everywhere.
+
+    Returns:
+      A scalar, in the unit of the costs.
+
     Raises:
       ValueError: for unequal lengths, empty input, or a decision, label, cost or weight outside its range.
     """
@@ -201,6 +212,16 @@ def expected_realised_cost(
 
 def gold_cost(decision: Vector, y: Vector, c_fa: Reals, c_fn: Reals, weight: Vector | None = None) -> Floats:
     """Mean of C_FA * FP + C_FN * FN against gold y = y_need AND y_accept; the policy `product` minimises it.
+
+    Args:
+      decision: Whether the policy intervened.
+      y: Gold labels in [0, 1].
+      c_fa: C_FA > 0.
+      c_fn: C_FN >= 0.
+      weight: Importance of each row; None is 1 everywhere.
+
+    Returns:
+      A scalar, in the unit of the costs.
 
     Raises:
       ValueError: for unequal lengths, empty input, or a decision, label, cost or weight outside its range.

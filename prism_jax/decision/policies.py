@@ -2,7 +2,7 @@
 
 Everything that depends on a policy reads its entry of `POLICIES`: `gate.decide`, the sweeps over cost ratios
 (`audbc.policy_signals`), `operating_point.OperatingPoint`, the evaluation and the tables of the report. A new policy is
-one new entry here and one row of the table in docs/decision.md.
+one new entry here, with `signals` or `constant`, and one row in the tables of docs/decision.md and docs/maths.md.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ class Policy:
       label: Name in tables and figures.
       meaning: What it does, in one sentence that tables and figures print.
       signals: The signals on which the dynamic gate decides as this policy does, at every cost ratio; None for a policy
-        that does not answer to the cost ratio.
+        whose decisions do not depend on the cost ratio. With neither `signals` nor `constant`, `gate.decide` decides as
+        `fixed` does.
       threshold: The least p_accept at which the policy intervenes, infinite where it never does, from the numbers that
         an operating point holds; None for a policy that needs more than these and therefore cannot be deployed.
       constant: The decision of a policy that decides the same at every step; None for the others.
@@ -119,6 +120,6 @@ POLICIES: dict[str, Policy] = {
 }
 
 DEPLOYABLE = tuple(name for name, policy in POLICIES.items() if policy.deployable)
-"""The policies that an `OperatingPoint` can deploy: they need nothing but costs and a threshold."""
+"""The policies that an `OperatingPoint` can deploy: they need only costs and a fixed threshold."""
 ANSWERING_TO_RATIO = tuple(name for name, policy in POLICIES.items() if policy.answers_to_ratio)
 """The policies whose decisions depend on the cost ratio."""

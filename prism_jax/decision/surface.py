@@ -280,7 +280,7 @@ def _assemble(
 
 
 def _on_accelerator(value: Any) -> bool:
-    """Whether a concrete array lives on something other than a CPU."""
+    """Whether an array is concrete and on a device other than a CPU."""
     return isinstance(value, jax.Array) and any(device.platform != "cpu" for device in value.devices())
 
 

@@ -1,5 +1,5 @@
 """Experiments: each answers one question of the paper or of this project, and is a module with a `main`.
 
-Lives here: code that trains, runs and evaluates for one experiment; no other part may import it. Every experiment fixes
-its criteria before it runs and prints its results with intervals.
+Belongs here: code that trains, runs and evaluates for one experiment; no other part may import it. Every experiment
+fixes its criteria before it runs and prints its results with intervals.
 """

@@ -32,7 +32,8 @@ def need_against_others(streams: Iterable[Stream]) -> Ranked:
 
     The score is whether the annotator accepted any offer. The label is need by the strict definition among the other
     annotators: whether all of them accepted the same offer. A step whose offers have different numbers of votes is left
-    out, since votes cannot be assigned to annotators there. In a step without offers, nobody could accept any.
+    out, since votes cannot be assigned to annotators there. In a step without offers, no
+    annotator accepted any.
     """
     return _ranked(
         (float(accepted), float(needed), stream.id)

@@ -2,7 +2,7 @@
 
 All four measures are functions of how often each stream was drawn. AUROC is a sum over pairs of streams, so a resample
 costs a quadratic form instead of a sort. Pooled AUROC counts all pairs of rows; AUROC within streams counts only the
-pairs within one stream, so a stream weighs by its number of pairs.
+pairs within one stream, so each stream is weighted by its number of pairs.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The deployed agent: scores streams with a trained student, as rows of the scores table.
+"""The deployed agent: reads both signals of every decision off a trained student, as rows of the scores table.
 
-Contains: the fast pass over slots.
-May not contain: training, evaluation.
-Imports slots, prompting, student, decision, streams and scores.
+Belongs here: the fast pass over slots.
+Does not belong here: training, evaluation.
+Imports prompting, slots, streams and student.
 """

@@ -54,7 +54,7 @@ def score_streams(
       batch: Number of streams, or parts of long streams, per forward pass.
 
     Raises:
-      ValueError: naming the stream, when a decision does not fit into the context with its own event alone.
+      ValueError: naming the stream, when a decision does not fit into the context even with only its newest event.
     """
     parts = [part for stream in streams for part in _parts(stream, template, context)]
     size = sizes([part.row for part in parts])

@@ -38,7 +38,7 @@ class Packed(NamedTuple):
       need_slot: [S] branch index of the token whose next-token logits give p_need.
       y_need: [S] need label in [0, 1]; 0 where unobserved.
       need_target: [S] target of the slot's cross-entropy: the label, unless the step has a target of its own.
-      need_weight: [S] 1 where the label was observed, else 0; in row-wise packing the decisions of a step share the 1.
+      need_weight: [S] 1 where the label was observed, else 0; in row-wise packing 1 / k, for a step of k decisions.
       accept_slot: [C] branch index of the token whose next-token logits give p_accept.
       accept_step: [C] which of the S steps the candidate belongs to.
       y_accept: [C] acceptance label in [0, 1]; 0 where unobserved.
@@ -49,8 +49,8 @@ class Packed(NamedTuple):
       propensity: [C] e = Pr(A = 1); 1 where nothing was logged.
       response_source: [Q] branch index of the token that predicts the supervised token.
       response_target: [Q] the supervised token.
-      response_weight: [Q] 1, or 0 on padding; in row-wise packing the decisions of a step share the 1 of the tokens of
-        their head.
+      response_weight: [Q] 1, or 0 on padding; in row-wise packing 1 / k for tokens of the head, which all k
+        decisions of a step repeat.
       response_factor: [Q] factor on the token's loss; unlike the weight, it is not in the denominator of the mean.
       row: [] number of the row in its data set.
       begin: [T] position at which the trunk that a token belongs to begins, in rows that several streams share

@@ -55,7 +55,7 @@ class Whole(NamedTuple):
             it could keep alone; at 1 each keeps all of them.
 
         Raises:
-          ValueError: naming the stream and step, when a decision does not fit with its own event alone.
+          ValueError: naming the stream and step, when a decision does not fit even with only its newest event.
         """
         step, count = self.row.accept_step, len(self.row.need_slot)
         if len(self.begins) == 1:
@@ -74,7 +74,7 @@ class Whole(NamedTuple):
         k decisions; each copy has the weight 1 / k.
 
         Raises:
-          ValueError: naming the stream and step, when a decision does not fit with its own event alone.
+          ValueError: naming the stream and step, when a decision does not fit even with only its newest event.
         """
         step = self.row.accept_step
         shared = np.bincount(step)

@@ -117,7 +117,7 @@ class Tokenizer:
             raise ValueError(f"{path}: {error}") from error
 
     def save(self, path: epath.PathLike) -> None:
-        """Writes the chat template beside `path`, if there is one, and then the `tokenizer.json`, each in one move."""
+        """Writes the chat template beside `path`, if there is one, and then the `tokenizer.json`, each atomically."""
         path = epath.Path(path)
         if self.chat_template is not None:
             write_text(path.parent / CHAT_TEMPLATE, self.chat_template)

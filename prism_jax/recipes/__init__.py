@@ -1,5 +1,5 @@
 """Whole jobs, from a config to its results: train, score, evaluate and export a run, check a machine.
 
-Lives here: jobs that mains and experiments share. A main adds flags and one call.
-May not live here: anything that needs only one of the packages below.
+Belongs here: jobs that mains and experiments share. A main adds flags and one call.
+Does not belong here: anything that needs only one of the packages below.
 """

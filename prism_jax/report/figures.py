@@ -75,7 +75,7 @@ class CostFigure:
 
 @dataclasses.dataclass(frozen=True)
 class ReliabilityFigure:
-    """A reliability diagram: observed share against mean probability, with a confidence band and a histogram of p."""
+    """A reliability diagram: observed share against mean probability, with a consistency band and a histogram of p."""
 
     title: str
     form: str

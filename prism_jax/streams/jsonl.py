@@ -61,10 +61,10 @@ def read_streams(path: epath.PathLike) -> list[Stream]:
 
 
 def write_streams(path: epath.PathLike, streams: Iterable[Stream]) -> None:
-    """Writes streams, one per line; the file appears complete or not at all.
+    """Writes streams atomically, one per line.
 
     Args:
-      path: File to write; its folder must exist. An older file of this name is replaced at the end, in one move.
+      path: File to write; its folder must exist. An older file of this name is replaced atomically.
       streams: At least one stream; ids must be distinct.
 
     Raises:

@@ -151,7 +151,8 @@ class Stream:
       persona: Kind of user, where it is known.
 
     Raises:
-      ValueError: naming the field, for events that go back in time, or steps that are out of order or name no event.
+      ValueError: naming the field, for events that are not in time order, steps that are not in event order, or a
+        step whose event does not exist.
     """
 
     id: str

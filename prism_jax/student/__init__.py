@@ -1,8 +1,8 @@
 """The language model: Qwen3 in Flax NNX, as pure functions over one pytree of parameters.
 
-Lives here: the architecture and its published sizes, attention and its masks, output heads, the KV cache and decoding,
-sharding rules, and loading and saving weights. It knows tokens, positions and caches.
-May not live here: slots, prompts, labels, losses on decisions, gates.
+Belongs here: the architecture and its published sizes, attention and its masks, output heads, the KV cache and
+decoding, sharding rules, and loading and saving weights. All of it works on tokens, positions and caches.
+Does not belong here: slots, prompts, labels, losses on decisions, gates.
 May import only `prism_jax.runtime`.
 """
 

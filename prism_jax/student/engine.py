@@ -4,10 +4,10 @@ An event costs one pass over its own tokens, with attention over the trunk's cac
 of 128 up to 1024, and in four steps per doubling beyond. Branches are computed side by side against the trunk and never
 enter its cache. Every answer equals that of a cold start on the ids that the stream keeps.
 
-A budget bounds the trunk. When an event would exceed it, the oldest events are evicted, but neither the system part nor
-the new event, until at most a share `keep` of the budget is used. The remaining tokens are read again from position 0,
-because the keys of later events depend on the evicted ones. With keep = 1/2 this reads one token again per appended
-token.
+A budget limits the tokens of a trunk. When an event would exceed it, the oldest events are evicted until at most a
+share `keep` of the budget is used; the system part and the new event are never evicted. The remaining tokens are read
+again from position 0, because the keys of later events depend on the evicted ones. With keep = 1/2, one token is read
+again per appended token.
 
 Dimensions: L new tokens, P marked places, A answers (columns of the output head).
 """
@@ -54,7 +54,7 @@ class Engine:
 
     Attributes:
       model: The static half of the student.
-      budget: Most tokens of a trunk, not counting branches and generated tokens.
+      budget: Maximum number of tokens of a trunk, not counting branches and generated tokens.
       keep: Largest share of the budget that is used after an eviction.
     """
 
@@ -64,7 +64,7 @@ class Engine:
         Args:
           model: The static half of the student.
           params: Parameters as `Qwen3.init` returns them.
-          budget: Most tokens of a trunk.
+          budget: Maximum number of tokens of a trunk.
           keep: Largest share of the budget that is used after an eviction.
 
         Raises:
@@ -162,7 +162,7 @@ class Engine:
         Args:
           stream: Name of an open stream.
           branch: Token ids after the trunk, at least one.
-          limit: Most new tokens.
+          limit: Maximum number of new tokens.
           sampling: Sampling settings of one row; None is greedy.
           stop: Ids of the tokens that end the text.
 

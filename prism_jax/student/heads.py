@@ -34,7 +34,7 @@ def token_cross_entropy(
       hidden_TxD: Final hidden state at each predicting token.
       targets_T: Ids of the tokens to predict; T may be 0.
       weights_T: Weight of each token, at least 0; 0 for padding.
-      chunk: Most tokens whose logits exist at once; need not divide T.
+      chunk: Maximum number of tokens whose logits exist at once; need not divide T.
       dynamic: Whether to weight each token by its own probability, through which no gradient flows.
 
     Returns:

@@ -50,7 +50,7 @@ def generate(
       model: The static half of the student.
       params: Parameters as `kv_cache.unstack_layers` returns them.
       prompts: Token ids of each prompt, at least one.
-      limit: Most new tokens per row.
+      limit: Maximum number of new tokens per row.
       sampling: Sampling settings of each row.
       stop: Ids of the tokens that end a row.
 

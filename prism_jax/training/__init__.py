@@ -1,8 +1,8 @@
 """Training: packed streams go in, a trained student comes out.
 
-Lives here: everything that turns labels into parameters. `pathways` decides what a run learns from, `input` makes
+Belongs here: everything that turns labels into parameters. `pathways` chooses data and targets, `input` makes
 batches, `optimization` implements one step, `checkpoints` and `logs` write what a run keeps, `memory` estimates whether
 a step fits.
-May not live here: how a trained student is deployed (`policy`) or judged (`evaluation`).
-Imports prompting, student, decision and streams.
+Does not belong here: how a trained student is deployed (`policy`) or judged (`evaluation`).
+Imports decision, prompting, runtime, slots, streams and student.
 """

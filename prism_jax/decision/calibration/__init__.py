@@ -1,8 +1,8 @@
 """Measures of calibration, and fits that improve it; users import both from here.
 
-Lives here: calibration errors, proper scores and reliability curves (`measures`) on bins (`binning`); temperature,
+Belongs here: calibration errors, proper scores and reliability curves (`measures`) on bins (`binning`); temperature,
 Platt and isotonic fits (`calibrators`, `isotonic`).
-May not live here: the choice of the split on which a map is fitted (`prism_jax.evaluation`).
+Does not belong here: the choice of the split on which a map is fitted (`prism_jax.evaluation`).
 """
 
 from prism_jax.decision.calibration.calibrators import (

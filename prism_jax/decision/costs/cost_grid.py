@@ -6,9 +6,9 @@ some index and intervenes from it on, and this index describes all its decisions
 itself at grid points and never compares r with a rounded quotient a / b. The quotient is used only to look up where the
 search starts, in a small table indexed by its leading bits.
 
-The comparison is `gate.intervene` at C_FA = 1. It is written again here because the search must be traced by `jax.jit`
-and evaluates it at one grid point per row; tests hold its result equal to `gate.decide` bit for bit at every grid
-point, ties included. The grid is built on the host.
+The comparison is that of `gate.intervene` at C_FA = 1. It is repeated here because the search must be traced by
+`jax.jit` and evaluates it at one grid point per row. Tests check that its result equals `gate.decide` bit for bit at
+every grid point, ties included. The grid is built on the host.
 """
 
 from __future__ import annotations
@@ -152,10 +152,10 @@ def slow_range(
     """The first cost at which the slow pass runs, and one past the last, for every margin and step.
 
     The slow pass runs from the first cost at which the gate would intervene at p_accept + margin, up to the last at
-    which it would not, or would only just tie, at p_accept - margin (docs/maths.md, section 3; `gate.slow_band`). Below
-    this range the fast signals are silent, above it they intervene, and inside it the slow signals decide. A step's
-    first intervening cost is therefore that of the slow signals, clipped to the range. At margin 0 the range is empty
-    and lies at `fast`, the `decision_index` of the same signals.
+    which, at p_accept - margin, it would not intervene or the costs would be equal (docs/maths.md, section 3;
+    `gate.slow_band`). Below this range the fast signals are silent, above it they intervene, and inside it the slow
+    signals decide. A step's first intervening cost is therefore that of the slow signals, clipped to the range. At
+    margin 0 the range is empty and lies at `fast`, the `decision_index` of the same signals.
     """
     delta = margins[:, None]
     high, low = p_accept + delta, p_accept - delta

@@ -144,7 +144,7 @@ def net_benefit_curve(
 ) -> NetBenefitCurve:
     """The gate's gain over staying silent at each cost ratio, in the paper's utility and as net benefit.
 
-    An accepted offer is worth 1, a false alarm costs C_FA, a miss C_FN = r * C_FA. Silence pays C_FN * pi, which the
+    An accepted offer is worth 1, a false alarm costs C_FA, a miss C_FN = r * C_FA. Silence costs C_FN * pi, which the
     paper's Eq. deltaU leaves out (see `audbc_main_paper`). Z * delta_utility = (1 + C_FN) * net_benefit (docs/maths.md,
     section 9).
 

@@ -1,8 +1,8 @@
 """The training losses of the two decision slots, of the gate and of tokens; users import them from here.
 
-Lives here: cross-entropy of the slots and the burden (`decision_losses`), inverse-propensity weights and the sums that
-are added over microbatches (`propensity`), token losses and reward weights of fine-tuning (`token_losses`).
-May not live here: the student, and the sum of the terms in one objective (`prism_jax.training.optimization`).
+Belongs here: cross-entropy of the slots and the burden (`decision_losses`), inverse-propensity weights and the sums
+that are added over microbatches (`propensity`), token losses and reward weights of fine-tuning (`token_losses`).
+Does not belong here: the student, and the sum of the terms in one objective (`prism_jax.training.optimization`).
 """
 
 from prism_jax.decision.losses.decision_losses import (

@@ -22,6 +22,15 @@ NORMAL_975 = 1.959963984540054
 def propensity_weight(logged: Vector, propensity: Vector, *, e_min: Number = 0.05, w_max: Number = 20.0) -> Vector:
     """The clipped inverse-propensity weight w = min(A / max(e, e_min), w_max) of docs/maths.md, section 4.
 
+    Args:
+      logged: A, 1 where the logging policy intervened, else 0.
+      propensity: e, the logging policy's probability of A = 1.
+      e_min: Lower bound to which smaller propensities are raised before the division.
+      w_max: Upper bound to which larger weights are lowered.
+
+    Returns:
+      Weights in [0, w_max], one per row.
+
     Raises:
       ValueError: as `check_positivity`.
     """

@@ -2,7 +2,7 @@
 
 The log-probability of a token is log pi of the target token under the student. These are the reference definitions, on
 log-probabilities; `prism_jax.student.heads.token_cross_entropy` computes the same losses from hidden states in chunks,
-and a test holds the two equal.
+and a test checks that the two agree.
 """
 
 from __future__ import annotations

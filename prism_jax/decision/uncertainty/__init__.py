@@ -1,7 +1,7 @@
 """Uncertainty: bootstrap intervals, paired differences, McNemar's test and equivalence; users import them from here.
 
-Lives here: the resampling engine (`bootstrap`), and its application to rates and to pairs of policies (`rates`).
-May not live here: the choice of numbers in a table (`prism_jax.evaluation`, `prism_jax.report`).
+Belongs here: the resampling engine (`bootstrap`), and its application to rates and to pairs of policies (`rates`).
+Does not belong here: the choice of numbers in a table (`prism_jax.evaluation`, `prism_jax.report`).
 """
 
 from prism_jax.decision.uncertainty.bootstrap import Cells, Interval, count_cells, interval, resample

@@ -1,7 +1,7 @@
 """Loading and saving the student's weights: Hugging Face directories in both directions, GGUF files in.
 
-Lives here: the table of tensor names, reading a checkpoint's architecture, placing tensors on devices, writing them.
-May not live here: tokenizers, prompts, training state; downloading. Pickle files are never opened.
+Belongs here: the table of tensor names, reading a checkpoint's architecture, placing tensors on devices, writing them.
+Does not belong here: tokenizers, prompts, training state; downloading. Pickle files are never opened.
 """
 
 from prism_jax.student.weights.gguf_in import load_gguf

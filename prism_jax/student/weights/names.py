@@ -18,7 +18,7 @@ from prism_jax.student.sharding import path_of
 
 Format = Literal["hf", "gguf"]
 
-# Most names that an error lists: the file of another model has hundreds.
+# Maximum number of names in an error, because the file of another model has hundreds.
 _SPELLED_OUT = 12
 
 

@@ -1,4 +1,4 @@
 """The memory that a training step needs, and whether the devices have enough of it.
 
-May not live here: anything that allocates device memory.
+Does not belong here: anything that allocates device memory.
 """

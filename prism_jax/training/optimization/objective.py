@@ -184,6 +184,6 @@ def _burden_sums(
 
 
 def gate_width(step: Int[Array, ""] | int, steps: int, config: LossConfig) -> Float[Array, ""]:
-    """Width h of the soft gate at `step` of `steps`: it goes geometrically from width_start to width_end."""
+    """Width h of the soft gate at `step` of `steps`: it changes geometrically from width_start to width_end."""
     share = jnp.clip(step / jnp.maximum(steps - 1, 1), 0.0, 1.0)
     return jnp.exp((1 - share) * jnp.log(config.width_start) + share * jnp.log(config.width_end))
