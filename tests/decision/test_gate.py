@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.special import expit
 
 from prism_jax.decision import audbc, drift, gate, metrics, surface
-from prism_jax.decision.policies import DEPLOYABLE, POLICIES
+from prism_jax.decision.policies import DEPLOYABLE, POLICIES, Policy
 
 probabilities = st.floats(0, 1) | st.sampled_from([0.0, 0.25, 0.5, 1.0])
 costs = st.floats(1e-3, 1e3)
@@ -397,3 +397,10 @@ def test_unknown_names_are_refused():
         gate.decide(0.5, 0.5, 1.0, 2.0, "guess")
     with pytest.raises(Exception, match=r"form|odds"):
         gate.threshold(0.5, 1.0, 2.0, form="odds")
+
+
+def test_a_policy_that_says_nothing_to_decide_on_is_refused(monkeypatch):
+    """An entry with a threshold alone must not be decided as some other policy."""
+    monkeypatch.setitem(POLICIES, "unfinished", Policy("unfinished", "", threshold=lambda p, *_: p))
+    with pytest.raises(ValueError, match=r"^policy: found 'unfinished' with neither signals nor a constant decision"):
+        gate.decide(0.5, 0.5, 1.0, 2.0, "unfinished")

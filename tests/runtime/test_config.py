@@ -223,5 +223,7 @@ def test_epochs_become_the_steps_that_see_every_row_that_often():
 
 @pytest.mark.parametrize(("steps", "epochs"), [(0, 0.0), (5, 1.0), (-1, 1.0), (5, -1.0)])
 def test_exactly_one_of_steps_and_epochs_must_be_given(steps, epochs):
-    with pytest.raises(ValueError, match=rf"^steps: found {steps} with epochs = {epochs}, expected one of the two"):
+    with pytest.raises(
+        ValueError, match=rf"^steps: found {steps} with epochs = {epochs}, expected one of them above 0"
+    ):
         TrainingConfig(steps=steps, epochs=epochs)
