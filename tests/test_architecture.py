@@ -126,6 +126,13 @@ def test_the_decision_half_loads_no_language_model(folder):
     assert not {"flax", "transformers", "tokenizers", "torch", "orbax", "grain", "tensorflow", "sklearn"} & loaded
 
 
+def test_opening_a_data_source_loads_neither_training_nor_a_model():
+    """Labelling and judging need streams, and a machine that does only that has no Orbax."""
+    code = "import prism_jax.streams.sources, sys; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    assert not {"orbax", "flax", "grain", "transformers"} & {name.split(".")[0] for name in loaded.stdout.split()}
+
+
 def test_every_module_has_a_docstring_and_every_folder_states_what_it_may_contain():
     says = {path: ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) for path in PACKAGE.rglob("*.py")}
     assert [path for path, text in says.items() if not text] == []
