@@ -12,8 +12,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from prism_jax.evaluation.policies import ALL_POLICIES
 from prism_jax.evaluation.results import Evaluation, SignalRow
-from prism_jax.report.tables import POLICIES, number, percent
+from prism_jax.report.tables import number, percent
 
 MAX_POINTS = 400  # per curve; a screen cannot show more
 
@@ -119,20 +120,20 @@ def cost_figure(evaluation: Evaluation) -> CostFigure:
     ]
     shown: list[tuple[str, str, list[Mark], bool]] = []
     for name in dict.fromkeys(row.policy for row in rows):
-        label, meaning = POLICIES[name]
+        policy = ALL_POLICIES[name]
         own = [row for row in rows if row.policy == name]
         y = f"{58 + 26 * len(shown):.2f}"
         marks = [
             Mark(
                 x(row.realised_cost),
                 y,
-                f"{label}{f', {row.form} signals' if row.form else ''}: {number(row.realised_cost)} per step, "
+                f"{policy.label}{f', {row.form} signals' if row.form else ''}: {number(row.realised_cost)} per step, "
                 f"offers at {percent(row.speak_rate)} % of steps",
                 row.form or "calibrated",
             )
             for row in reversed(own)  # raw first, so that the calibrated mark is drawn on top
         ]
-        shown.append((label, meaning, marks, any(row.deployed for row in own)))
+        shown.append((policy.label, policy.meaning, marks, any(row.deployed for row in own)))
     return CostFigure(x, 58 + 26 * len(shown) + 22, shown, lines)
 
 

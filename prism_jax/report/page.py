@@ -15,6 +15,7 @@ from etils import epath
 
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation import protocol
+from prism_jax.evaluation.policies import ALL_POLICIES
 from prism_jax.evaluation.results import Calibration, Evaluation
 from prism_jax.report import figures, tables
 from prism_jax.report.templates import load_template
@@ -82,7 +83,7 @@ def render(
         headlines=headlines(evaluation),
         costs=figures.cost_figure(evaluation),
         tables=tables.all_tables(evaluation),
-        policies=tables.POLICIES,
+        policies=ALL_POLICIES,
         diagrams=[figures.reliability_figure(row) for row in evaluation.signals],
         timeline=timeline(evaluation, name, times, known.get(name)),
         curves=[] if metrics_path is None else loss_curves(metrics_path),
@@ -95,7 +96,7 @@ def render(
 def finding(evaluation: Evaluation) -> str:
     """States the result in one sentence: how much the deployed policy saves."""
     row = evaluation.deployed
-    name = tables.POLICIES[row.policy][0]
+    name = ALL_POLICIES[row.policy].label
     who = f"The policy “{name}” on calibrated signals" if row.form else f"The policy “{name}”"
     if row.gap_closed is not None and not math.isnan(row.gap_closed):
         better = min(("always", "never"), key=lambda constant: evaluation.policy(constant).expected_cost or 0.0)

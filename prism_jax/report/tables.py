@@ -18,7 +18,6 @@ from prism_jax.evaluation.results import Evaluation, PolicyRow, RatioRow, Signal
 from prism_jax.report.table import Column, Row, Section, Table, wide_console
 
 DASH = "–"
-POLICIES = {name: (policy.label, policy.meaning) for name, policy in ALL_POLICIES.items()}
 SECTIONS = {None: "References", "calibrated": "Calibrated", "raw": "Raw"}
 
 
@@ -179,8 +178,8 @@ def _policy_table(title: str, rows: Sequence[PolicyRow | RatioRow], columns: dic
 
 
 def _policy_row(row: PolicyRow | RatioRow, chosen: dict[str, tuple[Column, Format]]) -> Row:
-    label, meaning = POLICIES[row.policy]
-    return Row(label, _cells(row, chosen), meaning, row.deployed)
+    policy = ALL_POLICIES[row.policy]
+    return Row(policy.label, _cells(row, chosen), policy.meaning, row.deployed)
 
 
 def _known(

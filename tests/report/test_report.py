@@ -13,6 +13,7 @@ from synthetic_scores import make_columns, make_scores
 
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation import protocol
+from prism_jax.evaluation.policies import ALL_POLICIES
 from prism_jax.report import figures, page, tables, timeline
 from prism_jax.scores import Scores
 from prism_jax.streams import Event, Step, Stream
@@ -309,7 +310,7 @@ def test_the_reliability_figure_draws_the_filled_bins_where_the_curve_has_them(a
 def test_the_cost_figure_places_each_policy_at_its_realised_cost(arguments):
     figure = figures.cost_figure(arguments[0])
     for label, _, marks, deployed in figure.rows:
-        rows = [row for row in arguments[0].policies if tables.POLICIES[row.policy][0] == label]
+        rows = [row for row in arguments[0].policies if ALL_POLICIES[row.policy].label == label]
         assert sorted(mark.x for mark in marks) == sorted(figure.x(row.realised_cost) for row in rows)
         assert deployed == any(row.deployed for row in rows)
     assert "clairvoyant" not in [label for label, *_ in figure.rows]
