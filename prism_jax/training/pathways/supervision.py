@@ -51,14 +51,14 @@ def supervise(streams: Sequence[Stream], config: RunConfig, template: Template) 
     if pathway.needs_teacher:
         _check_teacher(streams, pathway)
     supervised, facts = tuple(streams), {"pathway": str(pathway)}
-    if pathway.recipe.filtered:
+    if pathway.resolved.filtered:
         supervised, curated = curate(supervised, pathway)
         facts |= curated
-    if pathway.recipe.losses != "decision" or pathway.alpha or pathway.slow:
+    if pathway.resolved.losses != "decision" or pathway.alpha or pathway.slow:
         supervised = _each(supervised, _step_of(pathway, config.training.seed), _candidate_of(pathway))
     if loss.estimator == "dr":
         supervised = _with_baseline(supervised, loss)
-    if pathway.recipe.weighted:
+    if pathway.resolved.weighted:
         weights = weigh(supervised, pathway, template)
         supervised = _with_factors(supervised, weights.factor.tolist())
         facts |= weights.facts
@@ -114,14 +114,14 @@ def _target(label: float | None, teacher: float | None, pathway: PathwayConfig) 
     """Returns the target of a slot's cross-entropy: a hard label, or a mix of label and teacher; None without label."""
     if label is None:
         return None
-    if pathway.recipe.losses == "plain":
+    if pathway.resolved.losses == "plain":
         return float(label >= 0.5)
     return float(slot_target(label, teacher if pathway.alpha else None, pathway.alpha))
 
 
 def _answer(teacher: float | None, pathway: PathwayConfig) -> bool | None:
     """Returns the teacher's yes or no if the pathway trains on its text, else None."""
-    return teacher >= 0.5 if pathway.recipe.losses == "schema" and teacher is not None else None
+    return teacher >= 0.5 if pathway.resolved.losses == "schema" and teacher is not None else None
 
 
 def _each(

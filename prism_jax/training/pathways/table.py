@@ -23,7 +23,7 @@ from prism_jax.training.loss_config import LossConfig
 Name = Literal["joint", "sft", "rdc_sft", "schema_sft", "dft", "weighted_sft"]
 
 
-class Recipe(NamedTuple):
+class Pathway(NamedTuple):
     """One row of the table of pathways.
 
     Attributes:
@@ -40,13 +40,13 @@ class Recipe(NamedTuple):
     weighted: bool = False
 
 
-RECIPES: dict[str, Recipe] = {
-    "joint": Recipe(filtered=False, losses="decision"),
-    "sft": Recipe(filtered=False, losses="plain"),
-    "rdc_sft": Recipe(filtered=True, losses="decision"),
-    "schema_sft": Recipe(filtered=False, losses="schema"),
-    "dft": Recipe(filtered=True, losses="decision", tokens="dft"),
-    "weighted_sft": Recipe(filtered=True, losses="decision", weighted=True),
+PATHWAYS: dict[str, Pathway] = {
+    "joint": Pathway(filtered=False, losses="decision"),
+    "sft": Pathway(filtered=False, losses="plain"),
+    "rdc_sft": Pathway(filtered=True, losses="decision"),
+    "schema_sft": Pathway(filtered=False, losses="schema"),
+    "dft": Pathway(filtered=True, losses="decision", tokens="dft"),
+    "weighted_sft": Pathway(filtered=True, losses="decision", weighted=True),
 }
 SECOND_STAGES = ("dft", "weighted_sft")
 
@@ -95,41 +95,41 @@ class PathwayConfig:
             raise ValueError(
                 f"losses: found {self.losses!r}, expected 'as_named': schema_sft has no losses at the slots"
             )
-        if self.alpha > 0 and self.recipe.losses != "decision":
+        if self.alpha > 0 and self.resolved.losses != "decision":
             raise ValueError(
-                f"alpha: found {self.alpha} with {self.recipe.losses} losses, expected 0: only decision losses use it"
+                f"alpha: found {self.alpha} with {self.resolved.losses} losses, expected 0: only decision losses use it"
             )
 
     @property
-    def recipe(self) -> Recipe:
+    def resolved(self) -> Pathway:
         """The pathway's row of the table, with the overrides applied."""
-        recipe = RECIPES[self.name]
+        row = PATHWAYS[self.name]
         if self.filter != "as_named":
-            recipe = recipe._replace(filtered=self.filter == "on")
+            row = row._replace(filtered=self.filter == "on")
         if self.losses != "as_named":
-            recipe = recipe._replace(losses=self.losses)
-        return recipe
+            row = row._replace(losses=self.losses)
+        return row
 
     @property
     def needs_teacher(self) -> bool:
         """Whether the streams must include a teacher's probabilities."""
-        recipe = self.recipe
-        return recipe.filtered or recipe.weighted or recipe.losses == "schema" or self.alpha > 0
+        row = self.resolved
+        return row.filtered or row.weighted or row.losses == "schema" or self.alpha > 0
 
     def objective(self, loss: LossConfig) -> LossConfig:
         """Returns the config's weights and estimators with the changes that the pathway makes to them."""
-        recipe = self.recipe
-        loss = dataclasses.replace(loss, tokens=recipe.tokens)
-        if recipe.losses == "plain":
+        row = self.resolved
+        loss = dataclasses.replace(loss, tokens=row.tokens)
+        if row.losses == "plain":
             return dataclasses.replace(loss, estimator="none", burden=0.0)
-        if recipe.losses == "schema":
+        if row.losses == "schema":
             return dataclasses.replace(loss, need=0.0, accept=0.0, burden=0.0, response=1.0)
         return loss
 
     def __str__(self) -> str:
         """Returns one line for the terminal."""
-        recipe = self.recipe
-        data = f"the {self.keep:.0%} with the highest R_DC" if recipe.filtered else "all data"
-        text = "weighted by reward" if recipe.weighted else recipe.tokens
+        row = self.resolved
+        data = f"the {self.keep:.0%} with the highest R_DC" if row.filtered else "all data"
+        text = "weighted by reward" if row.weighted else row.tokens
         mixed = f", {self.slow:.0%} slow branches" if self.slow else ""
-        return f"{self.name}: {data}, {recipe.losses} losses, text {text}{mixed}"
+        return f"{self.name}: {data}, {row.losses} losses, text {text}{mixed}"

@@ -85,7 +85,7 @@ def test_filter_and_losses_are_switched_independently(filtered, losses, expected
     name, more = expected
     for start in ("joint", "sft", "rdc_sft"):
         found = PathwayConfig(name=start, filter=filtered, losses=losses)
-        assert found.recipe == PathwayConfig(name=name, **more).recipe
+        assert found.resolved == PathwayConfig(name=name, **more).resolved
     fourth = supervised(name="rdc_sft", losses="plain")
     assert fourth.loss == supervised(name="sft").loss
     assert [len(s.steps) for s in fourth.streams] == [len(s.steps) for s in supervised(name="rdc_sft").streams]
