@@ -14,6 +14,7 @@ from absl import flags
 from prism_jax import train
 from prism_jax.recipes.machine import check_devices, check_disk, check_driver
 from prism_jax.runtime import command, distributed
+from prism_jax.training.old_names import RENAMED
 
 
 def define_flags() -> None:
@@ -40,4 +41,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     define_flags()
-    command.start(main)
+    command.start(main, RENAMED)

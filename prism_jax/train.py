@@ -56,4 +56,4 @@ if __name__ == "__main__":
     flags.register_multi_flags_validator(
         ["workdir", "plan"], lambda given: given["plan"] or given["workdir"], "--workdir is required without --plan"
     )
-    command.start(main)
+    command.start(main, RENAMED)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from absl import app, flags, logging
@@ -11,10 +12,14 @@ from absl import app, flags, logging
 from prism_jax.runtime.config import ConfigError
 
 
-def start(main: Callable[[], Any]) -> None:
+def start(main: Callable[[], Any], renamed: Mapping[str, str] | None = None) -> None:
     """Parses flags and runs `main`; bad input ends in one line on stderr and exit status 1.
 
     With --verbosity=1 the traceback is shown as well.
+
+    Args:
+      main: Function to run.
+      renamed: Maps old dotted config keys to their current names; a flag that overrides an old one is an error.
     """
 
     def wrapped(argv: Sequence[str]) -> int:
@@ -31,6 +36,10 @@ def start(main: Callable[[], Any]) -> None:
         return 0
 
     def parse(argv: list[str]) -> list[str]:
+        for argument in argv[1:]:
+            override = re.match(r"--?\w+\.([\w.]+)", argument)
+            if override and override[1] in (renamed or {}):
+                sys.exit(_fail(f"flags: {override[0]}: renamed to {(renamed or {})[override[1]]}"))
         try:
             return flags.FLAGS(argv)
         except flags.Error as error:
