@@ -31,8 +31,7 @@ POINT = {
 
 def define_flags() -> None:
     """Defines the flags; those of an operating point have its own defaults."""
-    about_workdir = "Folder of a run that was trained; with --scores, the folder to write to."
-    flags.DEFINE_string("workdir", None, about_workdir, required=True)
+    flags.DEFINE_string("workdir", None, "Folder of a run; with --scores, the folder to write to.", required=True)
     flags.DEFINE_string("scores", None, "Scores file to evaluate instead of a run, .parquet or .jsonl.")
     for name in sorted(POINT.keys() - {"policy"}):
         flags.DEFINE_float(name, getattr(OperatingPoint, name), POINT[name])
