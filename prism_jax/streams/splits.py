@@ -58,26 +58,6 @@ def folds(streams: Sequence[Stream], folds: int, fold: int, *, calibration: floa
     )
 
 
-def fractions(streams: Sequence[Stream], *, calibration: float = 0.2, test: float = 0.2, seed: int = 0) -> Splits:
-    """Splits with the given shares of the streams.
-
-    Args:
-      streams: Streams to split; ids must be distinct.
-      calibration: Share of all streams, in (0, 1); rounded to at least one stream.
-      test: Share of all streams, in (0, 1); rounded to at least one stream.
-      seed: Seed of the shuffle.
-
-    Raises:
-      ValueError: in one line, for an argument out of range, an id used twice, or a split left empty.
-    """
-    _check_share("calibration", calibration)
-    _check_share("test", test)
-    total = len(streams)
-    tested, rest = _draw(streams, _count(test, total), f"{seed} test")
-    drawn, train = _draw(rest, _count(calibration, total), f"{seed} calibration")
-    return _splits(train, drawn, tested, f"lower calibration = {calibration} or test = {test}, or add streams")
-
-
 def with_validation(splits: Splits, share: float, *, seed: int = 0) -> Splits:
     """Moves a share of the training streams to `validation`; the other splits stay the same.
 

@@ -7,7 +7,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from prism_jax.streams import Event, Stream
-from prism_jax.streams.splits import Splits, folds, fractions, with_validation
+from prism_jax.streams.splits import Splits, folds, with_validation
 
 EVENTS = (Event(time=0.0, text="works"),)
 
@@ -70,26 +70,6 @@ def test_folds_are_even_within_each_domain(domains, k, seed):
 
 
 @settings(deadline=None)
-@given(many, shares, shares, seeds)
-def test_fractions_partition_whole_streams_in_the_given_shares(domains, calibration, test, seed):
-    streams = _streams(domains)
-    total = len(streams)
-    tested, calibrated = max(1, round(test * total)), max(1, round(calibration * total))
-    if tested + calibrated >= total:
-        with pytest.raises(ValueError, match=r"^split (train|calibration): found no streams"):
-            fractions(streams, calibration=calibration, test=test, seed=seed)
-        return
-    splits = fractions(streams, calibration=calibration, test=test, seed=seed)
-    _assert_partition(splits, streams)
-    assert len(splits.test) == tested
-    assert len(splits.calibration) == calibrated
-    counts = collections.Counter(stream.domain for stream in streams)
-    for domain, count in counts.items():
-        expected = count * tested / total
-        assert abs(sum(stream.domain == domain for stream in splits.test) - expected) < 2
-
-
-@settings(deadline=None)
 @given(many, st.integers(2, 4), seeds, st.randoms())
 def test_the_order_of_the_list_does_not_matter(domains, k, seed, rng):
     streams = _streams(domains)
@@ -97,7 +77,6 @@ def test_the_order_of_the_list_does_not_matter(domains, k, seed, rng):
     shuffled = list(streams)
     rng.shuffle(shuffled)
     assert folds(streams, k, 0, seed=seed) == folds(shuffled, k, 0, seed=seed)
-    assert fractions(streams, seed=seed) == fractions(shuffled, seed=seed)
 
 
 def test_the_seed_matters_and_the_split_is_the_same_on_every_machine():
@@ -111,8 +90,9 @@ def test_the_seed_matters_and_the_split_is_the_same_on_every_machine():
 
 def test_every_stream_can_be_drawn():
     streams = [_stream(f"s{i}") for i in range(7)]
+    splits = Splits(tuple(streams), (_stream("c"),), (_stream("t"),))
     drawn = collections.Counter(
-        stream.id for seed in range(200) for stream in fractions(streams, calibration=0.1, test=0.1, seed=seed).test
+        stream.id for seed in range(200) for stream in with_validation(splits, 0.1, seed=seed).validation
     )
     # 200 draws of 1 in 7: mean 28.6, standard deviation 4.9; the bounds are five standard deviations away.
     assert set(drawn) == {stream.id for stream in streams}
@@ -158,10 +138,6 @@ def test_an_id_used_twice_is_refused():
     random.Random(0).shuffle(streams)
     with pytest.raises(ValueError, match=r"^streams: found id 'b' twice, expected distinct ids$"):
         folds(streams, 2, 0)
-    with pytest.raises(ValueError, match=r"^streams: found id 'b' twice, expected distinct ids$"):
-        fractions(streams)
-    with pytest.raises(ValueError, match=r"^test: found 1\.0, expected a share between 0 and 1$"):
-        fractions(streams, test=1.0)
 
 
 @settings(deadline=None)
