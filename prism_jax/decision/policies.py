@@ -70,6 +70,10 @@ def _product_threshold(p_need: Any, c_fa: float, c_fn: float, _: float) -> Any:
     return np.where(p_need >= share, share / np.maximum(p_need, share), np.inf)
 
 
+def _constant_threshold(value: float) -> ThresholdMap:
+    return lambda p_need, c_fa, c_fn, fixed: np.full_like(p_need, value)
+
+
 POLICIES: dict[str, Policy] = {
     "fixed": Policy(
         "fixed",
@@ -100,18 +104,8 @@ POLICIES: dict[str, Policy] = {
         signals=lambda p_need, p_accept, base_rate: (p_need, base_rate),
         needs_base_rate=True,
     ),
-    "always": Policy(
-        "always",
-        "Offers at every step.",
-        threshold=lambda p_need, c_fa, c_fn, fixed: np.full_like(p_need, 0.0),
-        constant=True,
-    ),
-    "never": Policy(
-        "never",
-        "Stays silent at every step.",
-        threshold=lambda p_need, c_fa, c_fn, fixed: np.full_like(p_need, np.inf),
-        constant=False,
-    ),
+    "always": Policy("always", "Offers at every step.", threshold=_constant_threshold(0.0), constant=True),
+    "never": Policy("never", "Stays silent at every step.", threshold=_constant_threshold(np.inf), constant=False),
     "need_only_paper": Policy(
         "need only, as printed",
         "Sets p_accept to tau(p_need) as the paper prints it: an equality, so it offers at every step.",

@@ -36,6 +36,17 @@ def check_at_least(config: Any, least: float | int, *names: str) -> None:
             raise ValueError(f"{name}: found {getattr(config, name)}, expected at least {least}")
 
 
+def check_above(config: Any, bound: float | int, *names: str) -> None:
+    """Checks the named fields of a config dataclass, in its `__post_init__`.
+
+    Raises:
+      ValueError: naming the first field whose value is not above `bound`, NaN included.
+    """
+    for name in names:
+        if not getattr(config, name) > bound:
+            raise ValueError(f"{name}: found {getattr(config, name)}, expected above {bound}")
+
+
 def to_dict(config: Any) -> dict[str, Any]:
     """A config dataclass as nested plain dicts and lists, ready for JSON."""
     return {

@@ -9,7 +9,7 @@ from typing import Literal
 
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.prompting.template import PromptConfig
-from prism_jax.runtime.config import check_at_least
+from prism_jax.runtime.config import check_above, check_at_least
 from prism_jax.streams.simulator import SimulatorConfig
 from prism_jax.streams.sources import DataConfig
 from prism_jax.student import StudentConfig
@@ -145,9 +145,7 @@ class TrainingConfig:
         if self.share_every < 0:
             raise ValueError(f"share_every: found {self.share_every}, expected at least 0 (0 never logs them)")
         check_at_least(self, 0, "keep_best", "evaluate_every")
-        for name in ("learning_rate", "clip"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name}: found {getattr(self, name)}, expected above 0")
+        check_above(self, 0, "learning_rate", "clip")
         for name in ("warmup", "final_rate", "b1", "b2"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name}: found {getattr(self, name)}, expected a number in [0, 1]")

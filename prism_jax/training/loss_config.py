@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
-from prism_jax.runtime.config import check_at_least
+from prism_jax.runtime.config import check_above, check_at_least
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,6 +49,4 @@ class LossConfig:
         check_at_least(self, 0, "response", "need", "accept", "burden", "false_alarm", "missed")
         if not 0 < self.e_min <= 1:
             raise ValueError(f"e_min: found {self.e_min}, expected a probability in (0, 1]")
-        for name in ("w_max", "width_start", "width_end", "response_chunk"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name}: found {getattr(self, name)}, expected above 0")
+        check_above(self, 0, "w_max", "width_start", "width_end", "response_chunk")
