@@ -13,13 +13,7 @@ from prism_jax.student.config import StudentConfig
 
 # Qwen3's norm_epsilon 1e-6, q/k norm and tied embedding are the defaults.
 _QWEN3 = StudentConfig(
-    vocab_size=151_936,
-    num_heads=16,
-    num_kv_heads=8,
-    head_dim=128,
-    rope_theta=1e6,
-    norm_epsilon=1e-6,
-    max_positions=40_960,
+    vocab_size=151_936, num_heads=16, num_kv_heads=8, head_dim=128, rope_theta=1e6, max_positions=40_960
 )
 _SMOLLM2 = StudentConfig(
     vocab_size=49_152, head_dim=64, rope_theta=1e5, norm_epsilon=1e-5, qk_norm=False, tied=True, max_positions=8192
