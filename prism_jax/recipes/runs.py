@@ -17,7 +17,7 @@ from prism_jax.scores import Scores
 from prism_jax.student.qwen3 import Params
 from prism_jax.training.config import RunConfig
 from prism_jax.training.loop import describe, plan, train
-from prism_jax.training.run import Run, checkpoint_in_words, open_run, resolve, trained_params
+from prism_jax.training.run import Run, checkpoint_in_words, open_run, reopen_run, resolve, trained_params
 from prism_jax.training.startup import startup
 from prism_jax.training.workdir import Workdir
 
@@ -120,5 +120,4 @@ def evaluate_workdir(path: epath.PathLike) -> None:
     Raises:
       ValueError, OSError: in one line, for a folder that holds no run, or a run whose source cannot be read.
     """
-    workdir = Workdir(path)
-    evaluate_run(open_run(workdir.load_config(), workdir))
+    evaluate_run(reopen_run(Workdir(path)))

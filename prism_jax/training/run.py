@@ -113,6 +113,21 @@ def open_run(config: RunConfig, workdir: Workdir | None = None) -> Run:
     return Run(dataclasses.replace(config, student=student), splits, template, Qwen3(student), workdir)
 
 
+def reopen_run(workdir: Workdir) -> Run:
+    """Opens a run that was trained, with its own config and its own tokenizer.
+
+    Raises:
+      FileNotFoundError: if the folder holds no run, or the run's tokenizer is missing: another one would read other ids.
+      ValueError, OSError: as `open_run`.
+    """
+    config = workdir.load_config()
+    if not workdir.tokenizer.exists():
+        raise FileNotFoundError(
+            f"{workdir.tokenizer}: no such file, expected the tokenizer that the run was trained with"
+        )
+    return open_run(config, workdir)
+
+
 def checkpoint_in_words(config: RunConfig, step: int) -> str:
     """Describes the checkpoint that `trained_params` returned."""
     return f"step {step} ({'best on validation streams' if config.training.keep_best else 'newest'})"

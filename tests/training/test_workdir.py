@@ -3,10 +3,12 @@
 import re
 
 import pytest
+import tiny
 from etils import epath
 
 from prism_jax.runtime.config import ConfigError
 from prism_jax.training.config import RunConfig
+from prism_jax.training.run import reopen_run
 from prism_jax.training.workdir import Workdir
 
 
@@ -33,3 +35,10 @@ def test_the_error_for_an_invalid_config_names_the_file_and_leaves_it_unchanged(
             attempt()
     assert [path.name for path in workdir.iterdir()] == ["config.json"]
     assert (workdir / "config.json").read_bytes() == content
+
+
+def test_a_trained_run_without_its_tokenizer_is_not_reopened_with_another(tmp_path):
+    workdir = Workdir(tmp_path)
+    workdir.claim(tiny.CONFIG)
+    with pytest.raises(FileNotFoundError, match=r"/tokenizer\.json: no such file, expected the tokenizer that the run"):
+        reopen_run(workdir)
