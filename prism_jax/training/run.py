@@ -117,7 +117,7 @@ def reopen_run(workdir: Workdir) -> Run:
     """Opens a run that was trained, with its own config and its own tokenizer.
 
     Raises:
-      FileNotFoundError: if the folder holds no run, or the run's tokenizer is missing: another one would read other ids.
+      FileNotFoundError: if the folder holds no run, or the run's tokenizer is missing.
       ValueError, OSError: as `open_run`.
     """
     config = workdir.load_config()
