@@ -1,10 +1,12 @@
-"""Qwen3-0.6B, all parameters, on one GPU of 24 GB: the paper's recipe for a model that fits common GPUs.
+r"""Qwen3-0.6B, all parameters, on one GPU of 24 GB: the paper's recipe for a model that fits common GPUs.
 
     python -m prism_jax.train --config=configs/qwen3_0_6b.py --plan --device_memory=24GB
-    python -m prism_jax.train --config=configs/qwen3_0_6b.py --config.training.start=DIR --workdir=runs/qwen3_0_6b
+    python -m prism_jax.train --config=configs/qwen3_0_6b.py --config.training.start=DIR --config.data.source=FILE \
+        --workdir=runs/qwen3_0_6b
 
-DIR is the model's directory as published on Hugging Face (Qwen/Qwen3-0.6B), 1.5 GB. Schedule and batch are those of
-`configs/qwen3_8b_a100.py`; master weights and both moments are kept in full, in float32.
+DIR is the model's directory as published on Hugging Face (Qwen/Qwen3-0.6B), 1.5 GB. FILE, the 1,800 curated decisions,
+the schedule and the batch are those of `configs/qwen3_8b_a100.py`: 1,350 updates. Master weights
+and both moments are kept in full, in float32.
 
 Time: not yet run on such a GPU.
 Result: not yet known; the plan predicts 11.0 GiB of memory.

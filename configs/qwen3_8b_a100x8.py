@@ -1,10 +1,12 @@
-"""Qwen3-8B, all parameters, on one node of 8 A100s: parameters and optimizer state are sharded over the GPUs (FSDP).
+r"""Qwen3-8B, all parameters, on one node of 8 A100s: parameters and optimizer state are sharded over the GPUs (FSDP).
 
     python -m prism_jax.train --config=configs/qwen3_8b_a100x8.py --plan --device_memory=80GB
-    launch/node.sh --config=configs/qwen3_8b_a100x8.py --config.training.start=DIR --workdir=runs/qwen3_8b_x8
+    launch/node.sh --config=configs/qwen3_8b_a100x8.py --config.training.start=DIR --config.data.source=FILE \
+        --workdir=runs/qwen3_8b_x8
 
-Unlike in `configs/qwen3_8b_a100.py`, there is enough memory to keep Adam's moments and the master weights in full, in
-float32. The batch is 8 rows, the fewest that 8 GPUs can share. For several nodes, set mesh.data to their number and
+DIR and FILE are those of `configs/qwen3_8b_a100.py`, and so is the recipe: 1,800 curated decisions in 3 epochs. Unlike
+there, the memory suffices to keep Adam's moments and the master weights in full, in float32. The batch is 8 rows, the
+fewest that 8 GPUs can share, which makes 675 updates. For several nodes, set mesh.data to their number and
 training.batch to 8 times that number (`launch/slurm.sh`).
 
 Time: not yet run on A100s.
@@ -18,7 +20,7 @@ from prism_jax.training.config import MeshConfig
 
 
 def get_config():
-    """The paper's schedule with a batch that 8 GPUs share."""
+    """The paper's recipe with a batch that 8 GPUs share."""
     student = qwen3_8b(dtype="bfloat16", param_dtype="bfloat16", remat="full")
     return to_config_dict(
         paper_run(student, mesh=MeshConfig(fsdp=8), start="weights/Qwen3-8B", batch=8, master="float32")

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Trains on one GPU of 80 GB: launch/a100.sh --config=configs/qwen3_8b_a100.py --workdir=DIR [--config.x.y=value ...]
+# Trains on one GPU of 80 GB:
+#   launch/a100.sh --config=configs/qwen3_8b_a100.py --config.data.source=FILE --workdir=DIR [--config.x.y=value ...]
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Trains on one node in one process; the variable GPUS is its number of GPUs (default 8):
-#   launch/node.sh --config=configs/qwen3_8b_a100x8.py --workdir=DIR ...
+#   launch/node.sh --config=configs/qwen3_8b_a100x8.py --config.data.source=FILE --workdir=DIR ...
 set -euo pipefail
 source "$(dirname "$0")/common.sh"
 

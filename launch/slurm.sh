@@ -8,17 +8,26 @@
 #SBATCH --signal=TERM@120
 # Trains on several SLURM nodes, one process per node. Submit it from the checkout; all nodes must have access to the
 # checkout and to the workdir:
-#   sbatch launch/slurm.sh --config=configs/qwen3_8b_a100x8.py --config.mesh.data=2 --config.training.batch=16 --workdir=DIR
+#   sbatch launch/slurm.sh --config=configs/qwen3_8b_a100x8.py --config.data.source=FILE --config.mesh.data=2 \
+#       --config.training.batch=16 --workdir=DIR
 # The mesh (data x fsdp x tensor) must have as many devices as the job. fsdp = 8 keeps FSDP's traffic inside a node.
 set -euo pipefail
 # SLURM runs a copy of this script from another folder.
 source "${SLURM_SUBMIT_DIR:-$(dirname "$0")/..}/launch/common.sh"
 
 nodes=${SLURM_JOB_NUM_NODES:-2}
+# A word that bash could evaluate inside $(( )) must not get there.
+[[ $nodes =~ ^[0-9]+$ ]] || { echo "error: SLURM_JOB_NUM_NODES: found '$nodes', expected a whole number" >&2; exit 1; }
 # Each process checks its own node and, joined to the others, that all devices of the job are visible.
-run srun "$PYTHON" -m prism_jax.preflight --distributed --devices="$((8 * nodes))" --device_memory=74GiB --disk=300GiB "$@"
+run srun "$PYTHON" -m prism_jax.preflight --distributed --devices="$((8 * 10#$nodes))" --device_memory=74GiB --disk=300GiB "$@"
 run srun --kill-on-bad-exit=1 "$PYTHON" -m prism_jax.train --distributed "$@"
-# Calibration and evaluation run in one process.
-for flag in "$@"; do
-    case $flag in --workdir=*) run "$PYTHON" -m prism_jax.evaluate "$flag" ;; esac
+# Calibration and evaluation run in one process. absl takes --flag=value and --flag value, with one hyphen or two, and
+# the last one counts.
+workdir=
+previous=
+for word in "$@"; do
+    case $previous in --workdir | -workdir) workdir=$word ;; esac
+    case $word in --workdir=* | -workdir=*) workdir=${word#*=} ;; esac
+    previous=$word
 done
+[[ -z $workdir ]] || run "$PYTHON" -m prism_jax.evaluate --workdir="$workdir"

@@ -1,11 +1,14 @@
-"""Calibrates and evaluates, without training: a trained run, or a scores file of any agent.
+"""Calibrates and evaluates, without training: a trained run, a student before training, or scores of any agent.
 
-    python -m prism_jax.evaluate --workdir=RUN
+    python -m prism_jax.evaluate --workdir=RUN [--base]
+    python -m prism_jax.evaluate --config=FILE --workdir=DIR
     python -m prism_jax.evaluate --scores=FILE --workdir=DIR [--c_fa=1 --c_fn=2 --margin=0.1 --policy=dynamic]
+        [--calibrator=temperature | --calibration=FILE]
 
 The first reads the run's config.json, tokenizer.json and checkpoint, and writes scores.parquet, calibration.json,
-evaluation.json and report.html beside them. The second reads FILE (docs/scores.md), needs no model and loads no Flax;
-it writes the last three into DIR. Both print the tables.
+evaluation.json and report.html beside them; --base adds the student before training to the tables. The second does the
+same for the student of a config straight from its weights (`training.start`, or random ones). The third reads FILE
+(docs/scores.md), needs no model and loads no Flax; it writes the last three into DIR. All print the tables.
 """
 
 from __future__ import annotations
@@ -14,11 +17,14 @@ from typing import Any
 
 from absl import flags
 from etils import epath
+from ml_collections import config_flags
 
+from prism_jax.decision.calibration import CALIBRATORS
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.decision.policies import DEPLOYABLE
 from prism_jax.recipes.scores_files import evaluate_scores
 from prism_jax.runtime import command
+from prism_jax.runtime.flag_checks import refuse_empty
 
 POINT = {
     "c_fa": "C_FA, the cost of an offer that is not accepted.",
@@ -32,10 +38,28 @@ POINT = {
 def define_flags() -> None:
     """Defines the flags; those of an operating point have its own defaults."""
     flags.DEFINE_string("workdir", None, "Folder of a run; with --scores, the folder to write to.", required=True)
+    refuse_empty("workdir")
+    config_flags.DEFINE_config_file("config", None, "Config of a student to evaluate without training.")
+    flags.DEFINE_bool("base", False, "With a run: also evaluate its student before training, in a section of its own.")
     flags.DEFINE_string("scores", None, "Scores file to evaluate instead of a run, .parquet or .jsonl.")
+    flags.DEFINE_bool("shown_only", False, "With --scores: leave out the offers that were not made, and say so.")
+    flags.DEFINE_enum(
+        "calibrator",
+        None,
+        CALIBRATORS,
+        "With --scores: the map that recalibrates every signal, by default temperature; a run's config names its own.",
+    )
+    flags.DEFINE_string("calibration", None, "With --scores: calibration.json to apply instead of fitting one.")
+    refuse_empty("calibration")
+    flags.DEFINE_bool("texts", True, "Whether a run's report.html may show events' texts; --notexts leaves them out.")
     for name in sorted(POINT.keys() - {"policy"}):
         flags.DEFINE_float(name, getattr(OperatingPoint, name), POINT[name])
     flags.DEFINE_enum("policy", OperatingPoint.policy, DEPLOYABLE, POINT["policy"])
+    flags.register_multi_flags_validator(
+        ["scores", "config", "base"],
+        lambda given: (given["scores"] is not None) + (given["config"] is not None) + given["base"] < 2,
+        "expected at most one of --scores, --config and --base",
+    )
     flags.register_multi_flags_validator(
         ["scores", *POINT],
         lambda given: given["scores"] is not None or not any(flags.FLAGS[name].present for name in POINT),
@@ -48,10 +72,29 @@ def main() -> None:
     given: dict[str, Any] = flags.FLAGS.flag_values_dict()
     if given["scores"] is not None:
         point = OperatingPoint(**{name: given[name] for name in POINT})
-        return evaluate_scores(given["scores"], epath.Path(given["workdir"]), point)
-    from prism_jax.recipes.runs import evaluate_workdir  # loads a language model and all that it needs
+        folder = epath.Path(given["workdir"])
+        return evaluate_scores(
+            given["scores"],
+            folder,
+            point,
+            shown_only=given["shown_only"],
+            calibrator=given["calibrator"],
+            calibration=given["calibration"],
+        )
+    for name in ("shown_only", "calibrator", "calibration"):
+        if given[name]:
+            raise ValueError(f"--{name}: found it without --scores, expected it with a scores file")
+    # What follows loads a language model and all that it needs.
+    from prism_jax.recipes import runs
+    from prism_jax.runtime.config import from_config_dict
+    from prism_jax.training.config import RunConfig
+    from prism_jax.training.old_names import RENAMED
+    from prism_jax.training.workdir import Workdir
 
-    evaluate_workdir(given["workdir"])
+    if given["config"] is None:
+        return runs.evaluate_workdir(given["workdir"], texts=given["texts"], base=given["base"])
+    config = from_config_dict(RunConfig, given["config"], renamed=RENAMED)
+    runs.evaluate_untrained(config, Workdir(given["workdir"]), texts=given["texts"])
 
 
 if __name__ == "__main__":

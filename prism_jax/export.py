@@ -11,6 +11,7 @@ from etils import epath
 
 from prism_jax.recipes.export import export_run
 from prism_jax.runtime import command
+from prism_jax.runtime.flag_checks import refuse_empty
 from prism_jax.training.workdir import Workdir
 
 
@@ -22,6 +23,7 @@ def define_flags() -> None:
         "dtype", None, ["float32", "bfloat16", "float16"], "Dtype of the tensors; by default the parameters' own."
     )
     flags.mark_flags_as_required(["workdir", "output"])
+    refuse_empty("workdir", "output")
 
 
 def main() -> None:

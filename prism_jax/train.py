@@ -16,6 +16,7 @@ from prism_jax.recipes.memory import show_plan
 from prism_jax.recipes.runs import train_and_evaluate
 from prism_jax.runtime import command, distributed
 from prism_jax.runtime.config import from_config_dict
+from prism_jax.runtime.flag_checks import refuse_empty
 from prism_jax.training.config import RunConfig
 from prism_jax.training.interruption import EXIT_STATUS, InterruptedTrainingError
 from prism_jax.training.memory.allocator import keep_freed_memory
@@ -28,6 +29,8 @@ def define_flags() -> None:
     distributed.define_flags()
     config_flags.DEFINE_config_file("config", None, "A file of configs/; --config.x.y=value overrides a setting.")
     flags.DEFINE_string("workdir", None, "Folder for everything that the run leaves behind.")
+    refuse_empty("workdir")
+    flags.DEFINE_bool("texts", True, "Whether report.html may show events' texts; --notexts leaves them out.")
     flags.DEFINE_bool("plan", False, "Print the bytes that a device needs, and fail if it has fewer.")
     flags.DEFINE_string(
         "device_memory", "", "Memory of a device, such as 80GiB; on CPU, --plan then plans for an NVIDIA GPU."
@@ -44,7 +47,7 @@ def main() -> None:
     if given.plan:
         return show_plan(config, given.device_memory)
     try:
-        train_and_evaluate(config, Workdir(given.workdir), profile=given.profile)
+        train_and_evaluate(config, Workdir(given.workdir), profile=given.profile, texts=given.texts)
     except InterruptedTrainingError as stopped:
         sys.stderr.write(f"stopped: {stopped}\n")
         sys.exit(EXIT_STATUS)

@@ -74,7 +74,11 @@ BAD = {
     "no folder": (("--scores={scores}",), "--workdir"),
     "a run and scores": (("--scores={scores}", "--workdir={run}"), "found both a scores file and a run ({run}/config"),
     "costs without scores": (("--workdir={run}", "--c_fn=3"), "--fixed_threshold with --scores only"),
-    "a bad cost": (("--scores={scores}", "--workdir={out}", "--c_fa=0"), "c_fa: found 0.0, expected a finite cost"),
+    "scores and a base": (
+        ("--scores={scores}", "--workdir={out}", "--base"),
+        "expected at most one of --scores, --config and",
+    ),
+    "a bad cost": (("--scores={scores}", "--workdir={out}", "--c_fa=0"), "c_fa: found 0.0, expected a cost from"),
     "no test split": (("--scores={cut}", "--workdir={out}"), "{cut}, split: found no row of the split 'test'"),
 }
 
@@ -95,3 +99,40 @@ def test_bad_input_gives_one_line_and_writes_nothing(tmp_path, scores, case):
     assert message.format(**names) in line
     found = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")}
     assert found == {"run", "run/config.json", "scores.parquet", "cut.parquet"}
+
+
+def test_a_calibration_and_unknown_columns_of_another_agent(tmp_path, scores):
+    """Temperatures of earlier scores apply to a later log without splits; its own columns are named once."""
+    earlier, later = tmp_path / "earlier.parquet", tmp_path / "later.jsonl"
+    write_scores(earlier, scores)
+    assert evaluate(f"--scores={earlier}", f"--workdir={tmp_path / 'first'}", "--calibrator=platt").returncode == 0
+    rows = scores.take(scores.split == "test")
+    own = {"latency_ms": np.arange(len(rows)).astype(object)}
+    columns = {name: column for name, column in rows.columns().items() if name != "split"}
+    write_scores(later, Scores.from_columns({**columns, **own}))
+    calibration = tmp_path / "first" / "calibration.json"
+    done = evaluate(f"--scores={later}", f"--workdir={tmp_path / 'out'}", f"--calibration={calibration}")
+    assert done.returncode == 0, done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if "latency_ms" in line]
+    assert line.endswith(f"{later}: columns without a meaning here, kept: latency_ms")
+    assert f"calibrated by {calibration}" in done.stdout
+    first, again = (json.loads((tmp_path / name / "evaluation.json").read_text()) for name in ("first", "out"))
+    assert again.pop("calibrated") == f"calibrated by {calibration}" and first.pop("calibrated") == ""
+    assert again == first
+    assert json.loads((tmp_path / "out" / "calibration.json").read_text()) == json.loads(calibration.read_text())
+    read = read_scores(later)
+    assert read.extra["latency_ms"].tolist() == list(range(len(rows)))
+    write_scores(tmp_path / "again.parquet", read.take(np.arange(3)))
+    assert read_scores(tmp_path / "again.parquet").extra["latency_ms"].tolist() == [0, 1, 2]
+
+
+def test_two_sources_of_a_calibration_are_one_too_many(tmp_path, scores):
+    path = tmp_path / "scores.parquet"
+    write_scores(path, scores)
+    arguments = (f"--scores={path}", f"--workdir={tmp_path / 'out'}", "--calibrator=platt", "--calibration=x.json")
+    done = evaluate(*arguments)
+    assert done.returncode == 1
+    assert "error: --calibrator: found it with --calibration, expected one of them" in done.stderr
+    done = evaluate(f"--workdir={tmp_path / 'out'}", "--calibrator=platt")
+    assert "error: --calibrator: found it without --scores, expected it with a scores file" in done.stderr
+    assert not (tmp_path / "out").exists()

@@ -11,7 +11,8 @@ import pytest
 from etils import epath
 
 from prism_jax.decision import gate
-from prism_jax.decision.calibration import apply_temperature
+from prism_jax.decision.calibration import CalibrationConfig, apply_map, apply_temperature, fit_map
+from prism_jax.evaluation.fits import Calibration, SignalFit, write_calibration
 from prism_jax.policy.fast import score_streams
 from prism_jax.prompting.template import PromptConfig, Template
 from prism_jax.prompting.tokenizer import Tokenizer
@@ -22,7 +23,7 @@ from prism_jax.streams.simulator import SimulatorConfig
 from prism_jax.streams.sources import DataConfig
 from prism_jax.student import Qwen3, StudentConfig
 from prism_jax.training.config import RunConfig, TrainingConfig
-from prism_jax.training.run import trained_params
+from prism_jax.training.run import resolve, trained_params
 from prism_jax.training.workdir import Workdir
 
 pytestmark = pytest.mark.usefixtures("compile_quickly")
@@ -123,6 +124,10 @@ def test_prism_json_records_the_decision(exported):
     fits = json.loads((folder / "run" / "calibration.json").read_text())
     assert prism["decision"] == config["decision"]
     assert prism["temperatures"] == {name: fit["temperature"] for name, fit in fits.items() if fit is not None}
+    assert prism["calibration"]["need_fast"] == {
+        "calibrator": "temperature",
+        "temperature": fits["need_fast"]["temperature"],
+    }
     tokenizer = Tokenizer.load(folder / "run")
     for name in ("need", "offer", "constant_offer", "accept", "response"):
         assert tokenizer.encode(prism["slots"][name]["text"]) == prism["slots"][name]["ids"]
@@ -130,6 +135,31 @@ def test_prism_json_records_the_decision(exported):
         prism["slots"][name]["id"] for name in ("yes", "no")
     ]
     assert prism["checkpoint"] == 1
+
+
+@pytest.mark.parametrize("calibrator", ["platt", "isotonic", "grouped"])
+def test_another_calibrator_reaches_prism_json_with_its_formula(exported, tmp_path, calibrator):
+    """What the words in prism.json say, computed from its numbers, is the calibrated probability."""
+    workdir = epath.Path(shutil.copytree(exported[0] / "run", tmp_path / "run"))
+    rng = np.random.default_rng(0)
+    p = rng.random(400)
+    domain = np.where(rng.random(400) < 0.5, "coding", "writing")
+    y = (rng.random(400) < p**2).astype(float)
+    fitted = fit_map(CalibrationConfig(calibrator), p, y, group=domain)
+    fit = SignalFit(fitted, 0.5, 400, 400.0)
+    write_calibration(workdir / "calibration.json", Calibration(fit, fit))
+    export_run(Workdir(workdir), epath.Path(tmp_path / "out"))
+    prism = json.loads((tmp_path / "out" / "prism.json").read_text())
+    numbers, z = prism["calibration"]["accept_fast"], np.log(p) - np.log1p(-p)
+    expected = {
+        "platt": lambda: 1 / (1 + np.exp(-(numbers["scale"] * z + numbers["bias"]))),
+        "isotonic": lambda: np.interp(p, numbers["x"], numbers["y"]),
+        "grouped": lambda: 1 / (1 + np.exp(-z / np.array([numbers["temperatures"][name] for name in domain]))),
+    }[calibrator]()
+    np.testing.assert_allclose(apply_map(fitted, p, domain), expected, rtol=1e-9)
+    assert "temperatures" not in prism
+    for word in {"platt": ("scale", "bias"), "isotonic": ("y over x",), "grouped": ("pooled",)}[calibrator]:
+        assert word in prism["probability"]
 
 
 def test_what_cannot_be_exported_leaves_nothing(exported, tmp_path):
@@ -141,22 +171,54 @@ def test_what_cannot_be_exported_leaves_nothing(exported, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+FITS = '{"need_fast": %s, "accept_fast": null, "need_slow": null, "accept_slow": null}'
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("[]", r"found \[\], expected an object with keys, as `python -m prism_jax\.evaluate` writes it"),
-        ("{", r"found broken JSON at column 2 "),
-        ("", r"found nothing, expected a JSON value"),
-        ('{"need_fast": 3}', r"need_fast\.temperature: found None, expected a finite number above 0"),
-        ('{"need_fast": {"temperature": 0}}', r"need_fast\.temperature: found 0, expected a finite number above 0"),
+        ("[]", r": found \[\], expected the keys need_fast, accept_fast, need_slow, accept_slow"),
+        ("{}", r": found {}, expected the keys need_fast, accept_fast, need_slow, accept_slow"),
+        ('{"need_fast": {}}', r": found \['need_fast'\], expected the keys need_fast, accept_fast"),
+        ("{", r": found broken JSON at column 2 "),
+        ("", r": found nothing, expected a JSON value"),
+        (FITS % "null", r", need_fast: found None, expected an object with the fit's keys"),
+        (FITS % "3", r", need_fast: found 3, expected an object with the fit's keys"),
+        (FITS % '{"temperature": 0}', r", need_fast\.temperature: found 0, expected a finite number above 0"),
     ],
 )
 def test_a_calibration_that_cannot_be_used_is_named(exported, tmp_path, content, message):
     workdir = epath.Path(shutil.copytree(exported[0] / "run", tmp_path / "run"))
     (workdir / "calibration.json").write_text(content)
-    with pytest.raises(ValueError, match=rf"^{re.escape(str(workdir))}/calibration\.json: {message}"):
+    with pytest.raises(ValueError, match=rf"^{re.escape(str(workdir))}/calibration\.json{message}"):
         export_run(Workdir(workdir), epath.Path(tmp_path / "out"))
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_all_files_have_the_mode_of_a_new_file(exported, tmp_path):
+    (tmp_path / "new").write_text("")
+    modes = {path.name: path.stat().st_mode for path in pathlib.Path(exported[0] / "exported").iterdir()}
+    assert set(modes.values()) == {(tmp_path / "new").stat().st_mode}, modes
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "prism.json"])
+def test_a_changed_export_is_not_trained_on(exported, tmp_path, name):
+    model = pathlib.Path(shutil.copytree(exported[0] / "exported", tmp_path / "model"))
+    start = dataclasses.replace(CONFIG, training=dataclasses.replace(CONFIG.training, start=str(model)))
+    assert resolve(start).student.num_layers == 2
+    content = bytearray((model / name).read_bytes())
+    content[len(content) // 2] ^= 1
+    (model / name).write_bytes(content)
+    with pytest.raises(ValueError, match=f"^{model / name}: found a missing or changed file, expected what digests"):
+        resolve(start)
+
+
+def test_an_export_leaves_a_neighbour_named_partial_alone(exported, tmp_path):
+    (tmp_path / "model.partial").mkdir()
+    (tmp_path / "model.partial" / "mine").write_text("kept")
+    export_run(Workdir(exported[0] / "run"), epath.Path(tmp_path / "model"))
+    assert {path.name for path in tmp_path.iterdir()} == {"model", "model.partial"}
+    assert (tmp_path / "model.partial" / "mine").read_text() == "kept"
 
 
 def test_a_failed_export_leaves_nothing_half_written(exported, tmp_path, monkeypatch):

@@ -11,12 +11,15 @@ from prism_jax.recipes import machine
 SCRIPTS = ("a100.sh", "node.sh", "slurm.sh")
 
 
-def dry_run(root, script):
-    flags = ("--config=configs/quickstart.py", "--workdir=runs/a b")
-    environment = os.environ | {"DRY_RUN": "1", "PYTHON": "python", "SLURM_SUBMIT_DIR": str(root)}
-    done = subprocess.run(
+def launch(root, script, flags, **variables):
+    environment = os.environ | {"DRY_RUN": "1", "PYTHON": "python", "SLURM_SUBMIT_DIR": str(root)} | variables
+    return subprocess.run(
         ["bash", root / "launch" / script, *flags], env=environment, capture_output=True, text=True, cwd="/"
     )
+
+
+def dry_run(root, script, flags=("--config=configs/quickstart.py", "--workdir=runs/a b")):
+    done = launch(root, script, flags)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 
@@ -38,6 +41,22 @@ def test_the_machine_is_checked_before_training_with_the_same_flags(root, script
 
 def test_slurm_evaluates_in_one_process_after_training(root):
     assert dry_run(root, "slurm.sh")[2].split()[:3] == ["python", "-m", "prism_jax.evaluate"]
+
+
+@pytest.mark.parametrize(
+    "flags", [("--workdir", "runs/a b"), ("-workdir=runs/a b",), ("--workdir=other", "--workdir", "runs/a b")]
+)
+def test_slurm_evaluates_however_the_workdir_is_given(root, flags):
+    evaluate = dry_run(root, "slurm.sh", ("--config=configs/quickstart.py", *flags))[2]
+    assert evaluate.split(maxsplit=3)[3].strip() == r"--workdir=runs/a\ b"
+
+
+def test_slurm_evaluates_nothing_inside_an_environment_variable(root, tmp_path):
+    nodes = f"PATH[$(touch {tmp_path / 'touched'})]"
+    done = launch(root, "slurm.sh", ("--workdir=runs/a",), SLURM_JOB_NUM_NODES=nodes)
+    assert not (tmp_path / "touched").exists()
+    assert done.returncode == 1
+    assert done.stderr == f"error: SLURM_JOB_NUM_NODES: found '{nodes}', expected a whole number\n"
 
 
 def test_every_flag_of_xla_has_its_comment(root):

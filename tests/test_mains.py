@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -94,11 +95,23 @@ def test_evaluate_gives_the_same_numbers_without_training(finished):
     assert result.stdout.endswith(table)
 
 
+def test_the_report_leaves_out_texts_where_asked(finished, tmp_path):
+    workdir, _ = finished
+    copy = shutil.copytree(workdir, tmp_path / "copy")
+    texts = re.findall('<td class="what"><bdi>(.+?)</bdi>', (copy / "report.html").read_text())
+    assert len(texts) > 3
+    result = run("evaluate", f"--workdir={copy}", "--notexts")
+    assert result.returncode == 0, result.stderr
+    page = (copy / "report.html").read_text()
+    assert not [text for text in texts if text in page]
+    assert "p_accept" in page
+
+
 def test_export_writes_a_model_directory_once(finished, tmp_path):
     workdir, _ = finished
     result = run("export", f"--workdir={workdir}", f"--output={tmp_path / 'model'}", "--dtype=bfloat16")
     assert result.returncode == 0, result.stderr
-    files = {"config.json", "generation_config.json", "model.safetensors", "prism.json"}
+    files = {"config.json", "generation_config.json", "model.safetensors", "prism.json", "digests.json"}
     files |= {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja"}
     assert {path.name for path in (tmp_path / "model").iterdir()} == files
     again = run("export", f"--workdir={workdir}", f"--output={tmp_path / 'model'}")
@@ -151,7 +164,7 @@ def test_a_damaged_run_is_one_line_and_stays_as_it_is(finished, tmp_path, case):
 
 BAD = {
     "an unknown key": (("--config.training.setps=3",), "setps"),
-    "a bad value": (("--config.decision.c_fa=-1.0",), "config.decision.c_fa: found -1.0, expected a finite"),
+    "a bad value": (("--config.decision.c_fa=-1.0",), "config.decision.c_fa: found -1.0, expected a cost from"),
     "a bad choice": (
         ("--config.data.need=loose", "--config.data.name=jsonl", "--config.data.source=x"),
         "config.data.need: found 'loose', expected one of 'strict', 'majority', 'any_valid'",
@@ -184,6 +197,25 @@ def test_bad_input_is_one_line_and_leaves_nothing(tmp_path, case):
     assert message in lines[-1]
     assert "Traceback" not in result.stderr
     assert not (tmp_path / "run").exists()
+
+
+EMPTY = {
+    "train": ("--config=configs/quickstart.py", "--workdir="),
+    "evaluate": ("--scores=scores.parquet", "--workdir="),
+    "export": ("--workdir=runs/none", "--output="),
+    "experiments.proactivebench": ("--workdir= ",),
+}
+
+
+@pytest.mark.parametrize("main", EMPTY)
+def test_an_empty_path_is_one_line_and_writes_nothing(main):
+    before = sorted(ROOT.iterdir())
+    result = run(main, *EMPTY[main])
+    flag = EMPTY[main][-1].split("=")[0]
+    assert result.returncode == 1
+    assert f"{flag}: found an empty value, expected a path (. is the current folder)" in result.stderr.splitlines()[-1]
+    assert "Traceback" not in result.stderr
+    assert sorted(ROOT.iterdir()) == before
 
 
 @pytest.mark.parametrize("study", ["pathways", "propensities"])

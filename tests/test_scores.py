@@ -142,7 +142,7 @@ def test_every_nullable_column_may_be_null_throughout(tmp_path, suffix):
 
 
 def test_the_dataclass_has_the_schemas_columns_and_only_the_required_ones_are_required():
-    fields = Scores.__dataclass_fields__
+    fields = {name: field for name, field in Scores.__dataclass_fields__.items() if name != "extra"}
     assert list(fields) == list(COLUMNS)
     assert [name for name in fields if fields[name].default is not None] == [
         name for name in COLUMNS if name in (*REQUIRED, "candidate")
@@ -256,7 +256,11 @@ def test_no_column_takes_a_value_of_another_kind(name):
         ("[" * 10**6, "line 1: found brackets nested too deep"),
         ("", "found no rows"),
         (json.dumps({**REQUIRED_ROW, "p_acept_fast": 1}), "line 1: unknown column 'p_acept_fast'; did you mean 'p_a"),
-        (json.dumps({**REQUIRED_ROW, "zzz": 1}), "unknown column 'zzz'; expected one of stream, step"),
+        (json.dumps({**REQUIRED_ROW, "p_need": 1}), "line 1: unknown column 'p_need'; did you mean '"),
+        (
+            json.dumps({**REQUIRED_ROW, **{f"x{i}": 1 for i in range(101)}}),
+            "line 1: found more than 100 unknown columns, expected at most 100",
+        ),
         ('{"stream": "a", "step": 0, "p_need_fast": 1}', "p_accept_fast: found only stream, step, p_need_f"),
         (json.dumps(row(p_need_slow=0.5)), "p_accept_slow: found no such column beside p_need_slow"),
     ],
@@ -357,3 +361,14 @@ def test_importing_scores_loads_no_other_part_and_no_jax():
     assert not {"jax", "flax", "transformers"} & set(loaded)
     ours = {name.split(".")[1] for name in loaded if name.startswith("prism_jax.")}
     assert ours == {"runtime", "scores"}
+
+
+@pytest.mark.parametrize("column", ["stream", "domain", "persona", "split"])
+def test_half_a_surrogate_pair_is_refused_by_row(tmp_path, column):
+    rows = [{"stream": "a", "step": i, "p_need_fast": 0.5, "p_accept_fast": 0.5} for i in range(2)]
+    rows = [row | {name: "x" for name in ("domain", "persona", "split")} for row in rows]
+    rows[1] |= {"stream": "b", column: "half \ud83d"}
+    path = tmp_path / "scores.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(ScoresError, match=f"line 2, {column}: found .*expected text that UTF-8 can encode"):
+        read_scores(path)

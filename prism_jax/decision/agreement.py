@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from numbers import Number
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Int
@@ -72,6 +72,60 @@ def fleiss_kappa(votes: Int[Array, "items categories"]) -> float:
       ValueError: for counts that are negative or not whole, an empty table, or items with fewer than 2 or unequal
         numbers of votes.
     """
+    table = _vote_counts(votes)
+    judges = table.sum(axis=1)
+    if judges[0] < 2 or np.any(judges != judges[0]):
+        raise ValueError(
+            f"votes: found items with {judges.min():g} to {judges.max():g} votes, "
+            "expected the same number for each item, at least 2 (krippendorffs_alpha takes unequal numbers)"
+        )
+    n = judges[0]
+    pairs_agreeing = (table * (table - 1)).sum(axis=1) / (n * (n - 1))
+    share = table.sum(axis=0) / table.sum()
+    chance = float(share @ share)
+    return (float(pairs_agreeing.mean()) - chance) / (1 - chance) if np.count_nonzero(share) > 1 else float("nan")
+
+
+class Alpha(NamedTuple):
+    """Krippendorff's alpha, the number of items with at least 2 votes, and the number of items left out."""
+
+    alpha: float
+    items: int
+    left_out: int
+
+
+def krippendorffs_alpha(votes: Int[Array, "items categories"]) -> Alpha:
+    """Krippendorff's alpha for nominal labels: 1 - observed / expected disagreement of pairs of votes on one item.
+
+    Items may have unequal numbers of votes. An item with fewer than 2 votes has no pair and is left out. Unlike Fleiss'
+    kappa, the expected disagreement draws pairs without replacement. (Krippendorff 2011, Computing Krippendorff's
+    Alpha-Reliability.)
+
+    Args:
+      votes: Number of judges that put each item in each category.
+
+    Returns:
+      Alpha, which is NaN where all votes fall in one category, and the numbers of items.
+
+    Raises:
+      ValueError: for counts that are negative or not whole, an empty table, or no item with 2 votes.
+    """
+    table = _vote_counts(votes)
+    judges = table.sum(axis=1)
+    paired = table[judges >= 2]
+    if len(paired) == 0:
+        raise ValueError(f"votes: found at most {judges.max():g} votes on an item, expected at least 2 on some item")
+    judges, totals = paired.sum(axis=1), paired.sum(axis=0)
+    n = totals.sum()
+    observed = ((judges**2 - (paired**2).sum(axis=1)) / (judges - 1)).sum() / n
+    expected = (n**2 - (totals**2).sum()) / (n * (n - 1))
+    alpha = float(1 - observed / expected) if expected > 0 else float("nan")
+    return Alpha(alpha, len(paired), len(table) - len(paired))
+
+
+def _vote_counts(votes: Any) -> np.ndarray:
+    """A checked table of vote counts on the host."""
+    arrays.check_kind("votes", votes)
     table = arrays.host(votes)
     if table.ndim != 2 or table.size == 0:
         raise ValueError(f"votes: found shape {table.shape}, expected [items, categories] with at least one of each")
@@ -79,17 +133,7 @@ def fleiss_kappa(votes: Int[Array, "items categories"]) -> float:
     if not np.array_equal(table, np.floor(table)):
         fraction = table[table != np.floor(table)][0]
         raise ValueError(f"votes: found {fraction:g}, expected a whole number of votes")
-    judges = table.sum(axis=1)
-    if judges[0] < 2 or np.any(judges != judges[0]):
-        raise ValueError(
-            f"votes: found items with {judges.min():g} to {judges.max():g} votes, "
-            "expected the same number for each item, at least 2"
-        )
-    n = judges[0]
-    pairs_agreeing = (table * (table - 1)).sum(axis=1) / (n * (n - 1))
-    share = table.sum(axis=0) / table.sum()
-    chance = float(share @ share)
-    return (float(pairs_agreeing.mean()) - chance) / (1 - chance) if np.count_nonzero(share) > 1 else float("nan")
+    return table
 
 
 @dataclasses.dataclass(frozen=True)

@@ -59,7 +59,7 @@ def as_float(value: Any) -> Any:
 
 def as_array(value: Any) -> Any:
     """A list as a NumPy array; arrays, tracers and None unchanged."""
-    return value if value is None or isinstance(value, jax.Array) else np.asarray(value)
+    return value if value is None or isinstance(value, jax.Array | np.ndarray) else np.asarray(value)
 
 
 def as_floats(*values: Any) -> tuple[Any, ...]:
@@ -110,6 +110,22 @@ def check_broadcast(**named: Any) -> None:
         raise ValueError(f"{empty}: found an empty array, expected at least one value")
 
 
+def check_kind(name: str, value: Any) -> None:
+    """Raises ValueError unless `value` holds real numbers or booleans, none of them masked.
+
+    NumPy would otherwise drop the mask or the imaginary part, or compare objects one by one.
+    """
+    if isinstance(value, np.ma.MaskedArray):
+        hidden = int(np.ma.getmaskarray(value).sum())
+        raise ValueError(
+            f"{name}: found a masked array ({hidden} of {value.size} entries masked), expected an array of the rows "
+            "that count"
+        )
+    dtype = value.dtype if hasattr(value, "dtype") else np.asarray(value).dtype
+    if not (dtype.kind in "biuf" or jnp.issubdtype(dtype, jnp.floating)):
+        raise ValueError(f"{name}: found values of the dtype {dtype}, expected real numbers")
+
+
 def check_range(name: str, value: Any, low: float, high: float, expected: str, *, open_low: bool = False) -> None:
     """Raises ValueError unless every number lies in [low, high], or in (low, high] with `open_low`. NaN always raises.
 
@@ -121,6 +137,7 @@ def check_range(name: str, value: Any, low: float, high: float, expected: str, *
       expected: Description of the accepted values, for the message.
       open_low: Whether `low` itself is rejected.
     """
+    check_kind(name, value)
     if is_traced(value):
         return
     array = np.asarray(value)
@@ -156,6 +173,7 @@ def check_finite(name: str, value: Any) -> None:
 
 def check_not_nan(name: str, value: Any) -> None:
     """Raises ValueError for NaN; infinity passes."""
+    check_kind(name, value)
     if is_traced(value):
         return
     array = np.asarray(value)
@@ -167,6 +185,7 @@ def check_not_nan(name: str, value: Any) -> None:
 
 def check_hard(name: str, y: Any) -> None:
     """Raises ValueError unless every number is 0 or 1."""
+    check_kind(name, y)
     if is_traced(y) or np.asarray(y).dtype == np.bool_:
         return
     check_label(name, y)
@@ -200,10 +219,33 @@ def check_scored_rows(p: Any, y: Any, weight: Any) -> None:
     check_weight("weight", weight)
 
 
-def check_costs(c_fa: Any, c_fn: Any) -> None:
-    """Raises ValueError unless C_FA > 0 and C_FN >= 0, both finite."""
+def check_costs(c_fa: Any, c_fn: Any, *combined: Any) -> None:
+    """Raises ValueError unless C_FA > 0 and C_FN >= 0, both finite also in the precision in which they are used.
+
+    Args:
+      c_fa: C_FA.
+      c_fn: C_FN.
+      *combined: Arrays that the costs are combined with; their dtype is the precision of Python scalars.
+    """
     check_range("c_fa", c_fa, 0.0, np.inf, "a finite cost above 0", open_low=True)
     check_range("c_fn", c_fn, 0.0, np.inf, "a finite cost of at least 0")
+    if is_traced(c_fa, c_fn):
+        return
+    found = [value.dtype for value in (c_fa, c_fn, *combined) if np.ndim(value) or isinstance(value, jax.Array)]
+    floating = [dtype for dtype in found if jnp.issubdtype(dtype, jnp.floating)]
+    if not floating:
+        return
+    held = jnp.finfo(jnp.result_type(*floating) if len(set(floating)) > 1 else floating[0])
+    # A sum of two costs must be finite, and no cost may round to 0.
+    low, high = float(held.smallest_subnormal), float(held.max) / 2
+    for name, cost in (("c_fa", c_fa), ("c_fn", c_fn)):
+        costs = np.asarray(cost, np.float64)
+        if ((costs > high) | ((costs > 0) & (costs < low))).any():
+            bad = costs[(costs > high) | ((costs > 0) & (costs < low))].reshape(-1)[0]
+            raise ValueError(
+                f"{name}: found {bad:g}, expected {low:.1e} to {high:.1e}, what {held.dtype} (the precision of the "
+                "other arguments) can compute with; only the ratio of the costs matters, so scale both"
+            )
 
 
 def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:

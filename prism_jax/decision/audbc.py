@@ -7,6 +7,7 @@ and does not depend on calibration; `expected_cost` does.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,11 +26,14 @@ from prism_jax.decision.costs.cost_curves import (
 )
 from prism_jax.decision.costs.curves import (
     BurdenBenefitCurve,
+    Events,
     NetBenefitCurve,
     burden_benefit_curve,
     net_benefit_curve,
+    offers_and_switches,
     rank,
     trace_curve,
+    trace_events,
 )
 from prism_jax.decision.costs.paper_audbc import PaperAudbc, audbc_appendix_paper, audbc_main_paper
 from prism_jax.decision.costs.sweep import check_gold, check_signals, critical_ratio, policy_signals
@@ -85,6 +89,7 @@ def audbc_value(
     p_accept_slow: Vector | None = None,
     margin: Scalar = 0.0,
     weight: Vector | None = None,
+    y_slow: Vector | None = None,
 ) -> Floats:
     """The `value` of `audbc` without its interval; may be traced. Arguments and errors are those of `audbc`.
 
@@ -92,6 +97,8 @@ def audbc_value(
     """
     signals = check_signals(p_need, p_accept, p_need_slow, p_accept_slow, margin)
     check_gold(signals, y, weight, positive=True)
+    if y_slow is not None:
+        return trace_events(offers_and_switches(signals, margin, y, y_slow, weight)).normalised_area()
     return trace_curve(critical_ratio(signals, margin), y, weight).normalised_area()
 
 
@@ -105,6 +112,7 @@ def audbc(
     p_accept_slow: Vector | None = None,
     margin: Scalar = 0.0,
     weight: Vector | None = None,
+    y_slow: Vector | None = None,
     level: float = 0.95,
     method: Method = "percentile",
     resamples: int = 1000,
@@ -127,6 +135,8 @@ def audbc(
       p_accept_slow: Acceptance probability of the slow pass.
       margin: Slow margin delta; above 0 the curve follows the policy with the slow pass at each ratio.
       weight: Importance of each step; None is 1.
+      y_slow: Gold labels of the candidates that the slow pass picks, where these may differ; they count where the slow
+        pass runs. None is `y`. The oracle's area and `chance` are those of the offers at the highest ratio.
       level: Nominal coverage of the interval, in (0, 1).
       method: `percentile` or `bca`.
       resamples: Number of resamples.
@@ -136,31 +146,45 @@ def audbc(
         ends move by far less than the interval's width. None resamples every distinct score.
 
     Raises:
-      ValueError: for a value outside its range, unequal lengths, empty input, a margin without slow signals, or labels
-        without a positive.
+      ValueError: for a value outside its range, unequal lengths, empty input, a margin without slow signals, labels
+        without a positive, or `y_slow` at margin 0.
     """
     signals = check_signals(p_need, p_accept, p_need_slow, p_accept_slow, margin)
     signals = type(signals)(*(np.asarray(value) for value in signals))
     check_gold(signals, y, weight, positive=True)
     arrays.check_lengths(p_need=p_need, streams=streams)
     gold, mass = np.asarray(y) != 0, None if weight is None else arrays.host(weight)
+    resampling: dict[str, Any] = {"level": level, "method": method, "resamples": resamples, "seed": seed}
+    if y_slow is not None:
+        events = offers_and_switches(signals, margin, gold, np.asarray(y_slow), mass)
+        order, last = rank(events.at)
+        curve = trace_events(events, (order, last))
+        ranks = np.empty(len(order), np.int64)
+        ranks[order] = _dense_ranks(last, max_ranks)
+        cells = _event_cells(ranks, events, streams)
+        return _with_interval(curve, cells, _area_of_changes, float(curve.benefit[-1]), resampling)
     critical = critical_ratio(signals, margin)
     order, last = rank(critical)
-    value = float(trace_curve(critical, gold, mass, (order, last)).normalised_area())
     ranks = np.empty(len(order), np.int64)
     ranks[order] = _dense_ranks(last, max_ranks)
     cells = _rank_cells(ranks, gold, mass, streams)
-    shift = value - float(_normalised_area(cells.totals()))
-    found = interval(
-        cells,
-        lambda counts: _normalised_area(counts) + shift,
-        level=level,
-        method=method,
-        resamples=resamples,
-        seed=seed,
-    )
-    prevalence = gold.mean() if mass is None else np.average(gold, weights=mass)
-    chance = float(1 / (2 - prevalence))
+    curve = trace_curve(critical, gold, mass, (order, last))
+    prevalence = float(gold.mean() if mass is None else np.average(gold, weights=mass))
+    return _with_interval(curve, cells, _normalised_area, prevalence, resampling)
+
+
+def _with_interval(
+    curve: BurdenBenefitCurve,
+    cells: Cells,
+    area: Callable[[np.ndarray], np.ndarray],
+    prevalence: float,
+    resampling: dict[str, Any],
+) -> Audbc:
+    """The area of the curve, with the interval of `area` over resamples of the cells."""
+    value = float(curve.normalised_area())
+    shift = value - float(area(cells.totals()))
+    found = interval(cells, lambda counts: area(counts) + shift, **resampling)
+    chance = 1 / (2 - prevalence)
     rescaled = (value - chance) / (1 - chance) if chance < 1 else np.nan
     return Audbc(value, float(found.low), float(found.high), float(found.standard_error), chance, float(rescaled))
 
@@ -185,6 +209,26 @@ def _rank_cells(ranks: np.ndarray, gold: np.ndarray, mass: np.ndarray | None, st
     content = np.ones(len(cell), np.int64) if mass is None else mass
     units = sparse.csr_array((content, (unit, cell)), shape=(int(unit.max()) + 1, number))
     return Cells(units, np.ones(units.shape[0], np.int64))
+
+
+def _event_cells(ranks: np.ndarray, events: Events, streams: Any | None) -> Cells:
+    """Units over the cells (rank, burden or benefit), with the latter varying fastest."""
+    steps = len(ranks) // 2
+    unit = np.tile(np.arange(steps) if streams is None else np.unique(np.asarray(streams), return_inverse=True)[1], 4)
+    cell = np.concatenate([2 * ranks, 2 * ranks + 1])
+    content = np.concatenate([events.mass, events.gold]).astype(np.float64)
+    units = sparse.csr_array((content, (unit, cell)), shape=(int(unit.max()) + 1, 2 * (int(ranks.max()) + 1)))
+    return Cells(units, np.ones(units.shape[0], np.int64))
+
+
+def _area_of_changes(changes: Float[np.ndarray, "*resamples cells"]) -> Float[np.ndarray, "*resamples"]:
+    """The normalised area of changes over (rank, burden or benefit); NaN where no offer is gold at the last rank."""
+    offers, gold = changes[..., 0::2], changes[..., 1::2]
+    benefit = np.cumsum(gold, axis=-1)
+    area = (offers * (benefit - gold / 2)).sum(axis=-1)
+    positives, total = benefit[..., -1], offers.sum(axis=-1)
+    oracle = positives * total - positives**2 / 2
+    return np.asarray(np.where(positives == 0, np.nan, area / np.where(positives == 0, 1.0, oracle)))
 
 
 def _normalised_area(counts: Num[np.ndarray, "*resamples cells"]) -> Float[np.ndarray, "*resamples"]:

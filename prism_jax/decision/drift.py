@@ -46,7 +46,7 @@ def decide(
     Raises:
       ValueError: for a value outside its range or shapes that do not broadcast.
     """
-    arrays.check_costs(c_fa, c_fn)
+    arrays.check_costs(c_fa, c_fn, p_need, p_accept)
     arrays.check_finite("epsilon", epsilon)
     arrays.check_probability("p_need", p_need)
     arrays.check_probability("p_accept", p_accept)

@@ -51,7 +51,7 @@ def intervene(p_accept: Reals, p_both: Reals, c_fa: Reals, c_fn: Reals) -> Boole
     arrays.check_broadcast(p_accept=p_accept, p_both=p_both, c_fa=c_fa, c_fn=c_fn)
     arrays.check_probability("p_accept", p_accept)
     arrays.check_probability("p_both", p_both)
-    arrays.check_costs(c_fa, c_fn)
+    arrays.check_costs(c_fa, c_fn, p_accept, p_both)
     _, p_accept, p_both, c_fa, c_fn = arrays.as_floats(p_accept, p_both, c_fa, c_fn)
     offer, silence = expected_costs(p_accept, p_both, c_fa, c_fn)
     return (offer <= silence) & (p_both > 0)
@@ -82,7 +82,7 @@ def threshold(p_need: Reals, c_fa: Reals, c_fn: Reals, form: Form = "bayes") -> 
     arrays.check_choice("form", form, get_args(Form))
     arrays.check_broadcast(p_need=p_need, c_fa=c_fa, c_fn=c_fn)
     arrays.check_probability("p_need", p_need)
-    arrays.check_costs(c_fa, c_fn)
+    arrays.check_costs(c_fa, c_fn, p_need)
     _, p_need, c_fa, c_fn = arrays.as_floats(p_need, c_fa, c_fn)
     if form == "bayes":
         return acceptance_threshold(p_need, c_fa, c_fn)
@@ -170,7 +170,7 @@ def decide(
         without a base rate.
     """
     arrays.check_choice("policy", policy, tuple(POLICIES))
-    arrays.check_costs(c_fa, c_fn)
+    arrays.check_costs(c_fa, c_fn, p_need, p_accept)
     arrays.check_probability("fixed_threshold", fixed_threshold)
     chosen = POLICIES[policy]
     extra: dict[str, Any] = {"fixed_threshold": fixed_threshold} if policy == "fixed" else {}
@@ -215,7 +215,7 @@ def slow_band(p_need: Reals, p_accept: Reals, c_fa: Reals, c_fn: Reals, margin: 
     Raises:
       ValueError: for a value outside its range or shapes that do not broadcast.
     """
-    arrays.check_costs(c_fa, c_fn)
+    arrays.check_costs(c_fa, c_fn, p_need, p_accept)
     arrays.check_range("margin", margin, 0.0, np.inf, "a finite margin of at least 0")
     _, need, accept = _probabilities(p_need, p_accept, c_fa=c_fa, c_fn=c_fn, margin=margin)
     _, cost_fa, cost_fn, delta = arrays.as_floats(c_fa, c_fn, margin)
@@ -284,7 +284,7 @@ def soft_gate(z_need: Reals, z_accept: Reals, c_fa: Reals, c_fn: Reals, width: R
     Raises:
       ValueError: for a cost or width outside its range, or shapes that do not broadcast.
     """
-    arrays.check_costs(c_fa, c_fn)
+    arrays.check_costs(c_fa, c_fn, z_need, z_accept)
     _check_width(width)
     xp, *_ = arrays.as_floats(z_need, z_accept, c_fa, c_fn, width)
     c_fa, c_fn = arrays.as_float(c_fa), arrays.as_float(c_fn)

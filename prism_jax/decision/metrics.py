@@ -260,7 +260,7 @@ def official_counts(proposed: Vector, accepted: Vector, weight: Vector | None = 
 def _mean_cost(decision: Any, offer_cost: Any, silence_cost: Any, c_fa: Any, c_fn: Any, weight: Any) -> Any:
     """Weighted mean of C_FA * offer_cost where intervening and C_FN * silence_cost elsewhere."""
     arrays.check_decision(decision=decision)
-    arrays.check_costs(c_fa, c_fn)
+    arrays.check_costs(c_fa, c_fn, offer_cost, silence_cost)
     for name, cost in (("c_fa", c_fa), ("c_fn", c_fn)):
         if np.ndim(cost):
             arrays.check_lengths(decision=decision, **{name: cost})

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 
 from prism_jax.decision import arrays
 from prism_jax.decision.policies import DEPLOYABLE
+
+LEAST, MOST = 1e-15, 1e15
+"""Bounds of a cost: ratios of two costs, and sums of many, are then far from the limits of float32."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -14,8 +16,8 @@ class OperatingPoint:
     """Costs, slow margin and policy (docs/maths.md, section 1); the defaults are the paper's operating point.
 
     Attributes:
-      c_fa: Cost C_FA > 0, the cost of an offer that is not accepted.
-      c_fn: C_FN >= 0, the cost of silence where help was needed and would have been accepted.
+      c_fa: Cost C_FA, from `LEAST` to `MOST`, the cost of an offer that is not accepted.
+      c_fn: C_FN, 0 or from `LEAST` to `MOST`, the cost of silence where help was needed and would have been accepted.
       margin: Slow margin delta >= 0, the slow margin around the threshold, in units of probability.
       policy: The policy that decides, one of `policies.DEPLOYABLE`; `dynamic` is the paper's Eq. 1.
       fixed_threshold: Threshold tau of the policy `fixed`.
@@ -28,15 +30,20 @@ class OperatingPoint:
     fixed_threshold: float = 0.5
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.c_fa) and self.c_fa > 0):
-            raise ValueError(f"c_fa: found {self.c_fa}, expected a finite cost above 0")
-        if not (math.isfinite(self.c_fn) and self.c_fn >= 0):
-            raise ValueError(f"c_fn: found {self.c_fn}, expected a finite cost of at least 0")
+        if not LEAST <= self.c_fa <= MOST:
+            raise ValueError(f"c_fa: found {self.c_fa}, expected a cost from {LEAST:g} to {MOST:g}")
+        if not (self.c_fn == 0 or LEAST <= self.c_fn <= MOST):
+            raise ValueError(f"c_fn: found {self.c_fn}, expected 0 or a cost from {LEAST:g} to {MOST:g}")
         arrays.check_choice("policy", self.policy, DEPLOYABLE)
         if not 0 <= self.margin <= 1:
             raise ValueError(f"margin: found {self.margin}, expected a number in [0, 1]")
         if not 0 <= self.fixed_threshold <= 1:
             raise ValueError(f"fixed_threshold: found {self.fixed_threshold}, expected a probability in [0, 1]")
+
+    @property
+    def slow_margin(self) -> float:
+        """The margin within which the slow pass runs: `margin` for the policy `dynamic`, 0 for all others."""
+        return self.margin if self.policy == "dynamic" else 0.0
 
     @property
     def cost_ratio(self) -> float:

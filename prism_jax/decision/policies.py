@@ -100,7 +100,7 @@ POLICIES: dict[str, Policy] = {
     ),
     "need_only": Policy(
         "need only",
-        "The dynamic gate with p_accept replaced by the calibration split's acceptance rate.",
+        "The dynamic gate with p_accept replaced by the acceptance rate of the calibration split's top-ranked offers.",
         signals=lambda p_need, p_accept, base_rate: (p_need, base_rate),
         needs_base_rate=True,
     ),

@@ -102,6 +102,12 @@ class Surface(NamedTuple):
         return xp.where(steps == 0, xp.nan, total / xp.maximum(steps, 1))
 
 
+MOST_TOKENS = 2**53
+"""Largest total of tokens: the host sums them in float64."""
+MOST_GROUPS = 1_000_000
+"""Largest number of groups that is taken from the groups themselves; `num_groups` may be larger."""
+
+
 def control_surface(
     p_need_fast: Vector,
     p_accept_fast: Vector,
@@ -116,6 +122,8 @@ def control_surface(
     y_need: Vector | None = None,
     y_accept: Vector | None = None,
     num_groups: int | None = None,
+    y_slow: Vector | None = None,
+    y_accept_slow: Vector | None = None,
 ) -> Surface:
     """Counts, slow passes and tokens of the dynamic gate with a slow margin, at every margin and cost ratio.
 
@@ -137,25 +145,37 @@ def control_surface(
       y_need: Need labels, 0 or 1; with `y_accept` they give the counts behind `Surface.realised_cost`.
       y_accept: Acceptance labels, 0 or 1.
       num_groups: Number of groups, needed inside `jit`; elsewhere the largest group plus 1 by default.
+      y_slow: Gold labels of the candidates that the slow pass picks, where these may differ; a step counts with them
+        where the slow pass runs. None is `y`.
+      y_accept_slow: Their acceptance labels; needed with `y_accept` and `y_slow`.
 
     Returns:
       The counts: NumPy int64 from NumPy inputs, JAX int32 from JAX inputs.
 
     Raises:
       ValueError: for a value outside its range, lengths that differ, empty arrays, one of `y_need` and `y_accept`
-        without the other, or a margin at which the slow pass would run on a step whose slow signals are NaN: a log can
-        be replayed only at margins and costs whose slow signals it holds. Inside `jit` values are not checked.
+        without the other, labels of the slow pass's candidates without those of the fast pass's, or a margin at which
+        the slow pass would run on a step whose slow signals are NaN: a log can be replayed only at margins and costs
+        whose slow signals it holds. Inside `jit` values are not checked.
     """
     groups, tokens = arrays.as_array(groups), arrays.as_array(tokens)
     probabilities = Signals(p_need_fast, p_accept_fast, p_need_slow, p_accept_slow)
+    for name, probability in probabilities._asdict().items():
+        arrays.check_kind(name, probability)
     rest = {"y": y, "groups": groups, "tokens": tokens, "y_need": y_need, "y_accept": y_accept}
+    rest |= {"y_slow": y_slow, "y_accept_slow": y_accept_slow}
+    if (y_slow is None) != (y_accept_slow is None) and y_accept is not None:
+        raise ValueError("y_slow, y_accept_slow: found one of them beside y_accept, expected both or neither")
     arrays.check_lengths(**probabilities._asdict(), **rest)
     given = [value for value in (*probabilities, *rest.values()) if value is not None]
     device = arrays.is_traced(*given) or any(_on_accelerator(value) for value in given)
     xp = jnp if device else np
     signals = _signals(xp, probabilities)
     classes = _classes(xp, y, y_need, y_accept, groups, num_groups)
+    slow_classes = None if y_slow is None else _classes(xp, y_slow, y_need, y_accept_slow, None, None)
     token = None if tokens is None else _integers(xp, "tokens", tokens)
+    if token is not None and xp is np and (total := float(token.sum(dtype=np.float64))) > MOST_TOKENS:
+        raise ValueError(f"tokens: found {total:g} in all, expected at most {MOST_TOKENS}, up to which sums are exact")
     dtype = signals.p_need_fast.dtype
     ratios, deltas = check_axis("cost_ratios", cost_ratios, dtype), check_axis("margins", margins, dtype)
     order = np.argsort(ratios, kind="stable")
@@ -163,8 +183,12 @@ def control_surface(
     if not arrays.is_traced(*signals):
         _check_missing(signals, deltas, grid)
     count = count_on_device if device else count_on_host
-    counted = count(signals, classes, token, deltas, grid, len(ratios) + 1)
-    surface = _assemble(counted, ratios, deltas, order, grouped=groups is not None, accepts=y_accept is not None)
+    both = classes if slow_classes is None else _pairs(classes, slow_classes)
+    counted = count(signals, both, token, deltas, grid, len(ratios) + 1)
+    labels = classes.labels if slow_classes is not None else 0
+    surface = _assemble(
+        counted, ratios, deltas, order, grouped=groups is not None, accepts=y_accept is not None, pairs_of=labels
+    )
     return _as_jax(surface) if arrays.namespace(*given) is jnp and not device else surface
 
 
@@ -226,6 +250,11 @@ def _classes(xp: Any, y: Any, y_need: Any, y_accept: Any, groups: Any, num_group
         if arrays.is_traced(group):
             raise ValueError("num_groups: found None inside jit, expected the number of groups")
         num_groups = int(group.max()) + 1
+        if num_groups > MOST_GROUPS:
+            raise ValueError(
+                f"groups: found the number {num_groups - 1}, expected less than {MOST_GROUPS}: every count has a row "
+                "for each number (np.unique(..., return_inverse=True) gives consecutive ones)"
+            )
     elif not arrays.is_traced(group):
         arrays.check_range("groups", group, 0.0, float(num_groups - 1), f"an integer in [0, {num_groups - 1}]")
     return Classes(group, label, num_groups, labels)
@@ -239,10 +268,42 @@ def _integers(xp: Any, name: str, value: Any) -> Any:
     return xp.asarray(value)
 
 
+def _pairs(fast: Classes, slow: Classes) -> Classes:
+    """Groups by the pair of label classes of both passes' candidates, inside the groups of the steps."""
+    xp = arrays.namespace(fast.label, slow.label)
+    pair = fast.label.astype(np.int32) * fast.labels + slow.label.astype(np.int32)
+    if fast.group is not None:
+        pair = fast.group.astype(np.int32) * fast.labels**2 + pair
+    return Classes(pair, xp.zeros(pair.shape, np.int8), fast.groups * fast.labels**2, 1)
+
+
+def _without_pairs(counted: Histograms, labels: int) -> Histograms:
+    """Counts by group, of histograms by group and pair; `first` keeps the pairs: [margin, group, fast, slow, K + 1]."""
+
+    def by_group(histogram: Any) -> Any:
+        margins, groups, columns = histogram.shape
+        return histogram.reshape(margins, groups // labels**2, labels**2, columns).sum(axis=2)
+
+    margins, groups, _, columns = counted.first.shape
+    tokens = (None if h is None else by_group(h) for h in (counted.tokens_from, counted.tokens_to))
+    first = counted.first.reshape(margins, groups // labels**2, labels, labels, columns)
+    return Histograms(first, by_group(counted.slow_from), by_group(counted.slow_to), *tokens)
+
+
 def _assemble(
-    counted: Histograms, ratios: np.ndarray, margins: np.ndarray, order: np.ndarray, *, grouped: bool, accepts: bool
+    counted: Histograms,
+    ratios: np.ndarray,
+    margins: np.ndarray,
+    order: np.ndarray,
+    *,
+    grouped: bool,
+    accepts: bool,
+    pairs_of: int,
 ) -> Surface:
-    """Cumulative sums over the grid, with columns in the order of `ratios` and the group axis first or left out."""
+    """Cumulative sums over the grid, with columns in the order of `ratios` and the group axis first or left out.
+
+    `pairs_of` is the number of label classes if the histograms are by pairs of them (`_pairs`), 0 otherwise.
+    """
     xp = arrays.namespace(counted.first)
     back = np.argsort(order)
 
@@ -255,9 +316,21 @@ def _assemble(
         """Sum of counts [..., label, margin, cost] over the label classes that have `bit`."""
         return counts[..., [label for label in range(counts.shape[-3]) if label & bit], :, :].sum(axis=-3)
 
-    offers = at_costs(counted.first)
-    all_steps = counted.first[0].sum(axis=-1)  # [group, label]
-    all_steps = (all_steps if grouped else all_steps[0])[..., None, None]
+    if pairs_of:
+        by_pair = (len(margins), -1, pairs_of, pairs_of, counted.slow_from.shape[-1])
+        start, stop = counted.slow_from.reshape(by_pair), counted.slow_to.reshape(by_pair)
+        counted = _without_pairs(counted, pairs_of)
+        fast, slow = 3, 2  # the axis to sum over for the labels of the fast or of the slow pass's candidates
+        # Up to `stop` an offer is the slow pass's candidate, from there on the fast pass's.
+        offers = at_costs(counted.first.sum(axis=slow) - stop.sum(axis=slow) + stop.sum(axis=fast))
+        all_steps = counted.first[0].sum(axis=(2, 3))  # [group, label of the fast pass's candidate]
+        # From `start` to `stop` the candidate decided on is the slow pass's.
+        moved = start.sum(axis=slow) - stop.sum(axis=slow) - start.sum(axis=fast) + stop.sum(axis=fast)
+        all_steps = (all_steps if grouped else all_steps[0])[..., None, None] + at_costs(moved)
+    else:
+        offers = at_costs(counted.first)
+        all_steps = counted.first[0].sum(axis=-1)  # [group, label]
+        all_steps = (all_steps if grouped else all_steps[0])[..., None, None]
     tp, positive = with_bit(offers, _GOLD), with_bit(all_steps, _GOLD)
     interventions, steps = offers.sum(axis=-3), all_steps.sum(axis=-3)
     fp = interventions - tp

@@ -1,24 +1,27 @@
 """All policies on the same steps: constants, oracles, and policies on raw and on calibrated signals.
 
-The fast pass chooses a step's offer (`Scores.steps`), and all policies decide about this offer, so that their costs are
-comparable; the slow pass reconsiders the same offer. Realised costs, gold costs and all rates are computed on judged
-steps, whose two labels are known, with the weights of acceptance labels. Expected costs are computed on all steps and
-need no labels.
+The pass that decides also chooses the step's offer: its candidate of highest p_accept (`Scores.steps`). A step counts
+with the labels of the slow pass's candidate where a policy thinks slowly, and with those of the fast pass's candidate
+elsewhere; constants and oracles decide about the latter. Realised costs, gold costs and all rates are computed on
+judged steps, where the labels of both passes' candidates are known, with the weights of acceptance labels. Expected
+costs are computed on all steps and need no labels.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float64
 
 from prism_jax.decision import arrays, gate, metrics
-from prism_jax.decision.calibration import apply_temperature
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.decision.policies import POLICIES, Policy
-from prism_jax.evaluation.results import Calibration, Form, PolicyRow, Trace
+from prism_jax.evaluation.fits import Calibration
+from prism_jax.evaluation.intervals import with_intervals
+from prism_jax.evaluation.results import Form, PolicyRow, Trace
 from prism_jax.evaluation.signals import acceptance_weight
 from prism_jax.scores import Scores
 
@@ -55,40 +58,78 @@ class Decided(NamedTuple):
     slow: Bool[np.ndarray, "steps"]
 
 
+def judged(steps: Scores, thought: Scores | None = None) -> Bool[np.ndarray, "steps"]:
+    """Steps whose need and acceptance labels are known, those of the slow pass's candidates `thought` included."""
+    tables = (steps,) if thought is None else (steps, thought)
+    known = [~np.isnan(_label(table, signal)) for table in tables for signal in ("need", "accept")]
+    return np.logical_and.reduce(known)
+
+
+def _label(steps: Scores, signal: str) -> Float64[np.ndarray, "steps"]:
+    column = getattr(steps, f"y_{signal}")
+    return np.full(len(steps), np.nan) if column is None else column
+
+
 @dataclasses.dataclass(frozen=True)
 class EvaluationData:
     """The steps of the test split, with everything that policies need to decide on them.
 
     Attributes:
-      steps: One row per step.
-      fits: Temperatures, and the base rate of `need_only`.
+      steps: One row per step, the fast pass's candidate.
+      fits: The map of each signal, and the acceptance rate of `need_only`.
       point: Costs, margin and fixed threshold.
-      slow: Whether every step has slow signals.
-      truth: The simulator's true probabilities; None elsewhere.
+      thought: The same steps, with the slow pass's candidate; None if not every candidate has slow signals.
+      has_truth: Whether the simulator's true probabilities are known at every step.
     """
 
     steps: Scores
     fits: Calibration
     point: OperatingPoint
-    slow: bool
-    truth: Truth | None
+    thought: Scores | None
+    has_truth: bool
 
     @property
-    def judged(self) -> Bool[np.ndarray, "steps"]:
-        """Steps whose need and acceptance labels are both known."""
-        return ~np.isnan(self.label("need")) & ~np.isnan(self.label("accept"))
+    def slow(self) -> bool:
+        """Whether there is a slow pass."""
+        return self.thought is not None
 
-    def label(self, signal: str) -> Float64[np.ndarray, "steps"]:
-        """Labels of `need` or `accept`, NaN where unknown."""
-        column = getattr(self.steps, f"y_{signal}")
-        return np.full(len(self.steps), np.nan) if column is None else column
+    @property
+    def two_candidates(self) -> bool:
+        """Whether the slow pass chooses another candidate than the fast pass at some step."""
+        return self.thought is not None and bool((self.thought.candidate != self.steps.candidate).any())
+
+    @functools.cached_property
+    def judged(self) -> Bool[np.ndarray, "steps"]:
+        """Steps whose need and acceptance labels are known, of both passes' candidates."""
+        return judged(self.steps, self.thought)
+
+    def label(self, signal: str, decided: Decided | None = None) -> Float64[np.ndarray, "steps"]:
+        """Labels of `need` or `accept`, NaN where unknown: of the fast pass's candidate, or of that `decided` about."""
+        label = _label(self.steps, signal)
+        if decided is None or self.thought is None:
+            return label
+        return np.where(decided.slow, _label(self.thought, signal), label)
+
+    def weight(self, decided: Decided) -> Float64[np.ndarray, "steps"]:
+        """Weights of the acceptance labels of the candidates that were decided about."""
+        weight = acceptance_weight(self.steps)
+        return weight if self.thought is None else np.where(decided.slow, acceptance_weight(self.thought), weight)
+
+    def truth(self, decided: Decided | None = None) -> Truth:
+        """The simulator's truth about the fast pass's candidate, or about that `decided` about."""
+        tables = (self.steps, self.steps if self.thought is None else self.thought)
+        fast, slow = ([getattr(table, name) for name in ("p_accept_true", "p_both_true")] for table in tables)
+        thinks = np.zeros(len(self.steps), bool) if decided is None else decided.slow
+        return Truth(*(np.where(thinks, *pair) for pair in zip(slow, fast, strict=True)))
 
     def signal(self, name: str, form: Form) -> Float64[np.ndarray, "steps"]:
-        """Probabilities of a signal such as `need_fast`."""
-        p = getattr(self.steps, f"p_{name}")
+        """Probabilities of a signal such as `need_fast`, of its pass's candidate."""
         signal, thinking = name.split("_")
-        temperature = 1.0 if form == "raw" else self.fits.fit(signal, thinking).temperature
-        return np.asarray(apply_temperature(p, temperature))
+        rows = self.thought if thinking == "slow" else self.steps
+        assert rows is not None, "a slow signal is read only where there is a slow pass"
+        if form == "raw":
+            return getattr(rows, f"p_{name}")
+        return self.fits.calibrated(signal, thinking, rows)
 
     def deployed(self) -> str:
         """The policy that the operating point deploys; a margin has an effect only where there is a slow pass."""
@@ -109,7 +150,7 @@ class EvaluationData:
             *costs,
             policy,
             fixed_threshold=self.point.fixed_threshold,
-            base_rate=self.fits.accept_fast.base_rate,
+            base_rate=self.fits.offer_rates(self.steps),
         )
         return Decided(np.asarray(offer), np.zeros(len(self.steps), bool))
 
@@ -122,15 +163,16 @@ class EvaluationData:
 def compare(data: EvaluationData) -> tuple[PolicyRow, ...]:
     """One row per policy: constants and oracles, then the policies on calibrated signals, then on raw signals."""
     references = {name: data.decide(name, "raw") for name in ("always", "never")}
-    if data.truth is not None:
-        references["bayes"] = data.oracle(data.truth)
+    if data.has_truth:
+        references["bayes"] = data.oracle(data.truth())
     table = _Table(data, references)
     y_need, y_accept = (np.where(data.judged, data.label(signal), 0.0) for signal in ("need", "accept"))
-    rows = [table.row(name, None, decided) for name, decided in references.items()]
-    rows.append(table.row("clairvoyant", None, data.oracle(Truth(y_accept, y_need * y_accept))))
+    made: list[tuple[str, Form | None, Decided]] = [(name, None, decided) for name, decided in references.items()]
+    made.append(("clairvoyant", None, data.oracle(Truth(y_accept, y_need * y_accept))))
     compared = (*FAST_POLICIES, *(SLOW_POLICIES if data.slow else ()))
-    rows += [table.row(name, form, data.decide(name, form)) for form in FORMS for name in compared]
-    return tuple(rows)
+    made += [(name, form, data.decide(name, form)) for form in FORMS for name in compared]
+    costs = np.stack([table.step_costs(decided) for _, _, decided in made])
+    return with_intervals([table.row(*row) for row in made], costs, table.weight, data.steps.stream[data.judged])
 
 
 class _Table:
@@ -139,23 +181,31 @@ class _Table:
     def __init__(self, data: EvaluationData, references: dict[str, Decided]):
         self.data, self.judged = data, data.judged
         self.weight = acceptance_weight(data.steps)[self.judged]
-        self.y_need, self.y_accept = (data.label(signal)[self.judged] for signal in ("need", "accept"))
-        self.gold = self.y_need * self.y_accept
         self.realised = {name: self.realised_cost(decided) for name, decided in references.items()}
         self.expected: dict[str, float] = {}  # empty without the truth
-        if data.truth is not None:
+        if data.has_truth:
             self.expected = {name: self.expected_cost(decided) for name, decided in references.items()}
+
+    def labels(self, decided: Decided) -> tuple[Float64[np.ndarray, "judged"], Float64[np.ndarray, "judged"]]:
+        """Need and acceptance labels of the judged steps, of the candidates that were decided about."""
+        need, accept = (self.data.label(signal, decided)[self.judged] for signal in ("need", "accept"))
+        return need, accept
+
+    def step_costs(self, decided: Decided) -> Float64[np.ndarray, "judged"]:
+        """Realised cost of each judged step."""
+        point, (need, accept) = self.data.point, self.labels(decided)
+        return np.where(decided.offer[self.judged], point.c_fa * (1 - accept), point.c_fn * (need * accept))
 
     def realised_cost(self, decided: Decided) -> float:
         """Mean realised cost on the labels of the judged steps."""
         costs = self.data.point.c_fa, self.data.point.c_fn
-        return float(metrics.realised_cost(decided.offer[self.judged], self.y_need, self.y_accept, *costs, self.weight))
+        offer = decided.offer[self.judged]
+        return float(metrics.realised_cost(offer, *self.labels(decided), *costs, self.weight))
 
     def expected_cost(self, decided: Decided) -> float:
         """Mean expected cost under the truth, on all steps."""
-        assert self.data.truth is not None
         costs = self.data.point.c_fa, self.data.point.c_fn
-        return float(metrics.expected_realised_cost(decided.offer, *self.data.truth, *costs))
+        return float(metrics.expected_realised_cost(decided.offer, *self.data.truth(decided), *costs))
 
     def under_truth(self, policy: str, decided: Decided, realised: float) -> dict[str, Any]:
         """The numbers that need the simulator's truth; decisions made on the labels have no expected cost."""
@@ -171,7 +221,9 @@ class _Table:
     def row(self, policy: str, form: Form | None, decided: Decided) -> PolicyRow:
         """All numbers of one policy."""
         offer, point = decided.offer[self.judged], self.data.point
-        counts = metrics.confusion(offer, self.gold, self.weight)
+        need, accept = self.labels(decided)
+        gold = need * accept
+        counts = metrics.confusion(offer, gold, self.weight)
         rates = metrics.rates(counts)
         realised = self.realised_cost(decided)
         sees_labels = policy == "clairvoyant"
@@ -180,7 +232,7 @@ class _Table:
             form=form,
             deployed=policy == self.data.deployed() and form in (None, "calibrated"),
             realised_cost=realised,
-            gold_cost=float(metrics.gold_cost(offer, self.gold, point.c_fa, point.c_fn, self.weight)),
+            gold_cost=float(metrics.gold_cost(offer, gold, point.c_fa, point.c_fn, self.weight)),
             **self.under_truth(policy, decided, realised),
             speak_rate=float((offer if sees_labels else decided.offer).mean()),
             slow_rate=float(decided.slow.mean()) if self.data.slow and not sees_labels else None,
@@ -219,8 +271,8 @@ def trace(data: EvaluationData) -> Trace:
         threshold=least_acceptance(policy, p_need, data.point),
         decision=decided.offer,
         slow=decided.slow,
-        y_need=data.label("need"),
-        y_accept=data.label("accept"),
+        y_need=data.label("need", decided),
+        y_accept=data.label("accept", decided),
     )
 
 

@@ -1,10 +1,10 @@
-"""The protocol: temperatures are fitted on the calibration split; everything else is measured on the test split.
+"""The protocol: maps are fitted on the calibration split; everything else is measured on the test split.
 
     scores = read_scores("scores.parquet")
     calibration = calibrate(scores)
     evaluation = evaluate(scores, calibration, OperatingPoint(c_fa=1.0, c_fn=2.0))
 
-Both are deterministic functions of their arguments.
+Out-of-fold scores need no calibration split: each fold is calibrated on the others. Both functions are deterministic.
 """
 
 from __future__ import annotations
@@ -13,54 +13,130 @@ import collections
 
 import numpy as np
 
+from prism_jax.decision.calibration import CalibrationConfig
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.evaluation import policies, ratios, signals
-from prism_jax.evaluation.results import Calibration, Counts, Evaluation, Signal, SignalRow, Thinking
+from prism_jax.evaluation import breakdowns, policies, ratios, signals
+from prism_jax.evaluation.fits import Calibration, Signal, Thinking
+from prism_jax.evaluation.results import Counts, Evaluation, SignalRow
 from prism_jax.scores import Scores, ScoresError
 
 CALIBRATION, TEST = "calibration", "test"
 
 
-def calibrate(scores: Scores) -> Calibration:
-    """Fits one temperature per signal and pass on the rows whose split is "calibration".
+def calibrate(scores: Scores, config: CalibrationConfig | None = None) -> Calibration:
+    """Fits one map per signal and pass on the rows whose split is "calibration".
 
     For need, each step counts once. For acceptance, each offer whose answer was observed counts once, weighted by
     min(1 / max(e, 0.05), 20) if the log records the offer's propensity e (docs/maths.md, sections 4 and 7).
 
+    Out-of-fold scores (`out_of_fold`) have no such rows. Each fold of their test rows is then calibrated by maps fitted
+    on the rows of the other folds; the maps in `Calibration.need_fast` and so on are fitted on all of them.
+
+    Args:
+      scores: The scores table.
+      config: The choice of the map; None is one temperature.
+
     Raises:
-      ScoresError: for an empty split, or labels that no temperature can be fitted on.
+      ScoresError: for an empty split, labels that no map can be fitted on, or a missing column `domain` for the
+        calibrator `grouped`.
 
     Warns:
-      CalibrationWarning: naming the signal, if its temperature ends at a bound.
+      CalibrationWarning: naming the signal, if a temperature ends at a bound or the map reverses the order.
+    """
+    config = CalibrationConfig() if config is None else config
+    if not out_of_fold(scores):
+        return _fit(rows_of(scores, CALIBRATION), config)
+    rows = evaluated_rows(scores)
+    assert rows.fold is not None, "`out_of_fold` looked at it"
+    parts = {}
+    for fold in sorted(set(rows.fold.tolist())):
+        try:
+            parts[fold] = _fit(rows.take(rows.fold != fold), config)
+        except ScoresError as error:
+            raise ScoresError(f"all folds but {fold}: {error.found}", error.column) from None
+    fits = _fit(rows, config)
+    return Calibration(fits.need_fast, fits.accept_fast, fits.need_slow, fits.accept_slow, parts)
+
+
+def _fit(rows: Scores, config: CalibrationConfig) -> Calibration:
+    """One map per signal and pass on all the given rows."""
+    need, accept = (signals.fit(rows, signal, "fast", config) for signal in _KINDS)
+    assert need is not None and accept is not None, "a scores table has both fast signals everywhere"
+    need_slow, accept_slow = (signals.fit(rows, signal, "slow", config) for signal in _KINDS)
+    return Calibration(need, accept, need_slow, accept_slow)
+
+
+_KINDS: tuple[Signal, ...] = ("need", "accept")
+
+
+def out_of_fold(scores: Scores) -> bool:
+    """Whether the rows to evaluate have two or more folds and there is no calibration split."""
+    if scores.fold is None or (scores.split is not None and (scores.split == CALIBRATION).any()):
+        return False
+    rows = scores.fold if scores.split is None else scores.fold[scores.split == TEST]
+    return len(set(rows.tolist())) > 1
+
+
+def evaluated_rows(scores: Scores) -> Scores:
+    """The rows of the split "test", or all rows of scores without splits.
+
+    Raises:
+      ScoresError: if there are splits and none of them is "test".
+    """
+    return scores if scores.split is None else rows_of(scores, TEST)
+
+
+def check_labels(scores: Scores, config: CalibrationConfig | None = None) -> None:
+    """Checks that `calibrate` and `evaluate` will find the labels that they need, whatever the signals are.
+
+    Args:
+      scores: The scores table.
+      config: The choice of the map; None is one temperature.
+
+    Raises:
+      ScoresError: for an empty split, calibration labels of a single class, or a test split without a step whose need
+        and acceptance labels are both known, or a missing column `domain` for the calibrator `grouped`.
     """
     rows = rows_of(scores, CALIBRATION)
-    need, accept = signals.fit(rows, "need", "fast"), signals.fit(rows, "accept", "fast")
-    assert need is not None and accept is not None, "a scores table has both fast signals everywhere"
-    return Calibration(need, accept, signals.fit(rows, "need", "slow"), signals.fit(rows, "accept", "slow"))
+    signals.check_domains(rows, CalibrationConfig() if config is None else config)
+    for signal in _KINDS:
+        _, labels, _ = signals.read(rows, signal, "fast").labelled()
+        if len(labels) == 0 or labels.max() == 0 or labels.min() == 1:
+            found = f"only {labels[0]:g} among {len(labels)} labels" if len(labels) else "no label"
+            raise ScoresError(
+                f"split {CALIBRATION!r}: found {found}, expected both classes: the signals are calibrated on them",
+                f"y_{signal}",
+            )
+    steps = rows_of(scores, TEST).steps()
+    if not policies.judged(steps).any():
+        raise ScoresError(_no_judged_step(steps))
+
+
+def _no_judged_step(steps: Scores) -> str:
+    return f"split {TEST!r}: found no step with both y_need and y_accept among {len(steps)}, expected at least one"
 
 
 def evaluate(scores: Scores, calibration: Calibration, point: OperatingPoint) -> Evaluation:
-    """Measures every policy and every signal on the rows whose split is "test".
+    """Measures every policy and every signal on the rows whose split is "test", or on all rows without splits.
 
     Args:
       scores: The scores table; its optional columns determine what can be computed (see `Evaluation.switched_off`).
-      calibration: The temperatures, from `calibrate`.
+      calibration: The map of each signal, from `calibrate` or `read_calibration`.
       point: The costs, margin and policy that are deployed.
 
     Raises:
-      ScoresError: for an empty split, or one without a step whose need and acceptance labels are both known.
+      ScoresError: for an empty split, one without a step whose need and acceptance labels are both known, or rows that
+        the calibration does not apply to.
     """
-    rows = rows_of(scores, TEST)
+    rows = evaluated_rows(scores)
     steps = rows.steps()
-    off = _missing(steps, calibration)
-    truth = None
-    if "truth" not in off and steps.p_accept_true is not None and steps.p_both_true is not None:
-        truth = policies.Truth(steps.p_accept_true, steps.p_both_true)
-    data = policies.EvaluationData(steps, calibration, point, "slow pass" not in off, truth)
+    off = _missing(rows, steps, calibration)
+    thought = None if "slow pass" in off else rows.steps("slow")
+    if thought is not None and (reason := _incomparable(steps, thought)):
+        off["slow pass"], thought = reason, None
+    data = policies.EvaluationData(steps, calibration, point, thought, "truth" not in off)
     if not data.judged.any():
-        raise ScoresError(
-            f"split {TEST!r}: found no step with both y_need and y_accept among {len(steps)}, expected at least one"
-        )
+        raise ScoresError(_no_judged_step(steps))
     across = ratios.compare_ratios(data)
     return Evaluation(
         point=point,
@@ -68,6 +144,7 @@ def evaluate(scores: Scores, calibration: Calibration, point: OperatingPoint) ->
         policies=policies.compare(data),
         ratios=across,
         signals=_signals(rows, calibration),
+        groups=breakdowns.by_group(data),
         switched_off=(*off.values(), *([across.no_area] if across.no_area else [])),
         trace=policies.trace(data),
     )
@@ -91,18 +168,34 @@ def rows_of(scores: Scores, split: str) -> Scores:
 
 def _signals(rows: Scores, calibration: Calibration) -> tuple[SignalRow, ...]:
     passes: tuple[Thinking, ...] = ("fast", "slow")
-    kinds: tuple[Signal, ...] = ("need", "accept")
     return tuple(
         row
         for thinking in passes
-        for signal in kinds
+        for signal in _KINDS
         if getattr(calibration, f"{signal}_{thinking}") is not None
         for row in signals.measure(rows, signal, thinking, calibration)
     )
 
 
-def _missing(steps: Scores, calibration: Calibration) -> dict[str, str]:
-    """The results that cannot be computed on the test split, each with the missing input."""
+def _incomparable(steps: Scores, thought: Scores) -> str | None:
+    """Why policies with a slow pass cannot be compared with the others on the same steps; None if they can."""
+    if policies.judged(steps).any() and not policies.judged(steps, thought).any():
+        return "slow pass: no test step has labels of both passes' candidates"
+    weights = signals.acceptance_weight(steps), signals.acceptance_weight(thought)
+    unequal = policies.judged(steps, thought) & (weights[0] != weights[1])
+    if not unequal.any():
+        return None
+    return (
+        f"slow pass: it picks a candidate of another inverse-propensity weight at {unequal.sum()} of {len(steps)} "
+        "test steps"
+    )
+
+
+def _missing(rows: Scores, steps: Scores, calibration: Calibration) -> dict[str, str]:
+    """The results that cannot be computed on the test split, each with the missing input.
+
+    The slow pass ranks all candidates of a step, so it needs slow signals on every row.
+    """
     off = {}
     needed = {
         "truth": (
@@ -112,12 +205,13 @@ def _missing(steps: Scores, calibration: Calibration) -> dict[str, str]:
         "slow pass": ("slow pass", ("need_slow", "accept_slow")),
     }
     for key, (what, names) in needed.items():
+        table, units = (rows, "rows") if key == "slow pass" and len(rows) > len(steps) else (steps, "steps")
         for name in (f"p_{name}" for name in names):
-            column = getattr(steps, name)
+            column = getattr(table, name)
             if column is None:
                 off[key] = f"{what}: there is no column {name}"
             elif np.isnan(column).any():
-                off[key] = f"{what}: {name} is null on {np.isnan(column).sum()} of {len(steps)} test steps"
+                off[key] = f"{what}: {name} is null on {np.isnan(column).sum()} of {len(table)} test {units}"
     if "slow pass" not in off and (calibration.need_slow is None or calibration.accept_slow is None):
         off["slow pass"] = "slow pass: the calibration split has no slow signals"
     if steps.logged is None or steps.propensity is None:

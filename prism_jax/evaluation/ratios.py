@@ -1,24 +1,26 @@
 """The policies that depend on the cost ratio, over a range of ratios (docs/maths.md, section 9).
 
 AUDBC measures how well a policy ranks the steps and does not depend on calibration; the mean cost over ratios does.
-Both are computed on the judged steps with the weights of acceptance labels, on the signals of the fast pass and without
-a slow margin.
+Both are computed on the judged steps with the weights of acceptance labels. A policy with a slow pass decides by its
+own rule at every ratio: `slow_on_margin` replaces the signals of the steps whose p_accept is within the margin of that
+ratio's threshold, `slow_only` those of all steps. A step counts with the labels of the candidate that the deciding pass
+ranks highest; the references `always`, `never` and `clairvoyant` decide about the fast pass's candidate.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float64
 
 from prism_jax.decision.audbc import HIGH_RATIO, LOW_RATIO, Audbc, audbc, expected_cost, policy_signals
 from prism_jax.decision.policies import ANSWERING_TO_RATIO
-from prism_jax.evaluation.policies import FORMS, EvaluationData
+from prism_jax.evaluation.intervals import LEVEL, RESAMPLES, SEED
+from prism_jax.evaluation.policies import FORMS, Decided, EvaluationData
 from prism_jax.evaluation.results import Form, RatioRow, Ratios
 from prism_jax.evaluation.signals import acceptance_weight
-
-LEVEL, RESAMPLES, SEED = 0.95, 1000, 0
 
 
 def compare_ratios(data: EvaluationData) -> Ratios:
@@ -30,17 +32,10 @@ def compare_ratios(data: EvaluationData) -> Ratios:
     off = _no_area(need * accept, streams)
     rows = _references(need, accept, weight)
     for form in FORMS:
-        signals = data.signal("need_fast", form)[judged], data.signal("accept_fast", form)[judged]
-        for policy in ANSWERING_TO_RATIO:
-            p = policy_signals(*signals, policy, base_rate=data.fits.accept_fast.base_rate)
-            mean = expected_cost(*p, need, accept, low=LOW_RATIO, high=HIGH_RATIO, weight=weight)
-            area = None
-            if off is None:
-                area = audbc(
-                    *p, need * accept, streams=streams, weight=weight, level=LEVEL, resamples=RESAMPLES, seed=SEED
-                )
-            deployed = form == "calibrated" and policy == data.deployed()
-            rows.append(_row(policy, form, deployed, area, mean.cost, mean.rescaled))
+        for deciding in _deciding(data, form):
+            area, mean = deciding.area_and_cost(weight, streams)
+            deployed = form == "calibrated" and deciding.policy == data.deployed()
+            rows.append(_row(deciding.policy, form, deployed, area, mean.cost, mean.rescaled))
     return Ratios(
         rows=tuple(rows),
         steps=int(judged.sum()),
@@ -52,6 +47,60 @@ def compare_ratios(data: EvaluationData) -> Ratios:
         seed=SEED,
         no_area=off,
     )
+
+
+class _Deciding(NamedTuple):
+    """A policy that depends on the cost ratio.
+
+    Attributes:
+      policy: Its name.
+      p_need: The probabilities of need that it decides on, at each judged step.
+      p_accept: Those of acceptance.
+      need: Need labels.
+      accept: Acceptance labels of the candidates that these signals are about.
+      slow: The signals of the slow pass and the margin; empty for a policy that reads one pass.
+      accept_slow: Acceptance labels of the slow pass's candidates; None where they are those of `accept`.
+    """
+
+    policy: str
+    p_need: Any
+    p_accept: Any
+    need: Float64[np.ndarray, "judged"]
+    accept: Float64[np.ndarray, "judged"]
+    slow: dict[str, Any]
+    accept_slow: Float64[np.ndarray, "judged"] | None = None
+
+    def area_and_cost(self, weight: Float64[np.ndarray, "judged"], streams: np.ndarray) -> tuple[Any, Any]:
+        """Its AUDBC, None where its labels have none, and its mean cost over ratios."""
+        need, accept, slow = self.need, self.accept, self.accept_slow
+        ratios: dict[str, Any] = {"low": LOW_RATIO, "high": HIGH_RATIO, "weight": weight, **self.slow}
+        mean = expected_cost(self.p_need, self.p_accept, need, accept, **ratios, y_accept_slow=slow)
+        gold, gold_slow = need * accept, None if slow is None else need * slow
+        if any(_no_area(known, streams) for known in (gold, gold_slow) if known is not None):
+            return None, mean
+        resampling: dict[str, Any] = {"level": LEVEL, "resamples": RESAMPLES, "seed": SEED, "streams": streams}
+        area = audbc(self.p_need, self.p_accept, gold, weight=weight, **resampling, **self.slow, y_slow=gold_slow)
+        return area, mean
+
+
+def _deciding(data: EvaluationData, form: Form) -> Iterator[_Deciding]:
+    """Each policy that depends on the cost ratio."""
+    judged = data.judged
+    need, accept = data.label("need")[judged], data.label("accept")[judged]
+    fast = data.signal("need_fast", form)[judged], data.signal("accept_fast", form)[judged]
+    rates = data.fits.offer_rates(data.steps)[judged]
+    for policy in ANSWERING_TO_RATIO:
+        yield _Deciding(policy, *policy_signals(*fast, policy, base_rate=rates), need, accept, {})
+    if data.slow:
+        slow = data.signal("need_slow", form)[judged], data.signal("accept_slow", form)[judged]
+        accept_slow = data.label("accept", Decided(np.ones_like(judged), np.ones_like(judged)))[judged]
+        yield _Deciding("slow_only", *slow, need, accept_slow, {})
+        if data.point.margin > 0:
+            margin = {"p_need_slow": slow[0], "p_accept_slow": slow[1], "margin": data.point.margin}
+            other = accept_slow if data.two_candidates else None
+            yield _Deciding("slow_on_margin", *fast, need, accept, margin, other)
+        else:
+            yield _Deciding("slow_on_margin", *fast, need, accept, {})
 
 
 def _no_area(gold: Float64[np.ndarray, "judged"], streams: np.ndarray) -> str | None:

@@ -1,116 +1,20 @@
-"""The results of calibration and evaluation, as plain records that can be written as JSON."""
+"""The results of evaluation, as plain records that can be written as JSON."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-import os
 from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
-from etils import epath
 from jaxtyping import Bool, Float64, Int64, Shaped
 
 from prism_jax.decision.calibration import Reliability
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.runtime.files import parse_json, write_json
+from prism_jax.evaluation.fits import Signal, Thinking
 
-Signal = Literal["need", "accept"]
-Thinking = Literal["fast", "slow"]
 Form = Literal["raw", "calibrated"]
-SIGNALS = ("need_fast", "accept_fast", "need_slow", "accept_slow")
-
-
-@dataclasses.dataclass(frozen=True)
-class SignalFit:
-    """One signal's fit on the calibration split.
-
-    Attributes:
-      temperature: Temperature T > 0; the calibrated probability is sigmoid(logit(p) / T).
-      base_rate: Weighted mean label in [0, 1], the best constant prediction.
-      count: Number of labels it was fitted on: steps for need, offers with an observed answer for acceptance.
-      effective_count: (sum w)^2 / sum w^2 of their inverse-propensity weights; equal to `count` if all are equal.
-    """
-
-    temperature: float
-    base_rate: float
-    count: int
-    effective_count: float
-
-    def __post_init__(self) -> None:
-        expected = {
-            "temperature": (0 < self.temperature < math.inf, "a finite number above 0"),
-            "base_rate": (0 <= self.base_rate <= 1, "a number in [0, 1]"),
-            "count": (self.count >= 1, "at least 1"),
-            "effective_count": (0 < self.effective_count < math.inf, "a finite number above 0"),
-        }
-        for name, (right, words) in expected.items():
-            if not right:
-                raise ValueError(f"{name}: found {getattr(self, name)}, expected {words}")
-
-
-@dataclasses.dataclass(frozen=True)
-class Calibration:
-    """One fit per signal and pass; None for a pass that the scores do not have."""
-
-    need_fast: SignalFit
-    accept_fast: SignalFit
-    need_slow: SignalFit | None = None
-    accept_slow: SignalFit | None = None
-
-    def fit(self, signal: str, thinking: str) -> SignalFit:
-        """The fit of one signal.
-
-        Raises:
-          ValueError: for a pass that was not calibrated.
-        """
-        fit = getattr(self, f"{signal}_{thinking}")
-        if fit is None:
-            raise ValueError(
-                f"{signal}_{thinking}: found no temperature, expected scores whose calibration split has it"
-            )
-        return fit
-
-    def to_dict(self) -> dict[str, Any]:
-        """The content of calibration.json."""
-        return dataclasses.asdict(self)
-
-
-def write_calibration(path: str | os.PathLike[str], calibration: Calibration) -> None:
-    """Writes calibration.json atomically."""
-    write_json(path, calibration.to_dict())
-
-
-def read_calibration(path: str | os.PathLike[str]) -> Calibration:
-    """Reads what `write_calibration` wrote.
-
-    Raises:
-      ValueError: naming file and key, for broken JSON, a missing or unknown key, or a value out of range.
-    """
-    tree = parse_json(epath.Path(path).read_bytes(), str(path))
-    if not isinstance(tree, dict) or set(tree) != set(SIGNALS):
-        found = ", ".join(tree) if isinstance(tree, dict) else type(tree).__name__
-        raise ValueError(f"{path}: found {found}, expected the keys {', '.join(SIGNALS)}")
-    fits: dict[str, Any] = {name: _read_fit(f"{path}, {name}", name, value) for name, value in tree.items()}
-    return Calibration(**fits)
-
-
-def _read_fit(place: str, name: str, value: Any) -> SignalFit | None:
-    if value is None and name.endswith("_slow"):
-        return None
-    names = [field.name for field in dataclasses.fields(SignalFit)]
-    if not isinstance(value, dict) or set(value) != set(names):
-        raise ValueError(f"{place}: found {value!r}, expected an object with the keys {', '.join(names)}")
-    for key, number in value.items():
-        whole = isinstance(number, int) and not isinstance(number, bool)
-        if not (whole or (isinstance(number, float) and key != "count")):
-            raise ValueError(f"{place}.{key}: found {number!r}, expected a number")
-    numbers: dict[str, Any] = {key: number if key == "count" else float(number) for key, number in value.items()}
-    try:
-        return SignalFit(**numbers)
-    except ValueError as error:
-        raise ValueError(f"{place}.{error}") from None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,6 +45,11 @@ class PolicyRow:
       fp: Other offers.
       fn: Silences with y_n y_a = 1.
       tn: Other silences.
+      realised_low: Lower end of the interval of `realised_cost`, over resamples of whole streams (`Resampling`).
+      realised_high: Upper end of that interval.
+      difference: Realised cost minus that of the deployed policy, on the same steps.
+      difference_low: Lower end of its paired interval: both policies on the same resamples.
+      difference_high: Upper end of that interval.
     """
 
     policy: str
@@ -166,6 +75,44 @@ class PolicyRow:
     fp: float
     fn: float
     tn: float
+    realised_low: float | None = None
+    realised_high: float | None = None
+    difference: float | None = None
+    difference_low: float | None = None
+    difference_high: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class GroupRow:
+    """The deployed policy on the test steps of one domain or persona. NaN means undefined.
+
+    Attributes:
+      column: domain or persona.
+      value: The domain or persona.
+      streams: Number of its streams.
+      steps: Number of its steps.
+      judged: Number of steps whose need and acceptance labels are both known; all costs are on these.
+      positive: Weighted share of judged steps with y_n y_a = 1.
+      realised_cost: Mean realised cost of the deployed policy.
+      always: Mean realised cost of an offer at every step.
+      never: Mean realised cost of silence.
+      speak_rate: Share of all steps with an offer.
+      ece_need: Debiased expected calibration error of the deployed signals of need.
+      ece_accept: The same of acceptance, on the steps' offers.
+    """
+
+    column: str
+    value: str
+    streams: int
+    steps: int
+    judged: int
+    positive: float
+    realised_cost: float
+    always: float
+    never: float
+    speak_rate: float
+    ece_need: float
+    ece_accept: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -230,10 +177,15 @@ class SignalRow:
       signal: need or accept.
       thinking: fast or slow.
       form: raw or calibrated.
-      temperature: The temperature; 1 for raw signals.
+      temperature: The temperature; 1 for raw signals, None where the calibrator is not one temperature for all rows.
+      map: The map in words; None for raw signals and where `temperature` says it.
       count: Number of labels it was measured on.
       ece: Expected calibration error, 15 bins of equal width.
-      brier: Mean of (p - y)^2.
+      ece_debiased: The same minus an estimate of what the labels' noise adds to it; may be slightly negative.
+      brier: Mean of (p - y)^2 = miscalibration - discrimination + uncertainty (CORP).
+      miscalibration: What isotonic recalibration would take off the Brier score.
+      discrimination: What the recalibrated signal takes off the Brier score of the labels' mean.
+      uncertainty: Brier score of the labels' mean.
       nll: Mean negative log-likelihood, in nats; infinite where a certain p is wrong.
       distance: Mean of |p - true p| on the simulator; None elsewhere.
       constant_distance: The same distance for the calibration split's base rate.
@@ -243,10 +195,15 @@ class SignalRow:
     signal: Signal
     thinking: Thinking
     form: Form
-    temperature: float
+    temperature: float | None
+    map: str | None
     count: int
     ece: float
+    ece_debiased: float
     brier: float
+    miscalibration: float
+    discrimination: float
+    uncertainty: float
     nll: float
     distance: float | None
     constant_distance: float | None
@@ -315,8 +272,12 @@ class Evaluation:
       policies: One row per policy: constants and oracles, then policies on calibrated signals, then on raw signals.
       ratios: Policies that depend on the cost ratio, across ratios.
       signals: One row per signal, pass and form.
+      groups: The deployed policy by domain and by persona, where the table has these columns.
       switched_off: Results that could not be computed, each with the missing input.
       trace: The deployed policy step by step.
+      population: Words for the rows that were evaluated, if these are not all; empty otherwise.
+      calibrated: Words for what the signals were calibrated on, if not on the calibration split; empty otherwise.
+      base: The same results for the student before training; None if it was not evaluated.
     """
 
     point: OperatingPoint
@@ -324,8 +285,12 @@ class Evaluation:
     policies: tuple[PolicyRow, ...]
     ratios: Ratios
     signals: tuple[SignalRow, ...]
+    groups: tuple[GroupRow, ...]
     switched_off: tuple[str, ...]
     trace: Trace
+    population: str = ""
+    calibrated: str = ""
+    base: Evaluation | None = None
 
     def policy(self, name: str, form: Form | None = None) -> PolicyRow:
         """The row of one policy.
@@ -345,8 +310,9 @@ class Evaluation:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything except the trace, ready for JSON; undefined and infinite numbers become null."""
-        names = ("point", "counts", "policies", "ratios", "signals", "switched_off")
-        return {name: _plain(getattr(self, name)) for name in names}
+        names = tuple(field.name for field in dataclasses.fields(self) if field.name not in ("trace", "base"))
+        tree = {name: _plain(getattr(self, name)) for name in names}
+        return tree if self.base is None else tree | {"base": self.base.to_dict()}
 
     def _names(self) -> str:
         return ", ".join(f"{row.policy} ({row.form})" if row.form else row.policy for row in self.policies)

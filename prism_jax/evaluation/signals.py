@@ -1,4 +1,4 @@
-"""The temperatures of the signals, and how well they are calibrated (docs/maths.md, section 7).
+"""Fits the map of each signal, and measures how well the signals are calibrated (docs/maths.md, section 7).
 
 Need belongs to the step and is counted once per step. Acceptance belongs to the offer and is counted once per offer
 whose answer was observed, weighted by its clipped inverse propensity if the log records one (docs/maths.md, section 4).
@@ -10,11 +10,12 @@ import warnings
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float64
+from jaxtyping import Bool, Float64
 
 from prism_jax.decision import calibration as measures
 from prism_jax.decision.losses import propensity_weight
-from prism_jax.evaluation.results import Calibration, Form, Signal, SignalFit, SignalRow, Thinking
+from prism_jax.evaluation.fits import Calibration, Signal, SignalFit, Thinking
+from prism_jax.evaluation.results import Form, SignalRow
 from prism_jax.scores import Scores, ScoresError
 
 
@@ -36,21 +37,27 @@ class Readings(NamedTuple):
     """One signal on its own rows: steps for need, offers for acceptance.
 
     Attributes:
+      rows: These rows.
       p: Raw probabilities, NaN where the pass did not run.
       y: Labels, NaN where unknown.
       true: The simulator's true probabilities, NaN where unknown.
       weight: Weights of the labels.
     """
 
+    rows: Scores
     p: Float64[np.ndarray, "n"]
     y: Float64[np.ndarray, "n"]
     true: Float64[np.ndarray, "n"]
     weight: Float64[np.ndarray, "n"]
 
+    @property
+    def known(self) -> Bool[np.ndarray, "n"]:
+        """The rows whose probability and label are known."""
+        return ~np.isnan(self.p) & ~np.isnan(self.y)
+
     def labelled(self) -> tuple[Float64[np.ndarray, "k"], Float64[np.ndarray, "k"], Float64[np.ndarray, "k"]]:
         """Probability, label and weight of the rows whose probability and label are known."""
-        known = ~np.isnan(self.p) & ~np.isnan(self.y)
-        return self.p[known], self.y[known], self.weight[known]
+        return self.p[self.known], self.y[self.known], self.weight[self.known]
 
 
 def read(rows: Scores, signal: Signal, thinking: Thinking) -> Readings:
@@ -59,33 +66,63 @@ def read(rows: Scores, signal: Signal, thinking: Thinking) -> Readings:
     unknown = np.full(len(table), np.nan)
     columns = (getattr(table, name) for name in (f"p_{signal}_{thinking}", f"y_{signal}", f"p_{signal}_true"))
     p, y, true = (unknown if column is None else column for column in columns)
-    return Readings(p, y, true, np.ones(len(table)) if signal == "need" else acceptance_weight(table))
+    return Readings(table, p, y, true, np.ones(len(table)) if signal == "need" else acceptance_weight(table))
 
 
-def fit(rows: Scores, signal: Signal, thinking: Thinking) -> SignalFit | None:
-    """One signal's temperature and base rate; None if the scores do not have this pass.
+def check_domains(rows: Scores, config: measures.CalibrationConfig) -> None:
+    """Raises ScoresError where the calibrator needs domains that the table does not have."""
+    if config.calibrator == "grouped" and rows.domain is None:
+        raise ScoresError(
+            "found no such column, expected it: the calibrator 'grouped' fits a temperature per domain", "domain"
+        )
+
+
+def fit(rows: Scores, signal: Signal, thinking: Thinking, config: measures.CalibrationConfig) -> SignalFit | None:
+    """One signal's map and base rate; None if the scores do not have this pass.
 
     Raises:
-      ScoresError: for labels on which no temperature can be fitted.
+      ScoresError: for labels on which no map can be fitted, or a missing column `domain` for the calibrator `grouped`.
 
     Warns:
-      CalibrationWarning: naming the signal, if its temperature ends at a bound.
+      CalibrationWarning: naming the signal, if a temperature ends at a bound or the map reverses the order.
     """
     readings = read(rows, signal, thinking)
     if np.isnan(readings.p).all():
         return None
+    known = readings.known
     p, y, weight = readings.labelled()
     if len(y) == 0:
         raise ScoresError("found no label on the calibration split, expected some of both classes", f"y_{signal}")
+    domain = readings.rows.domain
+    check_domains(rows, config)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", measures.CalibrationWarning)
         try:
-            temperature = measures.fit_temperature(p, y, weight)
+            fitted = measures.fit_map(config, p, y, weight, None if domain is None else domain[known])
         except ValueError as error:
             raise ScoresError(f"cannot calibrate p_{signal}_{thinking}: {error}", f"y_{signal}") from None
-    for warning in caught:
-        warnings.warn(f"p_{signal}_{thinking}: {warning.message}", warning.category, stacklevel=2)
-    return SignalFit(temperature, float(np.average(y, weights=weight)), len(y), effective_count(weight))
+    found = [str(warning.message) for warning in caught]
+    if isinstance(fitted, measures.Platt) and fitted.scale <= 0:
+        found.append(f"platt: found the scale {fitted.scale:.3g}, which reverses the order of the scores")
+    for message in found:
+        warnings.warn(f"p_{signal}_{thinking}: {message}", measures.CalibrationWarning, stacklevel=2)
+    return SignalFit(
+        fitted,
+        _mean(y, weight),
+        len(y),
+        effective_count(weight),
+        _offer_rate(rows) if signal == "accept" else None,
+    )
+
+
+def _mean(y: Float64[np.ndarray, "n"], weight: Float64[np.ndarray, "n"]) -> float:
+    return float(np.average(y, weights=weight))
+
+
+def _offer_rate(rows: Scores) -> float | None:
+    """Weighted acceptance rate of each step's top-ranked candidate; None where no label of one is known."""
+    _, y, weight = read(rows.steps(), "accept", "fast").labelled()
+    return _mean(y, weight) if len(y) else None
 
 
 def measure(rows: Scores, signal: Signal, thinking: Thinking, fits: Calibration) -> list[SignalRow]:
@@ -93,33 +130,45 @@ def measure(rows: Scores, signal: Signal, thinking: Thinking, fits: Calibration)
     raw = read(rows, signal, thinking)
     if len(raw.labelled()[1]) == 0:
         return []
-    one = fits.fit(signal, thinking)
-    ran = ~np.isnan(raw.p)
-    calibrated = np.full_like(raw.p, np.nan)
-    calibrated[ran] = measures.apply_temperature(raw.p[ran], one.temperature)
+    calibrated = raw._replace(p=fits.calibrated(signal, thinking, raw.rows))
+    constant = fits.base_rates(signal, thinking, raw.rows)
+    temperature = fits.temperature(signal, thinking)
+    words = fits.in_words(signal, thinking) if temperature is None else None
     return [
-        _row(signal, thinking, "raw", 1.0, raw, one.base_rate),
-        _row(signal, thinking, "calibrated", one.temperature, raw._replace(p=calibrated), one.base_rate),
+        _row(signal, thinking, "raw", 1.0, None, raw, constant),
+        _row(signal, thinking, "calibrated", temperature, words, calibrated, constant),
     ]
 
 
 def _row(
-    signal: Signal, thinking: Thinking, form: Form, temperature: float, readings: Readings, base_rate: float
+    signal: Signal,
+    thinking: Thinking,
+    form: Form,
+    temperature: float | None,
+    words: str | None,
+    readings: Readings,
+    constant: Float64[np.ndarray, "n"],
 ) -> SignalRow:
     """The measures of one form; distances to the truth are computed only if every row has the signal and the truth."""
     labelled = readings.labelled()
     distance, constant_distance = (
         None if np.isnan(gap).any() else float(gap.mean())
-        for gap in (np.abs(readings.p - readings.true), np.abs(base_rate - readings.true))
+        for gap in (np.abs(readings.p - readings.true), np.abs(constant - readings.true))
     )
+    brier = measures.brier_decomposition(*labelled)
     return SignalRow(
         signal=signal,
         thinking=thinking,
         form=form,
         temperature=temperature,
+        map=words,
         count=len(labelled[1]),
         ece=float(measures.expected_calibration_error(*labelled)),
+        ece_debiased=float(measures.expected_calibration_error(*labelled, debiased=True)),
         brier=float(measures.brier_score(*labelled)),
+        miscalibration=brier.miscalibration,
+        discrimination=brier.discrimination,
+        uncertainty=brier.uncertainty,
         nll=float(measures.negative_log_likelihood(*labelled)),
         distance=distance,
         constant_distance=constant_distance,

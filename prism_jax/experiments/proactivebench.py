@@ -29,6 +29,7 @@ from prism_jax.recipes.runs import train_and_evaluate
 from prism_jax.runtime import command
 from prism_jax.runtime.config import from_config_dict
 from prism_jax.runtime.files import write_json
+from prism_jax.runtime.flag_checks import refuse_empty
 from prism_jax.runtime.provenance import provenance
 from prism_jax.scores import read_scores, write_scores
 from prism_jax.streams import Stream
@@ -174,6 +175,7 @@ def define_flags() -> None:
     flags.DEFINE_string("workdir", None, "Folder for the runs and the results.")
     flags.DEFINE_bool("select", False, "Compare the candidate settings instead of running the folds.")
     flags.mark_flags_as_required(["workdir"])
+    refuse_empty("workdir")
 
 
 def main() -> None:

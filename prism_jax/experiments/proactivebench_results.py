@@ -13,10 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from etils import epath
 
-from prism_jax.decision.calibration import apply_temperature
 from prism_jax.evaluation import signals
+from prism_jax.evaluation.fits import Calibration, Signal
 from prism_jax.evaluation.protocol import TEST, rows_of
-from prism_jax.evaluation.results import Calibration, Signal
 from prism_jax.experiments.annotators import against_votes, need_against_others, votes_against_votes
 from prism_jax.experiments.intervals import show_interval
 from prism_jax.experiments.ranking import MEASURES, Ranked, intervals
@@ -66,11 +65,10 @@ def signal_of(folds: Sequence[Fold], signal: Signal) -> Ranked:
         rows = rows_of(fold.scores, TEST)
         readings = signals.read(rows, signal, "fast")
         known = ~np.isnan(readings.y)
-        temperature = fold.calibration.fit(signal, "fast").temperature
-        raw = readings.p[known]
-        p = np.asarray(apply_temperature(raw, temperature))
-        stream = (rows.steps() if signal == "need" else rows).stream
-        parts.append(Ranked(raw, p, readings.y[known], np.asarray(stream, str)[known]))
+        p = fold.calibration.calibrated(signal, "fast", readings.rows)
+        parts.append(
+            Ranked(readings.p[known], p[known], readings.y[known], np.asarray(readings.rows.stream, str)[known])
+        )
     return Ranked(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 

@@ -67,6 +67,20 @@ def score_streams(
             yield from _rows(part, _sigmoid(z_need[i]), _sigmoid(z_accept[i]), split, fold)
 
 
+def unscored(
+    template: Template, streams: Sequence[Stream], *, split: str, fold: int, context: int
+) -> Iterator[dict[str, Any]]:
+    """Yields the rows that `score_streams` would yield, without a student: every signal is one half.
+
+    It packs the streams as scoring does, so it finds before training what scoring would refuse after it. Arguments and
+    errors are those of `score_streams`.
+    """
+    for stream in streams:
+        for part in _parts(stream, template, context):
+            need, accept = (np.full(len(slots), 0.5) for slots in (part.row.need_slot, part.row.accept_slot))
+            yield from _rows(part, need, accept, split, fold)
+
+
 def _parts(stream: Stream, template: Template, context: int) -> Iterator[_Part]:
     """Packs a stream without its responses: the gate decides before a response is written."""
     silent = map_candidates(stream, lambda offer: dataclasses.replace(offer, response=None))

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
+import reprlib
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import tokenizers
 from etils import epath
 from tokenizers import AddedToken, decoders, models, normalizers
 
 from prism_jax.prompting import pretokenizers
-
-# Errors that the gguf reader raises on invalid files; it checks little itself.
-_CORRUPT = (ValueError, IndexError, KeyError, TypeError, OverflowError, RecursionError, MemoryError)
+from prism_jax.runtime.gguf_file import read_gguf_header
 
 # Values of tokenizer.ggml.token_type.
 _CONTROL, _USER_DEFINED, _UNUSED = 3, 4, 5
@@ -44,7 +44,7 @@ class GGUFTokenizer:
 
 
 def read_gguf_tokenizer(path: epath.PathLike) -> GGUFTokenizer:
-    """Reads the tokenizer of a GGUF file; needs the extra `gguf`.
+    """Reads the tokenizer of a GGUF file.
 
     Args:
       path: GGUF file with a byte-level BPE vocabulary (`tokenizer.ggml.model` is gpt2).
@@ -52,7 +52,6 @@ def read_gguf_tokenizer(path: epath.PathLike) -> GGUFTokenizer:
     Raises:
       FileNotFoundError: naming the path, when there is no such file.
       ValueError: naming the field, when the file is corrupt or its tokenizer isn't supported.
-      RuntimeError: when the `gguf` package isn't installed.
     """
     fields = _Fields(pathlib.Path(path))
     fields.one_of("tokenizer.ggml.model", ["gpt2"])
@@ -75,7 +74,7 @@ def _definition(fields: _Fields, kind: str, tokens: list[str]) -> str:
     """The text of the `tokenizer.json`; the id of a token is its position in the file's list."""
     types = fields.get("tokenizer.ggml.token_type")
     if not isinstance(types, list) or len(types) != len(tokens):
-        found = f"{len(types)} entries" if isinstance(types, list) else repr(types)
+        found = f"{len(types)} entries" if isinstance(types, list) else reprlib.repr(types)
         raise fields.error("tokenizer.ggml.token_type", found, f"{len(tokens)}, one per token")
     vocabulary = {token: i for i, token in enumerate(tokens) if types[i] != _UNUSED}
     pairs = (merge.partition(" ") for merge in fields.strings("tokenizer.ggml.merges"))
@@ -120,36 +119,23 @@ class _Fields:
     """The metadata fields of a GGUF file; errors name the file and the field."""
 
     def __init__(self, path: pathlib.Path):
-        if not path.is_file():
-            raise FileNotFoundError(f"{path}: found no such file, expected a GGUF file")
-        try:
-            import gguf
-        except ImportError:
-            raise RuntimeError("gguf: the package isn't installed; pip install 'prism_jax[gguf]'") from None
         self.path = path
-        try:
-            self._fields = gguf.GGUFReader(path).fields
-        except _CORRUPT as error:
-            raise ValueError(
-                f"{path}: found a truncated or corrupt GGUF file ({error}), expected a whole one"
-            ) from None
+        self._fields = read_gguf_header(path).fields
 
     def error(self, name: str, found: str, expected: str) -> ValueError:
         """Builds an error that names the file and the field."""
         return ValueError(f"{self.path}: {name}: found {found}, expected {expected}")
 
     def get(self, name: str) -> Any:
-        """Content of a field; None where it is absent."""
-        try:
-            return self._fields[name].contents() if name in self._fields else None
-        except _CORRUPT as error:
-            raise self.error(name, f"a corrupt field ({error})", "a GGUF value") from None
+        """Content of a field, arrays of numbers as lists; None where it is absent."""
+        found = self._fields.get(name)
+        return found.tolist() if isinstance(found, np.ndarray) else found
 
     def one_of(self, name: str, values: list[Any]) -> Any:
         """Content of a field, which must be one of `values`."""
         found = self.get(name)
         if found not in values:
-            raise self.error(name, repr(found), " or ".join(repr(value) for value in values))
+            raise self.error(name, reprlib.repr(found), " or ".join(repr(value) for value in values))
         return found
 
     def strings(self, name: str) -> list[str]:
@@ -164,5 +150,5 @@ class _Fields:
         field = f"tokenizer.ggml.{name}_token_id"
         found = self.get(field)
         if found is not None and (not isinstance(found, int) or not 0 <= found < count):
-            raise self.error(field, repr(found), f"an id below {count}")
+            raise self.error(field, reprlib.repr(found), f"an id below {count}")
         return found

@@ -45,6 +45,7 @@ class Packed(NamedTuple):
       accept_target: [C] target of the slot's cross-entropy: the label, unless the candidate has a target of its own.
       accept_mu: [C] out-of-sample prediction of y_accept, for doubly robust losses.
       accept_weight: [C] 1 where the outcome is known, or the offer was not made and its propensity is known; else 0.
+      slow_tokens: [C] tokens of the slow pass that the burden prices at the candidate's step; 0 where it prices none.
       logged: [C] A, 1 where the offer was made.
       propensity: [C] e = Pr(A = 1); 1 where nothing was logged.
       response_source: [Q] branch index of the token that predicts the supervised token.
@@ -73,6 +74,7 @@ class Packed(NamedTuple):
     accept_target: Column
     accept_mu: Column
     accept_weight: Column
+    slow_tokens: Column
     logged: Column
     propensity: Column
     response_source: Column
@@ -84,7 +86,7 @@ class Packed(NamedTuple):
 
 
 _ON_STEPS = ("y_need", "need_target", "need_weight")
-_ON_CANDIDATES = ("y_accept", "accept_target", "accept_mu", "accept_weight", "logged", "propensity")
+_ON_CANDIDATES = ("y_accept", "accept_target", "accept_mu", "accept_weight", "slow_tokens", "logged", "propensity")
 _ON_RESPONSES = ("response_weight", "response_factor")
 AXES = {
     "trunk": "trunk",
@@ -197,6 +199,7 @@ def _add_branch(out: _Row, step: Step, number: int, stop: int, template: Templat
     used = after_head
     for leaf, candidate in enumerate(map(supervised_candidate, step.candidates), start=1):
         position = out.branch(template.leaf(candidate), after_head, stop, number, leaf)
+        out.put(slow_tokens=supervised.slow_tokens)
         _add_accept(out, candidate, number - 1, template)
         if candidate.response is not None:
             before, response = template.response(candidate.response)

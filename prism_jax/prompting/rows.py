@@ -2,6 +2,7 @@
 
 A stream is packed once, as a whole (`prism_jax.prompting.packing`). A cut keeps some of its decisions, the system
 message and the newest events, and shifts their positions. The result equals packing these decisions and events alone.
+Where a step's decisions are in several rows, what belongs to the step counts in each of them by its share of them.
 """
 
 from __future__ import annotations
@@ -57,15 +58,39 @@ class Whole(NamedTuple):
         Raises:
           ValueError: naming the stream and step, when a decision does not fit even with only its newest event.
         """
+        return [self.row] if len(self.begins) == 1 else [_cut(self, keep, first) for keep, first in self._runs(history)]
+
+    def groups(self, history: float, most: int) -> Iterator[Packed]:
+        """Yields the rows of `parts`, each divided into rows of at most `most` decisions, as equal as possible.
+
+        Each decision keeps the events that it has in `parts`; a row ends with the newest event that its decisions see.
+        The need label and the supervised tokens of the head of a step of k decisions have the weight m / k in a row
+        with m of these decisions.
+
+        Args:
+          history: Share of history that decisions of a row keep, as in `parts`.
+          most: Maximum number of decisions per row, at least 1.
+
+        Raises:
+          ValueError: naming the stream and step, when a decision does not fit even with only its newest event.
+        """
+        for keep, first in self._runs(history):
+            own = np.flatnonzero(keep)
+            for group in np.array_split(own, max(1, -(-len(own) // most))) if len(own) else ():
+                yield _shared(self, np.isin(np.arange(len(keep)), group), first)
+
+    def _runs(self, history: float) -> Iterator[tuple[Bool[np.ndarray, " C"], int]]:
+        """Yields, for each row of `parts`, which decisions it holds and the number of its oldest event."""
         step, count = self.row.accept_step, len(self.row.need_slot)
         if len(self.begins) == 1:
-            return [self.row]
+            yield np.ones(len(step), bool), 0
+            return
         tails, stops = np.zeros(count, np.int64), np.zeros(count, np.int64)
         np.maximum.at(tails, step, self.tails)
         stops[step] = self.stops
         firsts = _oldest(self, stops, tails, np.arange(count))
-        runs = _runs(self.begins, stops, firsts, history)
-        return [_cut(self, (a <= step) & (step < b), int(firsts[a:b].max())) for a, b in runs]
+        for a, b in _runs(self.begins, stops, firsts, history):
+            yield (a <= step) & (step < b), int(firsts[a:b].max())
 
     def alone(self) -> Iterator[Packed]:
         """Yields each decision in a row of its own, with the newest events that fit (row-wise packing).
@@ -77,14 +102,8 @@ class Whole(NamedTuple):
           ValueError: naming the stream and step, when a decision does not fit even with only its newest event.
         """
         step = self.row.accept_step
-        shared = np.bincount(step)
         for number, first in enumerate(_oldest(self, self.stops, self.tails, step).tolist()):
-            row, share = _cut(self, np.arange(len(step)) == number, first), np.float32(1 / shared[step[number]])
-            on_head = row.leaf[row.response_source] == 0
-            yield row._replace(
-                need_weight=row.need_weight * share,
-                response_weight=row.response_weight * np.where(on_head, share, np.float32(1)),
-            )
+            yield _shared(self, np.arange(len(step)) == number, first)
 
     def tokens_alone(self) -> int:
         """Total number of tokens in the rows of `alone`."""
@@ -156,6 +175,21 @@ def _owner(row: Packed, keep: Bool[np.ndarray, " C"]) -> Int[np.ndarray, " R"]:
     mine = row.branch * span + row.leaf
     at = np.minimum(np.searchsorted(keys, mine), len(keys) - 1)
     return np.where((row.leaf > 0) & (keys[at] == mine), at, -1)
+
+
+def _shared(whole: Whole, keep: Bool[np.ndarray, " C"], first: int) -> Packed:
+    """`_cut`, with the weight of what belongs to a step in proportion to the share of its decisions that are kept."""
+    step = whole.row.accept_step
+    counts = np.bincount(step[keep], minlength=len(whole.row.need_slot)), np.bincount(step)
+    kept = counts[0] > 0
+    share = (counts[0][kept] / counts[1][kept]).astype(np.float32)
+    row = _cut(whole, keep, first)
+    on_head = row.leaf[row.response_source] == 0
+    of_head = share[row.branch[row.response_source] - 1]
+    return row._replace(
+        need_weight=row.need_weight * share,
+        response_weight=row.response_weight * np.where(on_head, of_head, np.float32(1)),
+    )
 
 
 def _cut(whole: Whole, keep: Bool[np.ndarray, " C"], first: int) -> Packed:

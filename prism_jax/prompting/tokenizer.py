@@ -177,8 +177,13 @@ def _read_older(folder: epath.Path) -> tuple[str, str | None]:
 
 def _chat_template(folder: epath.Path) -> str | None:
     """Reads the chat template of a model folder: a separate file, or a key of tokenizer_config.json."""
-    if (folder / CHAT_TEMPLATE).is_file():
-        return (folder / CHAT_TEMPLATE).read_text()
+    if (own := folder / CHAT_TEMPLATE).is_file():
+        try:
+            return own.read_bytes().decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"{own}: found byte {error.object[error.start]:#04x} at {error.start}, expected UTF-8"
+            ) from None
     config = folder / "tokenizer_config.json"
     if not config.is_file():
         return None

@@ -3,23 +3,36 @@
 from __future__ import annotations
 
 import dataclasses
-import math
+import pathlib
 from typing import Any
 
 from etils import epath
 
+from prism_jax.decision.calibration import map_to_dict
+from prism_jax.evaluation.fits import SIGNALS, Calibration, read_calibration
 from prism_jax.prompting.hub_files import TURN_END, write_tokenizer
 from prism_jax.prompting.template import Template
 from prism_jax.prompting.tokenizer import Tokenizer
-from prism_jax.runtime.files import check_absent, new_folder, read_object, write_json
+from prism_jax.runtime.files import check_absent, new_folder, on_disk, write_json
 from prism_jax.student import Qwen3
 from prism_jax.student.weights import save_hf
+from prism_jax.training import fingerprints
+from prism_jax.training.checkpoints.digests import write_digests
 from prism_jax.training.config import RunConfig
 from prism_jax.training.run import checkpoint_in_words, trained_params
 from prism_jax.training.workdir import Workdir
 
 RULE = "intervene where p_accept * p_need > 0 and (1 - p_accept) * c_fa <= p_accept * p_need * c_fn"
 """The gate's comparison (`prism_jax.decision.gate.intervene`) in words."""
+
+_AT = "with z = z_yes - z_no, the next-token logits at a slot's last token"
+PROBABILITY = {
+    "temperature": "sigmoid((z_yes - z_no) / temperature), with the next-token logits at a slot's last token",
+    "platt": f"sigmoid(scale * z + bias), {_AT}",
+    "isotonic": f"linear interpolation of y over x at sigmoid(z), constant beyond the ends, {_AT}",
+    "grouped": f"sigmoid(z / T), T = temperatures[the stream's domain], pooled for any other, {_AT}",
+}
+"""The calibrated probability of a signal in words, by calibrator; its numbers are under `calibration`."""
 
 
 def export_run(workdir: Workdir, output: epath.Path, *, dtype: str | None = None) -> str:
@@ -43,38 +56,50 @@ def export_run(workdir: Workdir, output: epath.Path, *, dtype: str | None = None
     check_absent(output)
     config = workdir.load_config()
     template = Template(Tokenizer.load(workdir.tokenizer), config.prompt)
-    temperatures = _temperatures(workdir.calibration)
+    fingerprints.check_prompt(workdir, template)
+    calibration = _calibration(workdir.calibration)
     model = Qwen3(config.student)
     step, params = trained_params(model, config, workdir)
     with new_folder(output) as folder:
         special = template.tokenizer.special(TURN_END)
         save_hf(folder, model, params, dtype=dtype, eos_token_id=special, pad_token_id=template.tokenizer.pad)
         write_tokenizer(folder, template.tokenizer, config.packing.context)
-        write_json(folder / "prism.json", _prism(template, config, temperatures, step))
+        write_json(folder / "prism.json", _prism(template, config, calibration, step))
+        write_digests(folder)
+        _same_mode(folder)
     return checkpoint_in_words(config, step)
 
 
-def _temperatures(path: epath.Path) -> dict[str, Any]:
-    """The temperature of each calibrated signal."""
-    temperatures = {}
-    for name, fit in read_object(path, "`python -m prism_jax.evaluate`").items():
-        if fit is None:
-            continue
-        found = fit.get("temperature") if isinstance(fit, dict) else None
-        if not isinstance(found, float | int) or not 0 < found < math.inf:
-            raise ValueError(f"{path}: {name}.temperature: found {found!r}, expected a finite number above 0")
-        temperatures[name] = found
-    return temperatures
+def _calibration(path: epath.Path) -> Calibration:
+    """The map of each signal, as evaluation wrote it."""
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: no such file, expected what `python -m prism_jax.evaluate` writes")
+    return read_calibration(path)
 
 
-def _prism(template: Template, config: RunConfig, temperatures: dict[str, Any], step: int) -> dict[str, Any]:
+def _same_mode(folder: epath.Path) -> None:
+    """Gives all files the mode of a new file: the libraries that write them choose different ones."""
+    if not on_disk(folder):
+        return
+    mode = (folder / "prism.json").stat().mode
+    for path in folder.iterdir():
+        pathlib.Path(path).chmod(mode & 0o777)
+
+
+def _prism(template: Template, config: RunConfig, calibration: Calibration, step: int) -> dict[str, Any]:
     """The content of prism.json."""
-    return {
+    fits = {name: fit for name in SIGNALS if (fit := getattr(calibration, name)) is not None}
+    maps = {name: map_to_dict(fit.map) for name, fit in fits.items()}
+    prism: dict[str, Any] = {
         "format": 1,
         "slots": template.describe(),
-        "probability": "sigmoid((z_yes - z_no) / temperature), with the next-token logits at a slot's last token",
-        "temperatures": temperatures,
+        "probability": PROBABILITY[maps["need_fast"]["calibrator"]],
+        "calibration": maps,
         "decision": dataclasses.asdict(config.decision),
         "dynamic": RULE,
         "checkpoint": step,
     }
+    temperatures = {name: fit.temperature for name, fit in fits.items()}
+    if None not in temperatures.values():
+        prism["temperatures"] = temperatures
+    return prism

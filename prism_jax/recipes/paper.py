@@ -1,4 +1,4 @@
-"""The paper's training schedule, which the configs of Qwen3 share."""
+"""The paper's recipe, which the configs of Qwen3 share."""
 
 from __future__ import annotations
 
@@ -7,13 +7,18 @@ from typing import Any
 from prism_jax.streams.sources import DataConfig
 from prism_jax.student import StudentConfig
 from prism_jax.training.config import MeshConfig, PackingConfig, RunConfig, TrainingConfig
+from prism_jax.training.pathways.table import PathwayConfig
+
+SOURCE = "data/teacher_labelled.jsonl"
+"""Where the recipe looks for its streams; they are not part of the project (docs/training.md says how to make them)."""
 
 
 def paper_run(student: StudentConfig, *, mesh: MeshConfig | None = None, **training: Any) -> RunConfig:
-    """A run on ProactiveBench with the paper's schedule and a context of 4096 tokens.
+    """A run of `rdc_sft` on teacher-labelled streams, with the paper's curation, schedule and context.
 
-    The schedule is AdamW with a peak learning rate of 1e-5, a tenth of the steps to warm up, a cosine to 0, and 3
-    epochs. The paper states neither weight decay nor b2; here they are 0.01 and 0.999.
+    Curation keeps 1,800 decisions. Each is a row of at most 4096 tokens, so that 3 epochs are 5,400 rows: 1,350 updates
+    of 4 rows. The schedule is AdamW with a peak learning rate of 1e-5, a tenth of the steps to warm up, and a cosine to
+    0. The paper states neither weight decay nor b2; here they are 0.01 and 0.999.
 
     Args:
       student: Size and dtypes of the student.
@@ -22,9 +27,10 @@ def paper_run(student: StudentConfig, *, mesh: MeshConfig | None = None, **train
     """
     schedule: dict[str, Any] = {"learning_rate": 1e-5, "warmup": 0.1, "final_rate": 0.0, "steps": 0, "epochs": 3.0}
     return RunConfig(
-        data=DataConfig(name="proactivebench", source=""),
-        packing=PackingConfig(context=4096),
+        data=DataConfig(name="jsonl", source=SOURCE),
+        packing=PackingConfig(context=4096, max_decisions=1),
         student=student,
         mesh=mesh or MeshConfig(),
+        pathway=PathwayConfig(name="rdc_sft", count=1800),
         training=TrainingConfig(**schedule, weight_decay=0.01, b2=0.999, **training),
     )

@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
 import jax
 from etils import epath
 
-from prism_jax.policy.fast import score_streams
+from prism_jax.evaluation import protocol
+from prism_jax.policy.fast import score_streams, unscored
 from prism_jax.report.outputs import evaluate_into
 from prism_jax.runtime import distributed
+from prism_jax.runtime.config import ConfigError
 from prism_jax.runtime.files import write_json
 from prism_jax.runtime.provenance import as_facts, provenance
-from prism_jax.scores import Scores
+from prism_jax.runtime.redaction import without_credentials
+from prism_jax.runtime.shown_text import visible
+from prism_jax.scores import Scores, ScoresError
 from prism_jax.student.qwen3 import Params
 from prism_jax.training.config import RunConfig
+from prism_jax.training.lock import only_training
+from prism_jax.training.logs.profiling import Profile
 from prism_jax.training.loop import describe, plan, train
-from prism_jax.training.run import Run, checkpoint_in_words, open_run, reopen_run, resolve, trained_params
+from prism_jax.training.run import (
+    Run,
+    checkpoint_in_words,
+    open_run,
+    reopen_run,
+    resolve,
+    trained_params,
+    untrained_params,
+)
 from prism_jax.training.startup import startup
 from prism_jax.training.workdir import Workdir
 
@@ -28,6 +44,7 @@ def train_run(
     *,
     report: bool = True,
     profile: int | None = None,
+    to_evaluate: bool = False,
 ) -> tuple[Run, Params]:
     """Trains a run to its last step, starting from its newest checkpoint if there is one.
 
@@ -36,6 +53,7 @@ def train_run(
       workdir: Folder to which the run writes everything.
       report: Whether to print the start-up report and show a progress bar.
       profile: Step at which a trace of a few steps begins, written to `profile/` in the workdir; None for no trace.
+      to_evaluate: Whether what evaluation would refuse after training is refused before the first step.
 
     Returns:
       The run, and its parameters after the last step.
@@ -46,15 +64,45 @@ def train_run(
     """
     run = open_run(resolve(config), workdir)
     job = plan(run)
+    if to_evaluate:
+        check_evaluable(run)
+    Profile(workdir.profile, profile, 0, job.training.steps)  # raises for a step that the run does not have
     facts = {**run.facts(), **describe(job), **startup(job)} if report else {}
-    if distributed.is_first():
-        workdir.claim(run.config)  # the first write
-        run.template.tokenizer.save(workdir.tokenizer)
-        write_json(workdir.provenance, provenance())
-        for name, fact in facts.items():
-            print(f"{name:12} {fact}")
-    distributed.wait("claimed")
-    return run, train(job, progress=report, profile=profile)
+    with only_training(workdir.path) if distributed.is_first() else contextlib.nullcontext():
+        if distributed.is_first():
+            _claim(run)
+            for name, fact in facts.items():
+                print(f"{name:12} {visible(without_credentials(fact))}")
+        distributed.wait("claimed")
+        return run, train(job, progress=report, profile=profile)
+
+
+def check_evaluable(run: Run) -> None:
+    """Checks the calibration and test streams as scoring and calibration will, without a student.
+
+    Raises:
+      ValueError: naming the split, and the stream or label: a decision that does not fit into the context, calibration
+        labels of a single class, or a test split without a judged step.
+    """
+
+    def rows(split: str) -> Iterator[dict[str, Any]]:
+        try:
+            yield from unscored(
+                run.template,
+                getattr(run.splits, split),
+                split=split,
+                fold=run.config.data.fold,
+                context=run.config.packing.context,
+            )
+        except ValueError as error:
+            raise ValueError(f"split {split!r}: {error}") from error
+
+    try:
+        protocol.check_labels(
+            Scores.from_rows(itertools.chain(rows("calibration"), rows("test"))), run.config.calibration
+        )
+    except ScoresError as error:
+        raise ValueError(f"data: {error.column}: {error.found}" if error.column else f"data: {error.found}") from None
 
 
 def score_run(run: Run, params: Params, splits: tuple[str, ...] = ("calibration", "test"), *, batch: int = 0) -> Scores:
@@ -83,8 +131,13 @@ def score_run(run: Run, params: Params, splits: tuple[str, ...] = ("calibration"
     return Scores.from_rows(rows())
 
 
-def evaluate_run(run: Run) -> None:
-    """Scores the calibration and test splits, fits temperatures, measures every policy and writes the report.
+def evaluate_run(run: Run, *, texts: bool = True, base: bool = False) -> None:
+    """Scores the calibration and test splits, fits their calibration, measures every policy and writes the report.
+
+    Args:
+      run: The run.
+      texts: Whether the report may show the texts of events.
+      base: Whether the student before training is scored too, for a section of its own in the tables.
 
     Raises:
       ValueError, OSError: before anything is written, for a workdir without a checkpoint or with invalid metrics.
@@ -101,23 +154,77 @@ def evaluate_run(run: Run) -> None:
         facts={"command": made.pop("command"), "checkpoint": checkpoint, **run.facts(), **made},
         keep_scores=True,
         metrics_path=workdir.metrics,
-        streams=run.splits.test,
+        streams=run.splits.test if texts else (),
+        calibrator=run.config.calibration,
+        base=score_run(run, untrained_params(run.model, run.config)) if base else None,
     )
 
 
-def train_and_evaluate(config: RunConfig, workdir: Workdir, *, report: bool = True, profile: int | None = None) -> None:
+def train_and_evaluate(
+    config: RunConfig, workdir: Workdir, *, report: bool = True, profile: int | None = None, texts: bool = True
+) -> None:
     """Trains a run as `train_run` does, then evaluates it; with several processes, prints how to evaluate it."""
-    run, _ = train_run(config, workdir, report=report, profile=profile)
+    run, _ = train_run(config, workdir, report=report, profile=profile, to_evaluate=True)
     if jax.process_count() == 1:
-        evaluate_run(run)
+        evaluate_run(run, texts=texts)
     elif distributed.is_first():
         print(f"trained; `python -m prism_jax.evaluate --workdir={workdir}` calibrates and evaluates, in one process")
 
 
-def evaluate_workdir(path: epath.PathLike) -> None:
+UNTRAINED = "student without training"
+
+
+def evaluate_untrained(config: RunConfig, workdir: Workdir, *, texts: bool = True) -> None:
+    """Scores, calibrates and evaluates the student of a config as it is before training.
+
+    The folder gets the run's config, tokenizer and fingerprints, so that training of the same config may begin in it.
+
+    Args:
+      config: Config of the run.
+      workdir: Folder to write to; it may not hold a trained run.
+      texts: Whether the report may show the texts of events.
+
+    Raises:
+      ValueError, OSError, RuntimeError: in one line; nothing is written if the config, the data source or the weights
+        cannot be used, or if the folder holds checkpoints or a run of another config.
+    """
+    if workdir.checkpoints.exists():
+        raise ConfigError(
+            f"{workdir.checkpoints}: found a trained run, expected a folder without one; "
+            f"`python -m prism_jax.evaluate --workdir={workdir} --base` adds the student before training to its tables"
+        )
+    run = open_run(resolve(config), workdir)
+    check_evaluable(run)
+    scores = score_run(run, untrained_params(run.model, run.config))
+    start = run.config.training.start or f"random, seed {run.config.training.seed}"
+    made = as_facts(provenance())
+    with only_training(workdir.path):
+        _claim(run)
+        evaluate_into(
+            workdir.path,
+            scores,
+            run.config.decision,
+            facts={"command": made.pop("command"), "parameters": f"without training: {start}", **run.facts(), **made},
+            keep_scores=True,
+            streams=run.splits.test if texts else (),
+            population=UNTRAINED,
+            calibrator=run.config.calibration,
+        )
+
+
+def _claim(run: Run) -> None:
+    """Writes the files that make a folder the run's; the config is the first."""
+    workdir = run.files
+    workdir.claim(run.config)
+    run.template.tokenizer.save(workdir.tokenizer)
+    write_json(workdir.fingerprints, run.fingerprints)
+    write_json(workdir.provenance, provenance())
+
+
+def evaluate_workdir(path: epath.PathLike, *, texts: bool = True, base: bool = False) -> None:
     """Evaluates the run in a folder again, as `evaluate_run` does.
 
     Raises:
       ValueError, OSError: in one line, for a folder that holds no run, or a run whose source cannot be read.
     """
-    evaluate_run(reopen_run(Workdir(path)))
+    evaluate_run(reopen_run(Workdir(path)), texts=texts, base=base)

@@ -160,7 +160,7 @@ def reliability_figure(row: SignalRow) -> ReliabilityFigure:
     outside = sum(mark.kind == "outside" for mark in marks)
     title = f"p_{row.signal}, {row.form}" + ("" if row.thinking == "fast" else ", slow pass")
     caption = (
-        f"T = {number(row.temperature, 3)}, ECE {number(row.ece)}, {row.count} labels; "
+        f"{row.map or f'T = {number(row.temperature, 3)}'}, ECE {number(row.ece)}, {row.count} labels; "
         f"{outside} of {len(marks)} bins outside their {100 * curve.level:g} % band"
     )
     path = polyline([(mark.x, mark.y) for mark in marks])

@@ -6,16 +6,20 @@ holds files of different evaluations.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Iterable, Mapping
 
 from etils import epath
 
+from prism_jax.decision.calibration import CalibrationConfig
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation import protocol
+from prism_jax.evaluation.fits import Calibration
 from prism_jax.evaluation.results import Evaluation
 from prism_jax.report import page, tables
 from prism_jax.runtime.files import encode_json, write_files
+from prism_jax.runtime.redaction import without_credentials
 from prism_jax.scores import Scores, encode_scores
 from prism_jax.streams import Stream
 
@@ -29,17 +33,27 @@ def evaluate_into(
     keep_scores: bool,
     metrics_path: str | os.PathLike[str] | None = None,
     streams: Iterable[Stream] = (),
+    population: str = "",
+    calibrator: CalibrationConfig | None = None,
+    calibration: Calibration | None = None,
+    calibrated: str = "",
+    base: Scores | None = None,
 ) -> Evaluation:
     """Calibrates and evaluates; writes calibration.json, evaluation.json and report.html; prints the tables.
 
     Args:
       folder: Folder for the files; it is created if it does not exist.
-      scores: Table with rows of the splits "calibration" and "test".
+      scores: Table with rows of the splits "calibration" and "test", or with folds (`protocol.calibrate`).
       point: Operating point: costs, margin and policy.
       facts: Further facts about the run that the report shows, name to value.
       keep_scores: Whether to write scores.parquet as well.
       metrics_path: Path of the run's metrics.jsonl; without such a file the report has no loss curves.
       streams: Streams whose event texts the report may show.
+      population: Words that every table's title adds, such as "of shown offers only".
+      calibrator: The map to fit; None is one temperature per signal.
+      calibration: Maps to apply instead of fitting; None fits them.
+      calibrated: Words for where `calibration` comes from.
+      base: Scores of the student before training, calibrated and evaluated by themselves for a section of the tables.
 
     Returns:
       The evaluation.
@@ -48,8 +62,16 @@ def evaluate_into(
       ValueError: if scores, metrics or streams are invalid; nothing has been written then.
     """
     place = epath.Path(folder)
-    calibration = protocol.calibrate(scores)
-    evaluation = protocol.evaluate(scores, calibration, point)
+    facts = {name: without_credentials(fact) for name, fact in facts.items()}
+    if calibration is None:
+        calibration = protocol.calibrate(scores, calibrator)
+        calibrated = f"each of {len(calibration.folds)} folds calibrated on the others" if calibration.folds else ""
+    evaluation = dataclasses.replace(
+        protocol.evaluate(scores, calibration, point), population=population, calibrated=calibrated
+    )
+    if base is not None:
+        before = protocol.evaluate(base, protocol.calibrate(base, calibrator), point)
+        evaluation = dataclasses.replace(evaluation, base=before)
     if metrics_path is not None and not epath.Path(metrics_path).exists():
         metrics_path = None
     html = page.render(evaluation, scores, calibration, metrics_path, streams, facts)

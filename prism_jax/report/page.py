@@ -15,8 +15,9 @@ from etils import epath
 
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation import protocol
+from prism_jax.evaluation.fits import SIGNALS, Calibration, SignalFit
 from prism_jax.evaluation.policies import ALL_POLICIES
-from prism_jax.evaluation.results import Calibration, Evaluation
+from prism_jax.evaluation.results import Evaluation
 from prism_jax.report import figures, tables
 from prism_jax.report.templates import load_template
 from prism_jax.report.timeline import choose_stream, timeline
@@ -50,7 +51,7 @@ def write_report(
       path: Path of the file to write.
       evaluation: Result of `protocol.evaluate`.
       scores: The evaluated table; the times of the steps are read from it.
-      calibration: The temperatures that the evaluation used.
+      calibration: The map of each signal that the evaluation used.
       point: The operating point of the evaluation.
       metrics_path: Path of the run's metrics.jsonl, one object per line with "step" and numbers; None draws no curves.
       streams: Streams whose event texts the timeline may show; the test split's streams are enough.
@@ -76,18 +77,19 @@ def render(
     """Renders the page's HTML; arguments and errors as in `write_report`."""
     known = {stream.id: stream for stream in streams}
     name = choose_stream(evaluation.trace, known)
-    times = protocol.rows_of(scores, protocol.TEST).steps().time
+    times = protocol.evaluated_rows(scores).steps().time
     return load_template("report.html.jinja").render(
         title=finding(evaluation),
         measured=tables.what_was_measured(evaluation),
         headlines=headlines(evaluation),
         costs=figures.cost_figure(evaluation),
-        tables=tables.all_tables(evaluation),
+        decisions=tables.decision_tables(evaluation),
+        signals=tables.signal_table(evaluation),
         policies=ALL_POLICIES,
         diagrams=[figures.reliability_figure(row) for row in evaluation.signals],
         timeline=timeline(evaluation, name, times, known.get(name)),
         curves=[] if metrics_path is None else loss_curves(metrics_path),
-        fits={key: fit for key, fit in calibration.to_dict().items() if fit is not None},
+        fits=_fits(calibration),
         evaluation=evaluation,
         facts=facts,
     )
@@ -125,7 +127,7 @@ def headlines(evaluation: Evaluation) -> list[Headline]:
     )
     for signal in evaluation.signals:
         if (signal.thinking, signal.form) == ("fast", "calibrated"):
-            note = f"T = {tables.number(signal.temperature, 3)}"
+            note = signal.map or f"T = {tables.number(signal.temperature, 3)}"
             if signal.distance is not None:
                 note += f", {tables.number(signal.distance, 3)} from the truth"
             shown.append(Headline(tables.number(signal.ece, 3), "", f"ECE of p_{signal.signal}", note))
@@ -150,6 +152,17 @@ def loss_curves(path: str | os.PathLike[str]) -> list[figures.CurveFigure]:
                     steps.append(float(values["step"]))
                     series.append(float(value))
     return [figures.curve_figure(name, *series) for name, series in columns.items() if len(series[0]) > 1]
+
+
+def _fits(calibration: Calibration) -> list[tuple[str, SignalFit, str]]:
+    """Name, fit and map in words of each calibrated signal."""
+    found = []
+    for name in SIGNALS:
+        fit = getattr(calibration, name)
+        if fit is not None:
+            one = calibration.temperature(*name.split("_"))
+            found.append((name, fit, calibration.in_words(*name.split("_")) if one is None else f"T = {one:.4f}"))
+    return found
 
 
 def _is_number(value: object) -> bool:

@@ -18,6 +18,7 @@ import rich.table
 import rich.text
 
 from prism_jax.report.templates import load_template
+from prism_jax.runtime.shown_text import visible
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,25 +157,30 @@ class Table:
     def to_terminal(self) -> rich.table.Table:
         """Renders for rich: headings on two lines, section titles in italics, strong rows bold and marked with ▸."""
         shown = rich.table.Table(
-            title=rich.text.Text(self.title, style="table.title") if self.title else None,
+            title=_text(self.title, style="table.title") if self.title else None,
             title_justify="left",
-            caption=rich.text.Text(self.note, style="table.caption") if self.note else None,
+            caption=_text(self.note, style="table.caption") if self.note else None,
             caption_justify="left",
             box=rich.box.SIMPLE_HEAD,
             padding=(0, 1, 0, 0),
             pad_edge=False,
         )
-        shown.add_column(rich.text.Text(self.names), no_wrap=True)
+        shown.add_column(_text(self.names), no_wrap=True)
         for column in self.columns:
-            shown.add_column(rich.text.Text(_two_lines(column)), justify="right", no_wrap=True)
+            shown.add_column(_text(_two_lines(column)), justify="right", no_wrap=True)
         for section in self.sections:
             if section.title:
-                shown.add_row(rich.text.Text(section.title, style="italic"))
+                shown.add_row(_text(section.title, style="italic"))
             for row in section.rows:
                 texts = [("▸ " if row.strong else "  ") + row.name, *row.cells]
-                shown.add_row(*map(rich.text.Text, texts), style="bold" if row.strong else None)
+                shown.add_row(*map(_text, texts), style="bold" if row.strong else None)
             shown.add_section()
         return shown
+
+
+def _text(text: str, style: str = "") -> rich.text.Text:
+    """Plain text for rich, in which a terminal finds nothing to obey."""
+    return rich.text.Text(visible(text), style=style)
 
 
 def wide_console(tables: Sequence[Table]) -> rich.console.Console:

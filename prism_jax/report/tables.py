@@ -16,6 +16,7 @@ import rich.text
 from prism_jax.evaluation.policies import ALL_POLICIES
 from prism_jax.evaluation.results import Evaluation, PolicyRow, RatioRow, SignalRow
 from prism_jax.report.table import Column, Row, Section, Table, wide_console
+from prism_jax.runtime.shown_text import visible
 
 DASH = "–"
 SECTIONS = {None: "References", "calibrated": "Calibrated", "raw": "Raw"}
@@ -69,6 +70,26 @@ _RATES: dict[str, tuple[Column, Format]] = {
     "fn": (Column("FN", "Silence where help was needed and would have been accepted."), count),
     "tn": (Column("TN", "All other silence."), count),
 }
+_INTERVALS: dict[str, tuple[Column, Format]] = {
+    "realised_cost": (Column("realised cost", "Mean of C_FA for an offer not accepted, C_FN for help missed."), number),
+    "realised_low": (Column("low", "Lower end of the realised cost's interval."), number),
+    "realised_high": (Column("high", "Upper end of the realised cost's interval."), number),
+    "difference": (Column("minus ▸", "Realised cost minus that of the policy of the operating point."), number),
+    "difference_low": (Column("low", "Lower end of the paired difference's interval."), number),
+    "difference_high": (Column("high", "Upper end of the paired difference's interval."), number),
+}
+_GROUPS: dict[str, tuple[Column, Format]] = {
+    "streams": (Column("streams", "Number of streams."), count),
+    "steps": (Column("steps", "Number of steps."), count),
+    "judged": (Column("judged", "Number of steps with both labels, on which costs are computed."), count),
+    "positive": (Column("gold", "Share of judged steps where help was needed and accepted.", "%"), percent),
+    "realised_cost": (Column("realised cost", "Realised cost of the policy of the operating point."), number),
+    "always": (Column("always", "Realised cost of an offer at every step."), number),
+    "never": (Column("never", "Realised cost of silence."), number),
+    "speak_rate": (Column("speak rate", "Share of steps with an offer.", "%"), percent),
+    "ece_need": (Column("ECE need", "Debiased ECE of the signals of need that the policy decided on."), number),
+    "ece_accept": (Column("ECE accept", "Debiased ECE of its signals of acceptance, on the steps' offers."), number),
+}
 _RATIOS: dict[str, tuple[Column, Format]] = {
     "audbc": (Column("AUDBC", "Area under benefit over burden, divided by the oracle's."), number),
     "audbc_low": (Column("interval low", "Lower end of AUDBC's interval."), number),
@@ -88,8 +109,13 @@ _RATIOS: dict[str, tuple[Column, Format]] = {
 }
 _SIGNALS: dict[str, tuple[Column, Format]] = {
     "temperature": (Column("T", "Temperature: p becomes sigmoid(logit(p) / T)."), lambda value: number(value, 3)),
+    "map": (Column("map", "What calibrates the signal, where it is not one temperature."), lambda value: value or DASH),
     "ece": (Column("ECE", "Expected calibration error, 15 bins of equal width."), number),
-    "brier": (Column("Brier", "Mean of (p − y)²."), number),
+    "ece_debiased": (Column("debiased", "ECE minus an estimate of what the labels' noise adds to it."), number),
+    "brier": (Column("Brier", "Mean of (p − y)² = MCB − DSC + UNC."), number),
+    "miscalibration": (Column("MCB", "What isotonic recalibration would take off the Brier score (CORP)."), number),
+    "discrimination": (Column("DSC", "What the recalibrated signal gains over the labels' mean (CORP)."), number),
+    "uncertainty": (Column("UNC", "Brier score of the labels' mean (CORP)."), number),
     "nll": (Column("NLL", "Mean negative log-likelihood, in nats."), number),
     "distance": (Column("distance to truth", "Mean distance to the simulator's true probability."), number),
     "constant_distance": (
@@ -102,26 +128,57 @@ _SIGNALS: dict[str, tuple[Column, Format]] = {
 
 def cost_table(evaluation: Evaluation) -> Table:
     """The costs of each policy's decisions, and how often it speaks."""
-    return _policy_table("What decisions cost, per step", evaluation.policies, _COSTS)
+    return _policy_table("What decisions cost, per step", evaluation.policies, _COSTS, _before(evaluation))
 
 
 def rate_table(evaluation: Evaluation) -> Table:
     """Rates and counts of each policy's correct and wrong decisions."""
-    return _policy_table("What decisions got right", evaluation.policies, _RATES)
+    return _policy_table("What decisions got right", evaluation.policies, _RATES, _before(evaluation))
+
+
+def interval_table(evaluation: Evaluation) -> Table:
+    """Realised costs with intervals, and their paired differences to the policy of the operating point."""
+    across = evaluation.ratios
+    note = (
+        f"{100 * across.level:g} % intervals, {across.resamples} resamples of whole streams, seed {across.seed}; "
+        "differences are paired: both policies on the same resamples."
+    )
+    before = [
+        dataclasses.replace(row, difference=None, difference_low=None, difference_high=None)  # not paired
+        for row in _before(evaluation)
+    ]
+    table = _policy_table("How certain the realised costs are", evaluation.policies, _INTERVALS, before)
+    return dataclasses.replace(table, note=note)
+
+
+def group_tables(evaluation: Evaluation) -> tuple[Table, ...]:
+    """The policy of the operating point by domain and by persona, where the scores have these columns."""
+    columns = dict.fromkeys(row.column for row in evaluation.groups)
+    tables = []
+    for column in columns:
+        rows = tuple(
+            Row(row.value, tuple(show(getattr(row, name)) for name, (_, show) in _GROUPS.items()))
+            for row in evaluation.groups
+            if row.column == column
+        )
+        note = "The policy of the operating point. Small groups have wide errors: see their numbers of streams."
+        tables.append(Table(f"By {column}", column, _columns(_GROUPS), (Section("", rows),), note=note))
+    return tuple(tables)
 
 
 def ratio_table(evaluation: Evaluation) -> Table:
     """AUDBC and mean cost over a range of cost ratios, for each policy that depends on the cost ratio."""
     across = evaluation.ratios
     note = (
-        f"On {across.steps} judged test steps of {across.streams} streams, fast pass. Costs: log-uniform ratios "
+        f"On {across.steps} judged test steps of {across.streams} streams. Costs: log-uniform ratios "
         f"C_FN / C_FA from {across.low_ratio:g} to {across.high_ratio:g}."
     )
     if across.no_area is None:
         note += (
             f" Interval: {100 * across.level:g} %, {across.resamples} resamples of whole streams, seed {across.seed}."
         )
-    return dataclasses.replace(_policy_table("Across cost ratios", across.rows, _RATIOS), note=note)
+    before = [] if evaluation.base is None else [row for row in evaluation.base.ratios.rows if row.deployed]
+    return dataclasses.replace(_policy_table("Across cost ratios", across.rows, _RATIOS, before), note=note)
 
 
 def signal_table(evaluation: Evaluation) -> Table:
@@ -129,16 +186,27 @@ def signal_table(evaluation: Evaluation) -> Table:
     chosen = _known(evaluation.signals, _SIGNALS)
     sections = []
     for signal, title in (("need", "p_need"), ("accept", "p_accept")):
-        rows = [row for row in evaluation.signals if row.signal == signal]
+        rows = [(f"{row.thinking}, {row.form}", row) for row in evaluation.signals if row.signal == signal]
+        if evaluation.base is not None:
+            before = (row for row in evaluation.base.signals if row.signal == signal)
+            rows += [(f"before training: {row.thinking}, {row.form}", row) for row in before]
         if rows:
-            cells = tuple(Row(f"{row.thinking}, {row.form}", _cells(row, chosen)) for row in rows)
+            cells = tuple(Row(label, _cells(row, chosen)) for label, row in rows)
             sections.append(Section(title, cells))
-    return Table("How well the signals are calibrated", "signal", _columns(chosen), tuple(sections))
+    table = Table("How well the signals are calibrated", "signal", _columns(chosen), tuple(sections))
+    return _titled(table, evaluation)
+
+
+def decision_tables(evaluation: Evaluation) -> tuple[Table, ...]:
+    """The tables about decisions: their costs and rates, at the operating point, across ratios and by group."""
+    tables = (cost_table, interval_table, rate_table, ratio_table)
+    groups = group_tables(evaluation)
+    return tuple(_titled(table, evaluation) for table in (*(make(evaluation) for make in tables), *groups))
 
 
 def all_tables(evaluation: Evaluation) -> tuple[Table, ...]:
     """All tables, in the order in which they are shown."""
-    return cost_table(evaluation), rate_table(evaluation), ratio_table(evaluation), signal_table(evaluation)
+    return *decision_tables(evaluation), signal_table(evaluation)
 
 
 def print_tables(evaluation: Evaluation, console: rich.console.Console | None = None) -> None:
@@ -157,7 +225,7 @@ def print_tables(evaluation: Evaluation, console: rich.console.Console | None = 
     for table in shown:
         console.print(table.to_terminal())
     for line in evaluation.switched_off:
-        console.print(rich.text.Text(f"off: {line}", style="dim"), soft_wrap=True)
+        console.print(rich.text.Text(visible(f"off: {line}"), style="dim"), soft_wrap=True)
 
 
 def what_was_measured(evaluation: Evaluation) -> str:
@@ -165,21 +233,52 @@ def what_was_measured(evaluation: Evaluation) -> str:
     counts = evaluation.counts
     masked = counts.steps - counts.judged
     labels = "all judged" if masked == 0 else f"{counts.judged} judged and {masked} masked because a label is missing"
-    return f"{counts.steps} test steps of {counts.streams} streams, {labels}; {100 * counts.positive:.1f} % gold."
+    rows = f"; {evaluation.population}" if evaluation.population else ""
+    how = f"; {evaluation.calibrated}" if evaluation.calibrated else ""
+    gold = f"{100 * counts.positive:.1f} % gold"
+    return f"{counts.steps} test steps of {counts.streams} streams, {labels}; {gold}{rows}{how}."
 
 
-def _policy_table(title: str, rows: Sequence[PolicyRow | RatioRow], columns: dict[str, tuple[Column, Format]]) -> Table:
+def _titled(table: Table, evaluation: Evaluation) -> Table:
+    """The table with a title that says which rows were evaluated, if not all were."""
+    title = f"{table.title}, {evaluation.population}" if evaluation.population else table.title
+    return dataclasses.replace(table, title=title)
+
+
+def _before(evaluation: Evaluation) -> list[PolicyRow]:
+    """The deployed policy of the student before training, on calibrated and on raw signals; empty if not evaluated."""
+    if evaluation.base is None:
+        return []
+    name = evaluation.base.deployed.policy
+    return [row for row in evaluation.base.policies if row.policy == name]
+
+
+def _policy_table(
+    title: str,
+    rows: Sequence[PolicyRow | RatioRow],
+    columns: dict[str, tuple[Column, Format]],
+    before: Sequence[PolicyRow | RatioRow] = (),
+) -> Table:
+    """A table of policies by form of the signals; `before` are rows of the student before training."""
     chosen = _known(rows, columns)
-    sections = tuple(
+    sections = [
         Section(heading, tuple(_policy_row(row, chosen) for row in rows if row.form == form))
         for form, heading in SECTIONS.items()
-    )
-    return Table(title, "policy", _columns(chosen), sections, mark="deployed")
+    ]
+    if before:
+        sections.append(Section("Before training", tuple(_row_before(row, chosen) for row in before)))
+    return Table(title, "policy", _columns(chosen), tuple(sections), mark="deployed")
 
 
 def _policy_row(row: PolicyRow | RatioRow, chosen: dict[str, tuple[Column, Format]]) -> Row:
     policy = ALL_POLICIES[row.policy]
     return Row(policy.label, _cells(row, chosen), policy.meaning, row.deployed)
+
+
+def _row_before(row: PolicyRow | RatioRow, chosen: dict[str, tuple[Column, Format]]) -> Row:
+    """A row of the student before training, which is not the deployed one."""
+    shown = _policy_row(row, chosen)
+    return dataclasses.replace(shown, name=f"{shown.name}, {row.form}" if row.form else shown.name, strong=False)
 
 
 def _known(

@@ -1,21 +1,25 @@
-"""How every main starts: it parses absl flags and reports bad input in one line instead of a traceback."""
+"""How every main starts: it parses absl flags and reports every error in one line instead of a traceback."""
 
 from __future__ import annotations
 
 import re
 import sys
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from absl import app, flags, logging
 
-from prism_jax.runtime.config import ConfigError
+from prism_jax.runtime import flag_errors
+from prism_jax.runtime.redaction import without_credentials
+from prism_jax.runtime.shown_text import visible
 
 
 def start(main: Callable[[], Any], renamed: Mapping[str, str] | None = None) -> None:
-    """Parses flags and runs `main`; bad input ends in one line on stderr and exit status 1.
+    """Parses flags and runs `main`; every error ends in one line on stderr and exit status 1.
 
-    With --verbosity=1 the traceback is shown as well.
+    With --verbosity=1 the traceback is shown as well. An exception that no check foresaw is named with its class.
+    Ctrl-C ends with exit status 130, where `main` does not handle it itself.
 
     Args:
       main: Function to run.
@@ -30,9 +34,11 @@ def start(main: Callable[[], Any], renamed: Mapping[str, str] | None = None) -> 
         sys.unraisablehook = _log_unraisable
         try:
             main()
-        except (ValueError, OSError, RuntimeError) as error:
+        except KeyboardInterrupt:
+            return _fail("interrupted", 130)
+        except Exception as error:  # the last resort: a user needs a line, a developer asks for the traceback
             logging.debug("traceback of the error below", exc_info=True)
-            return _fail(str(error))
+            return _fail(_in_words(error))
         return 0
 
     def parse(argv: list[str]) -> list[str]:
@@ -41,11 +47,14 @@ def start(main: Callable[[], Any], renamed: Mapping[str, str] | None = None) -> 
             if override and override[1] in (renamed or {}):
                 sys.exit(_fail(f"flags: {override[0]}: renamed to {(renamed or {})[override[1]]}"))
         try:
-            return flags.FLAGS(argv)
-        except flags.Error as error:
-            sys.exit(_fail(str(error)))
-        except (AttributeError, KeyError, TypeError, ValueError, ConfigError) as error:
-            sys.exit(_fail(f"flags: {error}"))
+            rest = flags.FLAGS(argv)
+        except Exception as error:  # a config file is a program, which may raise anything
+            if any(re.fullmatch(r"--?(verbosity=|v=?)1", argument) for argument in argv[1:]):
+                traceback.print_exception(error)
+            sys.exit(_fail(flag_errors.explain(error, argv)))
+        if wrong := flag_errors.check_config(argv):
+            sys.exit(_fail(wrong))
+        return rest
 
     app.run(wrapped, flags_parser=parse)
 
@@ -55,6 +64,18 @@ def _log_unraisable(lost: sys.UnraisableHookArgs) -> None:
     logging.debug("lost: %s", lost.exc_value, exc_info=lost.exc_value)
 
 
-def _fail(message: str) -> int:
-    sys.stderr.write(f"error: {' '.join(message.split())}\n")
-    return 1
+def _in_words(error: Exception) -> str:
+    """The message of an expected error; an unexpected one is named with its class and its line."""
+    if isinstance(error, ValueError | OSError | RuntimeError) and str(error):
+        return str(error)
+    if isinstance(error, ImportError) and (said := flag_errors.missing_library(error, sys.argv)):
+        return said
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if "site-packages" not in frame.filename and frame.filename != __file__]
+    place = f" in {own[-1].filename}:{own[-1].lineno}" if own else ""
+    return f"unexpected {type(error).__name__}{place}: {error} (--verbosity=1 shows the traceback)"
+
+
+def _fail(message: str, status: int = 1) -> int:
+    sys.stderr.write(f"error: {visible(without_credentials(' '.join(message.split())))}\n")
+    return status

@@ -144,6 +144,10 @@ def _convert(kind: Any, value: Any, place: str, renamed: Mapping[str, str] | Non
             raise ConfigError(f"{place}: found a number of {value.bit_length()} bits, expected a float") from None
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise ConfigError(f"{place}: found {value!r} ({type(value).__name__}), expected {kind.__name__}")
+    if kind is int and not -(2**63) <= value < 2**63:
+        raise ConfigError(
+            f"{place}: found an integer of {value.bit_length()} bits, expected one from -2**63 to 2**63 - 1"
+        )
     if kind is float and not math.isfinite(value):
         raise ConfigError(f"{place}: found {value}, expected a finite number")
     return value

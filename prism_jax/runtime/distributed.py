@@ -10,9 +10,10 @@ import hashlib
 import os
 import pathlib
 import platform
+import stat
 
 import jax
-from absl import flags
+from absl import flags, logging
 from jax.experimental import multihost_utils
 
 
@@ -41,6 +42,13 @@ def start() -> None:
     """
     folder = cache_folder(flags.FLAGS.compilation_cache, dict(os.environ))
     jax.config.update("jax_compilation_cache_dir", folder)
+    if folder is not None and (open_to := writable_by_others(folder)):
+        logging.warning(
+            "%s: found %s, expected a folder that only you can write to: compiled programs are run as they are found "
+            "there (--compilation_cache names another folder, `off` keeps none)",
+            folder,
+            open_to,
+        )
     if not flags.FLAGS.distributed:
         return
     given = {name: flags.FLAGS[name].value for name in ("coordinator", "processes", "process")}
@@ -81,6 +89,28 @@ def cache_folder(requested: str | None, environment: dict[str, str]) -> str | No
         return requested or environment["JAX_COMPILATION_CACHE_DIR"]
     base = environment.get("XDG_CACHE_HOME") or str(pathlib.Path(environment.get("HOME", "~")).expanduser() / ".cache")
     return str(pathlib.Path(base) / "prism_jax" / _machine())
+
+
+def writable_by_others(folder: str) -> str | None:
+    """Says why others can change the files of a local folder, or replace it by another; None if they cannot.
+
+    A folder that does not exist yet is judged by the folders above it.
+    """
+    if "://" in folder:
+        return None
+    path = pathlib.Path(folder).resolve()
+    for place in (path, *path.parents):
+        try:
+            found = place.stat()
+        except OSError:
+            continue  # does not exist yet, or is hidden from this user too
+        shared = found.st_mode & stat.S_IWOTH or (found.st_mode & stat.S_IWGRP and found.st_gid != os.getegid())
+        sticky = place != path and found.st_mode & stat.S_ISVTX  # only owners rename or delete what is in it
+        if shared and not sticky:
+            return f"{place} writable by others (mode {stat.S_IMODE(found.st_mode):o})"
+        if place == path and found.st_uid not in (os.geteuid(), 0):
+            return f"{place} owned by another user (id {found.st_uid})"
+    return None
 
 
 def _machine() -> str:

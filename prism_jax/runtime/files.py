@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import itertools
 import json
 import os
 import reprlib
 import uuid
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import IO, Any
 
 from etils import epath
+
+MOST_LINE_BYTES = 64 * 2**20
+"""Longest line of a file of JSON lines; longer ones are refused before they are parsed, which takes many times more."""
 
 
 class JsonError(ValueError):
@@ -89,6 +93,26 @@ def new_folder(path: epath.PathLike) -> Iterator[epath.Path]:
     except BaseException:
         temporary.rmtree(missing_ok=True)
         raise
+
+
+def read_lines(file: IO[bytes], place: str, error: type[ValueError] = JsonError) -> Iterator[tuple[int, bytes]]:
+    """Yields (line number from 1, line with its end) of a binary file; only a newline ends a line.
+
+    Args:
+      file: File opened for reading bytes.
+      place: Path, for messages.
+      error: Class of the errors to raise.
+
+    Raises:
+      error: for a line of more than `MOST_LINE_BYTES`; no more than these are read of it.
+    """
+    for number in itertools.count(1):
+        line = file.readline(MOST_LINE_BYTES + 1)
+        if not line:
+            return
+        if len(line) > MOST_LINE_BYTES:
+            raise error(f"{place}:{number}: found a line of more than {MOST_LINE_BYTES} bytes, expected a shorter one")
+        yield number, line
 
 
 def parse_json(data: bytes, place: str, error: type[ValueError] = JsonError) -> Any:

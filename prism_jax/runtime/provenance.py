@@ -11,13 +11,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from prism_jax.runtime.redaction import without_credentials
+
 PACKAGES = ("jax", "flax", "optax", "orbax-checkpoint", "grain", "numpy", "transformers", "prism_jax")
 
 
 def provenance() -> dict[str, Any]:
-    """The command, package versions, platform and git commit of this process."""
+    """The command without credentials, package versions, platform and git commit of this process."""
     return {
-        "command": shlex.join([Path(sys.executable).name, *_arguments()]),
+        "command": without_credentials(shlex.join([Path(sys.executable).name, *_arguments()])),
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
         "packages": {name: importlib.metadata.version(name) for name in PACKAGES},

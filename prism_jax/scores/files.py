@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from absl import logging
 from etils import epath
 
-from prism_jax.runtime.files import JsonError, parse_json, write_bytes
-from prism_jax.scores.schema import COLUMNS, Column, Kind, ScoresError, check_known, object_array
+from prism_jax.runtime.files import JsonError, parse_json, read_lines, write_bytes
+from prism_jax.runtime.shown_text import visible
+from prism_jax.scores.schema import COLUMNS, Column, Kind, ScoresError, is_known, object_array
 from prism_jax.scores.table import Scores
 
 _TYPES: dict[Kind, pa.DataType] = {
@@ -30,6 +32,8 @@ _TYPES: dict[Kind, pa.DataType] = {
 def read_scores(path: str | os.PathLike[str]) -> Scores:
     """Reads a scores table from a .parquet or .jsonl file.
 
+    Columns that the schema does not know are kept in `Scores.extra`, and one warning names them.
+
     Raises:
       ScoresError: when the table is not valid, in one line that names the file, the line (JSONL, from 1) or row
         (Parquet, from 0), the column, what was found and what was expected.
@@ -38,11 +42,14 @@ def read_scores(path: str | os.PathLike[str]) -> Scores:
     file = epath.Path(path)
     _check_suffix(file)
     try:
-        return _read_parquet(file) if file.suffix == ".parquet" else Scores.from_rows(_read_jsonl(file))
+        scores = _read_parquet(file) if file.suffix == ".parquet" else Scores.from_rows(_read_jsonl(file))
     except ScoresError as error:
         if file.suffix == ".jsonl" and error.row is not None:
             raise ScoresError(error.found, error.column, place=f"{path}, line {error.row + 1}") from None
         raise ScoresError(error.found, error.column, error.row, str(path)) from None
+    if scores.extra:
+        logging.warning("%s: columns without a meaning here, kept: %s", path, visible(", ".join(scores.extra)))
+    return scores
 
 
 def write_scores(path: str | os.PathLike[str], scores: Scores) -> None:
@@ -60,10 +67,11 @@ def encode_scores(path: str | os.PathLike[str], scores: Scores) -> bytes:
     """The bytes that `write_scores` would write to `path`.
 
     Raises:
-      ScoresError: for a suffix other than .parquet and .jsonl.
+      ScoresError: for a suffix other than .parquet and .jsonl, or an extra column whose values have no common type.
     """
     suffix = _check_suffix(epath.Path(path))
-    table = pa.table({name: _to_arrow(COLUMNS[name], array) for name, array in scores.columns().items()})
+    columns = {name: _to_arrow(COLUMNS[name], array) for name, array in scores.columns().items()}
+    table = pa.table(columns | {name: _extra_to_arrow(name, array) for name, array in scores.extra.items()})
     if suffix == ".parquet":
         sink = pa.BufferOutputStream()
         pq.write_table(table, sink, compression="zstd")
@@ -81,7 +89,8 @@ def _check_suffix(path: epath.Path) -> str:
 def _read_jsonl(path: epath.Path) -> Iterator[dict[str, Any]]:
     """Yields one mapping per line; an error's `row` is the line number minus one."""
     with path.open("rb") as file:
-        for row, line in enumerate(file):
+        for number, line in read_lines(file, str(path), ScoresError):
+            row = number - 1
             try:
                 value = parse_json(line, "")  # `read_scores` names the place
             except JsonError as error:
@@ -92,14 +101,24 @@ def _read_jsonl(path: epath.Path) -> Iterator[dict[str, Any]]:
 
 
 def _read_parquet(path: epath.Path) -> Scores:
+    data = path.read_bytes()
     try:
-        with path.open("rb") as file:
-            table = pq.read_table(file)
-    except pa.ArrowInvalid as error:
+        table = pq.read_table(pa.BufferReader(data))
+    except (pa.ArrowException, OSError) as error:  # OSError: damaged or encrypted
         raise ScoresError(f"found no readable Parquet ({str(error).splitlines()[0]})") from None
-    for name in table.column_names:
-        check_known(name)
-    return Scores.from_columns({name: _from_arrow(name, table[name]) for name in table.column_names})
+    read = {
+        name: _from_arrow(name, table[name]) if is_known(name) else table[name].to_pylist()
+        for name in table.column_names
+    }
+    return Scores.from_columns(read)
+
+
+def _extra_to_arrow(name: str, array: np.ndarray) -> pa.Array:
+    """Converts a column that the schema does not know."""
+    try:
+        return pa.array(array.tolist())
+    except (pa.ArrowException, OverflowError) as error:
+        raise ScoresError(f"cannot write these values ({str(error).splitlines()[0]})", name) from None
 
 
 def _from_arrow(name: str, column: pa.ChunkedArray) -> np.ndarray:

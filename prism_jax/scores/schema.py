@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+from collections.abc import Collection
 from typing import Any, Literal
 
 import numpy as np
@@ -80,12 +81,29 @@ COLUMNS: dict[str, Column] = {
 REQUIRED = ("stream", "step", "p_need_fast", "p_accept_fast")
 
 
-def check_known(name: str, row: int | None = None) -> None:
-    """Raises a ScoresError that suggests the most similar column unless `name` is a column."""
-    if name not in COLUMNS:
-        near = difflib.get_close_matches(name, COLUMNS, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(COLUMNS)}"
-        raise ScoresError(f"unknown column {name!r}; {hint}", None, row)
+MOST_EXTRA = 100
+"""Largest number of columns that the schema does not know."""
+_SIMILAR = 0.7
+"""Similarity of names (`difflib`) from which on an unknown one is taken for a misspelt column."""
+
+
+def is_known(name: str, row: int | None = None) -> bool:
+    """Whether `name` is a column of the schema.
+
+    Raises:
+      ScoresError: for an unknown name that resembles a column's, which it suggests.
+    """
+    if name in COLUMNS:
+        return True
+    if near := difflib.get_close_matches(name, COLUMNS, n=1, cutoff=_SIMILAR):
+        raise ScoresError(f"unknown column {name!r}; did you mean {near[0]!r}?", None, row)
+    return False
+
+
+def check_extra(names: Collection[str], row: int | None = None) -> None:
+    """Raises a ScoresError for too many columns that the schema does not know."""
+    if len(names) > MOST_EXTRA:
+        raise ScoresError(f"found more than {MOST_EXTRA} unknown columns, expected at most {MOST_EXTRA}", None, row)
 
 
 def as_column(name: str, values: Any) -> np.ndarray:
@@ -178,6 +196,11 @@ def check_range(name: str, array: np.ndarray) -> None:
         return
     if spec.kind == "text":
         fail_at(array == "", name, array, spec.expected)
+        for text in dict.fromkeys(array.tolist()):
+            try:
+                text.encode("utf-8")
+            except UnicodeEncodeError:
+                fail_at(array == text, name, array, "text that UTF-8 can encode")
         return
     null = np.isnan(array)
     right = {

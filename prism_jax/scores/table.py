@@ -2,7 +2,8 @@
 
 The table has one row per (step, candidate). Probabilities are raw (temperature T = 1); calibrated values come from the
 temperatures in calibration.json. Need belongs to the step and acceptance to the candidate: p_need and y_need are
-constant within a step, and the decision of a step uses its candidate with the highest p_accept (`Scores.steps`).
+constant within a step, and the decision of a step uses its candidate with the highest p_accept of the pass that decides
+(`Scores.steps`).
 
 A nullable column is float64 with NaN for null; flags are 0 and 1.
 """
@@ -12,13 +13,24 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 from jaxtyping import Bool, Float64, Int, Int64, Shaped
 
-from prism_jax.scores.schema import COLUMNS, REQUIRED, ScoresError, as_column, check_known, check_range, fail_at, shown
+from prism_jax.scores.schema import (
+    COLUMNS,
+    REQUIRED,
+    ScoresError,
+    as_column,
+    check_extra,
+    check_range,
+    fail_at,
+    is_known,
+    object_array,
+    shown,
+)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -51,6 +63,7 @@ class Scores:
       tokens_fast: Number of tokens that the fast pass read and wrote.
       tokens_slow: Number of tokens of the slow pass.
       tokens_response: Number of tokens of the response.
+      extra: Columns that the schema does not know, as arrays of objects by name; they are kept and not read.
 
     Raises:
       ScoresError: for an invalid value or combination of values, naming row (from 0) and column.
@@ -79,11 +92,12 @@ class Scores:
     tokens_fast: Float64[np.ndarray, "rows"] | None = None
     tokens_slow: Float64[np.ndarray, "rows"] | None = None
     tokens_response: Float64[np.ndarray, "rows"] | None = None
+    extra: Mapping[str, Shaped[np.ndarray, "rows"]] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name, array in self.columns().items():
             self._set(name, array)
-        _check_lengths(self.columns())
+        _check_lengths({**self.columns(), **self.extra})
         for name, array in self.columns().items():
             check_range(name, array)
         _check_log(self)
@@ -95,7 +109,7 @@ class Scores:
         return len(self.stream)
 
     def columns(self) -> dict[str, np.ndarray]:
-        """The columns that the table has, by name, in the order of the schema."""
+        """The columns of the schema that the table has, by name, in the order of the schema."""
         return {name: getattr(self, name) for name in COLUMNS if getattr(self, name) is not None}
 
     def take(self, rows: Int[np.ndarray, "n"] | Bool[np.ndarray, "n"]) -> Scores:
@@ -107,17 +121,29 @@ class Scores:
         taken = copy.copy(self)  # rows of a checked table need no second check
         for name, array in self.columns().items():
             taken._set(name, array[rows])
+        object.__setattr__(taken, "extra", {name: array[rows] for name, array in self.extra.items()})
         _check_lengths(taken.columns())
         return taken
 
-    def steps(self) -> Scores:
-        """A table with one row per step: its candidate with the highest p_accept_fast; the lowest-numbered of a tie.
+    def steps(self, thinking: Literal["fast", "slow"] = "fast") -> Scores:
+        """A table with one row per step: its candidate with the highest p_accept; the lowest-numbered of a tie.
 
         Streams are in order of first appearance, their steps in ascending order. The temperature is the same for all
         candidates and preserves ranks, so raw and calibrated probabilities choose the same candidate.
+
+        Args:
+          thinking: The pass whose p_accept ranks the candidates.
+
+        Raises:
+          ScoresError: if that p_accept is null, or there is no such column.
         """
+        name = f"p_accept_{thinking}"
+        column = getattr(self, name)
+        if column is None:
+            raise ScoresError("found no such column, expected it to rank the candidates of each step", name)
+        fail_at(np.isnan(column), name, column, "a number: it ranks the candidates of each step")
         order, starts = _by_step(self)
-        p = self.p_accept_fast[order]
+        p = column[order]
         best = np.repeat(np.maximum.reduceat(p, starts), np.diff(starts, append=len(p)))
         hits = np.flatnonzero(p == best)
         return self.take(order[hits[np.searchsorted(hits, starts)]])
@@ -127,14 +153,18 @@ class Scores:
         """Builds a table from one mapping per row; a key that is absent from a row is null there.
 
         Raises:
-          ScoresError: for an unknown key, a missing required key, or an invalid value.
+          ScoresError: for a key that resembles a column's name, too many unknown keys, a missing required key, or an
+            invalid value.
         """
         values: dict[str, list[Any]] = {}
+        unknown: list[str] = []
         count = 0
         for count, row in enumerate(rows, start=1):
             for name, value in row.items():
                 if name not in values:
-                    check_known(name, count - 1)
+                    if not is_known(name, count - 1):
+                        unknown.append(name)
+                        check_extra(unknown, count - 1)
                     values[name] = [None] * (count - 1)
                 values[name].append(value)
             for column in values.values():
@@ -149,18 +179,20 @@ class Scores:
         """Builds a table from arrays, or lists with None for null, by column name.
 
         Raises:
-          ScoresError: for an unknown column, a missing required column, or an invalid value.
+          ScoresError: for a name that resembles a column's, too many unknown columns, a missing required column, or an
+            invalid value.
         """
-        for name in values:
-            check_known(name)
+        unknown = [name for name in values if not is_known(name)]
+        check_extra(unknown)
         for name in REQUIRED:
             if name not in values:
                 has = f"only {', '.join(values)}" if values else "no columns"
                 raise ScoresError(f"found {has}, expected this column too", name)
-        columns = {name: as_column(name, column) for name, column in values.items()}
+        columns = {name: as_column(name, column) for name, column in values.items() if name not in unknown}
         columns.setdefault("candidate", np.zeros(len(columns["stream"]), np.int64))
-        _check_lengths(columns)
-        return cls(**columns)
+        extra = {name: object_array(list(values[name])) for name in unknown}
+        _check_lengths({**columns, **extra})
+        return cls(**columns, extra=extra)
 
     def _set(self, name: str, array: np.ndarray) -> None:
         array = array.view()

@@ -19,7 +19,7 @@ from typing import Any
 
 from etils import epath
 
-from prism_jax.runtime.files import check_text, parse_json, temporary_beside
+from prism_jax.runtime.files import check_text, parse_json, read_lines, temporary_beside
 from prism_jax.streams.types import Stream
 
 _EXPECTED = {float: "a number", int: "a whole number", str: "text", bool: "true or false"}
@@ -82,7 +82,7 @@ def write_streams(path: epath.PathLike, streams: Iterable[Stream]) -> None:
                 if stream.id in ids:
                     raise StreamError(f"{path}:{number}: id: found {stream.id!r} again, expected a new id")
                 ids.add(stream.id)
-                line = json.dumps(_encode(stream), ensure_ascii=False, allow_nan=False)
+                line = encode_stream(stream)
                 check_text(line, f"{path}:{number}: stream {stream.id!r}", StreamError)
                 file.write(line.encode("utf-8") + b"\n")
         if not ids:
@@ -90,6 +90,11 @@ def write_streams(path: epath.PathLike, streams: Iterable[Stream]) -> None:
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def encode_stream(stream: Stream) -> str:
+    """A stream as the JSON text of its line; equal streams have equal texts."""
+    return json.dumps(_encode(stream), ensure_ascii=False, allow_nan=False)
 
 
 def json_lines(path: epath.PathLike) -> Iterator[tuple[int, Any]]:
@@ -104,7 +109,7 @@ def json_lines(path: epath.PathLike) -> Iterator[tuple[int, Any]]:
         raise FileNotFoundError(f"{path}: found no such file, expected JSON lines")
     with path.open("rb") as file:
         # Read as bytes, so that only "\n" ends a line: text may contain the other line separators of Unicode.
-        for number, line in enumerate(file, start=1):
+        for number, line in read_lines(file, str(path), StreamError):
             yield number, parse_json(line, f"{path}:{number}", StreamError)
 
 

@@ -67,8 +67,11 @@ class ProactiveBench(tfds.core.GeneratorBasedBuilder):
       candidates: `step` (row), `text`, `valid` (whether a majority accepted it), `votes` (1 = accepted).
     """
 
-    VERSION = tfds.core.Version("1.0.0")
-    RELEASE_NOTES: ClassVar[dict[str, str]] = {"1.0.0": "First version."}
+    VERSION = tfds.core.Version("2.0.0")
+    RELEASE_NOTES: ClassVar[dict[str, str]] = {
+        "1.0.0": "First version.",
+        "2.0.0": "The offers of a step are shuffled; their order in the source tells their labels.",
+    }
     # Given here because TFDS would need importlib_resources to find it, a package that it does not install.
     code_path = epath.Path(__file__)
 

@@ -5,6 +5,9 @@ an offer or silence with the votes on it. It does not name streams, and its own 
 is in the training file too. Therefore both files are read as one. Rows that share their first event form one stream,
 and the longest history among them gives the stream's events. A stream that overlaps with a file of `dataset/test_data`
 gets that file's name as its id.
+
+Both files are sorted by kind of label, so that an offer's place in them tells its label. The offers of a step are
+therefore shuffled by a hash of their content, which does not depend on the order of the rows either.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import hashlib
+import json
 import reprlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -30,6 +34,9 @@ LAYOUT = (
 DOMAINS = {"code": "coding"}  # any other prefix of a file's name is itself the domain
 
 _KINDS: dict[type, str] = {str: "text", bool: "true or false", list: "a list", dict: "an object with keys"}
+
+ORDER_SEED = 0
+"""Seed of the order of a step's offers."""
 
 Events = tuple[tuple[str, str], ...]  # (time, text) of each event, as in the source
 
@@ -215,7 +222,7 @@ def _steps(rows: Sequence[Row]) -> tuple[list[dict[str, Any]], list[dict[str, An
         by_length[len(row.events)].append(row)
     steps, candidates = [], []
     for length, judged in sorted(by_length.items()):
-        offers = [row for row in judged if row.offer is not None]
+        offers = sorted((row for row in judged if row.offer is not None), key=_place_in_step)
         silence = _silence(judged)
         steps.append(
             {
@@ -232,6 +239,12 @@ def _steps(rows: Sequence[Row]) -> tuple[list[dict[str, Any]], list[dict[str, An
             for row in offers
         ]
     return steps, candidates
+
+
+def _place_in_step(row: Row) -> bytes:
+    """A pseudo-random key for the order of a step's offers; distinct rows of a step have distinct keys."""
+    content = json.dumps([ORDER_SEED, row.events, row.offer, row.valid, row.votes])
+    return hashlib.sha256(content.encode()).digest()
 
 
 def _silence(judged: Sequence[Row]) -> tuple[bool, ...]:

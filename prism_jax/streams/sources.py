@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
-import numpy as np
 from etils import epath
 
 from prism_jax.runtime.config import check_at_least
@@ -13,6 +12,10 @@ from prism_jax.streams.jsonl import read_streams
 from prism_jax.streams.proactivebench_source import LAYOUT
 from prism_jax.streams.simulator import SimulatorConfig, simulate
 from prism_jax.streams.splits import Splits, folds, with_validation
+from prism_jax.streams.types import Stream
+
+MOST_STREAMS = 1_000_000_000
+"""Largest number of simulated streams in a split."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,6 +27,8 @@ class DataConfig:
       source: For proactivebench, a directory with the layout of its repository, or empty to download the official
         archive; for jsonl, the path of the file.
       need: ProactiveBench's definition of need: strict (official help_needed), majority, or any_valid.
+      candidates: `listed` scores each offer of a step; `constant` scores one per step, "an offer", which counts as
+        accepted if any listed one was (ProactiveBench only).
       folds: Number of cross-validation folds of a fixed data set; unused by the simulator, which draws new streams for
         each split.
       fold: Number of the fold that is the test split, from 0.
@@ -40,6 +45,7 @@ class DataConfig:
     name: Literal["simulator", "proactivebench", "jsonl"] = "simulator"
     source: str = ""
     need: Literal["strict", "majority", "any_valid"] = "strict"
+    candidates: Literal["listed", "constant"] = "listed"
     folds: int = 4
     fold: int = 0
     calibration: float = 0.25
@@ -50,7 +56,11 @@ class DataConfig:
     test_streams: int = 512
 
     def __post_init__(self) -> None:
-        check_at_least(self, 1, "train_streams", "calibration_streams", "test_streams")
+        sizes = ("train_streams", "calibration_streams", "test_streams")
+        check_at_least(self, 1, *sizes)
+        for name in sizes:
+            if getattr(self, name) > MOST_STREAMS:
+                raise ValueError(f"{name}: found {getattr(self, name)}, expected at most {MOST_STREAMS}")
         if self.folds < 2:
             raise ValueError(f"folds: found {self.folds}, expected at least 2")
         if not 0 <= self.fold < self.folds:
@@ -59,6 +69,11 @@ class DataConfig:
             raise ValueError(f"calibration: found {self.calibration}, expected a share between 0 and 1")
         if not 0 <= self.validation < 1:
             raise ValueError(f"validation: found {self.validation}, expected a share of at least 0 and below 1")
+        if self.candidates == "constant" and self.name != "proactivebench":
+            raise ValueError(
+                f"candidates: found 'constant' with name = {self.name!r}, expected 'listed': only ProactiveBench's "
+                "judges saw every offer of a step"
+            )
         if self.name == "jsonl" and not self.source:
             raise ValueError(f"source: found none, expected a path for data.name = {self.name!r}")
 
@@ -66,7 +81,8 @@ class DataConfig:
 def load_splits(data: DataConfig, simulator: SimulatorConfig) -> Splits:
     """Loads whole streams for training, validation, calibration and test.
 
-    The simulator draws new streams for each split; on the test split every offer is made, so that costs are observed.
+    The simulator draws the streams of each split from numbers of its own (`SIMULATED`); on the test split every offer
+    is made, so that costs are observed.
 
     Raises:
       ValueError, OSError: in one line, for a missing or malformed source or an empty split.
@@ -79,6 +95,12 @@ def _load(data: DataConfig, simulator: SimulatorConfig) -> Splits:
     if data.name == "simulator":
         return _simulate(data, simulator)
     if data.name == "jsonl":
+        if not epath.Path(data.source).exists():
+            raise FileNotFoundError(
+                f"{data.source}: found no such file, expected in --config.data.source a JSONL file of streams, "
+                'labelled by a teacher where the pathway curates ("Your own streams" in docs/training.md says how to '
+                "make one)"
+            )
         streams = read_streams(data.source)
     else:
         from prism_jax.streams.proactivebench import load  # imports TFDS, which takes seconds
@@ -88,15 +110,35 @@ def _load(data: DataConfig, simulator: SimulatorConfig) -> Splits:
                 f"{data.source}: found no such directory, expected in --config.data.source {LAYOUT}; "
                 "--config.data.source= (empty) downloads the official archive"
             )
-        streams = load(data.source or None, need=data.need)
+        streams = load(data.source or None, need=data.need, candidates=data.candidates)
     return folds(streams, data.folds, data.fold, calibration=data.calibration, seed=data.split_seed)
 
 
+SIMULATED = {
+    "train": (range(13_200), 1_000_000_000),
+    "calibration": (range(13_200, 13_700), 2_000_000_000),
+    "test": (range(13_700, 14_200), 3_000_000_000),
+}
+"""Numbers of the simulated streams that each split draws: first a range, then all from a far number on.
+
+A split's streams therefore do not depend on the sizes of the other splits.
+"""
+
+
+def simulated_index(split: str, i: int) -> int:
+    """The number in the population of the simulated stream number `i` of a split (`SIMULATED`)."""
+    first, far = SIMULATED[split]
+    return first[i] if i < len(first) else far + i - len(first)
+
+
 def _simulate(data: DataConfig, simulator: SimulatorConfig) -> Splits:
-    """Simulates the splits from consecutive streams of the population: training, then calibration, then test."""
-    stops = np.cumsum([data.train_streams, data.calibration_streams, data.test_streams]).tolist()
+    """Simulates the streams of every split; on the test split every offer is made."""
+
+    def draw(split: str, count: int, logging: Literal["policy", "always"] = "policy") -> tuple[Stream, ...]:
+        return tuple(simulate(simulator, simulated_index(split, i), logging) for i in range(count))
+
     return Splits(
-        train=tuple(simulate(simulator, i) for i in range(stops[0])),
-        calibration=tuple(simulate(simulator, i) for i in range(stops[0], stops[1])),
-        test=tuple(simulate(simulator, i, logging="always") for i in range(stops[1], stops[2])),
+        train=draw("train", data.train_streams),
+        calibration=draw("calibration", data.calibration_streams),
+        test=draw("test", data.test_streams, "always"),
     )

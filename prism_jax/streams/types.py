@@ -4,7 +4,28 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import reprlib
 from collections.abc import Mapping
+
+MOST_SECONDS = 1e15
+"""Largest time of an event, on both sides of 0. A double still tells an eighth of a second from the next there."""
+MOST_CHARACTERS = 1_000_000
+"""Longest text of an event, an offer, a response or a field of the slow pass."""
+MOST_KEYS = 1_000
+"""Largest number of variables that a step may record, and of fields of its slow pass."""
+
+
+def _check_text(place: str, text: str, what: str) -> None:
+    """Raises unless `text` holds words, and not too many."""
+    if not isinstance(text, str) or not text.strip():
+        raise ValueError(f"{place}: found {reprlib.repr(text)}, expected {what}")
+    if len(text) > MOST_CHARACTERS:
+        raise ValueError(f"{place}: found {len(text)} characters, expected at most {MOST_CHARACTERS}")
+
+
+def _check_keys(place: str, values: Mapping[str, object]) -> None:
+    if len(values) > MOST_KEYS:
+        raise ValueError(f"{place}: found {len(values)} keys, expected at most {MOST_KEYS}")
 
 
 def _check_unit(place: str, value: float | None, what: str) -> None:
@@ -26,8 +47,8 @@ class Event:
     """One thing the user did.
 
     Attributes:
-      time: Time in seconds, from an origin that is the same for the whole stream.
-      text: Description of what happened. Untrusted: it may contain anything.
+      time: Time in seconds, from an origin that is the same for the whole stream; at most `MOST_SECONDS` from 0.
+      text: Description of what happened, of at most `MOST_CHARACTERS`. Untrusted: it may contain anything.
     """
 
     time: float
@@ -36,8 +57,9 @@ class Event:
     def __post_init__(self) -> None:
         if isinstance(self.time, bool) or not isinstance(self.time, int | float) or not math.isfinite(self.time):
             raise ValueError(f"time: found {self.time!r}, expected a finite number of seconds")
-        if not isinstance(self.text, str) or not self.text.strip():
-            raise ValueError(f"text: found {self.text!r}, expected what happened, in words")
+        if abs(self.time) > MOST_SECONDS:
+            raise ValueError(f"time: found {self.time:g}, expected at most {MOST_SECONDS:g} seconds from 0")
+        _check_text("text", self.text, "what happened, in words")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -72,9 +94,8 @@ class Candidate:
 
     def __post_init__(self) -> None:
         for name in ("text", "response"):
-            value = getattr(self, name)
-            if value is not None and (not isinstance(value, str) or not value.strip()):
-                raise ValueError(f"{name}: found {value!r}, expected text or null")
+            if (value := getattr(self, name)) is not None:
+                _check_text(name, value, "text or null")
         for name, what in (
             ("y_accept", "a label"),
             ("propensity", "a probability"),
@@ -131,9 +152,10 @@ class Step:
         _check_unit("p_need_true", self.p_need_true, "a probability")
         _check_votes("votes", self.votes)
         if self.rationale is not None:
+            _check_keys("rationale", self.rationale)
             for name, text in self.rationale.items():
-                if not isinstance(text, str) or not text.strip():
-                    raise ValueError(f"rationale.{name}: found {text!r}, expected text")
+                _check_text(f"rationale.{name}", text, "text")
+        _check_keys("recorded", self.recorded)
         for name, value in self.recorded.items():
             if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
                 raise ValueError(f"recorded.{name}: found {value!r}, expected a finite number")

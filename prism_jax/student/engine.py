@@ -30,6 +30,9 @@ from prism_jax.student.qwen3 import Params, Qwen3
 from prism_jax.student.sampler import Generated, Start, check_ids
 from prism_jax.student.sampling import Sampling, make_sampling
 
+Ids = Sequence[int] | np.ndarray
+"""Token ids: a list, a tuple or an integer array of one dimension."""
+
 _SMALLEST = 128  # smallest capacity of a cache, and smallest step in which it grows
 _CHUNK = 512  # most trunk tokens per pass
 
@@ -58,27 +61,29 @@ class Engine:
       keep: Largest share of the budget that is used after an eviction.
     """
 
-    def __init__(self, model: Qwen3, params: Params, budget: int = 4096, keep: float = 0.5):
+    def __init__(self, model: Qwen3, params: Params, budget: int | float = 4096, keep: float = 0.5):
         """Prepares an engine without streams; it holds a copy of the parameters, with the layers unstacked.
 
         Args:
           model: The static half of the student.
           params: Parameters as `Qwen3.init` returns them.
-          budget: Maximum number of tokens of a trunk.
+          budget: Maximum number of tokens of a trunk, an integer.
           keep: Largest share of the budget that is used after an eviction.
 
         Raises:
           ValueError: when `budget` or `keep` is out of range.
         """
+        if isinstance(budget, bool) or not isinstance(budget, int | np.integer):
+            raise ValueError(f"budget: found {budget!r}, expected an integer of at least 1")
         if budget < 1:
             raise ValueError(f"budget: found {budget}, expected at least 1")
         if not 0 < keep <= 1:
             raise ValueError(f"keep: found {keep}, expected a number in (0, 1]")
-        self.model, self.budget, self.keep = model, budget, keep
+        self.model, self.budget, self.keep = model, int(budget), keep
         self._params = unstack_layers(params)
         self._streams: dict[str, _Stream] = {}
 
-    def open(self, stream: str, system: Sequence[int]) -> None:
+    def open(self, stream: str, system: Ids) -> None:
         """Opens a stream with its system part, the beginning of the trunk, which is never evicted.
 
         Raises:
@@ -91,7 +96,7 @@ class Engine:
         if len(system) > self.budget:
             raise ValueError(f"system: found {len(system)} tokens, expected at most the budget of {self.budget}")
         self._streams[stream] = _Stream([], empty(self.model.config, 1, _capacity(len(system))))
-        self._extend(self._streams[stream], list(system), ())
+        self._extend(self._streams[stream], [int(token) for token in system], ())
 
     def close(self, stream: str) -> None:
         """Closes a stream and frees its cache.
@@ -106,7 +111,7 @@ class Engine:
         """The token ids in the stream's cache: those that a cold start would have to read."""
         return [token for event in self._stream(stream).events for token in event]
 
-    def append(self, stream: str, event: Sequence[int]) -> int:
+    def append(self, stream: str, event: Ids) -> int:
         """Reads one event into the stream's cache.
 
         Returns:
@@ -119,7 +124,7 @@ class Engine:
         return evicted
 
     def score(
-        self, stream: str, branches: Sequence[Branch], answers: Sequence[int] | None = None, event: Sequence[int] = ()
+        self, stream: str, branches: Sequence[Branch], answers: Ids | None = None, event: Ids = ()
     ) -> list[Float[np.ndarray, "P A"]]:
         """Computes logits at the marked places of branches side by side; no branch enters the cache.
 
@@ -142,7 +147,7 @@ class Engine:
             self._check(f"branches[{number}]", branch.ids)
         if answers is not None:
             self._check("answers", answers)
-        if event:
+        if len(event):
             _, logits = self._append(stream, event, branches, answers)
         else:
             logits = self._extend(self._stream(stream), [], branches, answers)
@@ -152,7 +157,7 @@ class Engine:
     def generate(
         self,
         stream: str,
-        branch: Sequence[int],
+        branch: Ids,
         limit: int,
         sampling: Sampling | None = None,
         stop: Sequence[int] = (),
@@ -183,7 +188,7 @@ class Engine:
         return sampler.decode(self.model, self._params, start, limit, sampling or make_sampling(1), stop)[0]
 
     def _append(
-        self, stream: str, event: Sequence[int], branches: Sequence[Branch], answers: Sequence[int] | None = None
+        self, stream: str, event: Ids, branches: Sequence[Branch], answers: Ids | None = None
     ) -> tuple[int, Array | None]:
         """Makes room for an event, then reads it and the branches after it."""
         state = self._stream(stream)
@@ -194,7 +199,7 @@ class Engine:
                 f"budget of {self.budget} in all"
             )
         evicted = self._evict(state, len(event)) if state.length + len(event) > self.budget else 0
-        return evicted, self._extend(state, list(event), branches, answers)
+        return evicted, self._extend(state, [int(token) for token in event], branches, answers)
 
     def _evict(self, state: _Stream, coming: int) -> int:
         """Evicts the oldest events until the rest and `coming` tokens use at most `keep` of the budget.
@@ -218,7 +223,7 @@ class Engine:
         return evicted
 
     def _extend(
-        self, state: _Stream, event: list[int], branches: Sequence[Branch], answers: Sequence[int] | None = None
+        self, state: _Stream, event: list[int], branches: Sequence[Branch], answers: Ids | None = None
     ) -> Array | None:
         """Reads an event into the cache and branches after it; returns the logits at the branches' places."""
         *chunks, last = [event[i : i + _CHUNK] for i in range(0, max(1, len(event)), _CHUNK)]
@@ -229,9 +234,7 @@ class Engine:
             state.events.append(event)
         return logits
 
-    def _step(
-        self, state: _Stream, event: list[int], branches: Sequence[Branch], answers: Sequence[int] | None
-    ) -> Array | None:
+    def _step(self, state: _Stream, event: list[int], branches: Sequence[Branch], answers: Ids | None) -> Array | None:
         """Runs one pass over at most `_CHUNK` trunk tokens and all branches."""
         row = lay_out(event, branches)
         columns = None if answers is None else np.asarray(answers, np.int32)
@@ -252,10 +255,10 @@ class Engine:
 
     def _stream(self, stream: str) -> _Stream:
         if stream not in self._streams:
-            raise ValueError(f"stream: found {stream!r}, expected an open one of {sorted(self._streams)}")
+            raise ValueError(f"stream: found {stream!r}, expected one of the {len(self._streams)} open streams")
         return self._streams[stream]
 
-    def _check(self, name: str, ids: Sequence[int]) -> None:
+    def _check(self, name: str, ids: Ids) -> None:
         check_ids(name, ids, self.model.config.vocab_size)
 
 

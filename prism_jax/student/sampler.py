@@ -8,6 +8,7 @@ Dimensions: B batch, P padded prompt, M room for new tokens, V vocabulary, S sto
 from __future__ import annotations
 
 import functools
+import reprlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -71,10 +72,18 @@ def generate(
     return decode(model, params, start, limit, sampling, stop)
 
 
-def check_ids(name: str, ids: Sequence[int], vocabulary: int) -> None:
-    """Raises ValueError when there are no ids or one is outside of the vocabulary: JAX would clamp it silently."""
+def check_ids(name: str, ids: Sequence[int] | np.ndarray, vocabulary: int) -> None:
+    """Checks token ids, which may be a list, a tuple or an integer array of one dimension.
+
+    Raises:
+      ValueError: when there are none, or one is no integer or outside of the vocabulary: JAX would truncate or clamp it
+        silently.
+    """
     if not len(ids):
         raise ValueError(f"{name}: found no token ids, expected at least one")
+    for token in ids:
+        if isinstance(token, bool | np.bool_) or not isinstance(token, int | np.integer):
+            raise ValueError(f"{name}: found {reprlib.repr(token)}, expected token ids, which are integers")
     if min(ids) < 0 or max(ids) >= vocabulary:
         wrong = next(i for i in ids if not 0 <= i < vocabulary)
         raise ValueError(f"{name}: found token id {wrong}, expected ids in [0, {vocabulary})")

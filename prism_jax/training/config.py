@@ -7,6 +7,7 @@ import math
 import re
 from typing import Literal
 
+from prism_jax.decision.calibration import CalibrationConfig
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.prompting.template import PromptConfig
 from prism_jax.runtime.config import check_above, check_at_least
@@ -29,6 +30,9 @@ class PackingConfig:
         part keeps the newest events that fit.
       unit: What one row holds. `streams` reads the events of a stream once, with every decision as a branch;
         `decisions` reads each decision separately, in a row of its own.
+      max_decisions: Maximum number of decisions per row; a stream with more gets several rows, each with its own copy
+        of the events that its decisions see, so that an epoch has more updates. 1 gives each decision its own row; 0
+        sets no limit. Each decision sees the same events at any limit.
       row_tokens: Approximate number of tokens in a row that short streams share (first-fit decreasing); 0 gives each
         stream its own row.
       buckets: Maximum number of shapes that rows are padded to; each shape compiles a separate program. With several
@@ -37,13 +41,22 @@ class PackingConfig:
 
     context: int = 2048
     unit: Unit = "streams"
+    max_decisions: int = 0
     row_tokens: int = 0
     buckets: int = 1
 
     def __post_init__(self) -> None:
         check_at_least(self, 1, "context", "buckets")
-        if self.row_tokens < 0:
-            raise ValueError(f"row_tokens: found {self.row_tokens}, expected at least 0")
+        check_at_least(self, 0, "max_decisions", "row_tokens")
+        if self.max_decisions and self.row_tokens:
+            raise ValueError(
+                f"max_decisions: found {self.max_decisions} with row_tokens = {self.row_tokens}, expected one of them "
+                "to be 0: a row that streams share holds the decisions of all of them"
+            )
+        if self.max_decisions > 1 and self.unit == "decisions":
+            raise ValueError(
+                f"max_decisions: found {self.max_decisions} with unit = 'decisions', expected 0 or 1: a row holds one"
+            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,6 +91,8 @@ class TrainingConfig:
       start: Weights to start from: the workdir of another run, a Hugging Face directory or a GGUF file. They determine
         the student's architecture and, unless prompt.tokenizer names another, its tokenizer. Empty initialises the
         parameters randomly.
+      start_sha256: SHA-256 that the weights in `start` must have, in hexadecimal digits: of the GGUF file, or of the
+        directory's safetensors files one after another (`cat DIR/*.safetensors | sha256sum`). Empty checks nothing.
       steps: Number of optimizer steps; 0 if `epochs` sets it.
       epochs: Number of passes over the training rows, which determines the number of steps; needs steps = 0.
       batch: Number of rows per optimizer step, over all microbatches; a row holds what `packing.unit` selects.
@@ -113,6 +128,7 @@ class TrainingConfig:
 
     seed: int = 0
     start: str = ""
+    start_sha256: str = ""
     steps: int = 400
     epochs: float = 0.0
     batch: int = 16
@@ -141,6 +157,14 @@ class TrainingConfig:
             raise ValueError(
                 f"steps: found {self.steps} with epochs = {self.epochs}, expected one of them above 0 and the other 0"
             )
+        if self.steps >= 2**31:
+            raise ValueError(f"steps: found {self.steps}, expected less than 2**31, which step counters can hold")
+        if not 0 <= self.seed < 2**63:
+            raise ValueError(f"seed: found {self.seed}, expected 0 to {2**63 - 1}")
+        if self.start_sha256 and not self.start:
+            raise ValueError(f"start_sha256: found {self.start_sha256} without start, expected the weights' path there")
+        if self.start_sha256 and not re.fullmatch(r"[0-9a-fA-F]{64}", self.start_sha256):
+            raise ValueError(f"start_sha256: found {self.start_sha256!r}, expected 64 hexadecimal digits")
         check_at_least(self, 1, "batch", "accumulation", "checkpoint_every", "keep")
         if self.share_every < 0:
             raise ValueError(f"share_every: found {self.share_every}, expected at least 0 (0 never logs them)")
@@ -172,6 +196,11 @@ class TrainingConfig:
             return self
         return dataclasses.replace(self, steps=math.ceil(self.epochs * epoch), epochs=0.0)
 
+    @property
+    def warmup_steps(self) -> int:
+        """Number of steps during which the learning rate warms up, at least 1; needs `steps` (see `over`)."""
+        return max(1, round(self.warmup * self.steps))
+
     def saves(self, step: int) -> bool:
         """Whether the state after `step` is saved; validation streams are scored at these steps too."""
         return step % self.checkpoint_every == 0 or step == self.steps
@@ -192,6 +221,7 @@ class RunConfig:
     student: StudentConfig = dataclasses.field(default_factory=StudentConfig)
     mesh: MeshConfig = dataclasses.field(default_factory=MeshConfig)
     decision: OperatingPoint = dataclasses.field(default_factory=OperatingPoint)
+    calibration: CalibrationConfig = dataclasses.field(default_factory=CalibrationConfig)
     loss: LossConfig = dataclasses.field(default_factory=LossConfig)
     pathway: PathwayConfig = dataclasses.field(default_factory=PathwayConfig)
     training: TrainingConfig = dataclasses.field(default_factory=TrainingConfig)

@@ -12,14 +12,12 @@ import jax
 import numpy as np
 from absl import logging
 from jax.sharding import Mesh
-from jaxtyping import PRNGKeyArray
 
 from prism_jax.prompting.packing import Packed
 from prism_jax.slots import Slots
 from prism_jax.streams import Stream
 from prism_jax.student.qwen3 import Params
 from prism_jax.student.sharding import make_mesh
-from prism_jax.student.weights import load
 from prism_jax.training.checkpoints.recovery import restore_latest
 from prism_jax.training.checkpoints.saver import Saver
 from prism_jax.training.config import RunConfig, TrainingConfig
@@ -36,10 +34,10 @@ from prism_jax.training.optimization.step import TrainState, abstract_state, ini
 from prism_jax.training.optimization.validation import make_score
 from prism_jax.training.pathways.logged import mean_a_over_e
 from prism_jax.training.pathways.soft_labels import with_soft_labels
-from prism_jax.training.pathways.stages import is_run, run_params
 from prism_jax.training.pathways.supervision import supervise
 from prism_jax.training.placement import any_process, check_processes, place
-from prism_jax.training.run import Run
+from prism_jax.training.run import Run, start_of
+from prism_jax.training.updates import updates, warn_of_short_warmup
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,6 +111,7 @@ def plan(run: Run) -> Job:
         template,
         packing.context,
         unit=packing.unit,
+        max_decisions=packing.max_decisions,
         row_tokens=packing.row_tokens,
         buckets=packing.buckets,
         batch=config.training.batch,
@@ -128,6 +127,7 @@ def plan(run: Run) -> Job:
         validation=pack_split(validation, template, packing.context) if validation else None,
     )
     job.features()  # raises if there is no frozen block to reuse
+    warn_of_short_warmup(job.training, split.epoch)
     return job
 
 
@@ -218,19 +218,9 @@ def _begin(job: Job, iterator: grain.DatasetIterator) -> tuple[int, TrainState]:
     model, config = job.slots.model, job.training
     restored = restore_latest(job.run.files.checkpoints, abstract_state(model, config, job.mesh), job.config)
     if restored is None:
-        return 0, init_state(model, config, job.mesh, _start(job))
+        return 0, init_state(model, config, job.mesh, start_of(job.config, model, job.mesh))
     iterator.set_state(restored.data)
     return restored.step, restored.state
-
-
-def _start(job: Job) -> PRNGKeyArray | Params:
-    """Returns the parameters that `training.start` names, or the key for initialising them randomly."""
-    config = job.training
-    if not config.start:
-        return jax.random.key(config.seed)
-    if is_run(config.start):
-        return run_params(config.start, job.slots.model, job.mesh)
-    return load(config.start, job.slots.model.config.param_dtype, job.mesh).params
 
 
 def _score(job: Job) -> Callable[[Params], dict[str, float]]:
@@ -245,7 +235,7 @@ def describe(job: Job) -> dict[str, Any]:
     """Describes the student, the devices and the data of a job, for the start-up report."""
     params = job.slots.model.abstract_params()
     count = sum(leaf.size for leaf in jax.tree.leaves(params))
-    split, steps = job.split, job.training.steps
+    split = job.split
     return {
         **job.facts,
         "device": f"{jax.device_count()} x {jax.devices()[0].device_kind}",
@@ -254,7 +244,7 @@ def describe(job: Job) -> dict[str, Any]:
         + ", ".join(f"{bucket.size.trunk} + {bucket.size.branches} tokens" for bucket in split.buckets),
         "labels": f"{split.need:,} of need and {split.accept:,} of acceptance per epoch, {split.supervised:,} "
         "supervised tokens",
-        "packing": f"{split.tokens:,} tokens, {split.tokens_alone / split.tokens:.1f} times fewer than "
+        "packing": f"{split.tokens:,} tokens per epoch, {split.tokens_alone / split.tokens:.1f} times fewer than "
         f"{split.tokens_alone:,} with one decision per row",
-        "steps": f"{steps:,} of {job.training.batch} rows each, {steps / split.epoch:.1f} epochs",
+        "steps": updates(job.training, split.epoch),
     }

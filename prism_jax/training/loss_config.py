@@ -18,6 +18,9 @@ class LossConfig:
       need: Weight lambda_n of the need loss.
       accept: Weight lambda_a of the acceptance loss.
       burden: Weight lambda_b of the burden.
+      slow: Cost lambda_slow * c_slow of one token of the slow pass within the burden, for students that train slow
+        branches; at 0 the burden does not price the slow pass.
+      slow_width: Width h_delta of the soft edge of the slow margin, in units of probability.
       estimator: Estimator that weights logged acceptances: `snips`, `ips`, `dr` (doubly robust; its prediction is the
         mean acceptance in other streams of the same domain), or `none`, which ignores the propensities (for
         comparison).
@@ -35,6 +38,8 @@ class LossConfig:
     need: float = 1.0
     accept: float = 1.0
     burden: float = 0.1
+    slow: float = 1e-4
+    slow_width: float = 0.02
     estimator: Literal["snips", "ips", "dr", "none"] = "snips"
     e_min: float = 0.05
     w_max: float = 20.0
@@ -46,7 +51,7 @@ class LossConfig:
     response_chunk: int = 1024
 
     def __post_init__(self) -> None:
-        check_at_least(self, 0, "response", "need", "accept", "burden", "false_alarm", "missed")
+        check_at_least(self, 0, "response", "need", "accept", "burden", "slow", "false_alarm", "missed")
         if not 0 < self.e_min <= 1:
             raise ValueError(f"e_min: found {self.e_min}, expected a probability in (0, 1]")
-        check_above(self, 0, "w_max", "width_start", "width_end", "response_chunk")
+        check_above(self, 0, "slow_width", "w_max", "width_start", "width_end", "response_chunk")

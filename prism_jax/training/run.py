@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+
+import jax
+from jax.sharding import Mesh
+from jaxtyping import PRNGKeyArray
 
 from prism_jax.prompting.template import Template, make_tokenizer
 from prism_jax.prompting.tokenizer import Tokenizer
+from prism_jax.runtime.config import ConfigError
 from prism_jax.streams.sources import load_splits
 from prism_jax.streams.splits import Splits
 from prism_jax.streams.summary import summarise
 from prism_jax.student import Qwen3
 from prism_jax.student.qwen3 import Params
 from prism_jax.student.sharding import make_mesh
-from prism_jax.student.weights import read_config
+from prism_jax.student.weights import load, read_config
+from prism_jax.training import fingerprints
 from prism_jax.training.checkpoints.checkpoint import parameters_alone
 from prism_jax.training.checkpoints.recovery import restore_best
 from prism_jax.training.config import RunConfig
 from prism_jax.training.optimization.step import abstract_state
-from prism_jax.training.pathways.stages import HOW_IT_RUNS, from_run, is_run
+from prism_jax.training.pathways.stages import HOW_IT_RUNS, from_run, is_run, run_params
 from prism_jax.training.workdir import Workdir
 
 NEED = {
@@ -56,6 +63,11 @@ class Run:
             raise ValueError("workdir: found none, expected a run that was opened with its folder")
         return self.workdir
 
+    @functools.cached_property
+    def fingerprints(self) -> dict[str, str]:
+        """SHA-256 of the streams, the tokenizer and the prompt, as `fingerprints.json` holds them."""
+        return fingerprints.of_run(self.splits, self.template)
+
     def facts(self) -> dict[str, str]:
         """Describes the data of every split and the definition of need, for the terminal and the report."""
         data = self.config.data
@@ -80,8 +92,17 @@ def resolve(config: RunConfig) -> RunConfig:
     if not start:
         return config
     if is_run(start):
-        return from_run(config)
+        if config.training.start_sha256:
+            raise ConfigError(
+                f"training.start_sha256: found one for {start}, expected none for a run, whose checkpoints have digests"
+            )
+        resolved = from_run(config)
+        fingerprints.check_tokenizer(Workdir(start))
+        return resolved
     found = read_config(start, own.param_dtype)
+    if config.training.start_sha256:
+        fingerprints.check_weights(start, config.training.start_sha256)
+    fingerprints.check_export(start)
     student = dataclasses.replace(found, **{name: getattr(own, name) for name in HOW_IT_RUNS})
     prompt = dataclasses.replace(config.prompt, tokenizer=config.prompt.tokenizer or start)
     return dataclasses.replace(config, student=student, prompt=prompt)
@@ -96,7 +117,8 @@ def open_run(config: RunConfig, workdir: Workdir | None = None) -> Run:
         names is loaded or trained.
 
     Raises:
-      ValueError, OSError: if a source or setting cannot be used; the message is one line.
+      ValueError, OSError: if a source or setting cannot be used, or if the folder's run read other streams, another
+        tokenizer or another prompt; the message is one line.
     """
     splits = load_splits(config.data, config.simulator)
     if workdir is not None and workdir.tokenizer.exists():
@@ -110,7 +132,10 @@ def open_run(config: RunConfig, workdir: Workdir | None = None) -> Run:
         )
     student = dataclasses.replace(config.student, vocab_size=rows)
     template = Template(tokenizer, config.prompt)
-    return Run(dataclasses.replace(config, student=student), splits, template, Qwen3(student), workdir)
+    run = Run(dataclasses.replace(config, student=student), splits, template, Qwen3(student), workdir)
+    if workdir is not None and workdir.config.exists():
+        fingerprints.check(workdir, run.fingerprints)
+    return run
 
 
 def reopen_run(workdir: Workdir) -> Run:
@@ -126,6 +151,26 @@ def reopen_run(workdir: Workdir) -> Run:
             f"{workdir.tokenizer}: no such file, expected the tokenizer that the run was trained with"
         )
     return open_run(config, workdir)
+
+
+def start_of(config: RunConfig, model: Qwen3, mesh: Mesh) -> PRNGKeyArray | Params:
+    """The parameters that `training.start` names, or the key for initialising them randomly.
+
+    Raises:
+      ValueError, OSError, RuntimeError: if the weights or the run cannot be read; the message is one line.
+    """
+    start = config.training.start
+    if not start:
+        return jax.random.key(config.training.seed)
+    if is_run(start):
+        return run_params(start, model, mesh)
+    return load(start, model.config.param_dtype, mesh).params
+
+
+def untrained_params(model: Qwen3, config: RunConfig) -> Params:
+    """The parameters before the first step, on one device; errors as in `start_of`."""
+    start = start_of(config, model, make_mesh())
+    return start if isinstance(start, dict) else jax.jit(model.init)(start)
 
 
 def checkpoint_in_words(config: RunConfig, step: int) -> str:

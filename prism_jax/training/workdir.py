@@ -12,8 +12,8 @@ from prism_jax.runtime.files import read_object, write_json
 from prism_jax.training.config import RunConfig
 from prism_jax.training.old_names import upgrade
 
-MAY_DIFFER = ("mesh.data", "mesh.fsdp", "mesh.tensor", "training.keep", "training.keep_best")
-"""Keys that may change when a run resumes: the device mesh and the checkpoints to keep, which affect no result."""
+MAY_DIFFER = ("mesh.data", "mesh.fsdp", "mesh.tensor", "training.keep", "training.keep_best", "training.start_sha256")
+"""Keys that may change when a run resumes, which affect no result: the device mesh, checkpoints to keep, checks."""
 
 
 class Workdir:
@@ -24,6 +24,7 @@ class Workdir:
       config: JSON file with the resolved config.
       provenance: JSON file with the command, package versions and commit.
       tokenizer: JSON file with the tokenizer's definition.
+      fingerprints: JSON file with SHA-256 digests of the streams, the tokenizer and the prompt.
       metrics: File with one JSON object per step; runs with equal configs write identical bytes.
       timings: File with one JSON object per step, for the values that differ between runs.
       tensorboard: Folder of TensorBoard events.
@@ -37,6 +38,7 @@ class Workdir:
         self.config = self.path / "config.json"
         self.provenance = self.path / "run.json"
         self.tokenizer = self.path / "tokenizer.json"
+        self.fingerprints = self.path / "fingerprints.json"
         self.metrics = self.path / "metrics.jsonl"
         self.timings = self.path / "timings.jsonl"
         self.tensorboard = self.path / "tensorboard"

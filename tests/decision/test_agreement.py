@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 from sklearn.metrics import accuracy_score, cohen_kappa_score, matthews_corrcoef
 
 from prism_jax.decision import agreement
@@ -124,3 +125,42 @@ def test_the_container_of_labels_does_not_matter():
         assert kappa(np.array(numbers, dtype=object), np.array([1, 1, 1, 0], np.uint8)) == expected
         assert kappa(text, np.array(["yes", "yes", "yes", "no"])) == expected
         assert kappa(np.array(text, dtype=object), ["yes", "yes", "yes", "no"]) == expected
+
+
+# Krippendorff 2011, the example with missing values: four observers, twelve units, a dot where one gave no label.
+UNITS = ["111", "2232", "3333", "3333", "2222", "1234", "4444", "1121", "2222", "555", "11", "3"]
+
+
+def counts(units, categories="12345"):
+    return np.array([[unit.count(category) for category in categories] for unit in units])
+
+
+def test_alpha_of_the_published_example_with_missing_values():
+    found = agreement.krippendorffs_alpha(counts(UNITS))
+    assert found.alpha == pytest.approx(0.743, abs=5e-4)
+    assert (found.items, found.left_out) == (11, 1)
+
+
+@given(hnp.arrays(np.int64, st.tuples(st.integers(1, 6), st.integers(2, 4)), elements=st.integers(0, 3)))
+def test_alpha_against_its_definition_by_pairs_of_votes(votes):
+    items = [np.repeat(np.arange(len(row)), row) for row in votes if row.sum() >= 2]
+    if not items:
+        with pytest.raises(ValueError, match="expected at least 2 on some item"):
+            agreement.krippendorffs_alpha(votes)
+        return
+    pool = np.concatenate(items)
+    # Each item's ordered pairs count 1 / (its votes - 1), so that every vote has the same weight.
+    observed = sum((item[:, None] != item).sum() / (len(item) - 1) for item in items) / len(pool)
+    expected = (pool[:, None] != pool).sum() / (len(pool) * (len(pool) - 1))
+    found = agreement.krippendorffs_alpha(votes)
+    if expected == 0:
+        assert np.isnan(found.alpha)
+    else:
+        assert found.alpha == pytest.approx(1 - observed / expected, abs=1e-12)
+    assert found.left_out == len(votes) - len(items)
+
+
+def test_alpha_and_fleiss_kappa_agree_on_many_complete_items():
+    rng = np.random.default_rng(0)
+    votes = rng.multinomial(3, [0.5, 0.3, 0.2], 5000)
+    assert agreement.krippendorffs_alpha(votes).alpha == pytest.approx(agreement.fleiss_kappa(votes), abs=1e-4)

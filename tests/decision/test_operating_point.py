@@ -21,7 +21,11 @@ def test_an_operating_point_does_not_change():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"c_fa": 0.0}, "c_fa: found 0.0, expected a finite cost above 0"),
+        ({"c_fa": 0.0}, r"c_fa: found 0.0, expected a cost from 1e-15 to 1e\+15"),
+        ({"c_fa": 1e-46}, "c_fa: found 1e-46"),
+        ({"c_fa": 1e308}, r"c_fa: found 1e\+308"),
+        ({"c_fn": 1e-46}, "c_fn: found 1e-46, expected 0 or a cost"),
+        ({"c_fn": 1e308}, r"c_fn: found 1e\+308"),
         ({"c_fa": float("inf")}, "c_fa: found inf"),
         ({"c_fn": -1.0}, "c_fn: found -1.0"),
         ({"c_fn": float("nan")}, "c_fn: found nan"),

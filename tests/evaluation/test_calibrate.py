@@ -6,7 +6,7 @@ from synthetic_scores import POINT, changed, evaluate, make_columns, make_scores
 
 from prism_jax.decision import calibration as measures
 from prism_jax.evaluation import protocol, signals
-from prism_jax.evaluation.results import read_calibration, write_calibration
+from prism_jax.evaluation.fits import read_calibration, write_calibration
 from prism_jax.scores import Scores, ScoresError
 
 
@@ -142,15 +142,25 @@ def test_calibration_round_trips(tmp_path):
         (lambda tree: tree.update(need_fast=None), "need_fast: found None, expected an object"),
         (
             lambda tree: tree["need_fast"].pop("count"),
-            "need_fast: found .* expected an object with the keys temperature",
+            "need_fast: found base_rate, effective_count, offer_rate beside the map, expected the keys",
         ),
-        (lambda tree: tree["need_fast"].update(temperature=0), "need_fast.temperature: found 0.0, expected a finite"),
-        (lambda tree: tree["need_fast"].update(temperature="1"), "need_fast.temperature: found '1', expected a number"),
+        (lambda tree: tree["need_fast"].update(temperature=0), "need_fast.temperature: found 0, expected a finite"),
+        (
+            lambda tree: tree["need_fast"].update(temperature="1"),
+            "need_fast.temperature: found '1', expected a finite",
+        ),
         (
             lambda tree: tree["accept_slow"].update(base_rate=1.5),
             "accept_slow.base_rate: found 1.5, expected a number in",
         ),
         (lambda tree: tree["accept_slow"].update(count=1.5), "accept_slow.count: found 1.5, expected a number"),
+        (
+            lambda tree: tree["need_fast"].update(calibrator="beta"),
+            "need_fast.calibrator: found 'beta', expected",
+        ),
+        (lambda tree: tree["need_fast"].update(calibrator="platt"), "need_fast.scale: found no such key, expected it"),
+        (lambda tree: tree.update(folds={"a": {}}), "folds: found .*, expected an object with folds as keys"),
+        (lambda tree: tree.update(folds={"0": {}}), "folds.0: found {}, expected the keys need_fast"),
     ],
 )
 def test_a_broken_calibration_is_refused(tmp_path, change, message):

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from synthetic_scores import POINT, changed, evaluate, make_columns, make_scores
 
+from prism_jax.decision.calibration import Temperature
 from prism_jax.evaluation import protocol
-from prism_jax.evaluation.results import Calibration, SignalFit
+from prism_jax.evaluation.fits import Calibration, SignalFit
 from prism_jax.scores import Scores
 
 
@@ -116,7 +117,7 @@ def test_a_step_decides_on_its_likeliest_candidate_and_masks_the_others():
         "y_need": [1.0] * 4,
         "y_accept": [0.0, 1.0, None, 1.0],
     }
-    fit = SignalFit(temperature=1.0, base_rate=0.5, count=1, effective_count=1.0)
+    fit = SignalFit(Temperature(1.0), base_rate=0.5, count=1, effective_count=1.0)
     evaluation = protocol.evaluate(Scores.from_columns(columns), Calibration(fit, fit), POINT)
     counts = evaluation.counts
     assert (counts.rows, counts.steps, counts.judged, counts.accept_unknown, counts.need_unknown) == (4, 2, 1, 1, 0)
@@ -135,7 +136,8 @@ def test_the_record_is_plain_json_without_nan_and_always_the_same():
     tree = json.loads(first)
     never = next(row for row in tree["policies"] if row["policy"] == "never")
     assert never["precision"] is None and never["recall"] == 0.0
-    assert set(tree) == {"point", "counts", "policies", "ratios", "signals", "switched_off"}
+    names = {"point", "counts", "policies", "ratios", "signals", "groups", "switched_off", "population", "calibrated"}
+    assert set(tree) == names
 
 
 def test_evaluation_loads_no_language_model_library():

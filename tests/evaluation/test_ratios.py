@@ -131,3 +131,35 @@ def test_one_stream_alone_has_no_interval():
     keep = (scores.split == "calibration") | (scores.stream == "stream-1")
     evaluation = evaluate(scores.take(keep))
     assert "AUDBC: all judged steps are of one stream, and its interval resamples streams" in evaluation.switched_off
+
+
+@pytest.mark.parametrize("margin", [0.1, 0.4])
+def test_policies_with_a_slow_pass_follow_their_own_decisions_at_every_ratio(margin):
+    """The oracle decides every step at every ratio with the gate, and sorts nothing."""
+    scores = make_scores(seed=6, logging=True)
+    point = dataclasses.replace(POINT, margin=margin)
+    evaluation = protocol.evaluate(scores, protocol.calibrate(scores), point)
+    steps = protocol.rows_of(scores, "test").steps()
+    steps = steps.take(~np.isnan(steps.y_need + steps.y_accept))
+    weight, gold = acceptance_weight(steps), steps.y_need * steps.y_accept
+    passes = steps.p_need_fast, steps.p_accept_fast, steps.p_need_slow, steps.p_accept_slow
+    grid = np.exp((np.arange(4000) + 0.5) / 4000 * np.log(8)) * 0.5
+    every = np.concatenate([[0.0], np.geomspace(1e-4, 1e5, 20_000)])
+    for policy, width in (("slow_on_margin", margin), ("slow_only", 1.0)):
+        (row,) = [row for row in evaluation.ratios.rows if (row.policy, row.form) == (policy, "raw")]
+        offer, _ = gate.decide_with_slow(*passes, 1.0, grid[:, None], width)
+        costs = np.where(offer, 1 - steps.y_accept, grid[:, None] * gold) / (1 + grid[:, None])
+        assert row.mean_cost == pytest.approx(np.average(costs.mean(0), weights=weight), abs=3e-4)
+        sets, _ = gate.decide_with_slow(*passes, 1.0, every[:, None], width)
+        assert row.audbc == pytest.approx(area([*sets, np.ones(len(steps), bool)], gold, weight), abs=2e-4)
+        assert row.audbc_low < row.audbc < row.audbc_high
+
+
+def test_the_deployed_slow_pass_is_marked_across_ratios():
+    rows = evaluate(make_scores()).ratios.rows
+    assert [(row.policy, row.form) for row in rows if row.deployed] == [("slow_on_margin", "calibrated")]
+    at_zero = evaluate(make_scores(), dataclasses.replace(POINT, margin=0.0)).ratios.rows
+    (margin,) = [row for row in at_zero if (row.policy, row.form) == ("slow_on_margin", "raw")]
+    (fast,) = [row for row in at_zero if (row.policy, row.form) == ("dynamic", "raw")]
+    assert (margin.audbc, margin.mean_cost) == (fast.audbc, fast.mean_cost)
+    assert not [row for row in evaluate(make_scores(slow=False)).ratios.rows if row.policy.startswith("slow")]

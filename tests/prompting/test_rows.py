@@ -181,3 +181,52 @@ def test_a_stream_without_steps_has_no_decisions(template):
     assert pack_alone(bare, template, ENOUGH) == []
     assert len(pack_parts(bare, template, ENOUGH)) == 1
     assert pack_parts(bare, template, 8) == []
+
+
+def pack_groups(stream, template, context, most, history=HISTORY):
+    return list(pack_whole(stream, template, context).groups(history, most))
+
+
+@given(stream=streams() | supervised_streams(), most=st.integers(1, 9))
+def test_rows_of_few_decisions_hold_each_decision_once_with_the_events_of_the_whole_row(stream, most, template):
+    """A row equals the stream with only its decisions; what belongs to a step has its share of the weight."""
+    found = pack_groups(stream, template, ENOUGH, most)
+    offers = [(i, k) for i, step in enumerate(stream.steps) for k in range(len(step.candidates))]
+    assert len(found) == -(-len(offers) // most)
+    sizes = [len(row.accept_slot) for row in found]
+    assert max(sizes) <= most and max(sizes) - min(sizes) <= 1 and sum(sizes) == len(offers)
+    for row, own in zip(found, np.split(np.array(offers), np.cumsum(sizes)[:-1]), strict=True):
+        kept, counts = np.unique(own[:, 0], return_counts=True)
+        steps = tuple(
+            dataclasses.replace(
+                stream.steps[i], candidates=tuple(stream.steps[i].candidates[k] for j, k in own.tolist() if j == i)
+            )
+            for i in kept.tolist()
+        )
+        want = pack(dataclasses.replace(stream, steps=steps), template, ENOUGH)
+        share = np.float32(counts / [len(stream.steps[i].candidates) for i in kept])
+        on_head = want.leaf[want.response_source] == 0
+        of_step = share[want.branch[want.response_source] - 1]
+        written = np.where(on_head, of_step, want.response_weight)
+        assert_same_row(row, want._replace(need_weight=want.need_weight * share, response_weight=written))
+
+
+def test_decisions_of_a_long_stream_see_the_same_events_whatever_the_limit(template):
+    stream = long_stream([6, 2, 9, 4, 3, 8, 5, 2, 7], [1, 2, 1, 3, 1, 1, 2, 1, 1])
+
+    def seen(rows):
+        """The trunk that each decision sees, with the tokens of its leaf."""
+        return [
+            (row.trunk[: row.stop[slot]].tolist(), row.tokens[row.branch == row.branch[slot]].tolist()[:3])
+            for row in rows
+            for slot in row.accept_slot.tolist()
+        ]
+
+    context = 120
+    whole = pack_parts(stream, template, context, HISTORY)
+    assert len(whole) > 1
+    for most in (1, 2, 3):
+        rows = pack_groups(stream, template, context, most)
+        assert len(rows) > len(whole)
+        assert seen(rows) == seen(whole)
+    assert len(pack_groups(stream, template, context, 99)) == len(whole)

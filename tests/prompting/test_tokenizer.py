@@ -226,3 +226,12 @@ def test_truncation_padding_and_framing_in_a_file_are_ignored(small, tmp_path):
     framed = Tokenizer(whole.to_str())
     for text in ("a", "The parser stares at the bike for long."):
         assert framed.encode(text) == small.encode(text)
+
+
+def test_a_chat_template_that_is_not_utf8_is_named(tmp_path):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    Tokenizer.train(["one two"], 300).save(folder / "tokenizer.json")
+    (folder / "chat_template.jinja").write_bytes(b"{{ messages }}\xff")
+    with pytest.raises(ValueError, match=re.escape(f"{folder}/chat_template.jinja: found byte 0xff at 14, expected")):
+        Tokenizer.load(folder)

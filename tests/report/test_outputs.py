@@ -8,7 +8,7 @@ import pytest
 from synthetic_scores import POINT, changed, make_scores
 
 from prism_jax.evaluation import protocol
-from prism_jax.evaluation.results import read_calibration
+from prism_jax.evaluation.fits import read_calibration
 from prism_jax.report import tables
 from prism_jax.report.outputs import evaluate_into
 from prism_jax.runtime.files import write_files

@@ -118,7 +118,7 @@ def test_every_cell_of_every_table_and_every_fact_is_on_the_page(tmp_path, argum
         assert f"{name} {value}" in page.text
     assert "inverse-propensity weights (all are 1): there is no column logged" in page.text
     assert f"T = {arguments[2].accept_slow.temperature:.4f}" in page.text
-    assert page.text.count("(deployed)") == 2
+    assert page.text.count("(deployed)") == 4
 
 
 def test_the_same_arguments_give_the_same_bytes(tmp_path, arguments, metrics):

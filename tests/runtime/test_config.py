@@ -40,18 +40,19 @@ class Car:
     engine: Engine = dataclasses.field(default_factory=Engine)
 
 
+INTEGERS = st.integers(-(2**63), 2**63 - 1)
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 engines = st.builds(
     Engine,
     power=st.floats(min_value=1e-300, allow_infinity=False),
-    cylinders=st.integers(),
+    cylinders=INTEGERS,
     fuel=st.sampled_from(["petrol", "diesel"]),
 )
 cars = st.builds(
     Car,
     name=st.text(),
     used=st.booleans(),
-    doors=st.none() | st.integers(),
+    doors=st.none() | INTEGERS,
     gears=st.lists(FINITE, max_size=3).map(tuple),
     tags=st.lists(st.text(), max_size=3).map(tuple),
     engine=engines,
@@ -118,6 +119,7 @@ def test_whole_number_serves_as_a_float_and_a_built_section_as_itself():
         ({"used": 1}, "config.used: found 1 (int), expected bool"),
         ({"doors": "3"}, "config.doors: found '3' (str), expected int"),
         ({"doors": True}, "config.doors: found True (bool), expected int"),
+        ({"doors": 2**63}, "config.doors: found an integer of 64 bits, expected one from -2**63 to 2**63 - 1"),
         ({"engine": {"cylinders": 4.0}}, "config.engine.cylinders: found 4.0 (float), expected int"),
         ({"engine": {"power": True}}, "config.engine.power: found True (bool), expected float"),
         ({"engine": {"power": "1"}}, "config.engine.power: found '1' (str), expected float"),

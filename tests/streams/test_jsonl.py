@@ -51,7 +51,7 @@ def steps(place):
 
 @st.composite
 def streams(draw):
-    times = sorted(draw(st.lists(finite, min_size=1, max_size=5)))
+    times = sorted(draw(st.lists(st.floats(-1e15, 1e15), min_size=1, max_size=5)))
     places = sorted(draw(st.sets(st.integers(0, len(times) - 1))))
     return {
         "id": draw(st.text(min_size=1)),
@@ -268,3 +268,39 @@ def test_importing_streams_stays_light():
     code = f"import sys, {modules}; print([name for name in {heavy} if name in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert found.strip() == "[]"
+
+
+LIMITS = {
+    "a long line": (
+        lambda stream: stream | {"padding": "x" * 70_000_000},
+        ": found a line of more than 67108864 bytes",
+    ),
+    "a long text": (
+        lambda stream: stream | {"events": [{"time": 0.0, "text": "x" * 1_000_001}]},
+        ": events[0].text: found 1000001 characters, expected at most 1000000",
+    ),
+    "many variables": (
+        lambda stream: stream | {"steps": [{"event": 0, "recorded": {f"k{i}": 0 for i in range(60_000)}}]},
+        ": steps[0].recorded: found 60000 keys, expected at most 1000",
+    ),
+    "many fields": (
+        lambda stream: stream | {"steps": [{"event": 0, "rationale": {f"k{i}": "x" for i in range(1001)}}]},
+        ": steps[0].rationale: found 1001 keys, expected at most 1000",
+    ),
+    "a time beyond all calendars": (
+        lambda stream: stream | {"events": [{"time": 1e308, "text": "x"}]},
+        ": events[0].time: found 1e+308, expected at most 1e+15 seconds from 0",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", LIMITS)
+def test_what_exceeds_a_limit_is_refused_by_name(tmp_path, case):
+    change, message = LIMITS[case]
+    path = tmp_path / "streams.jsonl"
+    stream = {"id": "a", "events": [{"time": 0.0, "text": "x"}], "steps": [{"event": 0}]}
+    path.write_text(json.dumps(stream) + "\n" + json.dumps(change(stream | {"id": "b"})) + "\n")
+    with pytest.raises(StreamError) as caught:
+        read_streams(path)
+    assert str(caught.value).startswith(f"{path}:2{message}")
+    assert len(str(caught.value)) < 300

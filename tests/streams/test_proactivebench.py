@@ -1,4 +1,5 @@
 import json
+import random
 import shutil
 import subprocess
 import sys
@@ -130,6 +131,27 @@ def test_the_layout_becomes_whole_streams(source, tmp_path):
             steps=(Step(event=1, y_need=1.0, candidates=(_offer("Suggest a greeting", n, y, y, accepted=True),)),),
         ),
     ]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_order_of_the_rows_and_their_file_change_nothing(source, tmp_path, seed):
+    expected = load(source, tmp_path / "tfds")
+    rows = [*TRAIN, *TEST]
+    random.Random(seed).shuffle(rows)
+    for name, part in (("train", rows[:5]), ("test", rows[5:])):
+        _write_rows(source / f"dataset/reward_data/{name}_data.jsonl", part)
+    assert load(source, tmp_path / "tfds") == expected
+
+
+def test_the_order_of_a_steps_offers_is_not_that_of_their_labels(source):
+    """With 40 accepted offers before 40 rejected ones, both halves of the step hold both kinds."""
+    rows = [_row(CODE[:1], f"Offer {i}", [i < 40] * 3) for i in range(80)]
+    _write_rows(source / "dataset/reward_data/train_data.jsonl", rows)
+    _write_rows(source / "dataset/reward_data/test_data.jsonl", rows[:1])
+    (record,) = read_source(source)
+    labels = [candidate["valid"] for candidate in record["candidates"]]
+    assert len(labels) == 80
+    assert 10 < sum(labels[:40]) < 30
 
 
 @pytest.mark.parametrize(

@@ -67,11 +67,29 @@ def test_real_labels_equal_the_rows(data_dir, real_steps, need):
             }
             assert step.y_need == expected[need]
             assert [step.votes] == ([tuple(row["annotation"]) for row in silence] or [()])
-            assert [(c.text, c.y_accept, c.votes) for c in step.candidates] == [
+            assert sorted((c.text, c.y_accept, c.votes) for c in step.candidates if c.text) == sorted(
                 (row["pred_task"], row["valid"], tuple(row["annotation"])) for row in offers
-            ]
+            )
             history = max((row["obs"] for row in rows), key=len)
             assert [event["event"] for event in history] == [event.text for event in stream.events[: step.event + 1]]
+
+
+def test_the_place_of_a_real_offer_does_not_tell_its_label(data_dir):
+    """Among the steps whose offers have both labels, the first offer is accepted about as often as the others.
+
+    In the order of the files the first offer is accepted in 99 % of these steps, the last in 9 %.
+    """
+    first, all_offers = [], []
+    for stream in load(REAL, data_dir):
+        for step in stream.steps:
+            labels = [candidate.y_accept for candidate in step.candidates]
+            if {0.0, 1.0} <= set(labels):
+                first.append(labels[0])
+                all_offers.append(sum(labels) / len(labels))
+    expected = sum(all_offers) / len(all_offers)
+    deviation = (sum(share * (1 - share) for share in all_offers)) ** 0.5 / len(all_offers)
+    assert len(first) > 30
+    assert abs(sum(first) / len(first) - expected) < 3 * deviation
 
 
 def test_the_thirteen_development_streams(data_dir):

@@ -244,14 +244,19 @@ def test_a_cache_grows_in_few_steps():
         (lambda e: e.open("a", SYSTEM), "stream: found 'a' open already, expected a new one"),
         (lambda e: e.open("b", []), "system: found no token ids, expected at least one"),
         (lambda e: e.open("b", [1] * 73), "system: found 73 tokens, expected at most the budget of 72"),
-        (lambda e: e.append("b", [1]), "stream: found 'b', expected an open one of ['a']"),
-        (lambda e: e.close("b"), "stream: found 'b', expected an open one of ['a']"),
+        (lambda e: e.append("b", [1]), "stream: found 'b', expected one of the 1 open streams"),
+        (lambda e: e.close("b"), "stream: found 'b', expected one of the 1 open streams"),
         (lambda e: e.append("a", []), "event: found no token ids, expected at least one"),
         (lambda e: e.append("a", [61]), "event: found token id 61, expected ids in [0, 61)"),
         (
             lambda e: e.append("a", [1] * 70),
             "event: found 70 tokens after a system part of 3, expected at most the budget of 72 in all",
         ),
+        (
+            lambda e: e.append("a", np.array([2.5])),
+            "event: found np.float64(2.5), expected token ids, which are integers",
+        ),
+        (lambda e: e.append("a", np.array([True])), "event: found np.True_, expected token ids, which are integers"),
         (lambda e: e.score("a", []), "branches: found none, expected at least one"),
         (
             lambda e: e.score("a", [Branch((1,)), Branch((2, -1))]),
@@ -273,10 +278,25 @@ def test_bad_requests_are_named_and_change_nothing(qwen3, call, message):
     assert engine.trunk("a") == SYSTEM
 
 
+def test_arrays_of_ids_are_taken_as_lists_are(qwen3):
+    """By every method alike, and a trunk holds plain integers."""
+    branch, event = Branch((5, 6)), [10, 11, 12]
+    engines = [Engine(qwen3.model, qwen3.params, budget=BUDGET) for _ in range(2)]
+    answers = []
+    for engine, convert in zip(engines, (list, np.asarray), strict=True):
+        engine.open("a", convert(SYSTEM))
+        engine.append("a", convert(event))
+        answers.append(engine.score("a", [branch], convert([7, 8]), convert(event))[0])
+        assert all(type(token) is int for token in engine.trunk("a"))
+    np.testing.assert_array_equal(*answers)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"budget": 0}, "budget: found 0, expected at least 1"),
+        ({"budget": float("nan")}, "budget: found nan, expected an integer of at least 1"),
+        ({"budget": 1.5}, "budget: found 1.5, expected an integer of at least 1"),
         ({"keep": 0.0}, "keep: found 0.0, expected a number in (0, 1]"),
     ],
 )

@@ -31,6 +31,7 @@ CONFIG = dataclasses.replace(
 def older(config, keys=RENAMED):
     """Returns the config tree as a version before the renaming of `keys` saved it."""
     tree = to_dict(config)
+    tree["packing"].pop("max_decisions", None)  # that version did not have it
     for old in keys:
         (old_section, old_key), (section, key) = old.split("."), RENAMED[old].split(".")
         tree[old_section][old_key] = tree[section].pop(key)

@@ -1,7 +1,7 @@
 """Measures of calibration, and fits that improve it; users import both from here.
 
 Belongs here: calibration errors, proper scores and reliability curves (`measures`) on bins (`binning`); temperature,
-Platt and isotonic fits (`calibrators`, `isotonic`).
+Platt and isotonic fits (`calibrators`, `isotonic`), the choice among them and their numbers for JSON (`maps`).
 Does not belong here: the choice of the split on which a map is fitted (`prism_jax.evaluation`).
 """
 
@@ -9,12 +9,24 @@ from prism_jax.decision.calibration.calibrators import (
     CalibrationWarning,
     GroupedTemperature,
     Platt,
+    Temperature,
     apply_temperature,
     fit_grouped,
     fit_platt,
     fit_temperature,
 )
 from prism_jax.decision.calibration.isotonic import Isotonic, fit_isotonic
+from prism_jax.decision.calibration.maps import (
+    CALIBRATORS,
+    CalibrationConfig,
+    Calibrator,
+    Map,
+    apply_map,
+    fit_map,
+    in_words,
+    map_from_dict,
+    map_to_dict,
+)
 from prism_jax.decision.calibration.measures import (
     BrierDecomposition,
     Reliability,
@@ -27,20 +39,30 @@ from prism_jax.decision.calibration.measures import (
 )
 
 __all__ = [
+    "CALIBRATORS",
     "BrierDecomposition",
+    "CalibrationConfig",
     "CalibrationWarning",
+    "Calibrator",
     "GroupedTemperature",
     "Isotonic",
+    "Map",
     "Platt",
     "Reliability",
+    "Temperature",
+    "apply_map",
     "apply_temperature",
     "brier_decomposition",
     "brier_score",
     "expected_calibration_error",
     "fit_grouped",
     "fit_isotonic",
+    "fit_map",
     "fit_platt",
     "fit_temperature",
+    "in_words",
+    "map_from_dict",
+    "map_to_dict",
     "maximum_calibration_error",
     "negative_log_likelihood",
     "reliability_curve",

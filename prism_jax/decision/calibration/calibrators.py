@@ -47,6 +47,21 @@ def apply_temperature(p: Reals, temperature: Reals) -> Floats:
     return xp.where((t == 1) | (prob == 0) | (prob == 1), prob, xp.where(prob == 0.5, 0.5, scaled))[()]
 
 
+@dataclasses.dataclass(frozen=True)
+class Temperature:
+    """The map p -> sigmoid(logit(p) / temperature)."""
+
+    temperature: float
+
+    def __call__(self, p: Reals) -> Floats:
+        """Calibrated probabilities.
+
+        Raises:
+          ValueError: for a probability outside [0, 1] or a temperature that is not a finite number above 0.
+        """
+        return apply_temperature(p, self.temperature)
+
+
 def fit_temperature(p: Vector, y: Vector, weight: Vector | None = None) -> float:
     """The temperature T that minimises the negative log-likelihood of sigmoid(logit(p) / T) (Guo et al. 2017).
 
@@ -70,7 +85,7 @@ def fit_temperature(p: Vector, y: Vector, weight: Vector | None = None) -> float
       CalibrationWarning: if T ends at a bound.
     """
     z, labels, w = _fit_inputs(p, y, weight)
-    _need_two_classes(labels, w)
+    need_two_classes(labels, w)
     return 1 / _fit_beta(z, labels, w)
 
 
@@ -107,7 +122,7 @@ def fit_platt(p: Vector, y: Vector, weight: Vector | None = None, *, smooth_targ
         data without smooth targets, which have no finite optimum.
     """
     z, labels, w = _fit_inputs(p, y, weight)
-    _need_two_classes(labels, w)
+    need_two_classes(labels, w)
     if smooth_targets:
         positive, total = float(np.dot(w, labels)), float(w.sum())
         high, low = (positive + 1) / (positive + 2), 1 / (total - positive + 2)
@@ -167,7 +182,7 @@ def fit_grouped(
     arrays.check_lengths(p=p, group=group)
     arrays.check_range("prior_rows", prior_rows, 0.0, np.inf, "a finite number of at least 0")
     z, labels, w = _fit_inputs(p, y, weight)
-    _need_two_classes(labels, w)
+    need_two_classes(labels, w)
     pooled = _fit_beta(z, labels, w)
     curvature = _score(z, labels, w, pooled)[1] / float(w.sum())
     temperatures = {}
@@ -175,7 +190,7 @@ def fit_grouped(
     for number, name in enumerate(names.tolist()):
         rows = index == number
         if prior_rows == 0:
-            _need_two_classes(labels[rows], w[rows], f"y of group {name!r}")
+            need_two_classes(labels[rows], w[rows], f"y of group {name!r}")
         beta = _fit_beta(z[rows], labels[rows], w[rows], prior_rows * curvature, pooled, f" of group {name!r}")
         temperatures[name] = 1 / beta
     return GroupedTemperature(temperatures, 1 / pooled)
@@ -202,7 +217,8 @@ def _fit_inputs(p: Any, y: Any, weight: Any) -> tuple[np.ndarray, np.ndarray, np
     return z, labels, np.ones_like(labels) if weight is None else arrays.host(weight)
 
 
-def _need_two_classes(labels: np.ndarray, w: np.ndarray, name: str = "y") -> None:
+def need_two_classes(labels: np.ndarray, w: np.ndarray, name: str = "y") -> None:
+    """Raises ValueError unless both classes have a positive weight."""
     mean = float(np.dot(w, labels)), float(np.dot(w, 1 - labels))
     if min(mean) <= 0:
         only = 1 if mean[0] > 0 else 0

@@ -201,6 +201,7 @@ def reliability_curve(
     """
     if not 0 < level < 1:
         raise ValueError(f"level: found {level}, expected a probability in (0, 1)")
+    arrays.check_scored_rows(p, y, weight)
     _, p, y, weight, edges = _prepare(
         np.asarray(p), np.asarray(y), None if weight is None else np.asarray(weight), bins, scheme
     )

@@ -18,7 +18,14 @@ from jaxtyping import Float
 from prism_jax.decision import arrays, gate
 from prism_jax.decision.arrays import Array, Floats, Scalar, Vector
 from prism_jax.decision.costs.surface_counts import Signals
-from prism_jax.decision.costs.sweep import check_rows, check_signals, critical_ratio, grid_sweep
+from prism_jax.decision.costs.sweep import (
+    check_rows,
+    check_signals,
+    check_slow_labels,
+    critical_ratio,
+    grid_sweep,
+    slow_ratios,
+)
 
 LOW_RATIO, HIGH_RATIO = 0.5, 4.0
 """The default range of cost ratios."""
@@ -75,6 +82,7 @@ def cost_curve(
     p_accept_slow: Vector | None = None,
     margin: Scalar = 0.0,
     weight: Vector | None = None,
+    y_accept_slow: Vector | None = None,
 ) -> CostCurve:
     """Realised cost of the gate at each cost ratio of a grid.
 
@@ -90,12 +98,16 @@ def cost_curve(
       p_accept_slow: Acceptance probability of the slow pass.
       margin: Slow margin delta; above 0 the slow pass takes part.
       weight: Importance of each step; None is 1.
+      y_accept_slow: Acceptance labels of the candidates that the slow pass picks, where these may differ; they count
+        where the slow pass runs. None is `y_accept`. The constants and the oracle decide on `y_accept`.
 
     Raises:
-      ValueError: for a value outside its range, unequal lengths, empty input, or a margin without slow signals.
+      ValueError: for a value outside its range, unequal lengths, empty input, a margin without slow signals, or
+        `y_accept_slow` at margin 0 or with `y_both`.
     """
     signals = check_signals(p_need, p_accept, p_need_slow, p_accept_slow, margin)
     labels = _labels(signals, y_need, y_accept, y_both, weight)
+    slow = _slow_labels(signals, margin, y_need, y_accept_slow, y_both, weight)
     sweep = grid_sweep(signals, margin, cost_ratios)
     best = grid_sweep(Signals(*labels.as_signals, *labels.as_signals), 0.0, cost_ratios)
     xp = labels.xp
@@ -106,7 +118,12 @@ def cost_curve(
     def cost(policy: Any) -> Any:
         return (policy.sum_of_offers(labels.refused) + ratios * (wanted - policy.sum_of_offers(labels.wanted))) / scale
 
-    return CostCurve(ratios, cost(sweep), refused / scale, ratios * wanted / scale, cost(best))
+    own = cost(sweep)
+    if slow is not None:
+        refused_now = sweep.sum_of_offers(slow.refused) + sweep.sum_from(sweep.stop, labels.refused - slow.refused)
+        wanted_now = sweep.sum_from(sweep.start, slow.wanted - labels.wanted) - sweep.sum_of_offers(slow.wanted)
+        own = (refused_now + ratios * (wanted + wanted_now)) / scale
+    return CostCurve(ratios, own, refused / scale, ratios * wanted / scale, cost(best))
 
 
 def expected_cost(
@@ -122,6 +139,7 @@ def expected_cost(
     p_accept_slow: Vector | None = None,
     margin: Scalar = 0.0,
     weight: Vector | None = None,
+    y_accept_slow: Vector | None = None,
 ) -> ExpectedCost:
     """Mean of the cost curve over log-uniform cost ratios in [low, high], in closed form.
 
@@ -140,24 +158,40 @@ def expected_cost(
       p_accept_slow: Acceptance probability of the slow pass.
       margin: Slow margin delta; above 0 the slow pass takes part.
       weight: Importance of each step; None is 1.
+      y_accept_slow: Acceptance labels of the candidates that the slow pass picks, where these may differ; they count
+        where the slow pass runs. None is `y_accept`. The constants and the oracle decide on `y_accept`.
 
     Raises:
-      ValueError: for a value outside its range, unequal lengths, empty input, or a margin without slow signals.
+      ValueError: for a value outside its range, unequal lengths, empty input, a margin without slow signals, or
+        `y_accept_slow` at margin 0 or with `y_both`.
     """
     if not 0 < low < high < np.inf:
         raise ValueError(f"low, high: found {low} and {high}, expected 0 < low < high, both finite")
     signals = check_signals(p_need, p_accept, p_need_slow, p_accept_slow, margin)
     labels = _labels(signals, y_need, y_accept, y_both, weight)
+    slow = _slow_labels(signals, margin, y_need, y_accept_slow, y_both, weight)
     xp = labels.xp
+
+    def missed(ratio: Any) -> Any:
+        """Integral of r / (1 + r) over log r up to these ratios, within the range."""
+        return xp.log1p(xp.clip(ratio, low, high)) - np.log1p(low)
+
+    def offered(ratio: Any) -> Any:
+        """Integral of 1 / (1 + r) over log r from these ratios on, within the range."""
+        return xp.log1p(1 / xp.clip(ratio, low, high)) - np.log1p(1 / high)
 
     def mean_cost(ratio: Any) -> Any:
         """Mean cost of the policy whose steps intervene from these ratios."""
-        turn = xp.clip(ratio, low, high)
-        missed = labels.wanted * (xp.log1p(turn) - np.log1p(low))
-        offered = labels.refused * (xp.log1p(1 / turn) - np.log1p(1 / high))
-        return (missed + offered).sum() / (labels.total * np.log(high / low))
+        costs = labels.wanted * missed(ratio) + labels.refused * offered(ratio)
+        return costs.sum() / (labels.total * np.log(high / low))
 
-    cost = mean_cost(critical_ratio(signals, margin).ratio)
+    critical = critical_ratio(signals, margin).ratio
+    cost = mean_cost(critical)
+    if slow is not None:  # the slow pass's candidate counts from `start` to `stop`, the fast pass's elsewhere
+        start, stop = slow_ratios(signals, margin)
+        silent = labels.wanted * missed(start) + slow.wanted * (missed(critical) - missed(start))
+        offers = slow.refused * (offered(critical) - offered(stop)) + labels.refused * offered(stop)
+        cost = (silent + offers).sum() / (labels.total * np.log(high / low))
     always, never = mean_cost(xp.asarray(low)), mean_cost(xp.asarray(high))
     oracle = mean_cost(gate.critical_ratio(*labels.as_signals))
     constant = xp.minimum(always, never)
@@ -175,6 +209,20 @@ class _Labels(NamedTuple):
     wanted: Any
     total: Any
     as_signals: tuple[Any, Any]
+
+
+def _slow_labels(
+    signals: Signals, margin: Scalar, y_need: Any, y_accept_slow: Any, y_both: Any, weight: Any
+) -> _Labels | None:
+    """The costs of the slow pass's candidates; None where they are the fast pass's."""
+    if y_accept_slow is None:
+        return None
+    check_slow_labels(margin, y_accept_slow=y_accept_slow)
+    if y_both is not None:
+        raise ValueError("y_accept_slow: found it with y_both, expected one of them")
+    check_rows(signals, y_accept_slow=y_accept_slow)
+    arrays.check_label("y_accept_slow", y_accept_slow)
+    return _labels(signals, y_need, y_accept_slow, None, weight)
 
 
 def _labels(signals: Signals, y_need: Any, y_accept: Any, y_both: Any, weight: Any) -> _Labels:

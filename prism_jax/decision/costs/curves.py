@@ -12,7 +12,16 @@ from jaxtyping import Float
 from prism_jax.decision import arrays
 from prism_jax.decision.arrays import Array, Floats, Scalar, Vector
 from prism_jax.decision.costs.cost_grid import PAPER_COST_RATIOS
-from prism_jax.decision.costs.sweep import CriticalRatio, check_gold, check_signals, critical_ratio, grid_sweep
+from prism_jax.decision.costs.surface_counts import Signals
+from prism_jax.decision.costs.sweep import (
+    CriticalRatio,
+    check_gold,
+    check_signals,
+    check_slow_labels,
+    critical_ratio,
+    grid_sweep,
+    slow_ratios,
+)
 
 
 class BurdenBenefitCurve(NamedTuple):
@@ -53,6 +62,7 @@ def burden_benefit_curve(
     p_accept_slow: Vector | None = None,
     margin: Scalar = 0.0,
     weight: Vector | None = None,
+    y_slow: Vector | None = None,
 ) -> BurdenBenefitCurve:
     """The curve whose area is `audbc`: the gate's decisions at every cost ratio, against empirical labels.
 
@@ -64,16 +74,68 @@ def burden_benefit_curve(
       p_accept_slow: Acceptance probability of the slow pass.
       margin: Slow margin delta; above 0 the curve follows the policy with the slow pass at each ratio.
       weight: Importance of each step; None is 1.
+      y_slow: Gold labels of the candidates that the slow pass picks, where these may differ; they count where the slow
+        pass runs. None is `y`.
 
     Returns:
-      The curve with n + 1 points regardless of ties, so that it can be jitted.
+      The curve with n + 1 points regardless of ties, so that it can be jitted; with `y_slow` 2 n + 1.
 
     Raises:
-      ValueError: for a value outside its range, unequal lengths, empty input, or a margin without slow signals.
+      ValueError: for a value outside its range, unequal lengths, empty input, a margin without slow signals, or
+        `y_slow` at margin 0.
     """
     signals = check_signals(p_need, p_accept, p_need_slow, p_accept_slow, margin)
     check_gold(signals, y, weight, positive=False)
-    return trace_curve(critical_ratio(signals, margin), y, weight)
+    if y_slow is None:
+        return trace_curve(critical_ratio(signals, margin), y, weight)
+    return trace_events(offers_and_switches(signals, margin, y, y_slow, weight))
+
+
+class Events(NamedTuple):
+    """What changes as the cost ratio grows: offers begin, and the slow pass leaves steps to the fast pass's candidate.
+
+    Attributes:
+      at: The cost ratio of each event.
+      mass: Weight of the offers that begin.
+      gold: Change of the weight of gold-positive offers.
+    """
+
+    at: CriticalRatio
+    mass: Any
+    gold: Any
+
+
+def offers_and_switches(signals: Signals, margin: Scalar, y: Vector, y_slow: Vector, weight: Vector | None) -> Events:
+    """The events of a policy whose slow pass picks its own candidates: n offers, then n switches.
+
+    An offer begins with the slow candidate's label, and takes the fast one's above the last ratio at which the slow
+    pass runs. Where that ratio is infinite there is no switch.
+    """
+    check_slow_labels(margin, y_slow=y_slow)
+    check_gold(signals, y_slow, positive=False)
+    xp = arrays.namespace(*signals, y, y_slow, weight)
+    critical, (_, stop) = critical_ratio(signals, margin), slow_ratios(signals, margin)
+    mass = xp.ones(stop.shape, int) if weight is None else arrays.as_float(xp.asarray(weight))
+    slow, fast = mass * (xp.asarray(y_slow) != 0), mass * (xp.asarray(y) != 0)
+    beyond = xp.concatenate([critical.beyond, xp.ones(stop.shape, bool)])
+    return Events(
+        CriticalRatio(xp.concatenate([critical.ratio, stop]), beyond),
+        xp.concatenate([mass, xp.zeros_like(mass)]),
+        xp.concatenate([slow, xp.where(xp.isinf(stop), 0, fast - slow)]),
+    )
+
+
+def trace_events(events: Events, ranking: tuple[Any, Any] | None = None) -> BurdenBenefitCurve:
+    """The curve of the events, and of their `rank` if known."""
+    order, last = rank(events.at) if ranking is None else ranking
+    xp, total = arrays.namespace(events.at.ratio), events.mass.sum()
+    burden, benefit = (xp.cumsum(values[order])[last] / total for values in (events.mass, events.gold))
+    zero, ratio = xp.zeros(1, burden.dtype), events.at.ratio[order]
+    return BurdenBenefitCurve(
+        xp.concatenate([xp.zeros(1, ratio.dtype), ratio]),
+        xp.concatenate([zero, burden]),
+        xp.concatenate([zero, benefit]),
+    )
 
 
 def rank(critical: CriticalRatio) -> tuple[Any, Any]:

@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float
 from prism_jax.decision import arrays, gate
 from prism_jax.decision.arrays import Array, Reals, Scalar, Vector
 from prism_jax.decision.costs.cost_grid import CostGrid, check_axis, cost_grid, decision_index, slow_range
-from prism_jax.decision.costs.surface_counts import Signals, host_first_index
+from prism_jax.decision.costs.surface_counts import Signals, host_first_index, host_slow_range
 from prism_jax.decision.policies import ANSWERING_TO_RATIO, POLICIES
 
 
@@ -75,11 +75,17 @@ def critical_ratio(signals: Signals, margin: Any) -> CriticalRatio:
     xp = arrays.namespace(*signals)
     if margin == 0:
         return CriticalRatio(xp.asarray(gate.critical_ratio(signals.p_need_fast, signals.p_accept_fast)), None)
-    high, low = signals.p_accept_fast + margin, signals.p_accept_fast - margin
-    start = xp.where(high >= 1, 0.0, gate.critical_ratio(signals.p_need_fast, xp.minimum(high, 1)))
-    stop = gate.critical_ratio(signals.p_need_fast, xp.maximum(low, 0))
+    start, stop = slow_ratios(signals, margin)
     slow = gate.critical_ratio(signals.p_need_slow, signals.p_accept_slow)
     return CriticalRatio(xp.clip(slow, start, stop), xp.asarray(slow > stop))
+
+
+def slow_ratios(signals: Signals, margin: Any) -> tuple[Any, Any]:
+    """The smallest and the largest cost ratio at which the slow pass of each step runs, for a margin above 0."""
+    xp = arrays.namespace(*signals)
+    high, low = signals.p_accept_fast + margin, signals.p_accept_fast - margin
+    start = xp.where(high >= 1, 0.0, gate.critical_ratio(signals.p_need_fast, xp.minimum(high, 1)))
+    return start, gate.critical_ratio(signals.p_need_fast, xp.maximum(low, 0))
 
 
 def check_signals(p_need: Any, p_accept: Any, p_need_slow: Any, p_accept_slow: Any, margin: Scalar) -> Signals:
@@ -108,6 +114,13 @@ def check_rows(signals: Signals, **named: Any) -> None:
     arrays.check_lengths(p_need=signals.p_need_fast, **named)
 
 
+def check_slow_labels(margin: Scalar, **named: Any) -> None:
+    """Raises ValueError for labels of the slow pass's candidates without a slow pass."""
+    for name, value in named.items():
+        if value is not None and margin == 0:
+            raise ValueError(f"{name}: found labels at margin 0, expected none: no slow pass picks a candidate there")
+
+
 def check_gold(signals: Signals, y: Any, weight: Any = None, *, positive: bool) -> None:
     """Raises ValueError unless there is one label per step, 0 or 1.
 
@@ -129,21 +142,29 @@ class GridSweep(NamedTuple):
     Attributes:
       ratios: The ratios, in the signals' dtype and in the order given.
       index: For each step, the position of its first intervening cost among the sorted ratios.
+      start: For each step, the position of the first cost at which the slow pass runs; None at margin 0.
+      stop: The position after the last such cost; None at margin 0.
       back: For each given ratio, its position among the sorted ones.
     """
 
     ratios: np.ndarray
     index: Any
+    start: Any | None
+    stop: Any | None
     back: np.ndarray
 
     def sum_of_offers(self, values: Any) -> Any:
         """Sum of `values` over the steps that intervene at each ratio; integers and booleans give integer sums."""
+        return self.sum_from(self.index, values)
+
+    def sum_from(self, index: Any, values: Any) -> Any:
+        """Sum of `values` over the steps whose `index` each ratio has reached."""
         xp, bins = arrays.namespace(self.index, values), len(self.ratios) + 1
         whole = not jnp.issubdtype(values.dtype, jnp.floating)
         if xp is jnp:
-            at_index: Any = jnp.zeros(bins, jnp.int32 if whole else values.dtype).at[self.index].add(values)
+            at_index: Any = jnp.zeros(bins, jnp.int32 if whole else values.dtype).at[index].add(values)
         else:
-            at_index = np.bincount(self.index, values, minlength=bins)  # in float64: exact for integers below 2^53
+            at_index = np.bincount(index, values, minlength=bins)  # in float64: exact for integers below 2^53
             at_index = at_index.astype(np.int64) if whole else at_index
         return xp.cumsum(at_index)[self.back]
 
@@ -158,16 +179,22 @@ def grid_sweep(signals: Signals, margin: Scalar, cost_ratios: Sequence[Scalar] |
     order = np.argsort(ratios, kind="stable")
     grid = cost_grid(ratios[order])
     on_host = arrays.namespace(*signals) is np
-    index = (host_first_index if on_host else _first_index)(signals, margin, grid)
-    return GridSweep(ratios, index, np.argsort(order))
+    index, start, stop = (_host_indices if on_host else _indices)(signals, margin, grid)
+    return GridSweep(ratios, index, start, stop, np.argsort(order))
 
 
-def _first_index(signals: Signals, margin: Scalar, grid: CostGrid) -> Any:
-    """The first intervening cost index of each step, by `jax.numpy`."""
+def _host_indices(signals: Signals, margin: Scalar, grid: CostGrid) -> tuple[Any, Any, Any]:
+    """`index`, `start` and `stop` of NumPy signals."""
+    index = host_first_index(signals, margin, grid)
+    return index, *(host_slow_range(signals, margin, grid) if margin > 0 else (None, None))
+
+
+def _indices(signals: Signals, margin: Scalar, grid: CostGrid) -> tuple[Any, Any, Any]:
+    """`index`, `start` and `stop`, by `jax.numpy`."""
     fast = decision_index(signals.p_need_fast, signals.p_accept_fast, grid)
     if margin == 0:
-        return fast
+        return fast, None, None
     slow = decision_index(signals.p_need_slow, signals.p_accept_slow, grid)
     margins = jnp.full(1, margin, signals.p_need_fast.dtype)
     start, stop = slow_range(signals.p_need_fast, signals.p_accept_fast, fast, margins, grid)
-    return jnp.clip(slow, start[0], stop[0])
+    return jnp.clip(slow, start[0], stop[0]), start[0], stop[0]

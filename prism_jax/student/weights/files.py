@@ -42,12 +42,16 @@ def inside(directory: pathlib.Path, name: str) -> pathlib.Path:
 
     Raises:
       FileNotFoundError: when there is no such file.
-      ValueError: when the name or a symlink leads out of the directory, or the file is a pickle.
+      ValueError: when the name or a symlink leads out of the directory, or the file is a pickle. A snapshot in the
+        cache of Hugging Face's hub may link to the blobs of its own model.
     """
     path = directory / name
     refuse_pickle(path)
     target, home = path.resolve(), directory.resolve()
-    if not target.is_relative_to(home):
+    homes = [home]
+    if home.parent.name == "snapshots" and home.parent.parent.name.startswith("models--"):
+        homes.append(home.parent.parent / "blobs")
+    if not any(target.is_relative_to(folder) for folder in homes):
         how = "a symlink" if path.is_symlink() else "a path"
         raise ValueError(
             f"{path}: found {how} out of the directory (to {target}), expected a file inside {home}; copy it there"

@@ -7,8 +7,12 @@ original order is restored.
 
 from __future__ import annotations
 
+import functools
+import importlib.util
+import math
 import pathlib
 import re
+import reprlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,6 +21,7 @@ from etils import epath
 from jax.sharding import Mesh
 from jax.typing import DTypeLike
 
+from prism_jax.runtime.gguf_file import GGUFTensor, read_gguf_header, shorten
 from prism_jax.student.config import StudentConfig, dtype_name
 from prism_jax.student.qwen3 import Qwen3
 from prism_jax.student.weights.architecture import Fields
@@ -29,8 +34,8 @@ ARCHITECTURES = ("qwen3", "llama")
 
 _REORDERED = re.compile(r"blk\.\d+\.attn_([qk])\.weight")
 
-# Exceptions of the reader on bytes that are not GGUF; it checks little.
-_CORRUPT = (ValueError, IndexError, KeyError, TypeError, OverflowError, RecursionError, MemoryError)
+# The package dequantises 16 rows at a time; rows are joined to have about so many bytes, or each step costs too much.
+_BYTES_PER_ROW = 1 << 14
 
 
 def load_gguf(path: epath.PathLike, dtype: DTypeLike, mesh: Mesh | None = None) -> Pretrained:
@@ -65,32 +70,55 @@ class GGUFFile:
 
     def __init__(self, path: pathlib.Path):
         self.where = str(path)
-        reader = _open(path)
-        self._fields = reader.fields
-        self._tensors = {tensor.name: tensor for tensor in reader.tensors}
+        _check_package(path)
+        header = read_gguf_header(path)
+        self._fields = header.fields
+        self._tensors = header.tensors
+        self._data = header.data
         self.architecture = self._scalar("general.architecture")
         if self.architecture not in ARCHITECTURES:
             expected = " or ".join(ARCHITECTURES)
-            raise ValueError(f"{path}: general.architecture: found {self.architecture!r}, expected {expected}")
+            found = reprlib.repr(self.architecture)
+            raise ValueError(f"{path}: general.architecture: found {found}, expected {expected}")
         self._header = self._own_fields()
-        self.shapes: Mapping[str, tuple[int, ...]] = {
-            name: tuple(int(size) for size in reversed(tensor.shape)) for name, tensor in self._tensors.items()
-        }
+        self.shapes: Mapping[str, tuple[int, ...]] = {name: tensor.shape for name, tensor in self._tensors.items()}
+        self._blocks = {name: self._stored(name, tensor) for name, tensor in self._tensors.items()}
         self.unreadable: Mapping[str, str] = {
-            name: f"{tensor.tensor_type.name}, which gguf doesn't dequantise"
+            name: f"{_kind(tensor.kind).name}, which gguf doesn't dequantise"
             for name, tensor in self._tensors.items()
-            if not _readable(tensor)
+            if not _readable(tensor.kind)
         }
 
     def read(self, name: str, index: Index) -> np.ndarray:
         """Reads and dequantises a part of one tensor to float32, with rows in Hugging Face's order."""
-        from gguf import dequantize
-
-        tensor = self._tensors[name]
-        rows = self._rows(name)
-        part = tensor.data[index[0]] if rows is None else tensor.data[rows[index[0]]]
-        values = dequantize(part, tensor.tensor_type)
+        rows, stored = self._rows(name), self._blocks[name]
+        if stored.ndim == 1:
+            return _dequantize(stored, self._tensors[name].kind)[index]
+        part = stored[index[0]] if rows is None else stored[rows[index[0]]]
+        values = _dequantize(part, self._tensors[name].kind)
         return values[:, index[1]] if len(index) > 1 else values
+
+    def _stored(self, name: str, tensor: GGUFTensor) -> np.ndarray:
+        """The tensor's bytes as the file holds them, one row of blocks per row; not copied."""
+        from gguf import GGML_QUANT_SIZES
+
+        try:
+            per_block, size = GGML_QUANT_SIZES[_kind(tensor.kind)]
+        except ValueError:
+            raise self._corrupt(name, f"type {tensor.kind}; expected one of the format's") from None
+        *rows, columns = tensor.shape or (1,)
+        if columns % per_block:
+            raise self._corrupt(name, f"rows of {columns}; expected a multiple of {per_block}")
+        stored = (*rows, columns // per_block * size)
+        wanted, left = math.prod(stored), self._data.size - tensor.start
+        if wanted > left:
+            raise self._corrupt(name, f"{wanted} bytes at {tensor.start}; only {max(left, 0)} are left")
+        return self._data[tensor.start : tensor.start + wanted].reshape(stored)
+
+    def _corrupt(self, name: str, reason: str) -> ValueError:
+        return ValueError(
+            f"{self.where}: found a truncated or corrupt GGUF file ({shorten(name)}: {reason}), expected a whole one"
+        )
 
     def _rows(self, name: str) -> np.ndarray | None:
         """The file's row for each row of Hugging Face's matrix, for the matrices that llama.cpp reorders; else None."""
@@ -113,9 +141,9 @@ class GGUFFile:
         fields = self._header
         rows = self.shapes.get(EMBEDDING.gguf, (0,))[0]
         tokens = self._fields.get("tokenizer.ggml.tokens")
-        if tokens is not None and rows and len(tokens.data) != rows:
+        if isinstance(tokens, list) and rows and len(tokens) != rows:
             raise ValueError(
-                f"{self.where}: tokenizer.ggml.tokens: found {len(tokens.data)} tokens, expected {rows}, the rows of "
+                f"{self.where}: tokenizer.ggml.tokens: found {len(tokens)} tokens, expected {rows}, the rows of "
                 f"{EMBEDDING.gguf}"
             )
         try:
@@ -175,33 +203,47 @@ class GGUFFile:
         return self._header.count("attention.head_count_kv", self._heads())
 
     def _scalar(self, name: str) -> Any:
-        """The content of a field, arrays as lists; None where the field is absent."""
-        try:
-            return self._fields[name].contents() if name in self._fields else None
-        except _CORRUPT as error:
-            raise ValueError(f"{self.where}: {name}: found a corrupt field ({error}), expected a GGUF value") from None
+        """The content of a field, arrays of numbers as lists; None where the field is absent."""
+        found = self._fields.get(name)
+        return found.tolist() if isinstance(found, np.ndarray) else found
 
 
-def _open(path: pathlib.Path) -> Any:
-    """Opens the memory-mapped file with the package's reader."""
+def _check_package(path: pathlib.Path) -> None:
+    """Refuses pickles and missing files by name, and says which package dequantises."""
     refuse_pickle(path)
     if not path.is_file():
         raise FileNotFoundError(f"{path}: found no such file, expected a GGUF file")
-    try:
-        import gguf
-    except ImportError:
-        raise RuntimeError("gguf: the package isn't installed; pip install 'prism_jax[gguf]'") from None
-    try:
-        return gguf.GGUFReader(path)
-    except _CORRUPT as error:
-        raise ValueError(f"{path}: found a truncated or corrupt GGUF file ({error}), expected a whole one") from None
+    if importlib.util.find_spec("gguf") is None:
+        raise RuntimeError("gguf: the package isn't installed; pip install 'prism_jax[gguf]'")
 
 
-def _readable(tensor: Any) -> bool:
-    """Whether the package can dequantise the tensor to floating-point numbers."""
-    from gguf import dequantize
+def _kind(number: int) -> Any:
+    """The package's name for a quantisation type; raises ValueError for an unknown number."""
+    from gguf import GGMLQuantizationType
 
+    return GGMLQuantizationType(number)
+
+
+def _dequantize(blocks: np.ndarray, number: int) -> np.ndarray:
+    """Dequantises rows of blocks to float32; the blocks of several rows are joined first, which changes no number."""
+    from gguf import GGML_QUANT_SIZES, dequantize
+
+    kind = _kind(number)
+    per_block, size = GGML_QUANT_SIZES[kind]
+    shape = (*blocks.shape[:-1], blocks.shape[-1] // size * per_block)
+    flat = np.ascontiguousarray(blocks).reshape(-1)
+    joined = math.gcd(flat.size // max(1, blocks.shape[-1]), max(1, _BYTES_PER_ROW // max(1, blocks.shape[-1])))
+    rows = flat.reshape(-1, joined * blocks.shape[-1]) if flat.size else blocks.reshape(shape[0], 0)
+    return dequantize(rows, kind).reshape(shape)
+
+
+@functools.lru_cache(maxsize=64)
+def _readable(number: int) -> bool:
+    """Whether the package can dequantise a type to floating-point numbers."""
+    from gguf import GGML_QUANT_SIZES, dequantize
+
+    kind = _kind(number)
     try:
-        return dequantize(tensor.data[:1], tensor.tensor_type).dtype.kind == "f"
+        return dequantize(np.zeros((1, GGML_QUANT_SIZES[kind][1]), np.uint8), kind).dtype.kind == "f"
     except NotImplementedError:
         return False

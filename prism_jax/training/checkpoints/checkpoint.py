@@ -9,10 +9,12 @@ from typing import Any, NamedTuple
 
 import jax
 import orbax.checkpoint as ocp
+from absl import logging
 from etils import epath
 
 from prism_jax.runtime.config import from_config_dict
 from prism_jax.runtime.files import JsonError, parse_json
+from prism_jax.training.checkpoints.digests import NAME, first_difference, read_digests
 from prism_jax.training.config import RunConfig
 from prism_jax.training.old_names import upgrade
 from prism_jax.training.optimization.step import TrainState
@@ -55,9 +57,10 @@ def score(path: epath.Path) -> float | None:
     """The validation loss of a checkpoint; None if none was measured.
 
     Raises:
-      CheckpointError: if the file of metrics holds anything else.
+      CheckpointError: if the file of metrics holds anything else, or does not match its digest.
     """
     file = path / "metrics" / "metrics"
+    check_digests(path, only="metrics/metrics")
     if not file.exists():
         return None
     try:
@@ -91,6 +94,8 @@ def read(path: epath.Path, abstract: TrainState, config: RunConfig) -> Restored:
     if missing:
         raise damaged(path, f"no {missing[0]}/ in it")
     score(path)
+    if not check_digests(path):
+        logging.warning("%s: found no %s, as older versions wrote it: changed bytes are not detected", path, NAME)
     saved = _restore(path, config=ocp.args.JsonRestore()).config
     if not isinstance(saved, dict):
         raise damaged(path, f"{saved!r} in config/, no config")
@@ -103,6 +108,29 @@ def read(path: epath.Path, abstract: TrainState, config: RunConfig) -> Restored:
     if not isinstance(restored.data, dict):
         raise damaged(path, f"{restored.data!r} in data/, no position in the data")
     return Restored(int(path.name), restored.state, restored.data)
+
+
+def check_digests(path: epath.Path, only: str | None = None) -> bool:
+    """Compares the files of a checkpoint with their digests, all of them or only one.
+
+    Returns:
+      Whether the checkpoint has digests; those of older versions have none.
+
+    Raises:
+      CheckpointError: naming the first file that is missing or differs.
+    """
+    try:
+        digests = read_digests(path)
+    except JsonError as error:
+        raise damaged(path, str(error)) from error
+    if digests is None:
+        return False
+    if only is not None:
+        digests = {name: digest for name, digest in digests.items() if name == only}
+    name = first_difference(path, digests)
+    if name is not None:
+        raise damaged(path, f"{name} that differs from its digest in {NAME}")
+    return True
 
 
 def _restore(path: epath.Path, **items: Any) -> Any:

@@ -15,8 +15,11 @@ from orbax.checkpoint import checkpoint_managers as policies
 
 from prism_jax.runtime.config import to_dict
 from prism_jax.training.checkpoints.checkpoint import OLD_SCORE, SCORE, CheckpointError, reason, steps
+from prism_jax.training.checkpoints.digests import write_digests
 from prism_jax.training.config import RunConfig
 from prism_jax.training.optimization.step import TrainState
+
+_UNFINISHED = ocp.path.step.TMP_DIR_SUFFIX
 
 
 class Saver:
@@ -48,6 +51,7 @@ class Saver:
                 best_mode="min",
                 cleanup_tmp_directories=True,
                 enable_async_checkpointing=True,
+                async_options=ocp.AsyncOptions(post_finalization_callback=self._seal),
             ),
         )
 
@@ -72,6 +76,16 @@ class Saver:
         )
         with self._named():
             self._manager.save(step, args=items, metrics=dict(scores), force=True)
+
+    def _seal(self) -> None:
+        """Writes the digests of the current save; Orbax calls this in the first process before it renames the folder.
+
+        Raises:
+          OSError: if the files cannot be read or written.
+        """
+        final = self._folder / str(self._begun)
+        unfinished = list(self._folder.glob(f"{final.name}{_UNFINISHED}*"))
+        write_digests(unfinished[0] if unfinished else final)  # in a bucket Orbax writes to the final folder
 
     def wait(self) -> None:
         """Waits for the current save to finish.

@@ -94,6 +94,7 @@ def pack_split(
     context: int,
     *,
     unit: Unit = "streams",
+    max_decisions: int = 0,
     row_tokens: int = 0,
     buckets: int = 1,
     batch: int = 1,
@@ -105,6 +106,7 @@ def pack_split(
       template: Prompt template that encodes the streams as token ids.
       context: Maximum number of tokens up to the end of one decision; a stream that does not fit gets several rows.
       unit: What one row holds, a stream or a decision, as in `PackingConfig`.
+      max_decisions: Maximum number of decisions per row of a stream; 0 sets no limit.
       row_tokens: Approximate number of tokens in a row that short streams share; 0 shares no rows.
       buckets: Maximum number of shapes of rows.
       batch: Number of rows per batch.
@@ -117,7 +119,10 @@ def pack_split(
     alone = 0
     for number, stream in enumerate(streams):
         whole = pack_whole(stream, template, context)
-        cut = whole.parts(HISTORY) if unit == "streams" else list(whole.alone())
+        if unit == "decisions":
+            cut = list(whole.alone())
+        else:
+            cut = list(whole.groups(HISTORY, max_decisions)) if max_decisions else whole.parts(HISTORY)
         alone += whole.tokens_alone()
         rows += cut
         owners += [(number,)] * len(cut)

@@ -3,8 +3,9 @@
     L = lambda_LM L_LM + lambda_n L_need + lambda_a L_acc + lambda_b L_burden        (docs/maths.md, section 4)
 
 The decision losses act on slot logits, and the cross-entropy acts on response tokens only. The burden takes its costs
-from the `OperatingPoint` that the deployed gate uses. Every term is a ratio of two sums, so that the sums of
-microbatches add up to the sums of their batch (`prism_jax.training.optimization.accumulation`).
+and the margin of the slow pass from the `OperatingPoint` that the deployed gate uses. Every term is a ratio of two
+sums, so that the sums of microbatches add up to the sums of their batch
+(`prism_jax.training.optimization.accumulation`).
 """
 
 from __future__ import annotations
@@ -61,11 +62,12 @@ def objective(
       batch: Rows along the leading axis.
       slots: The student and the tokens of its two answers.
       config: Weights and estimators of the loss.
-      point: Operating point whose costs weight the burden.
+      point: Operating point whose costs weight the burden, and whose margin and policy trigger the slow pass.
       width: Width h of the soft gate, annealed by the caller.
 
     Returns:
-      The total, and a dictionary of the total, the unweighted terms and the diagnostics of the propensity weights.
+      The total, and a dictionary of the total, the unweighted terms, the diagnostics of the propensity weights and,
+      where `config.slow` is above 0, burden_slow, the slow pass's part of the burden.
     """
     return total(term_sums(params, batch, slots, config, point, width), config)
 
@@ -79,12 +81,16 @@ def total(sums: Terms, config: LossConfig) -> tuple[Float[Array, ""], dict[str, 
         "burden": config.false_alarm * burden.false_alarm.mean() + config.missed * burden.missed.mean(),
         "response": sums.response.mean(),
     }
+    slow = {}
+    if config.slow:
+        slow = {"burden_slow": config.slow * burden.slow.mean()}
+        terms["burden"] += slow["burden_slow"]
     loss = sum((getattr(config, name) * term for name, term in terms.items()), jnp.zeros(()))
     diagnostics = sums.accept.diagnostics()._asdict()
     if config.estimator != "dr":
         del diagnostics["outside_share"]  # only doubly robust labels can leave [0, 1]
     checks = {f"accept_{name}": value for name, value in diagnostics.items()}
-    return loss, {"loss": loss, **terms, **checks}
+    return loss, {"loss": loss, **terms, **slow, **checks}
 
 
 def term_sums(
@@ -161,7 +167,11 @@ def _burden_sums(
     point: OperatingPoint,
     width: Float[Array, ""] | float,
 ) -> losses.BurdenSums:
-    """The sums of L_burden over candidates with known need and outcome, weighted like the acceptance loss."""
+    """The sums of L_burden: its costs over candidates with known need and outcome, weighted like the acceptance loss.
+
+    The tokens of the slow pass are averaged over all candidates on fast branches, whose signals trigger it; without
+    `config.slow` they are left out.
+    """
 
     def of_step(values_BxS: Float[Array, "B S"]) -> Array:
         return jnp.take_along_axis(values_BxS, batch.accept_step, axis=1)
@@ -171,7 +181,8 @@ def _burden_sums(
     # counts every candidate with full weight.
     judged = of_step(batch.need_weight) > 0
     observed = batch.accept_weight * batch.logged * judged * inverse
-    return losses.burden_sums(
+    priced = {"margin": point.slow_margin, "slow_width": config.slow_width, "slow_tokens": batch.slow_tokens.ravel()}
+    sums = losses.burden_sums(
         of_step(z_need).ravel(),
         z_accept.ravel(),
         of_step(batch.y_need).ravel(),
@@ -180,7 +191,10 @@ def _burden_sums(
         c_fn=point.c_fn,
         width=width,
         observed=observed.ravel(),
+        **(priced if config.slow else {}),
     )
+    fast = jnp.sum(batch.slow_tokens > 0, dtype=sums.slow.denominator.dtype)
+    return sums._replace(slow=sums.slow._replace(denominator=fast)) if config.slow else sums
 
 
 def gate_width(step: Int[Array, ""] | int, steps: int, config: LossConfig) -> Float[Array, ""]:

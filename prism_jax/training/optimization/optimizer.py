@@ -53,12 +53,15 @@ class Optimizer:
 
 
 def schedule(config: TrainingConfig) -> optax.Schedule:
-    """Learning rate as a function of the step: linear warm-up from 0, then cosine decay to `final_rate` of the peak."""
+    """Learning rate as a function of the step: linear warm-up from 0, then cosine decay to `final_rate` of the peak.
+
+    With `warmup` = 1 all steps warm up.
+    """
     return optax.warmup_cosine_decay_schedule(
         init_value=0.0,
         peak_value=config.learning_rate,
-        warmup_steps=max(1, round(config.warmup * config.steps)),
-        decay_steps=max(2, config.steps),
+        warmup_steps=config.warmup_steps,
+        decay_steps=max(config.warmup_steps + 1, config.steps),  # optax expects a decay after the warm-up
         end_value=config.final_rate * config.learning_rate,
     )
 

@@ -75,18 +75,24 @@ def curate(streams: tuple[Stream, ...], pathway: PathwayConfig) -> tuple[tuple[S
       The remaining streams, and the numbers of kept rows by stratum and domain, for the start-up report.
 
     Raises:
-      ValueError: if no step has a need label.
+      ValueError: if no step has a need label, or `pathway.count` exceeds the rows whose step has one.
     """
     rows = rows_of(streams)
     kept, (judged,) = np.zeros(len(rows.judged), bool), np.nonzero(rows.judged)
     if not judged.size:
         raise ValueError("data: found no step with a need label, expected some: curation scores labelled steps")
+    if pathway.count > judged.size:
+        raise ValueError(
+            f"pathway.count: found {pathway.count}, expected at most the {judged.size} rows of the training streams "
+            "whose step has a need label"
+        )
     chosen = curation.select(
         rows.score()[judged],
         rows.y_need[judged],
         rows.y_accept[judged],
         rows.seen[judged],
-        fraction=pathway.keep,
+        fraction=None if pathway.count else pathway.keep,
+        count=pathway.count or None,
         stratify=pathway.stratify,
         domain=rows.domain[judged],
     )
@@ -97,7 +103,25 @@ def curate(streams: tuple[Stream, ...], pathway: PathwayConfig) -> tuple[tuple[S
         facts[f"  {entry.stratum}"] = ", ".join([*filter(None, [facts.get(f"  {entry.stratum}")]), shown])
     if not rows.judged.all():
         facts[f"  {UNJUDGED}"] = f"0 of {(~rows.judged).sum():,}"
+    if not kept.all():
+        facts["curation"] = _what_curation_does(rows, kept)
     return _only(streams, kept), facts
+
+
+def _what_curation_does(rows: Rows, kept: Bool[np.ndarray, " n"]) -> str:
+    """Warns that the kept labels are more certain than those of other streams, with the teacher's error on both."""
+
+    def error(q: np.ndarray, y: np.ndarray, known: np.ndarray) -> str:
+        squares = (q - y) ** 2
+        shares = (float(squares[known & some].mean()) for some in (np.ones_like(kept), kept) if (known & some).any())
+        return " to ".join(f"{share:.3f}" for share in shares)
+
+    return (
+        "WARNING: curation keeps labels that the teacher predicted (its Brier score on the training rows falls from "
+        f"{error(rows.q_need, rows.y_need, rows.judged)} for need, from "
+        f"{error(rows.q_accept, rows.y_accept, rows.seen > 0)} for acceptance), so raw signals will be overconfident. "
+        "The calibration streams are not curated: the calibrated signals are fitted on them, and every table shows both"
+    )
 
 
 def _only(streams: Sequence[Stream], kept: Bool[np.ndarray, " n"]) -> tuple[Stream, ...]:

@@ -17,6 +17,7 @@ from prism_jax.training.config import RunConfig
 from prism_jax.training.loss_config import LossConfig
 from prism_jax.training.pathways.curated import curate, weigh
 from prism_jax.training.pathways.logged import out_of_fold_acceptance
+from prism_jax.training.pathways.slow_pass import with_slow_tokens
 from prism_jax.training.pathways.table import PathwayConfig
 
 
@@ -56,6 +57,8 @@ def supervise(streams: Sequence[Stream], config: RunConfig, template: Template) 
         facts |= curated
     if pathway.resolved.losses != "decision" or pathway.alpha or pathway.slow:
         supervised = _each(supervised, _step_of(pathway, config.training.seed), _candidate_of(pathway))
+    if loss.slow:
+        supervised = with_slow_tokens(supervised, template)
     if loss.estimator == "dr":
         supervised = _with_baseline(supervised, loss)
     if pathway.resolved.weighted:

@@ -59,7 +59,8 @@ class PathwayConfig:
       name: Name of the pathway; second stages start from the run that training.start names.
       filter: Whether the data is curated, `on` or `off`; `as_named` leaves it to the pathway.
       losses: Losses at the slots, `plain` or `decision`; `as_named` leaves them to the pathway.
-      keep: Share of the rows that curation keeps, those with the highest R_DC.
+      keep: Share of the rows that curation keeps, those with the highest R_DC; read where count = 0.
+      count: Number of rows that curation keeps (the paper's 1,800); 0 leaves it to `keep`.
       stratify: Whether curation selects within each pair of labels; False selects globally, as the paper does.
       alpha: Weight of the teacher in slot targets, (1 - alpha) * label + alpha * teacher's probability.
       slow: Share of the steps with a rationale that get a slow branch instead of their fast branch. A step has only one
@@ -74,6 +75,7 @@ class PathwayConfig:
     filter: Literal["as_named", "on", "off"] = "as_named"
     losses: Literal["as_named", "plain", "decision"] = "as_named"
     keep: float = 0.6
+    count: int = 0
     stratify: bool = True
     alpha: float = 0.0
     slow: float = 0.0
@@ -90,7 +92,7 @@ class PathwayConfig:
                 raise ValueError(f"{name}: found {getattr(self, name)}, expected a share in [0, 1]")
         if not self.beta > 0:
             raise ValueError(f"beta: found {self.beta}, expected above 0")
-        check_at_least(self, 0, "rejected_cost", "token_cost")
+        check_at_least(self, 0, "rejected_cost", "token_cost", "count")
         if self.name == "schema_sft" and self.losses != "as_named":
             raise ValueError(
                 f"losses: found {self.losses!r}, expected 'as_named': schema_sft has no losses at the slots"
@@ -117,9 +119,12 @@ class PathwayConfig:
         return row.filtered or row.weighted or row.losses == "schema" or self.alpha > 0
 
     def objective(self, loss: LossConfig) -> LossConfig:
-        """Returns the config's weights and estimators with the changes that the pathway makes to them."""
+        """Returns the config's weights and estimators with the changes that the pathway makes to them.
+
+        A pathway without slow branches prices no slow pass.
+        """
         row = self.resolved
-        loss = dataclasses.replace(loss, tokens=row.tokens)
+        loss = dataclasses.replace(loss, tokens=row.tokens, slow=loss.slow if self.slow else 0.0)
         if row.losses == "plain":
             return dataclasses.replace(loss, estimator="none", burden=0.0)
         if row.losses == "schema":
@@ -129,7 +134,8 @@ class PathwayConfig:
     def __str__(self) -> str:
         """Returns one line for the terminal."""
         row = self.resolved
-        data = f"the {self.keep:.0%} with the highest R_DC" if row.filtered else "all data"
+        kept = f"{self.count:,} rows" if self.count else f"{self.keep:.0%}"
+        data = f"the {kept} with the highest R_DC" if row.filtered else "all data"
         text = "weighted by reward" if row.weighted else row.tokens
         mixed = f", {self.slow:.0%} slow branches" if self.slow else ""
         return f"{self.name}: {data}, {row.losses} losses, text {text}{mixed}"

@@ -92,6 +92,21 @@ def test_symlinks_within_the_directory_are_followed(folder, params):
     jax.tree.map(np.testing.assert_array_equal, load_hf(folder, "float32").params, params)
 
 
+def test_a_snapshot_of_the_hubs_cache_is_read_and_links_out_of_the_cache_are_refused(folder, params, tmp_path):
+    model = tmp_path / "hub" / "models--some--model"
+    snapshot = model / "snapshots" / "0123abc"
+    snapshot.mkdir(parents=True)
+    (model / "blobs").mkdir()
+    for number, path in enumerate(sorted(folder.iterdir())):
+        shutil.move(path, model / "blobs" / f"{number:040x}")
+        (snapshot / path.name).symlink_to(f"../../blobs/{number:040x}")
+    jax.tree.map(np.testing.assert_array_equal, load_hf(snapshot, "float32").params, params)
+    blob = (snapshot / "model.safetensors").resolve()
+    other = shutil.move(blob, tmp_path / "elsewhere")
+    blob.symlink_to(other)
+    refused(snapshot, rf"/model\.safetensors: found a symlink out of the directory \(to {other}\), expected a file .*")
+
+
 def test_an_index_may_not_lead_out_of_the_directory(sharded, folder):
     index = sharded / "model.safetensors.index.json"
     content = json.loads(index.read_text())

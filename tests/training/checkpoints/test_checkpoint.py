@@ -18,6 +18,7 @@ from etils import epath
 from prism_jax.runtime.config import ConfigError
 from prism_jax.student.sharding import make_mesh
 from prism_jax.training.checkpoints.checkpoint import CheckpointError, parameters_alone, steps
+from prism_jax.training.checkpoints.digests import write_digests
 from prism_jax.training.checkpoints.recovery import restore_best, restore_latest
 from prism_jax.training.checkpoints.saver import Saver
 from prism_jax.training.config import MeshConfig
@@ -131,6 +132,7 @@ DAMAGE = {
 def test_a_damaged_newest_checkpoint_is_replaced_by_the_previous_one(abstract, copy, warnings, case):
     damage, found = DAMAGE[case]
     damage(copy / "checkpoints" / "6")
+    write_digests(copy / "checkpoints" / "6")  # so that the damage itself is found, as in checkpoints without digests
     before = files(copy)
     start = re.escape(f"{copy}/checkpoints/6: found {found}") + ".*, expected a whole checkpoint; "
     evaluated = restore_best(Workdir(copy).checkpoints, abstract, CONFIG)

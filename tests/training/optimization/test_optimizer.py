@@ -130,3 +130,10 @@ def test_factors_are_replicated_and_everything_else_is_sharded_like_its_paramete
         owners = [one for path, one in leaves.items() if path.endswith("/" + name) and one.shape == leaf.shape]
         assert len(owners) >= 3  # the parameter, its first moment and its lower half
         assert {one.sharding.spec for one in owners} == {partition_spec(name, leaf.ndim)}
+
+
+@pytest.mark.parametrize(("steps", "warmup"), [(1, 0.1), (1, 1.0), (8, 1.0)])
+def test_a_schedule_may_consist_of_its_warm_up(steps, warmup):
+    config = TrainingConfig(steps=steps, warmup=warmup, learning_rate=0.5)
+    rates = [float(schedule(config)(step)) for step in range(steps + 1)]
+    np.testing.assert_allclose(rates, np.linspace(0, 0.5, steps + 1), rtol=1e-6)

@@ -31,6 +31,7 @@ class Row(NamedTuple):
     q_need: float
     q_accept: float
     tokens: tuple  # (log-probabilities, target) of each text token, in order
+    slow_tokens: int  # of the slow pass that a fast branch may trigger; 0 on a slow branch
 
     @property
     def score(self):
@@ -58,7 +59,9 @@ def read(streams, *, answers=False):
             made = bool(offer.logged)
             accept = offer.y_accept if made else 0.0
             log = (made, offer.propensity, step.teacher_need, offer.teacher_accept)
-            rows.append(Row(z_need[i, j], z_accept[i, j], step.y_need, accept, *log, text))
+            written = sum(len(field.text) for field in TEMPLATE.slow(step.rationale))
+            slow_tokens = 0 if getattr(step, "slow", False) else written
+            rows.append(Row(z_need[i, j], z_accept[i, j], step.y_need, accept, *log, text, slow_tokens))
     assert sum(len(row.tokens) for row in rows) == example.batch.response_weight.sum()
     return example, rows
 
@@ -93,6 +96,14 @@ def decision_terms(rows):
     }
 
 
+def slow_term(rows, margin=0.1, width=0.02):
+    """Computes the slow pass's part of L_burden: 1e-4 per token, over fast branches (docs/maths.md, section 4)."""
+    fast = [row for row in rows if row.slow_tokens]
+    p_need, p_accept = (1 / (1 + np.exp(-np.array([getattr(r, z) for r in fast]))) for z in ("z_need", "z_accept"))
+    m = 1 / (1 + np.exp(-(margin - np.abs(p_accept - 1 / (1 + 2 * p_need))) / width))
+    return 1e-4 * float(np.mean(m * [row.slow_tokens for row in fast]))
+
+
 def best_of_each_stratum(rows, keep):
     """Returns the indices of the rows that curation should keep: the best of each stratum, by largest remainders."""
     names = [(row.y_need, row.y_accept) if row.made else "not offered" for row in rows]
@@ -110,7 +121,7 @@ def best_of_each_stratum(rows, keep):
 def test_the_default_pathway_leaves_the_objective_unchanged():
     found = supervised()
     assert found.streams == STREAMS
-    assert found.loss == tiny.CONFIG.loss
+    assert found.loss == dataclasses.replace(tiny.CONFIG.loss, slow=0.0)  # it trains no slow branches
     for row in pack_split(found.streams, TEMPLATE, 512).rows:
         np.testing.assert_array_equal(row.need_target, row.y_need)
         np.testing.assert_array_equal(row.accept_target, row.y_accept)
@@ -171,7 +182,9 @@ def test_dft_weights_each_token_of_text_by_its_probability():
     example, rows = read(found.streams)
     _, terms = found_terms(example, found.loss)
     assert terms["response"] == pytest.approx(mean(np.exp(-loss) * loss for loss in nll(rows)), rel=1e-5)
-    for name, value in decision_terms(rows).items():
+    expected = decision_terms(rows)
+    expected["burden"] += slow_term(rows)
+    for name, value in expected.items():
         assert terms[name] == pytest.approx(value, rel=1e-4), name
 
 
@@ -286,4 +299,5 @@ def test_only_slots_and_text_are_trained(pathway):
         if pathway.get("name") != "schema_sft":
             allowed[row, batch.need_slot[row][batch.need_weight[row] > 0]] = True
             allowed[row, batch.accept_slot[row][batch.accept_weight[row] * batch.logged[row] > 0]] = True
+            allowed[row, batch.accept_slot[row][batch.slow_tokens[row] > 0]] = True  # the slow pass needs no label
     np.testing.assert_array_equal(reached, allowed)

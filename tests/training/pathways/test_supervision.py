@@ -158,3 +158,19 @@ def test_a_prediction_never_sees_the_labels_of_its_own_fold():
     np.testing.assert_array_equal(after[::5], before[::5])
     assert (np.delete(after, range(0, len(LOG), 5)) != np.delete(before, range(0, len(LOG), 5))).all()
     assert out_of_fold_acceptance(LOG[:1], 0.05, 20.0).tolist() == [0.5]
+
+
+def test_the_report_warns_that_curation_makes_the_training_labels_more_certain():
+    """The teacher's squared error, counted by hand over the steps (one offer each) before and after curation."""
+    found = supervised(name="rdc_sft", keep=0.5)
+
+    def error(streams):
+        steps = [step for stream in streams for step in stream.steps]
+        return np.mean([(step.teacher_need - step.y_need) ** 2 for step in steps])
+
+    before, after = error(STREAMS), error(found.streams)
+    assert after < before
+    assert found.facts["curation"].startswith("WARNING: curation keeps labels that the teacher predicted")
+    assert f"from {before:.3f} to {after:.3f} for need" in found.facts["curation"]
+    assert "The calibration streams are not curated" in found.facts["curation"]
+    assert "curation" not in supervised(name="sft").facts

@@ -1,0 +1,187 @@
+"""The choice of a map that recalibrates, and its numbers as a tree for JSON (docs/maths.md, section 7)."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any, Literal, get_args
+
+import numpy as np
+from jaxtyping import Float
+
+from prism_jax.decision import arrays
+from prism_jax.decision.arrays import Vector
+from prism_jax.decision.calibration.calibrators import (
+    GroupedTemperature,
+    Platt,
+    Temperature,
+    fit_grouped,
+    fit_platt,
+    fit_temperature,
+    need_two_classes,
+)
+from prism_jax.decision.calibration.isotonic import Isotonic, fit_isotonic
+
+Calibrator = Literal["temperature", "platt", "isotonic", "grouped"]
+CALIBRATORS: tuple[Calibrator, ...] = get_args(Calibrator)
+Map = Temperature | Platt | Isotonic | GroupedTemperature
+
+
+@dataclasses.dataclass(frozen=True)
+class CalibrationConfig:
+    """The map that recalibrates every signal.
+
+    Attributes:
+      calibrator: `temperature` (one number, keeps ranks and 1/2), `platt` (scale and bias on the logit), `isotonic`
+        (the best non-decreasing map) or `grouped` (one temperature per domain, shrunk towards that of all rows).
+      prior_rows: Strength of that shrinkage in rows, at least 0; used by `grouped` only.
+    """
+
+    calibrator: Calibrator = "temperature"
+    prior_rows: float = 100.0
+
+    def __post_init__(self) -> None:
+        arrays.check_choice("calibrator", self.calibrator, CALIBRATORS)
+        arrays.check_range("prior_rows", self.prior_rows, 0.0, np.inf, "a finite number of at least 0")
+
+
+def fit_map(config: CalibrationConfig, p: Vector, y: Vector, weight: Vector | None = None, group: Any = None) -> Map:
+    """Fits the map of a config.
+
+    Args:
+      config: The choice of the map.
+      p: Probabilities of the positive class.
+      y: Labels in [0, 1].
+      weight: Importance of each row; None is 1 everywhere.
+      group: The group of each row; required by `grouped`, ignored by the others.
+
+    Raises:
+      ValueError: for invalid rows, labels of one class only, or `grouped` without groups.
+
+    Warns:
+      CalibrationWarning: if a temperature ends at a bound.
+    """
+    if config.calibrator == "grouped":
+        if group is None:
+            raise ValueError("group: found None, expected the group of each row for the calibrator 'grouped'")
+        return fit_grouped(p, y, group, weight, prior_rows=config.prior_rows)
+    if config.calibrator == "platt":
+        return fit_platt(p, y, weight)
+    if config.calibrator == "isotonic":
+        labels = np.asarray(y, np.float64)
+        need_two_classes(labels, np.ones_like(labels) if weight is None else np.asarray(weight, np.float64))
+        return fit_isotonic(p, y, weight)
+    return Temperature(fit_temperature(p, y, weight))
+
+
+def apply_map(fitted: Map, p: Float[np.ndarray, "n"], group: Any = None) -> Float[np.ndarray, "n"]:
+    """Calibrated probabilities.
+
+    Args:
+      fitted: The map.
+      p: Raw probabilities.
+      group: The group of each row; required by a `GroupedTemperature`, ignored by the others.
+
+    Raises:
+      ValueError: for a probability outside [0, 1], or groups that are missing.
+    """
+    if isinstance(fitted, GroupedTemperature):
+        if group is None:
+            raise ValueError("group: found None, expected the group of each row for the calibrator 'grouped'")
+        return fitted(p, group)
+    return np.asarray(fitted(p))
+
+
+def map_to_dict(fitted: Map) -> dict[str, Any]:
+    """The map as plain values: its name under `calibrator`, and its numbers."""
+    if isinstance(fitted, Temperature):
+        return {"calibrator": "temperature", "temperature": fitted.temperature}
+    if isinstance(fitted, Platt):
+        return {"calibrator": "platt", "scale": fitted.scale, "bias": fitted.bias}
+    if isinstance(fitted, Isotonic):
+        return {"calibrator": "isotonic", "x": fitted.x.tolist(), "y": fitted.y.tolist()}
+    temperatures = {str(name): temperature for name, temperature in fitted.temperatures.items()}
+    return {"calibrator": "grouped", "pooled": fitted.pooled, "temperatures": temperatures}
+
+
+_NUMBERS = {
+    "temperature": ("temperature",),
+    "platt": ("scale", "bias"),
+    "isotonic": ("x", "y"),
+    "grouped": ("pooled", "temperatures"),
+}
+
+
+def map_from_dict(tree: Mapping[str, Any]) -> tuple[Map, dict[str, Any]]:
+    """Reads what `map_to_dict` wrote; a tree without `calibrator` is a temperature.
+
+    Args:
+      tree: The map's keys, with or without others.
+
+    Returns:
+      The map, and the keys that are not the map's.
+
+    Raises:
+      ValueError: naming the key, for a missing one or a value that no such map has.
+    """
+    name = tree.get("calibrator", "temperature")
+    if name not in CALIBRATORS:
+        raise ValueError(f"calibrator: found {name!r}, expected one of {', '.join(CALIBRATORS)}")
+    keys = _NUMBERS[name]
+    for key in keys:
+        if key not in tree:
+            raise ValueError(f"{key}: found no such key, expected it beside the calibrator {name!r}")
+    other = {key: value for key, value in tree.items() if key not in ("calibrator", *keys)}
+    if name == "temperature":
+        return Temperature(_positive("temperature", tree["temperature"])), other
+    if name == "platt":
+        return Platt(*(_number(key, tree[key]) for key in keys)), other
+    if name == "isotonic":
+        return _isotonic(tree["x"], tree["y"]), other
+    temperatures = tree["temperatures"]
+    if not isinstance(temperatures, Mapping):
+        raise ValueError(f"temperatures: found {temperatures!r}, expected an object with a temperature per group")
+    groups = {group: _positive(f"temperatures.{group}", value) for group, value in temperatures.items()}
+    return GroupedTemperature(groups, _positive("pooled", tree["pooled"])), other
+
+
+def _number(key: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f"{key}: found {value!r}, expected a finite number")
+    return float(value)
+
+
+def _positive(key: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        raise ValueError(f"{key}: found {value!r}, expected a finite number above 0")
+    return float(value)
+
+
+def _isotonic(x: Any, y: Any) -> Isotonic:
+    """A map with checked knots."""
+    knots = []
+    for key, values in (("x", x), ("y", y)):
+        if not isinstance(values, list) or not values:
+            raise ValueError(f"{key}: found {values!r}, expected a list of numbers")
+        knots.append(np.array([_number(f"{key}[{i}]", value) for i, value in enumerate(values)]))
+    at, level = knots
+    if len(at) != len(level):
+        raise ValueError(f"y: found {len(level)} numbers, expected {len(at)}, as many as in x")
+    for key, array, right in (("x", at, np.diff(at) > 0), ("y", level, np.diff(level) >= 0)):
+        if not right.all() or array[0] < 0 or array[-1] > 1:
+            order = "increasing" if key == "x" else "non-decreasing"
+            raise ValueError(f"{key}: found {array.tolist()}, expected {order} numbers in [0, 1]")
+    return Isotonic(at, level)
+
+
+def in_words(fitted: Map) -> str:
+    """The map in a few words, for tables and captions."""
+    if isinstance(fitted, Temperature):
+        return f"T = {fitted.temperature:.3f}"
+    if isinstance(fitted, Platt):
+        return f"{fitted.scale:.3f} logit {'-' if fitted.bias < 0 else '+'} {abs(fitted.bias):.3f}"
+    if isinstance(fitted, Isotonic):
+        return f"isotonic, {len(fitted.x)} knots"
+    values = [*fitted.temperatures.values(), fitted.pooled]
+    return f"T = {min(values):.3f} to {max(values):.3f}, {len(fitted.temperatures)} groups"

@@ -1,0 +1,238 @@
+"""The fitted map of every signal, in one piece or per fold, and calibration.json."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import reprlib
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+import numpy as np
+from etils import epath
+from jaxtyping import Bool, Float64
+
+from prism_jax.decision.calibration import (
+    GroupedTemperature,
+    Map,
+    Temperature,
+    apply_map,
+    in_words,
+    map_from_dict,
+    map_to_dict,
+)
+from prism_jax.runtime.files import parse_json, write_json
+from prism_jax.scores import Scores, ScoresError
+
+Signal = Literal["need", "accept"]
+Thinking = Literal["fast", "slow"]
+SIGNALS = ("need_fast", "accept_fast", "need_slow", "accept_slow")
+
+
+@dataclasses.dataclass(frozen=True)
+class SignalFit:
+    """One signal's fit on calibration rows.
+
+    Attributes:
+      map: The map from raw to calibrated probabilities.
+      base_rate: Weighted mean label in [0, 1], the best constant prediction.
+      count: Number of labels it was fitted on: steps for need, offers with an observed answer for acceptance.
+      effective_count: (sum w)^2 / sum w^2 of their inverse-propensity weights; equal to `count` if all are equal.
+      offer_rate: Weighted mean label of the offers that a policy would make, each step's candidate with the highest
+        p_accept of the fast pass; None for need, and where no such offer has a label.
+    """
+
+    map: Map
+    base_rate: float
+    count: int
+    effective_count: float
+    offer_rate: float | None = None
+
+    def __post_init__(self) -> None:
+        expected = {
+            "base_rate": (0 <= self.base_rate <= 1, "a number in [0, 1]"),
+            "count": (self.count >= 1, "at least 1"),
+            "effective_count": (0 < self.effective_count < math.inf, "a finite number above 0"),
+            "offer_rate": (self.offer_rate is None or 0 <= self.offer_rate <= 1, "a number in [0, 1] or null"),
+        }
+        for name, (right, words) in expected.items():
+            if not right:
+                raise ValueError(f"{name}: found {getattr(self, name)}, expected {words}")
+
+    @property
+    def temperature(self) -> float | None:
+        """T, where the map is one temperature."""
+        return self.map.temperature if isinstance(self.map, Temperature) else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fit in calibration.json: the map's keys beside the others."""
+        rest = {name: getattr(self, name) for name in ("base_rate", "count", "effective_count", "offer_rate")}
+        return map_to_dict(self.map) | rest
+
+
+@dataclasses.dataclass(frozen=True)
+class Calibration:
+    """One fit per signal and pass; None for a pass that the scores do not have.
+
+    Attributes:
+      need_fast: Fit of the fast pass's need.
+      accept_fast: Fit of its acceptance.
+      need_slow: Fit of the slow pass's need.
+      accept_slow: Fit of its acceptance.
+      folds: For out-of-fold scores, the calibration of each fold's rows, fitted on the rows of the other folds; the
+        four fits above are then those of all rows together. Empty otherwise.
+    """
+
+    need_fast: SignalFit
+    accept_fast: SignalFit
+    need_slow: SignalFit | None = None
+    accept_slow: SignalFit | None = None
+    folds: Mapping[int, Calibration] = dataclasses.field(default_factory=dict)
+
+    def fit(self, signal: str, thinking: str) -> SignalFit:
+        """The fit of one signal, on all calibration rows.
+
+        Raises:
+          ValueError: for a pass that was not calibrated.
+        """
+        fit = getattr(self, f"{signal}_{thinking}")
+        if fit is None:
+            raise ValueError(
+                f"{signal}_{thinking}: found no calibration, expected scores whose calibration split has it"
+            )
+        return fit
+
+    def calibrated(self, signal: str, thinking: str, rows: Scores) -> Float64[np.ndarray, "rows"]:
+        """One signal's calibrated probabilities, NaN where the pass did not run.
+
+        Raises:
+          ScoresError: for a fold that was not calibrated, or a missing column `domain` where temperatures are grouped.
+          ValueError: for a pass that was not calibrated.
+        """
+        p = getattr(rows, f"p_{signal}_{thinking}")
+        found = np.full(len(rows), np.nan)
+        for fits, member in self._parts(rows):
+            known = member & ~np.isnan(p)
+            one = fits.fit(signal, thinking).map
+            if isinstance(one, GroupedTemperature) and rows.domain is None:
+                raise ScoresError("found no such column, expected it: temperatures are per domain", "domain")
+            found[known] = apply_map(one, p[known], None if rows.domain is None else rows.domain[known])
+        return found
+
+    def base_rates(self, signal: str, thinking: str, rows: Scores) -> Float64[np.ndarray, "rows"]:
+        """The base rate of one signal that each row's calibration knows."""
+        found = np.empty(len(rows))
+        for fits, member in self._parts(rows):
+            found[member] = fits.fit(signal, thinking).base_rate
+        return found
+
+    def offer_rates(self, rows: Scores) -> Float64[np.ndarray, "rows"]:
+        """`offer_rate` of each row's calibration."""
+        found = np.empty(len(rows))
+        for fits, member in self._parts(rows):
+            found[member] = fits.offer_rate
+        return found
+
+    @property
+    def offer_rate(self) -> float:
+        """The p_accept of the policy `need_only`: the acceptance rate of the offers that a policy would make.
+
+        Falls back to the rate of all listed offers where no top-ranked offer has a label.
+        """
+        fit = self.accept_fast
+        return fit.base_rate if fit.offer_rate is None else fit.offer_rate
+
+    def in_words(self, signal: str, thinking: str) -> str:
+        """The map of one signal in a few words; with folds, those of every fold."""
+        maps = [fits.fit(signal, thinking).map for fits in self.folds.values()]
+        if not maps:
+            return in_words(self.fit(signal, thinking).map)
+        known = [fitted.temperature for fitted in maps if isinstance(fitted, Temperature)]
+        if len(known) == len(maps):
+            return f"T = {min(known):.3f} to {max(known):.3f}, {len(maps)} folds"
+        return "; ".join(dict.fromkeys(map(in_words, maps)))
+
+    def temperature(self, signal: str, thinking: str) -> float | None:
+        """T of one signal, where one temperature applies to all rows."""
+        return None if self.folds else self.fit(signal, thinking).temperature
+
+    def to_dict(self) -> dict[str, Any]:
+        """The content of calibration.json."""
+        fits = {name: getattr(self, name) for name in SIGNALS}
+        tree: dict[str, Any] = {name: None if fit is None else fit.to_dict() for name, fit in fits.items()}
+        if self.folds:
+            tree["folds"] = {str(fold): fits.to_dict() for fold, fits in sorted(self.folds.items())}
+        return tree
+
+    def pooled(self) -> Calibration:
+        """The fits of all rows together, for scores from elsewhere."""
+        return dataclasses.replace(self, folds={})
+
+    def _parts(self, rows: Scores) -> Iterator[tuple[Calibration, Bool[np.ndarray, "rows"]]]:
+        """Each calibration with the rows that it applies to."""
+        if not self.folds:
+            yield self, np.ones(len(rows), bool)
+            return
+        if rows.fold is None:
+            raise ScoresError("found no such column, expected it: the calibration is per fold", "fold")
+        for fold in sorted(set(rows.fold.tolist())):
+            if fold not in self.folds:
+                found = ", ".join(map(str, sorted(self.folds)))
+                raise ScoresError(f"found the fold {fold}, expected one that was calibrated: {found}", "fold")
+            yield self.folds[fold], rows.fold == fold
+
+
+def write_calibration(path: str | os.PathLike[str], calibration: Calibration) -> None:
+    """Writes calibration.json atomically."""
+    write_json(path, calibration.to_dict())
+
+
+def read_calibration(path: str | os.PathLike[str]) -> Calibration:
+    """Reads what `write_calibration` wrote.
+
+    Raises:
+      ValueError: naming file and key, for broken JSON, a missing or unknown key, or a value out of range.
+      OSError: if the file cannot be read.
+    """
+    return _calibration(parse_json(epath.Path(path).read_bytes(), str(path)), str(path), folds=True)
+
+
+def _calibration(tree: Any, place: str, *, folds: bool) -> Calibration:
+    if not isinstance(tree, dict) or tree.keys() - ({"folds"} if folds else set()) != set(SIGNALS):
+        found = reprlib.repr(sorted(tree) if isinstance(tree, dict) and tree else tree)
+        raise ValueError(f"{place}: found {found}, expected the keys {', '.join(SIGNALS)}")
+    fits: dict[str, Any] = {name: _fit(f"{place}, {name}", name, tree[name]) for name in SIGNALS}
+    parts = tree.get("folds", {})
+    if not isinstance(parts, dict) or not all(name.isascii() and name.isdecimal() for name in parts):
+        raise ValueError(f"{place}, folds: found {reprlib.repr(parts)}, expected an object with folds as keys")
+    by_fold = {int(name): _calibration(part, f"{place}, folds.{name}", folds=False) for name, part in parts.items()}
+    return Calibration(**fits, folds=by_fold)
+
+
+def _fit(place: str, name: str, value: Any) -> SignalFit | None:
+    if value is None and name.endswith("_slow"):
+        return None
+    if not isinstance(value, dict):
+        raise ValueError(f"{place}: found {value!r}, expected an object with the fit's keys")
+    try:
+        fitted, rest = map_from_dict(value)
+    except ValueError as error:
+        raise ValueError(f"{place}.{error}") from None
+    names = ("base_rate", "count", "effective_count", "offer_rate")
+    if rest.keys() | {"offer_rate"} != set(names):
+        found = ", ".join(rest) or "none of them"
+        raise ValueError(f"{place}: found {found} beside the map, expected the keys {', '.join(names)}")
+    for key, number in rest.items():
+        if key == "offer_rate" and number is None:
+            continue
+        whole = isinstance(number, int) and not isinstance(number, bool)
+        if not (whole or (isinstance(number, float) and key != "count")):
+            raise ValueError(f"{place}.{key}: found {number!r}, expected a number")
+    numbers: dict[str, Any] = {
+        key: number if key == "count" or number is None else float(number) for key, number in rest.items()
+    }
+    try:
+        return SignalFit(fitted, **numbers)
+    except ValueError as error:
+        raise ValueError(f"{place}.{error}") from None

@@ -1,0 +1,79 @@
+"""The lock of a workdir: one training at a time. The kernel drops it when the process ends, even by kill -9."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import pathlib
+import socket
+from collections.abc import Iterator
+
+from absl import logging
+from etils import epath
+
+from prism_jax.runtime.files import on_disk
+
+NAME = "training.lock"
+
+
+@contextlib.contextmanager
+def only_training(workdir: epath.Path) -> Iterator[None]:
+    """Holds the lock of a workdir while the block runs; creates the folder, and removes it again if it stays empty.
+
+    The lock is `flock` on `training.lock`, which names the process and the host that hold it. It holds between hosts if
+    their shared file system has such locks. Where there are none, a warning says so; a bucket such as gs:// has no
+    lock and gives no warning.
+
+    Raises:
+      RuntimeError: if another process trains in this workdir; the message names its host and process.
+    """
+    if not on_disk(workdir):
+        yield
+        return
+    made = not workdir.exists()
+    workdir.mkdir(parents=True, exist_ok=True)
+    path = workdir / NAME
+    file = _locked(path)
+    try:
+        yield
+    finally:
+        if file is not None:
+            path.unlink(missing_ok=True)  # while it is still locked, so that nobody else's file is removed
+            os.close(file)
+        if made:
+            with contextlib.suppress(OSError):
+                pathlib.Path(workdir).rmdir()  # fails if anything is in it
+
+
+def _locked(path: epath.Path) -> int | None:
+    """Opens and locks the file, and writes the owner into it; None if the file system has no locks."""
+    while True:
+        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not _is(file, path):  # the previous owner removed it between opening and locking
+                os.close(file)
+                continue
+            os.ftruncate(file, 0)
+            os.write(file, f"process {os.getpid()} on host {socket.gethostname()}".encode())
+            return file
+        except BlockingIOError:
+            owner = os.pread(file, 400, 0).decode("utf-8", "replace") or "a process that has just started"
+            os.close(file)
+            raise RuntimeError(f"{path.parent}: found a training of {owner} in it, expected none") from None
+        except OSError as error:
+            os.close(file)
+            if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS):
+                raise
+            logging.warning("%s: found no locks on this file system, expected only one training in it", path.parent)
+            return None
+
+
+def _is(file: int, path: epath.Path) -> bool:
+    """Whether an open file is still the one at the path."""
+    try:
+        return os.path.samestat(os.fstat(file), pathlib.Path(path).stat())
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,155 @@
+"""The choice of the calibrator, and the calibration of out-of-fold scores, from fit to decisions."""
+
+import json
+
+import numpy as np
+import pytest
+from synthetic_scores import POINT, changed, make_columns, make_scores
+
+from prism_jax.decision import calibration as measures
+from prism_jax.decision import gate
+from prism_jax.decision.calibration import CALIBRATORS, CalibrationConfig
+from prism_jax.evaluation import protocol
+from prism_jax.evaluation.fits import read_calibration, write_calibration
+from prism_jax.report import tables
+from prism_jax.scores import Scores, ScoresError
+
+
+def by_hand(calibrator, calibration, test, signal):
+    """The signal of the test rows, calibrated by the library's functions on the calibration rows."""
+    p, y = getattr(calibration, f"p_{signal}_fast"), getattr(calibration, f"y_{signal}")
+    new = getattr(test, f"p_{signal}_fast")
+    if calibrator == "grouped":
+        return measures.fit_grouped(p, y, calibration.domain)(new, test.domain)
+    if calibrator == "temperature":
+        return measures.apply_temperature(new, measures.fit_temperature(p, y))
+    return {"platt": measures.fit_platt, "isotonic": measures.fit_isotonic}[calibrator](p, y, np.ones(len(y)))(new)
+
+
+@pytest.mark.parametrize("calibrator", CALIBRATORS)
+def test_decisions_and_measures_are_made_on_the_chosen_map(calibrator, tmp_path):
+    scores = make_scores(slow=False)
+    fits = protocol.calibrate(scores, CalibrationConfig(calibrator))
+    evaluation = protocol.evaluate(scores, fits, POINT)
+    calibration, test = (protocol.rows_of(scores, split) for split in ("calibration", "test"))
+    need, accept = (by_hand(calibrator, calibration, test, signal) for signal in ("need", "accept"))
+    np.testing.assert_array_equal(evaluation.trace.p_accept, accept)
+    np.testing.assert_array_equal(evaluation.trace.decision, gate.decide(need, accept, POINT.c_fa, POINT.c_fn))
+    row = next(row for row in evaluation.signals if (row.signal, row.form) == ("need", "calibrated"))
+    assert row.brier == measures.brier_score(need, test.y_need)
+    assert (row.temperature is None) == (calibrator != "temperature")
+    write_calibration(tmp_path / "calibration.json", fits)
+    tree = json.loads((tmp_path / "calibration.json").read_text())
+    assert {fit["calibrator"] for fit in tree.values() if fit} == {calibrator}
+    again = protocol.evaluate(scores, read_calibration(tmp_path / "calibration.json"), POINT)
+    np.testing.assert_array_equal(again.trace.p_accept, accept)
+    assert again.to_dict() == evaluation.to_dict()
+
+
+def test_the_table_shows_the_map_where_it_is_not_one_temperature():
+    scores = make_scores(slow=False)
+    for calibrator, word in {"platt": "logit", "isotonic": "knots", "grouped": "3 groups"}.items():
+        fits = protocol.calibrate(scores, CalibrationConfig(calibrator))
+        table = tables.signal_table(protocol.evaluate(scores, fits, POINT))
+        assert "map" in [column.heading for column in table.columns]
+        assert any(word in cell for section in table.sections for row in section.rows for cell in row.cells)
+    table = tables.signal_table(protocol.evaluate(scores, protocol.calibrate(scores), POINT))
+    assert "map" not in [column.heading for column in table.columns]
+
+
+def test_grouped_temperatures_need_domains():
+    columns = make_columns(slow=False)
+    scores = Scores.from_columns({name: column for name, column in columns.items() if name != "domain"})
+    with pytest.raises(ScoresError, match="domain: found no such column, expected it: the calibrator 'grouped'"):
+        protocol.calibrate(scores, CalibrationConfig("grouped"))
+    with pytest.raises(ScoresError, match="domain: found no such column, expected it: the calibrator 'grouped'"):
+        protocol.check_labels(scores, CalibrationConfig("grouped"))
+    fits = protocol.calibrate(make_scores(slow=False), CalibrationConfig("grouped"))
+    with pytest.raises(ScoresError, match="domain: found no such column, expected it: temperatures are per domain"):
+        protocol.evaluate(scores, fits, POINT)
+
+
+def test_a_map_that_reverses_the_order_warns():
+    scores = make_scores(slow=False)
+    reversed_ = changed(scores, True, p_need_fast=1 - scores.p_need_fast)
+    with pytest.warns(measures.CalibrationWarning, match=r"p_need_fast: platt: found the scale -.*reverses the order"):
+        protocol.calibrate(reversed_, CalibrationConfig("platt"))
+
+
+@pytest.mark.parametrize(("field", "value"), [("prior_rows", -1.0), ("prior_rows", np.nan)])
+def test_a_bad_strength_of_the_shrinkage_is_refused(field, value):
+    with pytest.raises(ValueError, match=f"^{field}: found"):
+        CalibrationConfig(**{field: value})
+
+
+# Out-of-fold scores
+
+
+def out_of_fold(streams=80, folds=4, split="test"):
+    """Scores of `folds` models, each sharper than the one before."""
+    columns = make_columns(streams=streams, slow=False)
+    number = np.array([int(name.split("-")[1]) for name in columns["stream"]])
+    columns["fold"] = number % folds
+    for name in ("p_need_fast", "p_accept_fast"):
+        columns[name] = measures.apply_temperature(columns[name], 1 / (1 + columns["fold"]))
+    if split is None:
+        del columns["split"]
+    else:
+        columns["split"] = [split] * len(number)
+    return Scores.from_columns(columns)
+
+
+@pytest.mark.parametrize("split", ["test", None])
+def test_each_fold_is_calibrated_on_the_others(split, tmp_path):
+    scores = out_of_fold(split=split)
+    fits = protocol.calibrate(scores)
+    evaluation = protocol.evaluate(scores, fits, POINT)
+    for fold in range(4):
+        inside = scores.fold == fold
+        p = by_hand("temperature", scores.take(~inside), scores.take(inside), "accept")
+        np.testing.assert_array_equal(evaluation.trace.p_accept[inside], p)
+        assert fits.folds[fold].accept_fast.base_rate == pytest.approx(scores.y_accept[~inside].mean(), rel=1e-12)
+    assert sorted(fits.folds) == [0, 1, 2, 3]
+    assert evaluation.counts.rows == len(scores)
+    write_calibration(tmp_path / "calibration.json", fits)
+    assert read_calibration(tmp_path / "calibration.json") == fits
+    row = next(row for row in evaluation.signals if (row.signal, row.form) == ("need", "calibrated"))
+    assert row.temperature is None and row.map.endswith("4 folds")
+
+
+def test_labels_of_a_fold_do_not_reach_its_own_calibration():
+    """Out-of-fold: whatever the labels of a fold are, its own rows are calibrated in the same way."""
+    scores = out_of_fold()
+    inside = scores.fold == 2
+    flipped = changed(scores, inside, y_need=1 - scores.y_need, y_accept=1 - scores.y_accept)
+    first, second = protocol.calibrate(scores), protocol.calibrate(flipped)
+    assert first.folds[2] == second.folds[2]
+    assert first.folds[1] != second.folds[1]
+
+
+def test_a_calibration_split_goes_before_folds_and_one_fold_is_not_enough():
+    scores = make_scores(slow=False)
+    columns = {**scores.columns(), "fold": np.array([int(name.split("-")[1]) % 3 for name in scores.stream])}
+    with_folds = Scores.from_columns(columns)
+    assert protocol.calibrate(with_folds) == protocol.calibrate(scores)
+    one = Scores.from_columns({**out_of_fold().columns(), "fold": np.zeros(960, int)})
+    with pytest.raises(ScoresError, match="found no row of the split 'calibration'"):
+        protocol.calibrate(one)
+
+
+def test_a_fold_whose_others_have_one_class_is_named():
+    scores = out_of_fold()
+    with pytest.raises(ScoresError, match=r"y_need: all folds but 0: cannot calibrate p_need_fast: .*only the label 1"):
+        protocol.calibrate(changed(scores, scores.fold != 0, y_need=1.0))
+
+
+def test_folds_that_were_not_calibrated_are_refused():
+    scores = out_of_fold()
+    fits = protocol.calibrate(scores)
+    other = Scores.from_columns({**scores.columns(), "fold": scores.fold + 1})
+    with pytest.raises(ScoresError, match="fold: found the fold 4, expected one that was calibrated: 0, 1, 2, 3"):
+        protocol.evaluate(other, fits, POINT)
+    without = Scores.from_columns({name: column for name, column in scores.columns().items() if name != "fold"})
+    with pytest.raises(ScoresError, match="fold: found no such column, expected it: the calibration is per fold"):
+        protocol.evaluate(without, fits, POINT)
+    assert protocol.evaluate(other, fits.pooled(), POINT).counts.rows == len(other)

@@ -1,0 +1,130 @@
+"""Intervals of realised costs, paired differences, CORP and debiased columns, and breakdowns by domain and persona."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from synthetic_scores import POINT, make_columns
+
+from prism_jax.evaluation import intervals, protocol
+from prism_jax.report import tables
+from prism_jax.scores import Scores
+
+
+@pytest.fixture(scope="module")
+def evaluation():
+    return evaluate(make_columns(seed=3, logging=True))
+
+
+def evaluate(columns):
+    scores = Scores.from_columns(columns)
+    return protocol.evaluate(scores, protocol.calibrate(scores), POINT)
+
+
+def with_costs(evaluation, costs, weight, streams):
+    rows = [
+        dataclasses.replace(evaluation.policies[i], deployed=i == 1, realised_low=None, difference=None)
+        for i in range(len(costs))
+    ]
+    return intervals.with_intervals(rows, costs, weight, streams)
+
+
+def test_intervals_agree_with_resampling_the_rows_of_whole_streams(evaluation):
+    """The oracle draws streams with another generator and repeats their rows; both have 1000 resamples or more."""
+    rng = np.random.default_rng(0)
+    streams = np.repeat(np.arange(40), rng.integers(1, 9, 40))
+    level = rng.random(40)[streams]  # costs of one stream resemble each other
+    costs = np.stack([(rng.random(len(streams)) < level) * 1.0, (rng.random(len(streams)) < 0.4) * 2.0])
+    weight = rng.uniform(0.5, 3, len(streams))
+    first, second = with_costs(evaluation, costs, weight, streams)
+    replicates = []
+    for _ in range(4000):
+        rows = np.concatenate([np.flatnonzero(streams == s) for s in rng.integers(0, 40, 40)])
+        mean = np.average(costs[:, rows], axis=1, weights=weight[rows])
+        replicates.append([*mean, mean[0] - mean[1]])
+    low, high = np.quantile(replicates, [0.025, 0.975], axis=0)
+    found = np.array(
+        [
+            (first.realised_low, first.realised_high),
+            (second.realised_low, second.realised_high),
+            (first.difference_low, first.difference_high),
+        ]
+    )
+    np.testing.assert_allclose(found, np.stack([low, high], axis=1), atol=0.025)
+    assert first.difference == pytest.approx(np.subtract(*np.average(costs, axis=1, weights=weight)))
+    assert (second.difference, second.difference_low, second.difference_high) == (0, 0, 0)
+
+
+def test_the_difference_is_paired(evaluation):
+    """Two policies whose costs differ by a constant: their difference is certain, their costs are not."""
+    costs = np.random.default_rng(1).random(60)
+    first, second = with_costs(evaluation, np.stack([costs + 0.25, costs]), np.ones(60), np.arange(60) // 3)
+    assert (first.difference_low, first.difference_high) == pytest.approx((0.25, 0.25))
+    assert first.realised_high - first.realised_low > 0.05
+    assert second.deployed
+
+
+def test_every_policy_has_an_interval_around_its_cost(evaluation):
+    for row in evaluation.policies:
+        assert row.realised_low <= row.realised_cost <= row.realised_high
+        assert row.difference == pytest.approx(row.realised_cost - evaluation.deployed.realised_cost)
+
+
+def test_one_stream_cannot_be_resampled(evaluation):
+    (row, _) = with_costs(evaluation, np.ones((2, 5)), np.ones(5), np.zeros(5))
+    assert row.realised_low is None and row.difference is None
+
+
+def test_corp_parts_add_up_and_the_debiased_error_of_a_calibrated_signal_is_smaller(evaluation):
+    for row in evaluation.signals:
+        assert row.brier == pytest.approx(row.miscalibration - row.discrimination + row.uncertainty)
+        assert min(row.miscalibration, row.discrimination) >= 0
+    calibrated = [row for row in evaluation.signals if row.form == "calibrated"]
+    assert all(row.ece_debiased < row.ece for row in calibrated)
+
+
+def test_groups_are_the_steps_of_each_domain_and_persona():
+    columns = make_columns(seed=4)
+    columns["persona"] = [f"user {name[-1]}" for name in columns["stream"]]
+    evaluation = evaluate(columns)
+    rows = [row for row in evaluation.groups if row.column == "domain"]
+    assert [row.value for row in rows] == ["coding", "life", "writing"]
+    assert {row.column for row in evaluation.groups} == {"domain", "persona"}
+    for column in ("domain", "persona"):
+        group = [row for row in evaluation.groups if row.column == column]
+        assert sum(row.steps for row in group) == evaluation.counts.steps
+        for name, whole in (
+            ("realised_cost", evaluation.deployed.realised_cost),
+            ("always", evaluation.policy("always").realised_cost),
+            ("never", evaluation.policy("never").realised_cost),
+            ("positive", evaluation.counts.positive),
+        ):
+            mean = np.average([getattr(row, name) for row in group], weights=[row.judged for row in group])
+            assert mean == pytest.approx(whole)
+
+
+def test_a_group_alone_has_the_numbers_of_a_table_of_its_own():
+    columns = make_columns(seed=5)
+    evaluation = evaluate(columns)
+    (coding,) = [row for row in evaluation.groups if row.value == "coding"]
+    scores = Scores.from_columns(columns)
+    alone = protocol.evaluate(
+        scores.take((scores.domain == "coding") | (scores.split != "test")), protocol.calibrate(scores), POINT
+    )
+    assert coding.realised_cost == pytest.approx(alone.deployed.realised_cost)
+    assert coding.speak_rate == pytest.approx(alone.deployed.speak_rate)
+
+
+def test_there_is_no_breakdown_without_the_columns(evaluation):
+    columns = make_columns(seed=3)
+    del columns["domain"]
+    assert evaluate(columns).groups == ()
+    assert [table.title for table in tables.group_tables(evaluation)] == ["By domain"]
+
+
+def test_the_tables_show_all_of_it(evaluation):
+    shown = {table.title: table.to_markdown() for table in tables.all_tables(evaluation)}
+    assert "resamples of whole streams, seed 0" in shown["How certain the realised costs are"]
+    assert "| coding |" in shown["By domain"]
+    for heading in ("debiased", "MCB", "DSC", "UNC"):
+        assert heading in shown["How well the signals are calibrated"]

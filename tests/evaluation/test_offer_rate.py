@@ -1,0 +1,67 @@
+import json
+
+import numpy as np
+import pytest
+
+from prism_jax.decision import gate
+from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.evaluation import protocol
+from prism_jax.evaluation.fits import read_calibration, write_calibration
+from prism_jax.scores import Scores
+
+
+def several_offers(streams=60, steps=10, candidates=4):
+    """Four offers per step; the policy makes the top-ranked one, which is accepted far more often than the others."""
+    rng = np.random.default_rng(0)
+    n = streams * steps * candidates
+    need = np.repeat(rng.random(streams * steps), candidates)
+    accept = rng.beta(0.6, 1.2, n)
+    return Scores.from_columns(
+        {
+            "stream": np.repeat([f"s{i}" for i in range(streams)], steps * candidates),
+            "step": np.tile(np.repeat(np.arange(steps), candidates), streams),
+            "candidate": np.tile(np.arange(candidates), streams * steps),
+            "split": np.repeat(["calibration", "test"] * (streams // 2), steps * candidates),
+            "p_need_fast": need,
+            "p_accept_fast": accept,
+            "y_need": np.repeat((rng.random(streams * steps) < need[::candidates]).astype(float), candidates),
+            "y_accept": (rng.random(n) < accept).astype(float),
+        }
+    )
+
+
+def test_need_only_takes_the_acceptance_rate_of_the_offers_that_a_policy_would_make():
+    scores = several_offers()
+    fits = protocol.calibrate(scores)
+    listed, top = protocol.rows_of(scores, "calibration"), protocol.rows_of(scores, "calibration").steps()
+    assert fits.accept_fast.base_rate == pytest.approx(listed.y_accept.mean(), rel=1e-12)
+    assert fits.offer_rate == pytest.approx(top.y_accept.mean(), rel=1e-12)
+    assert fits.offer_rate > fits.accept_fast.base_rate + 0.2
+    row = protocol.evaluate(scores, fits, OperatingPoint()).policy("need_only", "raw")
+    test = protocol.rows_of(scores, "test").steps()
+    offer = gate.decide(test.p_need_fast, np.full(len(test), top.y_accept.mean()), c_fa=1.0, c_fn=2.0)
+    cost = np.where(offer, 1 - test.y_accept, 2 * test.y_need * test.y_accept).mean()
+    assert row.realised_cost == pytest.approx(cost, rel=1e-12)
+
+
+def test_a_calibration_without_the_offer_rate_is_read_and_falls_back_to_the_base_rate(tmp_path):
+    path = tmp_path / "calibration.json"
+    fits = protocol.calibrate(several_offers())
+    write_calibration(path, fits)
+    assert read_calibration(path) == fits
+    tree = json.loads(path.read_text())
+    for fit in tree.values():
+        if fit is not None:
+            del fit["offer_rate"]
+    path.write_text(json.dumps(tree))
+    assert read_calibration(path).offer_rate == fits.accept_fast.base_rate
+
+
+@pytest.mark.parametrize(("content", "found"), [("{}", "{}"), ("true", "True"), ("[1]", "[1]")])
+def test_a_calibration_that_is_no_object_with_keys_shows_what_was_found(tmp_path, content, found):
+    path = tmp_path / "calibration.json"
+    path.write_text(content)
+    with pytest.raises(ValueError) as caught:
+        read_calibration(path)
+    expected = "need_fast, accept_fast, need_slow, accept_slow"
+    assert str(caught.value) == f"{path}: found {found}, expected the keys {expected}"

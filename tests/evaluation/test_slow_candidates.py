@@ -1,0 +1,169 @@
+"""Logs with several candidates: where the slow pass runs, it ranks a step's candidates itself."""
+
+import math
+
+import numpy as np
+import pytest
+from synthetic_scores import make_columns
+
+from prism_jax.decision.calibration import Temperature
+from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.evaluation import protocol
+from prism_jax.evaluation.fits import Calibration, SignalFit
+from prism_jax.scores import Scores, ScoresError
+
+FIT = SignalFit(Temperature(1.0), base_rate=0.5, count=1, effective_count=1.0, offer_rate=0.5)
+IDENTITY = Calibration(FIT, FIT, FIT, FIT)
+CANDIDATES = 3
+
+
+def make_two_passes(seed=0, streams=40, steps=10):
+    """Columns with three candidates per step: need is of the step, everything else of the candidate."""
+    rng = np.random.default_rng(seed)
+    columns = make_columns(seed, streams, steps * CANDIDATES, splits=("test",))
+    first = np.arange(streams * steps * CANDIDATES) // CANDIDATES * CANDIDATES
+    for name in ("p_need_fast", "p_need_slow", "p_need_true", "y_need"):
+        columns[name] = np.asarray(columns[name])[first]
+    number = np.arange(streams * steps * CANDIDATES)
+    columns["step"] = number // CANDIDATES % steps
+    columns["candidate"] = number % CANDIDATES
+    columns["time"] = columns["step"] * 30.0
+    columns["p_both_true"] = columns["p_need_true"] * columns["p_accept_true"]
+    for name in ("p_accept_fast", "p_accept_slow"):  # ties, which go to the lowest number
+        columns[name] = np.round(columns[name] * 20) / 20 * 0.98 + 0.01
+    return columns, rng
+
+
+def table_by_hand(scores):
+    """The rows of each step, by (stream, step), in ascending order of candidates."""
+    table = {}
+    for i in range(len(scores)):
+        table.setdefault((scores.stream[i], int(scores.step[i])), []).append(i)
+    return table
+
+
+def decide_by_hand(scores, rows, policy, point):
+    """One step: the row decided about, the offer, and whether the slow pass ran."""
+    fast = max(rows, key=lambda i: scores.p_accept_fast[i])
+    slow = max(rows, key=lambda i: scores.p_accept_slow[i])
+
+    def tau(p_need):
+        return point.c_fa / (point.c_fa + point.c_fn * p_need)
+
+    distance = abs(scores.p_accept_fast[fast] - tau(scores.p_need_fast[fast]))
+    thinks = policy == "slow_only" or (policy == "slow_on_margin" and point.margin > 0 and distance <= point.margin)
+    if thinks:
+        return slow, scores.p_accept_slow[slow] >= tau(scores.p_need_slow[slow]), True
+    return fast, scores.p_accept_fast[fast] >= tau(scores.p_need_fast[fast]), False
+
+
+def costs_by_hand(scores, policy, point):
+    """Realised, gold and expected cost, cells, shares of offers and slow steps, and the costs step by step."""
+    steps, cells = [], dict.fromkeys(("tp", "fp", "fn", "tn"), 0)
+    for rows in table_by_hand(scores).values():
+        i, offer, slow = decide_by_hand(scores, rows, policy, point)
+        wanted = scores.y_need[i] == 1 and scores.y_accept[i] == 1
+        cells[("t" if offer == wanted else "f") + ("p" if offer else "n")] += 1
+        realised = point.c_fa * (scores.y_accept[i] == 0) if offer else point.c_fn * wanted
+        gold = point.c_fa * (not wanted) if offer else point.c_fn * wanted
+        expected = point.c_fa * (1 - scores.p_accept_true[i]) if offer else point.c_fn * scores.p_both_true[i]
+        steps.append((realised, gold, expected, offer, slow))
+    return np.mean(steps, axis=0), cells, np.array(steps)
+
+
+@pytest.mark.parametrize("margin", [0.05, 0.2])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_each_policy_counts_the_candidate_that_its_pass_ranks_highest(seed, margin):
+    scores, point = Scores.from_columns(make_two_passes(seed)[0]), OperatingPoint(margin=margin)
+    assert (scores.steps().candidate != scores.steps("slow").candidate).sum() > 20
+    evaluation = protocol.evaluate(scores, IDENTITY, point)
+    assert evaluation.counts.judged == evaluation.counts.steps == 400
+    for policy in ("dynamic", "slow_only", "slow_on_margin"):
+        (row,) = (row for row in evaluation.policies if (row.policy, row.form) == (policy, "raw"))
+        (realised, gold, expected, speaks, thinks), cells, _ = costs_by_hand(scores, policy, point)
+        assert row.realised_cost == pytest.approx(realised, rel=1e-12), policy
+        assert row.gold_cost == pytest.approx(gold, rel=1e-12), policy
+        assert row.expected_cost == pytest.approx(expected, rel=1e-12), policy
+        assert (row.speak_rate, row.slow_rate) == pytest.approx((speaks, thinks)), policy
+        assert {name: getattr(row, name) for name in cells} == cells, policy
+        assert row.realised_low < row.realised_cost < row.realised_high
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_mean_cost_over_ratios_follows_the_candidate(seed):
+    scores, point = Scores.from_columns(make_two_passes(seed)[0]), OperatingPoint(margin=0.2)
+    across = protocol.evaluate(scores, IDENTITY, point).ratios
+    ratios = np.geomspace(across.low_ratio, across.high_ratio, 401)
+    for policy in ("dynamic", "slow_only", "slow_on_margin"):
+        costs = []
+        for ratio in ratios:
+            one = OperatingPoint(c_fa=1.0, c_fn=ratio, margin=point.margin)
+            costs.append(costs_by_hand(scores, policy, one)[0][0] / (1 + ratio))
+        mean = np.mean((np.array(costs)[1:] + np.array(costs)[:-1]) / 2)  # log-uniform ratios
+        (row,) = (row for row in across.rows if (row.policy, row.form) == (policy, "raw"))
+        assert row.mean_cost == pytest.approx(mean, abs=5e-4), policy
+        assert row.audbc_low < row.audbc < row.audbc_high
+
+
+def test_the_trace_and_the_groups_show_the_candidate_decided_on():
+    scores, point = Scores.from_columns(make_two_passes()[0]), OperatingPoint(margin=0.2)
+    evaluation = protocol.evaluate(scores, IDENTITY, point)
+    trace, table = evaluation.trace, table_by_hand(scores)
+    assert trace.slow.any() and not trace.slow.all()
+    for i, (stream, step) in enumerate(zip(trace.stream, trace.step, strict=True)):
+        row, offer, slow = decide_by_hand(scores, table[stream, int(step)], "slow_on_margin", point)
+        thinking = "slow" if slow else "fast"
+        assert (trace.decision[i], trace.slow[i], trace.y_accept[i]) == (offer, slow, scores.y_accept[row])
+        assert trace.p_accept[i] == pytest.approx(getattr(scores, f"p_accept_{thinking}")[row], rel=1e-12)
+    _, _, steps = costs_by_hand(scores, "slow_on_margin", point)
+    domains = scores.steps().domain
+    for group in evaluation.groups:
+        assert group.realised_cost == pytest.approx(steps[domains == group.value, 0].mean(), rel=1e-12)
+
+
+def test_the_slow_pass_needs_slow_signals_for_every_candidate():
+    columns, rng = make_two_passes()
+    lost = rng.random(1200) < 0.01
+    for name in ("p_need_slow", "p_accept_slow"):
+        columns[name] = np.where(np.repeat(lost.reshape(-1, 3).any(1), 3), np.nan, columns[name])
+    evaluation = protocol.evaluate(Scores.from_columns(columns), IDENTITY, OperatingPoint())
+    count = int(np.isnan(columns["p_need_slow"]).sum())
+    assert f"slow pass: p_accept_slow is null on {count} of 1200 test rows" in evaluation.switched_off
+    assert not any(row.policy.startswith("slow") for row in evaluation.policies)
+    with pytest.raises(ScoresError, match="p_accept_slow"):
+        Scores.from_columns(columns).steps("slow")
+
+
+def test_a_log_that_never_shows_the_other_candidate_has_no_slow_pass():
+    """Labels of the fast pass's candidate only: nothing is known of another one."""
+    columns, _ = make_two_passes()
+    scores = Scores.from_columns(columns)
+    differs = scores.steps().candidate != scores.steps("slow").candidate
+    chosen = {
+        (stream, int(step)): int(number)
+        for stream, step, number in zip(
+            scores.steps().stream, scores.steps().step, scores.steps().candidate, strict=True
+        )
+    }
+    shown = [
+        chosen[stream, int(step)] == number
+        for stream, step, number in zip(columns["stream"], columns["step"], columns["candidate"], strict=True)
+    ]
+    columns["y_accept"] = np.where(shown, columns["y_accept"], np.nan)
+    evaluation = protocol.evaluate(Scores.from_columns(columns), IDENTITY, OperatingPoint())
+    assert evaluation.counts.judged == 400 - differs.sum()
+    both = np.repeat(differs, CANDIDATES)
+    only = Scores.from_columns(columns).take(both)
+    evaluation = protocol.evaluate(only, IDENTITY, OperatingPoint())
+    assert "slow pass: no test step has labels of both passes' candidates" in evaluation.switched_off
+    assert evaluation.counts.judged == differs.sum()
+
+
+def test_candidates_of_unequal_weights_are_not_compared():
+    columns, rng = make_two_passes()
+    columns["logged"] = np.ones(1200)
+    columns["propensity"] = rng.choice([0.5, 0.9], 1200)
+    evaluation = protocol.evaluate(Scores.from_columns(columns), IDENTITY, OperatingPoint())
+    (line,) = (line for line in evaluation.switched_off if line.startswith("slow pass"))
+    assert "another inverse-propensity weight at" in line
+    assert math.isfinite(evaluation.policies[0].realised_cost)

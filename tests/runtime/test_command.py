@@ -1,0 +1,115 @@
+"""How mains end: one line on stderr for any error, with its place, and the traceback only where it is asked for."""
+
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[2]
+MAIN = """
+import sys
+from absl import flags
+from ml_collections import config_flags
+from prism_jax.runtime import command
+from prism_jax.runtime.config import from_config_dict
+
+config_flags.DEFINE_config_file("config", None, "")
+flags.DEFINE_string("workdir", None, "")
+flags.mark_flag_as_required("config")
+
+def main():
+    {body}
+
+command.start(main)
+"""
+CONFIG = """
+import ml_collections
+
+def get_config():
+    return ml_collections.ConfigDict({"training": {"steps": 4, "warmup": 0.1}})
+"""
+CONFIG_FILES = {
+    "no config": ("def get_config():\n    return 3\n", "FILE: get_config() returned 3, expected the result of"),
+    "nothing": ("def get_config():\n    pass\n", "FILE: get_config() returned None, expected the result of"),
+    "no function": ("steps = 3\n", "FILE: found no get_config, expected a function get_config()"),
+    "import": ("\nimport not_there\n", "FILE:2: ModuleNotFoundError: No module named 'not_there'"),
+    "syntax": ("\n\ndef get_config(:\n", "FILE:3: SyntaxError: invalid syntax"),
+    "value": ("def get_config():\n    return int('four')\n", "FILE:2: ValueError: invalid literal for int()"),
+    "division": ("def get_config():\n    return 1 / 0\n", "FILE:2: ZeroDivisionError: division by zero"),
+}
+OVERRIDES = {
+    "--config.training.wramup=1": "--config.training.wramup: found no setting 'wramup' in the config; did you mean",
+    "--config.trainin.steps=1": "--config.trainin.steps: found no setting 'trainin' in the config; did you mean",
+    "--config.training.steps.x=1": "--config.training.steps.x: found no setting 'x' in the config",
+    "--config.training.steps=four": "flag --config.training.steps=four: invalid literal for int()",
+}
+
+
+def run(folder, *arguments, config=CONFIG, body="pass"):
+    main = folder / "main.py"
+    main.write_text(MAIN.replace("{body}", body))
+    (folder / "config.py").write_text(config)
+    return subprocess.run(
+        [sys.executable, main, f"--config={folder / 'config.py'}", *arguments],
+        cwd=ROOT,
+        env={"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+
+
+def the_line(done):
+    """The last line of stderr; nothing but absl's own warning may stand before it."""
+    *before, line = done.stderr.splitlines()
+    assert done.returncode == 1
+    assert all("WARNING" in text or "did you forget a return" in text for text in before), done.stderr
+    return line
+
+
+@pytest.mark.parametrize("case", CONFIG_FILES)
+def test_a_config_file_that_cannot_be_used_is_named_with_its_line(tmp_path, case):
+    content, message = CONFIG_FILES[case]
+    line = the_line(run(tmp_path, config=content))
+    assert line.startswith("error: " + message.replace("FILE", str(tmp_path / "config.py")))
+
+
+def test_a_config_file_that_is_not_there_is_named(tmp_path):
+    line = the_line(run(tmp_path, "--config", tmp_path / "other.py"))
+    assert line.startswith(f"error: --config: {tmp_path / 'other.py'}: no such file, expected")
+
+
+@pytest.mark.parametrize("override", OVERRIDES)
+def test_an_override_that_cannot_be_used_names_its_flag(tmp_path, override):
+    line = the_line(run(tmp_path, override))
+    assert line.startswith(f"error: {OVERRIDES[override]}")
+    assert "\\n" not in line
+
+
+def test_an_error_that_nobody_foresaw_is_one_line_and_its_traceback_is_asked_for(tmp_path):
+    done = run(tmp_path, body="{}['key']")
+    place = tmp_path / "main.py"
+    line = f"error: unexpected KeyError in {place}:13: 'key' (--verbosity=1 shows the traceback)"
+    assert the_line(done) == line
+    done = run(tmp_path, "--verbosity=1", body="{}['key']")
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr and "KeyError: 'key'" in done.stderr
+
+
+def test_a_broken_config_file_shows_its_traceback_where_it_is_asked_for(tmp_path):
+    done = run(tmp_path, "--verbosity=1", config="import not_there\n")
+    assert "Traceback" in done.stderr and done.stderr.splitlines()[-1].startswith("error: ")
+
+
+def test_an_interrupt_is_one_line_with_the_status_of_a_shell(tmp_path):
+    done = run(tmp_path, body="raise KeyboardInterrupt")
+    assert (done.returncode, done.stderr) == (130, "error: interrupted\n")
+
+
+def test_a_bucket_without_its_library_names_the_extra(tmp_path):
+    body = "raise ImportError('Please install gcsfs to access Google Storage')"
+    line = the_line(run(tmp_path, "--workdir=gs://bucket/run", body=body))
+    assert line == (
+        "error: --workdir=gs://bucket/run: found no library gcsfs, expected it for paths in a bucket: "
+        "pip install 'prism_jax[gcs]'"
+    )

@@ -1,0 +1,100 @@
+"""The configs of Qwen3 are the paper's recipe, and a small twin of each takes one step on teacher-labelled streams."""
+
+import dataclasses
+import importlib.util
+import json
+
+import pytest
+import tiny
+
+from prism_jax.recipes.runs import train_run
+from prism_jax.runtime.config import from_config_dict
+from prism_jax.streams.jsonl import write_streams
+from prism_jax.streams.simulator import simulate
+from prism_jax.training.config import MeshConfig, RunConfig
+from prism_jax.training.loop import describe, plan
+from prism_jax.training.run import open_run
+from prism_jax.training.workdir import Workdir
+
+pytestmark = pytest.mark.usefixtures("compile_quickly")
+UPDATES = {"qwen3_8b_a100": 1350, "qwen3_0_6b": 1350, "qwen3_8b_a100x8": 675}
+COUNT = 24
+
+
+@pytest.fixture(params=UPDATES)
+def recipe(request, root):
+    """The name and the config of each file."""
+    spec = importlib.util.spec_from_file_location(request.param, root / "configs" / f"{request.param}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return request.param, from_config_dict(RunConfig, module.get_config())
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    """A file of simulated streams with a teacher's probabilities and a response at each gold step."""
+    settings = dataclasses.replace(tiny.CONFIG.simulator, teacher=True, responses=10)
+    path = tmp_path_factory.mktemp("data") / "labelled.jsonl"
+    write_streams(path, (simulate(settings, index) for index in range(40)))
+    return str(path)
+
+
+def twin(config, source, **training):
+    """The config with a tiny student, few streams, one device and no weights to start from."""
+    own = config.student
+    student = dataclasses.replace(
+        tiny.CONFIG.student, dtype=own.dtype, param_dtype=own.param_dtype, remat=own.remat, num_layers=1
+    )
+    return dataclasses.replace(
+        config,
+        data=dataclasses.replace(config.data, source=source),
+        prompt=tiny.CONFIG.prompt,
+        student=student,
+        mesh=MeshConfig(),
+        pathway=dataclasses.replace(config.pathway, count=COUNT),
+        training=dataclasses.replace(config.training, start="", **training),
+    )
+
+
+def test_it_curates_1800_decisions_and_makes_the_papers_updates(recipe):
+    name, config = recipe
+    assert (config.pathway.name, config.pathway.count, config.data.name) == ("rdc_sft", 1800, "jsonl")
+    rows = config.pathway.count / config.packing.max_decisions
+    assert config.training.over(rows / config.training.batch).steps == UPDATES[name]
+
+
+@pytest.mark.slow
+def test_a_small_twin_takes_one_step(recipe, source, tmp_path):
+    _, config = recipe
+    job = plan(open_run(twin(config, source)))
+    batch = config.training.batch
+    assert len(job.split.rows) == COUNT
+    assert job.training.steps == 3 * COUNT // batch
+    assert f"epochs of {COUNT / batch:,.1f} updates" in describe(job)["steps"]
+    assert describe(job)["kept"].startswith(f"{COUNT} of ")
+    labels = job.split.need + job.split.accept
+    assert job.split.supervised > labels > 0  # there are response tokens to train on
+    train_run(twin(config, source, steps=1, epochs=0.0, checkpoint_every=1), Workdir(tmp_path / "run"), report=False)
+    (line,) = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert json.loads(line)["response"] > 0
+
+
+def test_without_streams_the_error_says_what_is_expected(recipe):
+    _, config = recipe
+    bare = dataclasses.replace(config, training=dataclasses.replace(config.training, start=""))
+    with pytest.raises(FileNotFoundError) as error:
+        open_run(bare)
+    assert str(error.value) == (
+        "data/teacher_labelled.jsonl: found no such file, expected in --config.data.source a JSONL file of streams, "
+        'labelled by a teacher where the pathway curates ("Your own streams" in docs/training.md says how to make one)'
+    )
+
+
+def test_more_decisions_than_there_are_is_an_error(recipe, source):
+    _, config = recipe
+    small = twin(config, source)
+    more = dataclasses.replace(small, pathway=dataclasses.replace(small.pathway, count=1800))
+    with pytest.raises(
+        ValueError, match=r"^pathway\.count: found 1800, expected at most the \d+ rows of the training "
+    ):
+        plan(open_run(more))

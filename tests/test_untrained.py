@@ -1,0 +1,68 @@
+"""A student is evaluated straight from its weights, into a folder of its own or beside the trained one."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import tiny
+from etils import epath
+
+from prism_jax.recipes.runs import evaluate_untrained, evaluate_workdir, train_and_evaluate
+from prism_jax.runtime.config import ConfigError
+from prism_jax.scores import read_scores
+from prism_jax.streams.sources import DataConfig
+from prism_jax.training.workdir import Workdir
+
+pytestmark = pytest.mark.usefixtures("compile_quickly")
+CONFIG = dataclasses.replace(
+    tiny.CONFIG,
+    data=DataConfig(train_streams=12, calibration_streams=12, test_streams=6),
+    training=dataclasses.replace(tiny.CONFIG.training, steps=2, batch=4, learning_rate=1e-2, checkpoint_every=2),
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A student evaluated without training, and then trained in the same folder."""
+    folder = epath.Path(tmp_path_factory.mktemp("runs"))
+    evaluate_untrained(CONFIG, Workdir(folder / "untrained"))
+    evaluate_untrained(CONFIG, Workdir(folder / "both"))
+    train_and_evaluate(CONFIG, Workdir(folder / "both"), report=False)
+    return folder
+
+
+def test_the_tables_say_that_the_student_is_not_trained(folder):
+    tree = json.loads((folder / "untrained" / "evaluation.json").read_text())
+    assert tree["population"] == "student without training"
+    page = (folder / "untrained" / "report.html").read_text()
+    assert "How well the signals are calibrated, student without training" in page
+    assert "without training: random, seed 0" in page
+    names = {path.name for path in (folder / "untrained").iterdir()}
+    assert not names & {"checkpoints", "metrics.jsonl"}
+    assert {"config.json", "tokenizer.json", "scores.parquet", "calibration.json"} <= names
+
+
+def test_training_of_the_same_config_may_begin_in_the_folder(folder):
+    untrained, trained = (read_scores(folder / name / "scores.parquet") for name in ("untrained", "both"))
+    assert np.abs(untrained.p_need_fast - trained.p_need_fast).max() > 1e-3
+    assert json.loads((folder / "both" / "evaluation.json").read_text())["population"] == ""
+    with pytest.raises(ConfigError, match=r"both/checkpoints: found a trained run, expected .* --base`"):
+        evaluate_untrained(CONFIG, Workdir(folder / "both"))
+    other = dataclasses.replace(CONFIG, training=dataclasses.replace(CONFIG.training, batch=2))
+    with pytest.raises(ConfigError, match=r"config\.training\.batch: found 4, expected 2"):
+        evaluate_untrained(other, Workdir(folder / "untrained"))
+
+
+def test_a_trained_run_shows_its_base_beside_it(folder, capsys):
+    evaluate_workdir(folder / "both", base=True)
+    tree = json.loads((folder / "both" / "evaluation.json").read_text())
+    alone = json.loads((folder / "untrained" / "evaluation.json").read_text())
+    base = tree.pop("base")
+    assert {**base, "population": alone["population"]} == alone
+    shown = capsys.readouterr().out
+    assert shown.count("Before training") == 4  # costs, their intervals, rates, cost ratios
+    assert shown.count("before training: fast, calibrated") == 2  # need and acceptance
+    evaluate_workdir(folder / "both")
+    assert json.loads((folder / "both" / "evaluation.json").read_text()) == tree
+    assert "Before training" not in capsys.readouterr().out

@@ -1,0 +1,150 @@
+"""Changed streams, tokenizers, prompts and weights are noticed when a run resumes or is evaluated."""
+
+import dataclasses
+import hashlib
+import json
+import logging
+import re
+
+import pytest
+import tiny
+from absl import logging as absl_logging
+
+from prism_jax.prompting import template as template_module
+from prism_jax.recipes import runs
+from prism_jax.runtime.config import ConfigError
+from prism_jax.streams.jsonl import write_streams
+from prism_jax.streams.simulator import simulate
+from prism_jax.training.fingerprints import check_tokenizer, check_weights, of_run
+from prism_jax.training.run import open_run, reopen_run
+from prism_jax.training.workdir import Workdir
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """A run on a file of streams that has begun: everything but the training itself."""
+    streams = [simulate(tiny.CONFIG.simulator, i) for i in range(24)]
+    source = tmp_path / "streams.jsonl"
+    write_streams(source, streams)
+    data = dataclasses.replace(tiny.CONFIG.data, name="jsonl", source=str(source))
+    config = dataclasses.replace(tiny.CONFIG, data=data)
+    monkeypatch.setattr(runs, "train", lambda job, **_: {})
+    workdir = Workdir(tmp_path / "run")
+    runs.train_run(config, workdir, report=False)
+    return config, workdir, streams, source
+
+
+def refuses(workdir, config, message):
+    """Both evaluation and training raise this error, and change nothing."""
+    before = {path: path.read_bytes() for path in workdir.path.iterdir() if path.is_file()}
+    for attempt in (lambda: reopen_run(workdir), lambda: runs.train_run(config, workdir, report=False)):
+        with pytest.raises(ConfigError, match=message):
+            attempt()
+    assert {path: path.read_bytes() for path in workdir.path.iterdir() if path.is_file()} == before
+
+
+def test_an_unchanged_run_is_reopened_and_resumes(run):
+    config, workdir, *_ = run
+    kept = json.loads(workdir.fingerprints.read_text())
+    assert kept == of_run(reopen_run(workdir).splits, reopen_run(workdir).template)
+    assert list(kept) == ["train", "validation", "calibration", "test", "tokenizer", "prompt"]
+    runs.train_run(config, workdir, report=False)
+    assert json.loads(workdir.fingerprints.read_text()) == kept
+
+
+@pytest.mark.parametrize(("split", "what"), [("train", "training"), ("calibration", "calibration"), ("test", "test")])
+def test_inverted_labels_in_the_source_are_noticed(run, split, what):
+    config, workdir, streams, source = run
+    chosen = {stream.id for stream in getattr(open_run(config).splits, split)}
+
+    def inverted(stream):
+        steps = tuple(dataclasses.replace(step, y_need=1 - step.y_need) for step in stream.steps)
+        return dataclasses.replace(stream, steps=steps)
+
+    write_streams(source, [inverted(stream) if stream.id in chosen else stream for stream in streams])
+    refuses(
+        workdir, config, rf"^{workdir}: found the {what} streams changed \([0-9a-f]{{12}}\), expected those of the run"
+    )
+
+
+def test_another_order_of_the_same_file_is_no_change(run):
+    _, workdir, streams, source = run
+    write_streams(source, streams[::-1])
+    assert reopen_run(workdir).splits.test
+
+
+def test_swapped_ids_in_the_tokenizer_are_noticed(run):
+    config, workdir, *_ = run
+    content = json.loads(workdir.tokenizer.read_text())
+    vocab = content["model"]["vocab"]
+    first, second = list(vocab)[40], list(vocab)[41]
+    vocab[first], vocab[second] = vocab[second], vocab[first]
+    workdir.tokenizer.write_text(json.dumps(content))
+    message = f"^{re.escape(str(workdir.tokenizer))}: found the tokenizer changed "
+    with pytest.raises(ConfigError, match=message):
+        check_tokenizer(workdir)
+    refuses(workdir, config, message)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("NEED", "Need:"), ("LINE_END", "\n\n"), ("RESPONSE", "\n\n"), ("CONSTANT_OFFER", " any offer")]
+)
+def test_other_words_of_the_prompt_are_noticed(run, monkeypatch, name, value):
+    config, workdir, *_ = run
+    monkeypatch.setattr(template_module, name, value)
+    if name == "LINE_END":  # the line end of messages is written in the template's class
+        encode = template_module.Tokenizer.encode
+        monkeypatch.setattr(
+            template_module.Tokenizer, "encode", lambda self, t: encode(self, "\n\n" if t == "\n" else t)
+        )
+    refuses(workdir, config, rf"^{workdir}: found the words of the prompt changed \(")
+
+
+def test_another_time_between_events_is_noticed(run, monkeypatch):
+    config, workdir, *_ = run
+    monkeypatch.setattr(template_module, "event_text", lambda event, before: (event.text, ""))
+    refuses(workdir, config, rf"^{workdir}: found the words of the prompt changed \(")
+
+
+def test_a_run_of_an_older_version_is_reopened_with_a_note(run, monkeypatch, caplog):
+    config, workdir, *_ = run
+    monkeypatch.setattr(absl_logging.get_absl_logger(), "propagate", True)
+    workdir.fingerprints.unlink()
+    assert reopen_run(workdir).splits.test
+    (message,) = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert (
+        message
+        == f"{workdir.fingerprints}: no such file, as in runs of older versions: changed inputs are not detected"
+    )
+    runs.train_run(config, workdir, report=False)
+    assert workdir.fingerprints.exists()
+
+
+def test_weights_must_have_the_digest_of_the_config(tmp_path):
+    folder = tmp_path / "weights"
+    folder.mkdir()
+    for name, content in (("b.safetensors", b"2"), ("a.safetensors", b"1"), ("config.json", b"{}")):
+        (folder / name).write_bytes(content)
+    (tmp_path / "w.gguf").write_bytes(b"12")
+    both = hashlib.sha256(b"12").hexdigest()
+    for path in (folder, tmp_path / "w.gguf"):
+        check_weights(str(path), both)
+        check_weights(str(path), both.upper())
+        with pytest.raises(
+            ConfigError, match=rf"^training\.start_sha256: found {both} for {path}, expected {'0' * 64}"
+        ):
+            check_weights(str(path), "0" * 64)
+    with pytest.raises(FileNotFoundError, match=r"^training\.start: found no weights at "):
+        check_weights(str(tmp_path / "none.gguf"), both)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"start_sha256": "0" * 64}, "start_sha256: found 0000000000000000"),
+        ({"start_sha256": "abc", "start": "x"}, "start_sha256: found 'abc', expected 64 hexadecimal digits"),
+    ],
+)
+def test_an_impossible_digest_of_weights_is_refused(changes, message):
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
+        tiny.with_training(**changes)

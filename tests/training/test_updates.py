@@ -1,0 +1,95 @@
+"""The limit on decisions per row sets the number of updates and leaves the loss as it is; few updates are a warning."""
+
+import dataclasses
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import tiny
+from pathway_streams import STREAMS, TEMPLATE, supervised
+from tiny_step import LOSS, POINT, RUN
+
+from prism_jax.slots import Slots
+from prism_jax.streams import Candidate
+from prism_jax.streams.edit import map_steps
+from prism_jax.training.config import PackingConfig
+from prism_jax.training.input.data import pack_split
+from prism_jax.training.loop import describe, plan
+from prism_jax.training.optimization.objective import objective
+from prism_jax.training.run import open_run
+from prism_jax.training.updates import warn_of_short_warmup
+
+pytestmark = pytest.mark.usefixtures("compile_quickly")
+
+
+def with_offers(stream):
+    """The stream with a second offer at each step, so that a row's limit can divide a step."""
+    other = Candidate(text="Something else?", y_accept=1.0, teacher_accept=0.5, response="Done.")
+    return map_steps(stream, lambda step: dataclasses.replace(step, candidates=(*step.candidates, other)))
+
+
+def test_the_loss_of_an_epoch_does_not_depend_on_the_decisions_per_row():
+    found = supervised(tuple(with_offers(stream) for stream in STREAMS[:3]), slow=0.5)
+    params = RUN.model.init(jax.random.key(0))
+
+    def terms(most):
+        split = pack_split(found.streams, TEMPLATE, 1024, max_decisions=most)
+        batch = jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *split.rows)
+        slots = Slots(RUN.model, TEMPLATE.yes, TEMPLATE.no, split.size.window, split.size.visible)
+        return len(split.rows), jax.jit(objective, static_argnums=(2, 3, 4))(params, batch, slots, LOSS, POINT, 0.1)[1]
+
+    whole, expected = terms(0)
+    for most in (1, 3):
+        rows, got = terms(most)
+        assert rows > whole
+        for name, value in expected.items():
+            assert float(got[name]) == pytest.approx(float(value), rel=1e-4, abs=1e-5), name
+
+
+def job(**packing):
+    changed = dataclasses.replace(tiny.CONFIG, packing=PackingConfig(context=512, **packing))
+    return plan(open_run(tiny.with_training(changed, steps=0, epochs=2.0)))
+
+
+def test_the_report_gives_updates_and_tokens_against_one_decision_per_row():
+    whole, single = job(), job(max_decisions=1)
+    decisions = sum(len(step.candidates) for stream in whole.run.splits.train for step in stream.steps)
+    assert describe(single)["steps"].startswith(
+        f"{-(-2 * decisions // 4)} updates of 4 rows each, 2.0 epochs of {decisions / 4:.1f} updates, "
+    )
+    assert describe(whole)["steps"].startswith("6 updates of 4 rows each, 2.0 epochs of 3.0 updates, 1 of them")
+    assert ", 1.0 times fewer than" in describe(single)["packing"]
+    saving = float(re.search(r"([\d.]+) times fewer", describe(whole)["packing"])[1])
+    assert saving == pytest.approx(single.split.tokens / whole.split.tokens, abs=0.05) and saving > 1.5
+
+
+def test_a_schedule_with_too_few_updates_to_warm_up_is_a_warning(caplog):
+    def warnings(epochs, warmup=0.1):
+        caplog.clear()
+        warn_of_short_warmup(tiny.with_training(steps=0, epochs=epochs, warmup=warmup).training.over(3.0), 3.0)
+        return caplog.messages
+
+    job()  # warns too: a config of two epochs of three updates
+    assert "training.warmup: found 0.1 of 6 updates (3.0 per epoch), which is 1, expected at least 3" in caplog.text
+    (message,) = set(warnings(2.0))
+    assert message.startswith(
+        "training.warmup: found 0.1 of 6 updates (3.0 per epoch), which is 1, expected at least 3"
+    )
+    assert len(set(warnings(8.0))) == 1
+    assert warnings(10.0) == []
+    assert warnings(2.0, warmup=0.0) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"max_decisions": -1}, "max_decisions: found -1, expected at least 0"),
+        ({"max_decisions": 2, "row_tokens": 9}, "max_decisions: found 2 with row_tokens = 9, expected one of them to"),
+        ({"max_decisions": 2, "unit": "decisions"}, "max_decisions: found 2 with unit = 'decisions', expected 0 or 1"),
+    ],
+)
+def test_a_limit_that_cannot_hold_is_an_error(changes, message):
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
+        PackingConfig(**changes)
