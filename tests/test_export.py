@@ -213,6 +213,23 @@ def test_a_changed_export_is_not_trained_on(exported, tmp_path, name):
         resolve(start)
 
 
+@pytest.mark.parametrize("content", [("prism.json",), ()])
+def test_of_two_exports_to_one_output_the_first_to_end_stays_whole(exported, tmp_path, monkeypatch, content):
+    """Another export ends while this one is still writing, with files in it or, worst of all, without any."""
+    output = tmp_path / "model"
+
+    def write_digests(folder):
+        output.mkdir()
+        for name in content:
+            (output / name).write_text("theirs")
+
+    monkeypatch.setattr("prism_jax.recipes.export.write_digests", write_digests)
+    with pytest.raises(FileExistsError, match=f"^{output}: found something there, expected a path that does not exist"):
+        export_run(Workdir(exported[0] / "run"), epath.Path(output))
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+    assert [path.name for path in output.iterdir()] == list(content)
+
+
 def test_an_export_leaves_a_neighbour_named_partial_alone(exported, tmp_path):
     (tmp_path / "model.partial").mkdir()
     (tmp_path / "model.partial" / "mine").write_text("kept")

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 import numpy as np
-from etils import epath
 from jaxtyping import Bool, Float64
 
 from prism_jax.decision.calibration import (
@@ -22,7 +21,7 @@ from prism_jax.decision.calibration import (
     map_from_dict,
     map_to_dict,
 )
-from prism_jax.runtime.files import parse_json, write_json
+from prism_jax.runtime.files import parse_json, read_bounded, write_json
 from prism_jax.scores import Scores, ScoresError
 
 Signal = Literal["need", "accept"]
@@ -195,7 +194,7 @@ def read_calibration(path: str | os.PathLike[str]) -> Calibration:
       ValueError: naming file and key, for broken JSON, a missing or unknown key, or a value out of range.
       OSError: if the file cannot be read.
     """
-    return _calibration(parse_json(epath.Path(path).read_bytes(), str(path)), str(path), folds=True)
+    return _calibration(parse_json(read_bounded(path), str(path)), str(path), folds=True)
 
 
 def _calibration(tree: Any, place: str, *, folds: bool) -> Calibration:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import json
+import pathlib
 import reprlib
 import textwrap
 from collections.abc import Iterable
@@ -18,7 +19,8 @@ from etils import epath
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from prism_jax.prompting import pretokenizers
-from prism_jax.runtime.files import parse_json, write_text
+from prism_jax.runtime.files import on_disk, parse_json, read_bounded, write_text
+from prism_jax.runtime.model_files import inside
 
 CHAT_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 THINK_TOKENS = ("<think>", "</think>")
@@ -26,6 +28,10 @@ SPECIAL_TOKENS = (*CHAT_TOKENS, *THINK_TOKENS)
 """Special tokens of a vocabulary trained here. A loaded one must have `CHAT_TOKENS`; `THINK_TOKENS` are optional."""
 CHAT_TEMPLATE = "chat_template.jinja"
 _OLDER = ("vocab.json", "tokenizer.model")
+_FILES = (
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "merges.txt"),
+    *(*_OLDER, CHAT_TEMPLATE),
+)
 
 
 class Tokenizer:
@@ -97,7 +103,8 @@ class Tokenizer:
 
         Raises:
           FileNotFoundError: naming the path, when there is no tokenizer.
-          ValueError: naming the file, when it is not a usable tokenizer.
+          ValueError: naming the file, when it is not a usable tokenizer, is larger than
+            `prism_jax.runtime.files.MOST_LINE_BYTES`, or a link leads out of the directory (`model_files.inside`).
         """
         path = epath.Path(path)
         if path.suffix == ".gguf":
@@ -105,14 +112,17 @@ class Tokenizer:
 
             read = read_gguf_tokenizer(path)
             return cls(read.definition, read.chat_template)
+        if path.is_dir():
+            _check_links(path)
         if not (path / "tokenizer.json").exists() and any((path / name).is_file() for name in _OLDER):
             return cls(*_read_older(path))
         path = path / "tokenizer.json" if path.is_dir() else path
         if not path.is_file():
             raise FileNotFoundError(f"{path}: no such file, expected a tokenizer.json or a directory that holds one")
         template = _chat_template(path.parent)
+        data = read_bounded(path, ValueError)
         try:
-            return cls(path.read_bytes().decode("utf-8"), template)
+            return cls(data.decode("utf-8"), template)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
 
@@ -161,6 +171,15 @@ class Tokenizer:
         return ids[0]
 
 
+def _check_links(folder: epath.Path) -> None:
+    """Refuses tokenizer files that are links out of the folder, as those of the weights are."""
+    if not on_disk(folder):
+        return
+    for name in _FILES:
+        if pathlib.Path(folder / name).is_symlink():
+            inside(pathlib.Path(folder), name)
+
+
 def _read_older(folder: epath.Path) -> tuple[str, str | None]:
     """Reads the definition of a tokenizer that is in other files than tokenizer.json, and the chat template."""
     import transformers  # slow to import
@@ -179,7 +198,7 @@ def _chat_template(folder: epath.Path) -> str | None:
     """Reads the chat template of a model folder: a separate file, or a key of tokenizer_config.json."""
     if (own := folder / CHAT_TEMPLATE).is_file():
         try:
-            return own.read_bytes().decode("utf-8")
+            return read_bounded(own, ValueError).decode("utf-8")
         except UnicodeDecodeError as error:
             raise ValueError(
                 f"{own}: found byte {error.object[error.start]:#04x} at {error.start}, expected UTF-8"
@@ -187,7 +206,7 @@ def _chat_template(folder: epath.Path) -> str | None:
     config = folder / "tokenizer_config.json"
     if not config.is_file():
         return None
-    content = parse_json(config.read_bytes(), str(config))
+    content = parse_json(read_bounded(config), str(config))
     if not isinstance(content, dict):
         raise ValueError(f"{config}: found {reprlib.repr(content)}, expected an object with keys")
     found = content.get("chat_template")

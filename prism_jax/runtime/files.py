@@ -19,7 +19,8 @@ from typing import IO, Any
 from etils import epath
 
 MOST_LINE_BYTES = 64 * 2**20
-"""Longest line of a file of JSON lines; longer ones are refused before they are parsed, which takes many times more."""
+"""Longest line of a file of JSON lines, and largest file of one JSON value; larger ones are refused before they are
+parsed, which takes many times more."""
 
 
 class JsonError(ValueError):
@@ -81,7 +82,7 @@ def new_folder(path: epath.PathLike) -> Iterator[epath.Path]:
     """Yields a temporary folder that is renamed to `path` when the block ends, or removed if the block raises.
 
     Raises:
-      FileExistsError: if `path` already exists.
+      FileExistsError: if `path` already exists, before the block or after it. Of two at once, the first to end stays.
     """
     path = epath.Path(path)
     check_absent(path)
@@ -89,7 +90,12 @@ def new_folder(path: epath.PathLike) -> Iterator[epath.Path]:
     temporary.mkdir(parents=True)
     try:
         yield temporary
-        temporary.rename(path)
+        check_absent(path)  # another process may have made it meanwhile; a rename would replace an empty folder
+        try:
+            temporary.rename(path)
+        except OSError:
+            check_absent(path)
+            raise
     except BaseException:
         temporary.rmtree(missing_ok=True)
         raise
@@ -113,6 +119,25 @@ def read_lines(file: IO[bytes], place: str, error: type[ValueError] = JsonError)
         if len(line) > MOST_LINE_BYTES:
             raise error(f"{place}:{number}: found a line of more than {MOST_LINE_BYTES} bytes, expected a shorter one")
         yield number, line
+
+
+def read_bounded(path: epath.PathLike, error: type[ValueError] = JsonError, most: int = MOST_LINE_BYTES) -> bytes:
+    """Reads a whole file that is parsed at once.
+
+    Args:
+      path: File to read.
+      error: Class of the error about its size.
+      most: Largest size in bytes.
+
+    Raises:
+      OSError: if it cannot be read.
+      error: for a larger file, of which no more than `most` + 1 bytes are read.
+    """
+    with epath.Path(path).open("rb") as file:
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise error(f"{path}: found a file of more than {most} bytes, expected a smaller one")
+    return data
 
 
 def parse_json(data: bytes, place: str, error: type[ValueError] = JsonError) -> Any:
@@ -153,12 +178,12 @@ def read_object(path: epath.PathLike, source: str, error: type[ValueError] = Jso
 
     Raises:
       FileNotFoundError: if there is no such file.
-      error: if the file holds anything else; the message names the file.
+      error: if the file holds anything else, or is larger than `MOST_LINE_BYTES`; the message names the file.
     """
     path = epath.Path(path)
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file, expected what {source} writes")
-    value = parse_json(path.read_bytes(), str(path), error)
+    value = parse_json(read_bounded(path, error), str(path), error)
     if not isinstance(value, dict):
         raise error(f"{path}: found {reprlib.repr(value)}, expected an object with keys, as {source} writes it")
     return value

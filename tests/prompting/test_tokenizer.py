@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from prism_jax.prompting.template import ACCEPT, NEED, NO, YES, PromptConfig, corpus
 from prism_jax.prompting.tokenizer import SPECIAL_TOKENS, Tokenizer
+from prism_jax.runtime.files import MOST_LINE_BYTES
 
 TEXTS = ("The parser fails.", "The parser works again.", " yes", " no", "Needed:", "user\n", "Stares at the bike.")
 
@@ -140,6 +141,32 @@ def test_a_models_chat_template_travels_with_its_tokenizer(small, tmp_path, plac
     (tmp_path / "run").mkdir()
     Tokenizer.load(tmp_path / "model").save(tmp_path / "run" / "tokenizer.json")
     assert Tokenizer.load(tmp_path / "run").chat_template == text
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "chat_template.jinja"])
+def test_tokenizer_files_may_link_within_the_hubs_cache_only(small, tmp_path, name):
+    model = tmp_path / "hub" / "models--some--model"
+    snapshot = model / "snapshots" / "0123abc"
+    snapshot.mkdir(parents=True)
+    (model / "blobs").mkdir()
+    small.save(snapshot / "tokenizer.json")
+    (snapshot / "chat_template.jinja").write_text("{{ messages }}")
+    blob = (snapshot / name).rename(model / "blobs" / "0123abc")
+    (snapshot / name).symlink_to("../../blobs/0123abc")
+    found = Tokenizer.load(snapshot)
+    assert (found.definition, found.chat_template) == (small.definition, "{{ messages }}")
+    other = blob.rename(tmp_path / "elsewhere")
+    blob.symlink_to(other)
+    with pytest.raises(ValueError, match=rf"^{snapshot}/{name}: found a symlink out of the directory \(to {other}\)"):
+        Tokenizer.load(snapshot)
+
+
+def test_a_tokenizer_beyond_the_limit_is_refused_before_it_is_parsed(small, tmp_path):
+    small.save(tmp_path / "tokenizer.json")
+    with (tmp_path / "tokenizer.json").open("r+b") as file:
+        file.truncate(MOST_LINE_BYTES + 1)
+    with pytest.raises(ValueError, match=f"^{tmp_path}/tokenizer.json: found a file of more than {MOST_LINE_BYTES} "):
+        Tokenizer.load(tmp_path)
 
 
 def older(tokenizer, folder):

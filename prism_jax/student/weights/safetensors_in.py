@@ -12,16 +12,19 @@ from etils import epath
 from jax.sharding import Mesh
 from jax.typing import DTypeLike
 
+from prism_jax.runtime.model_files import inside, model_directory, read_json, refuse_pickle
 from prism_jax.student.config import StudentConfig, dtype_name
 from prism_jax.student.qwen3 import Qwen3
 from prism_jax.student.weights.architecture import config_from_hf
-from prism_jax.student.weights.files import inside, model_directory, read_json, refuse_pickle
 from prism_jax.student.weights.names import Format
 from prism_jax.student.weights.placing import Index, place
 from prism_jax.student.weights.pretrained import Pretrained
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
+
+MOST_HEADER_BYTES = 1 << 24
+"""Longest header of a safetensors file, enough for 100,000 tensors; reading one takes 16 times its size in memory."""
 
 _DTYPES = ("BF16", "F16", "F32")
 
@@ -80,6 +83,7 @@ class SafetensorsDirectory:
 
 def _open(path: pathlib.Path, indexed: set[str] | None) -> dict[str, Any]:
     """Opens one file, whose tensors must be those that the index lists."""
+    _check_header(path)
     try:
         opened = safetensors.safe_open(path, framework="numpy")
         slices = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118 - not a dict
@@ -89,6 +93,20 @@ def _open(path: pathlib.Path, indexed: set[str] | None) -> dict[str, Any]:
         different = ", ".join(sorted(slices.keys() ^ indexed)[:5])
         raise ValueError(f"{path}: found other tensors than {INDEX} lists ({different}), expected the same")
     return slices
+
+
+def _check_header(path: pathlib.Path) -> None:
+    """Refuses a header that is longer than the file or than a model's can be, before it is parsed."""
+    with path.open("rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+    left = path.stat().st_size - 8
+    if left < 0 or size > left:
+        raise ValueError(
+            f"{path}: found a truncated or corrupt safetensors file (a header of {size} bytes where {max(left, 0)} are "
+            "left), expected a whole one"
+        )
+    if size > MOST_HEADER_BYTES:
+        raise ValueError(f"{path}: found a header of {size} bytes, expected at most {MOST_HEADER_BYTES}")
 
 
 def _shards(directory: pathlib.Path) -> dict[pathlib.Path, set[str] | None]:

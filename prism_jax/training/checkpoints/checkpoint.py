@@ -13,7 +13,7 @@ from absl import logging
 from etils import epath
 
 from prism_jax.runtime.config import from_config_dict
-from prism_jax.runtime.files import JsonError, parse_json
+from prism_jax.runtime.files import JsonError, parse_json, read_bounded
 from prism_jax.training.checkpoints.digests import NAME, first_difference, read_digests
 from prism_jax.training.config import RunConfig
 from prism_jax.training.old_names import upgrade
@@ -64,7 +64,7 @@ def score(path: epath.Path) -> float | None:
     if not file.exists():
         return None
     try:
-        value = parse_json(file.read_bytes(), "metrics/metrics")
+        value = parse_json(read_bounded(file), "metrics/metrics")
     except JsonError as error:
         raise damaged(path, str(error)) from error
     found = value.get(SCORE, value.get(OLD_SCORE)) if isinstance(value, dict) else value

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 from hf_models import edit_config, edit_tensors
 
+from prism_jax.runtime.files import MOST_LINE_BYTES
 from prism_jax.student import Qwen3, StudentConfig
 from prism_jax.student.weights import load_gguf, load_hf, save_hf
+from prism_jax.student.weights.safetensors_in import MOST_HEADER_BYTES
 
 MODEL = Qwen3(
     StudentConfig(vocab_size=61, hidden_dim=24, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=8, mlp_dim=40)
@@ -172,6 +174,24 @@ def test_truncated_and_corrupt_safetensors(folder):
         refused(
             folder, "(/model.safetensors: found a truncated or corrupt safetensors file .*|: found tensors that .*)"
         )
+
+
+def test_a_header_beyond_the_limit_is_refused_before_it_is_parsed(folder):
+    """A million empty tensors in 59 MB would take a GB of memory; the file costs nothing on disk."""
+    path = folder / "model.safetensors"
+    size = MOST_HEADER_BYTES + 8
+    path.unlink()
+    path.write_bytes(size.to_bytes(8, "little"))
+    with path.open("r+b") as file:
+        file.truncate(8 + size)
+    refused(folder, rf"/model\.safetensors: found a header of {size} bytes, expected at most {MOST_HEADER_BYTES}")
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors.index.json"])
+def test_json_files_beyond_the_limit_are_refused_before_they_are_parsed(name, sharded):
+    with (sharded / name).open("r+b") as file:
+        file.truncate(MOST_LINE_BYTES + 1)
+    refused(sharded, rf"/{name}: found a file of more than {MOST_LINE_BYTES} bytes, expected a smaller one")
 
 
 def test_truncated_and_corrupt_gguf(tmp_path):

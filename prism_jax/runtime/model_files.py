@@ -5,7 +5,7 @@ from __future__ import annotations
 import pathlib
 from typing import Any
 
-from prism_jax.runtime.files import parse_json
+from prism_jax.runtime.files import parse_json, read_bounded
 
 # Reading a pickle can run any code that its author put there.
 _PICKLES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
@@ -65,8 +65,8 @@ def read_json(directory: pathlib.Path, name: str) -> Any:
     """Reads a JSON file of a directory.
 
     Raises:
-      OSError, ValueError: when the file cannot be read, is outside of the directory, is not valid JSON, or names a key
-        twice in one object.
+      OSError, ValueError: when the file cannot be read, is outside of the directory, is larger than
+        `prism_jax.runtime.files.MOST_LINE_BYTES`, is not valid JSON, or names a key twice in one object.
     """
     path = inside(directory, name)
-    return parse_json(path.read_bytes(), str(path))
+    return parse_json(read_bounded(path), str(path))
