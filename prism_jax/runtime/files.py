@@ -131,13 +131,12 @@ def read_bounded(path: epath.PathLike, error: type[ValueError] = JsonError, most
 
     Raises:
       OSError: if it cannot be read.
-      error: for a larger file, of which no more than `most` + 1 bytes are read.
+      error: for a larger file, of which nothing is read.
     """
-    with epath.Path(path).open("rb") as file:
-        data = file.read(most + 1)
-    if len(data) > most:
+    path = epath.Path(path)
+    if path.stat().length > most:
         raise error(f"{path}: found a file of more than {most} bytes, expected a smaller one")
-    return data
+    return path.read_bytes()
 
 
 def parse_json(data: bytes, place: str, error: type[ValueError] = JsonError) -> Any:

@@ -104,12 +104,11 @@ def _read_parquet(path: epath.Path) -> Scores:
     data = path.read_bytes()
     try:
         table = pq.read_table(pa.BufferReader(data))
-    except (pa.ArrowException, OSError) as error:  # OSError: damaged or encrypted
+        table.validate(full=True)  # that texts are UTF-8, for one
+        names = table.column_names
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # OSError: damaged or encrypted
         raise ScoresError(f"found no readable Parquet ({str(error).splitlines()[0]})") from None
-    read = {
-        name: _from_arrow(name, table[name]) if is_known(name) else table[name].to_pylist()
-        for name in table.column_names
-    }
+    read = {name: _from_arrow(name, table[name]) if is_known(name) else table[name].to_pylist() for name in names}
     return Scores.from_columns(read)
 
 

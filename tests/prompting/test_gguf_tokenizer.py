@@ -1,12 +1,12 @@
 """Tokenizers written to GGUF files and read back, compared with the original and with transformers; invalid fields."""
 
-import json
 import re
 import unicodedata
 
 import pytest
 import regex
 import tokenizers
+from gguf_tokenizers import contents, write
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -36,34 +36,6 @@ GPT2_SPLIT = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(
 def original():
     """A byte-level vocabulary that splits as Qwen's does."""
     return Tokenizer.train(CORPUS, 300)
-
-
-def contents(definition):
-    """The GGUF fields of a `tokenizer.json`: tokens by id, merges, types."""
-    content = json.loads(definition)
-    added = {token["id"]: token for token in content["added_tokens"]}
-    tokens = {i: token for token, i in content["model"]["vocab"].items()} | {i: t["content"] for i, t in added.items()}
-    return {
-        "model": "gpt2",
-        "pre": "qwen2",
-        "tokens": [tokens[i] for i in range(len(tokens))],
-        "token_type": [3 if added.get(i, {}).get("special") else 4 if i in added else 1 for i in range(len(tokens))],
-        "merges": [" ".join(merge) for merge in content["model"]["merges"]],
-        "eos_token_id": next(i for i, t in added.items() if t["content"] == "<|im_end|>"),
-    }
-
-
-def write(path, fields, architecture="qwen3"):
-    """A GGUF file with these fields of `tokenizer.ggml` and no tensors."""
-    writer = gguf.GGUFWriter(path, architecture)
-    for name, value in fields.items():
-        add = {str: writer.add_string, bool: writer.add_bool, int: writer.add_uint32, list: writer.add_array}
-        add[type(value)](name if name == "tokenizer.chat_template" else f"tokenizer.ggml.{name}", value)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,185 @@
+"""Every reader on damaged files: it reads them or raises a documented error of one line that names the file.
+
+`KEPT` holds the seeds that once found something else. To look further: `PRISM_FUZZ_SEEDS=2000 make test-slow`.
+"""
+
+import os
+import tracemalloc
+
+import chex
+import jax
+import numpy as np
+import pytest
+import tiny
+from gguf_models import write_gguf
+from gguf_tokenizers import contents
+from gguf_tokenizers import write as write_gguf_tokenizer
+from hf_models import random_model
+from mutations import BINARY, TEXT, damaged
+
+from prism_jax.decision.calibration import Temperature
+from prism_jax.evaluation.fits import Calibration, SignalFit, read_calibration, write_calibration
+from prism_jax.prompting.gguf_tokenizer import read_gguf_tokenizer
+from prism_jax.prompting.template import PromptConfig, make_tokenizer
+from prism_jax.prompting.tokenizer import Tokenizer
+from prism_jax.runtime.gguf_file import read_gguf_header
+from prism_jax.scores import Scores, read_scores, write_scores
+from prism_jax.streams.jsonl import read_streams, write_streams
+from prism_jax.streams.simulator import SimulatorConfig, simulate
+from prism_jax.student import Qwen3, StudentConfig
+from prism_jax.student.sharding import make_mesh
+from prism_jax.student.weights import load_gguf, load_hf, save_hf
+from prism_jax.training.checkpoints.checkpoint import CheckpointError, parameters_alone
+from prism_jax.training.checkpoints.recovery import restore_best
+from prism_jax.training.checkpoints.saver import Saver
+from prism_jax.training.config import RunConfig
+from prism_jax.training.optimization.step import abstract_state
+from prism_jax.training.run import open_run
+from prism_jax.training.workdir import Workdir
+
+pytestmark = pytest.mark.slow
+
+SEEDS = int(os.environ.get("PRISM_FUZZ_SEEDS", "150"))
+MOST_MEMORY = 64 * 2**20
+"""Bytes that Python and NumPy may take for a damaged file; the whole files have less than half a MB."""
+KEPT: dict[str, tuple[int, ...]] = {"scores, Parquet": (106,)}
+
+RUN = tiny.with_training(steps=4, checkpoint_every=2, keep=2)
+MODEL = Qwen3(
+    StudentConfig(vocab_size=40, hidden_dim=8, num_layers=1, num_heads=2, num_kv_heads=1, head_dim=4, mlp_dim=16)
+)
+
+
+def columns():
+    rng = np.random.default_rng(0)
+    n = 24
+    return {
+        "stream": [f"s{i // 6}" for i in range(n)],
+        "step": [i % 6 for i in range(n)],
+        "split": [("calibration", "test")[i // 6 % 2] for i in range(n)],
+        "p_need_fast": rng.random(n),
+        "p_accept_fast": rng.random(n),
+        "y_need": rng.integers(0, 2, n).astype(float),
+        "y_accept": rng.integers(0, 2, n).astype(float),
+        "votes": [(True, False)] * n,
+        "model": ["other"] * n,
+    }
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """A folder with a whole file of every kind."""
+    folder = tmp_path_factory.mktemp("whole")
+    streams = [simulate(SimulatorConfig(min_events=3, max_events=3), index) for index in range(3)]
+    write_streams(folder / "streams.jsonl", streams)
+    for suffix in ("jsonl", "parquet"):
+        write_scores(folder / f"scores.{suffix}", Scores.from_columns(columns()))
+    save_hf(folder / "model", MODEL, jax.tree.map(np.asarray, MODEL.init(jax.random.key(0))))
+    make_tokenizer(streams, PromptConfig(system="Watch.", vocab_size=300)).save(folder / "tokenizer.json")
+    fit = SignalFit(Temperature(1.5), base_rate=0.5, count=9, effective_count=9.0, offer_rate=0.5)
+    write_calibration(folder / "calibration.json", Calibration(fit, fit))
+    Workdir(folder / "run").claim(RunConfig())
+    write_gguf_tokenizer(folder / "tokenizer.gguf", contents((folder / "tokenizer.json").read_text()))
+    write_gguf(folder / "model.gguf", random_model("Llama"))
+    return folder
+
+
+def read_model(path):
+    return load_hf(path.parent, "float32")
+
+
+def read_gguf(path):
+    return load_gguf(path, "float32")
+
+
+def read_run(path):
+    return Workdir(path.parent).load_config()
+
+
+READERS = {
+    "streams": ("streams.jsonl", TEXT, read_streams),
+    "scores, JSON lines": ("scores.jsonl", TEXT, read_scores),
+    "scores, Parquet": ("scores.parquet", BINARY, read_scores),
+    "safetensors": ("model/model.safetensors", BINARY, read_model),
+    "safetensors, header": ("model/model.safetensors", TEXT, read_model),
+    "model config": ("model/config.json", TEXT, read_model),
+    "tokenizer": ("tokenizer.json", TEXT, Tokenizer.load),
+    "calibration": ("calibration.json", TEXT, read_calibration),
+    "run config": ("run/config.json", TEXT, read_run),
+    "GGUF, header": ("tokenizer.gguf", BINARY, read_gguf_header),
+    "GGUF, tokenizer": ("tokenizer.gguf", BINARY, read_gguf_tokenizer),
+    "GGUF, model": ("model.gguf", BINARY, read_gguf),
+}
+
+
+def check(read, path, seed, named):
+    """Reads one damaged file."""
+    tracemalloc.start()
+    try:
+        read(path)
+    except (ValueError, OSError) as error:
+        message = str(error)
+        assert "\n" not in message, f"seed {seed}: {message[:500]!r}"
+        assert len(message) < 2000, f"seed {seed}: {len(message)} characters: {message[:500]!r}"
+        assert named in message, f"seed {seed}: {message[:500]!r}"
+        return False
+    finally:
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert peak < MOST_MEMORY, f"seed {seed}: {peak} bytes"
+    return True
+
+
+@pytest.fixture(scope="module")
+def abstract():
+    return abstract_state(open_run(RUN).model, RUN.training, make_mesh())
+
+
+@pytest.fixture
+def checkpoint(abstract, tmp_path):
+    """The folder of a run with one checkpoint, whose state is random so that a change shows."""
+    rng = np.random.default_rng(0)
+
+    def draw(leaf):
+        return jax.device_put((100 * rng.normal(size=leaf.shape)).astype(leaf.dtype), leaf.sharding)
+
+    state = jax.tree.map(draw, abstract)
+    with Saver(Workdir(tmp_path).checkpoints, RUN) as saver:
+        saver.save(4, state, {"position": 4}, {"validation_nll": 0.5})
+    return tmp_path, state.params
+
+
+def test_a_damaged_checkpoint_is_refused_or_read_unchanged(abstract, checkpoint):
+    folder, expected = checkpoint
+    alone, refused = parameters_alone(abstract), 0
+    rng = np.random.default_rng(0)
+    paths = sorted(path for path in (folder / "checkpoints" / "4").rglob("*") if path.is_file())
+    for seed in (*KEPT.get("checkpoint", ()), *range(SEEDS)):
+        path = paths[rng.integers(len(paths))]
+        whole = path.read_bytes()
+        path.write_bytes(damaged(whole, seed, BINARY))
+        try:
+            restored = restore_best(Workdir(folder).checkpoints, alone, RUN)
+        except CheckpointError as error:
+            refused += 1
+            assert str(folder) in str(error) and "\n" not in str(error), f"seed {seed}: {str(error)[:500]!r}"
+        else:
+            assert restored.data == {"position": 4}, f"seed {seed}: {path}"
+            chex.assert_trees_all_equal(restored.state.params, expected)
+        path.write_bytes(whole)
+    assert refused > SEEDS // 2
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_damaged_file_is_read_or_refused_in_one_line(name, files):
+    file, kinds, read = READERS[name]
+    whole = (files / file).read_bytes()
+    read(files / file)
+    refused = 0
+    try:
+        for seed in (*KEPT.get(name, ()), *range(SEEDS)):
+            (files / file).write_bytes(damaged(whole, seed, kinds))
+            refused += not check(read, files / file, seed, str(files))
+    finally:
+        (files / file).write_bytes(whole)
+    assert refused > SEEDS // 10, "damage must reach the reader"
