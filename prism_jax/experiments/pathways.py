@@ -23,8 +23,10 @@ import numpy as np
 import tqdm
 from etils import epath
 
+from prism_jax.decision.calibration import CalibrationConfig
+from prism_jax.evaluation.fits import Signal
 from prism_jax.evaluation.protocol import calibrate, evaluate
-from prism_jax.evaluation.results import Form, Signal
+from prism_jax.evaluation.results import Evaluation, Form, PolicyRow
 from prism_jax.experiments import tiny
 from prism_jax.experiments.intervals import MeanInterval, show_interval
 from prism_jax.recipes.runs import score_run, train_run
@@ -70,29 +72,46 @@ class Outcome(NamedTuple):
     Attributes:
       cost: Realised cost per step of the dynamic gate on raw signals.
       cost_calibrated: Realised cost per step of the dynamic gate on calibrated signals.
+      cost_platt: The same where Platt's map replaces the temperatures.
       f1: Gold F1 of the calibrated gate.
       speak_rate: Share of steps on which the calibrated gate offers.
-      ece_need: Expected calibration error of raw p_need.
-      ece_accept: Expected calibration error of raw p_accept.
+      need: Expected calibration error of raw p_need.
+      need_calibrated: The same after its temperature.
+      need_platt: The same after Platt's map.
+      accept: Expected calibration error of raw p_accept.
+      accept_calibrated: The same after its temperature.
+      accept_platt: The same after Platt's map.
     """
 
     cost: float
     cost_calibrated: float
+    cost_platt: float
     f1: float
     speak_rate: float
-    ece_need: float
-    ece_accept: float
+    need: float
+    need_calibrated: float
+    need_platt: float
+    accept: float
+    accept_calibrated: float
+    accept_platt: float
 
 
 COLUMNS = (
     Column("cost", "Realised cost per step of the dynamic gate on raw signals."),
     Column("cost, calibrated", "Realised cost per step of the dynamic gate on calibrated signals."),
+    Column("cost, Platt", "The same where Platt's map replaces the temperatures."),
     Column("gold F1", "F1 of the calibrated gate."),
     Column("speak rate", "Share of steps on which the calibrated gate offers."),
-    Column("ECE need", "Expected calibration error of raw p_need."),
-    Column("ECE accept", "Expected calibration error of raw p_accept."),
 )
-"""Headings of the fields of `Outcome`."""
+ERRORS = (
+    Column("need", "Expected calibration error of raw p_need."),
+    Column("need, calibrated", "The same after the temperature that fits the calibration streams."),
+    Column("need, Platt", "The same after Platt's map, which also has a bias."),
+    Column("accept", "Expected calibration error of raw p_accept."),
+    Column("accept, calibrated", "The same after its temperature."),
+    Column("accept, Platt", "The same after Platt's map."),
+)
+"""`COLUMNS` and `ERRORS` are the headings of the fields of `Outcome`."""
 
 
 def outcome(config: RunConfig, folder: epath.Path) -> Outcome:
@@ -113,21 +132,24 @@ def _with(config: RunConfig, pathway: PathwayConfig, **training: Any) -> RunConf
 
 
 def _measure(scores: Scores, config: RunConfig) -> Outcome:
-    found = evaluate(scores, calibrate(scores), config.decision)
-    gate = {row.form: row for row in found.policies if row.policy == "dynamic"}
-    raw, calibrated = gate["raw"], gate["calibrated"]
-
-    def ece(signal: Signal, form: Form = "raw") -> float:
-        return next(row.ece for row in found.signals if (row.signal, row.form) == (signal, form))
-
-    return Outcome(
-        raw.realised_cost,
-        calibrated.realised_cost,
-        calibrated.f1,
-        calibrated.speak_rate,
-        ece("need"),
-        ece("accept"),
+    found, platt = (
+        evaluate(scores, calibrate(scores, CalibrationConfig(calibrator)), config.decision)
+        for calibrator in ("temperature", "platt")
     )
+
+    def gate(of: Evaluation, form: Form) -> PolicyRow:
+        return next(row for row in of.policies if (row.policy, row.form) == ("dynamic", form))
+
+    def errors(signal: Signal) -> tuple[float, float, float]:
+        raw, calibrated, by_platt = (
+            next(row.ece for row in of.signals if (row.signal, row.form) == (signal, form))
+            for of, form in ((found, "raw"), (found, "calibrated"), (platt, "calibrated"))
+        )
+        return raw, calibrated, by_platt
+
+    raw, calibrated = gate(found, "raw"), gate(found, "calibrated")
+    costs = raw.realised_cost, calibrated.realised_cost, gate(platt, "calibrated").realised_cost
+    return Outcome(*costs, calibrated.f1, calibrated.speak_rate, *errors("need"), *errors("accept"))
 
 
 def study(config: RunConfig, seeds: Sequence[int]) -> dict[PathwayConfig, np.ndarray]:
@@ -149,13 +171,19 @@ def study(config: RunConfig, seeds: Sequence[int]) -> dict[PathwayConfig, np.nda
     return found
 
 
-def tables(found: dict[PathwayConfig, np.ndarray]) -> tuple[Table, Table]:
-    """The outcomes of all pathways and corners, and by how much filter and losses each change the cost."""
+def tables(found: dict[PathwayConfig, np.ndarray]) -> tuple[Table, Table, Table]:
+    """The outcomes of all pathways and corners, their calibration, and how filter and losses each change the cost."""
     corners = {", ".join(corner): pathway for corner, pathway in SQUARE.items()}
-    sections = tuple(
-        Section(title, tuple(Row(name, tuple(map(_show, found[pathway].T))) for name, pathway in named.items()))
-        for title, named in {"Pathways": PATHWAYS, "Filter, losses": corners}.items()
-    )
+
+    def sections(fields: slice) -> tuple[Section, ...]:
+        return tuple(
+            Section(
+                title,
+                tuple(Row(name, tuple(map(_show, found[pathway].T[fields]))) for name, pathway in named.items()),
+            )
+            for title, named in {"Pathways": PATHWAYS, "Filter, losses": corners}.items()
+        )
+
     cost = {corner: found[pathway][:, Outcome._fields.index("cost")] for corner, pathway in SQUARE.items()}
     changes = {
         "filter, plain losses": cost["filtered", "plain"] - cost["all data", "plain"],
@@ -164,11 +192,13 @@ def tables(found: dict[PathwayConfig, np.ndarray]) -> tuple[Table, Table]:
         "losses, filtered data": cost["filtered", "decision"] - cost["filtered", "plain"],
     }
     rows = tuple(Row(name, (_show(values, "+"),)) for name, values in changes.items())
+    over_seeds = "Means over seeds with 95 % t intervals."
     of_cost = (
         Column("change of cost", "Cost with the filter minus without, or under decision losses minus plain ones."),
     )
     return (
-        Table("What each pathway reaches", "", COLUMNS, sections, "Means over seeds with 95 % t intervals."),
+        Table("What each pathway reaches", "", COLUMNS, sections(slice(len(COLUMNS))), over_seeds),
+        Table("Expected calibration error", "", ERRORS, sections(slice(len(COLUMNS), None)), over_seeds),
         Table("What filter and losses change", "", of_cost, (Section("", rows),), "Paired by seed."),
     )
 

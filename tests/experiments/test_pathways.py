@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from etils import epath
 
-from prism_jax.experiments.pathways import COLUMNS, CONFIG, PATHWAYS, SQUARE, Outcome, outcome, tables
+from prism_jax.experiments.pathways import COLUMNS, CONFIG, ERRORS, PATHWAYS, SQUARE, Outcome, outcome, tables
 from prism_jax.training.pathways.table import SECOND_STAGES
 from prism_jax.training.workdir import Workdir
 
@@ -18,8 +18,9 @@ def test_the_tables_average_over_seeds_and_pair_by_seed():
     shift = found[SQUARE["all data", "plain"]].copy()
     shift[:, 0] -= [0.24, 0.25, 0.26]  # nearly equal for all seeds: the spread of the outcomes must cancel
     found[SQUARE["filtered", "plain"]] = shift
-    outcomes, changes = tables(found)
-    assert len(COLUMNS) == len(Outcome._fields)
+    outcomes, errors, changes = tables(found)
+    assert len(COLUMNS) + len(ERRORS) == len(Outcome._fields)
+    assert [len(row.cells) for row in errors.sections[0].rows] == [len(ERRORS)] * len(PATHWAYS)
     rows = [row for section in outcomes.sections for row in section.rows]
     assert [row.name for row in rows] == [*PATHWAYS, *map(", ".join, SQUARE)]
     means = [float(row.cells[0].split()[0]) for row in rows[:5]]
