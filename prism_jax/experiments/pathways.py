@@ -208,7 +208,7 @@ def _show(values: np.ndarray, sign: str = "") -> str:
 
 
 def main() -> None:
-    """Prints the tables; takes about eleven minutes on two cores."""
+    """Prints the tables; takes 10 to 20 minutes on two cores."""
     print_all(tables(study(CONFIG, SEEDS)))
 
 

@@ -184,4 +184,5 @@ def in_words(fitted: Map) -> str:
     if isinstance(fitted, Isotonic):
         return f"isotonic, {len(fitted.x)} knots"
     values = [*fitted.temperatures.values(), fitted.pooled]
-    return f"T = {min(values):.3f} to {max(values):.3f}, {len(fitted.temperatures)} groups"
+    count = len(fitted.temperatures)
+    return f"T = {min(values):.3f} to {max(values):.3f}, {count} group{'s' if count != 1 else ''}"
