@@ -50,7 +50,7 @@ def define_flags() -> None:
         "With --scores: the map that recalibrates every signal, by default temperature; a run's config names its own.",
     )
     flags.DEFINE_string("calibration", None, "With --scores: calibration.json to apply instead of fitting one.")
-    refuse_empty("calibration")
+    refuse_empty("scores", "calibration")
     flags.DEFINE_bool("texts", True, "Whether a run's report.html may show events' texts; --notexts leaves them out.")
     for name in sorted(POINT.keys() - {"policy"}):
         flags.DEFINE_float(name, getattr(OperatingPoint, name), POINT[name])

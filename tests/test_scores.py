@@ -249,7 +249,7 @@ def test_no_column_takes_a_value_of_another_kind(name):
         ('{"stream": "a", "st', "line 1: found broken JSON"),
         ('{"stream": "a", "step": 0, "p_need_fast": NaN, "p_accept_fast": 0}', "line 1, p_need_fast: found nan"),
         (json.dumps(row()) + "\n" + json.dumps(row(step=1, y_need=float("nan"))), "line 2, y_need: found nan"),
-        ("[1]\n", r"line 1: found b'\[1\]\\n', expected an object"),
+        ("[1]\n", r"line 1: found \[1\], expected an object"),
         (json.dumps(row()) + "\n\n", "line 2: found nothing, expected a JSON value"),
         (json.dumps(row()) + '\n{"step": 1, "step": 2}', "line 2: found key 'step' twice in one object"),
         ('{"stream": "\xe9"}'.encode("latin-1"), "line 1: found byte 0xe9 at 12, expected UTF-8"),

@@ -64,11 +64,13 @@ class Audbc(NamedTuple):
     """An area with its bootstrap interval.
 
     Attributes:
-      value: The area divided by the oracle's, pi - pi^2 / 2: 1 for a ranking with every positive step first.
+      value: The area divided by the oracle's, pi - pi^2 / 2: 1 for a ranking with every positive step first. With two
+        labels per step, pi is the share of steps at which either is positive: the oracle picks the better candidate.
       low: Lower end of the interval.
       high: Upper end.
       standard_error: Standard deviation of the replicates.
-      chance: c = 1 / (2 - pi), the value of a random ranking.
+      chance: c = 1 / (2 - pi), the value of a random ranking; with two labels, of one that offers the candidates which
+        the policy offers at the highest ratio.
       rescaled: (value - c) / (1 - c): 0 for a random ranking, 1 for the oracle's; NaN where all steps are positive.
     """
 
@@ -96,9 +98,11 @@ def audbc_value(
     Labels without a positive raise ValueError; inside `jit` they give NaN.
     """
     signals = check_signals(p_need, p_accept, p_need_slow, p_accept_slow, margin)
-    check_gold(signals, y, weight, positive=True)
+    check_gold(signals, y, weight, positive=y_slow is None)
     if y_slow is not None:
-        return trace_events(offers_and_switches(signals, margin, y, y_slow, weight)).normalised_area()
+        events = offers_and_switches(signals, margin, y, y_slow, weight)
+        check_gold(signals, _either(y, y_slow), weight, positive=True)
+        return trace_events(events).normalised_area(events.prevalence)
     return trace_curve(critical_ratio(signals, margin), y, weight).normalised_area()
 
 
@@ -136,7 +140,7 @@ def audbc(
       margin: Slow margin delta; above 0 the curve follows the policy with the slow pass at each ratio.
       weight: Importance of each step; None is 1.
       y_slow: Gold labels of the candidates that the slow pass picks, where these may differ; they count where the slow
-        pass runs. None is `y`. The oracle's area and `chance` are those of the offers at the highest ratio.
+        pass runs. None is `y`.
       level: Nominal coverage of the interval, in (0, 1).
       method: `percentile` or `bca`.
       resamples: Number of resamples.
@@ -151,18 +155,21 @@ def audbc(
     """
     signals = check_signals(p_need, p_accept, p_need_slow, p_accept_slow, margin)
     signals = type(signals)(*(np.asarray(value) for value in signals))
-    check_gold(signals, y, weight, positive=True)
+    check_gold(signals, y, weight, positive=y_slow is None)
     arrays.check_lengths(p_need=p_need, streams=streams)
     gold, mass = np.asarray(y) != 0, None if weight is None else arrays.host(weight)
     resampling: dict[str, Any] = {"level": level, "method": method, "resamples": resamples, "seed": seed}
     if y_slow is not None:
         events = offers_and_switches(signals, margin, gold, np.asarray(y_slow), mass)
+        check_gold(signals, _either(gold, y_slow), weight, positive=True)
         order, last = rank(events.at)
         curve = trace_events(events, (order, last))
         ranks = np.empty(len(order), np.int64)
         ranks[order] = _dense_ranks(last, max_ranks)
         cells = _event_cells(ranks, events, streams)
-        return _with_interval(curve, cells, _area_of_changes, float(curve.benefit[-1]), resampling)
+        pi = float(events.prevalence)
+        chance = float(curve.benefit[-1]) / (2 * pi - pi**2)
+        return _with_interval(float(curve.normalised_area(pi)), chance, cells, _area_of_changes, resampling)
     critical = critical_ratio(signals, margin)
     order, last = rank(critical)
     ranks = np.empty(len(order), np.int64)
@@ -170,21 +177,20 @@ def audbc(
     cells = _rank_cells(ranks, gold, mass, streams)
     curve = trace_curve(critical, gold, mass, (order, last))
     prevalence = float(gold.mean() if mass is None else np.average(gold, weights=mass))
-    return _with_interval(curve, cells, _normalised_area, prevalence, resampling)
+    return _with_interval(float(curve.normalised_area()), 1 / (2 - prevalence), cells, _normalised_area, resampling)
+
+
+def _either(y: Vector, y_slow: Vector) -> Any:
+    """Steps at which either pass's candidate is gold-positive, as 0 and 1."""
+    return arrays.namespace(y, y_slow).maximum(y, y_slow)
 
 
 def _with_interval(
-    curve: BurdenBenefitCurve,
-    cells: Cells,
-    area: Callable[[np.ndarray], np.ndarray],
-    prevalence: float,
-    resampling: dict[str, Any],
+    value: float, chance: float, cells: Cells, area: Callable[[np.ndarray], np.ndarray], resampling: dict[str, Any]
 ) -> Audbc:
-    """The area of the curve, with the interval of `area` over resamples of the cells."""
-    value = float(curve.normalised_area())
+    """An area and the value of chance, with the interval of `area` over resamples of the cells."""
     shift = value - float(area(cells.totals()))
     found = interval(cells, lambda counts: area(counts) + shift, **resampling)
-    chance = 1 / (2 - prevalence)
     rescaled = (value - chance) / (1 - chance) if chance < 1 else np.nan
     return Audbc(value, float(found.low), float(found.high), float(found.standard_error), chance, float(rescaled))
 
@@ -212,21 +218,22 @@ def _rank_cells(ranks: np.ndarray, gold: np.ndarray, mass: np.ndarray | None, st
 
 
 def _event_cells(ranks: np.ndarray, events: Events, streams: Any | None) -> Cells:
-    """Units over the cells (rank, burden or benefit), with the latter varying fastest."""
-    steps = len(ranks) // 2
-    unit = np.tile(np.arange(steps) if streams is None else np.unique(np.asarray(streams), return_inverse=True)[1], 4)
-    cell = np.concatenate([2 * ranks, 2 * ranks + 1])
-    content = np.concatenate([events.mass, events.gold]).astype(np.float64)
-    units = sparse.csr_array((content, (unit, cell)), shape=(int(unit.max()) + 1, 2 * (int(ranks.max()) + 1)))
+    """Units over the cells (rank, burden or benefit), with the latter varying fastest, and the oracle's benefit."""
+    steps, number = len(ranks) // 2, 2 * (int(ranks.max()) + 1)
+    unit = np.tile(np.arange(steps) if streams is None else np.unique(np.asarray(streams), return_inverse=True)[1], 5)
+    cell = np.concatenate([2 * ranks, 2 * ranks + 1, np.full(steps, number)])
+    content = np.concatenate([events.mass, events.gold, events.either]).astype(np.float64)
+    units = sparse.csr_array((content, (unit, cell)), shape=(int(unit.max()) + 1, number + 1))
     return Cells(units, np.ones(units.shape[0], np.int64))
 
 
 def _area_of_changes(changes: Float[np.ndarray, "*resamples cells"]) -> Float[np.ndarray, "*resamples"]:
-    """The normalised area of changes over (rank, burden or benefit); NaN where no offer is gold at the last rank."""
+    """The normalised area of changes over (rank, burden or benefit) and the oracle's benefit; NaN where that is 0."""
+    changes, positives = changes[..., :-1], changes[..., -1]
     offers, gold = changes[..., 0::2], changes[..., 1::2]
     benefit = np.cumsum(gold, axis=-1)
     area = (offers * (benefit - gold / 2)).sum(axis=-1)
-    positives, total = benefit[..., -1], offers.sum(axis=-1)
+    total = offers.sum(axis=-1)
     oracle = positives * total - positives**2 / 2
     return np.asarray(np.where(positives == 0, np.nan, area / np.where(positives == 0, 1.0, oracle)))
 

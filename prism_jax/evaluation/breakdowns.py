@@ -6,8 +6,9 @@ import numpy as np
 from jaxtyping import Bool, Float64
 
 from prism_jax.decision import calibration as measures
-from prism_jax.evaluation.policies import Decided, EvaluationData, trace
+from prism_jax.evaluation.policies import EvaluationData, trace
 from prism_jax.evaluation.results import GroupRow
+from prism_jax.evaluation.signals import acceptance_weight
 
 COLUMNS = ("domain", "persona")
 
@@ -31,7 +32,7 @@ class _Groups:
 
     def __init__(self, data: EvaluationData):
         self.data, self.deployed = data, trace(data)
-        self.weight = data.weight(Decided(self.deployed.decision, self.deployed.slow))
+        self.weight = acceptance_weight(data.steps)
         self.gold = data.label("need") * data.label("accept")
         always, never = data.point.c_fa * (1 - data.label("accept")), data.point.c_fn * self.gold
         one = self.deployed

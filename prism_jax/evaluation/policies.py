@@ -28,8 +28,8 @@ from prism_jax.scores import Scores
 FAST_POLICIES = tuple(name for name, policy in POLICIES.items() if policy.constant is None)
 """The policies that decide on the fast signals."""
 ORACLES = {
-    "bayes": Policy("Bayes", "Decides on the simulator's true probabilities: no policy has a lower expected cost."),
-    "clairvoyant": Policy("clairvoyant", "Decides on the labels themselves: a bound that nobody can reach."),
+    "bayes": Policy("Bayes", "Decides on the simulator's truth: about the same offers, no expected cost is lower."),
+    "clairvoyant": Policy("clairvoyant", "Decides on the labels themselves: about the same offers, no cost is lower."),
 }
 SLOW_POLICIES = {
     "slow_only": Policy("slow only", "The dynamic gate on the slow pass's signals at every step."),
@@ -110,10 +110,11 @@ class EvaluationData:
             return label
         return np.where(decided.slow, _label(self.thought, signal), label)
 
-    def weight(self, decided: Decided) -> Float64[np.ndarray, "steps"]:
-        """Weights of the acceptance labels of the candidates that were decided about."""
-        weight = acceptance_weight(self.steps)
-        return weight if self.thought is None else np.where(decided.slow, acceptance_weight(self.thought), weight)
+    @property
+    def everywhere_slow(self) -> Decided:
+        """An offer at every step after thinking slowly, for the labels of the slow pass's candidates."""
+        everywhere = np.ones(len(self.steps), bool)
+        return Decided(everywhere, everywhere)
 
     def truth(self, decided: Decided | None = None) -> Truth:
         """The simulator's truth about the fast pass's candidate, or about that `decided` about."""

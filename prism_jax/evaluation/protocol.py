@@ -157,7 +157,8 @@ def rows_of(scores: Scores, split: str) -> Scores:
       ScoresError: if there are none; it names the split and the splits that were found.
     """
     if scores.split is None:
-        raise ScoresError(f"found no such column, expected it to name the split {split!r}", "split")
+        other = ", or a column fold with two or more folds, or an earlier calibration" if split == CALIBRATION else ""
+        raise ScoresError(f"found no such column, expected it to name the split {split!r}{other}", "split")
     mask = scores.split == split
     if not mask.any():
         counts = collections.Counter(scores.split.tolist())
@@ -181,13 +182,16 @@ def _incomparable(steps: Scores, thought: Scores) -> str | None:
     """Why policies with a slow pass cannot be compared with the others on the same steps; None if they can."""
     if policies.judged(steps).any() and not policies.judged(steps, thought).any():
         return "slow pass: no test step has labels of both passes' candidates"
-    weights = signals.acceptance_weight(steps), signals.acceptance_weight(thought)
-    unequal = policies.judged(steps, thought) & (weights[0] != weights[1])
-    if not unequal.any():
+    by_chance = np.zeros(len(steps), bool)
+    for table in (steps, thought):
+        by_chance |= signals.acceptance_weight(table) != 1
+        by_chance |= False if table.logged is None else table.logged == 0
+    hidden = by_chance & (steps.candidate != thought.candidate)
+    if not hidden.any():
         return None
     return (
-        f"slow pass: it picks a candidate of another inverse-propensity weight at {unequal.sum()} of {len(steps)} "
-        "test steps"
+        f"slow pass: at {hidden.sum()} of {len(steps)} test steps it picks another candidate than the fast pass, and "
+        "the log showed one of them by chance or not at all"
     )
 
 
@@ -213,7 +217,7 @@ def _missing(rows: Scores, steps: Scores, calibration: Calibration) -> dict[str,
             elif np.isnan(column).any():
                 off[key] = f"{what}: {name} is null on {np.isnan(column).sum()} of {len(table)} test {units}"
     if "slow pass" not in off and (calibration.need_slow is None or calibration.accept_slow is None):
-        off["slow pass"] = "slow pass: the calibration split has no slow signals"
+        off["slow pass"] = "slow pass: the calibration has no slow signals"
     if steps.logged is None or steps.propensity is None:
         missing = "logged" if steps.logged is None else "propensity"
         off["weights"] = f"inverse-propensity weights (all are 1): there is no column {missing}"
@@ -230,7 +234,7 @@ def _count(rows: Scores, data: policies.EvaluationData) -> Counts:
         rows=len(rows),
         judged=int(judged.sum()),
         need_unknown=int(np.isnan(data.label("need")).sum()),
-        accept_unknown=int(np.isnan(data.label("accept")).sum()),
+        accept_unknown=int(np.isnan(data.label("accept") + data.label("accept", data.everywhere_slow)).sum()),
         positive=float(np.average(gold, weights=weight)),
         effective=signals.effective_count(weight),
     )

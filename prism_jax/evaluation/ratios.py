@@ -18,7 +18,7 @@ from jaxtyping import Float64
 from prism_jax.decision.audbc import HIGH_RATIO, LOW_RATIO, Audbc, audbc, expected_cost, policy_signals
 from prism_jax.decision.policies import ANSWERING_TO_RATIO
 from prism_jax.evaluation.intervals import LEVEL, RESAMPLES, SEED
-from prism_jax.evaluation.policies import FORMS, Decided, EvaluationData
+from prism_jax.evaluation.policies import FORMS, EvaluationData
 from prism_jax.evaluation.results import Form, RatioRow, Ratios
 from prism_jax.evaluation.signals import acceptance_weight
 
@@ -29,11 +29,12 @@ def compare_ratios(data: EvaluationData) -> Ratios:
     weight = acceptance_weight(data.steps)[judged]
     need, accept = data.label("need")[judged], data.label("accept")[judged]
     streams = data.steps.stream[judged].astype(str)
-    off = _no_area(need * accept, streams)
+    thought = data.label("accept", data.everywhere_slow)[judged]
+    off = _no_area(need * accept, need * thought, streams)
     rows = _references(need, accept, weight)
     for form in FORMS:
         for deciding in _deciding(data, form):
-            area, mean = deciding.area_and_cost(weight, streams)
+            area, mean = deciding.area_and_cost(weight, None if off else streams)
             deployed = form == "calibrated" and deciding.policy == data.deployed()
             rows.append(_row(deciding.policy, form, deployed, area, mean.cost, mean.rescaled))
     return Ratios(
@@ -70,13 +71,13 @@ class _Deciding(NamedTuple):
     slow: dict[str, Any]
     accept_slow: Float64[np.ndarray, "judged"] | None = None
 
-    def area_and_cost(self, weight: Float64[np.ndarray, "judged"], streams: np.ndarray) -> tuple[Any, Any]:
-        """Its AUDBC, None where its labels have none, and its mean cost over ratios."""
+    def area_and_cost(self, weight: Float64[np.ndarray, "judged"], streams: np.ndarray | None) -> tuple[Any, Any]:
+        """Its AUDBC, None without streams to resample, and its mean cost over ratios."""
         need, accept, slow = self.need, self.accept, self.accept_slow
         ratios: dict[str, Any] = {"low": LOW_RATIO, "high": HIGH_RATIO, "weight": weight, **self.slow}
         mean = expected_cost(self.p_need, self.p_accept, need, accept, **ratios, y_accept_slow=slow)
         gold, gold_slow = need * accept, None if slow is None else need * slow
-        if any(_no_area(known, streams) for known in (gold, gold_slow) if known is not None):
+        if streams is None:
             return None, mean
         resampling: dict[str, Any] = {"level": LEVEL, "resamples": RESAMPLES, "seed": SEED, "streams": streams}
         area = audbc(self.p_need, self.p_accept, gold, weight=weight, **resampling, **self.slow, y_slow=gold_slow)
@@ -93,19 +94,32 @@ def _deciding(data: EvaluationData, form: Form) -> Iterator[_Deciding]:
         yield _Deciding(policy, *policy_signals(*fast, policy, base_rate=rates), need, accept, {})
     if data.slow:
         slow = data.signal("need_slow", form)[judged], data.signal("accept_slow", form)[judged]
-        accept_slow = data.label("accept", Decided(np.ones_like(judged), np.ones_like(judged)))[judged]
-        yield _Deciding("slow_only", *slow, need, accept_slow, {})
+        accept_slow = data.label("accept", data.everywhere_slow)[judged] if data.two_candidates else None
+
+        def within(margin: float) -> dict[str, Any]:
+            return {"p_need_slow": slow[0], "p_accept_slow": slow[1], "margin": margin}
+
+        if accept_slow is None:
+            yield _Deciding("slow_only", *slow, need, accept, {})
+        else:  # as margin 1, so that constants and oracle are those of the other policies
+            yield _Deciding("slow_only", *fast, need, accept, within(1.0), accept_slow)
         if data.point.margin > 0:
-            margin = {"p_need_slow": slow[0], "p_accept_slow": slow[1], "margin": data.point.margin}
-            other = accept_slow if data.two_candidates else None
-            yield _Deciding("slow_on_margin", *fast, need, accept, margin, other)
+            yield _Deciding("slow_on_margin", *fast, need, accept, within(data.point.margin), accept_slow)
         else:
             yield _Deciding("slow_on_margin", *fast, need, accept, {})
 
 
-def _no_area(gold: Float64[np.ndarray, "judged"], streams: np.ndarray) -> str | None:
-    """The reason why there is no AUDBC with an interval; None if there is one."""
-    if ((gold != 0) & (gold != 1)).any():
+def _no_area(
+    gold: Float64[np.ndarray, "judged"], thought: Float64[np.ndarray, "judged"], streams: np.ndarray
+) -> str | None:
+    """The reason why there is no AUDBC with an interval; None if there is one.
+
+    Args:
+      gold: Gold labels of the fast pass's candidates.
+      thought: Gold labels of the slow pass's candidates.
+      streams: Streams of the steps.
+    """
+    if any(((labels != 0) & (labels != 1)).any() for labels in (gold, thought)):
         return "AUDBC: some labels are soft, neither 0 nor 1"
     if not gold.any():
         return "AUDBC: no judged step is gold"

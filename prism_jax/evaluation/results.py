@@ -218,9 +218,9 @@ class Counts:
       streams: Number of streams.
       steps: Number of steps; each is decided once.
       rows: Number of rows, one per step and candidate offer.
-      judged: Number of steps whose need and acceptance labels are both known; the others are masked.
+      judged: Number of steps whose need and acceptance labels are known, of both passes' offers; the others are masked.
       need_unknown: Number of steps without a need label.
-      accept_unknown: Number of steps whose offer has no observed answer.
+      accept_unknown: Number of steps whose offer, of either pass, has no observed answer.
       positive: Weighted share of judged steps with y_n y_a = 1, the prevalence.
       effective: (sum w)^2 / sum w^2 of the judged steps' weights.
     """

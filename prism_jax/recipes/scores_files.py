@@ -10,7 +10,7 @@ from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation.fits import read_calibration
 from prism_jax.report.outputs import evaluate_into
 from prism_jax.runtime.provenance import as_facts, provenance
-from prism_jax.scores import Scores, ScoresError, read_scores
+from prism_jax.scores import Scores, ScoresError, located, read_scores
 
 SHOWN_ONLY = "of shown offers only"
 
@@ -66,7 +66,7 @@ def evaluate_scores(
             calibrated="" if fits is None else f"calibrated by {calibration}",
         )
     except ScoresError as error:
-        raise ScoresError(error.found, error.column, error.row, place=path) from None
+        raise located(error, path) from None
 
 
 def _shown(path: str, scores: Scores) -> Scores:
@@ -91,11 +91,11 @@ def _need_propensities(path: str, scores: Scores) -> None:
         known = ~np.isnan(scores.propensity)
     if silent.any() and not known[scores.logged == 1].all():
         row = int(np.flatnonzero(silent)[0])
-        raise ScoresError(
+        error = ScoresError(
             f"found no propensity beside logged = false on {silent.sum()} of {len(scores)} rows, expected the "
             "probability of each offer: without it, costs would be those of the shown offers only, which --shown_only "
             "accepts and says in every title",
             "propensity",
             row,
-            place=path,
         )
+        raise located(error, path)

@@ -161,7 +161,7 @@ def group_tables(evaluation: Evaluation) -> tuple[Table, ...]:
             for row in evaluation.groups
             if row.column == column
         )
-        note = "The policy of the operating point. Small groups have wide errors: see their numbers of streams."
+        note = "The policy of the operating point; debiased ECE. Small groups have wide errors, see their streams."
         tables.append(Table(f"By {column}", column, _columns(_GROUPS), (Section("", rows),), note=note))
     return tuple(tables)
 

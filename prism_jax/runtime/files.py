@@ -153,7 +153,7 @@ def parse_json(data: bytes, place: str, error: type[ValueError] = JsonError) -> 
     if not data.strip():
         raise error(f"{place}: found nothing, expected a JSON value")
     try:
-        return json.loads(data.decode("utf-8"), object_pairs_hook=_object)
+        return json.loads(data.decode("utf-8").rstrip(), object_pairs_hook=_object)  # an error lies in what is there
     except json.JSONDecodeError as broken:
         where = f"line {broken.lineno} column {broken.colno}" if broken.lineno > 1 else f"column {broken.colno}"
         raise error(f"{place}: found broken JSON at {where} ({broken.msg}), expected a JSON value") from broken

@@ -5,7 +5,7 @@ May not contain: computing scores (policy), evaluating them (decision, evaluatio
 Imports `prism_jax.runtime` and nothing else of prism_jax.
 """
 
-from prism_jax.scores.files import encode_scores, read_scores, write_scores
+from prism_jax.scores.files import encode_scores, located, read_scores, write_scores
 from prism_jax.scores.schema import Column, ScoresError
 from prism_jax.scores.table import Scores
 
@@ -14,6 +14,7 @@ __all__ = [
     "Scores",
     "ScoresError",
     "encode_scores",
+    "located",
     "read_scores",
     "write_scores",
 ]

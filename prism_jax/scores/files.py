@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import reprlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -41,15 +42,23 @@ def read_scores(path: str | os.PathLike[str]) -> Scores:
     """
     file = epath.Path(path)
     _check_suffix(file)
+    if not file.is_file():
+        found = "a folder" if file.is_dir() else "no such file"
+        raise FileNotFoundError(f"{path}: found {found}, expected a scores table (docs/scores.md)")
     try:
         scores = _read_parquet(file) if file.suffix == ".parquet" else Scores.from_rows(_read_jsonl(file))
     except ScoresError as error:
-        if file.suffix == ".jsonl" and error.row is not None:
-            raise ScoresError(error.found, error.column, place=f"{path}, line {error.row + 1}") from None
-        raise ScoresError(error.found, error.column, error.row, str(path)) from None
+        raise located(error, path) from None
     if scores.extra:
         logging.warning("%s: columns without a meaning here, kept: %s", path, visible(", ".join(scores.extra)))
     return scores
+
+
+def located(error: ScoresError, path: str | os.PathLike[str]) -> ScoresError:
+    """The error with the name of its file, and a line (JSONL) instead of a row."""
+    if str(path).endswith(".jsonl") and error.row is not None:
+        return ScoresError(error.found, error.column, place=f"{path}, line {error.row + 1}")
+    return ScoresError(error.found, error.column, error.row, str(path))
 
 
 def write_scores(path: str | os.PathLike[str], scores: Scores) -> None:
@@ -96,14 +105,15 @@ def _read_jsonl(path: epath.Path) -> Iterator[dict[str, Any]]:
             except JsonError as error:
                 raise ScoresError(str(error).removeprefix(": "), None, row) from None
             if not isinstance(value, dict):
-                raise ScoresError(f"found {line[:40]!r}, expected an object with columns as keys", None, row)
+                raise ScoresError(f"found {reprlib.repr(value)}, expected an object with columns as keys", None, row)
             yield value
 
 
 def _read_parquet(path: epath.Path) -> Scores:
     data = path.read_bytes()
     try:
-        table = pq.read_table(pa.BufferReader(data))
+        # In one thread: those of `read_table` can outlive an error and then abort the process as it ends.
+        table = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False).read(use_threads=False)
         table.validate(full=True)  # that texts are UTF-8, for one
         names = table.column_names
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # OSError: damaged or encrypted

@@ -99,7 +99,10 @@ def test_the_area_follows_the_candidate_decided_on(seed, margin):
     seen = {tuple(np.round(point, 9)) for point in zip(burden, benefit, strict=True)}
     assert len(seen & shown) >= 10
     assert len(seen - shown) <= 2  # a grid of ratios meets ties at a single ratio by chance only
+    either = np.maximum(gold, gold_slow).mean()
+    area = np.trapezoid(curve.benefit, curve.burden) / (either - either**2 / 2)
     value = audbc.audbc_value(*signals[:2], gold, **slow)
+    assert area == pytest.approx(float(value), rel=1e-12)
     found = audbc.audbc(*signals[:2], gold, **slow, streams=np.arange(len(gold)) // 4, resamples=200)
     assert found.value == pytest.approx(float(value), rel=1e-12)
     assert found.low < found.value < found.high

@@ -1,7 +1,5 @@
 """Logs with several candidates: where the slow pass runs, it ranks a step's candidates itself."""
 
-import math
-
 import numpy as np
 import pytest
 from synthetic_scores import make_columns
@@ -159,11 +157,49 @@ def test_a_log_that_never_shows_the_other_candidate_has_no_slow_pass():
     assert evaluation.counts.judged == differs.sum()
 
 
-def test_candidates_of_unequal_weights_are_not_compared():
+@pytest.mark.parametrize("drawn", [[0.5], [0.5, 0.9]])
+def test_a_log_that_shows_offers_by_chance_has_no_slow_pass_of_other_offers(drawn):
+    """Where the passes disagree, both labels are known by chance only, which the weight of neither corrects."""
     columns, rng = make_two_passes()
-    columns["logged"] = np.ones(1200)
-    columns["propensity"] = rng.choice([0.5, 0.9], 1200)
-    evaluation = protocol.evaluate(Scores.from_columns(columns), IDENTITY, OperatingPoint())
-    (line,) = (line for line in evaluation.switched_off if line.startswith("slow pass"))
-    assert "another inverse-propensity weight at" in line
-    assert math.isfinite(evaluation.policies[0].realised_cost)
+    columns["propensity"] = rng.choice(drawn, 1200)
+    columns["logged"] = rng.random(1200) < columns["propensity"]
+    columns["y_accept"] = np.where(columns["logged"], columns["y_accept"], np.nan)
+    scores = Scores.from_columns(columns)
+    differs = scores.steps().candidate != scores.steps("slow").candidate
+    evaluation = protocol.evaluate(scores, IDENTITY, OperatingPoint())
+    found = (
+        f"slow pass: at {differs.sum()} of 400 test steps it picks another candidate than the fast pass, and the log "
+        "showed one of them by chance or not at all"
+    )
+    assert found in evaluation.switched_off
+    without = {name: column for name, column in columns.items() if not name.endswith("_slow")}
+    alone = protocol.evaluate(Scores.from_columns(without), Calibration(FIT, FIT), OperatingPoint())
+    assert evaluation.counts == alone.counts
+    assert list(map(str, evaluation.policies)) == list(map(str, alone.policies))  # some rates are NaN
+
+
+def test_offers_that_were_certain_to_be_shown_are_compared():
+    columns, _ = make_two_passes()
+    plain = protocol.evaluate(Scores.from_columns(columns), IDENTITY, OperatingPoint())
+    columns["logged"], columns["propensity"] = np.ones(1200), np.ones(1200)
+    logged = protocol.evaluate(Scores.from_columns(columns), IDENTITY, OperatingPoint())
+    assert list(map(str, logged.policies)) == list(map(str, plain.policies))  # some rates are NaN
+    assert any(row.policy == "slow_on_margin" for row in logged.policies)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_area_exceeds_the_oracles_however_bad_the_fast_candidates_are(seed):
+    columns, rng = make_two_passes(seed)
+    columns["y_accept"] = (np.asarray(columns["p_accept_slow"]) > 0.6).astype(float)  # as the slow pass ranks them
+    columns["p_accept_fast"] = rng.random(1200)
+    scores = Scores.from_columns(columns)
+    across = protocol.evaluate(scores, IDENTITY, OperatingPoint(margin=0.3)).ratios
+    for row in across.rows:
+        if row.audbc is not None:
+            assert 0 <= row.audbc_low <= row.audbc <= row.audbc_high <= 1, row
+    never = next(row for row in across.rows if row.policy == "never")
+    clairvoyant = next(row for row in across.rows if row.policy == "clairvoyant")
+    assert never.mean_cost_rescaled == 0
+    for row in across.rows:  # one scale for all policies, on which a better offer may pass the clairvoyant's
+        share = (never.mean_cost - row.mean_cost) / (never.mean_cost - clairvoyant.mean_cost)
+        assert row.mean_cost_rescaled == pytest.approx(share, rel=1e-9), row

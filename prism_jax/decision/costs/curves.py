@@ -46,9 +46,15 @@ class BurdenBenefitCurve(NamedTuple):
         width = self.burden[1:] - self.burden[:-1]
         return (width * (self.benefit[1:] + self.benefit[:-1])).sum() / 2
 
-    def normalised_area(self) -> Floats:
-        """The area divided by the oracle's, pi - pi^2 / 2; NaN without a positive step."""
-        xp, prevalence = arrays.namespace(self.benefit), self.benefit[-1]
+    def normalised_area(self, prevalence: Any = None) -> Floats:
+        """The area divided by the oracle's, pi - pi^2 / 2; NaN without a positive step.
+
+        Args:
+          prevalence: pi, the share of steps at which the oracle's offer is gold-positive; None is that of the curve's
+            last point, where the policy offers at every step.
+        """
+        xp = arrays.namespace(self.benefit)
+        prevalence = self.benefit[-1] if prevalence is None else prevalence
         empty = prevalence == 0
         return xp.where(empty, xp.nan, self.area() / xp.where(empty, 1.0, prevalence - prevalence**2 / 2))[()]
 
@@ -98,11 +104,18 @@ class Events(NamedTuple):
       at: The cost ratio of each event.
       mass: Weight of the offers that begin.
       gold: Change of the weight of gold-positive offers.
+      either: Weight of each step at which either pass's candidate is gold-positive.
     """
 
     at: CriticalRatio
     mass: Any
     gold: Any
+    either: Any
+
+    @property
+    def prevalence(self) -> Any:
+        """The share of steps at which an oracle's offer is gold-positive, because it picks the better candidate."""
+        return self.either.sum() / self.mass.sum()
 
 
 def offers_and_switches(signals: Signals, margin: Scalar, y: Vector, y_slow: Vector, weight: Vector | None) -> Events:
@@ -122,6 +135,7 @@ def offers_and_switches(signals: Signals, margin: Scalar, y: Vector, y_slow: Vec
         CriticalRatio(xp.concatenate([critical.ratio, stop]), beyond),
         xp.concatenate([mass, xp.zeros_like(mass)]),
         xp.concatenate([slow, xp.where(xp.isinf(stop), 0, fast - slow)]),
+        xp.maximum(slow, fast),
     )
 
 
