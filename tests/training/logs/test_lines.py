@@ -21,7 +21,7 @@ def test_truncate_keeps_lines_up_to_the_step_and_drops_an_incomplete_line(tmp_pa
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        (b'{"step": 2', "found broken JSON at line 2 column 1 (Expecting ',' delimiter), expected a JSON value"),
+        (b'{"step": 2', "found broken JSON at column 11 (Expecting ',' delimiter), expected a JSON value"),
         (b"\xff\xff", "found byte 0xff at 0, expected UTF-8"),
         (b"[2]", """found b'[2]\\n', expected an object with a "step\""""),
         (b'{"loss": 1.0}', """found b'{"loss": 1.0}\\n', expected an object with a "step\""""),
