@@ -24,6 +24,7 @@ TEST = [
     # References for the decision library: net benefit, off-policy estimators, calibration errors.
     "dcurves>=1.1",
     "obp==0.4.1",
+    "proactive-gate==0.9.*",  # its utility floor is our gate, and its other checks stand around ours
     "torchmetrics>=1.8",
 ]
 

@@ -31,6 +31,7 @@ from prism_jax.training.config import TrainingConfig
 
 SHAPE = presets.smollm2_135m()
 TRAINING = TrainingConfig(steps=1000, batch=1, learning_rate=1e-4)
+LIVE = (1, 16, 256)  # numbers of live streams
 WRITTEN = 140  # tokens per written answer, the median of public traces
 
 
@@ -142,12 +143,25 @@ def benchmark_stream(sides: Sides) -> Iterator[Row]:
     yield Row(f"  they write {WRITTEN} tokens", at_write, write, ">= 20")
 
 
+def benchmark_live(sides: Sides) -> Iterator[Row]:
+    """One decision on each of many live streams: ours in batches, theirs one stream after the other."""
+    for streams in LIVE:
+        sides.both("open_many", streams)
+        sides.both("decide_many", 0)
+        turns = [sides.both("decide_many", number) for number in range(1, 1 + sides.turns)]
+        ours, theirs = ([seconds / streams for seconds, _ in side] for side in zip(*turns, strict=True))
+        worst = max(np.abs(a - b).max() for (_, a), (_, b) in turns)
+        rate = f"ours {1 / statistics.median(ours):.1f} decisions/s, logits {worst:.0e} apart"
+        yield Row(f"a decision, {streams} live streams", ours, theirs, "", rate)
+
+
 BENCHMARKS = {
     "train": benchmark_train,
     "packed": benchmark_packed,
     "product": benchmark_product,
     "decode": benchmark_decode,
     "stream": benchmark_stream,
+    "live": benchmark_live,
 }
 TRAINS = ("train", "packed")
 

@@ -19,9 +19,11 @@ from prism_jax.slots import Slots
 from prism_jax.student import Qwen3, StudentConfig
 from prism_jax.student.engine import Branch, Engine
 from prism_jax.student.kv_cache import unstack_layers
+from prism_jax.student.pages import page_bytes
 from prism_jax.student.sampler import Start, decode, prefill
 from prism_jax.student.sampling import make_sampling
 from prism_jax.student.sharding import make_mesh
+from prism_jax.student.trunks import Reading, Trunks
 from prism_jax.student.weights import load_hf, save_hf
 from prism_jax.training.config import TrainingConfig
 from prism_jax.training.loss_config import LossConfig
@@ -132,6 +134,24 @@ class Side:
         event = self.live.events[number]
         seconds, logits = timed(lambda: self.engine.score("live", [self.branch], [YES, NO], event))
         return seconds, np.asarray(logits[0])
+
+    def open_many(self, streams: int) -> None:
+        """Opens live streams that are read together, after compiling all their programs."""
+        self.live = make_live_stream(self.vocabulary)
+        self.branch = Branch(tuple(self.live.head), (tuple(self.live.leaf),))
+        budget, pages = 512, 4 * max(16, streams) + 1  # a page holds 128 tokens
+        memory = pages * page_bytes(self.model.config)
+        self.trunks = Trunks(self.model, self.params, [YES, NO], budget=budget, memory=memory, longest=64)
+        self.trunks.warm_up()
+        for stream in range(streams):
+            self.trunks.open(str(stream), self.live.system)
+
+    def decide_many(self, number: int) -> tuple[float, np.ndarray]:
+        """Reads an event on every stream and its branch; returns the seconds and the answers' logits at both slots."""
+        events = [self.live.events[(number + i) % len(self.live.events)] for i in range(len(self.trunks))]
+        readings = [Reading(str(i), event, [self.branch]) for i, event in enumerate(events)]
+        seconds, logits = timed(lambda: self.trunks.read(readings))
+        return seconds, np.stack([rows for [rows] in logits])
 
 
 _multiply = jax.jit(jnp.matmul)

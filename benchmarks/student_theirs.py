@@ -154,6 +154,26 @@ class Side:
 
         return timed(run)
 
+    def open_many(self, streams: int) -> None:
+        """Opens live streams, each with its own cache."""
+        self.live = make_live_stream(self.vocabulary)
+        self.branch = [*self.live.head, *self.live.leaf]
+        self.caches = [DynamicCache() for _ in range(streams)]
+        for cache in self.caches:
+            self._read([self.live.system], cache)
+
+    def decide_many(self, number: int) -> tuple[float, np.ndarray]:
+        """Reads an event on every stream and its branch; returns the seconds and the answers' logits at both slots."""
+
+        def one(i: int, cache: DynamicCache) -> np.ndarray:
+            event = self.live.events[(number + i) % len(self.live.events)]
+            slots = torch.tensor([len(event) + end - 1 for end in (len(self.live.head), len(self.branch))])
+            logits = self._read([[*event, *self.branch]], cache, slots)[0][:, [YES, NO]].numpy()
+            cache.crop(-len(self.branch))
+            return logits
+
+        return timed(lambda: np.stack([one(i, cache) for i, cache in enumerate(self.caches)]))
+
     def write(self, number: int, count: int) -> float:
         """Reads an event and its branch and writes an answer; returns the seconds and restores the cache."""
         prompt = [*self.live.events[number], *self.branch]

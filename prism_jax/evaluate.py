@@ -3,7 +3,7 @@
     python -m prism_jax.evaluate --workdir=RUN [--base]
     python -m prism_jax.evaluate --config=FILE --workdir=DIR
     python -m prism_jax.evaluate --scores=FILE --workdir=DIR [--c_fa=1 --c_fn=2 --margin=0.1 --policy=dynamic]
-        [--calibrator=temperature | --calibration=FILE]
+        [--trigger=value --price=1e-4] [--calibrator=temperature | --calibration=FILE]
 
 The first reads the run's config.json, tokenizer.json and checkpoint, and writes scores.parquet, calibration.json,
 evaluation.json and report.html beside them; --base adds the student before training to the tables. The second does the
@@ -20,7 +20,7 @@ from etils import epath
 from ml_collections import config_flags
 
 from prism_jax.decision.calibration import CALIBRATORS
-from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.decision.operating_point import SLOW_TRIGGERS, OperatingPoint
 from prism_jax.decision.policies import DEPLOYABLE
 from prism_jax.recipes.scores_files import evaluate_scores
 from prism_jax.runtime import command
@@ -30,6 +30,8 @@ POINT = {
     "c_fa": "C_FA, the cost of an offer that is not accepted.",
     "c_fn": "C_FN, the cost of silence where help was needed and would have been accepted.",
     "margin": "The slow margin around the threshold, a probability.",
+    "trigger": "What triggers the slow pass: the margin, or its value, which needs slow signals and tokens_slow.",
+    "price": "The price of one slow token in the unit of the costs, for the trigger value.",
     "policy": "The rule that decides.",
     "fixed_threshold": "The threshold of the policy fixed.",
 }
@@ -52,9 +54,10 @@ def define_flags() -> None:
     flags.DEFINE_string("calibration", None, "With --scores: calibration.json to apply instead of fitting one.")
     refuse_empty("scores", "calibration")
     flags.DEFINE_bool("texts", True, "Whether a run's report.html may show events' texts; --notexts leaves them out.")
-    for name in sorted(POINT.keys() - {"policy"}):
+    for name in sorted(POINT.keys() - {"policy", "trigger"}):
         flags.DEFINE_float(name, getattr(OperatingPoint, name), POINT[name])
     flags.DEFINE_enum("policy", OperatingPoint.policy, DEPLOYABLE, POINT["policy"])
+    flags.DEFINE_enum("trigger", OperatingPoint.trigger, SLOW_TRIGGERS, POINT["trigger"])
     flags.register_multi_flags_validator(
         ["scores", "config", "base"],
         lambda given: (given["scores"] is not None) + (given["config"] is not None) + given["base"] < 2,

@@ -39,6 +39,7 @@ MAY_IMPORT = {
     "train": EVERYTHING,
     "evaluate": EVERYTHING,
     "export": EVERYTHING,
+    "agent": EVERYTHING,
     "preflight": {*EVERYTHING, "train"},
 }
 

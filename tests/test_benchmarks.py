@@ -25,6 +25,7 @@ def measured(tmp_path, monkeypatch):
     pytest.importorskip("torch", reason="torch is what the student is compared with")
     monkeypatch.syspath_prepend(str(FOLDER))
     student = importlib.import_module("student")
+    monkeypatch.setattr(student, "LIVE", (1, 3))
     monkeypatch.setattr(student, "TRAINING", dataclasses.replace(student.TRAINING, learning_rate=0.3))
     sizes = {"hidden_dim": 16, "num_layers": 1, "num_heads": 2, "num_kv_heads": 1, "head_dim": 8, "mlp_dim": 32}
     assert student.write_weights(str(tmp_path), StudentConfig(vocab_size=64, qk_norm=False, **sizes)) > 1000
@@ -50,13 +51,17 @@ def test_both_sides_of_the_students_benchmark_train_alike(measured):
 
 @pytest.mark.slow  # compiles every shape of a live stream
 def test_both_sides_of_the_students_benchmark_decide_and_write_alike(measured):
-    notes = measured("packed", "decode", "stream")
+    notes = measured("packed", "decode", "stream", "live")
     first, last, apart = losses(notes["the same 8 rows, row by row, ours too"])
     assert last < first
     assert apart < 1e-4
     assert [notes[f"decode 32 tokens, batch {batch}"] for batch in (1, 8)] == ["same tokens"] * 2
-    apart = re.search(r"logits (\S+) apart", notes["a decision on the stream: they read slots"]).group(1)
-    assert float(apart) < 1e-4
+    for name in (
+        "a decision on the stream: they read slots",
+        "a decision, 1 live streams",
+        "a decision, 3 live streams",
+    ):
+        assert float(re.search(r"logits (\S+) apart", notes[name]).group(1)) < 1e-4
 
 
 def test_the_gpu_benchmark_trains_by_the_papers_recipe(monkeypatch):

@@ -8,6 +8,7 @@ import sys
 
 import numpy as np
 import pytest
+from synthetic_scores import make_columns
 
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation import protocol
@@ -79,6 +80,10 @@ BAD = {
         "expected at most one of --scores, --config and",
     ),
     "a bad cost": (("--scores={scores}", "--workdir={out}", "--c_fa=0"), "c_fa: found 0.0, expected a cost from"),
+    "a bad price": (
+        ("--scores={scores}", "--workdir={out}", "--price=-1"),
+        "price: found -1.0, expected a price of one",
+    ),
     "no test split": (("--scores={cut}", "--workdir={out}"), "{cut}, split: found no row of the split 'test'"),
 }
 
@@ -124,6 +129,20 @@ def test_a_calibration_and_unknown_columns_of_another_agent(tmp_path, scores):
     assert read.extra["latency_ms"].tolist() == list(range(len(rows)))
     write_scores(tmp_path / "again.parquet", read.take(np.arange(3)))
     assert read_scores(tmp_path / "again.parquet").extra["latency_ms"].tolist() == [0, 1, 2]
+
+
+def test_the_trigger_and_the_price_reach_every_output(tmp_path):
+    path, folder = tmp_path / "scores.parquet", tmp_path / "out"
+    columns = make_columns(streams=40)
+    write_scores(path, Scores.from_columns(columns | {"tokens_slow": np.full(len(columns["step"]), 120)}))
+    done = evaluate(f"--scores={path}", f"--workdir={folder}", "--trigger=value", "--price=3e-4")
+    assert done.returncode == 0, done.stderr
+    assert "▸ on value" in done.stdout and "When to think" in done.stdout
+    tree = json.loads((folder / "evaluation.json").read_text())
+    assert (tree["point"]["trigger"], tree["point"]["price"]) == ("value", 3e-4)
+    assert [row["policy"] for row in tree["policies"] if row["deployed"]] == ["slow_on_value"]
+    assert json.loads((folder / "calibration.json").read_text())["thinking"]["tokens"] == 120
+    assert "trigger value, price 0.0003 per slow token" in (folder / "report.html").read_text(encoding="utf-8")
 
 
 def test_two_sources_of_a_calibration_are_one_too_many(tmp_path, scores):

@@ -11,8 +11,9 @@ import pytest
 from etils import epath
 
 from prism_jax.decision import gate
-from prism_jax.decision.calibration import CalibrationConfig, apply_map, apply_temperature, fit_map
-from prism_jax.evaluation.fits import Calibration, SignalFit, write_calibration
+from prism_jax.decision.calibration import CalibrationConfig, Temperature, apply_map, apply_temperature, fit_map
+from prism_jax.decision.thinking import Moves
+from prism_jax.evaluation.fits import SIGNALS, Calibration, SignalFit, ThinkingFit, write_calibration
 from prism_jax.policy.fast import score_streams
 from prism_jax.prompting.template import PromptConfig, Template
 from prism_jax.prompting.tokenizer import Tokenizer
@@ -123,7 +124,7 @@ def test_prism_json_records_the_decision(exported):
     config = json.loads((folder / "run" / "config.json").read_text())
     fits = json.loads((folder / "run" / "calibration.json").read_text())
     assert prism["decision"] == config["decision"]
-    assert prism["temperatures"] == {name: fit["temperature"] for name, fit in fits.items() if fit is not None}
+    assert prism["temperatures"] == {name: fits[name]["temperature"] for name in SIGNALS if fits[name]}
     assert prism["calibration"]["need_fast"] == {
         "calibrator": "temperature",
         "temperature": fits["need_fast"]["temperature"],
@@ -135,6 +136,17 @@ def test_prism_json_records_the_decision(exported):
         prism["slots"][name]["id"] for name in ("yes", "no")
     ]
     assert prism["checkpoint"] == 1
+
+
+def test_the_moves_of_a_slow_pass_reach_prism_json(exported, tmp_path):
+    workdir = epath.Path(shutil.copytree(exported[0] / "run", tmp_path / "run"))
+    fit = SignalFit(Temperature(1.5), 0.5, 400, 400.0)
+    thinking = ThinkingFit(Moves(1.0, 0.5, -0.25), tokens=96.5, count=40)
+    write_calibration(workdir / "calibration.json", Calibration(fit, fit, fit, fit, thinking=thinking))
+    export_run(Workdir(workdir), epath.Path(tmp_path) / "exported")
+    prism = json.loads((tmp_path / "exported" / "prism.json").read_text())
+    assert prism["calibration"]["thinking"] == {"accept": 1.0, "need": 0.5, "both": -0.25, "tokens": 96.5, "count": 40}
+    assert list(prism["temperatures"]) == ["need_fast", "accept_fast", "need_slow", "accept_slow"]
 
 
 @pytest.mark.parametrize("calibrator", ["platt", "isotonic", "grouped"])

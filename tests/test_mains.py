@@ -204,6 +204,8 @@ EMPTY = {
     "evaluate": ("--scores=scores.parquet", "--workdir="),
     "export": ("--workdir=runs/none", "--output="),
     "experiments.proactivebench": ("--workdir= ",),
+    "experiments.thinking": ("--workdir=",),
+    "experiments.injections": ("--weights=",),
 }
 
 
@@ -218,7 +220,7 @@ def test_an_empty_path_is_one_line_and_writes_nothing(main):
     assert sorted(ROOT.iterdir()) == before
 
 
-@pytest.mark.parametrize("study", ["pathways", "propensities"])
+@pytest.mark.parametrize("study", ["injections", "pathways", "propensities"])
 def test_a_study_shows_help_and_refuses_unknown_flags(study):
     helped = run(f"experiments.{study}", "--help")
     assert f"python -m prism_jax.experiments.{study}" in helped.stdout

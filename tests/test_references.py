@@ -81,7 +81,8 @@ def test_every_path_that_is_mentioned_exists():
 
 
 def test_every_section_that_is_cited_has_its_heading():
-    assert sections() == list(range(1, 12))
+    assert len(sections()) >= 11
+    assert sections() == list(range(1, len(sections()) + 1))
     cited = re.compile(r"docs/maths\.md, sections? (\d+(?:(?:,| and|, and) \d+)*)")
     unknown, count = [], 0
     for path in FILES:

@@ -1,8 +1,9 @@
-"""The `decision` section of a config: the costs, margin and policy used both in training and in deployment."""
+"""The `decision` section of a config: costs, policy and slow trigger, used both in training and in deployment."""
 
 from __future__ import annotations
 
 import dataclasses
+from typing import Literal, get_args
 
 from prism_jax.decision import arrays
 from prism_jax.decision.policies import DEPLOYABLE
@@ -10,10 +11,14 @@ from prism_jax.decision.policies import DEPLOYABLE
 LEAST, MOST = 1e-15, 1e15
 """Bounds of a cost: ratios of two costs, and sums of many, are then far from the limits of float32."""
 
+SlowTrigger = Literal["margin", "value"]
+"""What triggers the slow pass: the distance of p_accept from the threshold (section 3), or its value (section 12)."""
+SLOW_TRIGGERS: tuple[SlowTrigger, ...] = get_args(SlowTrigger)
+
 
 @dataclasses.dataclass(frozen=True)
 class OperatingPoint:
-    """Costs, slow margin and policy (docs/maths.md, section 1); the defaults are the paper's operating point.
+    """Costs, policy and slow trigger (docs/maths.md, section 1); the defaults are the paper's operating point.
 
     Attributes:
       c_fa: Cost C_FA, from `LEAST` to `MOST`, the cost of an offer that is not accepted.
@@ -21,6 +26,11 @@ class OperatingPoint:
       margin: Slow margin delta >= 0, the slow margin around the threshold, in units of probability.
       policy: The policy that decides, one of `policies.DEPLOYABLE`; `dynamic` is the paper's Eq. 1.
       fixed_threshold: Threshold tau of the policy `fixed`.
+      trigger: What triggers the slow pass of the policy `dynamic`: `margin` runs it within the margin of the threshold,
+        `value` where it is expected to save more than the price of its tokens. Without slow signals neither has an
+        effect.
+      price: Price kappa of one slow token for the trigger `value`, from 0 to `MOST`, in the unit of the costs; 0 thinks
+        at every step.
     """
 
     c_fa: float = 1.0
@@ -28,6 +38,8 @@ class OperatingPoint:
     margin: float = 0.10
     policy: str = "dynamic"
     fixed_threshold: float = 0.5
+    trigger: SlowTrigger = "margin"
+    price: float = 1e-4
 
     def __post_init__(self) -> None:
         if not LEAST <= self.c_fa <= MOST:
@@ -39,10 +51,16 @@ class OperatingPoint:
             raise ValueError(f"margin: found {self.margin}, expected a number in [0, 1]")
         if not 0 <= self.fixed_threshold <= 1:
             raise ValueError(f"fixed_threshold: found {self.fixed_threshold}, expected a probability in [0, 1]")
+        arrays.check_choice("trigger", self.trigger, SLOW_TRIGGERS)
+        if not 0 <= self.price <= MOST:
+            raise ValueError(f"price: found {self.price}, expected a price of one token from 0 to {MOST:g}")
 
     @property
     def slow_margin(self) -> float:
-        """The margin within which the slow pass runs: `margin` for the policy `dynamic`, 0 for all others."""
+        """The margin within which training prices the slow pass: `margin` for the policy `dynamic`, 0 for all others.
+
+        The same for both triggers: what `value` needs is fitted after training.
+        """
         return self.margin if self.policy == "dynamic" else 0.0
 
     @property

@@ -17,8 +17,9 @@ __all__ = ["ANSWERING_TO_RATIO", "DEPLOYABLE", "POLICIES", "Policy"]
 
 SignalMap = Callable[[Any, Any, Any], tuple[Any, Any]]
 """(p_need, p_accept, base_rate) to the (p_need, p_accept) on which the dynamic gate decides; a constant is a scalar."""
-ThresholdMap = Callable[[Any, float, float, float], Any]
-"""(p_need [n], c_fa, c_fn, fixed_threshold) to the least p_accept at which a policy intervenes, [n]."""
+ThresholdMap = Callable[[Any, Any, Any, Any], Any]
+"""(p_need [n], c_fa, c_fn, fixed_threshold) to the least p_accept at which a policy intervenes, [n]; the last three are
+numbers, or arrays [n]."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,11 +61,11 @@ def acceptance_threshold(p_need: Any, c_fa: Any, c_fn: Any) -> Any:
     return c_fa / (c_fa + p_need * c_fn)
 
 
-def _dynamic_threshold(p_need: Any, c_fa: float, c_fn: float, _: float) -> Any:
+def _dynamic_threshold(p_need: Any, c_fa: Any, c_fn: Any, _: Any) -> Any:
     return np.where(p_need > 0, acceptance_threshold(p_need, c_fa, c_fn), np.inf)
 
 
-def _product_threshold(p_need: Any, c_fa: float, c_fn: float, _: float) -> Any:
+def _product_threshold(p_need: Any, c_fa: Any, c_fn: Any, _: Any) -> Any:
     """At p_need = share the policy requires p_accept = 1; below it no p_accept suffices."""
     share = c_fa / (c_fa + c_fn)
     return np.where(p_need >= share, share / np.maximum(p_need, share), np.inf)

@@ -1,4 +1,7 @@
-"""The fitted map of every signal, in one piece or per fold, and calibration.json."""
+"""What is fitted on calibration rows, in one piece or per fold, and calibration.json.
+
+These are the map of every signal, and the moves and tokens of the slow pass.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,7 @@ from prism_jax.decision.calibration import (
     map_from_dict,
     map_to_dict,
 )
+from prism_jax.decision.thinking import Moves, check_moves
 from prism_jax.runtime.files import parse_json, read_bounded, write_json
 from prism_jax.scores import Scores, ScoresError
 
@@ -72,6 +76,32 @@ class SignalFit:
 
 
 @dataclasses.dataclass(frozen=True)
+class ThinkingFit:
+    """What the slow pass does on calibration steps, by which its value is known before it runs (section 12).
+
+    Attributes:
+      moves: How far it moves the calibrated log-odds, as numbers.
+      tokens: Mean tokens of a slow pass, above 0; None where the scores do not say.
+      count: Number of steps that the moves were fitted on.
+    """
+
+    moves: Moves
+    tokens: float | None
+    count: int
+
+    def __post_init__(self) -> None:
+        check_moves(self.moves)
+        if self.tokens is not None and not 0 < self.tokens < math.inf:
+            raise ValueError(f"tokens: found {self.tokens}, expected a finite number above 0, or null")
+        if self.count < 1:
+            raise ValueError(f"count: found {self.count}, expected at least 1")
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fit in calibration.json and prism.json."""
+        return {**self.moves._asdict(), "tokens": self.tokens, "count": self.count}
+
+
+@dataclasses.dataclass(frozen=True)
 class Calibration:
     """One fit per signal and pass; None for a pass that the scores do not have.
 
@@ -82,6 +112,8 @@ class Calibration:
       accept_slow: Fit of its acceptance.
       folds: For out-of-fold scores, the calibration of each fold's rows, fitted on the rows of the other folds; the
         four fits above are then those of all rows together. Empty otherwise.
+      thinking: Moves and tokens of the slow pass; None without slow signals, and in files written before they were
+        fitted.
     """
 
     need_fast: SignalFit
@@ -89,6 +121,7 @@ class Calibration:
     need_slow: SignalFit | None = None
     accept_slow: SignalFit | None = None
     folds: Mapping[int, Calibration] = dataclasses.field(default_factory=dict)
+    thinking: ThinkingFit | None = None
 
     def fit(self, signal: str, thinking: str) -> SignalFit:
         """The fit of one signal, on all calibration rows.
@@ -134,6 +167,24 @@ class Calibration:
             found[member] = fits.offer_rate
         return found
 
+    def moves(self, rows: Scores) -> Moves | None:
+        """The moves of the slow pass that each row's calibration knows, as arrays; None where one knows none."""
+        found = np.empty((len(Moves._fields), len(rows)))
+        for fits, member in self._parts(rows):
+            if fits.thinking is None:
+                return None
+            found[:, member] = np.array(fits.thinking.moves, np.float64)[:, None]
+        return Moves(*found)
+
+    def slow_tokens(self, rows: Scores) -> Float64[np.ndarray, "rows"] | None:
+        """The expected tokens of a slow pass that each row's calibration knows; None where one knows none."""
+        found = np.empty(len(rows))
+        for fits, member in self._parts(rows):
+            if fits.thinking is None or fits.thinking.tokens is None:
+                return None
+            found[member] = fits.thinking.tokens
+        return found
+
     @property
     def offer_rate(self) -> float:
         """The p_accept of the policy `need_only`: the acceptance rate of the offers that a policy would make.
@@ -161,6 +212,8 @@ class Calibration:
         """The content of calibration.json."""
         fits = {name: getattr(self, name) for name in SIGNALS}
         tree: dict[str, Any] = {name: None if fit is None else fit.to_dict() for name, fit in fits.items()}
+        if self.thinking is not None:
+            tree["thinking"] = self.thinking.to_dict()
         if self.folds:
             tree["folds"] = {str(fold): fits.to_dict() for fold, fits in sorted(self.folds.items())}
         return tree
@@ -201,15 +254,42 @@ def read_calibration(path: str | os.PathLike[str]) -> Calibration:
 
 
 def _calibration(tree: Any, place: str, *, folds: bool) -> Calibration:
-    if not isinstance(tree, dict) or tree.keys() - ({"folds"} if folds else set()) != set(SIGNALS):
+    optional = {"thinking", "folds"} if folds else {"thinking"}
+    if not isinstance(tree, dict) or tree.keys() - optional != set(SIGNALS):
         found = reprlib.repr(sorted(tree) if isinstance(tree, dict) and tree else tree)
         raise ValueError(f"{place}: found {found}, expected the keys {', '.join(SIGNALS)}")
     fits: dict[str, Any] = {name: _fit(f"{place}, {name}", name, tree[name]) for name in SIGNALS}
+    if tree.get("thinking") is not None:
+        fits["thinking"] = _thinking(f"{place}, thinking", tree["thinking"])
     parts = tree.get("folds", {})
     if not isinstance(parts, dict) or not all(name.isascii() and name.isdecimal() for name in parts):
         raise ValueError(f"{place}, folds: found {reprlib.repr(parts)}, expected an object with folds as keys")
     by_fold = {int(name): _calibration(part, f"{place}, folds.{name}", folds=False) for name, part in parts.items()}
     return Calibration(**fits, folds=by_fold)
+
+
+def _thinking(place: str, value: Any) -> ThinkingFit:
+    names = (*Moves._fields, "tokens", "count")
+    if not isinstance(value, dict) or value.keys() != set(names):
+        found = reprlib.repr(sorted(value) if isinstance(value, dict) and value else value)
+        raise ValueError(f"{place}: found {found}, expected the keys {', '.join(names)}")
+    for key, number in value.items():
+        if not (key == "tokens" and number is None):
+            _check_number(f"{place}.{key}", number, whole=key == "count")
+    moves = Moves(*(float(value[name]) for name in Moves._fields))
+    tokens = None if value["tokens"] is None else float(value["tokens"])
+    try:
+        return ThinkingFit(moves, tokens, value["count"])
+    except ValueError as error:
+        raise ValueError(f"{place}.{error}") from None
+
+
+def _check_number(place: str, number: Any, *, whole: bool) -> None:
+    is_whole = isinstance(number, int) and not isinstance(number, bool)
+    if not (is_whole or (isinstance(number, float) and not whole)):
+        raise ValueError(f"{place}: found {number!r}, expected a number")
+    if is_whole and number.bit_length() > 1023:
+        raise ValueError(f"{place}: found an integer of {number.bit_length()} bits, expected one that a float holds")
 
 
 def _fit(place: str, name: str, value: Any) -> SignalFit | None:
@@ -228,9 +308,7 @@ def _fit(place: str, name: str, value: Any) -> SignalFit | None:
     for key, number in rest.items():
         if key == "offer_rate" and number is None:
             continue
-        whole = isinstance(number, int) and not isinstance(number, bool)
-        if not (whole or (isinstance(number, float) and key != "count")):
-            raise ValueError(f"{place}.{key}: found {number!r}, expected a number")
+        _check_number(f"{place}.{key}", number, whole=key == "count")
     numbers: dict[str, Any] = {
         key: number if key == "count" or number is None else float(number) for key, number in rest.items()
     }

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float64
 
-from prism_jax.decision import arrays, gate, metrics
+from prism_jax.decision import arrays, gate, metrics, thinking
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.decision.policies import POLICIES, Policy
 from prism_jax.evaluation.fits import Calibration
@@ -36,6 +36,11 @@ SLOW_POLICIES = {
     "slow_on_margin": Policy(
         "on margin",
         "The dynamic gate; thinks slowly where p_accept is within the margin of tau.",
+        threshold=POLICIES["dynamic"].threshold,
+    ),
+    "slow_on_value": Policy(
+        "on value",
+        "The dynamic gate; thinks slowly where this is expected to save more than the price of its tokens.",
         threshold=POLICIES["dynamic"].threshold,
     ),
 }
@@ -80,6 +85,7 @@ class EvaluationData:
       point: Costs, margin and fixed threshold.
       thought: The same steps, with the slow pass's candidate; None if not every candidate has slow signals.
       has_truth: Whether the simulator's true probabilities are known at every step.
+      has_value: Whether the calibration knows the moves and tokens of the slow pass, by which thinking has a value.
     """
 
     steps: Scores
@@ -87,11 +93,19 @@ class EvaluationData:
     point: OperatingPoint
     thought: Scores | None
     has_truth: bool
+    has_value: bool = False
 
     @property
     def slow(self) -> bool:
         """Whether there is a slow pass."""
         return self.thought is not None
+
+    @property
+    def slow_policies(self) -> tuple[str, ...]:
+        """The policies with a slow pass that can be computed."""
+        if not self.slow:
+            return ()
+        return tuple(name for name in SLOW_POLICIES if name != "slow_on_value" or self.has_value)
 
     @property
     def two_candidates(self) -> bool:
@@ -133,10 +147,12 @@ class EvaluationData:
         return self.fits.calibrated(signal, thinking, rows)
 
     def deployed(self) -> str:
-        """The policy that the operating point deploys; a margin has an effect only where there is a slow pass."""
-        if self.point.policy == "dynamic" and self.slow and self.point.margin > 0:
-            return "slow_on_margin"
-        return self.point.policy
+        """The policy that the operating point deploys; a trigger has an effect only where there is a slow pass."""
+        if self.point.policy != "dynamic" or not self.slow:
+            return self.point.policy
+        if self.point.trigger == "value":
+            return "slow_on_value" if self.has_value else "dynamic"
+        return "slow_on_margin" if self.point.margin > 0 else "dynamic"
 
     def decide(self, policy: str, form: Form) -> Decided:
         """The decisions of one policy on raw or calibrated signals."""
@@ -144,6 +160,9 @@ class EvaluationData:
         costs = self.point.c_fa, self.point.c_fn
         if policy in SLOW_POLICIES:
             slow = self.signal("need_slow", form), self.signal("accept_slow", form)
+            if policy == "slow_on_value":
+                price, (moves, tokens) = self.point.price, self.expected_thinking
+                return Decided(*map(np.asarray, thinking.decide_by_value(*fast, *slow, *costs, moves, price, tokens)))
             margin = 1.0 if policy == "slow_only" else self.point.margin
             return Decided(*map(np.asarray, gate.decide_with_slow(*fast, *slow, *costs, margin)))
         offer = gate.decide(
@@ -154,6 +173,13 @@ class EvaluationData:
             base_rate=self.fits.offer_rates(self.steps),
         )
         return Decided(np.asarray(offer), np.zeros(len(self.steps), bool))
+
+    @property
+    def expected_thinking(self) -> tuple[thinking.Moves, Float64[np.ndarray, "steps"]]:
+        """The moves and the expected tokens of the slow pass at each step."""
+        moves, tokens = self.fits.moves(self.steps), self.fits.slow_tokens(self.steps)
+        assert moves is not None and tokens is not None, "read only where `has_value`"
+        return moves, tokens
 
     def oracle(self, truth: Truth) -> Decided:
         """The decisions of the gate on `truth`: if it is true, no decisions have a lower expected cost."""
@@ -170,7 +196,7 @@ def compare(data: EvaluationData) -> tuple[PolicyRow, ...]:
     y_need, y_accept = (np.where(data.judged, data.label(signal), 0.0) for signal in ("need", "accept"))
     made: list[tuple[str, Form | None, Decided]] = [(name, None, decided) for name, decided in references.items()]
     made.append(("clairvoyant", None, data.oracle(Truth(y_accept, y_need * y_accept))))
-    compared = (*FAST_POLICIES, *(SLOW_POLICIES if data.slow else ()))
+    compared = (*FAST_POLICIES, *data.slow_policies)
     made += [(name, form, data.decide(name, form)) for form in FORMS for name in compared]
     costs = np.stack([table.step_costs(decided) for _, _, decided in made])
     return with_intervals([table.row(*row) for row in made], costs, table.weight, data.steps.stream[data.judged])

@@ -10,12 +10,13 @@ Out-of-fold scores need no calibration split: each fold is calibrated on the oth
 from __future__ import annotations
 
 import collections
+import dataclasses
 
 import numpy as np
 
 from prism_jax.decision.calibration import CalibrationConfig
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.evaluation import breakdowns, policies, ratios, signals
+from prism_jax.evaluation import breakdowns, policies, ratios, signals, triggers
 from prism_jax.evaluation.fits import Calibration, Signal, Thinking
 from prism_jax.evaluation.results import Counts, Evaluation, SignalRow
 from prism_jax.scores import Scores, ScoresError
@@ -27,7 +28,8 @@ def calibrate(scores: Scores, config: CalibrationConfig | None = None) -> Calibr
     """Fits one map per signal and pass on the rows whose split is "calibration".
 
     For need, each step counts once. For acceptance, each offer whose answer was observed counts once, weighted by
-    min(1 / max(e, 0.05), 20) if the log records the offer's propensity e (docs/maths.md, sections 4 and 7).
+    min(1 / max(e, 0.05), 20) if the log records the offer's propensity e (docs/maths.md, sections 4 and 7). The moves
+    of the slow pass are fitted on every step that has slow signals, with or without labels.
 
     Out-of-fold scores (`out_of_fold`) have no such rows. Each fold of their test rows is then calibrated by maps fitted
     on the rows of the other folds; the maps in `Calibration.need_fast` and so on are fitted on all of them.
@@ -54,16 +56,16 @@ def calibrate(scores: Scores, config: CalibrationConfig | None = None) -> Calibr
             parts[fold] = _fit(rows.take(rows.fold != fold), config)
         except ScoresError as error:
             raise ScoresError(f"all folds but {fold}: {error.found}", error.column) from None
-    fits = _fit(rows, config)
-    return Calibration(fits.need_fast, fits.accept_fast, fits.need_slow, fits.accept_slow, parts)
+    return dataclasses.replace(_fit(rows, config), folds=parts)
 
 
 def _fit(rows: Scores, config: CalibrationConfig) -> Calibration:
-    """One map per signal and pass on all the given rows."""
+    """One map per signal and pass, and the moves of the slow pass, on all the given rows."""
     need, accept = (signals.fit(rows, signal, "fast", config) for signal in _KINDS)
     assert need is not None and accept is not None, "a scores table has both fast signals everywhere"
     need_slow, accept_slow = (signals.fit(rows, signal, "slow", config) for signal in _KINDS)
-    return Calibration(need, accept, need_slow, accept_slow)
+    fits = Calibration(need, accept, need_slow, accept_slow)
+    return dataclasses.replace(fits, thinking=signals.fit_thinking(rows, fits))
 
 
 _KINDS: tuple[Signal, ...] = ("need", "accept")
@@ -134,9 +136,17 @@ def evaluate(scores: Scores, calibration: Calibration, point: OperatingPoint) ->
     thought = None if "slow pass" in off else rows.steps("slow")
     if thought is not None and (reason := _incomparable(steps, thought)):
         off["slow pass"], thought = reason, None
-    data = policies.EvaluationData(steps, calibration, point, thought, "truth" not in off)
+    if thought is not None and (reason := _without_value(scores, steps, calibration)):
+        off["value"] = reason
+    has_value = thought is not None and "value" not in off
+    if point.trigger == "value" and not has_value:
+        off["value" if "value" in off else "slow pass"] += "; the trigger value has no effect: the fast pass decides"
+    data = policies.EvaluationData(steps, calibration, point, thought, "truth" not in off, has_value)
     if not data.judged.any():
         raise ScoresError(_no_judged_step(steps))
+    fitted = _fitted(scores, steps, calibration) if data.slow else []
+    if data.slow and not fitted:
+        off["triggers"] = "triggers at one budget: there are no calibration rows to choose their thresholds on"
     across = ratios.compare_ratios(data)
     return Evaluation(
         point=point,
@@ -147,7 +157,36 @@ def evaluate(scores: Scores, calibration: Calibration, point: OperatingPoint) ->
         groups=breakdowns.by_group(data),
         switched_off=(*off.values(), *([across.no_area] if across.no_area else [])),
         trace=policies.trace(data),
+        triggers=triggers.compare_triggers(data, fitted) if fitted else None,
     )
+
+
+def _without_value(scores: Scores, steps: Scores, calibration: Calibration) -> str | None:
+    """Why the value of thinking is not known although there is a slow pass; None if it is."""
+    if calibration.moves(steps) is None:
+        return "slow on value: the calibration has no moves of the slow pass"
+    if calibration.slow_tokens(steps) is not None:
+        return None
+    if scores.tokens_slow is None:
+        return "slow on value: there is no column tokens_slow"
+    return "slow on value: the calibration has no tokens of the slow pass"
+
+
+def _fitted(scores: Scores, steps: Scores, calibration: Calibration) -> list[triggers.Fitted]:
+    """The calibration steps on which thresholds for the test steps are chosen; empty if there are none."""
+    everywhere = np.ones(len(steps), bool)
+    if scores.split is not None and (scores.split == CALIBRATION).any():
+        return [triggers.Fitted(calibration, rows_of(scores, CALIBRATION).steps(), everywhere)]
+    if not out_of_fold(scores):
+        return []
+    rows = evaluated_rows(scores)
+    assert rows.fold is not None and steps.fold is not None, "`out_of_fold` looked at it"
+    return [
+        triggers.Fitted(
+            calibration.folds.get(fold, calibration), rows.take(rows.fold != fold).steps(), steps.fold == fold
+        )
+        for fold in sorted(set(rows.fold.tolist()))
+    ]
 
 
 def rows_of(scores: Scores, split: str) -> Scores:

@@ -3,7 +3,8 @@
 AUDBC measures how well a policy ranks the steps and does not depend on calibration; the mean cost over ratios does.
 Both are computed on the judged steps with the weights of acceptance labels. A policy with a slow pass decides by its
 own rule at every ratio: `slow_on_margin` replaces the signals of the steps whose p_accept is within the margin of that
-ratio's threshold, `slow_only` those of all steps. A step counts with the labels of the candidate that the deciding pass
+ratio's threshold, `slow_on_value` those of the steps where thinking is worth its price at that ratio (`value_ratios`),
+`slow_only` those of all steps. A step counts with the labels of the candidate that the deciding pass
 ranks highest; the references `always`, `never` and `clairvoyant` decide about the fast pass's candidate.
 """
 
@@ -17,10 +18,12 @@ from jaxtyping import Float64
 
 from prism_jax.decision.audbc import HIGH_RATIO, LOW_RATIO, Audbc, audbc, expected_cost, policy_signals
 from prism_jax.decision.policies import ANSWERING_TO_RATIO
+from prism_jax.decision.thinking import Moves
 from prism_jax.evaluation.intervals import LEVEL, RESAMPLES, SEED
 from prism_jax.evaluation.policies import FORMS, EvaluationData
 from prism_jax.evaluation.results import Form, RatioRow, Ratios
 from prism_jax.evaluation.signals import acceptance_weight
+from prism_jax.evaluation.value_ratios import ByValue
 
 
 def compare_ratios(data: EvaluationData) -> Ratios:
@@ -84,7 +87,7 @@ class _Deciding(NamedTuple):
         return area, mean
 
 
-def _deciding(data: EvaluationData, form: Form) -> Iterator[_Deciding]:
+def _deciding(data: EvaluationData, form: Form) -> Iterator[_Deciding | ByValue]:
     """Each policy that depends on the cost ratio."""
     judged = data.judged
     need, accept = data.label("need")[judged], data.label("accept")[judged]
@@ -94,7 +97,8 @@ def _deciding(data: EvaluationData, form: Form) -> Iterator[_Deciding]:
         yield _Deciding(policy, *policy_signals(*fast, policy, base_rate=rates), need, accept, {})
     if data.slow:
         slow = data.signal("need_slow", form)[judged], data.signal("accept_slow", form)[judged]
-        accept_slow = data.label("accept", data.everywhere_slow)[judged] if data.two_candidates else None
+        thought = data.label("accept", data.everywhere_slow)[judged]
+        accept_slow = thought if data.two_candidates else None
 
         def within(margin: float) -> dict[str, Any]:
             return {"p_need_slow": slow[0], "p_accept_slow": slow[1], "margin": margin}
@@ -107,6 +111,14 @@ def _deciding(data: EvaluationData, form: Form) -> Iterator[_Deciding]:
             yield _Deciding("slow_on_margin", *fast, need, accept, within(data.point.margin), accept_slow)
         else:
             yield _Deciding("slow_on_margin", *fast, need, accept, {})
+        if data.has_value:
+            moves, tokens = data.expected_thinking
+            own = (
+                Moves(*(np.asarray(moment)[judged] for moment in moves)),
+                tokens[judged],
+                data.point.price / data.point.c_fa,
+            )
+            yield ByValue("slow_on_value", (*fast, *slow), need, accept, thought, *own)
 
 
 def _no_area(

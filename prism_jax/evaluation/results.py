@@ -170,6 +170,70 @@ class Ratios:
 
 
 @dataclasses.dataclass(frozen=True)
+class TriggerRow:
+    """The dynamic gate with one trigger of the slow pass, on calibrated signals. None means not known.
+
+    Attributes:
+      trigger: never, always, or one of `budgets.TRIGGERS`.
+      budget: Share of calibration steps that its threshold thinks about; None for never and always.
+      slow_rate: Share of all test steps that it thinks about; for `random` in expectation, as are its costs.
+      realised_cost: Mean realised cost on judged steps, without the price of tokens.
+      kept: (never - cost) / (never - always) of realised costs; None where always thinking saves nothing.
+      difference: Realised cost minus that of the trigger `margin` at the same budget, on the same steps.
+      expected_cost: Mean expected cost under the simulator's truth, on all steps.
+      tokens: Mean slow tokens per step.
+      token_cost: Price of these tokens; it stands beside the costs and is never part of them.
+      realised_low: Lower end of the interval of `realised_cost`; all intervals resample whole streams.
+      realised_high: Upper end of that interval.
+      kept_low: Lower end of the interval of `kept`.
+      kept_high: Upper end of that interval.
+      difference_low: Lower end of the paired interval of `difference`.
+      difference_high: Upper end of that interval.
+    """
+
+    trigger: str
+    budget: float | None
+    slow_rate: float
+    realised_cost: float
+    kept: float | None = None
+    difference: float | None = None
+    expected_cost: float | None = None
+    tokens: float | None = None
+    token_cost: float | None = None
+    realised_low: float | None = None
+    realised_high: float | None = None
+    kept_low: float | None = None
+    kept_high: float | None = None
+    difference_low: float | None = None
+    difference_high: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Triggers:
+    """What the slow pass is best triggered by, at equal slow budgets.
+
+    Attributes:
+      rows: Never and always thinking, then the triggers of each budget.
+      calibration_steps: Number of steps that thresholds were chosen on; with folds, summed over the folds.
+      gain: Realised cost that always thinking saves per step, the whole of which `TriggerRow.kept` is a share.
+      gain_low: Lower end of its interval.
+      gain_high: Upper end of its interval.
+      level: Nominal coverage of the intervals.
+      resamples: Number of resamples.
+      seed: Seed of the resamples.
+    """
+
+    rows: tuple[TriggerRow, ...]
+    calibration_steps: int
+    gain: float
+    gain_low: float | None
+    gain_high: float | None
+    level: float
+    resamples: int
+    seed: int
+
+
+@dataclasses.dataclass(frozen=True)
 class SignalRow:
     """How well one signal is calibrated on the test split.
 
@@ -278,6 +342,7 @@ class Evaluation:
       population: Words for the rows that were evaluated, if these are not all; empty otherwise.
       calibrated: Words for what the signals were calibrated on, if not on the calibration split; empty otherwise.
       base: The same results for the student before training; None if it was not evaluated.
+      triggers: Triggers of the slow pass at equal budgets; None without a slow pass or without calibration rows.
     """
 
     point: OperatingPoint
@@ -291,6 +356,7 @@ class Evaluation:
     population: str = ""
     calibrated: str = ""
     base: Evaluation | None = None
+    triggers: Triggers | None = None
 
     def policy(self, name: str, form: Form | None = None) -> PolicyRow:
         """The row of one policy.
@@ -311,7 +377,7 @@ class Evaluation:
     def to_dict(self) -> dict[str, Any]:
         """Everything except the trace, ready for JSON; undefined and infinite numbers become null."""
         names = tuple(field.name for field in dataclasses.fields(self) if field.name not in ("trace", "base"))
-        tree = {name: _plain(getattr(self, name)) for name in names}
+        tree = {name: _plain(getattr(self, name)) for name in names if name != "triggers" or self.triggers}
         return tree if self.base is None else tree | {"base": self.base.to_dict()}
 
     def _names(self) -> str:

@@ -13,8 +13,9 @@ import numpy as np
 from jaxtyping import Bool, Float64
 
 from prism_jax.decision import calibration as measures
+from prism_jax.decision import thinking
 from prism_jax.decision.losses import propensity_weight
-from prism_jax.evaluation.fits import Calibration, Signal, SignalFit, Thinking
+from prism_jax.evaluation.fits import Calibration, Signal, SignalFit, Thinking, ThinkingFit
 from prism_jax.evaluation.results import Form, SignalRow
 from prism_jax.scores import Scores, ScoresError
 
@@ -113,6 +114,50 @@ def fit(rows: Scores, signal: Signal, thinking: Thinking, config: measures.Calib
         effective_count(weight),
         _offer_rate(rows) if signal == "accept" else None,
     )
+
+
+MOST_LOG_ODDS = 10.0
+"""Bound of the log-odds whose moves are measured: a certain probability would otherwise decide the moments alone."""
+
+
+def fit_thinking(rows: Scores, fits: Calibration) -> ThinkingFit | None:
+    """How far the slow pass moves the calibrated log-odds of a step, and its mean tokens (docs/maths.md, section 12).
+
+    A step's log-odds are those of the candidate that each pass picks. Steps without slow signals on every candidate
+    are left out; labels are not needed.
+
+    Args:
+      rows: Calibration rows.
+      fits: The maps that were fitted on them.
+
+    Returns:
+      The fit; None where no step has slow signals on every candidate, or these were not calibrated.
+    """
+    if fits.need_slow is None or fits.accept_slow is None or rows.p_accept_slow is None:
+        return None
+    _, stream = np.unique(rows.stream.astype(str), return_inverse=True)
+    _, step = np.unique(np.stack([stream, rows.step]), axis=1, return_inverse=True)
+    incomplete = np.bincount(step.ravel(), np.isnan(rows.p_accept_slow))[step.ravel()] > 0
+    if incomplete.all():
+        return None
+    known = rows.take(~incomplete)
+    tables = {"fast": known.steps(), "slow": known.steps("slow")}
+    log_odds = [  # in the order of the arguments of `fit_moves`
+        _log_odds(fits.calibrated(signal, name, table))
+        for name, table in tables.items()
+        for signal in ("need", "accept")
+    ]
+    spent = tables["slow"].tokens_slow
+    spent = np.zeros(0) if spent is None else spent[~np.isnan(spent)]
+    tokens = float(spent.mean()) if spent.any() else None
+    return ThinkingFit(thinking.fit_moves(*log_odds), tokens, len(tables["fast"]))
+
+
+def _log_odds(p: Float64[np.ndarray, "n"]) -> Float64[np.ndarray, "n"]:
+    """Log-odds within `MOST_LOG_ODDS`."""
+    least = 1 / (1 + np.exp(MOST_LOG_ODDS))
+    inside = np.clip(p, least, 1 - least)
+    return np.log(inside) - np.log1p(-inside)
 
 
 def _mean(y: Float64[np.ndarray, "n"], weight: Float64[np.ndarray, "n"]) -> float:

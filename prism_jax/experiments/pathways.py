@@ -29,6 +29,7 @@ from prism_jax.evaluation.protocol import calibrate, evaluate
 from prism_jax.evaluation.results import Evaluation, Form, PolicyRow
 from prism_jax.experiments import tiny
 from prism_jax.experiments.intervals import MeanInterval, show_interval
+from prism_jax.policy.passes import Passes
 from prism_jax.recipes.runs import score_run, train_run
 from prism_jax.report.table import Column, Row, Section, Table, print_all
 from prism_jax.runtime import command
@@ -122,7 +123,7 @@ def outcome(config: RunConfig, folder: epath.Path) -> Outcome:
         train_run(first, Workdir(folder / "first"), report=False)
         config = _with(config, config.pathway, steps=steps - steps // 2, start=str(folder / "first"))
     run, params = train_run(config, Workdir(folder / "run"), report=False)
-    return _measure(score_run(run, params, batch=50), config)
+    return _measure(score_run(run, params, batch=50, passes=Passes()), config)
 
 
 def _with(config: RunConfig, pathway: PathwayConfig, **training: Any) -> RunConfig:

@@ -23,6 +23,7 @@ from jaxtyping import Float
 
 from prism_jax.experiments import tiny
 from prism_jax.experiments.intervals import MeanInterval, show_interval
+from prism_jax.policy.passes import Passes
 from prism_jax.recipes.runs import score_run
 from prism_jax.report.table import Column, Row, Section, Table, print_all
 from prism_jax.runtime import command
@@ -50,7 +51,7 @@ def squared_distance(run: Run) -> float:
     """Trains on logged acceptances and returns the mean squared distance of p_accept to the truth on test streams."""
     with tempfile.TemporaryDirectory() as folder:
         params = jax.device_get(train(plan(dataclasses.replace(run, workdir=Workdir(folder))), progress=False))
-    scores = score_run(run, params, ("test",), batch=50)
+    scores = score_run(run, params, ("test",), batch=50, passes=Passes())
     assert scores.p_accept_true is not None, "the simulator knows the truth"
     return float(np.mean((scores.p_accept_fast - scores.p_accept_true) ** 2))
 

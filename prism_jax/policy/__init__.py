@@ -1,6 +1,7 @@
-"""The deployed agent: reads both signals of every decision off a trained student, as rows of the scores table.
+"""The deployed agent: reads live streams, thinks where it pays, decides, and records every decision.
 
-Belongs here: the fast pass over slots.
+Belongs here: the agent with its reader, trigger, gate, records and replay; the fast pass over slots, the slow pass and
+its fields, responses, and their grammars.
 Does not belong here: training, evaluation.
-Imports prompting, slots, streams and student.
+Imports decision, prompting, runtime, slots, streams and student. `prism_jax.policy.agent` is the door.
 """

@@ -9,23 +9,35 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float64
 
 from prism_jax.prompting.packing import Packed, Sizes, pad, sizes
 from prism_jax.prompting.rows import pack_whole
 from prism_jax.prompting.template import Template
 from prism_jax.slots import Slots
-from prism_jax.streams import Stream
+from prism_jax.streams import Step, Stream
 from prism_jax.streams.edit import map_candidates
 from prism_jax.student import Qwen3
 from prism_jax.student.qwen3 import Params
 
 
-class _Part(NamedTuple):
-    """A packed row of a stream: the whole stream, or some of its steps where it is longer than the context."""
+class Part(NamedTuple):
+    """A packed row of a stream: the whole stream, or some of its steps where it is longer than the context.
+
+    Attributes:
+      stream: The whole stream.
+      first_step: Number of the first step in the row.
+      row: The packed row.
+    """
 
     stream: Stream
     first_step: int
     row: Packed
+
+    def steps(self) -> Iterator[tuple[int, Step]]:
+        """The steps of the row with their numbers in the stream."""
+        last = self.first_step + len(self.row.need_slot)
+        return enumerate(self.stream.steps[self.first_step : last], start=self.first_step)
 
 
 def score_streams(
@@ -56,7 +68,25 @@ def score_streams(
     Raises:
       ValueError: naming the stream, when a decision does not fit into the context even with only its newest event.
     """
-    parts = [part for stream in streams for part in _parts(stream, template, context)]
+    parts = [part for stream in streams for part in packed_parts(stream, template, context)]
+    for part, p_need, p_accept in read_parts(model, params, template, parts, batch):
+        yield from _rows(part, p_need, p_accept, split, fold)
+
+
+def read_parts(
+    model: Qwen3, params: Params, template: Template, parts: Sequence[Part], batch: int
+) -> Iterator[tuple[Part, Float64[np.ndarray, " S"], Float64[np.ndarray, " C"]]]:
+    """Yields each part with the probabilities at its need slots and at its accept slots, padded.
+
+    Args:
+      model: The static half of the student.
+      params: Its parameters.
+      template: Template that the parts were packed with.
+      parts: Rows to read.
+      batch: Number of rows per forward pass.
+    """
+    if not parts:
+        return
     size = sizes([part.row for part in parts])
     read = jax.jit(Slots(model, template.yes, template.no, size.window, size.visible).read)
     for start in range(0, len(parts), batch):
@@ -64,7 +94,7 @@ def score_streams(
         logits = read(params, _stack([part.row for part in group], batch, size, template.tokenizer.pad))
         z_need, z_accept = (np.asarray(z, np.float64) for z in logits)
         for i, part in enumerate(group):
-            yield from _rows(part, _sigmoid(z_need[i]), _sigmoid(z_accept[i]), split, fold)
+            yield part, _sigmoid(z_need[i]), _sigmoid(z_accept[i])
 
 
 def unscored(
@@ -76,17 +106,21 @@ def unscored(
     errors are those of `score_streams`.
     """
     for stream in streams:
-        for part in _parts(stream, template, context):
+        for part in packed_parts(stream, template, context):
             need, accept = (np.full(len(slots), 0.5) for slots in (part.row.need_slot, part.row.accept_slot))
             yield from _rows(part, need, accept, split, fold)
 
 
-def _parts(stream: Stream, template: Template, context: int) -> Iterator[_Part]:
-    """Packs a stream without its responses: the gate decides before a response is written."""
+def packed_parts(stream: Stream, template: Template, context: int) -> Iterator[Part]:
+    """Packs a stream without its responses: the gate decides before a response is written.
+
+    Raises:
+      ValueError: naming the stream, when a decision does not fit into the context even with only its newest event.
+    """
     silent = map_candidates(stream, lambda offer: dataclasses.replace(offer, response=None))
     first_step = 0
     for row in pack_whole(silent, template, context).parts():
-        yield _Part(stream, first_step, row)
+        yield Part(stream, first_step, row)
         first_step += len(row.need_slot)
 
 
@@ -96,11 +130,11 @@ def _stack(rows: list[Packed], batch: int, size: Sizes, token: int) -> Packed:
     return jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *padded)
 
 
-def _rows(part: _Part, p_need: np.ndarray, p_accept: np.ndarray, split: str, fold: int) -> Iterator[dict[str, Any]]:
+def _rows(part: Part, p_need: np.ndarray, p_accept: np.ndarray, split: str, fold: int) -> Iterator[dict[str, Any]]:
     """One row per candidate of the part's steps, in the order of the slots."""
     stream, first, packed = part
     slot = 0
-    for number, step in enumerate(stream.steps[first : first + len(packed.need_slot)], start=first):
+    for number, step in part.steps():
         for index, candidate in enumerate(step.candidates):
             yield {
                 "stream": stream.id,

@@ -211,13 +211,18 @@ def _add_branch(out: _Row, step: Step, number: int, stop: int, template: Templat
 
 
 def _add_head(out: _Row, step: SupervisedStep, number: int, stop: int, template: Template) -> int:
-    """Adds the head up to the need slot, with the texts of slow fields as targets; returns the position after it."""
+    """Adds the head up to the need slot; returns the position after it.
+
+    The texts of slow fields are targets, unless the student itself wrote them.
+    """
     if not step.slow:
         return out.branch(template.head(), stop, stop, number, 0)
     position = out.branch(template.opening(), stop, stop, number, 0)
-    for name, text in template.slow(step.rationale or {}):
+    own = step.own_fields is not None
+    for name, text in template.slow((step.own_fields if own else step.rationale) or {}):
         position = out.branch([*name, *text], position, stop, number, 0)
-        out.supervise(len(out) - len(text) - 1, text, step.loss_factor)
+        if not own:
+            out.supervise(len(out) - len(text) - 1, text, step.loss_factor)
     return out.branch(template.need(), position, stop, number, 0)
 
 

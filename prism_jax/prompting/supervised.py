@@ -8,6 +8,7 @@ a fast branch.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 
 from prism_jax.streams import Candidate, Step
 
@@ -38,6 +39,8 @@ class SupervisedStep(Step):
       need_target: Target of the need slot's cross-entropy in [0, 1], where need was judged; None means the label.
       need_answer: Answer (True = yes) that is also trained as the next token at the need slot; None means none.
       slow: Whether the branch is slow: the rationale stands before the slots and its tokens are trained on.
+      own_fields: Fields that the student itself wrote: a slow branch reads them in place of the rationale, and their
+        tokens are not trained on. None reads and trains on the rationale.
       slow_tokens: Number of tokens that the slow pass would write at this step, on a fast branch of a student that
         trains slow branches; 0 where the burden prices no slow pass.
       loss_factor: Factor on the losses of the tokens of the rationale and of `need_answer`.
@@ -46,6 +49,7 @@ class SupervisedStep(Step):
     need_target: float | None = None
     need_answer: bool | None = None
     slow: bool = False
+    own_fields: Mapping[str, str] | None = None
     slow_tokens: float = 0.0
     loss_factor: float = 1.0
 

@@ -21,6 +21,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from prism_jax.prompting.tokenizer import Tokenizer
+from prism_jax.runtime.config import check_at_least
 from prism_jax.streams import Candidate, Event, Stream
 
 NEED = "Needed:"
@@ -37,6 +38,8 @@ SLOW_FIELDS = {
 }
 """Maps each field of the slow pass, in the order of writing, to the name that the template writes before its text."""
 LINE_END = "\n"
+RESPONSE_KEYS = ("Purpose", "Thoughts", "Proactive Task", "Response")
+"""The keys of a response, in the order of writing: those of ProactiveBench. All values are strings."""
 
 
 class Field(NamedTuple):
@@ -59,6 +62,22 @@ class PromptConfig:
     system: str = "Watch the user and judge whether to offer help."
     vocab_size: int = 1024
     tokenizer: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class WritingConfig:
+    """How much the student may write.
+
+    Attributes:
+      field_tokens: Maximum number of tokens of each field of the slow pass.
+      response_tokens: Maximum number of tokens of each value of a response.
+    """
+
+    field_tokens: int = 32
+    response_tokens: int = 48
+
+    def __post_init__(self) -> None:
+        check_at_least(self, 1, "field_tokens", "response_tokens")
 
 
 def event_text(event: Event, before: Event | None) -> tuple[str, str]:
@@ -144,6 +163,11 @@ class Template:
             for key, name in SLOW_FIELDS.items()
         ]
 
+    def field_names(self) -> list[list[int]]:
+        """What the template writes before each field's text: the line break after the field before, and the name."""
+        names = [self.tokenizer.encode(name) for name in SLOW_FIELDS.values()]
+        return [names[0], *([*self._line_end, *name] for name in names[1:])]
+
     def leaf(self, candidate: Candidate) -> list[int]:
         """The leaf of one candidate; its last token is the accept slot."""
         offer = self._constant if candidate.text is None else self.tokenizer.encode(f" {candidate.text}")
@@ -152,6 +176,12 @@ class Template:
     def response(self, text: str) -> tuple[list[int], list[int]]:
         """The tokens before a response, and the tokens to train on: the response and the end of the turn."""
         return list(self._response), [*self.tokenizer.encode(text), self._turn_end]
+
+    def response_keys(self) -> list[list[int]]:
+        """What the template writes before each value of a response: the quote after the value before, and the key."""
+        first, *others = (f'"{key}": "' for key in RESPONSE_KEYS)
+        encode = self.tokenizer.encode
+        return [[*self._response, *encode("{" + first)], *(encode('", ' + key) for key in others)]
 
     def describe(self) -> dict[str, Any]:
         """Everything needed to read the slots without this code, as plain data: each text with its token ids."""

@@ -28,6 +28,7 @@ SPECIAL_TOKENS = (*CHAT_TOKENS, *THINK_TOKENS)
 """Special tokens of a vocabulary trained here. A loaded one must have `CHAT_TOKENS`; `THINK_TOKENS` are optional."""
 CHAT_TEMPLATE = "chat_template.jinja"
 _OLDER = ("vocab.json", "tokenizer.model")
+_CACHED = 256  # characters of the longest text whose ids are kept; the cache of all then stays below a gigabyte
 _FILES = (
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "merges.txt"),
     *(*_OLDER, CHAT_TEMPLATE),
@@ -65,7 +66,7 @@ class Tokenizer:
         content["post_processor"] = content["truncation"] = content["padding"] = None
         self._text = tokenizers.Tokenizer.from_str(json.dumps(content))
         self._whole = whole
-        # Cached because the same texts are encoded again and again.
+        # Cached because the same short texts are encoded again and again.
         self._encode = functools.lru_cache(maxsize=1 << 16)(self._encode_uncached)
         self.size = max(whole.get_vocab(with_added_tokens=True).values()) + 1
         self.pad = self.special("<|endoftext|>")
@@ -140,7 +141,8 @@ class Tokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Ids of `text`; they never include a special token, whatever the text contains."""
-        return list(self._encode(text))
+        # Texts come from users: if long ones were kept, whoever writes them could fill the memory.
+        return list(self._encode(text) if len(text) <= _CACHED else self._encode_uncached(text))
 
     def _encode_uncached(self, text: str) -> tuple[int, ...]:
         return tuple(self._text.encode(text, add_special_tokens=False).ids)
@@ -148,6 +150,11 @@ class Tokenizer:
     def decode(self, ids: Iterable[int]) -> str:
         """The text of `ids`, including special tokens."""
         return self._whole.decode(list(ids), skip_special_tokens=False)
+
+    def texts(self) -> dict[int, str]:
+        """The text of every id that is not a special token; bytes that are no whole character become U+FFFD."""
+        ordinary = sorted({*self._text.get_vocab(with_added_tokens=False).values()} - {*self._specials.values()})
+        return dict(zip(ordinary, self._whole.decode_batch([[token] for token in ordinary]), strict=True))
 
     def special(self, name: str) -> int:
         """Id of a special token.

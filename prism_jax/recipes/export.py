@@ -90,12 +90,14 @@ def _prism(template: Template, config: RunConfig, calibration: Calibration, step
     """The content of prism.json."""
     fits = {name: fit for name in SIGNALS if (fit := getattr(calibration, name)) is not None}
     maps = {name: map_to_dict(fit.map) for name, fit in fits.items()}
+    thinking = {} if calibration.thinking is None else {"thinking": calibration.thinking.to_dict()}
     prism: dict[str, Any] = {
         "format": 1,
         "slots": template.describe(),
         "probability": PROBABILITY[maps["need_fast"]["calibrator"]],
-        "calibration": maps,
+        "calibration": maps | thinking,
         "decision": dataclasses.asdict(config.decision),
+        "writing": dataclasses.asdict(config.writing),
         "dynamic": RULE,
         "checkpoint": step,
     }

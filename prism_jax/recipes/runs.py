@@ -11,7 +11,9 @@ import jax
 from etils import epath
 
 from prism_jax.evaluation import protocol
-from prism_jax.policy.fast import score_streams, unscored
+from prism_jax.policy.fast import unscored
+from prism_jax.policy.passes import Passes, score_passes
+from prism_jax.recipes.own_fields import with_own_fields
 from prism_jax.report.outputs import evaluate_into
 from prism_jax.runtime import distributed
 from prism_jax.runtime.config import ConfigError
@@ -63,7 +65,7 @@ def train_run(
         source cannot be used.
     """
     run = open_run(resolve(config), workdir)
-    job = plan(run)
+    job = plan(run, with_own_fields(run))
     if to_evaluate:
         check_evaluable(run)
     Profile(workdir.profile, profile, 0, job.training.steps)  # raises for a step that the run does not have
@@ -105,7 +107,14 @@ def check_evaluable(run: Run) -> None:
         raise ValueError(f"data: {error.column}: {error.found}" if error.column else f"data: {error.found}") from None
 
 
-def score_run(run: Run, params: Params, splits: tuple[str, ...] = ("calibration", "test"), *, batch: int = 0) -> Scores:
+def score_run(
+    run: Run,
+    params: Params,
+    splits: tuple[str, ...] = ("calibration", "test"),
+    *,
+    batch: int = 0,
+    passes: Passes | None = None,
+) -> Scores:
     """The raw signals of every decision of some splits.
 
     Args:
@@ -113,15 +122,18 @@ def score_run(run: Run, params: Params, splits: tuple[str, ...] = ("calibration"
       params: Parameters of its student.
       splits: Names of the splits to score.
       batch: Number of streams per forward pass; 0 uses the training batch size.
+      passes: What the student does beside the fast pass; None is all that it was trained for (`passes_of`).
     """
+    given = passes_of(run) if passes is None else passes
 
     def rows() -> Iterator[dict[str, Any]]:
         for split in splits:
-            yield from score_streams(
+            yield from score_passes(
                 run.model,
                 params,
                 run.template,
                 getattr(run.splits, split),
+                given,
                 split=split,
                 fold=run.config.data.fold,
                 context=run.config.packing.context,
@@ -129,6 +141,17 @@ def score_run(run: Run, params: Params, splits: tuple[str, ...] = ("calibration"
             )
 
     return Scores.from_rows(rows())
+
+
+def passes_of(run: Run) -> Passes:
+    """What the student of a trained run can do: what its training streams and its pathway taught it."""
+    config = run.config
+    offers = (offer for stream in run.splits.train for step in stream.steps for offer in step.candidates)
+    return Passes(
+        slow=config.pathway.slow > 0 and any(step.rationale for stream in run.splits.train for step in stream.steps),
+        responses=config.loss.response > 0 and any(offer.response is not None for offer in offers),
+        writing=config.writing,
+    )
 
 
 def evaluate_run(run: Run, *, texts: bool = True, base: bool = False) -> None:
@@ -156,7 +179,7 @@ def evaluate_run(run: Run, *, texts: bool = True, base: bool = False) -> None:
         metrics_path=workdir.metrics,
         streams=run.splits.test if texts else (),
         calibrator=run.config.calibration,
-        base=score_run(run, untrained_params(run.model, run.config)) if base else None,
+        base=score_run(run, untrained_params(run.model, run.config), passes=Passes()) if base else None,
     )
 
 
@@ -195,7 +218,7 @@ def evaluate_untrained(config: RunConfig, workdir: Workdir, *, texts: bool = Tru
         )
     run = open_run(resolve(config), workdir)
     check_evaluable(run)
-    scores = score_run(run, untrained_params(run.model, run.config))
+    scores = score_run(run, untrained_params(run.model, run.config), passes=Passes())
     start = run.config.training.start or f"random, seed {run.config.training.seed}"
     made = as_facts(provenance())
     with only_training(workdir.path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from etils import epath
+from jaxtyping import Bool
 
 from prism_jax.decision.calibration import CalibrationConfig, Calibrator
 from prism_jax.decision.operating_point import OperatingPoint
@@ -79,17 +80,25 @@ def _shown(path: str, scores: Scores) -> Scores:
     return scores.take(shown)
 
 
+def _by_step(scores: Scores, holds: Bool[np.ndarray, "rows"]) -> Bool[np.ndarray, "steps"]:
+    """Whether a condition holds on any row of each step."""
+    _, stream = np.unique(scores.stream.astype(str), return_inverse=True)
+    _, step = np.unique(np.stack([stream, scores.step]), axis=1, return_inverse=True)
+    return np.bincount(step, holds) > 0
+
+
 def _need_propensities(path: str, scores: Scores) -> None:
     """Raises where offers were not shown and no propensity says how to weight those that were.
 
-    The offers that a logging policy showed are a selection; costs on them alone are not those of all steps.
+    The offers that a logging policy showed are a selection; costs on them alone are not those of all steps. Every step
+    needs a propensity, of a shown offer or of one that could have been: an agent's record has none where it could not.
     """
     if scores.logged is None:
         return
     silent, known = scores.logged == 0, np.zeros(len(scores), bool)
     if scores.propensity is not None:
         known = ~np.isnan(scores.propensity)
-    if silent.any() and not known[scores.logged == 1].all():
+    if silent.any() and not (known[scores.logged == 1].all() and _by_step(scores, known | ~silent).all()):
         row = int(np.flatnonzero(silent)[0])
         error = ScoresError(
             f"found no propensity beside logged = false on {silent.sum()} of {len(scores)} rows, expected the "

@@ -14,7 +14,7 @@ import numpy as np
 
 from prism_jax.evaluation.policies import ALL_POLICIES
 from prism_jax.evaluation.results import Evaluation, SignalRow
-from prism_jax.report.tables import number, percent
+from prism_jax.report.tables import TRIGGER_MEANINGS, number, percent
 
 MAX_POINTS = 400  # per curve; a screen cannot show more
 
@@ -72,6 +72,18 @@ class CostFigure:
     height: int
     rows: list[tuple[str, str, list[Mark], bool]]
     lines: list[tuple[str, str, str]]
+
+
+@dataclasses.dataclass(frozen=True)
+class TriggerFigure:
+    """What each trigger keeps of the gain of always thinking, against the share of steps that it thinks about.
+
+    `lines` holds each trigger's name, meaning, path and marks.
+    """
+
+    x: Scale
+    y: Scale
+    lines: list[tuple[str, str, str, list[Mark]]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,6 +147,32 @@ def cost_figure(evaluation: Evaluation) -> CostFigure:
         ]
         shown.append((policy.label, policy.meaning, marks, any(row.deployed for row in own)))
     return CostFigure(x, 58 + 26 * len(shown) + 22, shown, lines)
+
+
+def trigger_figure(evaluation: Evaluation) -> TriggerFigure | None:
+    """One line per trigger, from never to always thinking; None where there is no slow pass, or it saves nothing."""
+    compared = evaluation.triggers
+    if compared is None or any(row.kept is None for row in compared.rows):
+        return None
+    never, always = compared.rows[:2]
+    kept = [row.kept for row in compared.rows if row.kept is not None]
+    x, y = Scale(0.0, 1.0, 64, 860), Scale(min(0.0, *kept) - 0.05, max(1.0, *kept) + 0.05, 320, 16)
+    lines = []
+    for name in dict.fromkeys(row.trigger for row in compared.rows if row.budget is not None):
+        own = [row for row in compared.rows if row.trigger == name]
+        points = [(x(row.slow_rate), y(row.kept or 0.0)) for row in (never, *own, always)]
+        marks = [
+            Mark(
+                *point,
+                f"{name}, {percent(row.budget)} % of calibration steps: thinks about {percent(row.slow_rate)} % of "
+                f"test steps, keeps {percent(row.kept)} % [{percent(row.kept_low)}, {percent(row.kept_high)}], "
+                f"{number(row.realised_cost)} per step",
+                name,
+            )
+            for row, point in zip(own, points[1:-1], strict=True)
+        ]
+        lines.append((name, TRIGGER_MEANINGS[name], polyline(points), marks))
+    return TriggerFigure(x, y, lines)
 
 
 def reliability_figure(row: SignalRow) -> ReliabilityFigure:

@@ -85,11 +85,13 @@ def render(
         costs=figures.cost_figure(evaluation),
         decisions=tables.decision_tables(evaluation),
         signals=tables.signal_table(evaluation),
+        thinking=figures.trigger_figure(evaluation),
         policies=ALL_POLICIES,
         diagrams=[figures.reliability_figure(row) for row in evaluation.signals],
         timeline=timeline(evaluation, name, times, known.get(name)),
         curves=[] if metrics_path is None else loss_curves(metrics_path),
         fits=_fits(calibration),
+        moves=_moves(calibration),
         evaluation=evaluation,
         facts=facts,
     )
@@ -163,6 +165,18 @@ def _fits(calibration: Calibration) -> list[tuple[str, SignalFit, str]]:
             one = calibration.temperature(*name.split("_"))
             found.append((name, fit, calibration.in_words(*name.split("_")) if one is None else f"T = {one:.4f}"))
     return found
+
+
+def _moves(calibration: Calibration) -> str | None:
+    """The moves and tokens of the slow pass in words; None where the calibration does not know them."""
+    fit = calibration.thinking
+    if fit is None:
+        return None
+    accept, need = (tables.number(float(moment) ** 0.5, 3) for moment in (fit.moves.accept, fit.moves.need))
+    tokens = "" if fit.tokens is None else f", {fit.tokens:.1f} tokens on average"
+    return (
+        f"moves the log-odds of acceptance by {accept}, of need by {need} (root mean square, {fit.count} steps){tokens}"
+    )
 
 
 def _is_number(value: object) -> bool:

@@ -14,7 +14,7 @@ import rich.console
 import rich.text
 
 from prism_jax.evaluation.policies import ALL_POLICIES
-from prism_jax.evaluation.results import Evaluation, PolicyRow, RatioRow, SignalRow
+from prism_jax.evaluation.results import Evaluation, PolicyRow, RatioRow, SignalRow, TriggerRow
 from prism_jax.report.table import Column, Row, Section, Table, wide_console
 from prism_jax.runtime.shown_text import visible
 
@@ -42,6 +42,7 @@ def count(value: float | int) -> str:
 
 
 Format = Callable[[Any], str]
+AnyRow = PolicyRow | RatioRow | SignalRow | TriggerRow
 
 _COSTS: dict[str, tuple[Column, Format]] = {
     "realised_cost": (Column("realised cost", "Mean of C_FA for an offer not accepted, C_FN for help missed."), number),
@@ -107,6 +108,28 @@ _RATIOS: dict[str, tuple[Column, Format]] = {
         percent,
     ),
 }
+_TRIGGERS: dict[str, tuple[Column, Format]] = {
+    "slow_rate": (Column("slow rate", "Share of test steps that are thought about.", "%"), percent),
+    "realised_cost": (Column("realised cost", "Mean realised cost, without the price of tokens."), number),
+    "difference": (Column("minus margin", "Realised cost minus that of the margin at the same budget."), number),
+    "difference_low": (Column("low", "Lower end of the paired difference's interval."), number),
+    "difference_high": (Column("high", "Upper end of the paired difference's interval."), number),
+    "kept": (Column("kept", "Share of what always thinking saves over never thinking.", "%"), percent),
+    "kept_low": (Column("low", "Lower end of the share's interval.", "%"), percent),
+    "kept_high": (Column("high", "Upper end of the share's interval.", "%"), percent),
+    "expected_cost": (Column("expected cost", "Realised cost in expectation under the simulator's truth."), number),
+    "tokens": (Column("slow tokens", "Mean tokens of the slow pass per step."), lambda value: number(value, 1)),
+    "token_cost": (Column("price of tokens", "Their price per step; no cost includes it."), number),
+}
+TRIGGER_MEANINGS = {
+    "never": "The fast pass decides every step.",
+    "always": "The slow pass decides every step.",
+    "margin": "Thinks where p_accept is nearest to the threshold.",
+    "value": "Thinks where the slow pass is expected to save most.",
+    "entropy": "Thinks where it is least certain whether an offer would be needed and accepted.",
+    "random": "Thinks about steps at random, in expectation.",
+}
+"""The triggers of the slow pass, in the words of the table and the figure."""
 _SIGNALS: dict[str, tuple[Column, Format]] = {
     "temperature": (Column("T", "Temperature: p becomes sigmoid(logit(p) / T)."), lambda value: number(value, 3)),
     "map": (Column("map", "What calibrates the signal, where it is not one temperature."), lambda value: value or DASH),
@@ -181,6 +204,35 @@ def ratio_table(evaluation: Evaluation) -> Table:
     return dataclasses.replace(_policy_table("Across cost ratios", across.rows, _RATIOS, before), note=note)
 
 
+def trigger_tables(evaluation: Evaluation) -> tuple[Table, ...]:
+    """The triggers of the slow pass at equal budgets, where there is a slow pass."""
+    compared = evaluation.triggers
+    if compared is None:
+        return ()
+    chosen = _known(compared.rows, _TRIGGERS)
+    sections = [
+        Section(
+            "Constant" if budget is None else f"{100 * budget:g} % of steps",
+            tuple(
+                Row(row.trigger, _cells(row, chosen), TRIGGER_MEANINGS[row.trigger])
+                for row in compared.rows
+                if row.budget == budget
+            ),
+        )
+        for budget in dict.fromkeys(row.budget for row in compared.rows)
+    ]
+    note = (
+        f"The policy dynamic on calibrated signals; thresholds chosen for each share on {compared.calibration_steps} "
+        f"calibration steps. Always thinking saves {number(compared.gain)}"
+    )
+    if compared.gain_low is not None:
+        note += (
+            f" [{number(compared.gain_low)}, {number(compared.gain_high)}] per step. {100 * compared.level:g} % "
+            f"intervals, {compared.resamples} resamples of whole streams, seed {compared.seed}"
+        )
+    return (Table("When to think", "trigger", _columns(chosen), tuple(sections), note=f"{note}."),)
+
+
 def signal_table(evaluation: Evaluation) -> Table:
     """How well each signal is calibrated, raw and calibrated."""
     chosen = _known(evaluation.signals, _SIGNALS)
@@ -198,10 +250,10 @@ def signal_table(evaluation: Evaluation) -> Table:
 
 
 def decision_tables(evaluation: Evaluation) -> tuple[Table, ...]:
-    """The tables about decisions: their costs and rates, at the operating point, across ratios and by group."""
+    """The tables about decisions: costs and rates, at the operating point, across ratios, by trigger and by group."""
     tables = (cost_table, interval_table, rate_table, ratio_table)
-    groups = group_tables(evaluation)
-    return tuple(_titled(table, evaluation) for table in (*(make(evaluation) for make in tables), *groups))
+    more = *trigger_tables(evaluation), *group_tables(evaluation)
+    return tuple(_titled(table, evaluation) for table in (*(make(evaluation) for make in tables), *more))
 
 
 def all_tables(evaluation: Evaluation) -> tuple[Table, ...]:
@@ -281,14 +333,12 @@ def _row_before(row: PolicyRow | RatioRow, chosen: dict[str, tuple[Column, Forma
     return dataclasses.replace(shown, name=f"{shown.name}, {row.form}" if row.form else shown.name, strong=False)
 
 
-def _known(
-    rows: Sequence[PolicyRow | RatioRow | SignalRow], columns: dict[str, tuple[Column, Format]]
-) -> dict[str, tuple[Column, Format]]:
+def _known(rows: Sequence[AnyRow], columns: dict[str, tuple[Column, Format]]) -> dict[str, tuple[Column, Format]]:
     """The columns that have a value in at least one row."""
     return {name: column for name, column in columns.items() if any(getattr(row, name) is not None for row in rows)}
 
 
-def _cells(row: PolicyRow | RatioRow | SignalRow, chosen: dict[str, tuple[Column, Format]]) -> tuple[str, ...]:
+def _cells(row: AnyRow, chosen: dict[str, tuple[Column, Format]]) -> tuple[str, ...]:
     return tuple(show(getattr(row, name)) for name, (_, show) in chosen.items())
 
 

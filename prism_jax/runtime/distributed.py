@@ -25,12 +25,37 @@ def define_flags() -> None:
     flags.DEFINE_string("coordinator", None, "HOST:PORT of process 0, if the environment does not name it.")
     flags.DEFINE_integer("processes", None, "Number of processes, if the environment does not state it.", lower_bound=1)
     flags.DEFINE_integer("process", None, "Index of this process, from 0.", lower_bound=0)
+    define_cache_flag()
+
+
+def define_cache_flag() -> None:
+    """Defines the flag of a main that keeps compiled programs."""
     flags.DEFINE_string(
         "compilation_cache",
         None,
         "Folder in which compiled programs are kept between runs; `off` keeps none. The default is "
         "JAX_COMPILATION_CACHE_DIR, or a folder for this kind of machine in the user's cache.",
     )
+
+
+def keep_programs(requested: str | None, *, all_of_them: bool = False) -> None:
+    """Keeps compiled programs between runs, and warns if others could change them.
+
+    Args:
+      requested: A folder, `off`, or None for the default.
+      all_of_them: Whether programs that compile in less than a second are kept too: of use where many are compiled.
+    """
+    folder = cache_folder(requested, dict(os.environ))
+    jax.config.update("jax_compilation_cache_dir", folder)
+    if all_of_them:
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    if folder is not None and (open_to := writable_by_others(folder)):
+        logging.warning(
+            "%s: found %s, expected a folder that only you can write to: compiled programs are run as they are found "
+            "there (--compilation_cache names another folder, `off` keeps none)",
+            folder,
+            open_to,
+        )
 
 
 def start() -> None:
@@ -40,15 +65,7 @@ def start() -> None:
       ValueError: when only some of the flags that describe the processes are given.
       RuntimeError: when the other processes cannot be reached.
     """
-    folder = cache_folder(flags.FLAGS.compilation_cache, dict(os.environ))
-    jax.config.update("jax_compilation_cache_dir", folder)
-    if folder is not None and (open_to := writable_by_others(folder)):
-        logging.warning(
-            "%s: found %s, expected a folder that only you can write to: compiled programs are run as they are found "
-            "there (--compilation_cache names another folder, `off` keeps none)",
-            folder,
-            open_to,
-        )
+    keep_programs(flags.FLAGS.compilation_cache)
     if not flags.FLAGS.distributed:
         return
     given = {name: flags.FLAGS[name].value for name in ("coordinator", "processes", "process")}

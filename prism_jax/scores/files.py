@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import reprlib
@@ -16,6 +17,7 @@ from etils import epath
 
 from prism_jax.runtime.files import JsonError, parse_json, read_lines, write_bytes
 from prism_jax.runtime.shown_text import visible
+from prism_jax.scores.records import is_record, scores_of_records
 from prism_jax.scores.schema import COLUMNS, Column, Kind, ScoresError, is_known, object_array
 from prism_jax.scores.table import Scores
 
@@ -31,7 +33,7 @@ _TYPES: dict[Kind, pa.DataType] = {
 
 
 def read_scores(path: str | os.PathLike[str]) -> Scores:
-    """Reads a scores table from a .parquet or .jsonl file.
+    """Reads a scores table from a .parquet or .jsonl file, or from the decision records of an agent (.jsonl).
 
     Columns that the schema does not know are kept in `Scores.extra`, and one warning names them.
 
@@ -46,7 +48,7 @@ def read_scores(path: str | os.PathLike[str]) -> Scores:
         found = "a folder" if file.is_dir() else "no such file"
         raise FileNotFoundError(f"{path}: found {found}, expected a scores table (docs/scores.md)")
     try:
-        scores = _read_parquet(file) if file.suffix == ".parquet" else Scores.from_rows(_read_jsonl(file))
+        scores = _read_parquet(file) if file.suffix == ".parquet" else _from_lines(_read_jsonl(file))
     except ScoresError as error:
         raise located(error, path) from None
     if scores.extra:
@@ -107,6 +109,13 @@ def _read_jsonl(path: epath.Path) -> Iterator[dict[str, Any]]:
             if not isinstance(value, dict):
                 raise ScoresError(f"found {reprlib.repr(value)}, expected an object with columns as keys", None, row)
             yield value
+
+
+def _from_lines(lines: Iterator[dict[str, Any]]) -> Scores:
+    """A table from rows, or from the decision records of an agent; the first line says which."""
+    first = next(lines, None)
+    whole = lines if first is None else itertools.chain([first], lines)
+    return scores_of_records(whole) if first is not None and is_record(first) else Scores.from_rows(whole)
 
 
 def _read_parquet(path: epath.Path) -> Scores:

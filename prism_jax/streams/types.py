@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import reprlib
+import sys
 from collections.abc import Mapping
+
+from prism_jax.runtime.files import check_text
 
 MOST_SECONDS = 1e15
 """Largest time of an event, on both sides of 0. A double still tells an eighth of a second from the next there."""
@@ -16,11 +18,17 @@ MOST_KEYS = 1_000
 
 
 def _check_text(place: str, text: str, what: str) -> None:
-    """Raises unless `text` holds words, and not too many."""
+    """Raises unless `text` holds words that UTF-8 can encode, and not too many."""
     if not isinstance(text, str) or not text.strip():
         raise ValueError(f"{place}: found {reprlib.repr(text)}, expected {what}")
     if len(text) > MOST_CHARACTERS:
         raise ValueError(f"{place}: found {len(text)} characters, expected at most {MOST_CHARACTERS}")
+    check_text(text, place)
+
+
+def _is_finite(value: object) -> bool:
+    """Whether `value` is a finite number that a double can hold; a JSON integer may be larger."""
+    return not isinstance(value, bool) and isinstance(value, int | float) and abs(value) <= sys.float_info.max
 
 
 def _check_keys(place: str, values: Mapping[str, object]) -> None:
@@ -48,15 +56,19 @@ class Event:
 
     Attributes:
       time: Time in seconds, from an origin that is the same for the whole stream; at most `MOST_SECONDS` from 0.
-      text: Description of what happened, of at most `MOST_CHARACTERS`. Untrusted: it may contain anything.
+      text: Description of what happened, of at most `MOST_CHARACTERS`. Untrusted: it may contain anything that UTF-8
+        can encode.
+
+    Raises:
+      ValueError: naming the field, for a time or a text that is not as described, or a text without words.
     """
 
     time: float
     text: str
 
     def __post_init__(self) -> None:
-        if isinstance(self.time, bool) or not isinstance(self.time, int | float) or not math.isfinite(self.time):
-            raise ValueError(f"time: found {self.time!r}, expected a finite number of seconds")
+        if not _is_finite(self.time):
+            raise ValueError(f"time: found {reprlib.repr(self.time)}, expected a finite number of seconds")
         if abs(self.time) > MOST_SECONDS:
             raise ValueError(f"time: found {self.time:g}, expected at most {MOST_SECONDS:g} seconds from 0")
         _check_text("text", self.text, "what happened, in words")
@@ -157,8 +169,8 @@ class Step:
                 _check_text(f"rationale.{name}", text, "text")
         _check_keys("recorded", self.recorded)
         for name, value in self.recorded.items():
-            if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-                raise ValueError(f"recorded.{name}: found {value!r}, expected a finite number")
+            if not _is_finite(value):
+                raise ValueError(f"recorded.{name}: found {reprlib.repr(value)}, expected a finite number")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -188,6 +200,7 @@ class Stream:
             value = getattr(self, name)
             if not isinstance(value, str) or not value:
                 raise ValueError(f"{name}: found {value!r}, expected a non-empty string")
+            check_text(value, name)
         if not self.events:
             raise ValueError("events: found none, expected at least one")
         for i, (before, after) in enumerate(zip(self.events, self.events[1:], strict=False), start=1):

@@ -78,8 +78,15 @@ def bucket(count: int, smallest: int = 8) -> int:
     return max(1, -(-count // step)) * step
 
 
-def lay_out(event: Sequence[int], branches: Sequence[Branch]) -> Row:
-    """Lays out an event, which may be empty, and branches, each of which continues from the end of the event."""
+def lay_out(event: Sequence[int], branches: Sequence[Branch], length: int = 0, marked: int = 0) -> Row:
+    """Lays out an event, which may be empty, and branches, each of which continues from the end of the event.
+
+    Args:
+      event: Token ids of the event.
+      branches: Branches after it.
+      length: Padded number of tokens; 0 takes the bucket.
+      marked: Padded number of marked places; 0 takes the bucket, and none where there are no branches.
+    """
     tokens, offsets = list(event), list(range(len(event)))
     number, leaf, places = [TRUNK] * len(event), [0] * len(event), []
     for count, branch in enumerate(branches, start=1):
@@ -90,7 +97,7 @@ def lay_out(event: Sequence[int], branches: Sequence[Branch]) -> Row:
             offsets += range(first, first + len(ids))
             number += [count] * len(ids)
             leaf += [part] * len(ids)
-    length = bucket(len(tokens))
+    length = length or bucket(len(tokens))
 
     def pad(values: list[int], size: int, fill: int = 0) -> np.ndarray:
         return np.array(values + [fill] * (size - len(values)), np.int32)
@@ -100,7 +107,7 @@ def lay_out(event: Sequence[int], branches: Sequence[Branch]) -> Row:
         pad(offsets, length),
         pad(number, length, PADDING),
         pad(leaf, length),
-        pad(places, bucket(len(places), 4) if places else 0),
+        pad(places, marked or (bucket(len(places), 4) if places else 0)),
     )
 
 

@@ -181,7 +181,7 @@ class Engine:
         tokens = np.zeros((1, bucket(len(branch))), np.int32)
         tokens[0, : len(branch)] = branch
         lengths, trunk_lengths = np.array([len(branch)], np.int32), np.array([state.length], np.int32)
-        logits, cache = _branch_off(
+        logits, cache = sampler.branch_off(
             self.model, self._params, state.cache, trunk_lengths, tokens, lengths, room=bucket(limit)
         )
         start = Start(cache, lengths, tokens.shape[1], logits, state.cache, trunk_lengths)
@@ -306,22 +306,3 @@ def _store(cache: Cache, fresh: Cache, length: Int[Array, ""]) -> Cache:
     those of the event, are never visible, and the next event overwrites them.
     """
     return write(cache, fresh, length)
-
-
-@functools.partial(jax.jit, static_argnums=0, static_argnames="room")
-def _branch_off(
-    model: Qwen3,
-    params: Params,
-    cache: Cache,
-    lengths: Int[Array, " B"],
-    tokens_BxL: Int[Array, "B L"],
-    counts: Int[Array, " B"],
-    room: int,
-) -> tuple[Float[Array, "B V"], Cache]:
-    """Returns logits after a branch, and a cache of only the branch with room for `room` more tokens."""
-    length = tokens_BxL.shape[1]
-    seen = jnp.arange(capacity_of(cache)) < lengths[:, None]
-    positions = lengths[:, None] + jnp.arange(length)
-    causal = jnp.tril(jnp.ones((1, length, length), bool))
-    hidden, fresh = read(model, params, tokens_BxL, positions, causal, counts[:, None] - 1, [Segment(cache, seen)])
-    return model.logits(params, hidden[:, 0]), grow(fresh, length + room)

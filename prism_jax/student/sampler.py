@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from prism_jax.student.branches import bucket
-from prism_jax.student.kv_cache import Cache, Segment, capacity_of, grow, read_next, read_prompts
+from prism_jax.student.kv_cache import Cache, Segment, capacity_of, grow, read, read_next, read_prompts
 from prism_jax.student.qwen3 import Params, Qwen3
 from prism_jax.student.sampling import Sampling, next_token
 
@@ -107,6 +107,38 @@ def prefill(
     """
     last, fresh = read_prompts(model, params, tokens_BxP, lengths_B)
     return model.logits(params, last), grow(fresh, tokens_BxP.shape[1] + room)
+
+
+@functools.partial(jax.jit, static_argnums=0, static_argnames="room")
+def branch_off(
+    model: Qwen3,
+    params: Params,
+    cache: Cache,
+    lengths: Int[Array, " B"],
+    tokens_BxL: Int[Array, "B L"],
+    counts: Int[Array, " B"],
+    room: int,
+) -> tuple[Float[Array, "B V"], Cache]:
+    """Reads branches after the first `lengths` positions of trunks.
+
+    Args:
+      model: The static half of the student.
+      params: Parameters as `kv_cache.unstack_layers` returns them.
+      cache: Cache of the trunks, which is only read.
+      lengths: Number of visible positions of each trunk.
+      tokens_BxL: Token ids of the branches, padded on the right.
+      counts: Number of tokens of each branch.
+      room: Number of cache positions to reserve for new tokens.
+
+    Returns:
+      Logits after each branch, and a cache of the branches alone with `room` free positions.
+    """
+    length = tokens_BxL.shape[1]
+    seen = jnp.arange(capacity_of(cache)) < lengths[:, None]
+    positions = lengths[:, None] + jnp.arange(length)
+    causal = jnp.tril(jnp.ones((1, length, length), bool))
+    hidden, fresh = read(model, params, tokens_BxL, positions, causal, counts[:, None] - 1, [Segment(cache, seen)])
+    return model.logits(params, hidden[:, 0]), grow(fresh, length + room)
 
 
 class Start(NamedTuple):

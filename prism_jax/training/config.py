@@ -9,7 +9,7 @@ from typing import Literal
 
 from prism_jax.decision.calibration import CalibrationConfig
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.prompting.template import PromptConfig
+from prism_jax.prompting.template import PromptConfig, WritingConfig
 from prism_jax.runtime.config import check_above, check_at_least
 from prism_jax.streams.simulator import SimulatorConfig
 from prism_jax.streams.sources import DataConfig
@@ -221,6 +221,7 @@ class RunConfig:
     student: StudentConfig = dataclasses.field(default_factory=StudentConfig)
     mesh: MeshConfig = dataclasses.field(default_factory=MeshConfig)
     decision: OperatingPoint = dataclasses.field(default_factory=OperatingPoint)
+    writing: WritingConfig = dataclasses.field(default_factory=WritingConfig)
     calibration: CalibrationConfig = dataclasses.field(default_factory=CalibrationConfig)
     loss: LossConfig = dataclasses.field(default_factory=LossConfig)
     pathway: PathwayConfig = dataclasses.field(default_factory=PathwayConfig)
@@ -231,6 +232,11 @@ class RunConfig:
             raise ValueError(
                 f"training.start: found none, expected the workdir of an rdc_sft run: {self.pathway.name} is a second "
                 "stage"
+            )
+        if self.pathway.own_fields and not self.training.start:
+            raise ValueError(
+                "training.start: found none with pathway.own_fields above 0, expected the workdir of a run with slow "
+                "branches, whose student writes the fields"
             )
         kind, dtype = self.training.master, self.student.param_dtype
         if kind != "none" and dtype != "bfloat16":

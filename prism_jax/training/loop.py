@@ -91,15 +91,19 @@ class Job:
         return FrozenFeatures(self.slots, Partition(self.slots.model.abstract_params(), self.config.training.frozen))
 
 
-def plan(run: Run) -> Job:
+def plan(run: Run, streams: Sequence[Stream] | None = None) -> Job:
     """Builds the training job of a run and packs its training split; writes nothing.
+
+    Args:
+      run: The run.
+      streams: The training streams with what a second stage adds to their steps; None are those of the run.
 
     Raises:
       ValueError: for a decision longer than the context, a split without labels, a mesh that the devices cannot form,
         a pattern of frozen parameters that matches nothing, or `training.reuse_frozen` without frozen blocks; the
         message is one line.
     """
-    config, template, streams = run.config, run.template, run.splits.train
+    config, template, streams = run.config, run.template, run.splits.train if streams is None else streams
     Partition(run.model.abstract_params(), config.training.frozen)  # raises for a pattern that matches nothing
     mesh = make_mesh(config.mesh.data, config.mesh.fsdp, config.mesh.tensor)
     check_processes(mesh, jax.process_count())

@@ -13,6 +13,9 @@ PAGE = pathlib.Path(__file__).parents[2] / "docs" / "decision.md"
 MODULES = (
     "gate",
     "surface",
+    "thinking",
+    "budgets",
+    "value_surface",
     "audbc",
     "losses",
     "curation",

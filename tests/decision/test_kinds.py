@@ -7,11 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from prism_jax.decision import agreement, calibration, gate, metrics, surface
+from prism_jax.decision import agreement, budgets, calibration, gate, metrics, surface, thinking, value_surface
 from prism_jax.decision.audbc import audbc, expected_cost
 
 P, Q, Y, Z = np.array([0.2, 0.8, 0.5, 0.6]), np.array([0.3, 0.7, 0.9, 0.4]), np.array([0, 1, 1, 0]), np.ones(4)
 COSTS = (1.0, 2.0)
+MOVES = thinking.Moves(1.0, 0.5, 0.1)
 CALLS = {
     "intervene": (gate.intervene, (P, P * Q, *COSTS), 2),
     "threshold": (gate.threshold, (P, *COSTS), 1),
@@ -19,6 +20,17 @@ CALLS = {
     "decide": (gate.decide, (P, Q, *COSTS), 2),
     "slow_band": (gate.slow_band, (P, Q, *COSTS, 0.1), 2),
     "decide_with_slow": (gate.decide_with_slow, (P, Q, P, Q, *COSTS, 0.1), 4),
+    "fit_moves": (thinking.fit_moves, (P, Q, P, Q, Z), 5),
+    "net_cost": (thinking.net_cost, (P, Q, *COSTS), 2),
+    "deviation": (thinking.deviation, (P, Q, *COSTS, MOVES), 2),
+    "expected_saving": (thinking.expected_saving, (P, Q), 2),
+    "value_of_thinking": (thinking.value_of_thinking, (P, Q, *COSTS, MOVES), 2),
+    "thinks_by_value": (thinking.thinks_by_value, (P, Q, Z), 3),
+    "decide_by_value": (thinking.decide_by_value, (P, Q, P, Q, *COSTS, MOVES, 0.1, 9.0), 4),
+    "threshold_at_rate": (budgets.threshold_at_rate, (P, 0.5), 1),
+    "matched_margin": (budgets.matched_margin, (P, Q, *COSTS, 0.5), 2),
+    "matched_price": (budgets.matched_price, (P, 9.0, 0.5), 1),
+    "value_surface": (value_surface.value_surface, (P, Q, P, Q, Y, MOVES, 9.0, [1.0], [0.1]), 5),
     "confusion": (metrics.confusion, (Y.astype(bool), Y, Z), 3),
     "realised_cost": (metrics.realised_cost, (Y.astype(bool), Y, Y, *COSTS, Z), 3),
     "gold_cost": (metrics.gold_cost, (Y.astype(bool), Y, *COSTS, Z), 2),

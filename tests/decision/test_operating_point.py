@@ -5,12 +5,23 @@ import sys
 import pytest
 
 from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.training.loss_config import LossConfig
 
 
 def test_defaults_are_the_papers_operating_point():
     point = OperatingPoint()
     assert (point.c_fa, point.c_fn, point.margin, point.policy) == (1.0, 2.0, 0.10, "dynamic")
+    assert (point.trigger, point.price) == ("margin", 1e-4)
     assert point.cost_ratio == 2
+
+
+def test_the_price_of_a_slow_token_is_that_of_the_training_loss():
+    assert OperatingPoint().price == LossConfig().slow
+
+
+def test_training_prices_the_margin_under_both_triggers():
+    assert OperatingPoint(trigger="value", margin=0.2).slow_margin == 0.2
+    assert OperatingPoint(trigger="value", policy="static").slow_margin == 0
 
 
 def test_an_operating_point_does_not_change():
@@ -32,6 +43,9 @@ def test_an_operating_point_does_not_change():
         ({"margin": 1.5}, "margin: found 1.5"),
         ({"margin": float("nan")}, "margin: found nan"),
         ({"fixed_threshold": -0.1}, "fixed_threshold: found -0.1"),
+        ({"price": -1e-4}, r"price: found -0.0001, expected a price of one token from 0 to 1e\+15"),
+        ({"price": float("inf")}, "price: found inf"),
+        ({"price": float("nan")}, "price: found nan"),
     ],
 )
 def test_bad_values_are_refused_by_name(changes, message):
@@ -39,9 +53,12 @@ def test_bad_values_are_refused_by_name(changes, message):
         OperatingPoint(**changes)
 
 
-def test_an_unknown_policy_is_refused():
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("policy", "'fixed', 'static', 'dynamic', 'product', 'always', 'never'"), ("trigger", "'margin', 'value'")],
+)
+def test_an_unknown_policy_or_trigger_is_refused(name, expected):
     # In a separate process without the runtime type checker of the tests, which would raise first.
-    code = "from prism_jax.decision.operating_point import OperatingPoint; OperatingPoint(policy='guess')"
+    code = f"from prism_jax.decision.operating_point import OperatingPoint; OperatingPoint({name}='guess')"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    expected = "'fixed', 'static', 'dynamic', 'product', 'always', 'never'"
-    assert run.stderr.splitlines()[-1] == f"ValueError: policy: found 'guess', expected one of {expected}"
+    assert run.stderr.splitlines()[-1] == f"ValueError: {name}: found 'guess', expected one of {expected}"

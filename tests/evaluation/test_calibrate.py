@@ -24,8 +24,12 @@ def test_calibration_sees_the_calibration_split_only_and_evaluation_the_test_spl
     other = scores.split != "calibration"
     assert protocol.calibrate(changed(scores, other, y_need=1.0, p_accept_fast=0.5, y_accept=0.0)) == fits
     other = scores.split != "test"
-    swapped = changed(scores, other, y_need=1 - scores.y_need, p_need_fast=0.25, p_accept_true=0.5)
+    swapped = changed(scores, other, y_need=1 - scores.y_need, p_accept_true=0.5)
     assert protocol.evaluate(swapped, fits, POINT).to_dict() == evaluation.to_dict()
+    swapped = changed(scores, other, p_need_fast=0.25)  # signals only choose the thresholds of triggers
+    found, expected = protocol.evaluate(swapped, fits, POINT).to_dict(), evaluation.to_dict()
+    assert found.pop("triggers") != expected.pop("triggers")
+    assert found == expected
 
 
 def test_need_counts_each_step_once_and_acceptance_each_offer():

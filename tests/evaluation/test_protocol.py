@@ -71,10 +71,12 @@ def test_measures_take_the_acceptance_weights():
         ("p_accept_true", "there is no column p_accept_true", "bayes"),
         ("propensity", r"inverse-propensity weights \(all are 1\): there is no column propensity", None),
         (("p_need_slow", "p_accept_slow"), "slow pass: there is no column p_", "slow_only"),
+        ("tokens_slow", "slow on value: there is no column tokens_slow", "slow_on_value"),
     ],
 )
 def test_a_missing_column_switches_off_by_name_what_needs_it(without, message, gone):
     columns = make_columns(logging=True)
+    columns["tokens_slow"] = np.full(len(columns["step"]), 100)
     for name in (without,) if isinstance(without, str) else without:
         del columns[name]
     evaluation = evaluate(Scores.from_columns(columns))
@@ -137,7 +139,8 @@ def test_the_record_is_plain_json_without_nan_and_always_the_same():
     never = next(row for row in tree["policies"] if row["policy"] == "never")
     assert never["precision"] is None and never["recall"] == 0.0
     names = {"point", "counts", "policies", "ratios", "signals", "groups", "switched_off", "population", "calibrated"}
-    assert set(tree) == names
+    assert set(tree) == names | {"triggers"}
+    assert set(evaluate(make_scores(slow=False)).to_dict()) == names
 
 
 def test_evaluation_loads_no_language_model_library():

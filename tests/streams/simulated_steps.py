@@ -1,10 +1,11 @@
-"""Large samples of the simulator, as arrays."""
+"""Large samples of the simulator, as arrays, and the comparison of outcomes with their probabilities."""
 
 import dataclasses
 import functools
 
 import jaxtyping
 import numpy as np
+from scipy import stats
 
 from prism_jax.streams.simulator import SimulatorConfig, simulate
 
@@ -52,3 +53,15 @@ def table(streams):
         for offer in step.candidates
     ]
     return Table(*(np.array(column, float) for column in zip(*rows, strict=True)))
+
+
+def chance(outcomes, probability, bins=20):
+    """P-value of the hypothesis that each outcome had its probability: a chi-square test on bins of similar ones."""
+    variance = probability * (1 - probability)
+    certain = variance == 0
+    assert (outcomes[certain] == probability[certain]).all()
+    order = np.argsort(probability, kind="stable")
+    which = np.minimum(np.cumsum(variance[order]) / variance.sum() * bins, bins - 1).astype(int)
+    excess, spread = (np.bincount(which, weights=x[order]) for x in (outcomes - probability, variance))
+    assert spread.min() > 20, "too few for the normal approximation"
+    return stats.chi2.sf((excess**2 / spread).sum(), bins)

@@ -257,7 +257,8 @@ def test_a_writer_that_fails_midway_leaves_the_old_file(tmp_path):
     with pytest.raises(RuntimeError, match="the source broke"):
         write_streams(path, failing())
     with pytest.raises(StreamError, match=r"jsonl:1: stream 'a': found the lone surrogate '\\udc80', expected"):
-        write_streams(path, [Stream(id="a", events=(Event(time=0.0, text="x\udc80"),), steps=())])
+        broken = Step(event=0, recorded={"x\udc80": 1.0})
+        write_streams(path, [Stream(id="a", events=(Event(time=0.0, text="x"),), steps=(broken,))])
     assert path.read_bytes() == before
     assert [child.name for child in tmp_path.iterdir()] == ["streams.jsonl"]
 

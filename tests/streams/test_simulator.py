@@ -12,18 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
-from simulated_steps import CONFIG, draw, table
+from simulated_steps import CONFIG, chance, draw, table
 
 from prism_jax.streams import simulator_text
 from prism_jax.streams.jsonl import write_streams
+from prism_jax.streams.outcomes import ON_CALL_SHARE, PROPENSITY
 from prism_jax.streams.simulator import (
     ACCEPT,
     KINDS,
     NEED,
     NEXT_FREE,
     NEXT_STUCK,
-    ON_CALL_SHARE,
-    PROPENSITY,
     STAYS,
     SimulatorConfig,
     Situation,
@@ -59,18 +58,6 @@ def read(stream):
         elif kind in ("mute", "unmute"):
             quiet = kind == "mute"
         yield Situation(persona, kind, bool(open_items), quiet), tuple(open_items)
-
-
-def chance(outcomes, probability, bins=20):
-    """P-value of the hypothesis that each outcome had its probability: a chi-square test on bins of similar ones."""
-    variance = probability * (1 - probability)
-    certain = variance == 0
-    assert (outcomes[certain] == probability[certain]).all()
-    order = np.argsort(probability, kind="stable")
-    which = np.minimum(np.cumsum(variance[order]) / variance.sum() * bins, bins - 1).astype(int)
-    excess, spread = (np.bincount(which, weights=x[order]) for x in (outcomes - probability, variance))
-    assert spread.min() > 20, "too few for the normal approximation"
-    return stats.chi2.sf((excess**2 / spread).sum(), bins)
 
 
 # The population of streams.

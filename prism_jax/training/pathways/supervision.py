@@ -89,15 +89,28 @@ def _step_of(pathway: PathwayConfig, seed: int) -> Callable[[Stream, SupervisedS
     """Returns the function that sets the slot target, the answer and the mode of a step."""
 
     def set_step(stream: Stream, step: SupervisedStep) -> SupervisedStep:
-        drawn = random.Random(f"prism_jax slow {seed} {stream.id} {step.event}").random()
+        slow = is_slow(stream, step, pathway, seed)
         return dataclasses.replace(
             step,
             need_target=_target(step.y_need, step.teacher_need, pathway),
             need_answer=_answer(step.teacher_need, pathway),
-            slow=step.rationale is not None and drawn < pathway.slow,
+            slow=slow,
+            own_fields=step.own_fields if slow else None,
         )
 
     return set_step
+
+
+def is_slow(stream: Stream, step: Step, pathway: PathwayConfig, seed: int) -> bool:
+    """Whether a step gets a slow branch (`PathwayConfig.slow`)."""
+    drawn = random.Random(f"prism_jax slow {seed} {stream.id} {step.event}").random()
+    return step.rationale is not None and drawn < pathway.slow
+
+
+def reads_own_fields(stream: Stream, step: Step, pathway: PathwayConfig, seed: int) -> bool:
+    """Whether a step gets a slow branch that reads fields of the student itself (`PathwayConfig.own_fields`)."""
+    drawn = random.Random(f"prism_jax own fields {seed} {stream.id} {step.event}").random()
+    return is_slow(stream, step, pathway, seed) and drawn < pathway.own_fields
 
 
 def _candidate_of(pathway: PathwayConfig) -> Callable[[Stream, SupervisedCandidate], SupervisedCandidate]:

@@ -65,6 +65,8 @@ class PathwayConfig:
       alpha: Weight of the teacher in slot targets, (1 - alpha) * label + alpha * teacher's probability.
       slow: Share of the steps with a rationale that get a slow branch instead of their fast branch. A step has only one
         branch, so that each label counts once. The choice depends only on training.seed, the stream and the step.
+      own_fields: Share of the slow branches that read the fields which the student of training.start wrote, instead of
+        the rationale. Deployment reads such fields, so this is a second stage for the slots; their text is not trained.
       beta: Temperature of the rewards in weighted_sft.
       advantage: Whether weighted_sft subtracts the domain's mean from rewards, with weights of at most 20.
       rejected_cost: Cost c_FA of a rejected offer in R_total.
@@ -79,6 +81,7 @@ class PathwayConfig:
     stratify: bool = True
     alpha: float = 0.0
     slow: float = 0.0
+    own_fields: float = 0.0
     beta: float = 0.5
     advantage: bool = False
     rejected_cost: float = 1.0
@@ -87,9 +90,13 @@ class PathwayConfig:
     def __post_init__(self) -> None:
         if not 0 < self.keep <= 1:
             raise ValueError(f"keep: found {self.keep}, expected a share in (0, 1]")
-        for name in ("alpha", "slow"):
+        for name in ("alpha", "slow", "own_fields"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name}: found {getattr(self, name)}, expected a share in [0, 1]")
+        if self.own_fields and not self.slow:
+            raise ValueError(
+                f"own_fields: found {self.own_fields} with slow = 0, expected slow branches, which read them"
+            )
         if not self.beta > 0:
             raise ValueError(f"beta: found {self.beta}, expected above 0")
         check_at_least(self, 0, "rejected_cost", "token_cost", "count")

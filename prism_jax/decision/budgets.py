@@ -1,0 +1,138 @@
+"""Which steps to think about within a budget: four triggers, and the threshold of each for a stated slow rate.
+
+A trigger ranks steps by urgency, and the slow pass runs on those at or above a threshold. Choosing the thresholds on
+calibration rows for one slow rate makes triggers comparable: each then spends the same (docs/maths.md, section 12).
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import jax.numpy as jnp
+import jax.scipy.special as jax_special
+import numpy as np
+from jaxtyping import Float
+from scipy import special
+
+from prism_jax.decision import arrays, gate
+from prism_jax.decision.arrays import Array, Reals, Scalar, Vector
+from prism_jax.decision.thinking import Moves, value_of_thinking
+
+__all__ = ["TRIGGERS", "Trigger", "matched_margin", "matched_price", "threshold_at_rate", "urgency"]
+
+Trigger = Literal["margin", "value", "entropy", "random"]
+TRIGGERS: tuple[Trigger, ...] = get_args(Trigger)
+"""What the slow pass may be triggered by, in the order of tables."""
+
+
+def urgency(
+    trigger: str,
+    p_need: Vector,
+    p_accept: Vector,
+    c_fa: Reals,
+    c_fn: Reals,
+    moves: Moves | None = None,
+    *,
+    seed: int | None = None,
+) -> Float[Array, "_n"]:
+    """One number per step by which a trigger ranks steps: those of highest urgency are thought about first.
+
+    `margin` is -|p_accept - tau(p_need)|, so that `slow_band` takes the first steps; `value` is VOI. `entropy` is the
+    binary entropy of p_accept * p_need, in nats: how uncertain it is that an offer would be needed and accepted. It
+    looks at the outcome alone, as uncertainty sampling does, and knows neither costs nor moves. `random` is uniform.
+
+    Args:
+      trigger: One of `TRIGGERS`.
+      p_need: Need probability of the fast pass.
+      p_accept: Acceptance probability of the fast pass.
+      c_fa: C_FA > 0.
+      c_fn: C_FN >= 0.
+      moves: Moves of the log-odds; required by `value`, ignored by the others.
+      seed: Seed of `random`, which requires it; ignored by the others.
+
+    Raises:
+      ValueError: for an unknown trigger, a missing argument, a value outside its range, or unequal lengths.
+    """
+    arrays.check_choice("trigger", trigger, TRIGGERS)
+    arrays.check_lengths(p_need=p_need, p_accept=p_accept)
+    arrays.check_broadcast(p_need=p_need, c_fa=c_fa, c_fn=c_fn)
+    arrays.check_probability("p_need", p_need)
+    arrays.check_probability("p_accept", p_accept)
+    xp, need, accept = arrays.as_floats(arrays.as_array(p_need), arrays.as_array(p_accept))
+    if trigger == "margin":
+        return -xp.abs(accept - gate.threshold(need, c_fa, c_fn))
+    if trigger == "value":
+        if moves is None:
+            raise ValueError("moves: found None, expected the moves of the log-odds, from `fit_moves`")
+        return xp.asarray(value_of_thinking(p_need, p_accept, c_fa, c_fn, moves))
+    if trigger == "entropy":
+        both = accept * need
+        x_log_x = (lambda p: -jax_special.entr(p)) if xp is jnp else (lambda p: special.xlogy(p, p))
+        return -(x_log_x(both) + x_log_x(1 - both))
+    if seed is None:
+        raise ValueError("seed: found None, expected an integer for the trigger 'random'")
+    return xp.asarray(np.random.default_rng(seed).random(len(need)))
+
+
+def threshold_at_rate(urgency: Vector, rate: Scalar) -> float:
+    """The threshold above which the slow pass runs on a given share of the steps, and never on more.
+
+    It lies halfway between the urgencies of the last step inside and the first outside, so that rounding moves no step
+    across it. Equal urgencies stay together, which may leave the share below the rate. Runs on the host.
+
+    Args:
+      urgency: One number per step, such as from `urgency`; higher is thought about first.
+      rate: Share of steps in [0, 1].
+
+    Returns:
+      The threshold t: the slow pass runs where urgency >= t. -inf where it runs on all steps, inf where on none.
+
+    Raises:
+      ValueError: for a rate outside [0, 1], an urgency that is not finite, or empty input.
+    """
+    arrays.check_lengths(urgency=urgency)
+    arrays.check_finite("urgency", urgency)
+    arrays.check_probability("rate", rate)
+    descending = np.sort(arrays.host(urgency))[::-1]
+    inside = int(np.floor(rate * len(descending) * (1 + 1e-12)))  # 0.3 * 10 is below 3
+    if inside >= len(descending):
+        return -np.inf
+    above = descending[descending > descending[inside]]
+    if len(above) == 0:
+        return np.inf
+    return float(above[-1] / 2 + descending[inside] / 2)
+
+
+def matched_margin(p_need: Vector, p_accept: Vector, c_fa: Reals, c_fn: Reals, rate: Scalar) -> float:
+    """The slow margin delta at which `slow_band` runs the slow pass on a given share of the steps.
+
+    0 where it runs on none, 1 where on all.
+
+    Raises:
+      ValueError: for a value outside its range, or unequal lengths.
+    """
+    arrays.check_probability("p_need", p_need)
+    arrays.check_probability("p_accept", p_accept)
+    found = threshold_at_rate(urgency("margin", p_need, p_accept, c_fa, c_fn), rate)
+    return float(np.clip(-found, 0.0, 1.0))
+
+
+def matched_price(value: Vector, tokens: Scalar, rate: Scalar) -> float:
+    """The price of a token at which `thinks_by_value` runs the slow pass on a given share of the steps.
+
+    0 where it runs on all; twice the price at which the last step stops where it runs on none.
+
+    Args:
+      value: VOI of each step, in the unit of the costs.
+      tokens: Expected tokens of the slow pass, above 0.
+      rate: Share of steps in [0, 1].
+
+    Raises:
+      ValueError: for a value outside its range, or empty input.
+    """
+    arrays.check_range("value", value, 0.0, np.inf, "a finite value of at least 0")
+    arrays.check_range("tokens", tokens, 0.0, np.inf, "a finite number of tokens above 0", open_low=True)
+    found = threshold_at_rate(value, rate)
+    if np.isposinf(found):
+        found = 2 * max(float(np.max(arrays.host(value))), float(np.finfo(np.float64).tiny))
+    return float(max(found, 0.0) / tokens)

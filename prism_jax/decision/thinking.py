@@ -1,0 +1,304 @@
+"""The value of thinking: what the slow pass is expected to save, before it runs (docs/maths.md, section 12).
+
+With fast signals, D = (1 - p_accept) * C_FA - p_accept * p_need * C_FN is the cost of an offer minus that of silence.
+The slow pass turns D into D', and the decision changes where the sign does. If both passes are calibrated and the slow
+one knows all that the fast one does, E[D' | fast] = D. With D' ~ N(D, sigma^2) the expected saving is
+
+    VOI = sigma * phi(|D| / sigma) - |D| * Phi(-|D| / sigma) >= 0.
+
+sigma follows from three numbers, how far the slow pass moves the two log-odds (`Moves`), at any step and any costs.
+Thinking is worth its tokens where VOI >= price * tokens.
+
+Functions of signals and costs are elementwise, and their arguments broadcast; the fit runs on the host. `budgets` finds
+the price for a stated share of steps, `value_surface` counts decisions over costs and prices.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import jax.scipy.special as jax_special
+import numpy as np
+from scipy import special
+
+from prism_jax.decision import arrays, gate
+from prism_jax.decision.arrays import Booleans, Floats, Reals, Vector
+
+_FAR = 40.0
+"""|D| / sigma from which on the saving is 0: exp(-40^2 / 2) is below every float64."""
+
+
+class Moves(NamedTuple):
+    """How far the slow pass moves the log-odds: second moments of the moves, in squared log-odds.
+
+    Each is one number, or an array with one number for each group or step. The moments are not centred: a shift that
+    calibration left counts as movement.
+
+    Attributes:
+      accept: Mean of (z_accept_slow - z_accept_fast)^2, at least 0.
+      need: Mean of (z_need_slow - z_need_fast)^2, at least 0.
+      both: Mean of the product of the two moves; its square is at most accept * need.
+    """
+
+    accept: Reals
+    need: Reals
+    both: Reals
+
+
+def check_moves(moves: Moves) -> None:
+    """Raises ValueError unless the moments are finite and positive semi-definite; tracers are not checked."""
+    arrays.check_broadcast(**moves._asdict())
+    for name in ("accept", "need"):
+        arrays.check_range(f"moves.{name}", getattr(moves, name), 0.0, np.inf, "a finite second moment of at least 0")
+    arrays.check_finite("moves.both", moves.both)
+    if arrays.is_traced(*moves):
+        return
+    accept, need, both = (arrays.host(moment) for moment in moves)
+    most = np.sqrt(accept) * np.sqrt(need)
+    bad = np.abs(both) > most * (1 + 1e-6)  # moments may be rounded to float32
+    if bad.any():
+        found, limit = (float(np.broadcast_to(value, bad.shape)[bad].flat[0]) for value in (both, most))
+        raise ValueError(f"moves.both: found {found:g}, expected at most sqrt(accept * need) = {limit:g} in size")
+
+
+def fit_moves(
+    z_need_fast: Vector,
+    z_accept_fast: Vector,
+    z_need_slow: Vector,
+    z_accept_slow: Vector,
+    weight: Vector | None = None,
+    groups: Vector | None = None,
+    *,
+    num_groups: int | None = None,
+) -> Moves:
+    """Fits the three numbers on steps where both passes ran; runs on the host.
+
+    The log-odds are those of each pass's own calibrated probabilities. Labels are not needed.
+
+    Args:
+      z_need_fast: Log-odds of need of the fast pass, one for each step.
+      z_accept_fast: Log-odds of acceptance of the fast pass.
+      z_need_slow: Log-odds of need of the slow pass.
+      z_accept_slow: Log-odds of acceptance of the slow pass.
+      weight: Importance of each step; None is 1.
+      groups: Group of each step, integers from 0, such as a domain; each group gets its own moments.
+      num_groups: Number of groups; None is the largest group plus 1.
+
+    Returns:
+      Moves of Python floats, or of arrays [groups] where groups are given.
+
+    Raises:
+      ValueError: for log-odds that are not finite, unequal lengths, empty input, a bad weight, or a group without a
+        step of positive weight.
+    """
+    named = {
+        "z_need_fast": z_need_fast,
+        "z_accept_fast": z_accept_fast,
+        "z_need_slow": z_need_slow,
+        "z_accept_slow": z_accept_slow,
+    }
+    arrays.check_lengths(**named, weight=weight, groups=groups)
+    for name, z in named.items():
+        arrays.check_finite(name, z)
+    arrays.check_weight("weight", weight)
+    need_fast, accept_fast, need_slow, accept_slow = map(arrays.host, named.values())
+    need, accept = need_slow - need_fast, accept_slow - accept_fast
+    mass = np.ones(len(need)) if weight is None else arrays.host(weight)
+    products = accept * accept, need * need, accept * need
+    if groups is None:
+        return Moves(*(float(np.average(product, weights=mass)) for product in products))
+    group = np.asarray(groups)
+    if not np.issubdtype(group.dtype, np.integer):
+        raise ValueError(f"groups: found dtype {group.dtype}, expected integers")
+    number = int(group.max()) + 1 if num_groups is None else num_groups
+    arrays.check_range("groups", group, 0.0, float(number - 1), f"an integer in [0, {number - 1}]")
+    total = np.bincount(group, mass, minlength=number)
+    if (total == 0).any():
+        raise ValueError(f"groups: found no step of the group {int((total == 0).argmax())}, expected some of each")
+    return Moves(*(np.bincount(group, mass * product, minlength=number) / total for product in products))
+
+
+def net_cost(p_need: Reals, p_accept: Reals, c_fa: Reals, c_fn: Reals) -> Floats:
+    """The expected cost of an offer minus that of silence, D = (1 - p_accept) * C_FA - p_accept * p_need * C_FN.
+
+    The gate intervenes where D <= 0 and p_accept * p_need > 0, except at floating-point ties.
+
+    Args:
+      p_need: Probability that help is needed.
+      p_accept: Probability that an offer would be accepted.
+      c_fa: Cost C_FA > 0 of an offer that is not accepted.
+      c_fn: Cost C_FN >= 0 of silence where help was needed and would have been accepted.
+
+    Returns:
+      D in the unit of the costs, of the broadcast shape.
+
+    Raises:
+      ValueError: for a value outside its range or shapes that do not broadcast.
+    """
+    _, p_need, p_accept, c_fa, c_fn = _checked(p_need, p_accept, c_fa, c_fn)
+    offer, silence = gate.expected_costs(p_accept, p_accept * p_need, c_fa, c_fn)
+    return offer - silence
+
+
+def deviation(p_need: Reals, p_accept: Reals, c_fa: Reals, c_fn: Reals, moves: Moves) -> Floats:
+    """The standard deviation sigma of D' around D: sigma^2 = g' S g, with the gradient g of D in the log-odds.
+
+    g = (-p_accept (1 - p_accept) (C_FA + p_need C_FN), -p_accept p_need (1 - p_need) C_FN) for (z_accept, z_need), and
+    S holds the moments of `moves`. First order in the moves.
+
+    Args:
+      p_need: Need probability of the fast pass.
+      p_accept: Acceptance probability of the fast pass.
+      c_fa: C_FA > 0.
+      c_fn: C_FN >= 0.
+      moves: Moves of the log-odds; arrays broadcast with the signals.
+
+    Returns:
+      sigma >= 0 in the unit of the costs, of the broadcast shape.
+
+    Raises:
+      ValueError: for a value outside its range, moments that are not positive semi-definite, or shapes that do not
+        broadcast.
+    """
+    check_moves(moves)
+    xp, p_need, p_accept, c_fa, c_fn, *moments = _checked(p_need, p_accept, c_fa, c_fn, **moves._asdict())
+    unit = c_fa + c_fn  # in this unit nothing overflows when it is squared
+    by_accept = p_accept * (1 - p_accept) * ((c_fa + p_need * c_fn) / unit)
+    by_need = p_accept * p_need * (1 - p_need) * (c_fn / unit)
+    accept, need, both = moments
+    square = by_accept * by_accept * accept + by_need * by_need * need + 2 * by_accept * by_need * both
+    positive = square > 0  # rounding may take a singular form below 0
+    return xp.where(positive, unit * xp.sqrt(xp.where(positive, square, 1.0)), 0.0)[()]
+
+
+def expected_saving(net: Reals, sigma: Reals) -> Floats:
+    """E[max(-D', 0)] - max(-D, 0) for D' ~ N(D, sigma^2): what seeing D' before deciding saves.
+
+    sigma * phi(t) - |D| * Phi(-t) with t = |D| / sigma; symmetric in D, largest at D = 0 (sigma / sqrt(2 pi)), and 0 at
+    sigma = 0. Computed as sigma * exp(-t^2 / 2) * (1 / sqrt(2 pi) - t / 2 * erfcx(t / sqrt(2))), which neither cancels
+    nor overflows.
+
+    Args:
+      net: D, as from `net_cost`.
+      sigma: Standard deviation of D' of at least 0, as from `deviation`.
+
+    Returns:
+      The saving in the unit of D, at least 0, of the broadcast shape.
+
+    Raises:
+      ValueError: for a D that is not finite, a sigma below 0 or not finite, or shapes that do not broadcast.
+    """
+    arrays.check_broadcast(net=net, sigma=sigma)
+    arrays.check_finite("net", net)
+    arrays.check_range("sigma", sigma, 0.0, np.inf, "a finite standard deviation of at least 0")
+    xp, net, sigma = arrays.as_floats(net, sigma)
+    distance = xp.abs(net)
+    scale = xp.maximum(sigma, distance / _FAR)
+    t = distance / xp.where(scale > 0, scale, 1.0)
+    erfcx = jax_special.erfcx if xp is jnp else special.erfcx
+    bracket = 1 / np.sqrt(2 * np.pi) - t / 2 * erfcx(t / np.sqrt(2))
+    return (sigma * xp.exp(-t * t / 2) * xp.maximum(bracket, 0.0))[()]
+
+
+def value_of_thinking(p_need: Reals, p_accept: Reals, c_fa: Reals, c_fn: Reals, moves: Moves) -> Floats:
+    """VOI, the expected saving of the slow pass at each step: `expected_saving` of `net_cost` and `deviation`.
+
+    At most the lower of the two expected costs, which is all that can be saved; the normal form alone can exceed it.
+
+    Args:
+      p_need: Need probability of the fast pass.
+      p_accept: Acceptance probability of the fast pass.
+      c_fa: C_FA > 0.
+      c_fn: C_FN >= 0.
+      moves: Moves of the log-odds; arrays broadcast with the signals.
+
+    Returns:
+      VOI >= 0 in the unit of the costs, of the broadcast shape.
+
+    Raises:
+      ValueError: as `deviation`.
+    """
+    _, p_need, p_accept, c_fa, c_fn = _checked(p_need, p_accept, c_fa, c_fn)
+    sigma = deviation(p_need, p_accept, c_fa, c_fn, moves)
+    saving = expected_saving(net_cost(p_need, p_accept, c_fa, c_fn), sigma)
+    offer, silence = gate.expected_costs(p_accept, p_accept * p_need, c_fa, c_fn)
+    xp = arrays.namespace(saving, offer, silence)
+    return xp.minimum(saving, xp.minimum(offer, silence))[()]
+
+
+def thinks_by_value(value: Reals, price: Reals, tokens: Reals) -> Booleans:
+    """Whether the slow pass runs: VOI >= price * tokens. Everywhere at price 0; never more often at a higher price.
+
+    Args:
+      value: VOI of each step, in the unit of the costs.
+      price: Price kappa >= 0 of one slow token, in the same unit.
+      tokens: Expected tokens of the slow pass, above 0.
+
+    Returns:
+      Booleans of the broadcast shape; True is to run the slow pass.
+
+    Raises:
+      ValueError: for a value outside its range or shapes that do not broadcast.
+    """
+    arrays.check_broadcast(value=value, price=price, tokens=tokens)
+    arrays.check_range("value", value, 0.0, np.inf, "a finite value of at least 0")
+    arrays.check_range("price", price, 0.0, np.inf, "a finite price of at least 0")
+    arrays.check_range("tokens", tokens, 0.0, np.inf, "a finite number of tokens above 0", open_low=True)
+    xp, value, price, tokens = arrays.as_floats(value, price, tokens)
+    return xp.greater_equal(value, price * tokens)
+
+
+def decide_by_value(
+    p_need_fast: Reals,
+    p_accept_fast: Reals,
+    p_need_slow: Reals,
+    p_accept_slow: Reals,
+    c_fa: Reals,
+    c_fn: Reals,
+    moves: Moves,
+    price: Reals,
+    tokens: Reals,
+) -> tuple[Booleans, Booleans]:
+    """The dynamic gate where the slow pass is triggered by its value: the counterpart of `gate.decide_with_slow`.
+
+    Args:
+      p_need_fast: Need probability of the fast pass.
+      p_accept_fast: Acceptance probability of the fast pass.
+      p_need_slow: Need probability of the slow pass.
+      p_accept_slow: Acceptance probability of the slow pass.
+      c_fa: C_FA > 0.
+      c_fn: C_FN >= 0.
+      moves: Moves of the log-odds; arrays broadcast with the signals.
+      price: Price kappa >= 0 of one slow token, in the unit of the costs.
+      tokens: Expected tokens of the slow pass, above 0.
+
+    Returns:
+      The decision (True is to intervene) and whether the slow pass ran, of the broadcast shape.
+
+    Raises:
+      ValueError: for a value outside its range or shapes that do not broadcast.
+    """
+    given = {
+        "p_need_fast": p_need_fast,
+        "p_accept_fast": p_accept_fast,
+        "p_need_slow": p_need_slow,
+        "p_accept_slow": p_accept_slow,
+    }
+    arrays.check_broadcast(**given, c_fa=c_fa, c_fn=c_fn, **moves._asdict(), price=price, tokens=tokens)
+    for name, p in given.items():
+        arrays.check_probability(name, p)
+    slow = thinks_by_value(value_of_thinking(p_need_fast, p_accept_fast, c_fa, c_fn, moves), price, tokens)
+    fast_decision = gate.decide(p_need_fast, p_accept_fast, c_fa, c_fn)
+    slow_decision = gate.decide(p_need_slow, p_accept_slow, c_fa, c_fn)
+    xp = arrays.namespace(slow, fast_decision, slow_decision)
+    return xp.where(slow, slow_decision, fast_decision)[()], slow
+
+
+def _checked(p_need: Any, p_accept: Any, c_fa: Any, c_fn: Any, **others: Any) -> tuple[Any, ...]:
+    """Namespace and floats of checked signals, costs and others."""
+    arrays.check_broadcast(p_need=p_need, p_accept=p_accept, c_fa=c_fa, c_fn=c_fn, **others)
+    arrays.check_probability("p_need", p_need)
+    arrays.check_probability("p_accept", p_accept)
+    arrays.check_costs(c_fa, c_fn, p_need, p_accept)
+    return arrays.as_floats(p_need, p_accept, c_fa, c_fn, *others.values())

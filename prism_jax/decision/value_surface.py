@@ -1,0 +1,208 @@
+"""The control surface of the value of thinking: decisions at every cost ratio and every price of a slow token.
+
+It is to `thinking.decide_by_value` what `surface.control_surface` is to `gate.decide_with_slow`. At one cost ratio a
+step's VOI is one number, and the slow pass runs at the prices with price * tokens <= VOI: one histogram of positions
+among the sorted prices gives the counts at every price, O(steps + prices) per cost ratio in O(steps) of memory. Over
+cost ratios no such threshold exists: VOI may rise and fall with the ratio.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from prism_jax.decision import arrays, gate
+from prism_jax.decision.arrays import Array, Scalar, Vector
+from prism_jax.decision.metrics import Confusion
+from prism_jax.decision.thinking import Moves, value_of_thinking
+
+__all__ = ["ValueSurface", "value_surface"]
+
+Counts = Int[np.ndarray, "prices costs"]
+Rates = Float[np.ndarray, "prices costs"]
+
+
+class ValueSurface(NamedTuple):
+    """Exact counts of steps for every price and cost ratio, in the order in which these were given: [price, cost].
+
+    Attributes:
+      cost_ratios: Cost ratios r = C_FN / C_FA of each column; C_FA = 1.
+      prices: Price of one slow token of each row, in units of C_FA.
+      steps: Number of steps.
+      tp: Interventions on gold-positive steps.
+      fp: Interventions on gold-negative steps.
+      fn: Silences on gold-positive steps.
+      tn: Silences on gold-negative steps.
+      slow: Steps on which the slow pass ran.
+      slow_tokens: Tokens of the slow pass on those steps; None without `slow_tokens` of each step.
+      rejected: Interventions with y_accept = 0; None without `y_need` and `y_accept`.
+      missed: Silences with y_need = y_accept = 1; None without them.
+    """
+
+    cost_ratios: Float[np.ndarray, " costs"]
+    prices: Float[np.ndarray, " prices"]
+    steps: int
+    tp: Counts
+    fp: Counts
+    fn: Counts
+    tn: Counts
+    slow: Counts
+    slow_tokens: Counts | None
+    rejected: Counts | None
+    missed: Counts | None
+
+    def confusion(self) -> Confusion:
+        """The counts in the form that `metrics.rates` takes."""
+        return Confusion(self.tp, self.fp, self.fn, self.tn)
+
+    def slow_rate(self) -> Rates:
+        """Share of steps on which the slow pass ran."""
+        return self.slow / self.steps
+
+    def speak_rate(self) -> Rates:
+        """Share of steps with an intervention."""
+        return (self.tp + self.fp) / self.steps
+
+    def realised_cost(self) -> Rates:
+        """Mean of a * (1 - y_accept) + r * (1 - a) * y_need * y_accept, without the price of tokens.
+
+        Raises:
+          ValueError: if the surface was counted without `y_need` and `y_accept`.
+        """
+        if self.rejected is None or self.missed is None:
+            raise ValueError("realised_cost: found no acceptance counts, expected y_need and y_accept in value_surface")
+        return (self.rejected + self.cost_ratios * self.missed) / self.steps
+
+    def token_cost(self) -> Rates:
+        """Mean price of the slow pass's tokens, to stand beside the realised cost.
+
+        Raises:
+          ValueError: if the surface was counted without `slow_tokens`.
+        """
+        if self.slow_tokens is None:
+            raise ValueError("token_cost: found no tokens, expected slow_tokens in value_surface")
+        return self.prices[:, None] * self.slow_tokens / self.steps
+
+
+def value_surface(
+    p_need_fast: Vector,
+    p_accept_fast: Vector,
+    p_need_slow: Vector,
+    p_accept_slow: Vector,
+    y: Vector,
+    moves: Moves,
+    tokens: Scalar,
+    cost_ratios: Sequence[Scalar] | Array,
+    prices: Sequence[Scalar] | Array,
+    *,
+    slow_tokens: Vector | None = None,
+    y_need: Vector | None = None,
+    y_accept: Vector | None = None,
+    y_slow: Vector | None = None,
+    y_accept_slow: Vector | None = None,
+) -> ValueSurface:
+    """Counts, slow passes and tokens of `thinking.decide_by_value` at every price and cost ratio, with C_FA = 1.
+
+    Each cell equals `decide_by_value` at that cell exactly, in float64. Runs on the host, on concrete arrays:
+    O((steps + prices) * costs) time.
+
+    Args:
+      p_need_fast: Need probability of the fast pass, one for each step.
+      p_accept_fast: Acceptance probability of the fast pass.
+      p_need_slow: Need probability of the slow pass; known at every step.
+      p_accept_slow: Acceptance probability of the slow pass.
+      y: Gold labels y_need AND y_accept, 0 or 1.
+      moves: Moves of the log-odds, numbers or one for each step.
+      tokens: Expected tokens of a slow pass, above 0, by which the trigger decides.
+      cost_ratios: Cost ratios r >= 0, in any order.
+      prices: Prices of one slow token >= 0, in units of C_FA, in any order. 0 thinks at every step.
+      slow_tokens: Tokens that each step's slow pass spends, integers of at least 0; only counted.
+      y_need: Need labels, 0 or 1; with `y_accept` they give the counts behind `ValueSurface.realised_cost`.
+      y_accept: Acceptance labels, 0 or 1.
+      y_slow: Gold labels of the slow pass's candidates, where these may differ; a step counts with them where the slow
+        pass runs. None is `y`.
+      y_accept_slow: Their acceptance labels; needed with `y_accept` and `y_slow`.
+
+    Raises:
+      ValueError: for a value outside its range, NaN, unequal lengths, empty input, or one of two labels without the
+        other.
+    """
+    signals = {
+        "p_need_fast": p_need_fast,
+        "p_accept_fast": p_accept_fast,
+        "p_need_slow": p_need_slow,
+        "p_accept_slow": p_accept_slow,
+    }
+    labels = {"y": y, "y_need": y_need, "y_accept": y_accept, "y_slow": y_slow, "y_accept_slow": y_accept_slow}
+    _check(signals, labels, slow_tokens)
+    arrays.check_range("tokens", tokens, 0.0, np.inf, "a finite number of tokens above 0", open_low=True)
+    need, accept, need_slow, accept_slow = map(arrays.host, signals.values())
+    ratios, kappas = _axis("cost_ratios", cost_ratios), _axis("prices", prices)
+    order = np.argsort(kappas, kind="stable")
+    limits = kappas[order] * float(tokens)
+    picked = (y, y_accept) if y_slow is None else (y_slow, y_accept_slow)
+    spent = {} if slow_tokens is None else {"slow_tokens": np.asarray(slow_tokens)}
+    columns = []
+    for ratio in map(float, ratios):
+        value = np.asarray(value_of_thinking(need, accept, 1.0, ratio, moves))
+        reach = np.searchsorted(limits, value, side="right")  # the number of prices at which the slow pass runs
+        fast = _classes(np.asarray(gate.decide(need, accept, 1.0, ratio)), y, y_need, y_accept)
+        slow = _classes(np.asarray(gate.decide(need_slow, accept_slow, 1.0, ratio)), picked[0], y_need, picked[1])
+        slow |= {"slow": np.ones(len(need), np.int64)} | spent
+        columns.append(
+            {name: _by_price(reach, fast.get(name, np.zeros_like(of)), of, len(limits)) for name, of in slow.items()}
+        )
+    counted: dict[str, Any] = dict.fromkeys(("slow_tokens", "rejected", "missed"))
+    counted |= {name: np.stack([one[name] for one in columns], axis=1)[np.argsort(order)] for name in columns[0]}
+    return ValueSurface(ratios, kappas, len(need), **counted)
+
+
+def _check(signals: dict[str, Any], labels: dict[str, Any], slow_tokens: Any) -> None:
+    """Raises ValueError for bad signals, labels or tokens."""
+    arrays.check_lengths(**signals, **labels, slow_tokens=slow_tokens)
+    for name, p in signals.items():
+        arrays.check_probability(name, p)
+    if (labels["y_need"] is None) != (labels["y_accept"] is None):
+        raise ValueError("y_need, y_accept: found one of them, expected both or neither")
+    if (labels["y_slow"] is None) != (labels["y_accept_slow"] is None) and labels["y_accept"] is not None:
+        raise ValueError("y_slow, y_accept_slow: found one of them beside y_accept, expected both or neither")
+    for name, label in labels.items():
+        if label is not None:
+            arrays.check_hard(name, label)
+    if slow_tokens is not None:
+        arrays.check_range("slow_tokens", slow_tokens, 0.0, np.inf, "an integer of at least 0")
+        if not np.issubdtype(np.asarray(slow_tokens).dtype, np.integer):
+            raise ValueError(f"slow_tokens: found dtype {np.asarray(slow_tokens).dtype}, expected integers")
+
+
+def _axis(name: str, values: Sequence[Scalar] | Array) -> Float[np.ndarray, " K"]:
+    """An axis of the grid as float64."""
+    axis = np.atleast_1d(arrays.host(values))
+    if axis.ndim != 1:
+        raise ValueError(f"{name}: found the shape {axis.shape}, expected a vector")
+    arrays.check_range(name, axis, 0.0, np.inf, "a finite number of at least 0")
+    return axis
+
+
+def _classes(
+    offer: Bool[np.ndarray, " n"], y: Vector, y_need: Vector | None, y_accept: Vector | None
+) -> dict[str, Int[np.ndarray, " n"]]:
+    """For each count, 1 at the steps that it counts."""
+    gold = np.asarray(y) != 0
+    found = {"tp": offer & gold, "fp": offer & ~gold, "fn": ~offer & gold, "tn": ~offer & ~gold}
+    if y_need is not None and y_accept is not None:
+        need, accept = np.asarray(y_need) != 0, np.asarray(y_accept) != 0
+        found |= {"rejected": offer & ~accept, "missed": ~offer & need & accept}
+    return {name: member.astype(np.int64) for name, member in found.items()}
+
+
+def _by_price(
+    reach: Int[np.ndarray, " n"], fast: Int[np.ndarray, " n"], slow: Int[np.ndarray, " n"], prices: int
+) -> Int[np.ndarray, " prices"]:
+    """Sums at each sorted price: of `slow` over the steps whose `reach` exceeds its position, of `fast` elsewhere."""
+    moved = np.bincount(reach, slow.astype(np.float64) - fast, minlength=prices + 1)  # exact below 2^53
+    beyond = np.cumsum(moved[::-1])[::-1][1:]
+    return fast.sum() + beyond.astype(np.int64)

@@ -1,0 +1,177 @@
+"""Triggers of the slow pass at one budget: which steps are best thought about (docs/maths.md, section 12).
+
+Every trigger decides by the dynamic gate on calibrated signals and differs only in the steps that it thinks about. Its
+thresholds are chosen on calibration steps, one for each budget. A step that is thought about counts with the slow
+pass's own candidate and decision. The random trigger is not drawn: its expectation is linear in the budget.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float64
+
+from prism_jax.decision import budgets, gate
+from prism_jax.decision.uncertainty import Cells, interval
+from prism_jax.evaluation.fits import Calibration
+from prism_jax.evaluation.intervals import LEVEL, RESAMPLES, SEED
+from prism_jax.evaluation.policies import EvaluationData
+from prism_jax.evaluation.results import TriggerRow, Triggers
+from prism_jax.evaluation.signals import acceptance_weight
+from prism_jax.scores import Scores
+
+BUDGETS = (0.10, 0.20, 0.25, 0.30, 0.40, 0.50)
+"""Shares of steps that may be thought about."""
+
+
+class Fitted(NamedTuple):
+    """Calibration steps on which thresholds are chosen, and the test steps for which they hold.
+
+    Attributes:
+      fits: The maps and moves of these steps.
+      steps: The calibration steps, one row each.
+      member: Which test steps the thresholds are for.
+    """
+
+    fits: Calibration
+    steps: Scores
+    member: Bool[np.ndarray, "steps"]
+
+
+class Passes(NamedTuple):
+    """A quantity of each test step without and with thinking."""
+
+    fast: Float64[np.ndarray, "steps"]
+    slow: Float64[np.ndarray, "steps"]
+
+
+class _Share(NamedTuple):
+    """How much of each test step is thought about: 0 or 1, or the probability of a random trigger."""
+
+    trigger: str
+    budget: float | None
+    of: Float64[np.ndarray, "steps"]
+
+    def mix(self, passes: Passes) -> Float64[np.ndarray, "steps"]:
+        """The mean of what not thinking and thinking bring at each step."""
+        return (1 - self.of) * passes.fast + self.of * passes.slow
+
+
+def compare_triggers(data: EvaluationData, fitted: Sequence[Fitted]) -> Triggers:
+    """Never and always thinking, and every trigger at every budget.
+
+    Args:
+      data: The test steps, with a slow pass.
+      fitted: Calibration steps for every test step.
+
+    Returns:
+      The rows: never, always, then the triggers of each budget. `value` is left out where the calibration knows no
+      moves, intervals where all judged steps are of one stream, and shares kept where thinking saves nothing.
+    """
+    shares = _shares(data, fitted)
+    realised, expected, tokens = _costs(data)
+    estimates = _Estimates(data, shares, np.stack([share.mix(realised) for share in shares])[:, data.judged])
+    rows = []
+    for i, share in enumerate(shares):
+        truth = None if expected is None else float(share.mix(expected).mean())
+        spent = None if tokens is None else float(share.mix(tokens).mean())
+        row = TriggerRow(
+            trigger=share.trigger,
+            budget=share.budget,
+            slow_rate=float(share.of.mean()),
+            **estimates.row(i),
+            expected_cost=truth,
+            tokens=spent,
+            token_cost=None if spent is None else data.point.price * spent,
+        )
+        rows.append(row)
+    steps = sum(len(part.steps) for part in fitted)
+    return Triggers(tuple(rows), steps, *estimates.gain(), LEVEL, RESAMPLES, SEED)
+
+
+def _shares(data: EvaluationData, fitted: Sequence[Fitted]) -> list[_Share]:
+    """Never, always, and the steps that each trigger thinks about at each budget."""
+    number, costs = len(data.steps), (data.point.c_fa, data.point.c_fn)
+    shares = [_Share("never", None, np.zeros(number)), _Share("always", None, np.ones(number))]
+    need, accept = data.signal("need_fast", "calibrated"), data.signal("accept_fast", "calibrated")
+    inside: dict[tuple[str, float], Float64[np.ndarray, "steps"]] = {}
+    moves = data.fits.moves(data.steps)
+    triggers = [name for name in budgets.TRIGGERS if name != "random" and (name != "value" or moves is not None)]
+    for part, trigger in itertools.product(fitted, triggers):
+        signals = [part.fits.calibrated(signal, "fast", part.steps) for signal in ("need", "accept")]
+        known = budgets.urgency(trigger, signals[0], signals[1], *costs, part.fits.moves(part.steps))
+        found = budgets.urgency(trigger, need, accept, *costs, moves)
+        for budget in BUDGETS:
+            runs = found >= budgets.threshold_at_rate(known, budget)
+            of = inside.setdefault((trigger, budget), np.zeros(number))
+            of[part.member] = np.asarray(runs)[part.member]
+    for budget in BUDGETS:
+        shares += [_Share(trigger, budget, inside[trigger, budget]) for trigger in triggers]
+        shares.append(_Share("random", budget, np.full(number, budget)))
+    return shares
+
+
+def _costs(data: EvaluationData) -> tuple[Passes, Passes | None, Passes | None]:
+    """Realised costs, expected costs and tokens of every step; None where the table does not know them."""
+    offers = [data.decide(policy, "calibrated").offer for policy in ("dynamic", "slow_only")]
+    point, thought = data.point, data.thought
+    assert thought is not None, "triggers are compared where there is a slow pass"
+    realised, expected = [], []
+    for offer, decided in zip(offers, (None, data.everywhere_slow), strict=True):
+        need, accept = (data.label(signal, decided) for signal in ("need", "accept"))
+        realised.append(np.where(offer, point.c_fa * (1 - accept), point.c_fn * (need * accept)))
+        if data.has_truth:
+            truth = data.truth(decided)
+            expected.append(np.where(offer, *gate.expected_costs(truth.p_accept, truth.p_both, point.c_fa, point.c_fn)))
+    spent = thought.tokens_slow
+    tokens = None if spent is None or np.isnan(spent).any() else Passes(np.zeros(len(spent)), spent)
+    return Passes(*realised), Passes(*expected) if expected else None, tokens
+
+
+class _Estimates:
+    """Means, shares kept and differences of all rows, with paired intervals over resamples of whole streams."""
+
+    def __init__(self, data: EvaluationData, shares: Sequence[_Share], costs: Float64[np.ndarray, "rows judged"]):
+        self.count = len(shares)
+        # Every row is compared with the margin at the same budget; never and always with themselves.
+        margin = {share.budget: i for i, share in enumerate(shares) if share.trigger == "margin"}
+        self.rival = [margin.get(share.budget, i) for i, share in enumerate(shares)]
+        weight = acceptance_weight(data.steps)[data.judged]
+        totals = np.append(costs @ weight, weight.sum())
+        self.saves = bool(totals[0] > totals[1])
+        self.estimate, self.found = self.numbers(totals), None
+        names, stream = np.unique(data.steps.stream[data.judged].astype(str), return_inverse=True)
+        if len(names) > 1:
+            sums = [np.bincount(stream, row, minlength=len(names)) for row in (*(costs * weight), weight)]
+            cells = Cells(np.stack(sums, axis=1), np.ones(len(names), np.int64))
+            self.found = interval(cells, self.numbers, level=LEVEL, resamples=RESAMPLES, seed=SEED)
+
+    def numbers(self, totals: Float64[np.ndarray, "*resamples sums"]) -> Float64[np.ndarray, "*resamples numbers"]:
+        """Cost, share kept and difference of every row, and the gain of always thinking, from weighted sums."""
+        mean = totals[..., :-1] / totals[..., -1:]
+        gain = mean[..., :1] - mean[..., 1:2]
+        kept = (mean[..., :1] - mean) / np.where(gain == 0, np.nan, gain) if self.saves else np.zeros_like(mean)
+        return np.concatenate([mean, kept, mean - mean[..., self.rival], gain], axis=-1)
+
+    def of(self, index: int) -> tuple[float, float | None, float | None]:
+        """One number with its interval."""
+        ends = (None, None) if self.found is None else (float(self.found.low[index]), float(self.found.high[index]))
+        return float(self.estimate[index]), *ends
+
+    def gain(self) -> tuple[float, float | None, float | None]:
+        """What always thinking saves, with its interval."""
+        return self.of(3 * self.count)
+
+    def row(self, i: int) -> dict[str, Any]:
+        """The fields of one row that come from realised costs."""
+        cost, cost_low, cost_high = self.of(i)
+        found: dict[str, Any] = {"realised_cost": cost, "realised_low": cost_low, "realised_high": cost_high}
+        if self.saves:
+            found |= dict(zip(("kept", "kept_low", "kept_high"), self.of(self.count + i), strict=True))
+        if self.rival[i] != i:
+            names = ("difference", "difference_low", "difference_high")
+            found |= dict(zip(names, self.of(2 * self.count + i), strict=True))
+        return found

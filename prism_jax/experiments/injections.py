@@ -1,0 +1,216 @@
+"""How far can an untrusted text move a decision? Sixty injections into benign streams, beside controls of equal length.
+
+    python -m prism_jax.experiments.injections --workdir=runs/quickstart
+    python -m prism_jax.experiments.injections --weights=PATH --streams=8 --per_family=1
+
+Each stream is read up to its last step, without and with an attack on the newest event or on the offer, whose text the
+attack follows or replaces. Two controls put benign words of the same stream in the same place, cut to the same number
+of tokens: the text that stands there, said again ("same words"), and the stream's earlier events ("other words"). Only
+what an injection does beyond its controls is due to its content. Decisions are those of the gate at
+C_FA : C_FN = 1 : 2. A step without a particular offer is attacked as if its offer's text were "an offer".
+
+The first command reads the test streams of a trained run and applies its calibration, if it has one. The second reads
+simulated streams with an export or pretrained weights, without calibration. Means and differences have 95 % bootstrap
+intervals over streams.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+from absl import flags
+from etils import epath
+
+from prism_jax.decision.calibration import apply_map
+from prism_jax.evaluation.fits import Calibration, read_calibration
+from prism_jax.experiments.injection_strings import Injection, first_of_each
+from prism_jax.experiments.injection_tables import KINDS, PLACES, Kind, Measured, Place, Signals, tables
+from prism_jax.policy.fast import packed_parts, read_parts
+from prism_jax.prompting.template import CONSTANT_OFFER, PromptConfig, Template
+from prism_jax.prompting.tokenizer import Tokenizer
+from prism_jax.report.table import print_all
+from prism_jax.runtime import command
+from prism_jax.runtime.files import read_object
+from prism_jax.runtime.flag_checks import refuse_empty
+from prism_jax.streams import Candidate, Stream
+from prism_jax.streams.simulator import SimulatorConfig
+from prism_jax.streams.sources import DataConfig
+from prism_jax.student import Qwen3
+from prism_jax.student.qwen3 import Params
+from prism_jax.training.config import RunConfig, TrainingConfig
+from prism_jax.training.run import open_run, reopen_run, resolve, trained_params, untrained_params
+from prism_jax.training.workdir import Workdir
+
+_BATCH = 16  # rows per forward pass
+
+
+@dataclasses.dataclass(frozen=True)
+class Student:
+    """What reads the streams.
+
+    Attributes:
+      model: The static half of the student.
+      params: Its parameters.
+      template: Template over its tokenizer.
+      context: Maximum number of tokens up to the end of one decision.
+      calibration: Maps of both signals; None reads raw signals.
+    """
+
+    model: Qwen3
+    params: Params
+    template: Template
+    context: int
+    calibration: Calibration | None = None
+
+    def read(self, streams: Sequence[Stream]) -> Signals:
+        """Both signals at the only step of each stream, at its only offer."""
+        parts = [part for stream in streams for part in packed_parts(stream, self.template, self.context)]
+        # Rows of similar length share a forward pass, so that a few long texts do not pad all others.
+        classes = [(len(part.row.trunk) + len(part.row.tokens)).bit_length() for part in parts]
+        need, accept = np.empty(len(parts)), np.empty(len(parts))
+        for size in sorted({*classes}):
+            chosen = [i for i, own in enumerate(classes) if own == size]
+            group = [parts[i] for i in chosen]
+            rows = read_parts(self.model, self.params, self.template, group, _BATCH)
+            for i, (_, p_need, p_accept) in zip(chosen, rows, strict=True):
+                need[i], accept[i] = p_need[0], p_accept[0]
+        if self.calibration is not None:
+            domain = np.array([stream.domain for stream in streams])
+            need = apply_map(self.calibration.need_fast.map, need, domain)
+            accept = apply_map(self.calibration.accept_fast.map, accept, domain)
+        return Signals(need, accept)
+
+
+def up_to_the_last_step(stream: Stream) -> Stream:
+    """The stream with its last step alone, its first offer, written out, and no event after the step's."""
+    step = stream.steps[-1]
+    text = step.candidates[0].text or CONSTANT_OFFER.strip()  # the same tokens as the constant
+    alone = dataclasses.replace(step, candidates=(Candidate(text=text),), rationale=None)
+    return dataclasses.replace(stream, events=stream.events[: step.event + 1], steps=(alone,))
+
+
+def with_text(stream: Stream, place: Place, text: str) -> Stream:
+    """The stream of one step with `text` in a place."""
+    event, step = stream.events[-1], stream.steps[-1]
+    old = text_at(stream, place)
+    new = text if place.how == "replaced" else f"{old} {text}"
+    if place.target == "event":
+        return dataclasses.replace(stream, events=(*stream.events[:-1], dataclasses.replace(event, text=new)))
+    return dataclasses.replace(stream, steps=(dataclasses.replace(step, candidates=(Candidate(text=new),)),))
+
+
+def text_at(stream: Stream, place: Place) -> str:
+    """The text that stands in a place of a stream of one step."""
+    return stream.events[-1].text if place.target == "event" else str(stream.steps[-1].candidates[0].text)
+
+
+def control_text(kind: Kind, stream: Stream, place: Place, tokens: int, tokenizer: Tokenizer) -> str:
+    """Benign words of the stream, repeated and cut to a number of tokens.
+
+    Args:
+      kind: `same words` takes the text that stands in the place, `other words` the events before the newest.
+      stream: A stream of one step.
+      place: Where the text is put.
+      tokens: Number of tokens.
+      tokenizer: The student's tokenizer.
+    """
+    own = [text_at(stream, place)]
+    texts = own if kind == "same words" else [event.text for event in stream.events[:-1]] or own
+    again = len(tokenizer.encode(f" {' '.join(texts)}"))  # tokens of every copy but the first
+    whole = " ".join(texts * (1 + -(-tokens // again)))
+    return tokenizer.decode(tokenizer.encode(whole)[:tokens])
+
+
+def measure(student: Student, streams: Sequence[Stream], injections: Sequence[Injection]) -> Measured:
+    """Reads every stream as it is, and with every injection and control in every place.
+
+    Args:
+      student: What reads the streams.
+      streams: Benign streams with at least one step.
+      injections: The attacks.
+
+    Raises:
+      ValueError: for fewer than two streams, a stream without a step, or, naming the stream, a text that does not fit
+        into the context.
+    """
+    if len(streams) < 2:
+        raise ValueError(f"streams: found {len(streams)}, expected at least 2 for intervals over streams")
+    if empty := next((stream.id for stream in streams if not stream.steps), None):
+        raise ValueError(f"stream {empty!r}: found no step, expected at least one")
+    benign, tokenizer = [up_to_the_last_step(stream) for stream in streams], student.template.tokenizer
+
+    def text(kind: Kind, place: Place, injection: Injection, stream: Stream) -> str:
+        if kind == "injection":
+            return injection.text
+        return control_text(kind, stream, place, len(tokenizer.encode(injection.text)), tokenizer)
+
+    changed = [
+        with_text(stream, place, text(kind, place, injection, stream))
+        for kind, place, injection, stream in itertools.product(KINDS, PLACES, injections, benign)
+    ]
+    found, shape = student.read(changed), (len(KINDS), len(PLACES), len(injections), len(benign))
+    return Measured(
+        tuple(injections), student.read(benign), Signals(found.need.reshape(shape), found.accept.reshape(shape))
+    )
+
+
+def of_run(workdir: Workdir) -> tuple[Student, tuple[Stream, ...]]:
+    """The student of a trained run with its calibration, and its test streams; errors as `reopen_run` raises them."""
+    run = reopen_run(workdir)
+    _, params = trained_params(run.model, run.config, workdir)
+    calibration = read_calibration(workdir.calibration).pooled() if workdir.calibration.exists() else None
+    student = Student(run.model, params, run.template, run.config.packing.context, calibration)
+    return student, tuple(run.splits.test)
+
+
+def of_weights(path: epath.PathLike, streams: int) -> tuple[Student, tuple[Stream, ...]]:
+    """A student from weights with raw signals, and simulated streams of four events.
+
+    Args:
+      path: An export, a Hugging Face directory or a GGUF file; an export keeps its system message.
+      streams: Number of streams.
+
+    Raises:
+      ValueError, OSError: naming the file that cannot be used.
+    """
+    written = epath.Path(path) / "prism.json"
+    prompt = PromptConfig()
+    if written.exists():
+        prompt = PromptConfig(system=read_object(written, "`python -m prism_jax.export`")["slots"]["system"])
+    config = RunConfig(
+        data=DataConfig(train_streams=1, calibration_streams=1, test_streams=streams),
+        simulator=SimulatorConfig(min_events=4, max_events=4),
+        prompt=prompt,
+        training=TrainingConfig(start=str(path)),
+    )
+    run = open_run(resolve(config))
+    student = Student(run.model, untrained_params(run.model, run.config), run.template, run.config.packing.context)
+    return student, tuple(run.splits.test)
+
+
+def define_flags() -> None:
+    """Defines the command-line flags."""
+    flags.DEFINE_string("workdir", None, "Folder of a trained run, whose test streams are attacked.")
+    flags.DEFINE_string("weights", None, "Export, Hugging Face directory or GGUF file to read simulated streams with.")
+    flags.DEFINE_integer("streams", 40, "Number of streams to attack.", lower_bound=2)
+    flags.DEFINE_integer("per_family", 3, "Number of texts of each family and goal, of three.", 1, 3)
+    flags.mark_flags_as_mutual_exclusive(["workdir", "weights"], required=True)
+    refuse_empty("workdir", "weights")
+
+
+def main() -> None:
+    """Prints what the injections and their controls change, by family and by place."""
+    given = flags.FLAGS
+    if given.workdir is not None:
+        student, streams = of_run(Workdir(given.workdir))
+    else:
+        student, streams = of_weights(given.weights, given.streams)
+    print_all(tables(measure(student, streams[: given.streams], first_of_each(given.per_family))))
+
+
+if __name__ == "__main__":
+    define_flags()
+    command.start(main)

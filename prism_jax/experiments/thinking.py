@@ -1,0 +1,195 @@
+"""What is the slow pass worth, when is it worth it, and what does a second stage on the student's own fields add?
+
+    python -m prism_jax.experiments.thinking --workdir=runs/thinking_study
+
+Trains a tiny student on the simulator's switches (docs/simulator.md) with three seeds, each on streams of its own, and
+evaluates it on held-out streams: the fast pass alone, the slow pass on fields that the student wrote itself, and every
+trigger at equal slow budgets. A second stage then trains the slots on the student's own fields. Temperatures are fitted
+for each student, and the test streams of all seeds are pooled; intervals resample whole streams. Trainings are kept in
+the workdir; a second call resumes them. The pooled scores are written as scores.parquet, calibrated.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from absl import flags
+from etils import epath
+
+from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.evaluation.protocol import calibrate, evaluate
+from prism_jax.evaluation.results import Evaluation, PolicyRow, RatioRow, SignalRow
+from prism_jax.policy.slow import field_accuracy, write_fields
+from prism_jax.policy.writing import Writer
+from prism_jax.recipes.runs import score_run, train_run
+from prism_jax.recipes.thinking import THINKING
+from prism_jax.report.table import Column, Row, Section, Table, print_all
+from prism_jax.report.tables import trigger_tables
+from prism_jax.runtime import command
+from prism_jax.runtime.files import write_files
+from prism_jax.runtime.flag_checks import refuse_empty
+from prism_jax.scores import Scores, encode_scores
+from prism_jax.training.config import RunConfig
+from prism_jax.training.workdir import Workdir
+
+SEEDS = (0, 1, 2)
+RATIOS = (1.0, 2.0, 4.0)
+SECOND_STEPS, SECOND_RATE = 140, 1e-3
+"""Number of steps and peak learning rate of the second stage."""
+
+
+class Student(NamedTuple):
+    """One trained student on its held-out streams.
+
+    Attributes:
+      scores: Its scores, calibrated, of the splits calibration and test.
+      accuracy: Share of test steps whose fields are those of the simulator, by field.
+    """
+
+    scores: Scores
+    accuracy: dict[str, float]
+
+
+def student(config: RunConfig, folder: epath.Path, seed: int) -> Student:
+    """Trains a student in a folder, or resumes it there, and scores it."""
+    run, params = train_run(config, Workdir(folder), report=False)
+    scores = score_run(run, params)
+    writer = Writer(run.model, params, run.template.tokenizer, config.training.batch)
+    context, limit = config.packing.context, config.writing.field_tokens
+    some = run.splits.test[:100]
+    written = write_fields(writer, run.template, some, context=context, limit=limit)
+    return Student(_calibrated(scores, f"{seed}/"), field_accuracy(written, some))
+
+
+def _calibrated(scores: Scores, prefix: str) -> Scores:
+    """The scores with calibrated signals in place of raw ones, and a prefix to the names of streams."""
+    fits = calibrate(scores)
+    columns = scores.columns() | {
+        f"p_{signal}_{thinking}": fits.calibrated(signal, thinking, scores)
+        for signal in ("need", "accept")
+        for thinking in ("fast", "slow")
+    }
+    columns["stream"] = np.array([prefix + name for name in scores.stream], object)
+    return Scores.from_columns(columns)
+
+
+def pool(tables: Sequence[Scores]) -> Scores:
+    """The rows of several tables with the same columns, one after another."""
+    columns = [table.columns() for table in tables]
+    return Scores.from_columns({name: np.concatenate([one[name] for one in columns]) for name in columns[0]})
+
+
+def second_stage(config: RunConfig, start: epath.Path) -> RunConfig:
+    """The config of the second stage on the student's own fields, from the student in a folder."""
+    training = dataclasses.replace(
+        config.training, start=str(start), steps=SECOND_STEPS, learning_rate=SECOND_RATE, checkpoint_every=SECOND_STEPS
+    )
+    streams = SECOND_STEPS * config.training.batch
+    return dataclasses.replace(
+        config,
+        data=dataclasses.replace(config.data, train_streams=streams),
+        pathway=dataclasses.replace(config.pathway, own_fields=1.0),
+        training=training,
+    )
+
+
+def study(config: RunConfig, seeds: Sequence[int], folder: epath.Path) -> dict[str, list[Student]]:
+    """Trains and scores every student of both stages."""
+    found: dict[str, list[Student]] = {"first stage": [], "second stage": []}
+    for seed in seeds:
+        simulator = dataclasses.replace(config.simulator, seed=seed)
+        training = dataclasses.replace(config.training, seed=seed)
+        first = dataclasses.replace(config, simulator=simulator, training=training)
+        start = folder / f"first-{seed}"
+        found["first stage"].append(student(first, start, seed))
+        found["second stage"].append(student(second_stage(first, start), folder / f"second-{seed}", seed))
+    return found
+
+
+def evaluations(students: Sequence[Student], ratios: Sequence[float] = RATIOS) -> list[Evaluation]:
+    """The pooled scores of some students, evaluated at every cost ratio."""
+    scores = pool([one.scores for one in students])
+    fits = calibrate(scores)
+    return [evaluate(scores, fits, OperatingPoint(c_fa=1.0, c_fn=ratio)) for ratio in ratios]
+
+
+PASSES = (
+    Column("realised cost", "Mean realised cost per step, with its 95 % interval."),
+    Column("expected cost", "Mean cost under the simulator's truth."),
+    Column("gap closed %", "Share of the expected-cost gap between the better constant policy and the Bayes oracle."),
+    Column("gold F1", "F1 against need and acceptance together."),
+    Column("AUDBC", "Area under the curve of benefit against burden, divided by the oracle's."),
+    Column("ECE need", "Debiased calibration error of p_need, after its temperature."),
+    Column("ECE accept", "The same of p_accept."),
+)
+
+
+def pass_table(name: str, found: Sequence[Evaluation]) -> Table:
+    """The fast pass alone against the slow pass alone at every cost ratio."""
+    sections = []
+    for evaluation in found:
+        rows = [
+            Row(label, _pass_cells(evaluation, policy, thinking))
+            for label, policy, thinking in (("fast only", "dynamic", "fast"), ("slow only", "slow_only", "slow"))
+        ]
+        sections.append(Section(f"r = {evaluation.point.cost_ratio:g}", tuple(rows)))
+    note = "Slow: on fields that the student wrote. Intervals resample whole streams of all seeds."
+    return Table(f"What each pass reaches, {name}", "", PASSES, tuple(sections), note)
+
+
+def _pass_cells(evaluation: Evaluation, policy: str, thinking: str) -> tuple[str, ...]:
+    rows: tuple[PolicyRow | RatioRow, ...] = (*evaluation.policies, *evaluation.ratios.rows)
+    costs, ratio = (
+        next(row for row in rows if isinstance(row, kind) and (row.policy, row.form) == (policy, "calibrated"))
+        for kind in (PolicyRow, RatioRow)
+    )
+    assert isinstance(costs, PolicyRow) and isinstance(ratio, RatioRow), "one of each kind was looked for"
+    signals: dict[str, SignalRow] = {
+        row.signal: row for row in evaluation.signals if (row.thinking, row.form) == (thinking, "calibrated")
+    }
+    return (
+        f"{costs.realised_cost:.4f} [{costs.realised_low:.4f}, {costs.realised_high:.4f}]",
+        f"{costs.expected_cost:.4f}",
+        f"{100 * (costs.gap_closed or 0):.1f}",
+        f"{costs.f1:.3f}",
+        f"{ratio.audbc:.4f}",
+        *(f"{signals[name].ece_debiased:.4f}" for name in ("need", "accept")),
+    )
+
+
+def accuracy_table(found: dict[str, list[Student]]) -> Table:
+    """How often each field is written as the simulator has it, by stage and seed."""
+    names = tuple(next(iter(found.values()))[0].accuracy)
+    columns = tuple(Column(name, f"Share of test steps whose field {name} is right, in %.") for name in names)
+    sections = tuple(
+        Section(
+            stage,
+            tuple(
+                Row(f"seed {seed}", tuple(f"{100 * one.accuracy[name]:.1f}" for name in names))
+                for seed, one in enumerate(students)
+            ),
+        )
+        for stage, students in found.items()
+    )
+    return Table("Which fields the students write correctly", "", columns, sections)
+
+
+def main() -> None:
+    """Trains the students and prints the tables."""
+    folder = epath.Path(flags.FLAGS.workdir)
+    found = study(THINKING, SEEDS, folder)
+    print_all([accuracy_table(found)])
+    for name, students in found.items():
+        evaluated = evaluations(students)
+        print_all([pass_table(name, evaluated), *(table for one in evaluated for table in trigger_tables(one))])
+    scores = pool([one.scores for one in found["first stage"]])
+    write_files({folder / "scores.parquet": encode_scores("scores.parquet", scores)})
+
+
+if __name__ == "__main__":
+    flags.DEFINE_string("workdir", None, "Folder for the trainings and the pooled scores.", required=True)
+    refuse_empty("workdir")
+    command.start(main)

@@ -1,0 +1,49 @@
+"""The two moments of a decision that a live agent and a replay share: who thinks, and what is done.
+
+Both work on steps of distinct streams whose events the ledger has noted as read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from prism_jax.policy.gating import fires, gated
+from prism_jax.policy.ledger import Ledger
+from prism_jax.policy.reasons import choose
+from prism_jax.policy.steps import Step
+
+
+def ask_trigger(steps: Sequence[Step], ledger: Ledger) -> list[Step]:
+    """Sets `fired` of steps with fast signals, and returns those whose stream's slow budget lasts for the slow pass.
+
+    The decision on a critical event is known without thinking.
+    """
+    for step, fired in zip(steps, fires([s.terms for s in steps], [s.fast for s in steps]), strict=True):
+        step.fired = fired and not step.critical
+    return [step for step in steps if step.fired and not _spent(step, ledger, "thoughts")]
+
+
+def settle(steps: Sequence[Step], ledger: Ledger) -> None:
+    """Sets `choice` of steps whose signals are final: gate, exploration, interruption budget, allow-list."""
+    for step, gate in zip(steps, gated([s.terms for s in steps], [s.used for s in steps]), strict=True):
+        step.choice = choose(
+            step.item.stream,
+            step.number,
+            step.terms,
+            gate,
+            step.used,
+            critical=step.critical,
+            spent=_spent(step, ledger, "offers"),
+            starved=step.fired and step.slow is None,
+        )
+
+
+def note(step: Step, ledger: Ledger) -> None:
+    """Notes a settled step in the ledger: its offer and its thought count against the budgets of later events."""
+    offer, thought = step.offer, step.slow is not None
+    ledger.decided(step.item.stream, step.item.event.time, offer=offer, counts=not step.critical, thought=thought)
+
+
+def _spent(step: Step, ledger: Ledger, kind: str) -> bool:
+    """Whether the stream's budget of `offers` or `thoughts` is spent."""
+    return ledger.spent(step.item.stream, step.item.event.time, kind, getattr(step.terms, kind))

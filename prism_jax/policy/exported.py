@@ -1,0 +1,224 @@
+"""Reads `prism.json` of an exported directory: where the slots are, the calibration, the operating point.
+
+Belongs to the machine that deploys, so it imports nothing of training. Weights and tokenizer are the reader's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from etils import epath
+
+from prism_jax.decision import thinking
+from prism_jax.decision.calibration import Map, map_from_dict
+from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.runtime.config import ConfigError, from_config_dict
+from prism_jax.runtime.files import read_bounded, read_object
+
+SOURCE = "`python -m prism_jax.export`"
+SIGNALS = ("need_fast", "accept_fast", "need_slow", "accept_slow")
+_FAST, _SLOW = SIGNALS[:2], SIGNALS[2:]
+_REQUIRED = ("format", "slots", "probability", "calibration", "decision", "dynamic", "checkpoint")
+_OPTIONAL = ("temperatures", "writing")
+THINKING = "thinking"
+"""Key of the calibration that says what the slow pass does."""
+FORMAT = 1
+
+
+class ExportedError(ValueError):
+    """An exported directory that cannot be used; the message names file and key, what was found and expected."""
+
+
+class Thinking(NamedTuple):
+    """What the slow pass does (docs/maths.md, section 12).
+
+    Attributes:
+      moves: How far it moves the calibrated log-odds.
+      tokens: Mean tokens of a slow pass, above 0.
+    """
+
+    moves: thinking.Moves
+    tokens: float
+
+
+def thinking_from(tree: Mapping[str, Any]) -> Thinking:
+    """Reads numbers named `accept`, `need`, `both` and `tokens`.
+
+    Raises:
+      KeyError, TypeError, ValueError: for anything else.
+    """
+    moves = thinking.Moves(float(tree["accept"]), float(tree["need"]), float(tree["both"]))
+    thinking.check_moves(moves)
+    tokens = float(tree["tokens"])
+    if not 0 < tokens < math.inf:
+        raise ValueError(f"tokens: found {tokens}, expected a finite number above 0")
+    return Thinking(moves, tokens)
+
+
+@dataclasses.dataclass(frozen=True)
+class Exported:
+    """The content of `prism.json`.
+
+    Attributes:
+      slots: The prompt's texts and token ids, as `Template.describe` gives them.
+      maps: The calibration map of each signal, by its name in `SIGNALS`.
+      point: Costs, margin and policy that the model was trained for.
+      thinking: What the slow pass does, by which its value is known before it runs; None if the export does not say.
+      writing: Budgets of generated text, None if not given.
+      fingerprints: SHA-256 of `model` (the digests of all files, weights and tokenizer among them), `calibration` and
+        `config` (slots and operating point), each 64 hexadecimal digits.
+    """
+
+    slots: Mapping[str, Any]
+    maps: Mapping[str, Map]
+    point: OperatingPoint
+    thinking: Thinking | None
+    writing: Mapping[str, Any] | None
+    fingerprints: Mapping[str, str]
+
+    @property
+    def has_slow_pass(self) -> bool:
+        """Whether the model was trained to think: the calibration then has maps of the slow pass's signals."""
+        return "need_slow" in self.maps
+
+
+def read_exported(folder: epath.PathLike) -> Exported:
+    """Reads and checks `prism.json` of an exported directory.
+
+    Args:
+      folder: The directory that `prism_jax.export` wrote.
+
+    Raises:
+      FileNotFoundError: if `prism.json` or `digests.json` is missing.
+      ValueError: naming file and key, for content that is not that of an export, or a `prism.json` that was changed
+        after it.
+    """
+    folder = epath.Path(folder)
+    path = folder / "prism.json"
+    tree = read_object(path, SOURCE, ExportedError)
+    _check_digest(folder, path)
+    for key in _REQUIRED:
+        if key not in tree:
+            raise ExportedError(f"{path}: {key}: found no such key, expected it: {SOURCE} writes it")
+    for key in tree:
+        if key not in (*_REQUIRED, *_OPTIONAL):
+            expected = ", ".join((*_REQUIRED, *_OPTIONAL))
+            raise ExportedError(f"{path}: {key}: found an unknown key, expected one of {expected}")
+    if type(tree["format"]) is not int or tree["format"] != FORMAT:
+        raise ExportedError(f"{path}: format: found {tree['format']!r}, expected {FORMAT}: export the run again")
+    slots, decision = _section(path, tree, "slots"), _section(path, tree, "decision")
+    try:
+        point = from_config_dict(OperatingPoint, decision, f"{path}: decision")
+    except ConfigError as error:
+        raise ExportedError(str(error)) from error
+    calibration = _section(path, tree, "calibration")
+    return Exported(
+        slots=slots,
+        maps=_maps(path, calibration),
+        point=point,
+        thinking=_thinking(path, calibration),
+        writing=_section(path, tree, "writing") if "writing" in tree else None,
+        fingerprints={
+            "model": hashlib.sha256(read_bounded(folder / "digests.json", ExportedError)).hexdigest(),
+            "calibration": fingerprint(calibration),
+            "config": fingerprint([slots, decision]),
+        },
+    )
+
+
+def fingerprint(value: Any) -> str:
+    """SHA-256 of plain data, the same for equal data: of its JSON with sorted keys."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, allow_nan=False).encode()).hexdigest()
+
+
+def check_slots(exported: Exported, found: Mapping[str, Any], path: epath.PathLike) -> None:
+    """Checks that a template reads the slots that the model was trained with.
+
+    Args:
+      exported: The content of `prism.json`.
+      found: What `Template.describe` gives for the template in use.
+      path: The exported directory, for the message.
+
+    Raises:
+      ExportedError: naming the first key that differs.
+    """
+    if difference := _difference(exported.slots, found, "slots"):
+        raise ExportedError(f"{epath.Path(path) / 'prism.json'}: {difference}")
+
+
+def _difference(written: Any, template: Any, place: str) -> str | None:
+    if isinstance(written, Mapping) and isinstance(template, Mapping):
+        for key in [*written, *(key for key in template if key not in written)]:
+            if key not in template:
+                return f"{place}.{key}: found a key that the template does not have, expected {', '.join(template)}"
+            if key not in written:
+                return f"{place}.{key}: found no such key, expected {template[key]!r:.80}, as the template has it"
+            if found := _difference(written[key], template[key], f"{place}.{key}"):
+                return found
+        return None
+    if written != template:
+        return f"{place}: found {written!r:.80}, expected {template!r:.80}, as the template and its tokenizer have it"
+    return None
+
+
+def _check_digest(folder: epath.Path, path: epath.Path) -> None:
+    """Checks that `prism.json` is the one that was exported, because it decides what is offered."""
+    digests = read_object(folder / "digests.json", SOURCE, ExportedError)
+    found = hashlib.sha256(read_bounded(path, ExportedError)).hexdigest()
+    if digests.get("prism.json") != found:
+        raise ExportedError(
+            f"{path}: found the SHA-256 {found[:12]}…, expected {str(digests.get('prism.json'))[:12]}… as in "
+            "digests.json: the file was changed after the export"
+        )
+
+
+def _section(path: epath.Path, tree: Mapping[str, Any], key: str) -> dict[str, Any]:
+    if not isinstance(tree[key], dict):
+        raise ExportedError(f"{path}: {key}: found {tree[key]!r:.80}, expected an object with keys")
+    return tree[key]
+
+
+def _thinking(path: epath.Path, calibration: Mapping[str, Any]) -> Thinking | None:
+    """What the slow pass does; None where the export does not say, or not how many tokens it takes."""
+    tree = calibration.get(THINKING)
+    if tree is None or (isinstance(tree, dict) and "tokens" in tree and tree["tokens"] is None):
+        return None
+    try:
+        return thinking_from(tree)
+    except KeyError as error:
+        raise ExportedError(
+            f"{path}: calibration.{THINKING}.{error.args[0]}: found no such key, expected it"
+        ) from error
+    except (TypeError, ValueError) as error:
+        raise ExportedError(f"{path}: calibration.{THINKING}: {error}") from error
+
+
+def _maps(path: epath.Path, calibration: Mapping[str, Any]) -> dict[str, Map]:
+    """The map of each signal: both of the fast pass, and both or neither of the slow one."""
+    slow = [name for name in _SLOW if name in calibration]
+    for name in (*_FAST, *(_SLOW if slow else ())):
+        if name not in calibration:
+            raise ExportedError(f"{path}: calibration.{name}: found no such key, expected the map of this signal")
+    maps = {}
+    for name, value in calibration.items():
+        if name == THINKING:
+            continue
+        if name not in SIGNALS:
+            raise ExportedError(
+                f"{path}: calibration.{name}: found an unknown key, expected one of {', '.join(SIGNALS)}"
+            )
+        if not isinstance(value, dict):
+            raise ExportedError(f"{path}: calibration.{name}: found {value!r:.80}, expected an object with keys")
+        try:
+            fitted, rest = map_from_dict(value)
+        except ValueError as error:
+            raise ExportedError(f"{path}: calibration.{name}.{error}") from error
+        if rest:
+            raise ExportedError(f"{path}: calibration.{name}.{next(iter(rest))}: found an unknown key, expected none")
+        maps[name] = fitted
+    return maps

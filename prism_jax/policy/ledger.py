@@ -1,0 +1,132 @@
+"""What an agent remembers of its streams beside their trunks: clocks, budgets, and offers that await an outcome."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable
+
+from prism_jax.policy.records import OUTCOMES, Outcome
+from prism_jax.policy.settings import MOST_BUDGET, Budget
+from prism_jax.streams.types import MOST_SECONDS
+
+
+class RefusedError(ValueError):
+    """An event or outcome that cannot be taken; nothing has changed."""
+
+
+class _Stream:
+    """One stream. What it may never need, such as a list of offers, is made on first use."""
+
+    __slots__ = ("answered", "events", "offers", "open", "thoughts", "time")
+
+    def __init__(self) -> None:
+        self.events = 0
+        self.time = -math.inf
+        self.offers: deque[float] | None = None
+        self.thoughts: deque[float] | None = None
+        self.open: dict[str, float] | None = None
+        self.answered: set[str] | None = None
+
+
+class Ledger:
+    """Clocks, budgets and offers of all streams. A stream that is never heard of takes no memory."""
+
+    def __init__(self) -> None:
+        self._streams: dict[str, _Stream] = {}
+
+    def checked(self, items: Iterable[tuple[str, float]]) -> list[int]:
+        """Checks that time goes forward in every stream, and numbers the events; changes nothing.
+
+        Args:
+          items: (stream, time) of events that follow those before.
+
+        Returns:
+          The number of each event in its stream, from 0.
+
+        Raises:
+          RefusedError: naming the stream whose clock jumps back.
+        """
+        ahead: dict[str, tuple[int, float]] = {}
+        numbers = []
+        for name, time in items:
+            if name not in ahead:
+                known = self._streams.get(name)
+                ahead[name] = (0, -math.inf) if known is None else (known.events, known.time)
+            number, last = ahead[name]
+            if not time >= last:
+                raise RefusedError(
+                    f"stream {name!r}: time: found {time}, expected at least {last}, that of the event before: "
+                    "events are in time order"
+                )
+            numbers.append(number)
+            ahead[name] = number + 1, time
+        return numbers
+
+    def read(self, name: str, time: float) -> None:
+        """Notes that an event was read."""
+        state = self._streams.get(name)
+        if state is None:
+            state = self._streams[name] = _Stream()
+        state.events += 1
+        state.time = time
+
+    def decided(self, name: str, time: float, *, offer: str | None, counts: bool, thought: bool) -> None:
+        """Notes a decision.
+
+        Args:
+          name: The stream.
+          time: Time of its event.
+          offer: Id of the offer; None for silence.
+          counts: Whether an offer counts against the interruption budget: one for a critical event does not.
+          thought: Whether the slow pass ran.
+        """
+        state = self._streams[name]
+        if thought:
+            if state.thoughts is None:
+                state.thoughts = deque(maxlen=MOST_BUDGET)
+            state.thoughts.append(time)
+        if offer is None:
+            return
+        if state.open is None:
+            state.open = {}
+        state.open[offer] = time
+        if counts:
+            if state.offers is None:
+                state.offers = deque(maxlen=MOST_BUDGET)
+            state.offers.append(time)
+
+    def spent(self, name: str, time: float, kind: str, budget: Budget | None) -> bool:
+        """Whether a stream's budget of `offers` or `thoughts` is spent at `time`."""
+        return budget is not None and _spent(getattr(self._streams[name], kind), time, budget)
+
+    def answered(self, outcome: Outcome) -> None:
+        """Notes an outcome.
+
+        Raises:
+          RefusedError: naming the offer, for one that was not made or has an outcome already, or for a bad value.
+        """
+        place, state = f"offer {outcome.offer!r}", self._streams.get(outcome.stream)
+        if outcome.outcome not in OUTCOMES:
+            raise RefusedError(f"{place}: outcome: found {outcome.outcome!r}, expected one of {', '.join(OUTCOMES)}")
+        if state is not None and state.answered is not None and outcome.offer in state.answered:
+            raise RefusedError(f"{place}: found a second outcome, {outcome.outcome!r}, expected one per offer")
+        if state is None or state.open is None or outcome.offer not in state.open:
+            raise RefusedError(f"{place}: found no such offer in stream {outcome.stream!r}, expected one that was made")
+        made = state.open[outcome.offer]
+        if not made <= outcome.time <= MOST_SECONDS:
+            raise RefusedError(f"{place}: time: found {outcome.time}, expected at least {made}, the time of the offer")
+        del state.open[outcome.offer]
+        if state.answered is None:
+            state.answered = set()
+        state.answered.add(outcome.offer)
+
+    def forget(self, name: str) -> None:
+        """Drops a stream."""
+        self._streams.pop(name, None)
+
+
+def _spent(times: deque[float] | None, now: float, budget: Budget) -> bool:
+    if budget.most == 0:
+        return True
+    return times is not None and len(times) >= budget.most and times[-budget.most] > now - budget.seconds

@@ -1,0 +1,54 @@
+"""Loads the live reader of an exported directory. The agent imports the language model here and nowhere else."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from prism_jax.policy.exported import Exported, ExportedError, check_slots
+from prism_jax.policy.reader import Reader
+from prism_jax.runtime.config import ConfigError, from_config_dict
+
+
+def load_reader(
+    folder: str | os.PathLike[str],
+    exported: Exported,
+    *,
+    dtype: str = "float32",
+    context: int | None = None,
+    memory: int | None = None,
+) -> Reader:
+    """Loads the student, its tokenizer and template, and makes the live reader.
+
+    Args:
+      folder: The exported directory.
+      exported: What `read_exported` read of it.
+      dtype: Dtype of the parameters.
+      context: Largest number of tokens up to the end of one decision; None is the reader's default.
+      memory: Bytes for the trunks of live streams; streams beyond it are parked and read again on demand. None is the
+        reader's default.
+
+    Raises:
+      ValueError, OSError: naming the file that cannot be used.
+    """
+    from prism_jax.policy.live import Live, LiveConfig
+    from prism_jax.prompting.template import PromptConfig, Template, WritingConfig
+    from prism_jax.prompting.tokenizer import Tokenizer
+    from prism_jax.student import weights
+
+    template = Template(Tokenizer.load(folder), PromptConfig(system=exported.slots["system"]))
+    check_slots(exported, template.describe(), folder)
+    try:
+        writing = from_config_dict(WritingConfig, exported.writing or {}, "writing")
+    except ConfigError as error:
+        raise ExportedError(f"{folder}/prism.json: {error}") from error
+    loaded = weights.load(folder, dtype)
+    given: dict[str, Any] = {"context": context, "memory": memory}
+    return Live(
+        loaded.model,
+        loaded.params,
+        template,
+        has_slow_pass=exported.has_slow_pass,
+        writing=writing,
+        config=LiveConfig(**{name: value for name, value in given.items() if value is not None}),
+    )

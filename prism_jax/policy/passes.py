@@ -1,0 +1,83 @@
+"""All that a student does at every decision, as rows of the scores table: fast pass, slow pass and response."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from prism_jax.policy.fast import score_streams
+from prism_jax.policy.responses import write_responses
+from prism_jax.policy.slow import read_slow, write_fields
+from prism_jax.policy.writing import Writer
+from prism_jax.prompting.template import Template, WritingConfig
+from prism_jax.streams import Stream
+from prism_jax.student import Qwen3
+from prism_jax.student.qwen3 import Params
+
+
+@dataclasses.dataclass(frozen=True)
+class Passes:
+    """What a student can do beside the fast pass.
+
+    Attributes:
+      slow: Whether it was trained on slow branches. One that was not has no slow pass: its slow columns are null.
+      responses: Whether it was trained on responses.
+      writing: How much it may write.
+    """
+
+    slow: bool = False
+    responses: bool = False
+    writing: WritingConfig = dataclasses.field(default_factory=WritingConfig)
+
+
+def score_passes(
+    model: Qwen3,
+    params: Params,
+    template: Template,
+    streams: Sequence[Stream],
+    passes: Passes,
+    *,
+    split: str,
+    fold: int,
+    context: int,
+    batch: int,
+) -> Iterator[dict[str, Any]]:
+    """Yields the rows of `score_streams`, with the columns of the slow pass and the tokens of a response.
+
+    The slow pass writes its fields at every step, and a response is written to every candidate: whatever the costs and
+    the margin, the table holds what they would have led to.
+
+    Args:
+      model: The static half of the student.
+      params: Its parameters.
+      template: Template over the tokenizer that it was trained with.
+      streams: Whole streams to score.
+      passes: What the student can do.
+      split: Name of the split, written in every row.
+      fold: Number of the fold, written in every row.
+      context: Maximum number of tokens up to the end of one decision.
+      batch: Number of streams, or parts of long streams, per forward pass.
+
+    Raises:
+      ValueError: naming the stream, when a decision does not fit into the context.
+    """
+    rows = score_streams(model, params, template, streams, split=split, fold=fold, context=context, batch=batch)
+    if not (passes.slow or passes.responses):
+        yield from rows
+        return
+    writer, limits = Writer(model, params, template.tokenizer, batch), passes.writing
+    slow, responses = {}, {}
+    if passes.slow:
+        thought = write_fields(writer, template, streams, context=context, limit=limits.field_tokens)
+        slow = dict(read_slow(model, params, template, thought, context=context, batch=batch))
+    if passes.responses:
+        responses = write_responses(writer, template, streams, context=context, limit=limits.response_tokens)
+    for row in rows:
+        key = row["stream"], row["step"], row["candidate"]
+        if key in slow:
+            signals = slow[key]
+            row |= {"p_need_slow": signals.p_need, "p_accept_slow": signals.p_accept, "tokens_slow": signals.tokens}
+        if key in responses:
+            row["tokens_response"] = len(template.response(responses[key])[1])
+        yield row

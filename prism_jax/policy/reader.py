@@ -1,0 +1,108 @@
+"""What the agent asks of a language model: to read events and slots, to think, to respond.
+
+`Agent` stands on this interface alone, so tests give it a reader without a model, and replay one that reads a log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol, runtime_checkable
+
+from prism_jax.streams import Candidate, Event
+
+
+class Asked(NamedTuple):
+    """A stream to think about, at its newest event.
+
+    Attributes:
+      stream: Name of the stream.
+      candidates: The offers to rank, at least one; a `Candidate` whose text is None is the constant "an offer".
+    """
+
+    stream: str
+    candidates: tuple[Candidate, ...]
+
+
+class Reading(NamedTuple):
+    """The fast pass's slots after one event.
+
+    Attributes:
+      z_need: Raw log-odds z_yes - z_no at the need slot.
+      z_accept: Raw log-odds at the accept slot, one per candidate.
+      tokens: Number of tokens that were read.
+    """
+
+    z_need: float
+    z_accept: tuple[float, ...]
+    tokens: int
+
+
+class Thought(NamedTuple):
+    """The slow pass's slots, after the fields that it wrote.
+
+    Attributes:
+      z_need: Raw log-odds z_yes - z_no at the need slot.
+      z_accept: Raw log-odds at the accept slot, one per candidate.
+      fields: Maps the name of each field to the text that was written.
+      tokens: Number of tokens that were written.
+    """
+
+    z_need: float
+    z_accept: tuple[float, ...]
+    fields: Mapping[str, str]
+    tokens: int
+
+
+class Response(NamedTuple):
+    """What the assistant says with an offer.
+
+    Attributes:
+      text: JSON of the response's locked schema.
+      tokens: Number of tokens that were written.
+    """
+
+    text: str
+    tokens: int
+
+
+@runtime_checkable
+class Reader(Protocol):
+    """Reads streams with a language model; one growing trunk per stream.
+
+    Attributes:
+      has_slow_pass: Whether `think` may be called: False for a student that was trained without slow branches.
+    """
+
+    has_slow_pass: bool
+
+    def observe(self, items: Sequence[tuple[str, Event, tuple[Candidate, ...]]]) -> list[Reading]:
+        """Appends each event to its stream's trunk, and reads the slots after it.
+
+        Args:
+          items: (stream, event, candidates) of distinct streams; a stream is opened when it first occurs.
+
+        Returns:
+          One reading per item, in their order.
+
+        Raises:
+          ValueError: naming the stream, for an event that cannot be read; no trunk has then changed.
+        """
+
+    def think(self, items: Sequence[Asked]) -> list[Thought]:
+        """Runs the slow pass on the present trunk of distinct streams; one thought per item, in their order."""
+
+    def respond(self, items: Sequence[tuple[str, Candidate, Mapping[str, str] | None]]) -> list[Response]:
+        """Writes the response to an offer; one per item, in their order.
+
+        Args:
+          items: (stream, offer, fields) of distinct streams; fields None responds on the fast branch.
+        """
+
+    def forget(self, stream: str) -> None:
+        """Drops a stream and all that was read of it."""
+
+    def history(self, stream: str) -> str:
+        """Hash, in hexadecimal, of what was read of a stream: the ids of the tokens in its trunk."""
+
+    def warm_up(self) -> int:
+        """Compiles every program that the other methods run, and returns their number."""

@@ -1,0 +1,89 @@
+"""From what the gate says to what is done: allow-list, budgets and chance; and the reason in words."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from prism_jax.policy.explore import draw, propensity
+from prism_jax.policy.gating import Gated
+from prism_jax.policy.settings import Terms
+from prism_jax.policy.signals import Signals
+
+
+class Choice(NamedTuple):
+    """What is done at one event.
+
+    Attributes:
+      spoke: Whether an offer is made.
+      propensity: Pr(offer) under the deployed policy, given all that the agent knew.
+      explored: Whether chance took the other decision than the gate.
+      threshold: The least p_accept at which the policy offers; None where no p_accept suffices.
+      reason: All of this in words.
+    """
+
+    spoke: bool
+    propensity: float
+    explored: bool
+    threshold: float | None
+    reason: str
+
+
+def choose(
+    stream: str,
+    event: int,
+    terms: Terms,
+    gate: Gated,
+    signals: Signals,
+    *,
+    critical: bool,
+    spent: bool,
+    starved: bool,
+) -> Choice:
+    """Decides at one event.
+
+    A critical event leads to an offer whatever it costs. Otherwise a spent interruption budget means silence, and what
+    is left is the gate's decision, or near the boundary chance.
+
+    Args:
+      stream: Name of the stream.
+      event: Number of the event in it.
+      terms: Policy, budgets and exploration.
+      gate: What the gate says.
+      signals: Signals of the pass that decides.
+      critical: Whether the event is on the allow-list.
+      spent: Whether the interruption budget is spent.
+      starved: Whether the trigger fired and the slow budget was spent.
+    """
+    threshold = gate.threshold if gate.threshold < math.inf else None
+    if critical:
+        return Choice(True, 1.0, False, threshold, "offer: critical event")
+    note = "; not thought about: the slow budget is spent" if starved else ""
+    chance, wants = float(gate.offers), gate.offers
+    if terms.exploration is not None:
+        chance = propensity(terms.exploration, gate.offers, gate.loss)
+        wants = draw(terms.exploration, stream, event) < chance
+    if spent and chance > 0:
+        assert terms.offers is not None
+        allowed = f"{terms.offers.most} in {terms.offers.seconds:g} s"
+        return Choice(False, 0.0, False, threshold, f"silent: interruption budget, {allowed}{note}")
+    explored = wants != gate.offers
+    if explored:
+        note = f"; by chance, propensity {chance:g}{note}"
+    compared = _compared(terms, gate, signals)
+    return Choice(wants, chance, explored, threshold, f"{'offer' if wants else 'silent'}: {compared}{note}")
+
+
+def _compared(terms: Terms, gate: Gated, signals: Signals) -> str:
+    """The gate's comparison, such as "0.41 < 0.62", with as many digits as it takes to see it."""
+    p_accept = signals.accept[signals.best]
+    if terms.point.policy in ("always", "never"):
+        return f"policy {terms.point.policy}"
+    if gate.threshold == math.inf:
+        return f"no acceptance suffices at a need of {signals.need:.2g}"
+    sign = ">=" if gate.offers else "<"
+    for digits in (2, 4, 6):
+        left, right = f"{p_accept:.{digits}f}", f"{gate.threshold:.{digits}f}"
+        if left != right:
+            return f"{left} {sign} {right}"
+    return f"{p_accept!r} {sign} {gate.threshold!r}"

@@ -1,0 +1,176 @@
+"""Decision records: what the agent writes down of every event, silence included, and of every outcome.
+
+A record is one line of JSON. The texts that a decision carries are whole; those of its record are redacted on request.
+`prism_jax.scores` turns records into a scores table; docs/agent.md lists every key.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from prism_jax.policy.settings import Terms
+from prism_jax.policy.signals import Signals
+from prism_jax.runtime.personal_data import in_json
+
+FORMAT = 1
+OUTCOMES = ("accepted", "dismissed", "ignored")
+
+
+class Decision(NamedTuple):
+    """One decision, with everything that led to it.
+
+    Attributes:
+      stream: Name of the stream.
+      event: Number of the event in its stream, from 0.
+      time: Time of the event in seconds.
+      domain: Subject area of the stream.
+      offer: Id of the offer, which its outcome names; None for silence.
+      spoke: Whether an offer was made.
+      reason: The decision in words, such as "silent: 0.41 < 0.62".
+      threshold: The least p_accept at which the policy offers; None where no p_accept suffices.
+      thought: Whether the slow pass ran and its signals decided.
+      fired: Whether the trigger asked for the slow pass.
+      has_slow_pass: Whether the model has a slow pass.
+      critical: Whether the event is on the allow-list.
+      explored: Whether chance took the other decision than the gate.
+      propensity: Pr(offer) under the deployed policy, given all that the agent knew.
+      candidates: Texts of the step's offers; None is the constant "an offer".
+      fast: Signals of the fast pass.
+      slow: Signals of the slow pass; None where it did not run.
+      history: Hash of what the model had read.
+      text: Text of the event.
+      fields: Fields that the slow pass wrote; None where it did not run.
+      response: JSON that goes with the offer; None for silence.
+      terms: Costs, trigger, policy and budgets.
+      tokens: Tokens by phase: `read`, `think` (written) and `respond` (written).
+      seconds: Seconds that the event waited in each phase: `read`, `think`, `decide`, `respond`. Events decided in one
+        batch wait for it together.
+      fingerprints: SHA-256 of `model`, `calibration` and `config`.
+    """
+
+    stream: str
+    event: int
+    time: float
+    domain: str
+    offer: str | None
+    spoke: bool
+    reason: str
+    threshold: float | None
+    thought: bool
+    fired: bool
+    has_slow_pass: bool
+    critical: bool
+    explored: bool
+    propensity: float
+    candidates: tuple[str | None, ...]
+    fast: Signals
+    slow: Signals | None
+    history: str
+    text: str
+    fields: Mapping[str, str] | None
+    response: str | None
+    terms: Terms
+    tokens: Mapping[str, int]
+    seconds: Mapping[str, float]
+    fingerprints: Mapping[str, str]
+
+    @property
+    def signals(self) -> Signals:
+        """The signals on which the gate decided."""
+        return self.fast if self.slow is None else self.slow
+
+    @property
+    def p_need(self) -> float:
+        """The calibrated p_need on which the gate decided."""
+        return self.signals.need
+
+    @property
+    def p_accept(self) -> float:
+        """The calibrated p_accept, of the chosen candidate, on which the gate decided."""
+        return self.signals.accept[self.signals.best]
+
+    @property
+    def candidate(self) -> str | None:
+        """Text of the chosen candidate: of highest p_accept, the first of a tie. None is the constant "an offer"."""
+        return self.candidates[self.signals.best]
+
+    def record(self, clean: Callable[[str], str] | None = None, *, keep_text: bool = False) -> dict[str, Any]:
+        """The decision as plain data.
+
+        Args:
+          clean: What redacts a text; None keeps all texts as they are.
+          keep_text: Whether the text of the event is in the record.
+        """
+        response = self.response if clean is None or self.response is None else in_json(self.response, clean)
+        clean = clean or str
+        fast, signals = self.fast, self.signals
+        texts = [None if text is None else clean(text) for text in self.candidates]
+        return {
+            "format": FORMAT,
+            "kind": "decision",
+            "stream": self.stream,
+            "event": self.event,
+            "time": self.time,
+            "offer": self.offer,
+            "spoke": self.spoke,
+            "reason": self.reason,
+            "p_need": signals.need,
+            "p_accept": signals.accept[signals.best],
+            "p_need_fast": fast.need,
+            "p_accept_fast": fast.accept[fast.best],
+            "threshold": self.threshold,
+            "thought": self.thought,
+            "fired": self.fired,
+            "has_slow_pass": self.has_slow_pass,
+            "critical": self.critical,
+            "explored": self.explored,
+            "propensity": self.propensity,
+            "chosen": signals.best,
+            "candidate": texts[signals.best],
+            "candidates": texts,
+            "response": response,
+            "fields": None if self.fields is None else {key: clean(text) for key, text in self.fields.items()},
+            "fast": fast.record(),
+            "slow": None if self.slow is None else self.slow.record(),
+            **self.terms.record,
+            "domain": self.domain,
+            "history": self.history,
+            **({"text": clean(self.text)} if keep_text else {}),
+            "tokens": self.tokens,
+            "seconds": self.seconds,
+            "fingerprints": self.fingerprints,
+        }
+
+
+class Outcome(NamedTuple):
+    """What became of an offer.
+
+    Attributes:
+      stream: Name of the stream.
+      offer: Id of the offer.
+      outcome: One of `OUTCOMES`; `ignored` means that it was seen and not answered.
+      time: Time in seconds, on the stream's clock.
+      needed: Whether help was needed, where somebody judged it.
+    """
+
+    stream: str
+    offer: str
+    outcome: str
+    time: float
+    needed: bool | None = None
+
+    def record(self) -> dict[str, Any]:
+        """The outcome as plain data."""
+        return {"format": FORMAT, "kind": "outcome", **self._asdict()}
+
+
+def offer_id(stream: str, event: int) -> str:
+    """The id of the offer at one event; distinct events have distinct ids."""
+    return f"{stream}/{event}"
+
+
+def encode(record: Mapping[str, Any]) -> bytes:
+    """A record as its line of JSON."""
+    return (json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n").encode("utf-8")

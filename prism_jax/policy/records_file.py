@@ -1,0 +1,141 @@
+"""The file of records: appended to, one write per record, and read again when the agent restarts.
+
+A record is whole or absent after kill -9: a line that was cut is the last one, and is removed when the file is opened
+again. Records are in the kernel's hands once written, and forced to the disk when the file is closed; a machine that
+fails can lose the newest.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+from etils import epath
+
+from prism_jax.policy.records import FORMAT
+from prism_jax.runtime.files import JsonError, parse_json, read_lines
+
+_KEPT = ("event", "offer", "thought", "critical", "history")
+
+
+class RecordsError(ValueError):
+    """A file of records that cannot be used; the message names file and line, what was found and expected."""
+
+
+class RecordsFile:
+    """An open file of records, which no other process writes to at the same time.
+
+    Attributes:
+      decided: By stream, what a restart needs of the decisions in the file, in their order; the agent takes them out.
+      outcomes: The outcome records in the file, by (stream, offer).
+      torn: Number of bytes of a cut last line that were removed.
+    """
+
+    def __init__(self, path: epath.PathLike):
+        """Opens or makes a file.
+
+        Raises:
+          RecordsError: naming the line that is not a record, or that another process has the file.
+          OSError: if it cannot be opened.
+        """
+        self._path = str(path)
+        self.decided: dict[str, deque[dict[str, Any]]] = {}
+        self.outcomes: dict[tuple[str, str], dict[str, Any]] = {}
+        self.torn = 0
+        self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            self._lock()
+            self._read()
+        except BaseException:
+            os.close(self._descriptor)
+            raise
+
+    def write(self, line: bytes) -> None:
+        """Appends one record."""
+        write_whole(self._descriptor, line)
+
+    def close(self) -> None:
+        """Forces all records to the disk and lets other processes have the file."""
+        try:
+            os.fsync(self._descriptor)
+        finally:
+            os.close(self._descriptor)
+
+    def _lock(self) -> None:
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the kernel drops it when the process ends
+        except BlockingIOError:
+            raise RecordsError(f"{self._path}: found another agent writing to it, expected one at a time") from None
+
+    def _read(self) -> None:
+        whole = 0
+        with open(self._path, "rb") as file:  # noqa: PTH123  another position than the descriptor's
+            for number, line in read_lines(file, self._path, RecordsError):
+                if not line.endswith(b"\n"):
+                    self.torn = len(line)
+                    break
+                self._note(f"{self._path}:{number}", line)
+                whole += len(line)
+        if self.torn:
+            os.ftruncate(self._descriptor, whole)
+
+    def _note(self, place: str, line: bytes) -> None:
+        record = parse_record(line, place)
+        if record["kind"] == "outcome":
+            key = record["stream"], record["offer"]
+            if key in self.outcomes:
+                raise RecordsError(f"{place}: found a second outcome of offer {key[1]!r}, expected one per offer")
+            self.outcomes[key] = record
+            return
+        earlier = self.decided.setdefault(record["stream"], deque())
+        if record["event"] != len(earlier):
+            raise RecordsError(
+                f"{place}: event: found {record['event']!r}, expected {len(earlier)}, the next of stream "
+                f"{record['stream']!r}"
+            )
+        earlier.append({key: record[key] for key in _KEPT})
+
+
+def parse_record(line: bytes, place: str) -> dict[str, Any]:
+    """Reads one line of a records file.
+
+    Args:
+      line: The line's bytes.
+      place: Start of every message, such as `FILE:LINE`.
+
+    Raises:
+      RecordsError: unless it is a record of this format.
+    """
+    try:
+        record = parse_json(line, place, RecordsError)
+    except JsonError as error:
+        raise RecordsError(str(error)) from error
+    if not isinstance(record, dict) or record.get("kind") not in ("decision", "outcome"):
+        raise RecordsError(f"{place}: found no record, expected a line that `python -m prism_jax.agent` wrote")
+    if record.get("format") != FORMAT:
+        raise RecordsError(f"{place}: format: found {record.get('format')!r}, expected {FORMAT}")
+    wanted: Mapping[str, type | tuple[type, ...]] = (
+        {"stream": str, "offer": str}
+        if record["kind"] == "outcome"
+        else {
+            "stream": str,
+            "event": int,
+            "offer": (str, type(None)),
+            "thought": bool,
+            "critical": bool,
+            "history": str,
+        }
+    )
+    for key, kind in wanted.items():
+        if key not in record or not isinstance(record[key], kind):
+            raise RecordsError(f"{place}: {key}: found {record.get(key)!r:.80}, expected what the agent writes there")
+    return record
+
+
+def write_whole(descriptor: int, data: bytes) -> None:
+    """Writes all bytes, with one system call where the system takes them at once."""
+    while data:
+        data = data[os.write(descriptor, data) :]

@@ -1,0 +1,150 @@
+"""The loop of the command: lines in, records out, in batches of whatever has arrived.
+
+Records leave in the order of the lines. A bad line stops the loop, after the records of all lines before it; or it is
+reported, counted and left out.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Protocol, runtime_checkable
+
+from prism_jax.policy.agent import Agent
+from prism_jax.policy.ledger import RefusedError
+from prism_jax.policy.lines import Answer, LineError, Lines, parse_line
+from prism_jax.policy.records import Decision, encode
+from prism_jax.policy.records_file import RecordsFile
+from prism_jax.policy.statistics import Statistics
+from prism_jax.policy.steps import Observation, waves
+from prism_jax.runtime.personal_data import without_personal_data
+from prism_jax.runtime.shown_text import visible
+
+
+@runtime_checkable
+class Sink(Protocol):
+    """Where records go."""
+
+    def write(self, line: bytes) -> None:
+        """Writes one record."""
+
+
+@dataclasses.dataclass
+class Service:
+    """Runs an agent on lines.
+
+    Attributes:
+      agent: The agent.
+      sink: Where records go.
+      place: Name of the input, for messages.
+      answered: The records of an earlier run on the same input: its decisions are not made again. None for a first run.
+      skip_bad: Whether bad lines are reported and left out instead of stopping.
+      report: What prints such a line's message.
+      batch: Largest number of lines that are decided together.
+      statistics: Tokens and seconds of the decisions.
+      skipped: Number of bad lines so far.
+    """
+
+    agent: Agent
+    sink: Sink
+    place: str
+    answered: RecordsFile | None = None
+    skip_bad: bool = False
+    report: Callable[[str], None] = print
+    batch: int = 256
+    statistics: Statistics = dataclasses.field(default_factory=Statistics)
+    skipped: int = 0
+
+    def run(self, lines: Lines) -> None:
+        """Answers every line until the input ends.
+
+        Raises:
+          ValueError: naming the first bad line, unless `skip_bad`; or a record that the input contradicts.
+        """
+        while batch := lines.batch(self.batch):
+            self._answer(batch)
+
+    def _answer(self, batch: Sequence[tuple[int, bytes]]) -> None:
+        """Answers some lines, in their order."""
+        pending: list[tuple[str, Observation]] = []
+        for number, line in batch:
+            place = f"{self.place}:{number}"
+            try:
+                item = parse_line(line, place)
+            except LineError as error:
+                self._decide(pending)
+                self._bad(str(error))
+                continue
+            if isinstance(item, Observation):
+                pending.append((place, item))
+            else:
+                self._decide(pending)  # an outcome may stand right behind the event of its offer
+                self._take(place, item)
+        self._decide(pending)
+
+    def _decide(self, pending: list[tuple[str, Observation]]) -> None:
+        """Decides on the pending events and writes their records in order, up to a line that stops the loop."""
+        items, pending[:] = list(pending), []
+        said = self.agent.refusals([item for _, item in items])
+        refused = {i: message for i, message in enumerate(said) if message is not None}
+        lines: dict[int, bytes] = {}
+        for wave in waves([item for _, item in items]):
+            self._wave([i for i in wave if i not in refused], items, refused, lines)
+        for i, (place, _) in enumerate(items):
+            if i in refused:
+                self._bad(f"{place}: {refused[i]}")
+            elif i in lines:
+                self.sink.write(lines[i])
+
+    def _wave(
+        self,
+        wave: Sequence[int],
+        items: Sequence[tuple[str, Observation]],
+        refused: dict[int, str],
+        lines: dict[int, bytes],
+    ) -> None:
+        """Decides on events of distinct streams; those that were decided before the restart are only read again."""
+        if refused and not self.skip_bad:
+            wave = [i for i in wave if i < min(refused)]
+        before = {} if self.answered is None else self.answered.decided
+        again = [i for i in wave if before.get(items[i][1].stream)]
+        fresh = [i for i in wave if not before.get(items[i][1].stream)]
+        if again:
+            self.agent.resume_many([items[i][1] for i in again], [before[items[i][1].stream].popleft() for i in again])
+        for group in (fresh, *([i] for i in fresh)):  # one by one where the reader refuses one of them
+            group = [i for i in group if i not in lines and i not in refused]
+            if not group:
+                continue
+            try:
+                decisions = self.agent.observe_many([items[i][1] for i in group])
+            except RefusedError as error:
+                if len(group) == 1:
+                    refused[group[0]] = str(error)
+                continue
+            for i, decision in zip(group, decisions, strict=True):
+                self.statistics.add(decision)
+                lines[i] = self._line(decision)
+
+    def _line(self, decision: Decision) -> bytes:
+        settings = self.agent.settings
+        clean = without_personal_data if settings.redact else None
+        return encode(decision.record(clean, keep_text=settings.keep_texts))
+
+    def _take(self, place: str, item: Answer) -> None:
+        """Takes an outcome; one that was taken before the restart is not written again."""
+        known = None if self.answered is None else self.answered.outcomes.pop((item.stream, item.offer), None)
+        try:
+            outcome = self.agent.outcome(**item._asdict())
+        except RefusedError as error:
+            return self._bad(f"{place}: {error}")
+        if known is None:
+            self.sink.write(encode(outcome.record()))
+        elif known != outcome.record():
+            self._bad(f"{place}: offer {item.offer!r}: found another outcome than in the records, expected the same")
+
+    def _bad(self, message: str) -> None:
+        clean = without_personal_data(message)
+        if not self.skip_bad:
+            raise LineError(clean)
+        self.skipped += 1
+        self.report(f"skipped: {visible(clean)}")

@@ -1,0 +1,230 @@
+"""What a deployment may choose without training again: costs, trigger, budgets, critical events, exploration."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.policy.exported import Thinking, thinking_from
+
+MOST_BUDGET = 1000
+"""Largest number of a budget: so many times of each stream are kept."""
+POINT_FIELDS = tuple(field.name for field in dataclasses.fields(OperatingPoint))
+
+
+@dataclasses.dataclass(frozen=True)
+class Budget:
+    """At most so many in any window of a stream's own time.
+
+    Attributes:
+      most: Largest number, from 0 to `MOST_BUDGET`.
+      seconds: Length of the window (t - seconds, t] that ends with the present event, above 0.
+    """
+
+    most: int
+    seconds: float = 3600.0
+
+    def __post_init__(self) -> None:
+        if type(self.most) is not int or not 0 <= self.most <= MOST_BUDGET:
+            raise ValueError(f"most: found {self.most!r}, expected a whole number from 0 to {MOST_BUDGET}")
+        if not _is_number(self.seconds) or not 0 < self.seconds < math.inf:
+            raise ValueError(f"seconds: found {self.seconds!r}, expected a finite number above 0")
+
+
+@dataclasses.dataclass(frozen=True)
+class Exploration:
+    """Flips decisions near the boundary at random, so that the log can evaluate and train the next gate.
+
+    Attributes:
+      epsilon: Probability in (0, 0.5] with which a decision near the boundary is flipped.
+      loss: Largest expected loss of one flip, |cost of the offer - cost of silence| in the unit of the costs, above 0.
+        Decisions whose flip would cost more are left alone.
+      seed: Seed; a decision's draw depends on it, on the stream and on the number of the event, and on nothing else.
+    """
+
+    epsilon: float
+    loss: float = 0.1
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not _is_number(self.epsilon) or not 0 < self.epsilon <= 0.5:
+            raise ValueError(f"epsilon: found {self.epsilon!r}, expected a probability in (0, 0.5]")
+        if not _is_number(self.loss) or not 0 < self.loss < math.inf:
+            raise ValueError(f"loss: found {self.loss!r}, expected a finite cost above 0")
+        if type(self.seed) is not int:
+            raise ValueError(f"seed: found {self.seed!r}, expected a whole number")
+
+
+@dataclasses.dataclass(frozen=True)
+class Terms:
+    """What holds for one event: the settings, with what the event itself asked for.
+
+    Attributes:
+      point: Costs, trigger and policy.
+      offers: Interruption budget of the stream; None is no limit.
+      thoughts: Slow budget of the stream; None is no limit.
+      exploration: None is off.
+      thinking: What the slow pass does, which the trigger `value` needs; an agent takes it from the export.
+    """
+
+    point: OperatingPoint
+    offers: Budget | None = None
+    thoughts: Budget | None = None
+    exploration: Exploration | None = None
+    thinking: Thinking | None = None
+
+    @functools.cached_property
+    def record(self) -> dict[str, Any]:
+        """The terms as keys of a decision record; built once, shared by all records of these terms."""
+        point, known = self.point, self.thinking
+        return {
+            "costs": {"c_fa": point.c_fa, "c_fn": point.c_fn},
+            "trigger": {
+                "name": point.trigger,
+                "margin": point.margin,
+                "price": point.price,
+                "thinking": known and {**known.moves._asdict(), "tokens": known.tokens},
+            },
+            "policy": {"name": point.policy, "fixed_threshold": point.fixed_threshold},
+            "budgets": {"offers": _plain(self.offers), "thoughts": _plain(self.thoughts)},
+            "exploration": _plain(self.exploration),
+        }
+
+
+def terms_from_record(record: Mapping[str, Any]) -> Terms:
+    """Reads what `Terms.record` wrote.
+
+    Raises:
+      KeyError, TypeError, ValueError: for anything else.
+    """
+    costs, policy, trigger = record["costs"], record["policy"], record["trigger"]
+    point = OperatingPoint(
+        c_fa=float(costs["c_fa"]),
+        c_fn=float(costs["c_fn"]),
+        margin=float(trigger["margin"]),
+        policy=policy["name"],
+        fixed_threshold=float(policy["fixed_threshold"]),
+        trigger=trigger["name"],
+        price=float(trigger["price"]),
+    )
+    offers, thoughts = (record["budgets"][kind] for kind in ("offers", "thoughts"))
+    return Terms(
+        point,
+        None if offers is None else Budget(**offers),
+        None if thoughts is None else Budget(**thoughts),
+        None if record["exploration"] is None else Exploration(**record["exploration"]),
+        None if trigger["thinking"] is None else thinking_from(trigger["thinking"]),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Critical:
+    """The allow-list: an event whose whole text is one of these always leads to an offer.
+
+    Event texts are untrusted: whoever can write a listed text gets an offer. Python's regular expressions can take very
+    long on hostile texts; keep patterns free of nested repetition.
+
+    Attributes:
+      texts: Exact texts.
+      patterns: Regular expressions that match the whole text.
+    """
+
+    texts: frozenset[str] = frozenset()
+    patterns: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for pattern in self.patterns:
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ValueError(f"critical: found {pattern!r} ({error}), expected a regular expression") from error
+
+    def __contains__(self, text: str) -> bool:
+        return text in self.texts or any(pattern.fullmatch(text) for pattern in self._compiled)
+
+    @functools.cached_property
+    def _compiled(self) -> tuple[re.Pattern[str], ...]:
+        return tuple(map(re.compile, self.patterns))
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """The settings of an agent; none of them needs training.
+
+    Attributes:
+      terms: What holds for every event that does not say otherwise.
+      critical: The allow-list.
+      redact: Whether personal data and secrets are cut from the texts of records.
+      keep_texts: Whether records hold the events' texts; their hash is always there.
+    """
+
+    terms: Terms
+    critical: Critical = Critical()
+    redact: bool = True
+    keep_texts: bool = False
+
+    def describe(self) -> dict[str, Any]:
+        """The settings as plain data, for their fingerprint."""
+        return {
+            "terms": self.terms.record,
+            "critical": {"texts": sorted(self.critical.texts), "patterns": list(self.critical.patterns)},
+            "redact": self.redact,
+            "keep_texts": self.keep_texts,
+        }
+
+    def at(self, costs: Mapping[str, Any] | None) -> Terms:
+        """The terms of an event.
+
+        Args:
+          costs: What the event asks for: fields of `OperatingPoint`, `most_offers`, `offers_window`. None, or a missing
+            key, keeps the setting.
+
+        Raises:
+          ValueError: naming the key, for an unknown one or a value out of range.
+        """
+        if not costs:
+            return self.terms
+        for key, value in costs.items():
+            if not (_is_number(value) or isinstance(value, str)):  # here, since the cache takes True for 1
+                raise ValueError(f"costs.{key}: found {value!r:.80}, expected a number or a name")
+        return _at(self.terms, tuple(costs.items()))
+
+
+@functools.lru_cache(maxsize=1024)
+def _at(terms: Terms, costs: Iterable[tuple[str, Any]]) -> Terms:
+    given = dict(costs)
+    limits = {key: given.pop(key) for key in ("most_offers", "offers_window") if key in given}
+    for key, value in given.items():
+        if key not in POINT_FIELDS:
+            known = ", ".join((*POINT_FIELDS, "most_offers", "offers_window"))
+            raise ValueError(f"costs.{key}: found an unknown key, expected one of {known}")
+        named = isinstance(getattr(terms.point, key), str)
+        if named != isinstance(value, str):
+            raise ValueError(f"costs.{key}: found {value!r:.80}, expected {'a name' if named else 'a number'}")
+    try:
+        changes: dict[str, Any] = {
+            key: value if isinstance(value, str) else float(value) for key, value in given.items()
+        }
+        point = dataclasses.replace(terms.point, **changes)
+        offers = terms.offers
+        if limits:
+            if offers is None and "most_offers" not in limits:
+                raise ValueError("offers_window: found it without most_offers, expected both: there is no budget yet")
+            before = offers or Budget(0)
+            offers = Budget(limits.get("most_offers", before.most), limits.get("offers_window", before.seconds))
+    except ValueError as error:
+        raise ValueError(f"costs.{error}") from error
+    return dataclasses.replace(terms, point=point, offers=offers)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _plain(value: Any) -> dict[str, Any] | None:
+    return None if value is None else dataclasses.asdict(value)

@@ -1,0 +1,157 @@
+"""One event on its way through the agent: what is asked, what is found in each phase, and the decision in the end."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from prism_jax.policy.reader import Reading, Response, Thought
+from prism_jax.policy.reasons import Choice
+from prism_jax.policy.records import Decision, offer_id
+from prism_jax.policy.settings import Terms
+from prism_jax.policy.signals import Signals
+from prism_jax.streams import Candidate, Event
+
+AN_OFFER = (Candidate(),)
+"""The candidates of a step without particular offers: the constant "an offer"."""
+_UNREAD, _NO_SIGNALS = Reading(0.0, (), 0), Signals(0.0, (), 0.0, (), 0)
+_UNDECIDED = Choice(False, 0.0, False, None, "")
+PHASES = ("read", "think", "decide", "respond")
+
+
+class Observation(NamedTuple):
+    """One event to decide on.
+
+    Attributes:
+      stream: Name of the stream.
+      event: What happened; not earlier than the stream's events before.
+      candidates: The offers that could be made, at least one.
+      costs: What this event changes in the settings (`Settings.at`); None is nothing.
+      domain: Subject area of the stream, for a calibration per domain.
+    """
+
+    stream: str
+    event: Event
+    candidates: tuple[Candidate, ...] = AN_OFFER
+    costs: Mapping[str, Any] | None = None
+    domain: str = "unknown"
+
+
+@dataclasses.dataclass(slots=True)
+class Step:
+    """One event on its way; each phase fills in what it finds.
+
+    Attributes:
+      item: What was observed.
+      number: Number of the event in its stream, from 0.
+      terms: The settings, with what the event changes in them.
+      critical: Whether the event is on the allow-list.
+      reading: Slots of the fast pass.
+      fast: Signals of the fast pass.
+      fired: Whether the trigger asked for the slow pass.
+      thought: Slots and fields of the slow pass; None where it did not run.
+      slow: Signals of the slow pass; None where it did not run.
+      choice: What is done.
+      response: What the assistant says; None for silence.
+    """
+
+    item: Observation
+    number: int
+    terms: Terms
+    critical: bool
+    reading: Reading = _UNREAD
+    fast: Signals = _NO_SIGNALS
+    fired: bool = False
+    thought: Thought | None = None
+    slow: Signals | None = None
+    choice: Choice = _UNDECIDED
+    response: Response | None = None
+
+    @property
+    def used(self) -> Signals:
+        """Signals of the pass that decides."""
+        return self.fast if self.slow is None else self.slow
+
+    @property
+    def offered(self) -> Candidate:
+        """The candidate that the deciding pass ranks first."""
+        return self.item.candidates[self.used.best]
+
+    @property
+    def offer(self) -> str | None:
+        """Id of the offer; None for silence."""
+        return offer_id(self.item.stream, self.number) if self.choice.spoke else None
+
+    def decision(self, clock: Clock, history: str, fingerprints: Mapping[str, str], *, has_slow_pass: bool) -> Decision:
+        """The decision, once all phases are over."""
+        item, choice, thought, response = self.item, self.choice, self.thought, self.response
+        seconds = clock.seconds
+        return Decision(
+            stream=item.stream,
+            event=self.number,
+            time=item.event.time,
+            domain=item.domain,
+            offer=self.offer,
+            spoke=choice.spoke,
+            reason=choice.reason,
+            threshold=choice.threshold,
+            thought=thought is not None,
+            fired=self.fired,
+            has_slow_pass=has_slow_pass,
+            critical=self.critical,
+            explored=choice.explored,
+            propensity=choice.propensity,
+            candidates=tuple(candidate.text for candidate in item.candidates),
+            fast=self.fast,
+            slow=self.slow,
+            history=history,
+            text=item.event.text,
+            fields=None if thought is None else thought.fields,
+            response=None if response is None else response.text,
+            terms=self.terms,
+            tokens={
+                "read": self.reading.tokens,
+                "think": 0 if thought is None else thought.tokens,
+                "respond": 0 if response is None else response.tokens,
+            },
+            seconds={
+                "read": seconds["read"],
+                "think": 0.0 if thought is None else seconds["think"],
+                "decide": seconds["decide"],
+                "respond": 0.0 if response is None else seconds["respond"],
+            },
+            fingerprints=fingerprints,
+        )
+
+
+class Clock:
+    """Adds up the seconds of each phase of a batch.
+
+    Attributes:
+      seconds: Seconds by phase.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = dict.fromkeys(PHASES, 0.0)
+        self._last = time.perf_counter()
+
+    def ends(self, phase: str) -> None:
+        """Ends a phase, which began when the one before ended."""
+        now = time.perf_counter()
+        self.seconds[phase] += now - self._last
+        self._last = now
+
+
+def waves(items: Sequence[Observation]) -> Iterator[list[int]]:
+    """Yields the indices of the first event of every stream, then of the second, and so on."""
+    found: list[list[int]] = []
+    seen: dict[str, int] = {}
+    for i, item in enumerate(items):
+        place = seen.get(item.stream, 0)
+        seen[item.stream] = place + 1
+        if place == len(found):
+            found.append([])
+        found[place].append(i)
+    yield from found

@@ -1,0 +1,128 @@
+"""Writes constrained text on many branches of many streams, in batches: the fields of the slow pass, and responses.
+
+The trunks of some streams are read once, as a batch, and every branch continues its trunk up to the newest event that
+its decision sees. Trunks and branches are padded to buckets, so few programs are compiled.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from prism_jax.policy.grammar import Grammar, over_tokens
+from prism_jax.prompting.tokenizer import Tokenizer
+from prism_jax.student import Qwen3
+from prism_jax.student.branches import bucket
+from prism_jax.student.constrained import DeviceAutomaton, Span, room, write_spans
+from prism_jax.student.kv_cache import Cache, read_prompts, unstack_layers
+from prism_jax.student.qwen3 import Params
+from prism_jax.student.sampler import Start, branch_off
+from prism_jax.student.sampling import make_sampling
+
+_ROWS = 4  # branches per batch, for each stream of a batch
+
+
+class Continued(NamedTuple):
+    """A trunk, and the branches off it to be continued.
+
+    Attributes:
+      trunk: Token ids of the trunk.
+      branches: For each branch the number of trunk tokens that it sees, and its own token ids.
+    """
+
+    trunk: Int[np.ndarray, " T"]
+    branches: Sequence[tuple[int, Sequence[int]]]
+
+
+class Writer:
+    """Writes text on branches, greedily.
+
+    Attributes:
+      model: The static half of the student.
+      tokenizer: Its tokenizer.
+      batch: Number of trunks per batch.
+    """
+
+    def __init__(self, model: Qwen3, params: Params, tokenizer: Tokenizer, batch: int):
+        """Keeps a copy of the parameters, with the layers unstacked."""
+        self.model, self.tokenizer, self.batch = model, tokenizer, batch
+        self._params = unstack_layers(params)
+        self._automaton = functools.cache(self._compile)
+
+    def _compile(self, grammar: Grammar) -> DeviceAutomaton:
+        return DeviceAutomaton(over_tokens(grammar, self.tokenizer, self.model.config.vocab_size))
+
+    def write(self, work: Sequence[Continued], spans: Sequence[Span], grammar: Grammar) -> list[list[list[str]]]:
+        """Continues every branch by the spans.
+
+        Args:
+          work: Trunks and branches; a branch does not include the first span's forced tokens.
+          spans: What is written.
+          grammar: Grammar of the free text of every span.
+
+        Returns:
+          For every trunk and branch, the text of each span.
+        """
+        written: list[list[list[str]]] = [[] for _ in work]
+        # Trunks of similar length share a batch, so little of it is padding.
+        order = sorted((i for i, one in enumerate(work) if one.branches), key=lambda i: -len(work[i].trunk))
+        for start in range(0, len(order), self.batch):
+            chosen = order[start : start + self.batch]
+            trunks, lengths = _pad([work[i].trunk for i in chosen], self.batch, 64)
+            cache = _read_trunks(self.model, self._params, trunks, lengths)
+            rows = [(i, *branch) for i, of in enumerate(chosen) for branch in work[of].branches]
+            for trunk, texts in zip((row[0] for row in rows), self._rows(cache, rows, spans, grammar), strict=True):
+                written[chosen[trunk]].append(texts)
+        return written
+
+    def _rows(
+        self, cache: Cache, rows: Sequence[tuple[int, int, Sequence[int]]], spans: Sequence[Span], grammar: Grammar
+    ) -> Iterator[list[str]]:
+        """Yields the texts of branches, given as (trunk, visible tokens, ids), in order."""
+        first, size = list(spans[0].forced), self.batch * _ROWS
+        for start in range(0, len(rows), size):
+            group = list(rows[start : start + size])
+            full = group + group[:1] * (size - len(group))  # one shape, whatever the number of rows
+            tokens, counts = _pad([[*ids, *first] for _, _, ids in full], size)
+            own, seen = (np.array([row[k] for row in full], np.int32) for k in (0, 1))
+            logits, branch, trunk = _continue(self.model, self._params, cache, own, seen, tokens, counts, room(spans))
+            begin = Start(branch, counts, tokens.shape[1], logits, trunk, seen)
+            texts = write_spans(self.model, self._params, begin, spans, self._automaton(grammar), make_sampling(size))
+            for ids in texts[: len(group)]:
+                yield [self.tokenizer.decode(part) for part in ids]
+
+
+def _pad(rows: Sequence[Sequence[int] | np.ndarray], count: int, smallest: int = 8) -> tuple[np.ndarray, np.ndarray]:
+    """Pads rows on the right to a bucket, and to `count` rows of one token; returns them and their lengths."""
+    lengths = np.array([*map(len, rows), *[1] * (count - len(rows))], np.int32)
+    padded = np.zeros((count, bucket(int(lengths.max()), smallest)), np.int32)
+    for row, ids in zip(padded, rows, strict=False):
+        row[: len(ids)] = ids
+    return padded, lengths
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _read_trunks(model: Qwen3, params: Params, tokens: Int[Array, "N T"], lengths: Int[Array, " N"]) -> Cache:
+    return read_prompts(model, params, tokens, lengths)[1]
+
+
+@functools.partial(jax.jit, static_argnums=(0, 7))
+def _continue(
+    model: Qwen3,
+    params: Params,
+    cache: Cache,
+    own: Int[Array, " B"],
+    seen: Int[Array, " B"],
+    tokens: Int[Array, "B L"],
+    counts: Int[Array, " B"],
+    room: int,
+) -> tuple[Float[Array, "B V"], Cache, Cache]:
+    """Reads branches after their trunks; returns the logits, a cache of the branches, and the trunk of each row."""
+    trunk = jax.tree.map(lambda part: jnp.take(part, own, axis=0), cache)
+    return *branch_off(model, params, trunk, seen, tokens, counts, room=room), trunk

@@ -1,0 +1,191 @@
+"""Serves an exported model on JSON lines, or replays its records: the work of `prism_jax.agent`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from etils import epath
+
+from prism_jax.decision.calibration import Map
+from prism_jax.policy.agent import Agent
+from prism_jax.policy.exported import read_exported
+from prism_jax.policy.lines import Lines
+from prism_jax.policy.records import encode
+from prism_jax.policy.records_file import RecordsFile, parse_record, write_whole
+from prism_jax.policy.replay import Changes, replay
+from prism_jax.policy.service import Service
+from prism_jax.policy.settings import Budget, Critical, Exploration, Settings, Terms
+from prism_jax.runtime import distributed
+from prism_jax.runtime.files import check_absent, read_lines, write_bytes
+
+POINT = ("c_fa", "c_fn", "margin", "policy", "fixed_threshold", "trigger", "price")
+
+
+def serve(given: Mapping[str, Any]) -> None:
+    """Decides on every event of the input.
+
+    Args:
+      given: The flags of `prism_jax.agent` by name; `model` is an exported directory, or the workdir of a trained run,
+        which is exported for the time being.
+
+    Raises:
+      ValueError, OSError: with a message of one line.
+    """
+    for name in ("model", "input"):
+        if given[name] is None:
+            raise ValueError(f"--{name}: found none, expected it (or --replay=RECORDS)")
+    distributed.keep_programs(given["compilation_cache"], all_of_them=True)
+    with _exported(given["model"]) as model:
+        exported = read_exported(model)
+        changes = {name: given[name] for name in POINT if given[name] is not None}
+        settings = settings_from(given, Terms(exported.point), changes)
+        records = None if given["records"] is None else RecordsFile(given["records"])
+        try:
+            options = {name: given[name] for name in ("dtype", "context", "memory") if given[name] is not None}
+            agent = Agent.load(model, settings, **options)
+            _run(agent, given, records)
+        finally:
+            if records is not None:
+                records.close()
+
+
+def replay_records(given: Mapping[str, Any]) -> None:
+    """Decides again on the records of --replay, and writes the new ones.
+
+    Args:
+      given: The flags of `prism_jax.agent` by name.
+
+    Raises:
+      ValueError, OSError: with a message of one line.
+    """
+    changes = Changes(
+        point={name: given[name] for name in POINT if given[name] is not None},
+        maps=None if given["calibration"] is None else _maps(given["calibration"]),
+        offers=_budget(given, "offers"),
+        thoughts=_budget(given, "thoughts"),
+        exploration=_exploration(given),
+        no_exploration=given["explore"] == 0,
+    )
+    path = epath.Path(given["replay"])
+    if not path.is_file():
+        raise FileNotFoundError(f"--replay: {path}: no such file, expected the records of an agent")
+    if given["records"] is not None:
+        check_absent(given["records"])
+    with path.open("rb") as file:
+        logged = [(f"{path}:{n}", parse_record(line, f"{path}:{n}")) for n, line in read_lines(file, str(path))]
+    again = list(replay(logged, changes))
+    if given["records"] is None:
+        for record in again:
+            _Output().write(encode(record))
+    else:
+        write_bytes(given["records"], b"".join(map(encode, again)))
+    decided = [record for record in again if record["kind"] == "decision"]
+    before = [record for _, record in logged if record["kind"] == "decision"]
+    changed = sum(new["spoke"] != old["spoke"] for new, old in zip(decided, before, strict=True))
+    offers, thoughts = (sum(record[key] for record in decided) for key in ("spoke", "thought"))
+    _say(f"{len(decided)} decisions, {changed} changed, {offers} offers, {thoughts} thought about")
+
+
+def settings_from(given: Mapping[str, Any], terms: Terms, changes: Mapping[str, Any]) -> Settings:
+    """The settings that the flags ask for.
+
+    Args:
+      given: The flags of `prism_jax.agent` by name.
+      terms: The terms of the exported model.
+      changes: What the flags change in the operating point.
+
+    Raises:
+      ValueError: naming the flag, for a value out of range.
+    """
+    point = Settings(terms).at(changes).point
+    critical = Critical(frozenset(given["critical_text"]), tuple(given["critical_pattern"]))
+    return Settings(
+        Terms(point, _budget(given, "offers"), _budget(given, "thoughts"), _exploration(given)),
+        critical,
+        redact=given["redact"],
+        keep_texts=given["keep_texts"],
+    )
+
+
+def _budget(given: Mapping[str, Any], kind: str) -> Budget | None:
+    """The budget of `offers` or `thoughts`; None where no flag sets it."""
+    most = given[f"most_{kind}"]
+    try:
+        return None if most is None else Budget(most, given[f"{kind}_window"])
+    except ValueError as error:
+        raise ValueError(f"--most_{kind}, --{kind}_window: {error}") from error
+
+
+def _exploration(given: Mapping[str, Any]) -> Exploration | None:
+    try:
+        return Exploration(given["explore"], given["explore_loss"], given["seed"]) if given["explore"] else None
+    except ValueError as error:
+        raise ValueError(f"--explore, --explore_loss, --seed: {error}") from error
+
+
+def _maps(path: str) -> dict[str, Map]:
+    """The maps of a calibration.json; of an out-of-fold one, those of all folds together."""
+    from prism_jax.evaluation.fits import SIGNALS, read_calibration
+
+    fits = {name: getattr(read_calibration(path).pooled(), name) for name in SIGNALS}
+    return {name: fit.map for name, fit in fits.items() if fit is not None}
+
+
+def _run(agent: Agent, given: Mapping[str, Any], records: RecordsFile | None) -> None:
+    if records is not None and records.torn:
+        _say(f"removed the last {records.torn} bytes of {given['records']}: a record that was cut")
+    place = "standard input" if given["input"] == "-" else given["input"]
+    service = Service(
+        agent, records or _Output(), place, records, skip_bad=given["skip_bad"], report=_say, batch=given["batch"]
+    )
+    try:
+        with _opened(given["input"]) as descriptor:
+            service.run(Lines(descriptor))
+    finally:
+        for line in service.statistics.lines():
+            _say(line)
+        skipped = f", {service.skipped} bad lines skipped" if given["skip_bad"] else ""
+        _say(f"{agent.programs} programs compiled{skipped}")
+
+
+class _Output:
+    """Standard output as a sink of records."""
+
+    def write(self, line: bytes) -> None:
+        write_whole(sys.stdout.fileno(), line)
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def _opened(path: str) -> Iterator[int]:
+    if path == "-":
+        yield sys.stdin.fileno()
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _exported(folder: str) -> Iterator[epath.Path]:
+    """An exported directory; the workdir of a run is exported to a temporary one."""
+    path = epath.Path(folder)
+    if (path / "prism.json").exists() or not (path / "checkpoints").exists():
+        yield path
+        return
+    from prism_jax.recipes.export import export_run
+    from prism_jax.training.workdir import Workdir
+
+    with tempfile.TemporaryDirectory() as temporary:
+        export_run(Workdir(folder), epath.Path(temporary) / "model")
+        yield epath.Path(temporary) / "model"

@@ -1,0 +1,32 @@
+"""The recipe of a tiny student that gains by thinking, which its config and its study share."""
+
+from __future__ import annotations
+
+from prism_jax.prompting.template import PromptConfig
+from prism_jax.streams.simulator_config import SimulatorConfig
+from prism_jax.streams.sources import DataConfig
+from prism_jax.student import StudentConfig
+from prism_jax.training.config import RunConfig, TrainingConfig
+from prism_jax.training.loss_config import LossConfig
+from prism_jax.training.pathways.table import PathwayConfig
+
+THINKING = RunConfig(
+    data=DataConfig(train_streams=6720, calibration_streams=300, test_streams=300),
+    simulator=SimulatorConfig(population="switches", min_events=14, max_events=18, responses=0),
+    prompt=PromptConfig(system="Watch."),
+    student=StudentConfig(
+        hidden_dim=64,
+        num_layers=2,
+        num_heads=2,
+        num_kv_heads=2,
+        head_dim=32,
+        mlp_dim=192,
+        rope_theta=1e3,
+        initializer_range=0.12,
+        unroll=2,
+    ),
+    loss=LossConfig(response=10.0, accept=1.2),
+    pathway=PathwayConfig(slow=0.5),
+    training=TrainingConfig(steps=560, batch=12, learning_rate=4e-3, checkpoint_every=280),
+)
+"""Uses every training stream once. Without responses, loss.response weights the fields of the slow pass alone."""

@@ -1,0 +1,120 @@
+"""A scores table from the decision records of an agent: one row per event and candidate (docs/agent.md).
+
+Signals are the raw ones. Only the offer that was made has an answer; a silent step has none.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from prism_jax.scores.schema import ScoresError
+from prism_jax.scores.table import Scores
+
+TIMEOUT = 3600.0
+"""Seconds after which an offer that was seen and not answered counts as not accepted."""
+_ANSWERS = {"accepted": 1.0, "dismissed": 0.0, "ignored": 0.0}
+
+
+def is_record(value: Mapping[str, Any]) -> bool:
+    """Whether a line is a record of an agent, and not a row of a scores table."""
+    return value.get("kind") in ("decision", "outcome") and "format" in value
+
+
+def scores_of_records(lines: Iterable[Mapping[str, Any]], timeout: float = TIMEOUT) -> Scores:
+    """Builds a scores table from the lines of a records file.
+
+    `y_accept` is 1 for an offer that was accepted, 0 for one that was dismissed or ignored. An offer without an outcome
+    counts as 0 if it was seen and its time is over: the stream has an event within `timeout` after the offer, and
+    another one later than that. Otherwise nobody knows, and it is null. `y_need` is what an outcome says of it.
+
+    Args:
+      lines: The records, in the order of the file.
+      timeout: Seconds, above 0.
+
+    Raises:
+      ScoresError: naming the line (as a row from 0), for a record that cannot be read, an outcome of an offer that was
+        not made, or a second outcome; and if there is no decision.
+    """
+    records = list(lines)
+    rows, origin = [], []
+    for line, found in _rows(records, timeout):
+        rows.append(found)
+        origin.append(line)
+    try:
+        return Scores.from_rows(rows)
+    except ScoresError as error:
+        raise ScoresError(error.found, error.column, None if error.row is None else origin[error.row]) from None
+
+
+def _rows(records: list[Mapping[str, Any]], timeout: float) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yields (index of the record, row) for every candidate of every decision."""
+    times: dict[str, list[float]] = {}
+    made: set[str] = set()
+    outcomes: dict[str, Mapping[str, Any]] = {}
+    for line, record in enumerate(records):
+        try:
+            if not is_record(record):
+                raise ScoresError("found no record, expected one on every line", "kind", line)
+            if record["kind"] == "decision":
+                times.setdefault(record["stream"], []).append(record["time"])
+                made.add(record["offer"])
+                continue
+            offer = record["offer"]
+            if offer not in made or offer in outcomes:
+                again = "a second outcome of" if offer in outcomes else "an outcome of"
+                raise ScoresError(f"found {again} {offer!r}, expected one of an offer that was made", "offer", line)
+            outcomes[offer] = record
+        except KeyError as error:
+            raise ScoresError("found no such key, expected it", error.args[0], line) from None
+    for line, record in enumerate(records):
+        if record["kind"] == "decision":
+            try:
+                y_accept = _answer(record, outcomes.get(record["offer"]), times[record["stream"]], timeout)
+                yield from ((line, row) for row in _candidates(record, outcomes.get(record["offer"]), y_accept))
+            except KeyError as error:
+                raise ScoresError("found no such key, or no such value, expected it", error.args[0], line) from None
+            except (TypeError, IndexError) as error:
+                raise ScoresError(f"found another content than a record has ({error})", None, line) from None
+
+
+def _answer(
+    record: Mapping[str, Any], outcome: Mapping[str, Any] | None, times: list[float], timeout: float
+) -> float | None:
+    """The acceptance label of the offer; None for silence, and where nobody knows."""
+    if not record["spoke"]:
+        return None
+    if outcome is not None:
+        return _ANSWERS[outcome["outcome"]]
+    end = record["time"] + timeout
+    after, over = bisect.bisect_right(times, record["time"]), bisect.bisect_right(times, end)
+    return 0.0 if after < over < len(times) else None
+
+
+def _candidates(
+    record: Mapping[str, Any], outcome: Mapping[str, Any] | None, y_accept: float | None
+) -> Iterator[dict[str, Any]]:
+    fast, slow, tokens = record["fast"]["raw"], record["slow"], record["tokens"]
+    needed = None if outcome is None else outcome["needed"]
+    for i, p_accept in enumerate(fast["p_accept"]):
+        chosen = i == record["chosen"]
+        yield {
+            "stream": record["stream"],
+            "step": record["event"],
+            "candidate": i,
+            "time": record["time"],
+            "domain": record["domain"],
+            "p_need_fast": fast["p_need"],
+            "p_accept_fast": p_accept,
+            "p_need_slow": None if slow is None else slow["raw"]["p_need"],
+            "p_accept_slow": None if slow is None else slow["raw"]["p_accept"][i],
+            "y_need": None if needed is None else float(needed),
+            "y_accept": y_accept if chosen else None,
+            "logged": bool(chosen and record["spoke"]),
+            # Null where the offer could not be made: inverse weights need every offer possible.
+            "propensity": (record["propensity"] or None) if chosen else None,
+            "tokens_fast": tokens["read"],
+            "tokens_slow": tokens["think"] if record["thought"] else None,
+            "tokens_response": tokens["respond"],
+        }

@@ -1,0 +1,60 @@
+"""The `simulator` section of the config: which population of simulated streams, and its settings."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Literal
+
+
+@dataclasses.dataclass(frozen=True)
+class SimulatorConfig:
+    """Settings of the simulator.
+
+    Attributes:
+      population: Which streams are drawn: `items` (`prism_jax.streams.simulator`), or `switches`, where the meaning of
+        an event depends on a state that has to be worked out event by event (`prism_jax.streams.switches`).
+      switches: Number of settings that are switched in the population `switches`, 2 or 3; unused by `items`.
+      seed: Seed of the population of streams.
+      min_events: Minimum number of events per stream, including the arrival.
+      max_events: Maximum number of events per stream.
+      responses: Maximum number of steps per stream with a response; the first offers that were needed and accepted
+        get one.
+      dependence: Dependence of need and acceptance, in [-1, 1]. At 0 they are independent given what is seen, and the
+        paper's Eq. 1 is exactly optimal; at 1 the less likely one implies the other; at -1 they coincide as rarely as
+        their probabilities allow.
+      hidden_effect: Strength of the hidden variable's effect on acceptance, in [0, 1]; 0 switches it off.
+      teacher: Whether every step has a teacher's probabilities of need and acceptance.
+      teacher_blur: Standard deviation of the teacher's error in log-odds, drawn independently for each probability.
+      teacher_bias: Bias of the teacher, added to all of its log-odds; above 0 it overestimates need and acceptance.
+    """
+
+    population: Literal["items", "switches"] = "items"
+    switches: int = 2
+    seed: int = 0
+    min_events: int = 6
+    max_events: int = 8
+    responses: int = 1
+    dependence: float = 0.0
+    hidden_effect: float = 0.9
+    teacher: bool = False
+    teacher_blur: float = 0.5
+    teacher_bias: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.switches not in (2, 3):
+            raise ValueError(f"switches: found {self.switches}, expected 2 or 3")
+        if self.min_events < 2:
+            raise ValueError(f"min_events: found {self.min_events}, expected at least 2 (the arrival and one more)")
+        if self.max_events < self.min_events:
+            raise ValueError(f"max_events: found {self.max_events}, expected at least min_events = {self.min_events}")
+        if self.responses < 0:
+            raise ValueError(f"responses: found {self.responses}, expected at least 0")
+        if not -1 <= self.dependence <= 1:
+            raise ValueError(f"dependence: found {self.dependence}, expected a number in [-1, 1]")
+        if not 0 <= self.hidden_effect <= 1:
+            raise ValueError(f"hidden_effect: found {self.hidden_effect}, expected a number in [0, 1]")
+        if not 0 <= self.teacher_blur < math.inf:
+            raise ValueError(f"teacher_blur: found {self.teacher_blur}, expected at least 0, in log-odds")
+        if not math.isfinite(self.teacher_bias):
+            raise ValueError(f"teacher_bias: found {self.teacher_bias}, expected a finite number of log-odds")

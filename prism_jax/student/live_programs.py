@@ -1,0 +1,109 @@
+"""The programs behind live streams, and the classes of sizes that they are compiled for.
+
+Every program depends on three sizes: rows of a batch, pages per stream, and new tokens per row. Each is rounded up to
+one of a few classes, so the number of programs is the product of small numbers, however streams grow.
+
+Dimensions: B batch, n pages per stream, L new tokens, P marked places, A answers, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from prism_jax.student.branches import Row, row_mask
+from prism_jax.student.constrained import write_program
+from prism_jax.student.kv_cache import Cache, Segment, capacity_of, read
+from prism_jax.student.pages import gather, store
+from prism_jax.student.qwen3 import Params, Qwen3
+from prism_jax.student.sampler import branch_off
+
+
+def classes(smallest: int, largest: int, growth: int) -> tuple[int, ...]:
+    """Sizes from `smallest` on, each `growth` times the one before, up to `largest`."""
+    sizes = [min(smallest, largest)]
+    while sizes[-1] < largest:
+        sizes.append(min(sizes[-1] * growth, largest))
+    return tuple(sizes)
+
+
+def at_least(known: Sequence[int], size: int, growth: int) -> int:
+    """The smallest class that holds `size`; beyond the largest, `growth` times it, and so on."""
+    found = next((one for one in known if one >= size), known[-1])
+    while found < size:
+        found *= growth
+    return found
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def read_rows(
+    model: Qwen3,
+    params: Params,
+    pool: Cache,
+    table: Int[Array, "B n"],
+    lengths: Int[Array, " B"],
+    row: Row,
+    answers: Int[Array, " A"],
+) -> tuple[Float[Array, "B P A"], Cache]:
+    """Reads rows after their trunks.
+
+    Args:
+      model: The static half of the student.
+      params: Parameters as `kv_cache.unstack_layers` returns them.
+      pool: The pool of pages, which is only read.
+      table: Pages of each stream.
+      lengths: Number of tokens of each stream in the pool.
+      row: New tokens of each stream, as `branches.lay_out` lays them out, stacked.
+      answers: Ids of the tokens whose logits are returned.
+
+    Returns:
+      Logits of the answers at the marked places, and keys and values of the new tokens.
+    """
+    cache = gather(pool, table)
+    seen = jnp.arange(capacity_of(cache)) < lengths[:, None]
+    tokens, mask = jnp.asarray(row.tokens), jax.vmap(row_mask)(row)
+    positions, places = lengths[:, None] + row.offsets, jnp.asarray(row.places)
+    hidden, fresh = read(model, params, tokens, positions, mask, places, [Segment(cache, seen)])
+    rows = model.head(params)[answers]
+    return hidden.astype(jnp.float32) @ rows.astype(jnp.float32).T, fresh
+
+
+@functools.partial(jax.jit, static_argnums=(0, 7))
+def branch_rows(
+    model: Qwen3,
+    params: Params,
+    pool: Cache,
+    table: Int[Array, "B n"],
+    lengths: Int[Array, " B"],
+    tokens: Int[Array, "B L"],
+    counts: Int[Array, " B"],
+    room: int,
+) -> tuple[Float[Array, "B V"], Cache, Cache]:
+    """Reads branches after their trunks, to be continued.
+
+    Args:
+      model: The static half of the student.
+      params: Parameters as `kv_cache.unstack_layers` returns them.
+      pool: The pool of pages, which is only read.
+      table: Pages of each stream.
+      lengths: Number of tokens of each stream in the pool.
+      tokens: Token ids of the branches, padded on the right.
+      counts: Number of tokens of each branch.
+      room: Number of cache positions to reserve for new tokens.
+
+    Returns:
+      Logits after each branch, a cache of the branches, and a cache of each row's trunk.
+    """
+    trunk = gather(pool, table)
+    return *branch_off(model, params, trunk, lengths, tokens, counts, room=room), trunk
+
+
+def compiled_programs() -> int:
+    """Number of programs that `trunks.Trunks` has compiled in this process."""
+    programs: tuple[Any, ...] = (read_rows, branch_rows, store, write_program)
+    return sum(program._cache_size() for program in programs)

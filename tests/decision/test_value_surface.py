@@ -1,0 +1,97 @@
+"""The surface over costs and prices against the gate, cell by cell."""
+
+import inspect
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from prism_jax.decision import metrics, thinking
+from prism_jax.decision.thinking import Moves
+from prism_jax.decision.value_surface import value_surface
+
+RATIOS, PRICES = [2.0, 0.0, 0.5, 4.0, 1.0], [1e-3, 0.0, 4e-4, 2e-4, 4e-4, 10.0]
+MOVES, TOKENS = Moves(1.5, 0.8, 0.4), 60.0
+
+
+def steps(seed, n=80):
+    rng = np.random.default_rng(seed)
+    signals = rng.random((4, n)).round(1)  # with ties, and certain probabilities
+    need, accept, thought = (rng.random((3, n)) < 0.5).astype(int)
+    return signals, need, accept, thought, rng.integers(0, 300, n)
+
+
+@given(st.integers(0, 100), st.booleans())
+@settings(max_examples=15)
+def test_every_cell_equals_the_decisions_at_that_cell(seed, two):
+    signals, need, accept, thought, spent = steps(seed)
+    labels = {"y_slow": need * thought, "y_accept_slow": thought} if two else {}
+    table = value_surface(
+        *signals,
+        need * accept,
+        MOVES,
+        TOKENS,
+        RATIOS,
+        PRICES,
+        slow_tokens=spent,
+        y_need=need,
+        y_accept=accept,
+        **labels,
+    )
+    assert table.slow.shape == (len(PRICES), len(RATIOS))
+    for i, price in enumerate(PRICES):
+        for j, ratio in enumerate(RATIOS):
+            offer, slow = thinking.decide_by_value(*signals, 1.0, ratio, MOVES, price, TOKENS)
+            own = np.where(slow, thought, accept) if two else accept
+            counts = metrics.confusion(offer, need * own)
+            assert [cells[i, j] for cells in table.confusion()] == [int(cell) for cell in counts]
+            assert table.slow[i, j] == slow.sum()
+            assert table.slow_tokens[i, j] == spent[slow].sum()
+            cost = metrics.realised_cost(offer, need, own, 1.0, ratio)
+            assert table.realised_cost()[i, j] == pytest.approx(cost, rel=1e-12)
+            assert table.token_cost()[i, j] == pytest.approx(price * spent[slow].sum() / len(spent))
+            assert table.slow_rate()[i, j] == slow.mean()
+            assert table.speak_rate()[i, j] == offer.mean()
+
+
+def test_a_higher_price_never_thinks_more_often_and_0_always():
+    signals, need, accept, _, _ = steps(1, 500)
+    prices = np.concatenate([[0.0], np.geomspace(1e-6, 1.0, 30)])
+    table = value_surface(*signals, need * accept, MOVES, TOKENS, RATIOS, prices)
+    assert (table.slow[0] == 500).all() and (table.slow[-1] == 0).all()
+    assert (np.diff(table.slow, axis=0) <= 0).all()
+    assert table.slow_tokens is None and table.rejected is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"p_need_slow": np.array([0.5, np.nan])}, "p_need_slow: found nan"),
+        ({"p_accept_fast": np.array([0.5, 2.0])}, "p_accept_fast: found 2.0"),
+        ({"y": np.array([0.0, 0.5])}, "y: found 0.5"),
+        ({"y_need": np.ones(2)}, "y_need, y_accept: found one of them"),
+        ({"y_need": np.ones(2), "y_accept": np.ones(2), "y_slow": np.ones(2)}, "y_slow, y_accept_slow: found one"),
+        ({"slow_tokens": np.ones(2)}, "slow_tokens: found dtype float64"),
+        ({"tokens": 0.0}, "tokens: found 0.0"),
+        ({"prices": [-1.0]}, "prices: found -1.0"),
+        ({"cost_ratios": np.ones((1, 1))}, r"cost_ratios: found the shape \(1, 1\)"),
+        ({"moves": Moves(1.0, 1.0, 2.0)}, "moves.both: found 2"),
+    ],
+)
+def test_bad_input_is_refused_by_name(changes, message):
+    half = np.full(2, 0.5)
+    names = ("p_need_fast", "p_accept_fast", "p_need_slow", "p_accept_slow")
+    given_ = dict.fromkeys(names, half) | {"y": np.array([0, 1]), "moves": MOVES, "tokens": TOKENS}
+    given_ |= {"cost_ratios": RATIOS, "prices": PRICES}
+    with pytest.raises(ValueError, match=message):
+        inspect.unwrap(value_surface)(**{**given_, **changes})
+
+
+def test_costs_need_the_labels_and_the_tokens():
+    signals, need, accept, _, _ = steps(0)
+    table = value_surface(*signals, need * accept, MOVES, TOKENS, RATIOS, PRICES)
+    with pytest.raises(ValueError, match="realised_cost: found no acceptance counts"):
+        table.realised_cost()
+    with pytest.raises(ValueError, match="token_cost: found no tokens"):
+        table.token_cost()

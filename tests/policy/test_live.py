@@ -1,0 +1,139 @@
+"""Live streams decide as evaluation does: the same signals, fields and responses for the same events."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from prism_jax.policy.fast import score_streams
+from prism_jax.policy.live import Live, LiveConfig
+from prism_jax.policy.reader import Asked, Reader
+from prism_jax.policy.responses import write_responses
+from prism_jax.policy.slow import read_slow, write_fields
+from prism_jax.policy.writing import Writer
+from prism_jax.prompting.template import WritingConfig
+from prism_jax.streams import Candidate, Event
+from prism_jax.student.live_programs import compiled_programs
+
+pytestmark = pytest.mark.usefixtures("compile_quickly")
+
+WRITING = WritingConfig(field_tokens=4, response_tokens=4)
+
+
+@pytest.fixture(scope="module")
+def params(model):
+    return model.init(jax.random.key(4))
+
+
+@pytest.fixture(scope="module")
+def streams(with_two_offers):
+    return with_two_offers[:3]
+
+
+def live(model, params, template, **settings):
+    config = LiveConfig(**{"context": 600, "memory": 1 << 20, "batches": (1, 4), "longest": 128} | settings)
+    return Live(model, params, template, has_slow_pass=True, writing=WRITING, config=config)
+
+
+def expected(model, params, template, streams, context):
+    """What evaluation reads and writes at every candidate."""
+    writer = Writer(model, params, template.tokenizer, batch=2)
+    rows = score_streams(model, params, template, streams, split="test", fold=0, context=context, batch=2)
+    fast = {(row["stream"], row["step"], row["candidate"]): row for row in rows}
+    thought = write_fields(writer, template, streams, context=context, limit=WRITING.field_tokens)
+    slow = dict(read_slow(model, params, template, thought, context=context, batch=2))
+    responses = write_responses(writer, template, streams, context=context, limit=WRITING.response_tokens)
+    return fast, {stream.id: stream for stream in thought}, slow, responses
+
+
+def sigmoid(z):
+    return 1 / (1 + np.exp(-z))
+
+
+def test_live_streams_decide_as_evaluation_does(model, params, template, streams):
+    reader = live(model, params, template)
+    assert isinstance(reader, Reader)
+    fast, thought, slow, responses = expected(model, params, template, streams, 600)
+    for place in range(5):
+        turn = [stream for stream in streams if place < len(stream.events)]
+        steps = {stream.id: {step.event: (n, step) for n, step in enumerate(stream.steps)} for stream in turn}
+        offers = [steps[s.id][place][1].candidates if place in steps[s.id] else (Candidate(),) for s in turn]
+        readings = reader.observe([(s.id, s.events[place], own) for s, own in zip(turn, offers, strict=True)])
+        thoughts = reader.think([Asked(s.id, own) for s, own in zip(turn, offers, strict=True)])
+        said = reader.respond([(s.id, own[-1], None) for s, own in zip(turn, offers, strict=True)])
+        for stream, own, reading, thinks, says in zip(turn, offers, readings, thoughts, said, strict=True):
+            if place not in steps[stream.id]:
+                continue
+            number, _ = steps[stream.id][place]
+            assert thinks.fields == thought[stream.id].steps[number].rationale
+            assert json.loads(says.text) == json.loads(responses[stream.id, number, len(own) - 1])
+            for index in range(len(own)):
+                row, signals = fast[stream.id, number, index], slow[stream.id, number, index]
+                np.testing.assert_allclose(sigmoid(reading.z_need), row["p_need_fast"], atol=2e-5)
+                np.testing.assert_allclose(sigmoid(reading.z_accept[index]), row["p_accept_fast"], atol=2e-5)
+                np.testing.assert_allclose(sigmoid(thinks.z_need), signals.p_need, atol=2e-5)
+                np.testing.assert_allclose(sigmoid(thinks.z_accept[index]), signals.p_accept, atol=2e-5)
+                assert thinks.tokens == signals.tokens
+
+
+def test_a_response_after_thinking_follows_the_fields(model, params, template, streams):
+    """The fields are part of the branch: other fields lead to another response somewhere."""
+    reader, offer, differs = live(model, params, template), Candidate(text="Tea?"), False
+    for stream in streams:
+        reader.observe([(stream.id, stream.events[0], (offer,))])
+        [thought] = reader.think([Asked(stream.id, (offer,))])
+        [fast], [slow] = (reader.respond([(stream.id, offer, fields)]) for fields in (None, thought.fields))
+        differs |= fast.text != slow.text
+        assert [*json.loads(slow.text)] == ["Purpose", "Thoughts", "Proactive Task", "Response"]
+    assert differs
+
+
+def test_a_forgotten_stream_begins_again(model, params, template):
+    reader, event = live(model, params, template), Event(time=0.0, text="Opens the file.")
+    [first] = reader.observe([("a", event, (Candidate(),))])
+    history = reader.history("a")
+    [second] = reader.observe([("a", event, (Candidate(),))])
+    assert second.z_need != first.z_need and reader.history("a") != history
+    reader.forget("a")
+    [again] = reader.observe([("a", event, (Candidate(),))])
+    assert again == first and reader.history("a") == history
+
+
+def test_the_time_since_the_event_before_is_read(model, params, template):
+    """A stream's own last event counts, whatever other streams do in between."""
+    reader, other = live(model, params, template), Event(time=9e5, text="Starts.")
+    for name, later in (("soon", 10.0), ("late", 7200.0)):
+        reader.observe([(name, Event(time=0.0, text="Starts."), (Candidate(),))])
+        reader.observe([(f"{name} other", other, (Candidate(),))])
+        reader.observe([(name, Event(time=later, text="Stops."), (Candidate(),))])
+    assert reader.history("soon") != reader.history("late")
+
+
+def test_an_event_that_does_not_fit_changes_nothing(model, params, template):
+    reader, offers = live(model, params, template), (Candidate(),)
+    reader.observe([("a", Event(time=0.0, text="Starts."), offers)])
+    before = reader.history("a")
+    long = Event(time=1.0, text="word " * 600)
+    with pytest.raises(ValueError, match=r"stream 'a': found an event of .* tokens, expected at most"):
+        reader.observe([("b", Event(time=0.0, text="Starts."), offers), ("a", long, offers)])
+    assert reader.history("a") == before
+    with pytest.raises(ValueError, match="stream: found 'b'"):
+        reader.history("b")
+
+
+def test_a_warm_reader_compiles_nothing(model, params, template, streams):
+    reader = live(model, params, template, context=250, batches=(4,), longest=64)
+    assert reader.warm_up() == compiled_programs()
+    before = compiled_programs()
+    for stream in streams:
+        for event in stream.events[:3]:
+            reader.observe([(stream.id, event, (Candidate(), Candidate(text="Tea?")))])
+            reader.think([Asked(stream.id, (Candidate(),))])
+            reader.respond([(stream.id, Candidate(text="Tea?"), None)])
+    assert compiled_programs() == before
+
+
+def test_a_context_without_room_to_write_is_refused(model, params, template):
+    with pytest.raises(ValueError, match="context: found 40, expected more than the"):
+        live(model, params, template, context=40)

@@ -1,0 +1,63 @@
+"""From training to live decisions: the exported model reads a stream as evaluation scored it; its records replay."""
+
+import json
+
+import numpy as np
+import pytest
+from test_mains import TINY, run
+
+from prism_jax.evaluation.fits import read_calibration
+from prism_jax.scores import read_scores
+from prism_jax.streams.sources import load_splits
+from prism_jax.training.workdir import Workdir
+
+pytestmark = pytest.mark.slow
+
+
+def lines_of(streams):
+    """The events of all streams, interleaved, each with the offers of its step."""
+    rows = []
+    for stream in streams:
+        offers = {step.event: [candidate.text for candidate in step.candidates] for step in stream.steps}
+        for i, event in enumerate(stream.events):
+            row = {"stream": stream.id, "time": event.time, "text": event.text, "domain": stream.domain}
+            rows.append((i, {**row, "candidates": offers.get(i)}))
+    return "".join(json.dumps(row) + "\n" for _, row in sorted(rows, key=lambda one: one[0]))
+
+
+def test_an_exported_model_decides_as_it_was_evaluated(tmp_path):
+    workdir, model, records = tmp_path / "run", tmp_path / "model", tmp_path / "records.jsonl"
+    assert run("train", *TINY, f"--workdir={workdir}").returncode == 0
+    assert run("export", f"--workdir={workdir}", f"--output={model}").returncode == 0
+    config = Workdir(workdir).load_config()
+    streams = load_splits(config.data, config.simulator).test
+    (tmp_path / "in.jsonl").write_text(lines_of(streams))
+    done = run("agent", f"--model={model}", f"--input={tmp_path / 'in.jsonl'}", f"--records={records}")
+    assert done.returncode == 0, done.stderr
+    assert "programs compiled" in done.stderr
+    scores = read_scores(workdir / "scores.parquet")
+    scored = {
+        (scores.stream[i], scores.step[i], scores.candidate[i]): (scores.p_need_fast[i], scores.p_accept_fast[i])
+        for i in range(len(scores))
+    }
+    decided = {(r["stream"], r["event"]): r for r in map(json.loads, records.read_text().splitlines())}
+    fits = read_calibration(workdir / "calibration.json")
+    compared = 0
+    for stream in streams:
+        for number, step in enumerate(stream.steps):
+            record = decided[stream.id, step.event]
+            for i in range(len(step.candidates)):
+                raw = record["fast"]["raw"]
+                found = raw["p_need"], raw["p_accept"][i]
+                np.testing.assert_allclose(found, scored[stream.id, number, i], atol=1e-5)
+                compared += 1
+            need = np.array([record["fast"]["raw"]["p_need"]])
+            np.testing.assert_allclose(record["p_need_fast"], fits.need_fast.map(need)[0], rtol=1e-12)
+            spoke = record["p_accept"] >= 1 / (1 + 2 * record["p_need"])
+            assert record["spoke"] == spoke or abs(record["p_accept"] - record["threshold"]) < 1e-12
+    assert compared > 40
+    again = run("agent", f"--replay={records}")
+    assert again.stdout == records.read_text()
+    restarted = run("agent", f"--model={model}", f"--input={tmp_path / 'in.jsonl'}", f"--records={records}")
+    assert restarted.returncode == 0 and "no events" in restarted.stderr
+    assert again.stdout == records.read_text()

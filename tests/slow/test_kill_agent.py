@@ -1,0 +1,51 @@
+"""kill -9 while the agent writes: whole records only, and a restart goes on without repeating or losing one."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from exported_folder import write
+from test_service import COMMAND, encoded, lines_of, run, told
+
+pytestmark = pytest.mark.slow
+
+
+def test_kill_9_leaves_whole_records_and_a_restart_goes_on(root, tmp_path):
+    """The records of killed and restarted agents are those of one that ran in peace, exploration and budgets too."""
+    model, source, records = write(tmp_path / "model"), tmp_path / "in.jsonl", tmp_path / "records.jsonl"
+    source.write_bytes(encoded(lines_of(60)))
+    settings = (
+        f"--model={model}",
+        f"--input={source}",
+        "--explore=0.3",
+        "--explore_loss=0.5",
+        "--batch=3",
+        "--skip_bad",
+    )
+    settings += ("--most_offers=2", "--offers_window=20", "--most_thoughts=3", "--thoughts_window=30")
+    whole = run(root, *settings)
+    assert whole.returncode == 0, whole.stderr
+    command = [sys.executable, str(COMMAND), "slow=0.05", *settings, f"--records={records}"]
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(root)}
+    rng, before = np.random.default_rng(0), 0
+    for _ in range(3):
+        with subprocess.Popen(command, cwd=root, env=environment, stderr=subprocess.PIPE) as process:
+            while process.poll() is None and (not records.exists() or records.stat().st_size <= before):
+                time.sleep(0.005)
+            time.sleep(rng.uniform(0, 0.15))
+            os.kill(process.pid, signal.SIGKILL)
+        assert process.returncode == -signal.SIGKILL
+        data = records.read_bytes()
+        assert len(data) > before
+        assert told(data) == told(whole.stdout)[: data.count(b"\n")]
+        before = len(data)
+    with records.open("ab") as file:
+        file.write(data.splitlines()[-1][:100])  # as if the system had died in the middle of a record
+    again = run(root, *settings, f"--records={records}")
+    assert again.returncode == 0, again.stderr
+    assert b"removed the last 100 bytes" in again.stderr
+    assert told(records.read_bytes()) == told(whole.stdout)

@@ -1,0 +1,171 @@
+"""The population of switches: its truth and its fields can be worked out from the visible texts, event by event."""
+
+import collections
+import dataclasses
+import functools
+import hashlib
+import re
+
+import numpy as np
+import pytest
+from scipy import stats
+from simulated_steps import chance, draw, table
+
+from prism_jax.prompting.template import SLOW_FIELDS
+from prism_jax.streams import simulator_text, switches, switches_text
+from prism_jax.streams.jsonl import write_streams
+from prism_jax.streams.outcomes import ON_CALL_SHARE, PROPENSITY
+from prism_jax.streams.simulator import simulate
+from prism_jax.streams.simulator_config import SimulatorConfig
+
+CONFIG = SimulatorConfig(population="switches", min_events=14, max_events=18)
+
+
+@functools.cache
+def patterns(domain):
+    """A regular expression for each phrase of a domain, with the kind of event that it describes."""
+    return [
+        (re.compile(phrase.replace(".", r"\.").format(setting=r"(?P<setting>\w+)")), kind)
+        for kind, phrases in switches_text.PHRASES[domain].items()
+        for phrase in phrases
+    ]
+
+
+def read(stream, count=2):
+    """Persona, newest kind, stuck and the chain of results at each step, derived from the texts alone.
+
+    With two settings, results alternate. With three, the setting that differs from the others follows from the one
+    before and the one that is switched: equal ones cancel, different ones give the third.
+    """
+    (persona,) = (name for name, texts in simulator_text.ARRIVALS.items() if stream.events[0].text in texts)
+    settings = set(switches_text.SETTINGS[stream.domain][:count])
+    apart, chain = None, []
+    for event in stream.events[1:]:
+        ((match, kind),) = ((m, kind) for p, kind in patterns(stream.domain) if (m := p.fullmatch(event.text)))
+        if kind == "switch":
+            switched = match["setting"] if count == 3 else "breaks"
+            if apart in (None, switched):
+                apart = switched if apart is None else None
+            else:
+                (apart,) = settings - {apart, switched}
+            chain.append(apart or "mends")
+        yield persona, kind, apart is not None, tuple(chain)
+
+
+def test_streams_are_the_same_on_every_machine(tmp_path):
+    """If this digest changes, so do all results measured on this population."""
+    mixed = [simulate(dataclasses.replace(CONFIG, seed=i % 3), i, "always" if i % 2 else "policy") for i in range(40)]
+    write_streams(tmp_path / "streams.jsonl", mixed)
+    digest = hashlib.sha256((tmp_path / "streams.jsonl").read_bytes()).hexdigest()
+    assert digest == "7a9d41aee97a4aaae9eaad48ec664cffcaf2c04f882b2758209a384516528625"
+
+
+def test_a_stream_does_not_depend_on_what_else_is_drawn():
+    assert simulate(CONFIG, 17) == draw(20, config=CONFIG)[17]
+
+
+def test_streams_and_seeds_differ():
+    streams = draw(300, config=CONFIG) + draw(300, config=dataclasses.replace(CONFIG, seed=1))
+    assert len({stream.id for stream in streams}) == len({stream.events for stream in streams}) == 600
+
+
+def test_shape_of_the_population():
+    streams = draw(2000, config=CONFIG)
+    for names in ([s.domain for s in streams], [s.persona for s in streams], [len(s.events) for s in streams]):
+        assert stats.chisquare(np.unique(names, return_counts=True)[1]).pvalue > 1e-3
+    assert {len(s.events) for s in streams} == set(range(14, 19))
+    for stream in streams[:300]:
+        assert [step.event for step in stream.steps] == list(range(1, len(stream.events)))
+    kinds = collections.Counter(kind for stream in streams for _, kind, _, _ in read(stream))
+    expected = [share * kinds.total() for share in switches.NEXT.values()]
+    assert stats.chisquare([kinds[kind] for kind in switches.NEXT], expected).pvalue > 1e-3
+
+
+def test_tables_are_complete():
+    assert sum(switches.NEXT.values()) == pytest.approx(1, abs=1e-12)
+    personas, kinds = set(simulator_text.ARRIVALS), set(switches.NEXT)
+    assert set(switches.NEED) == kinds
+    assert set(switches.ACCEPT) == {(persona, kind) for persona in personas for kind in kinds}
+    domains = set(switches_text.PHRASES)
+    assert domains == set(switches_text.SETTINGS) == set(simulator_text.OFFERS) == set(simulator_text.PURPOSES)
+    assert all(set(phrases) == kinds for phrases in switches_text.PHRASES.values())
+    assert all(len(set(names)) == 3 for names in switches_text.SETTINGS.values())
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_the_truth_can_be_read_off_the_texts(count):
+    for stream in draw(100, config=dataclasses.replace(CONFIG, switches=count)):
+        for step, (persona, kind, stuck, _) in zip(stream.steps, read(stream, count), strict=True):
+            p_need, p_accept = switches.NEED[kind][stuck], switches.ACCEPT[persona, kind][stuck]
+            offer = step.candidates[0]
+            assert (step.p_need_true, offer.p_accept_true) == (p_need, p_accept)
+            assert offer.p_both_true == pytest.approx(p_need * p_accept, abs=1e-12)
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_the_fields_are_functions_of_the_visible_texts(count):
+    results = set()
+    for stream in draw(100, config=dataclasses.replace(CONFIG, switches=count)):
+        for step, (persona, kind, stuck, chain) in zip(stream.steps, read(stream, count), strict=True):
+            fields = step.rationale
+            assert tuple(fields) == tuple(SLOW_FIELDS)
+            assert fields["if_silent"] == (", ".join(chain) if chain else "nothing breaks")
+            welcome = kind == "switch" or (kind == "try" and stuck)
+            assert fields["if_offered"] == ("is welcome" if welcome else "disturbs")
+            assert fields["evidence"] == f"{kind}, settings {'disagree' if stuck else 'agree'}"
+            assert fields["risk"] == persona
+            # The last word of the first field says whether the user is stuck.
+            assert stuck == (fields["if_silent"].split()[-1] != "mends" and bool(chain))
+            results |= set(chain)
+    names = {name for names in switches_text.SETTINGS.values() for name in names}
+    assert results == {"mends"} | (names if count == 3 else {"breaks"})
+
+
+@pytest.mark.parametrize("changes", [{}, {"dependence": 0.6, "hidden_effect": 1.0}, {"switches": 3}])
+def test_labels_have_the_true_frequencies(changes):
+    t = table(draw(1500, "always", dataclasses.replace(CONFIG, **changes)))
+    for label, p in ((t.need, t.p_need), (t.accept, t.p_accept), (t.need * t.accept, t.p_both)):
+        assert chance(label, p) > 1e-3
+        # The test has power: probabilities that are wrong by 0.03 are rejected.
+        assert chance(label, np.where(p < 0.5, p + 0.03, p - 0.03)) < 1e-6
+    assert chance(t.on_call, np.full_like(t.on_call, ON_CALL_SHARE)) > 1e-3
+
+
+def test_the_log_offers_as_its_propensity_says_and_is_biased():
+    streams = draw(1500, config=CONFIG)
+    t = table(streams)
+    stuck = [stuck for stream in streams for _, _, stuck, _ in read(stream)]
+    expected = [PROPENSITY[bool(call)][is_stuck] for call, is_stuck in zip(t.on_call, stuck, strict=True)]
+    np.testing.assert_array_equal(t.propensity, expected)
+    assert chance(t.logged, t.propensity) > 1e-3
+    offered = t.logged == 1
+    np.testing.assert_array_equal(np.isnan(t.accept), ~offered)
+    # Offered acceptances are too high on average; inverse propensities undo it.
+    error = t.accept - t.p_accept
+    standard = error[offered].std() / offered.sum() ** 0.5
+    assert error[offered].mean() > 10 * standard
+    weighted = np.where(offered, error / t.propensity, 0)
+    assert abs(weighted.mean()) < 3 * weighted.std() / len(weighted) ** 0.5
+
+
+@pytest.mark.parametrize("most", [0, 1, 3])
+def test_the_first_offers_that_were_needed_and_accepted_carry_responses(most):
+    for stream in draw(50, config=dataclasses.replace(CONFIG, responses=most)):
+        good = [s for s in stream.steps if s.candidates[0].logged and s.y_need and s.candidates[0].y_accept]
+        answered = [step for step in stream.steps if step.candidates[0].response is not None]
+        assert answered == good[:most]
+        settings = switches_text.SETTINGS[stream.domain]
+        assert all(any(setting in step.candidates[0].response for setting in settings) for step in answered)
+
+
+def test_a_teacher_changes_only_its_own_fields():
+    (plain,) = draw(1, config=CONFIG)
+    (judged,) = draw(1, config=dataclasses.replace(CONFIG, teacher=True))
+    assert judged.events == plain.events
+    assert all(step.teacher_need is not None and step.candidates[0].teacher_accept is not None for step in judged.steps)
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_invalid_settings_are_named(count):
+    with pytest.raises(ValueError, match=rf"^switches: found {count}, expected 2 or 3$"):
+        SimulatorConfig(population="switches", switches=count)

@@ -1,0 +1,144 @@
+"""Decision records as a scores table: rows, labels, propensities; and what evaluation makes of them."""
+
+import json
+
+import numpy as np
+import pytest
+from etils import epath
+from fake_reader import FakeReader, exported
+
+from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.policy.agent import Agent
+from prism_jax.policy.settings import Exploration, Settings, Terms
+from prism_jax.policy.steps import Observation
+from prism_jax.recipes.scores_files import evaluate_scores
+from prism_jax.scores import ScoresError, read_scores
+from prism_jax.scores.records import TIMEOUT
+from prism_jax.streams import Candidate, Event
+
+OFFERS = (Candidate(text="Tea?"), Candidate(text="Coffee?"))
+MINUTE = 60.0
+
+
+def write(path, records):
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path
+
+
+def agent(policy="dynamic", exploration=None, margin=0.3):
+    point = OperatingPoint(policy=policy, margin=margin)
+    return Agent(FakeReader(), exported(), Settings(Terms(point, exploration=exploration)))
+
+
+def test_every_candidate_is_a_row_with_raw_signals(tmp_path):
+    deciding = agent()
+    decisions = deciding.observe_many(
+        [
+            Observation(f"s{i % 4}", Event(time=float(i), text=f"{i}"), OFFERS if i % 2 else (Candidate(),))
+            for i in range(80)
+        ]
+    )
+    answers = {}
+    for i, decision in enumerate(d for d in decisions if d.spoke):
+        outcome = ("accepted", "dismissed", "ignored")[i % 3]
+        answers[decision.offer] = deciding.outcome(decision.stream, decision.offer, outcome, 100.0, needed=i % 2 == 0)
+    records = [d.record() for d in decisions] + [answer.record() for answer in answers.values()]
+    scores = read_scores(write(tmp_path / "records.jsonl", records))
+    assert len(scores) == sum(len(d.candidates) for d in decisions)
+    row = 0
+    for decision in decisions:
+        for i in range(len(decision.candidates)):
+            chosen = i == decision.signals.best
+            assert (scores.stream[row], scores.step[row], scores.candidate[row]) == (decision.stream, decision.event, i)
+            assert scores.p_need_fast[row] == decision.fast.raw_need
+            assert scores.p_accept_fast[row] == decision.fast.raw_accept[i]
+            slow = (np.nan, np.nan) if decision.slow is None else (decision.slow.raw_need, decision.slow.raw_accept[i])
+            np.testing.assert_array_equal((scores.p_need_slow[row], scores.p_accept_slow[row]), slow)
+            assert scores.logged[row] == (decision.spoke and chosen)
+            answer = answers.get(decision.offer)
+            y_accept = float(answer.outcome == "accepted") if answer and chosen else np.nan
+            np.testing.assert_array_equal(scores.y_accept[row], y_accept)
+            np.testing.assert_array_equal(scores.y_need[row], float(answer.needed) if answer else np.nan)
+            np.testing.assert_array_equal(scores.propensity[row], 1.0 if decision.spoke and chosen else np.nan)
+            row += 1
+    assert {scores.y_accept[i] for i in np.flatnonzero(scores.logged == 1)} == {0.0, 1.0}
+
+
+@pytest.mark.parametrize(
+    ("later", "y_accept"),
+    [
+        ((), np.nan),  # the stream ended
+        ((MINUTE,), np.nan),  # seen, and the offer still stands
+        ((TIMEOUT,), np.nan),
+        ((2 * TIMEOUT,), np.nan),  # nobody was there while it stood
+        ((MINUTE, TIMEOUT), np.nan),
+        ((MINUTE, TIMEOUT + 1), 0.0),
+        ((TIMEOUT, TIMEOUT + 1), 0.0),
+    ],
+)
+def test_an_outcome_that_never_comes_is_a_refusal_where_the_offer_was_seen(tmp_path, later, y_accept):
+    deciding = agent()
+    first = deciding.observe("s", Event(time=0.0, text="x"), costs={"policy": "always"})
+    others = [deciding.observe("s", Event(time=t, text="y"), costs={"policy": "never"}) for t in later]
+    elsewhere = deciding.observe("t", Event(time=9 * TIMEOUT, text="y"), costs={"policy": "never"})
+    records = [decision.record() for decision in (first, *others, elsewhere)]
+    scores = read_scores(write(tmp_path / "records.jsonl", records))
+    np.testing.assert_array_equal(scores.y_accept, [y_accept, *[np.nan] * (len(later) + 1)])
+
+
+def logged(exploration, count=600):
+    deciding = agent(exploration=exploration, margin=0.0)
+    records, rng = [], np.random.default_rng(0)
+    for i in range(count):
+        decision = deciding.observe(f"s{i % 30}", Event(time=float(i), text=f"{i}"))
+        records.append(decision.record())
+        if decision.spoke:
+            outcome = "accepted" if rng.random() < decision.p_accept else "dismissed"
+            needed = bool(rng.random() < decision.p_need)
+            records.append(deciding.outcome(decision.stream, decision.offer, outcome, float(i), needed=needed).record())
+    return records
+
+
+def calibration(tmp_path):
+    fit = {"temperature": 1.0, "base_rate": 0.5, "count": 9, "effective_count": 9.0, "offer_rate": 0.5}
+    tree = {"need_fast": {**fit, "offer_rate": None}, "accept_fast": fit, "need_slow": None, "accept_slow": None}
+    path = tmp_path / "calibration.json"
+    path.write_text(json.dumps(tree))
+    return str(path)
+
+
+def test_a_log_that_explored_everywhere_is_evaluated_with_its_propensities(tmp_path, capsys):
+    path = write(tmp_path / "records.jsonl", logged(Exploration(0.3, loss=1e9)))
+    evaluate_scores(str(path), epath.Path(tmp_path / "out"), OperatingPoint(), calibration=calibration(tmp_path))
+    assert "of shown offers only" not in capsys.readouterr().out
+    assert (tmp_path / "out" / "report.html").exists()
+
+
+def test_a_log_with_events_that_no_offer_could_reach_is_evaluated_on_shown_offers_only(tmp_path, capsys):
+    path = write(tmp_path / "records.jsonl", logged(Exploration(0.3, loss=0.2)))
+    arguments = dict(calibration=calibration(tmp_path))
+    with pytest.raises(ScoresError, match="found no propensity beside logged = false"):
+        evaluate_scores(str(path), epath.Path(tmp_path / "out"), OperatingPoint(), **arguments)
+    evaluate_scores(str(path), epath.Path(tmp_path / "out"), OperatingPoint(), shown_only=True, **arguments)
+    assert "of shown offers only" in capsys.readouterr().out
+
+
+def test_damaged_records_are_named_by_line(tmp_path):
+    records = [record for record in logged(None, 60)]
+    path = tmp_path / "records.jsonl"
+    offer = next(i for i, record in enumerate(records) if record["kind"] == "outcome")
+    strange = {**records[offer], "offer": "s0/99"}
+    for content, message in (
+        (
+            [*records, records[offer]],
+            f"line {len(records) + 1}, offer: found a second outcome of '{records[offer]['offer']}'",
+        ),
+        ([*records, strange], f"line {len(records) + 1}, offer: found an outcome of 's0/99'"),
+        ([records[0], {"p_need_fast": 1}], "line 2, kind: found no record"),
+        ([{k: v for k, v in records[0].items() if k != "fast"}], "line 1, fast: found no such key"),
+        ([{**records[0], "fast": 3}], "line 1: found another content than a record has"),
+        ([records[0], {**records[0]}], "line 2: found stream 's0', step 0, candidate 0 a second time"),
+        ([records[0], {**records[30], "propensity": 3.0}], "propensity: found 3.0, expected"),
+    ):
+        with pytest.raises(ScoresError, match=f"^{path}, .*{message}"):
+            read_scores(write(path, content))

@@ -1,0 +1,100 @@
+"""The second stage on the student's own fields: what a slow branch reads, what it trains, and where it comes from."""
+
+import dataclasses
+import re
+
+import jax
+import numpy as np
+import pytest
+import tiny
+from etils import epath
+from tiny_step import MESH, RUN
+
+from prism_jax.prompting.packing import pack
+from prism_jax.prompting.supervised import supervised_step
+from prism_jax.prompting.template import SLOW_FIELDS, WritingConfig
+from prism_jax.recipes.own_fields import with_own_fields
+from prism_jax.runtime.config import ConfigError
+from prism_jax.streams.edit import map_steps
+from prism_jax.training.checkpoints.saver import Saver
+from prism_jax.training.loop import plan
+from prism_jax.training.optimization.step import init_state
+from prism_jax.training.pathways.supervision import is_slow, reads_own_fields
+from prism_jax.training.pathways.table import PathwayConfig
+from prism_jax.training.run import open_run, resolve
+from prism_jax.training.workdir import Workdir
+
+pytestmark = pytest.mark.usefixtures("compile_quickly")
+
+OWN = {name: f"own {number}" for number, name in enumerate(SLOW_FIELDS)}
+
+
+def folder_of(path, **pathway):
+    """The workdir of a run that has saved its initial state."""
+    workdir, config = epath.Path(path), dataclasses.replace(RUN.config, pathway=PathwayConfig(**pathway))
+    Workdir(workdir).claim(config)
+    RUN.template.tokenizer.save(workdir / "tokenizer.json")
+    state = init_state(RUN.model, config.training, MESH, jax.random.key(5))
+    state = state._replace(params=jax.tree.map(lambda leaf: 15 * leaf, state.params))  # texts differ by step
+    with Saver(Workdir(workdir).checkpoints, config) as saver:
+        saver.save(1, state, {}, {})
+    return workdir
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory):
+    return folder_of(tmp_path_factory.mktemp("first") / "run", slow=0.5)
+
+
+def second(start, **pathway):
+    config = tiny.with_training(start=str(start))
+    writing = WritingConfig(field_tokens=3)
+    return dataclasses.replace(
+        config, pathway=PathwayConfig(**{"slow": 0.6, "own_fields": 0.5} | pathway), writing=writing
+    )
+
+
+def test_own_fields_are_read_and_not_trained_on():
+    stream, template = RUN.splits.train[0], RUN.template
+    slow = map_steps(stream, lambda step: dataclasses.replace(supervised_step(step), slow=True))
+    own = map_steps(slow, lambda step: dataclasses.replace(step, own_fields=OWN))
+    theirs, ours = pack(slow, template, 4096), pack(own, template, 4096)
+    head = [token for field in template.slow(OWN) for token in (*field.name, *field.text)]
+    opening = len(template.opening())
+    assert ours.tokens[opening : opening + len(head)].tolist() == head
+    responses = pack(map_steps(stream, lambda step: step), template, 4096).response_target
+    assert len(theirs.response_target) > len(ours.response_target) == len(responses)
+    np.testing.assert_array_equal(ours.y_need, theirs.y_need)
+
+
+def test_the_chosen_steps_read_what_the_student_of_the_start_writes(start):
+    run = open_run(resolve(second(start)))
+    pathway, seed = run.config.pathway, run.config.training.seed
+    streams, chosen, slow = with_own_fields(run), 0, 0
+    for before, after in zip(run.splits.train, streams, strict=True):
+        for step, other in zip(before.steps, after.steps, strict=True):
+            reads = reads_own_fields(before, step, pathway, seed)
+            chosen, slow = chosen + reads, slow + is_slow(before, step, pathway, seed)
+            assert (getattr(other, "own_fields", None) is not None) == reads
+            assert other.rationale == step.rationale, "the rationale is kept beside the own fields"
+    assert 0.3 < chosen / slow < 0.7
+    texts = {
+        text for stream in streams for step in stream.steps for text in (getattr(step, "own_fields", 0) or {}).values()
+    }
+    assert len(texts) > 3
+    assert plan(run, streams).split.supervised < plan(run).split.supervised
+
+
+def test_without_own_fields_the_streams_are_the_runs(start):
+    run = open_run(resolve(second(start, own_fields=0.0)))
+    assert with_own_fields(run) is run.splits.train
+
+
+def test_errors_say_what_is_missing(start, tmp_path):
+    with pytest.raises(ValueError, match=r"own_fields: found 1\.0 with slow = 0"):
+        PathwayConfig(own_fields=1.0)
+    with pytest.raises(ValueError, match=re.escape("training.start: found none with pathway.own_fields")):
+        dataclasses.replace(second(start), training=tiny.CONFIG.training)
+    fast = folder_of(tmp_path / "fast")
+    with pytest.raises(ConfigError, match=r"a run with pathway\.slow = 0, expected one with slow branches"):
+        with_own_fields(open_run(resolve(second(fast))))
