@@ -90,6 +90,7 @@ def test_field_accuracy_counts_fields_and_whole_steps(simulated):
 def test_both_stages_train_on_the_studys_config(tmp_path):
     """With a small part of the budget."""
     small = dataclasses.replace(
+        THINKING,
         data=dataclasses.replace(THINKING.data, train_streams=24, calibration_streams=12, test_streams=12),
         training=dataclasses.replace(THINKING.training, steps=2),
         writing=dataclasses.replace(THINKING.writing, field_tokens=4),
