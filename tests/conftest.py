@@ -143,6 +143,19 @@ def draw_params():
     return draw
 
 
+@pytest.fixture(scope="session")
+def eight_devices():
+    """Makes an environment, with more XLA flags if named, in which the CPU appears as eight devices."""
+
+    def environment(*flags):
+        # XLA has as many threads as devices, unless NPROC asks for more. Each waits in the collective that it has
+        # entered, so where several can run at once, the last device may find no thread left.
+        xla = " ".join(("--xla_force_host_platform_device_count=8", *flags))
+        return os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": xla, "NPROC": "64"}
+
+    return environment
+
+
 def _equations(jaxpr):
     for equation in jaxpr.eqns:
         yield equation

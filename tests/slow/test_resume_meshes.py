@@ -1,7 +1,6 @@
 """A run saved on one mesh of devices resumes on another: eight fake CPU devices in a separate process."""
 
 import json
-import os
 import pathlib
 import subprocess
 import sys
@@ -50,10 +49,8 @@ print(json.dumps(results))
 """
 
 
-def test_a_run_resumes_bit_exact_on_its_mesh_and_within_1e_5_on_another(root, tmp_path):
-    environment = os.environ | {
-        "JAX_PLATFORMS": "cpu",
-        "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
+def test_a_run_resumes_bit_exact_on_its_mesh_and_within_1e_5_on_another(root, eight_devices, tmp_path):
+    environment = eight_devices() | {
         "JAX_DISABLE_MOST_OPTIMIZATIONS": "true",
         "PYTHONPATH": f"{root}:{pathlib.Path(__file__).parent}",
     }

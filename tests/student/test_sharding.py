@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import math
-import os
 import re
 import subprocess
 import sys
@@ -185,11 +184,9 @@ print(json.dumps({"devices": jax.device_count(), "value": float(want["value"]), 
 
 
 @pytest.mark.slow
-def test_every_mesh_computes_what_one_device_does():
+def test_every_mesh_computes_what_one_device_does(eight_devices):
     """Forward pass and gradients on eight simulated devices agree up to rounding, relative to the largest entry."""
     meshes = [[2, 2, 2], [1, 8, 1], [1, 2, 4]]
-    xla = "--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0"
-    environment = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": xla}
     sizes = {
         "vocab_size": 64,
         "hidden_dim": 32,
@@ -203,7 +200,7 @@ def test_every_mesh_computes_what_one_device_does():
         [sys.executable, "-c", ON_MESHES, json.dumps(sizes), json.dumps(meshes)],
         capture_output=True,
         text=True,
-        env=environment,
+        env=eight_devices("--xla_backend_optimization_level=0"),
     )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)

@@ -2,7 +2,6 @@
 
 import io
 import json
-import os
 import subprocess
 import sys
 import tracemalloc
@@ -74,15 +73,14 @@ print(json.dumps({"devices": jax.device_count(), "spread": float(logits.std()), 
 """
 
 
-def test_sharded_reading_equals_unsharded_and_reads_each_number_once(draw_params, tmp_path):
+def test_sharded_reading_equals_unsharded_and_reads_each_number_once(draw_params, eight_devices, tmp_path):
     params = draw_params(MODEL)
     save_hf(tmp_path / "model", MODEL, params)
     _, transformers = libraries()
     gguf = write_gguf(tmp_path / "model.gguf", transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "model"))
     meshes = [[2, 2, 2], [1, 1, 4]]
     # Compiling takes most of the time in these tests, so the compiler optimises little.
-    xla = "--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0"
-    environment = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": xla}
+    environment = eight_devices("--xla_backend_optimization_level=0")
     done = subprocess.run(
         [sys.executable, "-c", ON_MESHES, tmp_path / "model", tmp_path, json.dumps(meshes), gguf],
         capture_output=True,
