@@ -5,7 +5,7 @@
     if decision.spoke: show(decision.response)
 
 Each event is read once. Where the trigger fires, the slow pass thinks and replaces both signals; then the gate decides,
-and only an offer generates a response. Silence generates no token.
+and only an offer generates a response, of a model that was trained to write them. Silence generates no token.
 """
 
 from __future__ import annotations
@@ -250,7 +250,7 @@ class Agent:
 
     def _respond(self, steps: Sequence[Step]) -> None:
         """Writes the responses of the offers; where all are silent, nothing is asked of the reader."""
-        if not steps:
+        if not (steps and self.reader.writes_responses):
             return
         asked = [
             (step.item.stream, step.offered, None if step.thought is None else step.thought.fields) for step in steps

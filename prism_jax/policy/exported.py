@@ -24,7 +24,7 @@ SOURCE = "`python -m prism_jax.export`"
 SIGNALS = ("need_fast", "accept_fast", "need_slow", "accept_slow")
 _FAST, _SLOW = SIGNALS[:2], SIGNALS[2:]
 _REQUIRED = ("format", "slots", "probability", "calibration", "decision", "dynamic", "checkpoint")
-_OPTIONAL = ("temperatures", "writing")
+_OPTIONAL = ("temperatures", "writing", "responses")
 THINKING = "thinking"
 """Key of the calibration that says what the slow pass does."""
 FORMAT = 1
@@ -70,6 +70,7 @@ class Exported:
       point: Costs, margin and policy that the model was trained for.
       thinking: What the slow pass does, by which its value is known before it runs; None if the export does not say.
       writing: Budgets of generated text, None if not given.
+      writes_responses: Whether the model was trained to write responses; True if the export does not say.
       fingerprints: SHA-256 of `model` (the digests of all files, weights and tokenizer among them), `calibration` and
         `config` (slots and operating point), each 64 hexadecimal digits.
     """
@@ -79,6 +80,7 @@ class Exported:
     point: OperatingPoint
     thinking: Thinking | None
     writing: Mapping[str, Any] | None
+    writes_responses: bool
     fingerprints: Mapping[str, str]
 
     @property
@@ -117,12 +119,16 @@ def read_exported(folder: epath.PathLike) -> Exported:
     except ConfigError as error:
         raise ExportedError(str(error)) from error
     calibration = _section(path, tree, "calibration")
+    responses = tree.get("responses", True)
+    if type(responses) is not bool:
+        raise ExportedError(f"{path}: responses: found {responses!r:.80}, expected true or false")
     return Exported(
         slots=slots,
         maps=_maps(path, calibration),
         point=point,
         thinking=_thinking(path, calibration),
         writing=_section(path, tree, "writing") if "writing" in tree else None,
+        writes_responses=responses,
         fingerprints={
             "model": hashlib.sha256(read_bounded(folder / "digests.json", ExportedError)).hexdigest(),
             "calibration": fingerprint(calibration),

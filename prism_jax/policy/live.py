@@ -54,6 +54,7 @@ class Live:
 
     Attributes:
       has_slow_pass: Whether the student was trained on slow branches.
+      writes_responses: Whether it was trained on responses.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Live:
         template: Template,
         *,
         has_slow_pass: bool,
+        writes_responses: bool = True,
         writing: WritingConfig | None = None,
         config: LiveConfig | None = None,
     ):
@@ -73,6 +75,7 @@ class Live:
           params: Its parameters.
           template: Template over the tokenizer that it was trained with.
           has_slow_pass: As in the class.
+          writes_responses: As in the class.
           writing: How much the student may write.
           config: How streams are read.
 
@@ -80,11 +83,12 @@ class Live:
           ValueError: for a setting out of range, or a context or pool that is too small.
         """
         config, writing = config or LiveConfig(), writing or WritingConfig()
-        self.has_slow_pass = has_slow_pass
+        self.has_slow_pass, self.writes_responses = has_slow_pass, writes_responses
         self._template, self._model = template, model
         self._fields = field_spans(template, writing.field_tokens)
         self._values = response_spans(template, writing.response_tokens)
-        self._written = _most_tokens(self._values) + (_most_tokens(self._fields) if has_slow_pass else 0)
+        texts = [*([self._fields] if has_slow_pass else []), *([self._values] if writes_responses else [])]
+        self._written = sum(map(_most_tokens, texts))
         least = len(template.system()) + self._written
         if config.context <= least:
             raise ValueError(
@@ -93,12 +97,11 @@ class Live:
             )
         # A slow branch holds the fields, and offers of which some length is foreseen.
         longest = max(config.longest, bucket(_most_tokens(self._fields) + _OFFERS) if has_slow_pass else 0)
-        texts = [self._values, *([self._fields] if has_slow_pass else [])]
         self._trunks = trunks.Trunks(
             model,
             params,
             (template.yes, template.no),
-            room=max(map(room, texts)),
+            room=max(map(room, texts), default=0),
             budget=config.context,
             memory=config.memory,
             keep=config.keep,
@@ -169,9 +172,9 @@ class Live:
 
     def warm_up(self) -> int:
         """Compiles every program that a decision needs; returns their number."""
-        for grammar in (LINE, JSON_STRING) if self.has_slow_pass else (JSON_STRING,):
-            automaton = self._automaton(grammar)
-        self._trunks.warm_up(automaton)
+        needed = {LINE: self.has_slow_pass, JSON_STRING: self.writes_responses}
+        automata = [self._automaton(grammar) for grammar, is_needed in needed.items() if is_needed]
+        self._trunks.warm_up(automata[0] if automata else None)
         return compiled_programs()
 
     def _branch(self, head: Sequence[int], candidates: Sequence[Candidate]) -> Branch:

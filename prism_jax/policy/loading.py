@@ -49,6 +49,7 @@ def load_reader(
         loaded.params,
         template,
         has_slow_pass=exported.has_slow_pass,
+        writes_responses=exported.writes_responses,
         writing=writing,
         config=LiveConfig(**{name: value for name, value in given.items() if value is not None}),
     )

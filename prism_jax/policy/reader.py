@@ -71,9 +71,11 @@ class Reader(Protocol):
 
     Attributes:
       has_slow_pass: Whether `think` may be called: False for a student that was trained without slow branches.
+      writes_responses: Whether `respond` may be called: False for a student that was trained without responses.
     """
 
     has_slow_pass: bool
+    writes_responses: bool
 
     def observe(self, items: Sequence[tuple[str, Event, tuple[Candidate, ...]]]) -> list[Reading]:
         """Appends each event to its stream's trunk, and reads the slots after it.

@@ -42,7 +42,7 @@ class Decision(NamedTuple):
       history: Hash of what the model had read.
       text: Text of the event.
       fields: Fields that the slow pass wrote; None where it did not run.
-      response: JSON that goes with the offer; None for silence.
+      response: JSON that goes with the offer; None for silence, and of a model that writes no responses.
       terms: Costs, trigger, policy and budgets.
       tokens: Tokens by phase: `read`, `think` (written) and `respond` (written).
       seconds: Seconds that the event waited in each phase: `read`, `think`, `decide`, `respond`. Events decided in one

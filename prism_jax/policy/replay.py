@@ -151,7 +151,8 @@ class _Log:
         for step, _, record in wave:
             same = record["spoke"] and record["chosen"] == step.used.best
             if step.choice.spoke and same:  # of another offer, nobody knows what would have been said
-                step.response = Response(record["response"], record["tokens"]["respond"])
+                if record["response"] is not None:
+                    step.response = Response(record["response"], record["tokens"]["respond"])
                 self._made.add(record["offer"])
             note(step, self._ledger)
 

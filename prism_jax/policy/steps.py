@@ -54,7 +54,7 @@ class Step:
       thought: Slots and fields of the slow pass; None where it did not run.
       slow: Signals of the slow pass; None where it did not run.
       choice: What is done.
-      response: What the assistant says; None for silence.
+      response: What the assistant says; None for silence, and of a reader that writes no responses.
     """
 
     item: Observation

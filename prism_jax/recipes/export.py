@@ -14,6 +14,7 @@ from prism_jax.prompting.hub_files import TURN_END, write_tokenizer
 from prism_jax.prompting.template import Template
 from prism_jax.prompting.tokenizer import Tokenizer
 from prism_jax.runtime.files import check_absent, new_folder, on_disk, write_json
+from prism_jax.scores import read_scores
 from prism_jax.student import Qwen3
 from prism_jax.student.weights import save_hf
 from prism_jax.training import fingerprints
@@ -64,7 +65,10 @@ def export_run(workdir: Workdir, output: epath.Path, *, dtype: str | None = None
         special = template.tokenizer.special(TURN_END)
         save_hf(folder, model, params, dtype=dtype, eos_token_id=special, pad_token_id=template.tokenizer.pad)
         write_tokenizer(folder, template.tokenizer, config.packing.context)
-        write_json(folder / "prism.json", _prism(template, config, calibration, step))
+        write_json(
+            folder / "prism.json",
+            _prism(template, config, calibration, step) | {"responses": _writes_responses(workdir, config)},
+        )
         write_digests(folder)
         _same_mode(folder)
     return checkpoint_in_words(config, step)
@@ -75,6 +79,12 @@ def _calibration(path: epath.Path) -> Calibration:
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file, expected what `python -m prism_jax.evaluate` writes")
     return read_calibration(path)
+
+
+def _writes_responses(workdir: Workdir, config: RunConfig) -> bool:
+    """Whether evaluation wrote responses, as of a student that was trained on them; without its scores, the config."""
+    path = workdir.path / "scores.parquet"
+    return read_scores(path).tokens_response is not None if path.exists() else config.loss.response > 0
 
 
 def _same_mode(folder: epath.Path) -> None:

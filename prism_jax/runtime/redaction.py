@@ -5,8 +5,12 @@ from __future__ import annotations
 import re
 
 HIDDEN = "***"
-# A password may hold any character, even a slash; a colon before a port begins none.
-_USER = re.compile(r"(?P<scheme>\b[a-zA-Z][a-zA-Z0-9+.-]*://)(?:[^/:\s?#'\"]*:(?!\d+(?:/|$))[^\s'\"]*|[^/\s?#'\"]*)@")
+# A password may hold any character, even a slash; a colon before a port begins none. Lengths are bounded so that
+# hostile text takes linear time.
+_USER = re.compile(
+    r"(?P<scheme>\b[a-zA-Z][a-zA-Z0-9+.-]{0,31}://)"
+    r"(?:[^/:\s?#'\"]{0,1024}:(?!\d+(?:/|$))[^\s'\"]{0,1024}|[^/\s?#'\"]{0,1024})@"
+)
 _SECRET = (
     r"(?:x-amz-|x-goog-)?(?:signature|credential|security-token)|awsaccesskeyid|googleaccessid|sig"
     r"|(?:[a-z0-9]+[_-])*(?:token|secret|password|passwd|apikey|key|auth|authorization|accesskey|secretkey)"

@@ -18,10 +18,10 @@ MAPS = {
 }
 
 
-def exported(slow=True, point=None, maps=MAPS, thinking=None):
+def exported(slow=True, point=None, maps=MAPS, thinking=None, responses=True):
     maps = maps if slow else {name: fitted for name, fitted in maps.items() if name.endswith("fast")}
     fingerprints = {"model": "0" * 64, "calibration": "1" * 64, "config": "2" * 64}
-    return Exported({}, maps, point or OperatingPoint(), thinking, None, fingerprints)
+    return Exported({}, maps, point or OperatingPoint(), thinking, None, responses, fingerprints)
 
 
 def number(*parts):
@@ -34,8 +34,8 @@ def number(*parts):
 class FakeReader:
     """Satisfies `Reader`; `calls` lists what was asked."""
 
-    def __init__(self, slow=True):
-        self.has_slow_pass = slow
+    def __init__(self, slow=True, responses=True):
+        self.has_slow_pass, self.writes_responses = slow, responses
         self.trunks = {}
         self.calls = []
 
@@ -63,6 +63,7 @@ class FakeReader:
         ]
 
     def respond(self, items):
+        assert self.writes_responses
         self.calls.append(("respond", [stream for stream, _, _ in items]))
         return [
             Response(json.dumps({"Proactive Task": candidate.text, "Thoughts": fields and fields["risk"]}), 11)

@@ -134,6 +134,15 @@ def test_a_model_without_slow_branches_decides_on_the_fast_pass():
         Agent(FakeReader(slow=True), exported(slow=False))
 
 
+def test_a_model_without_responses_offers_and_is_asked_for_none():
+    reader = FakeReader(responses=False)
+    found = Agent(reader, exported(responses=False)).observe_many(events(60))
+    assert any(d.spoke for d in found) and not all(d.spoke for d in found)
+    assert {(d.response, d.tokens["respond"]) for d in found} == {(None, 0)}
+    with_responses = Agent(FakeReader(), exported()).observe_many(events(60))
+    assert [d.spoke for d in found] == [d.spoke for d in with_responses]
+
+
 class Fixed(FakeReader):
     """Gives the same slots to every event."""
 

@@ -22,6 +22,8 @@ def test_it_gives_maps_operating_point_and_fingerprints(tmp_path):
     more = {**prism(), "writing": {"field_tokens": 40}, "temperatures": {"need_fast": 1.3}}
     other = read_exported(write(tmp_path / "b", more))
     assert other.writing == {"field_tokens": 40}
+    assert found.writes_responses and other.writes_responses
+    assert not read_exported(write(tmp_path / "c", {**prism(), "responses": False})).writes_responses
     assert other.fingerprints["calibration"] == found.fingerprints["calibration"]
     assert other.fingerprints["model"] != found.fingerprints["model"]
 
@@ -78,6 +80,7 @@ BAD = {
     "an unknown key": (("policy",), 1, "policy: found an unknown key, expected one of format, slots"),
     "a later format": (("format",), 2, "format: found 2, expected 1"),
     "true": (("format",), True, "format: found True, expected 1"),
+    "responses in words": (("responses",), "no", "responses: found 'no', expected true or false"),
     "slots in words": (("slots",), "x", "slots: found 'x', expected an object"),
     "half a slow pass": (("calibration", "need_slow"), ..., "calibration.need_slow: found no such key"),
     "no fast map": (("calibration", "accept_fast"), ..., "calibration.accept_fast: found no such key"),

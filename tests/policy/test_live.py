@@ -134,6 +134,27 @@ def test_a_warm_reader_compiles_nothing(model, params, template, streams):
     assert compiled_programs() == before
 
 
+def test_a_reader_that_writes_nothing_has_fewer_programs_and_the_same_slots(model, params, template, streams):
+    clear, config = compiled_programs(), LiveConfig(context=250, memory=1 << 20, batches=(3,))
+    both = [
+        Live(
+            model,
+            params,
+            template,
+            has_slow_pass=writes,
+            writes_responses=writes,
+            writing=WRITING,
+            config=LiveConfig(250, 1 << 20, batches=(3,)),
+        )
+        for writes in (False, True)
+    ]
+    silent, programs = both[0].warm_up() - clear, both[1].warm_up() - clear
+    assert 0 < silent < programs
+    for event in streams[0].events[:3]:
+        z = [reader.observe([("a", event, (Candidate(text="Tea?"),))])[0] for reader in both]
+        np.testing.assert_allclose((z[0].z_need, *z[0].z_accept), (z[1].z_need, *z[1].z_accept), atol=1e-5)
+
+
 def test_a_context_without_room_to_write_is_refused(model, params, template):
     with pytest.raises(ValueError, match="context: found 40, expected more than the"):
         live(model, params, template, context=40)
