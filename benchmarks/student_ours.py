@@ -24,7 +24,7 @@ from prism_jax.student.sampler import Start, decode, prefill
 from prism_jax.student.sampling import make_sampling
 from prism_jax.student.sharding import make_mesh
 from prism_jax.student.trunks import Reading, Trunks
-from prism_jax.student.weights import load_hf, save_hf
+from prism_jax.student.weights import load, save_hf
 from prism_jax.training.config import TrainingConfig
 from prism_jax.training.loss_config import LossConfig
 from prism_jax.training.memory.allocator import keep_freed_memory
@@ -51,7 +51,7 @@ class Side:
     def __init__(self, folder: str, threads: int, training: TrainingConfig | None):
         if training is not None:
             keep_freed_memory()  # as `python -m prism_jax.train` does
-        self.training, pretrained = training, load_hf(folder, "float32")
+        self.training, pretrained = training, load(folder, "float32")
         config = pretrained.model.config
         self.model, self.params = Qwen3(dataclasses.replace(config, unroll=config.num_layers)), pretrained.params
         self.vocabulary = config.vocab_size

@@ -156,6 +156,19 @@ def eight_devices():
     return environment
 
 
+@pytest.fixture(scope="session")
+def all_compilations():
+    """A growing list with one entry per program that JAX compiled or loaded from its cache."""
+    found = []
+
+    def listen(event, seconds, **_):
+        if event == "/jax/core/compile/backend_compile_duration":
+            found.append(seconds)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    return found
+
+
 def _equations(jaxpr):
     for equation in jaxpr.eqns:
         yield equation

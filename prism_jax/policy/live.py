@@ -23,7 +23,6 @@ from prism_jax.streams import Candidate, Event
 from prism_jax.student import Qwen3, trunks
 from prism_jax.student.branches import Branch, bucket
 from prism_jax.student.constrained import DeviceAutomaton, Span, room
-from prism_jax.student.live_programs import compiled_programs
 from prism_jax.student.qwen3 import Params
 
 _OFFERS = 64  # tokens of a step's offers for which programs are compiled in advance, beside those of the fields
@@ -174,8 +173,7 @@ class Live:
         """Compiles every program that a decision needs; returns their number."""
         needed = {LINE: self.has_slow_pass, JSON_STRING: self.writes_responses}
         automata = [self._automaton(grammar) for grammar, is_needed in needed.items() if is_needed]
-        self._trunks.warm_up(automata[0] if automata else None)
-        return compiled_programs()
+        return self._trunks.warm_up(automata[0] if automata else None)
 
     def _branch(self, head: Sequence[int], candidates: Sequence[Candidate]) -> Branch:
         return Branch(tuple(head), tuple(tuple(self._template.leaf(offer)) for offer in candidates))

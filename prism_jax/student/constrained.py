@@ -120,13 +120,32 @@ def write_spans(
       ValueError: for a span without a limit or, after the first, without forced tokens, or too small a limit for any
         text.
     """
-    table = _span_table(spans, model.config.vocab_size, automaton)
-    prefix = (start.lengths, start.trunk, start.trunk_lengths)
-    tokens, owner, _ = write_program(
-        model, start.width, params, start.cache, prefix, start.logits, table, automaton.arrays, sampling
-    )
+    tokens, owner, _ = write_program(*_arguments(model, params, start, spans, automaton, sampling))
     tokens, owner = jax.device_get((tokens, owner))
     return [[ids[of == span].tolist() for span in range(len(spans))] for ids, of in zip(tokens, owner, strict=True)]
+
+
+def compile_spans(model: Qwen3, params: Params, start: Start, automaton: DeviceAutomaton, sampling: Sampling) -> None:
+    """Compiles what `write_spans` runs, without running it.
+
+    Args:
+      model: As in `write_spans`.
+      params: As in `write_spans`.
+      start: Rows of the sizes to compile for; instead of arrays it may hold their `jax.ShapeDtypeStruct`.
+      automaton: As in `write_spans`; others of as many states lead to the same program.
+      sampling: As in `write_spans`.
+    """
+    spans = [Span((0,), automaton.least)]
+    write_program.lower(*_arguments(model, params, start, spans, automaton, sampling)).compile()
+
+
+def _arguments(
+    model: Qwen3, params: Params, start: Start, spans: Sequence[Span], automaton: DeviceAutomaton, sampling: Sampling
+) -> tuple:
+    """The arguments of `write_program`."""
+    table = _span_table(spans, model.config.vocab_size, automaton)
+    prefix = (start.lengths, start.trunk, start.trunk_lengths)
+    return model, start.width, params, start.cache, prefix, start.logits, table, automaton.arrays, sampling
 
 
 def room(spans: Sequence[Span]) -> int:

@@ -14,12 +14,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Int
 
 from prism_jax.student.branches import Row, row_mask
-from prism_jax.student.constrained import write_program
 from prism_jax.student.kv_cache import Cache, Segment, capacity_of, read
-from prism_jax.student.pages import gather, store
+from prism_jax.student.pages import gather
 from prism_jax.student.qwen3 import Params, Qwen3
 from prism_jax.student.sampler import branch_off
 
@@ -103,7 +103,33 @@ def branch_rows(
     return *branch_off(model, params, trunk, lengths, tokens, counts, room=room), trunk
 
 
-def compiled_programs() -> int:
-    """Number of programs that `trunks.Trunks` has compiled in this process."""
-    programs: tuple[Any, ...] = (read_rows, branch_rows, store, write_program)
-    return sum(program._cache_size() for program in programs)
+def compiled(program: Any, *args: Any) -> Any:
+    """Compiles a jitted function for the sizes of some arguments, without running it.
+
+    Args:
+      program: The function.
+      *args: Its arguments; instead of an array, its `jax.ShapeDtypeStruct`.
+
+    Returns:
+      A `jax.ShapeDtypeStruct` for each array that the function returns, placed where it will be.
+    """
+    made = program.lower(*args).compile()
+    committed = any(getattr(leaf, "committed", False) for leaf in jax.tree.leaves(args))
+    return jax.tree.map(
+        lambda out, place: jax.ShapeDtypeStruct(out.shape, out.dtype, sharding=place if committed else None),
+        made.out_info,
+        made.output_shardings,
+    )
+
+
+def place_beside(params: Params, pool: Cache) -> Cache:
+    """Puts a pool on the devices of the parameters, if they were put there, as `weights.load` does.
+
+    A program is compiled anew where one of its arguments has been put on a device, so the pool should not become such
+    an argument with its first update.
+    """
+    leaf = jax.tree.leaves(params)[0]
+    if not leaf.committed:
+        return pool
+    mesh = getattr(leaf.sharding, "mesh", None)
+    return jax.device_put(pool, leaf.sharding if mesh is None else NamedSharding(mesh, PartitionSpec()))

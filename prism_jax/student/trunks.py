@@ -25,10 +25,10 @@ import numpy as np
 from jaxtyping import Float
 
 from prism_jax.student.branches import Branch, Row, lay_out
-from prism_jax.student.constrained import DeviceAutomaton, Span, write_spans
+from prism_jax.student.constrained import DeviceAutomaton, Span, compile_spans, write_spans
 from prism_jax.student.constrained import room as room_of
-from prism_jax.student.kv_cache import Cache, unstack_layers
-from prism_jax.student.live_programs import at_least, branch_rows, classes, read_rows
+from prism_jax.student.kv_cache import unstack_layers
+from prism_jax.student.live_programs import at_least, branch_rows, classes, compiled, place_beside, read_rows
 from prism_jax.student.pages import PAGE, Pages, make_pool, page_bytes, store, table_of
 from prism_jax.student.qwen3 import Params, Qwen3
 from prism_jax.student.sampler import Start, check_ids
@@ -124,7 +124,7 @@ class Trunks:
         self._answers = np.asarray(answers, np.int32)
         self._params = unstack_layers(params)
         self._pages = Pages(total)
-        self._pool = make_pool(model.config, total + 1)
+        self._pool = place_beside(self._params, make_pool(model.config, total + 1))
         self._widths = classes(2, needed, _WIDER)
         self._lengths = classes(max(1, longest // _LONGER), longest, _LONGER)
         self._trunks: collections.OrderedDict[str, _Trunk] = collections.OrderedDict()  # idle longest first
@@ -214,33 +214,33 @@ class Trunks:
             written += self._write_group(group, rows, spans, automaton)
         return written
 
-    def warm_up(self, automaton: DeviceAutomaton | None = None) -> None:
-        """Compiles what `read` and, given the automaton of any text, `write` need; open streams keep their state.
+    def warm_up(self, automaton: DeviceAutomaton | None = None) -> int:
+        """Compiles what `read` and, given the automaton of any text, `write` need, without running it.
 
         Programs are compiled side by side, in as many threads as there are processors.
+
+        Returns:
+          The number of programs.
         """
         shapes = list(itertools.product(self.batches, self._widths, self._lengths))
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as threads:
-            reads = [threads.submit(self._compile_read, *shape) for shape in shapes]
-            writes = (
-                [threads.submit(self._compile_write, *s, automaton) for s in shapes] if automaton is not None else []
-            )
-        for (rows, width, _), fresh in zip(shapes, (one.result() for one in reads), strict=True):
-            nothing = np.zeros(rows, np.int32)
-            self._pool = store(self._pool, fresh, table_of([], width, rows), nothing, nothing)
-        for write in writes:
-            write.result()
+            jobs = [threads.submit(self._compile, *shape, automaton) for shape in shapes]
+        return sum(job.result() for job in jobs)
 
-    def _compile_read(self, rows: int, width: int, length: int) -> Cache:
-        """Reads padding; returns its keys and values."""
+    def _compile(self, rows: int, width: int, length: int, automaton: DeviceAutomaton | None) -> int:
+        """Compiles the programs of one class of sizes; returns their number."""
+        model, params, pool, table = self.model, self._params, self._pool, table_of([], width, rows)
         row = _stack([lay_out((0,), [Branch((0,))], length, _PLACES)] * rows)
-        nothing, table = np.zeros(rows, np.int32), table_of([], width, rows)
-        return read_rows(self.model, self._params, self._pool, table, nothing, row, self._answers)[1]
-
-    def _compile_write(self, rows: int, width: int, length: int, automaton: DeviceAutomaton) -> None:
-        """Writes a short text after a padded branch of nothing."""
-        first, text = [0] * (length - 1), [Span((0,), automaton.least)]
-        self._write_rows(table_of([], width, rows), np.ones(rows, np.int32), [first] * rows, text, automaton)
+        counts = np.zeros(rows, np.int32)
+        _, fresh = compiled(read_rows, model, params, pool, table, counts, row, self._answers)
+        compiled(store, pool, fresh, table, counts, counts)
+        if automaton is None:
+            return 2
+        tokens = np.zeros((rows, length), np.int32)
+        logits, own, trunk = compiled(branch_rows, model, params, pool, table, counts, tokens, counts, self.room)
+        start = Start(own, counts, length, logits, trunk, counts)
+        compile_spans(model, params, start, automaton, make_sampling(rows))
+        return 4
 
     def _groups(self, streams: Sequence[tuple[str, int]]) -> Iterator[list[str]]:
         """Cuts a list of streams into batches whose trunks, with so many more tokens, fit into the pool together."""
