@@ -1,8 +1,8 @@
 """The forward pass against cached keys and values, which decoding and live streams use.
 
 Each layer has its own arrays of keys and values and a Python loop runs over the layers, so that a donated cache is
-updated in place. Training and packed rows scan over stacked layers instead. Parameters are unstacked once, by
-`unstack_layers`.
+updated in place; JAX traces the block once for all but the last. Training and packed rows scan over stacked layers
+instead. Parameters are unstacked once, by `unstack_layers`.
 
 Dimensions: B batch, L new tokens, l of them that the last block computes outputs for, P marked places, C cached
 positions, K key/value heads, H head width, D hidden width.
@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -43,6 +43,15 @@ class Segment(NamedTuple):
 
     cache: Cache
     seen: Bool[Array, "B C"]
+
+    def at(self, layer: int) -> LayerSegment:
+        """The segment of one layer."""
+        return self.cache[layer], self.seen
+
+
+LayerSegment = tuple[LayerCache, Bool[Array, "_ _"]]
+Attend = Callable[[Any, Array, Array, Array], tuple[Array, LayerCache]]
+"""Takes what a layer has, its queries, keys and values; returns the block's attention and keys and values to keep."""
 
 
 def unstack_layers(params: Params) -> Params:
@@ -107,21 +116,22 @@ def read_prompts(
     Returns:
       The final hidden state of each row's last token, and the keys and values of all tokens.
     """
-    fresh: list[LayerCache] = []
     rows, length = tokens_BxL.shape
     causal = dispatch(model.config, no_branches(rows, length))
     positions = jnp.broadcast_to(jnp.arange(length), (rows, length))
 
     last = functools.partial(take, place_BxS=lengths_B[:, None] - 1)
 
-    def attend(layer: int, q: Array, k: Array, v: Array) -> Array:
-        fresh.append(_heads_first(k, v))
-        if layer < model.config.num_layers - 1:
-            return causal(q, k, v)
-        prompt = Segment(tuple(fresh), positions < lengths_B[:, None])
-        return _over(group_queries(q, k.shape[2]), [], [prompt], layer)
+    def attend(_: None, q: Array, k: Array, v: Array) -> tuple[Array, LayerCache]:
+        return causal(q, k, v), _heads_first(k, v)
 
-    return _through_layers(model, params, tokens_BxL, positions, attend, last)[:, 0], tuple(fresh)
+    def attend_last(_: None, q: Array, k: Array, v: Array) -> tuple[Array, LayerCache]:
+        prompt = _heads_first(k, v)
+        return _over(group_queries(q, k.shape[2]), [], [(prompt, positions < lengths_B[:, None])]), prompt
+
+    given = [None] * model.config.num_layers
+    hidden, fresh = _through_layers(model, params, tokens_BxL, positions, given, attend, attend_last, last)
+    return hidden[:, 0], fresh
 
 
 def read(
@@ -149,18 +159,18 @@ def read(
     Returns:
       The final hidden states at the marked places, and the keys and values of all new tokens.
     """
-    fresh: list[LayerCache] = []
-
     marked = functools.partial(take, place_BxS=places_BxP)
 
-    def attend(layer: int, q: Array, k: Array, v: Array) -> Array:
-        fresh.append(_heads_first(k, v))
-        seen = new_BxLxL if layer < model.config.num_layers - 1 else marked(new_BxLxL)
-        q = group_queries(q, k.shape[2])
-        own = attend_partially(q, *_for_groups(fresh[layer]), seen[:, None, None])
-        return _over(q, [own], past, layer)
+    def attend(
+        past: Sequence[LayerSegment], q: Array, k: Array, v: Array, seen: Array = new_BxLxL
+    ) -> tuple[Array, LayerCache]:
+        fresh, q = _heads_first(k, v), group_queries(q, k.shape[2])
+        own = attend_partially(q, *_for_groups(fresh), seen[:, None, None])
+        return _over(q, [own], past), fresh
 
-    return _through_layers(model, params, tokens_BxL, positions_BxL, attend, marked), tuple(fresh)
+    given = [[one.at(layer) for one in past] for layer in range(model.config.num_layers)]
+    attend_last = functools.partial(attend, seen=marked(new_BxLxL))
+    return _through_layers(model, params, tokens_BxL, positions_BxL, given, attend, attend_last, marked)
 
 
 def read_next(
@@ -186,16 +196,16 @@ def read_next(
     Returns:
       The final hidden state of each new token, and the updated cache.
     """
-    written: list[LayerCache] = []
 
-    def attend(layer: int, q: Array, k: Array, v: Array) -> Array:
-        fresh = _heads_first(k, v)
+    def attend(given: Sequence[LayerSegment], q: Array, k: Array, v: Array) -> tuple[Array, LayerCache]:
+        (own, seen), *past = given
         # Written before it is read, so that the loop's buffer is updated in place.
-        written.append(*write((current.cache[layer],), (fresh,), at))
-        return _over(group_queries(q, k.shape[2]), [], [Segment(tuple(written), current.seen), *past], layer)
+        (written,) = write((own,), (_heads_first(k, v),), at)
+        return _over(group_queries(q, k.shape[2]), [], [(written, seen), *past]), written
 
-    hidden = _through_layers(model, params, token_B[:, None], position_B[:, None], attend)
-    return hidden[:, 0], tuple(written)
+    given = [[one.at(layer) for one in (current, *past)] for layer in range(model.config.num_layers)]
+    hidden, written = _through_layers(model, params, token_B[:, None], position_B[:, None], given, attend, attend)
+    return hidden[:, 0], written
 
 
 def _through_layers(
@@ -203,26 +213,43 @@ def _through_layers(
     params: Params,
     tokens_BxL: Int[Array, "B L"],
     positions_BxL: Int[Array, "B L"],
-    attend: Callable[[int, Array, Array, Array], Array],
+    given: Sequence[Any],
+    attend: Attend,
+    attend_last: Attend,
     keep: Keep = keep_all,
-) -> Float[Array, "B l D"]:
-    """Applies the embedding, every block with `attend(layer, q, k, v)`, and the final norm.
+) -> tuple[Float[Array, "B l D"], Cache]:
+    """Applies the embedding, every block with `attend` on what is given to its layer, and the final norm.
 
-    The last block computes outputs only for the positions that `keep` selects.
+    The last block attends by `attend_last`, and computes outputs only for the positions that `keep` selects.
     """
-    config = model.config
+    config, kept = model.config, []
+
+    def apply(layer: Params, x: Array, given: Any, attend: Attend, keep: Keep) -> tuple[Array, LayerCache]:
+        written: list[LayerCache] = []
+
+        def noted(q: Array, k: Array, v: Array) -> Array:
+            found, own = attend(given, q, k, v)
+            written.append(own)
+            return found
+
+        x = nnx.merge(block(config), layer)(x, rotary, noted, keep)
+        return x, written[0]
+
+    # Blocks of equal sizes are traced once: tracing takes most of the time before a program runs from the cache.
+    lower = jax.jit(functools.partial(apply, attend=attend, keep=keep_all))
     x = params["embedding"][tokens_BxL].astype(config.dtype)
     rotary = rotary_tables(positions_BxL, config.head_dim, config.rope_theta)
-    *lower, top = (nnx.merge(block(config), layer) for layer in params["layers"])
-    for number, layer in enumerate(lower):
-        x = layer(x, rotary, functools.partial(attend, number))
-    x = top(x, rotary, functools.partial(attend, len(lower)), keep)
-    return nnx.merge(final_norm(config), params["final_norm"])(x)
+    *layers, top = params["layers"]
+    for layer, own in zip(layers, given[:-1], strict=True):
+        x, one = lower(layer, x, own)
+        kept.append(one)
+    x, one = apply(top, x, given[-1], attend_last, keep)
+    return nnx.merge(final_norm(config), params["final_norm"])(x), (*kept, one)
 
 
-def _over(q: Array, parts: list[PartialAttention], past: Sequence[Segment], layer: int) -> Array:
+def _over(q: Array, parts: list[PartialAttention], past: Sequence[LayerSegment]) -> Array:
     """Attention of grouped queries over parts and over the visible positions of one layer's caches."""
-    cached = [attend_partially(q, *_for_groups(one.cache[layer]), one.seen[:, None, None, None]) for one in past]
+    cached = [attend_partially(q, *_for_groups(cache), seen[:, None, None, None]) for cache, seen in past]
     return ungroup(merge([*parts, *cached]).normalised()).astype(q.dtype)
 
 
