@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import ctypes
 import importlib.metadata
 import os
 import pathlib
@@ -30,88 +29,18 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from llama_theirs import Inputs
 from student import Row, processor
-from student_common import NO, YES, Process, make_live_stream, timed
+from student_common import NO, YES, Process, make_live_stream
 
-BATCH = 16  # streams that are read together
-CONTEXT = 512  # tokens of a stream
+from prism_jax.student.weights import read_config
 
 
-class Side:
-    """llama.cpp, through its C interface."""
-
-    def __init__(self, path: str, threads: int, training: None):
-        import llama_cpp
-
-        self.c = llama_cpp
-        llama_cpp.llama_backend_init()
-        self.log = llama_cpp.llama_log_callback(lambda level, text, data: None)
-        llama_cpp.llama_log_set(self.log, ctypes.c_void_p(0))
-        self.model = llama_cpp.llama_model_load_from_file(path.encode(), llama_cpp.llama_model_default_params())
-        if not self.model:
-            raise ValueError(f"{path}: llama.cpp could not load it")
-        vocabulary = llama_cpp.llama_model_get_vocab(self.model)
-        self.vocabulary, self.threads, self.context = llama_cpp.llama_vocab_n_tokens(vocabulary), threads, None
-
-    def size(self) -> int:
-        """Number of tokens in the vocabulary."""
-        return self.vocabulary
-
-    def open_many(self, streams: int) -> None:
-        """Opens live streams, each a sequence of one context, and reads their system parts."""
-        if self.context:
-            self.c.llama_free(self.context)
-        params = self.c.llama_context_default_params()
-        params.n_ctx, params.n_seq_max, params.kv_unified = streams * CONTEXT, streams, False
-        params.n_batch = params.n_ubatch = 2048
-        params.n_threads = params.n_threads_batch = self.threads
-        self.context = self.c.llama_init_from_model(self.model, params)
-        if not self.context:
-            raise MemoryError(f"llama.cpp could not make a context of {streams} sequences of {CONTEXT} tokens")
-        self.memory, self.batch = self.c.llama_get_memory(self.context), self.c.llama_batch_init(2048, 0, 1)
-        self.live = make_live_stream(self.vocabulary)
-        self.branch = [*self.live.head, *self.live.leaf]
-        self.lengths = [0] * streams
-        for group in self._groups():
-            self._decode([(i, self.live.system, ()) for i in group])
-
-    def decide_many(self, number: int) -> tuple[float, np.ndarray]:
-        """Reads an event on every stream and its branch; returns the seconds and the answers' logits at both slots."""
-        return timed(lambda: np.concatenate([self._read(group, number) for group in self._groups()]))
-
-    def _groups(self) -> list[range]:
-        count = len(self.lengths)
-        return [range(start, min(start + BATCH, count)) for start in range(0, count, BATCH)]
-
-    def _read(self, group: Sequence[int], number: int) -> np.ndarray:
-        events = {i: self.live.events[(number + i) % len(self.live.events)] for i in group}
-        rows = []
-        for i, event in events.items():
-            slots = [len(event) + end - 1 for end in (len(self.live.head), len(self.branch))]
-            rows.append((i, [*event, *self.branch], slots))
-        logits = self._decode(rows)
-        for i in group:
-            self.lengths[i] -= len(self.branch)
-            self.c.llama_memory_seq_rm(self.memory, i, self.lengths[i], -1)
-        return logits.reshape(len(rows), 2, 2)
-
-    def _decode(self, rows: Sequence[tuple[int, Sequence[int], Sequence[int]]]) -> np.ndarray:
-        """Decodes tokens after their sequences; returns the answers' logits at the marked places."""
-        batch, place, marked = self.batch, 0, []
-        for sequence, ids, slots in rows:
-            for offset, token in enumerate(ids):
-                batch.token[place], batch.pos[place] = token, self.lengths[sequence] + offset
-                batch.n_seq_id[place], batch.seq_id[place][0] = 1, sequence
-                batch.logits[place] = offset in slots
-                if offset in slots:
-                    marked.append(place)
-                place += 1
-            self.lengths[sequence] += len(ids)
-        batch.n_tokens = place
-        if status := self.c.llama_decode(self.context, batch):
-            raise RuntimeError(f"llama.cpp returned {status} for a batch of {place} tokens")
-        found = [self.c.llama_get_logits_ith(self.context, one) for one in marked]
-        return np.array([[logits[YES], logits[NO]] for logits in found])
+def inputs_of(path: str) -> Inputs:
+    """The streams of `student_common`, for the vocabulary of a file."""
+    live = make_live_stream(read_config(path, "float32").vocab_size)
+    branch = [*live.head, *live.leaf]
+    return Inputs(live.system, live.events, branch, [len(live.head) - 1, len(branch) - 1], [YES, NO])
 
 
 def benchmark_live(path: str, threads: int, turns: int, counts: Sequence[int]) -> Iterator[Row]:
@@ -119,8 +48,8 @@ def benchmark_live(path: str, threads: int, turns: int, counts: Sequence[int]) -
     for streams in counts:
         with contextlib.ExitStack() as stack:
             ours, theirs = (
-                stack.enter_context(contextlib.closing(Process(module, "Side", path, threads, None)))
-                for module in ("student_ours", "llama")
+                stack.enter_context(contextlib.closing(Process(module, "Side", path, threads, given)))
+                for module, given in (("student_ours", None), ("llama_theirs", inputs_of(path)))
             )
             for side in (ours, theirs):
                 side("open_many", streams)
@@ -134,28 +63,27 @@ def benchmark_live(path: str, threads: int, turns: int, counts: Sequence[int]) -
 
 OURS = """
 import sys
-sys.path.insert(0, {benchmarks!r})
 from prism_jax.runtime.distributed import keep_programs
 keep_programs({cache!r}, all_of_them=True)
-from student_common import NO, YES, make_live_stream
 from prism_jax.student.branches import Branch
 from prism_jax.student.pages import page_bytes
 from prism_jax.student.trunks import Reading, Trunks
 from prism_jax.student.weights import load
 student = load({path!r}, "float32")
-live = make_live_stream(student.model.config.vocab_size)
+system, events, branch, slots, answers = {inputs!r}
 memory = 17 * page_bytes(student.model.config)
-trunks = Trunks(student.model, student.params, [YES, NO], budget=512, memory=memory, longest=64)
-trunks.open("a", live.system)
-trunks.read([Reading("a", live.events[0], [Branch(tuple(live.head), (tuple(live.leaf),))])])
+trunks = Trunks(student.model, student.params, answers, budget=512, memory=memory, longest=64)
+trunks.open("a", system)
+head = slots[0] + 1
+trunks.read([Reading("a", events[0], [Branch(tuple(branch[:head]), (tuple(branch[head:]),))])])
 """
 THEIRS = """
 import sys
 sys.path.insert(0, {benchmarks!r})
-from llama import Side
-side = Side({path!r}, {threads}, None)
+from llama_theirs import Side
+side = Side({path!r}, {threads}, {inputs!r})
 side.open_many(1)
-side.decide_many(1)
+side.decide_many(0)
 """
 
 
@@ -167,6 +95,7 @@ def benchmark_start(path: str, threads: int, turns: int) -> Iterator[Row]:
             "cache": cache,
             "path": str(pathlib.Path(path).resolve()),
             "threads": threads,
+            "inputs": tuple(inputs_of(path)),
         }
 
         def start(program: str) -> float:

@@ -16,7 +16,7 @@ from prism_jax.prompting.packing import Packed, decisions, pack
 from prism_jax.streams import Candidate, Event, Step, Stream
 
 PAUSE = 0.03  # seconds before a turn, in which the threads of the previous turn go idle
-YES, NO = 10, 11  # token ids of the answers at a slot
+YES, NO = 40, 41  # token ids of the answers at a slot
 
 
 class Process:

@@ -64,7 +64,11 @@ def test_the_table_has_every_column_with_its_type():
     assert [name for name, *_ in rows] == list(COLUMNS)
     for name, kind, meaning, without in rows:
         column = COLUMNS[name]
-        words = (kinds[column.kind],) if column.kind != "unit" else ("probability", "label", "number in (0, 1]")
+        words = (
+            (kinds[column.kind],)
+            if column.kind != "unit"
+            else ("probability", "label", "number in (0, 1]", "number in [0, 1]")
+        )
         assert kind.startswith(words)
         assert kind.endswith("null") == column.nullable
         assert (without == "required") == (name in REQUIRED)

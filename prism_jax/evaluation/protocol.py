@@ -276,4 +276,11 @@ def _count(rows: Scores, data: policies.EvaluationData) -> Counts:
         accept_unknown=int(np.isnan(data.label("accept") + data.label("accept", data.everywhere_slow)).sum()),
         positive=float(np.average(gold, weights=weight)),
         effective=signals.effective_count(weight),
+        fields_correct=_all_fields_correct(data.steps) if data.slow else None,
     )
+
+
+def _all_fields_correct(steps: Scores) -> float | None:
+    """Share of the steps whose fields are known at which all are right."""
+    known = np.array([]) if steps.fields_correct is None else steps.fields_correct[~np.isnan(steps.fields_correct)]
+    return float((known == 1).mean()) if known.size else None

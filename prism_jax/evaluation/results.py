@@ -287,6 +287,7 @@ class Counts:
       accept_unknown: Number of steps whose offer, of either pass, has no observed answer.
       positive: Weighted share of judged steps with y_n y_a = 1, the prevalence.
       effective: (sum w)^2 / sum w^2 of the judged steps' weights.
+      fields_correct: Share of steps at which the slow pass wrote all fields as the data have them; None if not known.
     """
 
     streams: int
@@ -297,6 +298,7 @@ class Counts:
     accept_unknown: int
     positive: float
     effective: float
+    fields_correct: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)

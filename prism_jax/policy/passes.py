@@ -8,7 +8,7 @@ from typing import Any
 
 from prism_jax.policy.fast import score_streams
 from prism_jax.policy.responses import write_responses
-from prism_jax.policy.slow import read_slow, write_fields
+from prism_jax.policy.slow import read_slow, right_fields, write_fields
 from prism_jax.policy.writing import Writer
 from prism_jax.prompting.template import Template, WritingConfig
 from prism_jax.streams import Stream
@@ -67,10 +67,11 @@ def score_passes(
         yield from rows
         return
     writer, limits = Writer(model, params, template.tokenizer, batch), passes.writing
-    slow, responses = {}, {}
+    slow, correct, responses = {}, {}, {}
     if passes.slow:
         thought = write_fields(writer, template, streams, context=context, limit=limits.field_tokens)
         slow = dict(read_slow(model, params, template, thought, context=context, batch=batch))
+        correct = _shares_correct(thought, streams)
     if passes.responses:
         responses = write_responses(writer, template, streams, context=context, limit=limits.response_tokens)
     for row in rows:
@@ -78,6 +79,18 @@ def score_passes(
         if key in slow:
             signals = slow[key]
             row |= {"p_need_slow": signals.p_need, "p_accept_slow": signals.p_accept, "tokens_slow": signals.tokens}
+            if (share := correct[key[:2]]) is not None:
+                row["fields_correct"] = share
         if key in responses:
             row["tokens_response"] = len(template.response(responses[key])[1])
         yield row
+
+
+def _shares_correct(written: Sequence[Stream], reference: Sequence[Stream]) -> dict[tuple[str, int], float | None]:
+    """Share of each step's fields that are as the reference has them; None where it has none."""
+    found: dict[tuple[str, int], float | None] = {}
+    for stream, known in zip(written, reference, strict=True):
+        for number, (own, step) in enumerate(zip(stream.steps, known.steps, strict=True)):
+            right = right_fields(own, step)
+            found[stream.id, number] = None if right is None else sum(right.values()) / len(right)
+    return found

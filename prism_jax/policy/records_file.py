@@ -18,6 +18,26 @@ from etils import epath
 from prism_jax.policy.records import FORMAT
 from prism_jax.runtime.files import JsonError, parse_json, read_lines
 
+_NULL, _NUMBER = type(None), (int, float)
+_OUTCOME = {"stream": (str,), "offer": (str,), "outcome": (str,), "time": _NUMBER, "needed": (bool, _NULL)}
+_DECISION: Mapping[str, tuple[type, ...]] = {
+    **dict.fromkeys(("stream", "history", "reason", "domain"), (str,)),
+    **dict.fromkeys(("event", "chosen"), (int,)),
+    **dict.fromkeys(("time", "propensity", "p_need", "p_accept", "p_need_fast", "p_accept_fast"), _NUMBER),
+    **dict.fromkeys(("spoke", "thought", "fired", "has_slow_pass", "critical", "explored"), (bool,)),
+    **dict.fromkeys(("fast", "costs", "trigger", "policy", "budgets", "tokens", "seconds", "fingerprints"), (dict,)),
+    **dict.fromkeys(("slow", "fields", "exploration"), (dict, _NULL)),
+    **dict.fromkeys(("offer", "candidate", "response"), (str, _NULL)),
+    "threshold": (*_NUMBER, _NULL),
+    "candidates": (list,),
+}
+"""Keys of a record, and the types of their values."""
+_INSIDE: Mapping[str, tuple[tuple[str, ...], type]] = {
+    "tokens": (("read", "think", "respond"), int),
+    "fingerprints": (("model", "calibration", "config"), str),
+    "fields": ((), str),
+}
+"""Keys inside a value that must be there, and the type of all values inside it."""
 _KEPT = ("event", "offer", "thought", "critical", "history")
 
 
@@ -117,21 +137,16 @@ def parse_record(line: bytes, place: str) -> dict[str, Any]:
         raise RecordsError(f"{place}: found no record, expected a line that `python -m prism_jax.agent` wrote")
     if record.get("format") != FORMAT:
         raise RecordsError(f"{place}: format: found {record.get('format')!r}, expected {FORMAT}")
-    wanted: Mapping[str, type | tuple[type, ...]] = (
-        {"stream": str, "offer": str}
-        if record["kind"] == "outcome"
-        else {
-            "stream": str,
-            "event": int,
-            "offer": (str, type(None)),
-            "thought": bool,
-            "critical": bool,
-            "history": str,
-        }
-    )
-    for key, kind in wanted.items():
-        if key not in record or not isinstance(record[key], kind):
+    for key, kinds in (_OUTCOME if record["kind"] == "outcome" else _DECISION).items():
+        if key not in record or type(record[key]) not in kinds:
             raise RecordsError(f"{place}: {key}: found {record.get(key)!r:.80}, expected what the agent writes there")
+    for key, (names, kind) in (_INSIDE if record["kind"] == "decision" else {}).items():
+        inside = record[key] or {}
+        for name in (*names, *inside):
+            if type(found := inside.get(name)) is not kind:
+                raise RecordsError(
+                    f"{place}: {key}.{name:.40}: found {found!r:.80}, expected what the agent writes there"
+                )
     return record
 
 

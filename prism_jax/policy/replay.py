@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from prism_jax.decision.calibration import Map
 from prism_jax.decision.operating_point import OperatingPoint
@@ -123,14 +123,16 @@ class _Log:
         return step
 
     def _signals(self, thinking: str, record: Mapping[str, Any]) -> Signals:
-        raw, calibrated = record[thinking]["raw"], record[thinking]["calibrated"]
+        count = len(record["candidates"])
+        raw, calibrated = (
+            _slots(record[thinking][form], f"{thinking}.{form}", count) for form in ("raw", "calibrated")
+        )
         maps, domain = self._changes.maps, record["domain"]
         if maps is not None:
             if f"need_{thinking}" not in maps:
                 raise ValueError(f"calibration: found no map of the {thinking} pass, expected it: the pass decided")
-            return signals_of(maps, thinking, [raw["p_need"]], [raw["p_accept"]], [domain])[0]
-        best = max(range(len(raw["p_accept"])), key=raw["p_accept"].__getitem__)
-        return Signals(raw["p_need"], tuple(raw["p_accept"]), calibrated["p_need"], tuple(calibrated["p_accept"]), best)
+            return signals_of(maps, thinking, [raw.need], [raw.accept], [domain])[0]
+        return Signals(*raw, *calibrated, best=max(range(count), key=raw.accept.__getitem__))
 
     def _decide(self, wave: Sequence[tuple[Step, str, Mapping[str, Any]]]) -> None:
         """Decides on events of distinct streams, as an agent does."""
@@ -177,6 +179,25 @@ class _Log:
 
 def _words(point: OperatingPoint) -> str:
     return f"margin of {point.margin:g}" if point.trigger == "margin" else f"value at a price of {point.price:g}"
+
+
+class _Slots(NamedTuple):
+    """The probabilities of one pass, raw or calibrated."""
+
+    need: float
+    accept: tuple[float, ...]
+
+
+def _slots(found: Mapping[str, Any], name: str, count: int) -> _Slots:
+    """Reads the probabilities of a pass, one of acceptance per candidate."""
+    if type(found["p_accept"]) is not list or len(found["p_accept"]) != count:
+        raise ValueError(
+            f"{name}.p_accept: found {found['p_accept']!r:.80}, expected {count} numbers, one per candidate"
+        )
+    for key, one in [("p_need", found["p_need"]), *(("p_accept", one) for one in found["p_accept"])]:
+        if type(one) not in (int, float) or not 0 <= one <= 1:
+            raise ValueError(f"{name}.{key}: found {one!r:.80}, expected a probability")
+    return _Slots(found["p_need"], tuple(found["p_accept"]))
 
 
 def _said(error: Exception) -> str:

@@ -7,14 +7,17 @@ import functools
 import math
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.policy.exported import Thinking, thinking_from
+from prism_jax.runtime.config import from_config_dict
 
 MOST_BUDGET = 1000
 """Largest number of a budget: so many times of each stream are kept."""
 POINT_FIELDS = tuple(field.name for field in dataclasses.fields(OperatingPoint))
+
+T = TypeVar("T")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,23 +106,30 @@ def terms_from_record(record: Mapping[str, Any]) -> Terms:
       KeyError, TypeError, ValueError: for anything else.
     """
     costs, policy, trigger = record["costs"], record["policy"], record["trigger"]
-    point = OperatingPoint(
-        c_fa=float(costs["c_fa"]),
-        c_fn=float(costs["c_fn"]),
-        margin=float(trigger["margin"]),
-        policy=policy["name"],
-        fixed_threshold=float(policy["fixed_threshold"]),
-        trigger=trigger["name"],
-        price=float(trigger["price"]),
-    )
+    numbers = {
+        "c_fa": costs["c_fa"],
+        "c_fn": costs["c_fn"],
+        "margin": trigger["margin"],
+        "policy": policy["name"],
+        "fixed_threshold": policy["fixed_threshold"],
+        "trigger": trigger["name"],
+        "price": trigger["price"],
+    }
+    point = from_config_dict(OperatingPoint, numbers, "decision")
     offers, thoughts = (record["budgets"][kind] for kind in ("offers", "thoughts"))
     return Terms(
         point,
-        None if offers is None else Budget(**offers),
-        None if thoughts is None else Budget(**thoughts),
-        None if record["exploration"] is None else Exploration(**record["exploration"]),
+        _from_record(Budget, offers, "budgets.offers"),
+        _from_record(Budget, thoughts, "budgets.thoughts"),
+        _from_record(Exploration, record["exploration"], "exploration"),
         None if trigger["thinking"] is None else thinking_from(trigger["thinking"]),
     )
+
+
+def _from_record(cls: type[T], value: Any, place: str) -> T | None:
+    if value is not None and not isinstance(value, Mapping):
+        raise TypeError(f"{place}: found {value!r:.80}, expected an object with keys, or null")
+    return None if value is None else from_config_dict(cls, value, place)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -79,6 +79,14 @@ def _with_fields(step: Step, texts: Sequence[str]) -> Step:
     return dataclasses.replace(step, rationale=fields_of(texts))
 
 
+def right_fields(own: Step, known: Step) -> dict[str, bool] | None:
+    """Whether each field was written exactly as a step's rationale has it; None where it has none."""
+    if known.rationale is None:
+        return None
+    written = own.rationale or {}
+    return {name: written[name] == " ".join(known.rationale[name].split()) for name in SLOW_FIELDS}
+
+
 def field_accuracy(written: Sequence[Stream], reference: Sequence[Stream]) -> dict[str, float]:
     """Share of steps at which each field was written exactly as the rationale has it, and all of them as `all`.
 
@@ -89,17 +97,16 @@ def field_accuracy(written: Sequence[Stream], reference: Sequence[Stream]) -> di
     Raises:
       ValueError: if no step has a rationale.
     """
-    pairs = [
-        (own.rationale or {}, step.rationale)
+    right = [
+        found
         for stream, known in zip(written, reference, strict=True)
         for own, step in zip(stream.steps, known.steps, strict=True)
-        if step.rationale is not None
+        if (found := right_fields(own, step)) is not None
     ]
-    if not pairs:
+    if not right:
         raise ValueError("rationale: found no step that has one, expected some to compare the written fields with")
-    right = [[own[name] == " ".join(known[name].split()) for name in SLOW_FIELDS] for own, known in pairs]
-    found = {name: sum(row[i] for row in right) / len(right) for i, name in enumerate(SLOW_FIELDS)}
-    return found | {"all": sum(map(all, right)) / len(right)}
+    shares = {name: sum(row[name] for row in right) / len(right) for name in SLOW_FIELDS}
+    return shares | {"all": sum(all(row.values()) for row in right) / len(right)}
 
 
 def read_slow(

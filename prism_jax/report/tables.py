@@ -288,7 +288,10 @@ def what_was_measured(evaluation: Evaluation) -> str:
     rows = f"; {evaluation.population}" if evaluation.population else ""
     how = f"; {evaluation.calibrated}" if evaluation.calibrated else ""
     gold = f"{100 * counts.positive:.1f} % gold"
-    return f"{counts.steps} test steps of {counts.streams} streams, {labels}; {gold}{rows}{how}."
+    fields = ""
+    if counts.fields_correct is not None:
+        fields = f"; the slow pass wrote all fields right at {100 * counts.fields_correct:.1f} % of the steps"
+    return f"{counts.steps} test steps of {counts.streams} streams, {labels}; {gold}{fields}{rows}{how}."
 
 
 def _titled(table: Table, evaluation: Evaluation) -> Table:

@@ -61,20 +61,26 @@ def _rows(records: list[Mapping[str, Any]], timeout: float) -> Iterator[tuple[in
                 times.setdefault(record["stream"], []).append(record["time"])
                 made.add(record["offer"])
                 continue
-            offer = record["offer"]
+            offer, found, needed = record["offer"], record["outcome"], record["needed"]
+            if found not in _ANSWERS:
+                raise ScoresError(f"found {found!r:.80}, expected one of {', '.join(_ANSWERS)}", "outcome", line)
+            if needed is not None and type(needed) is not bool:
+                raise ScoresError(f"found {needed!r:.80}, expected true, false or null", "needed", line)
             if offer not in made or offer in outcomes:
                 again = "a second outcome of" if offer in outcomes else "an outcome of"
                 raise ScoresError(f"found {again} {offer!r}, expected one of an offer that was made", "offer", line)
             outcomes[offer] = record
         except KeyError as error:
             raise ScoresError("found no such key, expected it", error.args[0], line) from None
+        except TypeError as error:
+            raise ScoresError(f"found another content than a record has ({error})", None, line) from None
     for line, record in enumerate(records):
         if record["kind"] == "decision":
             try:
                 y_accept = _answer(record, outcomes.get(record["offer"]), times[record["stream"]], timeout)
                 yield from ((line, row) for row in _candidates(record, outcomes.get(record["offer"]), y_accept))
             except KeyError as error:
-                raise ScoresError("found no such key, or no such value, expected it", error.args[0], line) from None
+                raise ScoresError("found no such key, expected it", error.args[0], line) from None
             except (TypeError, IndexError) as error:
                 raise ScoresError(f"found another content than a record has ({error})", None, line) from None
 

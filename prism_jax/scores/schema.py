@@ -77,6 +77,7 @@ COLUMNS: dict[str, Column] = {
     "tokens_fast": Column("count", nullable=True),
     "tokens_slow": Column("count", nullable=True),
     "tokens_response": Column("count", nullable=True),
+    "fields_correct": Column("unit", nullable=True, constant_within="step"),
 }
 REQUIRED = ("stream", "step", "p_need_fast", "p_accept_fast")
 

@@ -63,6 +63,8 @@ class Scores:
       tokens_fast: Number of tokens that the fast pass read and wrote.
       tokens_slow: Number of tokens of the slow pass.
       tokens_response: Number of tokens of the response.
+      fields_correct: Share of the fields that the slow pass wrote exactly as the data have them; null where these have
+        none.
       extra: Columns that the schema does not know, as arrays of objects by name; they are kept and not read.
 
     Raises:
@@ -92,6 +94,7 @@ class Scores:
     tokens_fast: Float64[np.ndarray, "rows"] | None = None
     tokens_slow: Float64[np.ndarray, "rows"] | None = None
     tokens_response: Float64[np.ndarray, "rows"] | None = None
+    fields_correct: Float64[np.ndarray, "rows"] | None = None
     extra: Mapping[str, Shaped[np.ndarray, "rows"]] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:

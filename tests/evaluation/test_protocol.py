@@ -10,6 +10,7 @@ from synthetic_scores import POINT, changed, evaluate, make_columns, make_scores
 from prism_jax.decision.calibration import Temperature
 from prism_jax.evaluation import protocol
 from prism_jax.evaluation.fits import Calibration, SignalFit
+from prism_jax.report import tables
 from prism_jax.scores import Scores
 
 
@@ -95,6 +96,19 @@ def test_a_signal_that_is_null_in_places_switches_off_what_needs_it_everywhere()
     ]
     assert evaluation.deployed.policy == "dynamic"
     assert evaluation.deployed.gap_closed is None
+
+
+def test_the_share_of_steps_with_all_fields_right_is_that_of_the_test_steps_that_say_so():
+    columns = make_columns(logging=True)
+    steps = np.unique(np.stack([columns["stream"], columns["step"].astype(str)], 1), axis=0, return_inverse=True)[1]
+    share = np.array([1.0, 0.75, np.nan, 1.0])[steps.ravel() % 4]
+    scores = Scores.from_columns({**columns, "fields_correct": share})
+    test = protocol.rows_of(scores, "test").steps().fields_correct
+    expected = np.nanmean(np.where(np.isnan(test), np.nan, test == 1))
+    evaluation = evaluate(scores)
+    assert evaluation.counts.fields_correct == pytest.approx(expected) and 0.5 < expected < 0.8
+    assert f"wrote all fields right at {100 * expected:.1f} % of the steps" in tables.what_was_measured(evaluation)
+    assert evaluate(Scores.from_columns(columns)).counts.fields_correct is None
 
 
 def test_the_smallest_table_is_evaluated():

@@ -115,7 +115,17 @@ def test_a_line_that_was_cut_is_removed_and_no_other(path, cut):
 
 def test_damage_elsewhere_is_named_and_left_alone(path):
     lines = filled(path)
-    outcome = encode({"format": 1, "kind": "outcome", "stream": "s0", "offer": "s0/0", "outcome": "ignored", "time": 1})
+    outcome = encode(
+        {
+            "format": 1,
+            "kind": "outcome",
+            "stream": "s0",
+            "offer": "s0/0",
+            "outcome": "ignored",
+            "time": 1,
+            "needed": None,
+        }
+    )
     for content, message in (
         ([lines[0][:50] + b"\n", *lines[1:]], "records.jsonl:1: found broken JSON"),
         ([lines[0], lines[0]], "records.jsonl:2: event: found 0, expected 1, the next of stream 's0'"),

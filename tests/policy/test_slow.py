@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from prism_jax.policy import passes
 from prism_jax.policy.passes import Passes, score_passes
 from prism_jax.policy.responses import write_responses
 from prism_jax.policy.slow import read_slow, write_fields
@@ -134,8 +135,8 @@ def test_responses_are_json_of_the_schema(writer, template, streams):
     assert len(set(written.values())) > 5
 
 
-def score(model, params, template, streams, passes):
-    rows = score_passes(model, params, template, streams, passes, split="test", fold=0, context=2048, batch=3)
+def score(model, params, template, streams, able):
+    rows = score_passes(model, params, template, streams, able, split="test", fold=0, context=2048, batch=3)
     return Scores.from_rows(rows)
 
 
@@ -151,6 +152,28 @@ def test_the_table_has_what_the_student_can_do(model, params, template, streams,
         np.testing.assert_allclose(whole.p_accept_slow[row], read[key].p_accept, atol=2e-5)
         assert whole.tokens_slow[row] == read[key].tokens
     assert (whole.tokens_response > 8).all()
+    for stream, own in zip(streams, thought, strict=True):
+        for number, (step, wrote) in enumerate(zip(stream.steps, own.steps, strict=True)):
+            found = whole.fields_correct[(whole.stream == stream.id) & (whole.step == number)]
+            right = [wrote.rationale[name] == step.rationale[name] for name in SLOW_FIELDS]
+            assert set(found) == {np.mean(right)}
+
+
+def test_fields_are_right_only_in_every_word(model, params, template, streams, monkeypatch):
+    """The student's own texts are wrong here, so a step is given what it should write, but for one field."""
+
+    def almost(writer, template, streams, **_):
+        def change(step):
+            return dataclasses.replace(step, rationale={**step.rationale, "risk": "none at all"})
+
+        return [map_steps(stream, change) for stream in streams]
+
+    monkeypatch.setattr(passes, "write_fields", almost)
+    found = score(model, params, template, streams, Passes(slow=True))
+    assert set(found.fields_correct) == {0.75}
+    bare = [map_steps(stream, lambda step: dataclasses.replace(step, rationale=None)) for stream in streams]
+    monkeypatch.setattr(passes, "write_fields", lambda *_, **__: almost(None, None, streams))
+    assert score(model, params, template, bare, Passes(slow=True)).fields_correct is None
 
 
 def test_a_context_without_room_for_the_fields_is_an_error_that_names_the_stream(writer, template, streams):

@@ -3,6 +3,7 @@
 `KEPT` holds the seeds that once found something else. To look further: `PRISM_FUZZ_SEEDS=2000 make test-slow`.
 """
 
+import json
 import os
 import tracemalloc
 
@@ -11,6 +12,7 @@ import jax
 import numpy as np
 import pytest
 import tiny
+from fake_reader import FakeReader, exported
 from gguf_models import write_gguf
 from gguf_tokenizers import contents
 from gguf_tokenizers import write as write_gguf_tokenizer
@@ -19,6 +21,12 @@ from mutations import BINARY, TEXT, damaged
 
 from prism_jax.decision.calibration import Temperature
 from prism_jax.evaluation.fits import Calibration, SignalFit, read_calibration, write_calibration
+from prism_jax.policy.agent import Agent
+from prism_jax.policy.lines import Lines, parse_line
+from prism_jax.policy.records import encode
+from prism_jax.policy.records_file import RecordsFile, parse_record
+from prism_jax.policy.replay import Changes, replay
+from prism_jax.policy.steps import Observation
 from prism_jax.prompting.gguf_tokenizer import read_gguf_tokenizer
 from prism_jax.prompting.template import PromptConfig, make_tokenizer
 from prism_jax.prompting.tokenizer import Tokenizer
@@ -81,7 +89,24 @@ def files(tmp_path_factory):
     Workdir(folder / "run").claim(RunConfig())
     write_gguf_tokenizer(folder / "tokenizer.gguf", contents((folder / "tokenizer.json").read_text()))
     write_gguf(folder / "model.gguf", random_model("Llama"))
+    write_agents_files(folder, streams)
     return folder
+
+
+def write_agents_files(folder, streams):
+    """The input of an agent and the records of its decisions."""
+    agent, lines, records = Agent(FakeReader(), exported()), [], []
+    for stream in streams:
+        for event in stream.events:
+            lines.append({"stream": stream.id, "time": event.time, "text": event.text, "costs": {"c_fn": 4.0}})
+            decision = agent.observe_many([Observation(stream.id, event, costs={"c_fn": 4.0})])[0]
+            records.append(decision.record())
+            if decision.spoke:
+                lines.append({"stream": stream.id, "offer": decision.offer, "outcome": "accepted", "time": event.time})
+                records.append(agent.outcome(**lines[-1]).record())
+    assert len(records) > sum(len(stream.events) for stream in streams), "some offers must have an outcome"
+    (folder / "events.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (folder / "records.jsonl").write_bytes(b"".join(map(encode, records)))
 
 
 def read_model(path):
@@ -96,7 +121,28 @@ def read_run(path):
     return Workdir(path.parent).load_config()
 
 
+def read_input(path):
+    with path.open("rb") as file:
+        lines = Lines(file.fileno())
+        while batch := lines.batch(16):
+            for number, line in batch:
+                parse_line(line, f"{path}:{number}")
+
+
+def resume_records(path):
+    RecordsFile(path).close()
+
+
+def replay_records(path):
+    lines = enumerate(path.read_bytes().splitlines(keepends=True), 1)
+    list(replay([(f"{path}:{number}", parse_record(line, f"{path}:{number}")) for number, line in lines], Changes()))
+
+
 READERS = {
+    "agent's input": ("events.jsonl", TEXT, read_input),
+    "records, to resume": ("records.jsonl", TEXT, resume_records),
+    "records, to replay": ("records.jsonl", TEXT, replay_records),
+    "records, as scores": ("records.jsonl", TEXT, read_scores),
     "streams": ("streams.jsonl", TEXT, read_streams),
     "scores, JSON lines": ("scores.jsonl", TEXT, read_scores),
     "scores, Parquet": ("scores.parquet", BINARY, read_scores),
