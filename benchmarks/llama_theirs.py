@@ -7,7 +7,6 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import llama_cpp as c
 import numpy as np
 
 BATCH = 16  # streams that are read together
@@ -28,10 +27,13 @@ class Side:
     """llama.cpp, through its C interface."""
 
     def __init__(self, path: str, threads: int, inputs: Sequence):
-        c.llama_backend_init()
-        self.log = c.llama_log_callback(lambda level, text, data: None)
-        c.llama_log_set(self.log, ctypes.c_void_p(0))
-        self.model = c.llama_model_load_from_file(path.encode(), c.llama_model_default_params())
+        import llama_cpp  # no dependency of the project, and its start is timed
+
+        self.c = llama_cpp
+        self.c.llama_backend_init()
+        self.log = self.c.llama_log_callback(lambda level, text, data: None)
+        self.c.llama_log_set(self.log, ctypes.c_void_p(0))
+        self.model = self.c.llama_model_load_from_file(path.encode(), self.c.llama_model_default_params())
         if not self.model:
             raise ValueError(f"{path}: llama.cpp could not load it")
         self.inputs, self.threads, self.context = Inputs(*inputs), threads, None
@@ -39,15 +41,15 @@ class Side:
     def open_many(self, streams: int) -> None:
         """Opens live streams, each a sequence of one context, and reads their system parts."""
         if self.context:
-            c.llama_free(self.context)
-        params = c.llama_context_default_params()
+            self.c.llama_free(self.context)
+        params = self.c.llama_context_default_params()
         params.n_ctx, params.n_seq_max, params.kv_unified = streams * CONTEXT, streams, False
         params.n_batch = params.n_ubatch = 2048
         params.n_threads = params.n_threads_batch = self.threads
-        self.context = c.llama_init_from_model(self.model, params)
+        self.context = self.c.llama_init_from_model(self.model, params)
         if not self.context:
             raise MemoryError(f"llama.cpp could not make a context of {streams} sequences of {CONTEXT} tokens")
-        self.memory, self.batch = c.llama_get_memory(self.context), c.llama_batch_init(2048, 0, 1)
+        self.memory, self.batch = self.c.llama_get_memory(self.context), self.c.llama_batch_init(2048, 0, 1)
         self.lengths = [0] * streams
         for group in self._groups():
             self._decode([(i, self.inputs.system, ()) for i in group])
@@ -71,7 +73,7 @@ class Side:
         logits = self._decode(rows)
         for i in group:
             self.lengths[i] -= len(self.inputs.branch)
-            c.llama_memory_seq_rm(self.memory, i, self.lengths[i], -1)
+            self.c.llama_memory_seq_rm(self.memory, i, self.lengths[i], -1)
         return logits.reshape(len(rows), 2, 2)
 
     def _decode(self, rows: Sequence[tuple[int, Sequence[int], Sequence[int]]]) -> np.ndarray:
@@ -87,7 +89,7 @@ class Side:
                 place += 1
             self.lengths[sequence] += len(ids)
         batch.n_tokens = place
-        if status := c.llama_decode(self.context, batch):
+        if status := self.c.llama_decode(self.context, batch):
             raise RuntimeError(f"llama.cpp returned {status} for a batch of {place} tokens")
-        found = [c.llama_get_logits_ith(self.context, one) for one in marked]
+        found = [self.c.llama_get_logits_ith(self.context, one) for one in marked]
         return np.array([[logits[answer] for answer in self.inputs.answers] for logits in found])

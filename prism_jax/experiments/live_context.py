@@ -1,0 +1,194 @@
+"""How do live decisions differ from evaluation's where streams outgrow the context?
+
+    python -m prism_jax.experiments.live_context --workdir=runs/quickstart --context=128
+
+Evaluation keeps, at every decision, the newest events that fit into the context. A live stream that would exceed it
+drops old events until at most a share `keep` of the context is used, because every change of its beginning means
+reading the rest again. This study reads the test streams of a trained run both ways, in the same context, without room
+for written text, and decides on each by the run's calibration and operating point. Means have 95 % bootstrap intervals
+over streams.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from absl import flags
+from jaxtyping import Float64
+from scipy import special, stats
+
+from prism_jax.decision import gate
+from prism_jax.decision.calibration import apply_map
+from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.evaluation.fits import Calibration, read_calibration
+from prism_jax.experiments.intervals import show_interval
+from prism_jax.policy.fast import score_streams
+from prism_jax.policy.live import Live, LiveConfig
+from prism_jax.prompting.template import Template
+from prism_jax.report.table import Column, Row, Section, Table, print_all
+from prism_jax.runtime import command
+from prism_jax.runtime.flag_checks import refuse_empty
+from prism_jax.streams import Candidate, Stream
+from prism_jax.student import Qwen3
+from prism_jax.student.pages import page_bytes
+from prism_jax.student.qwen3 import Params
+from prism_jax.training.run import reopen_run, trained_params
+from prism_jax.training.workdir import Workdir
+
+KEEPS = (1.0, 0.75, 0.5, 0.25)
+COLUMNS = (
+    Column("cost", "Realised cost per step."),
+    Column("difference", "Realised cost minus that of evaluation, paired by step."),
+    Column("decisions changed", "Share of the steps at which the decision differs from evaluation's."),
+    Column("moved p_need", "Mean distance of the calibrated p_need from evaluation's."),
+    Column("moved p_accept", "Mean distance of the calibrated p_accept of the first offer from evaluation's."),
+)
+
+Key = tuple[str, int]
+Raw = Mapping[Key, tuple[float, tuple[float, ...]]]
+"""Raw p_need and p_accept of every offer, by stream and step."""
+
+
+class Student(NamedTuple):
+    """A trained student."""
+
+    model: Qwen3
+    params: Params
+    template: Template
+
+
+class Decided(NamedTuple):
+    """What was decided at every step, in the order of the streams.
+
+    Attributes:
+      need: Calibrated p_need.
+      accept: Calibrated p_accept of the first offer.
+      offers: Whether an offer is made.
+      cost: Realised cost.
+    """
+
+    need: Float64[np.ndarray, " n"]
+    accept: Float64[np.ndarray, " n"]
+    offers: Float64[np.ndarray, " n"]
+    cost: Float64[np.ndarray, " n"]
+
+
+def read_offline(student: Student, streams: Sequence[Stream], context: int) -> Raw:
+    """Reads every step as evaluation does."""
+    rows = score_streams(*student, streams, split="test", fold=0, context=context, batch=16)
+    found: dict[Key, tuple[float, tuple[float, ...]]] = {}
+    for row in rows:
+        key = row["stream"], row["step"]
+        _, earlier = found.get(key, (0.0, ()))
+        found[key] = row["p_need_fast"], (*earlier, row["p_accept_fast"])
+    return found
+
+
+def read_live(student: Student, streams: Sequence[Stream], context: int, keep: float) -> Raw:
+    """Reads every event as it comes, and the slots after it."""
+    memory = (2 + -(-context // 128)) * page_bytes(student.model.config)
+    config = LiveConfig(context=context, memory=memory, keep=keep, batches=(1,))
+    reader = Live(*student, has_slow_pass=False, writes_responses=False, config=config)
+    found: dict[Key, tuple[float, tuple[float, ...]]] = {}
+    for stream in streams:
+        steps = {step.event: (number, step.candidates) for number, step in enumerate(stream.steps)}
+        for number, event in enumerate(stream.events):
+            step, offers = steps.get(number, (None, (Candidate(),)))
+            [reading] = reader.observe([(stream.id, event, offers)])
+            if step is not None:
+                need, *accept = special.expit([reading.z_need, *reading.z_accept]).tolist()
+                found[stream.id, step] = need, tuple(accept)
+        reader.forget(stream.id)
+    return found
+
+
+def decide(raw: Raw, streams: Sequence[Stream], maps: Calibration, point: OperatingPoint) -> Decided:
+    """Decides on every step by the dynamic gate, and counts what it costs."""
+    columns = []
+    for stream in streams:
+        domain = np.array([stream.domain])
+        for number, step in enumerate(stream.steps):
+            raw_need, raw_accept = raw[stream.id, number]
+            need = float(apply_map(maps.need_fast.map, np.array([raw_need]), domain)[0])
+            accept = apply_map(maps.accept_fast.map, np.array(raw_accept), np.repeat(domain, len(raw_accept)))
+            best = int(np.argmax(raw_accept))
+            offers = float(gate.decide(need, float(accept[best]), c_fa=point.c_fa, c_fn=point.c_fn))
+            y_need, y_accept = step.y_need, step.candidates[best].y_accept
+            if y_need is None or y_accept is None:
+                raise ValueError(f"stream {stream.id!r}, step {number}: found no label, expected both")
+            cost = point.c_fa * offers * (1 - y_accept) + point.c_fn * (1 - offers) * y_need * y_accept
+            columns.append((need, float(accept[0]), offers, cost))
+    return Decided(*map(np.array, zip(*columns, strict=True)))
+
+
+def outgrown(template: Template, streams: Sequence[Stream], context: int) -> float:
+    """Share of the steps whose whole history does not fit into the context."""
+    beyond = []
+    for stream in streams:
+        before, used, lengths = None, len(template.system()), []
+        for event in stream.events:
+            used += len(template.event(event, before))
+            lengths.append(used)
+            before = event
+        for step in stream.steps:
+            branch = len(template.head()) + sum(len(template.leaf(offer)) for offer in step.candidates)
+            beyond.append(lengths[step.event] + branch > context)
+    return float(np.mean(beyond))
+
+
+def compare(
+    student: Student, streams: Sequence[Stream], maps: Calibration, point: OperatingPoint, context: int
+) -> Table:
+    """Evaluation and live streams of several `keep`, on the same steps."""
+    offline = decide(read_offline(student, streams, context), streams, maps, point)
+    stops = np.cumsum([len(stream.steps) for stream in streams])[:-1]
+
+    def interval(values: np.ndarray, sign: str = "") -> str:
+        sums, counts = ([part.sum() for part in np.split(one, stops)] for one in (values, np.ones_like(values)))
+
+        def mean(a: np.ndarray, b: np.ndarray, axis: int = -1) -> np.ndarray:
+            return np.sum(a, axis=axis) / np.sum(b, axis=axis)
+
+        found = stats.bootstrap(
+            (sums, counts), mean, paired=True, vectorized=True, n_resamples=2000, method="percentile", rng=0
+        ).confidence_interval
+        return show_interval(float(values.mean()), float(found.low), float(found.high), sign=sign)
+
+    rows = [Row("evaluation", (interval(offline.cost), "", "", "", ""))]
+    for keep in KEEPS:
+        live = decide(read_live(student, streams, context, keep), streams, maps, point)
+        moved = [np.abs(live.need - offline.need), np.abs(live.accept - offline.accept)]
+        cells = [interval(live.cost), interval(live.cost - offline.cost, "+")]
+        cells += [interval(np.abs(live.offers - offline.offers)), *map(interval, moved)]
+        rows.append(Row(f"live, keep = {keep:g}", tuple(cells)))
+    beyond = outgrown(student.template, streams, context)
+    note = (
+        f"{len(offline.cost)} test steps of {len(streams)} streams, {100 * beyond:.0f} % with a history beyond the "
+        f"context of {context} tokens. The policy dynamic at C_FA = {point.c_fa:g}, C_FN = {point.c_fn:g}."
+    )
+    return Table("Live streams that outgrow their context", "reading", COLUMNS, (Section("", tuple(rows)),), note=note)
+
+
+def define_flags() -> None:
+    """Defines the command-line flags."""
+    flags.DEFINE_string("workdir", None, "Folder of a run that was trained and evaluated.", required=True)
+    flags.DEFINE_integer("context", 128, "Maximum number of tokens up to the end of one decision.", lower_bound=1)
+    flags.DEFINE_integer("streams", 300, "Number of test streams to read.", lower_bound=2)
+    refuse_empty("workdir")
+
+
+def main() -> None:
+    """Prints the comparison."""
+    given, workdir = flags.FLAGS, Workdir(flags.FLAGS.workdir)
+    run = reopen_run(workdir)
+    _, params = trained_params(run.model, run.config, workdir)
+    maps = read_calibration(workdir.calibration).pooled()
+    student, streams = Student(run.model, params, run.template), tuple(run.splits.test)[: given.streams]
+    print_all([compare(student, streams, maps, run.config.decision, given.context)])
+
+
+if __name__ == "__main__":
+    define_flags()
+    command.start(main)
