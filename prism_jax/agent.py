@@ -42,6 +42,7 @@ def define_flags() -> None:
     flags.DEFINE_integer("batch", 256, "Most lines to decide on together.", lower_bound=1)
     flags.DEFINE_integer("context", None, "Most tokens up to the end of one decision.")
     flags.DEFINE_integer("memory", None, "Bytes for the trunks of live streams.")
+    flags.DEFINE_float("keep", None, "Largest share of the context in use after old events of a stream were dropped.")
     distributed.define_cache_flag()
     flags.DEFINE_enum("dtype", None, ["float32", "bfloat16"], "Dtype of the parameters.")
 

@@ -1,6 +1,6 @@
 """How do live decisions differ from evaluation's where streams outgrow the context?
 
-    python -m prism_jax.experiments.live_context --workdir=runs/quickstart --context=128
+    python -m prism_jax.experiments.live_context --workdir=runs/quickstart --context=96
 
 Evaluation keeps, at every decision, the newest events that fit into the context. A live stream that would exceed it
 drops old events until at most a share `keep` of the context is used, because every change of its beginning means
@@ -174,7 +174,7 @@ def compare(
 def define_flags() -> None:
     """Defines the command-line flags."""
     flags.DEFINE_string("workdir", None, "Folder of a run that was trained and evaluated.", required=True)
-    flags.DEFINE_integer("context", 128, "Maximum number of tokens up to the end of one decision.", lower_bound=1)
+    flags.DEFINE_integer("context", 96, "Maximum number of tokens up to the end of one decision.", lower_bound=1)
     flags.DEFINE_integer("streams", 300, "Number of test streams to read.", lower_bound=2)
     refuse_empty("workdir")
 

@@ -17,6 +17,7 @@ def load_reader(
     dtype: str = "float32",
     context: int | None = None,
     memory: int | None = None,
+    keep: float | None = None,
 ) -> Reader:
     """Loads the student, its tokenizer and template, and makes the live reader.
 
@@ -27,6 +28,8 @@ def load_reader(
       context: Largest number of tokens up to the end of one decision; None is the reader's default.
       memory: Bytes for the trunks of live streams; streams beyond it are parked and read again on demand. None is the
         reader's default.
+      keep: Largest share of the context that is used after old events of a stream were dropped; 1 decides as evaluation
+        does and reads more. None is the reader's default.
 
     Raises:
       ValueError, OSError: naming the file that cannot be used.
@@ -43,7 +46,7 @@ def load_reader(
     except ConfigError as error:
         raise ExportedError(f"{folder}/prism.json: {error}") from error
     loaded = weights.load(folder, dtype)
-    given: dict[str, Any] = {"context": context, "memory": memory}
+    given: dict[str, Any] = {"context": context, "memory": memory, "keep": keep}
     return Live(
         loaded.model,
         loaded.params,

@@ -46,7 +46,7 @@ def serve(given: Mapping[str, Any]) -> None:
         settings = settings_from(given, Terms(exported.point), changes)
         records = None if given["records"] is None else RecordsFile(given["records"])
         try:
-            options = {name: given[name] for name in ("dtype", "context", "memory") if given[name] is not None}
+            options = {name: given[name] for name in ("dtype", "context", "memory", "keep") if given[name] is not None}
             agent = Agent.load(model, settings, **options)
             _run(agent, given, records)
         finally:

@@ -32,6 +32,7 @@ DEFAULTS = dict(
     {name: None for name in ("c_fa", "c_fn", "margin", "policy", "fixed_threshold", "trigger", "price")},
     **{name: None for name in ("model", "input", "records", "replay", "calibration", "explore", "dtype", "context")},
     memory=None,
+    keep=None,
     compilation_cache=None,
     most_offers=None,
     most_thoughts=None,
