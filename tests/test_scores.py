@@ -36,6 +36,7 @@ FULL_ROW = {
     "tokens_fast": 120,
     "tokens_slow": 77,
     "tokens_response": 0,
+    "fields_correct": 0.75,
 }
 NULLABLE = [name for name, column in COLUMNS.items() if column.nullable]
 SUFFIXES = pytest.mark.parametrize("suffix", [".parquet", ".jsonl"])
