@@ -43,6 +43,7 @@ def losses(note):
     return map(float, re.search(r"losses ([\d.]+) to ([\d.]+), (\S+) apart", note).groups())
 
 
+@pytest.mark.slow
 def test_both_sides_of_the_students_benchmark_train_alike(measured):
     first, last, apart = losses(measured("train")["training step, 4 rows of 256 tokens"])
     assert last < first

@@ -221,7 +221,13 @@ def test_an_empty_path_is_one_line_and_writes_nothing(main):
     assert sorted(ROOT.iterdir()) == before
 
 
-@pytest.mark.parametrize("study", ["injections", "live_context", "pathways", "propensities"])
+STUDIES = [
+    "injections",
+    *(pytest.param(name, marks=pytest.mark.slow) for name in ("live_context", "pathways", "propensities")),
+]
+
+
+@pytest.mark.parametrize("study", STUDIES)
 def test_a_study_shows_help_and_refuses_unknown_flags(study):
     helped = run(f"experiments.{study}", "--help")
     assert f"python -m prism_jax.experiments.{study}" in helped.stdout

@@ -76,6 +76,7 @@ def test_with_two_candidates_the_area_is_on_the_scale_of_the_others():
         assert getattr(own, name) == pytest.approx(getattr(other, name), abs=error), name
 
 
+@pytest.mark.slow
 def test_across_ratios_it_follows_its_own_decisions():
     """The oracle decides every step on a fine grid of ratios."""
     scores = with_tokens(make_columns(seed=6))

@@ -64,6 +64,7 @@ def test_a_live_stream_that_drops_only_what_must_go_reads_what_evaluation_reads(
     assert max(moved) > 1e-3 and min(moved) < 1e-5, "only streams that outgrew the context may differ"
 
 
+@pytest.mark.slow
 def test_the_table_counts_costs_and_changes_by_hand(student, streams, maps):
     point = OperatingPoint(c_fn=3.0)
     found = compare(student, streams, maps, point, CONTEXT)

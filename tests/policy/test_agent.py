@@ -244,6 +244,7 @@ def test_a_resumed_agent_goes_on_as_the_one_before():
         Agent(FakeReader(), exported(point=point)).resume_many(other, [whole[0].record()])
 
 
+@pytest.mark.slow
 def test_ten_thousand_streams_take_little_memory_and_idle_ones_none():
     class Bare(FakeReader):
         def observe(self, items):

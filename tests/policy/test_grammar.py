@@ -64,6 +64,7 @@ def test_ids_beyond_the_tokenizer_are_forbidden(template):
     assert (automaton.step[:, -7:] == FORBIDDEN).all()
 
 
+@pytest.mark.slow
 def test_qwen3(qwen3_tokenizer):
     """A token that spans the end of a string keeps what it holds before the quote; the real vocabulary has many."""
     automaton = over_tokens(JSON_STRING, qwen3_tokenizer, 151_936)

@@ -113,6 +113,7 @@ def test_blocks_share_one_rotary_table_when_compiled(tiny):
     assert [compiled.count(f" {name}(") for name in ("cosine", "sine")] == [1, 1]
 
 
+@pytest.mark.slow
 def test_remat_policies_give_the_same_loss_and_gradients(tiny, equations):
     _, params = tiny
     inputs = tree_inputs()

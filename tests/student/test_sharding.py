@@ -91,6 +91,7 @@ def test_too_few_devices_is_an_error_that_counts_them():
     )
 
 
+@pytest.mark.slow
 def test_the_compiled_training_step_makes_no_logits_of_the_whole_batch():
     """The compiled step has no buffer of [batch, length, vocabulary], flat or not; the check finds one in a plain loss.
 
