@@ -6,7 +6,7 @@ Time: four to six minutes on two CPU cores.
 Result: on test streams the fast pass closes about 40 % of the expected-cost gap between the better constant policy and
 the Bayes oracle at C_FN / C_FA = 2. With the fields of the slow pass before the slots, true or written by the student,
 it closes more than 95 %. Part of the difference is the short training: with another 560 updates the fast pass closes
-68 %.
+68 %. With three settings it is not (docs/thinking.md).
 """
 
 from prism_jax.recipes.thinking import THINKING

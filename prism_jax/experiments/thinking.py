@@ -6,7 +6,8 @@ Trains a tiny student on the simulator's switches (docs/simulator.md) with three
 evaluates it on held-out streams: the fast pass alone, the slow pass on fields that the student wrote itself, and every
 trigger at equal slow budgets. A second stage then trains the slots on the student's own fields. Temperatures are fitted
 for each student, and the test streams of all seeds are pooled; intervals resample whole streams. Trainings are kept in
-the workdir; a second call resumes them. The pooled scores are written as scores.parquet, calibrated.
+the workdir; a second call resumes them. The pooled scores are written as scores.parquet, calibrated. --settings=3
+studies the population in which three settings have to agree.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from prism_jax.evaluation.results import Evaluation, PolicyRow, RatioRow, Signal
 from prism_jax.policy.slow import field_accuracy, write_fields
 from prism_jax.policy.writing import Writer
 from prism_jax.recipes.runs import score_run, train_run
-from prism_jax.recipes.thinking import THINKING
+from prism_jax.recipes.thinking import THINKING, THREE_SETTINGS
 from prism_jax.report.table import Column, Row, Section, Table, print_all
 from prism_jax.report.tables import trigger_tables
 from prism_jax.runtime import command
@@ -96,16 +97,19 @@ def second_stage(config: RunConfig, start: epath.Path) -> RunConfig:
     )
 
 
-def study(config: RunConfig, seeds: Sequence[int], folder: epath.Path) -> dict[str, list[Student]]:
-    """Trains and scores every student of both stages."""
-    found: dict[str, list[Student]] = {"first stage": [], "second stage": []}
+def study(
+    config: RunConfig, seeds: Sequence[int], folder: epath.Path, *, second: bool = True
+) -> dict[str, list[Student]]:
+    """Trains and scores every student of both stages, or of the first alone."""
+    found: dict[str, list[Student]] = {stage: [] for stage in ("first stage", "second stage")[: 1 + second]}
     for seed in seeds:
         simulator = dataclasses.replace(config.simulator, seed=seed)
         training = dataclasses.replace(config.training, seed=seed)
         first = dataclasses.replace(config, simulator=simulator, training=training)
         start = folder / f"first-{seed}"
         found["first stage"].append(student(first, start, seed))
-        found["second stage"].append(student(second_stage(first, start), folder / f"second-{seed}", seed))
+        if second:
+            found["second stage"].append(student(second_stage(first, start), folder / f"second-{seed}", seed))
     return found
 
 
@@ -180,7 +184,8 @@ def accuracy_table(found: dict[str, list[Student]]) -> Table:
 def main() -> None:
     """Trains the students and prints the tables."""
     folder = epath.Path(flags.FLAGS.workdir)
-    found = study(THINKING, SEEDS, folder)
+    config = {2: THINKING, 3: THREE_SETTINGS}[flags.FLAGS.settings]
+    found = study(config, SEEDS, folder, second=flags.FLAGS.second_stage)
     print_all([accuracy_table(found)])
     for name, students in found.items():
         evaluated = evaluations(students)
@@ -191,5 +196,7 @@ def main() -> None:
 
 if __name__ == "__main__":
     flags.DEFINE_string("workdir", None, "Folder for the trainings and the pooled scores.", required=True)
+    flags.DEFINE_integer("settings", 2, "Number of settings that have to agree, 2 or 3.", 2, 3)
+    flags.DEFINE_bool("second_stage", True, "Whether to train a second stage on the students' own fields.")
     refuse_empty("workdir")
     command.start(main)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from prism_jax.prompting.template import PromptConfig
 from prism_jax.streams.simulator_config import SimulatorConfig
 from prism_jax.streams.sources import DataConfig
@@ -30,3 +32,12 @@ THINKING = RunConfig(
     training=TrainingConfig(steps=560, batch=12, learning_rate=4e-3, checkpoint_every=280),
 )
 """Uses every training stream once. Without responses, loss.response weights the fields of the slow pass alone."""
+
+THREE_SETTINGS = dataclasses.replace(
+    THINKING,
+    data=dataclasses.replace(THINKING.data, train_streams=13_440),
+    simulator=dataclasses.replace(THINKING.simulator, switches=3),
+    writing=dataclasses.replace(THINKING.writing, field_tokens=64),
+    training=dataclasses.replace(THINKING.training, steps=1120, checkpoint_every=560),
+)
+"""The population with three settings: twice the updates, and room for two words per switch."""

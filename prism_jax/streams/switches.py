@@ -12,8 +12,9 @@ gate, which takes need and acceptance as independent, still decides as their joi
 
 The fields of the slow pass write the state down: `if_silent` has the result of each switch, in order, and the other
 fields follow from its last word and the newest event. All are functions of the visible events. With two settings the
-results are `breaks` and `mends` in turn. With three, a result is `mends` or the setting that differs from the other
-two, which depends on the result before and on which setting is switched:
+results are `breaks` and `mends` in turn. With three, each is written after the setting that was switched, as in
+`client client, server worker`. It is `mends` or the setting that differs from the other two, which depends on the
+result before and on which setting is switched:
 
     before, switched:    client    server    worker
     none or mends        client    server    worker
@@ -87,7 +88,7 @@ def draw_stream(config: SimulatorConfig, index: int, logging: Logging) -> Stream
         if kind == "switch":
             setting = pick(rng, settings)
             on[setting] = not on[setting]
-            results.append(_result(on))
+            results.append(_result(on, setting))
         gap = 5 + int(rng.random() * 55)
         phrase = pick(rng, switches_text.PHRASES[domain][kind]).format(setting=setting)
         events.append(Event(time=events[-1].time + gap, text=phrase))
@@ -103,14 +104,13 @@ def draw_stream(config: SimulatorConfig, index: int, logging: Logging) -> Stream
     )
 
 
-def _result(on: dict[str, bool]) -> str:
-    """The result of a switch in one word, from the state of every setting after it."""
-    if len(set(on.values())) == 1:
-        return "mends"
+def _result(on: dict[str, bool], switched: str) -> str:
+    """The result of a switch in words, from the state of every setting after it and which one was switched."""
+    agree = len(set(on.values())) == 1
     if len(on) == 2:
-        return "breaks"
-    (apart,) = (setting for setting in on if list(on.values()).count(on[setting]) == 1)
-    return apart
+        return "mends" if agree else "breaks"
+    apart = "mends" if agree else min(on, key=lambda setting: list(on.values()).count(on[setting]))
+    return f"{switched} {apart}"
 
 
 def _rationale(situation: Situation, results: list[str]) -> dict[str, str]:

@@ -88,7 +88,7 @@ def test_field_accuracy_counts_fields_and_whole_steps(simulated):
 
 @pytest.mark.slow
 def test_both_stages_train_on_the_studys_config(tmp_path):
-    """With a small part of the budget."""
+    """With a small part of the budget. That a second call resumes is what tests/training/test_loop.py shows."""
     small = dataclasses.replace(
         THINKING,
         data=dataclasses.replace(THINKING.data, train_streams=24, calibration_streams=12, test_streams=12),
@@ -102,7 +102,3 @@ def test_both_stages_train_on_the_studys_config(tmp_path):
         [one] = students
         assert set(one.accuracy) == {*SLOW_FIELDS, "all"}
         assert one.scores.p_need_slow is not None and all(name.startswith("3/") for name in one.scores.stream)
-    again = study(small, (3,), epath.Path(tmp_path))
-    np.testing.assert_array_equal(
-        again["first stage"][0].scores.p_need_slow, found["first stage"][0].scores.p_need_slow
-    )

@@ -35,7 +35,7 @@ def read(stream, count=2):
     """Persona, newest kind, stuck and the chain of results at each step, derived from the texts alone.
 
     With two settings, results alternate. With three, the setting that differs from the others follows from the one
-    before and the one that is switched: equal ones cancel, different ones give the third.
+    before and the one that is switched: equal ones cancel, different ones give the third. The switched one comes first.
     """
     (persona,) = (name for name, texts in simulator_text.ARRIVALS.items() if stream.events[0].text in texts)
     settings = set(switches_text.SETTINGS[stream.domain][:count])
@@ -48,7 +48,7 @@ def read(stream, count=2):
                 apart = switched if apart is None else None
             else:
                 (apart,) = settings - {apart, switched}
-            chain.append(apart or "mends")
+            chain.append(" ".join([switched] * (count == 3) + [apart or "mends"]))
         yield persona, kind, apart is not None, tuple(chain)
 
 
@@ -116,7 +116,7 @@ def test_the_fields_are_functions_of_the_visible_texts(count):
             assert fields["risk"] == persona
             # The last word of the first field says whether the user is stuck.
             assert stuck == (fields["if_silent"].split()[-1] != "mends" and bool(chain))
-            results |= set(chain)
+            results |= {words.split()[-1] for words in chain} if count == 2 else set(" ".join(chain).split())
     names = {name for names in switches_text.SETTINGS.values() for name in names}
     assert results == {"mends"} | (names if count == 3 else {"breaks"})
 
