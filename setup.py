@@ -8,11 +8,16 @@ HERE = pathlib.Path(__file__).parent
 
 # For reading GGUF files.
 GGUF = ["gguf>=0.19"]
+# For fitting a calibrator on a teacher's texts; applying it needs none of it.
+TEXT = ["scikit-learn>=1.7"]
 # For the study of ProactiveBench: it starts from a GGUF file and has a baseline on words.
-STUDY = [*GGUF, "scikit-learn>=1.7"]
+STUDY = [*GGUF, *TEXT]
+# For asking other models, over HTTP.
+REMOTE = ["openai>=3.54", "pydantic>=2.12", "tenacity>=9.1"]
 
 TEST = [
     *STUDY,
+    *REMOTE,
     "accelerate>=1.10",  # lets transformers read GGUF files, as a reference for tests
     "beartype>=0.22",
     "filelock>=3.12",
@@ -64,6 +69,8 @@ setup(
     ],
     extras_require={
         "gguf": GGUF,
+        "remote": REMOTE,
+        "text": TEXT,
         "study": STUDY,
         "gcs": ["gcsfs"],
         "cuda12": ["jax[cuda12]~=0.10.2"],

@@ -19,8 +19,8 @@ FOLDERS = sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py"))
 
 # What each part may import. Recipes, experiments and mains combine the parts.
 EVERYTHING = {
-    *("runtime", "decision", "streams", "scores", "student", "prompting", "slots"),
-    *("training", "policy", "evaluation", "report", "recipes"),
+    *("runtime", "decision", "streams", "scores", "student", "prompting", "remote", "slots"),
+    *("training", "policy", "teacher", "judges", "evaluation", "report", "recipes"),
 }
 MAY_IMPORT = {
     "runtime": set(),
@@ -29,17 +29,23 @@ MAY_IMPORT = {
     "scores": {"runtime"},
     "student": {"runtime"},
     "prompting": {"streams", "runtime"},
+    "remote": {"runtime"},
     "slots": {"prompting", "student"},
     "training": {"slots", "prompting", "student", "decision", "streams", "runtime"},
     "policy": {"slots", "prompting", "student", "decision", "streams", "scores", "runtime"},
+    "teacher": {"remote", "prompting", "decision", "streams", "runtime"},
     "evaluation": {"decision", "scores", "streams", "runtime"},
-    "report": {"evaluation", "decision", "scores", "streams", "runtime"},
+    "judges": {"remote", "prompting", "decision", "streams", "runtime"},
+    "report": {"evaluation", "judges", "decision", "scores", "streams", "runtime"},
     "recipes": EVERYTHING - {"recipes"},
     "experiments": EVERYTHING,
     "train": EVERYTHING,
     "evaluate": EVERYTHING,
     "export": EVERYTHING,
     "agent": EVERYTHING,
+    "label": EVERYTHING,
+    "judge": EVERYTHING,
+    "curate": EVERYTHING,
     "preflight": {*EVERYTHING, "train"},
 }
 

@@ -6,13 +6,17 @@ import pathlib
 
 import pytest
 
+from prism_jax.judges.config import JudgesConfig
 from prism_jax.recipes.runs import train_and_evaluate
 from prism_jax.runtime.config import from_config_dict, to_config_dict
+from prism_jax.teacher.config import TeacherConfig
 from prism_jax.training.config import RunConfig
 from prism_jax.training.workdir import Workdir
 
 ROOT = pathlib.Path(__file__).parents[1]
 FILES = sorted((ROOT / "configs").glob("*.py"))
+KINDS = {"teacher": TeacherConfig, **dict.fromkeys(("judges_paper", "judges_pool_a", "judges_pool_b"), JudgesConfig)}
+"""The configs of other mains than `prism_jax.train`."""
 RECIPES = {"qwen3_8b_a100", "qwen3_8b_a100x8", "qwen3_0_6b"}
 """These read a teacher's labels; tests/test_recipe_configs.py takes a step of each."""
 
@@ -27,7 +31,7 @@ def load(path):
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_it_round_trips_and_states_how_to_run_it(path):
     module = load(path)
-    config = from_config_dict(RunConfig, module.get_config())
+    config = from_config_dict(KINDS.get(path.stem, RunConfig), module.get_config())
     assert to_config_dict(config) == module.get_config()
     assert f"--config=configs/{path.name}" in module.__doc__
     for word in ("Time:", "Result:"):
@@ -35,7 +39,9 @@ def test_it_round_trips_and_states_how_to_run_it(path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", [path for path in FILES if path.stem not in RECIPES], ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", [path for path in FILES if path.stem not in {*RECIPES, *KINDS}], ids=lambda path: path.stem
+)
 def test_it_takes_one_step(path, tmp_path, monkeypatch, request):
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "tfds"))

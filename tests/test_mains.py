@@ -203,6 +203,7 @@ EMPTY = {
     "train": ("--config=configs/quickstart.py", "--workdir="),
     "evaluate": ("--scores=scores.parquet", "--workdir="),
     "export": ("--workdir=runs/none", "--output="),
+    "curate": ("--streams=streams.jsonl", "--out="),
     "experiments.proactivebench": ("--workdir= ",),
     "experiments.thinking": ("--workdir=",),
     "experiments.injections": ("--weights=",),

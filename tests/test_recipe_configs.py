@@ -95,6 +95,6 @@ def test_more_decisions_than_there_are_is_an_error(recipe, source):
     small = twin(config, source)
     more = dataclasses.replace(small, pathway=dataclasses.replace(small.pathway, count=1800))
     with pytest.raises(
-        ValueError, match=r"^pathway\.count: found 1800, expected at most the \d+ rows of the training "
+        ValueError, match=r"^pathway\.count: found 1800, expected at most the \d+ rows that have a need label"
     ):
         plan(open_run(more))

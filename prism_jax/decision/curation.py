@@ -129,17 +129,43 @@ def select(
     arrays.check_finite("scores", scores)
     values = arrays.host(scores)
     total = _total(values.size, fraction, count)
-    strata = _strata(y_need, y_accept, logged)
+    names = strata(y_need, y_accept, logged)
     kept = np.zeros(values.size, dtype=bool)
     order = np.argsort(-values, kind="stable")
     if stratify:
-        _, index = np.unique(strata, return_inverse=True)
+        _, index = np.unique(names, return_inverse=True)
         for number, share in enumerate(_largest_remainders(np.bincount(index), total)):
             kept[order[index[order] == number][:share]] = True
     else:
         kept[order[:total]] = True
     domains = np.full(values.size, "") if domain is None else np.asarray(domain).astype(str)
-    return Selection(kept, _summarise(strata, domains, kept))
+    return Selection(kept, _summarise(names, domains, kept))
+
+
+def strata(y_need: Vector, y_accept: Vector, logged: Vector | None = None) -> np.ndarray:
+    """Names the stratum of each row: its pair of labels, or that no offer was made. Host only.
+
+    Args:
+      y_need: Need labels in [0, 1]; from 1/2 on they count as 1.
+      y_accept: Acceptance labels in [0, 1], counted in the same way; not read where A = 0.
+      logged: A, 1 where an offer was made, else 0; None is 1 everywhere.
+
+    Returns:
+      One text per row, such as "need 1, accept 0" or `NOT_OFFERED`.
+
+    Raises:
+      ValueError: for a label outside [0, 1], or an A that is neither 0 nor 1.
+    """
+    need, accept = arrays.host(y_need), arrays.host(y_accept)
+    seen = np.ones(need.size, dtype=bool) if logged is None else arrays.host(logged) > 0
+    if logged is not None:
+        arrays.check_hard("logged", logged)
+    arrays.check_label("y_need", need)
+    accept = np.where(seen, accept, 0.0)
+    arrays.check_label("y_accept", accept)
+    pairs = np.array([[f"need {n}, accept {a}" for a in (0, 1)] for n in (0, 1)])
+    names = pairs[(need >= 0.5).astype(int), (accept >= 0.5).astype(int)]
+    return np.where(seen, names, NOT_OFFERED)
 
 
 def _check(q_need: Any, q_accept: Any, y_need: Any, y_accept: Any) -> None:
@@ -160,20 +186,6 @@ def _total(rows: int, fraction: int | float | None, count: int | None) -> int:
     if count is None or not 1 <= count <= rows:
         raise ValueError(f"count: found {count}, expected from 1 to the {rows} rows there are")
     return count
-
-
-def _strata(y_need: Any, y_accept: Any, logged: Any) -> np.ndarray:
-    """The name of each row's stratum."""
-    need, accept = arrays.host(y_need), arrays.host(y_accept)
-    seen = np.ones(need.size, dtype=bool) if logged is None else arrays.host(logged) > 0
-    if logged is not None:
-        arrays.check_hard("logged", logged)
-    arrays.check_label("y_need", need)
-    accept = np.where(seen, accept, 0.0)
-    arrays.check_label("y_accept", accept)
-    pairs = np.array([[f"need {n}, accept {a}" for a in (0, 1)] for n in (0, 1)])
-    names = pairs[(need >= 0.5).astype(int), (accept >= 0.5).astype(int)]
-    return np.where(seen, names, NOT_OFFERED)
 
 
 def _largest_remainders(sizes: np.ndarray, total: int) -> np.ndarray:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import math
+import re
 import types
 import typing
 from collections.abc import Mapping
@@ -49,28 +50,34 @@ def check_above(config: Any, bound: float | int, *names: str) -> None:
 
 def to_dict(config: Any) -> dict[str, Any]:
     """A config dataclass as nested plain dicts and lists, ready for JSON."""
-    return {
-        field.name: to_dict(value)
-        if dataclasses.is_dataclass(value)
-        else list(value)
-        if isinstance(value, tuple)
-        else value
-        for field in dataclasses.fields(config)
-        for value in [getattr(config, field.name)]
-    }
+
+    def convert(value: Any) -> Any:
+        if dataclasses.is_dataclass(value):
+            return to_dict(value)
+        if isinstance(value, Mapping):
+            return {name: convert(section) for name, section in value.items()}
+        return list(value) if isinstance(value, tuple) else value
+
+    return {field.name: convert(getattr(config, field.name)) for field in dataclasses.fields(config)}
 
 
 def to_config_dict(config: Any) -> ml_collections.ConfigDict:
     """A config dataclass as a `ConfigDict` whose every key absl flags can override."""
+    hints = typing.get_type_hints(type(config))
+    tree = {f.name: _overridable(hints[f.name], getattr(config, f.name)) for f in dataclasses.fields(config)}
+    return ml_collections.ConfigDict(tree)
 
-    def convert(value: Any) -> Any:
-        if dataclasses.is_dataclass(value):
-            return ml_collections.ConfigDict(
-                {f.name: convert(getattr(value, f.name)) for f in dataclasses.fields(value)}
-            )
-        return value
 
-    return convert(config)
+def _overridable(kind: Any, value: Any) -> Any:
+    """A value of a config as it stands in a `ConfigDict`."""
+    if dataclasses.is_dataclass(value):
+        return to_config_dict(value)
+    if isinstance(value, Mapping):
+        return ml_collections.ConfigDict({name: _overridable(None, section) for name, section in value.items()})
+    options = [option for option in typing.get_args(kind) if option is not type(None)]
+    if value is None and options and options[0] in (int, float, str):
+        return ml_collections.config_dict.placeholder(options[0])  # flags cannot set a plain None, which has no type
+    return value
 
 
 def from_config_dict(
@@ -82,14 +89,16 @@ def from_config_dict(
     """Builds the frozen dataclass `cls` from nested mappings.
 
     Args:
-      cls: A dataclass whose fields are numbers, strings, booleans, tuples of these, or config dataclasses.
+      cls: A dataclass whose fields are numbers, strings, booleans, tuples of these, config dataclasses, or mappings
+        from names to config dataclasses.
       tree: Nested mapping; missing keys take the dataclass's defaults.
       place: Name of the mapping in messages.
       renamed: Dotted keys that no longer exist, and what each is called today; messages about unknown keys use it.
 
     Raises:
-      ConfigError: for an unknown key (with its name today or the nearest known one), a value of the wrong type, a
-        number that is not finite, or a value that the dataclass itself rejects; always with the full dotted key.
+      ConfigError: for an unknown key (with its name today or the nearest known one), a missing key that has no
+        default, a value of the wrong type, a number that is not finite, or a value that the dataclass itself rejects;
+        always with the full dotted key.
     """
     hints = typing.get_type_hints(cls)
     # T should be bound to dataclasses, but there is no name for them that exists when types are checked at run time.
@@ -105,6 +114,10 @@ def from_config_dict(
         prefix = f"{key}."
         below = {old.removeprefix(prefix): new for old, new in (renamed or {}).items() if old.startswith(prefix)}
         values[key] = _convert(hints[key], value, f"{place}.{key}", below)
+    for field in dataclasses.fields(cls):  # type: ignore[arg-type]
+        needed = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+        if needed and field.name not in values:
+            raise ConfigError(f"{place}.{field.name}: found nothing, expected {_in_words(hints[field.name])}")
     try:
         return cls(**values)
     except ConfigError:
@@ -125,6 +138,8 @@ def _convert(kind: Any, value: Any, place: str, renamed: Mapping[str, str] | Non
         if isinstance(value, str) or not isinstance(value, list | tuple):
             raise ConfigError(f"{place}: found {value!r}, expected a list")
         return tuple(_convert(typing.get_args(kind)[0], item, f"{place}[{i}]") for i, item in enumerate(value))
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return _sections(typing.get_args(kind)[1], value, place)
     if origin is typing.Literal:
         if value not in typing.get_args(kind):
             raise ConfigError(
@@ -143,7 +158,7 @@ def _convert(kind: Any, value: Any, place: str, renamed: Mapping[str, str] | Non
         except OverflowError:
             raise ConfigError(f"{place}: found a number of {value.bit_length()} bits, expected a float") from None
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        raise ConfigError(f"{place}: found {value!r} ({type(value).__name__}), expected {kind.__name__}")
+        raise ConfigError(f"{place}: found {value!r} ({type(value).__name__}), expected {_in_words(kind)}")
     if kind is int and not -(2**63) <= value < 2**63:
         raise ConfigError(
             f"{place}: found an integer of {value.bit_length()} bits, expected one from -2**63 to 2**63 - 1"
@@ -151,3 +166,23 @@ def _convert(kind: Any, value: Any, place: str, renamed: Mapping[str, str] | Non
     if kind is float and not math.isfinite(value):
         raise ConfigError(f"{place}: found {value}, expected a finite number")
     return value
+
+
+def _sections(kind: Any, value: Any, place: str) -> dict[str, Any]:
+    """Named sections, in the order of their names, which is the one that a `ConfigDict` has."""
+    if not isinstance(value, Mapping | ml_collections.ConfigDict):
+        raise ConfigError(f"{place}: found {value!r}, expected named sections")
+    for name in value:
+        if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
+            raise ConfigError(f"{place}: found a section named {name!r}, expected letters, digits and underscores")
+    return {name: _convert(kind, value[name], f"{place}.{name}") for name in sorted(value)}
+
+
+def _in_words(kind: Any) -> str:
+    """A type in the words of messages."""
+    origin = typing.get_origin(kind)
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return "named sections"
+    if dataclasses.is_dataclass(kind):
+        return "a section with keys"
+    return "a list" if origin is tuple else getattr(kind, "__name__", str(kind))

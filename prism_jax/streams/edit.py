@@ -41,6 +41,18 @@ def map_candidates(value: Stream | Step, change: Callable[[Candidate], Candidate
     return dataclasses.replace(value, candidates=tuple(change(candidate) for candidate in value.candidates))
 
 
+def without_answers(stream: Stream) -> Stream:
+    """Returns what an unlabelled stream shows: its events, where its steps are, and the texts of their candidates.
+
+    No label, vote, log, truth, rationale, response or teacher's probability is left, nor the persona.
+    """
+    steps = (
+        Step(event=step.event, candidates=tuple(Candidate(text=offer.text) for offer in step.candidates))
+        for step in stream.steps
+    )
+    return Stream(id=stream.id, events=stream.events, steps=tuple(steps), domain=stream.domain)
+
+
 def keep_candidates(stream: Stream, keep: Callable[[Candidate], bool]) -> Stream | None:
     """Returns the stream without the candidates that `keep` rejects; None where no candidate is left.
 

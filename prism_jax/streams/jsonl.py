@@ -42,7 +42,11 @@ def read_streams(path: epath.PathLike) -> list[Stream]:
       FileNotFoundError: when there is no such file.
       StreamError: naming file, line and field, when the file holds anything but valid streams with distinct ids.
     """
-    streams: list[Stream] = []
+    return list(iterate_streams(path))
+
+
+def iterate_streams(path: epath.PathLike) -> Iterator[Stream]:
+    """Yields the streams of a file one by one, with the checks and errors of `read_streams`; keeps only their ids."""
     lines: dict[str, int] = {}
     for number, value in json_lines(path):
         try:
@@ -54,10 +58,9 @@ def read_streams(path: epath.PathLike) -> list[Stream]:
         except StreamError as error:
             raise StreamError(f"{path}:{number}: {error}") from error
         lines[stream.id] = number
-        streams.append(stream)
-    if not streams:
+        yield stream
+    if not lines:
         raise StreamError(f"{path}: found an empty file, expected one stream per line")
-    return streams
 
 
 def write_streams(path: epath.PathLike, streams: Iterable[Stream]) -> None:

@@ -14,6 +14,8 @@ from prism_jax.streams.simulator import SimulatorConfig, simulate
 from prism_jax.streams.splits import Splits, folds, with_validation
 from prism_jax.streams.types import Stream
 
+SOURCES = ("train_source", "calibration_source", "test_source")
+"""The fields of `DataConfig` that name one file for each split, in the order of the splits."""
 MOST_STREAMS = 1_000_000_000
 """Largest number of simulated streams in a split."""
 
@@ -25,7 +27,11 @@ class DataConfig:
     Attributes:
       name: Data source: `simulator`, `proactivebench`, or `jsonl` (streams in this project's own format).
       source: For proactivebench, a directory with the layout of its repository, or empty to download the official
-        archive; for jsonl, the path of the file.
+        archive; for jsonl, the path of a file whose streams are split by folds.
+      train_source: Path of a file with the training streams (jsonl only). Three files for the three splits take the
+        place of `source` and folds; a file of `prism_jax.curate` can only be a training file.
+      calibration_source: Path of a file with the calibration streams.
+      test_source: Path of a file with the test streams.
       need: ProactiveBench's definition of need: strict (official help_needed), majority, or any_valid.
       candidates: `listed` scores each offer of a step; `constant` scores one per step, "an offer", which counts as
         accepted if any listed one was (ProactiveBench only).
@@ -44,6 +50,9 @@ class DataConfig:
 
     name: Literal["simulator", "proactivebench", "jsonl"] = "simulator"
     source: str = ""
+    train_source: str = ""
+    calibration_source: str = ""
+    test_source: str = ""
     need: Literal["strict", "majority", "any_valid"] = "strict"
     candidates: Literal["listed", "constant"] = "listed"
     folds: int = 4
@@ -74,8 +83,32 @@ class DataConfig:
                 f"candidates: found 'constant' with name = {self.name!r}, expected 'listed': only ProactiveBench's "
                 "judges saw every offer of a step"
             )
-        if self.name == "jsonl" and not self.source:
+        self._check_sources()
+
+    def _check_sources(self) -> None:
+        """Raises ValueError unless there is one file for all splits, or one for each."""
+        given = [name for name in SOURCES if getattr(self, name)]
+        if given and self.name != "jsonl":
+            raise ValueError(
+                f"{given[0]}: found {getattr(self, given[0])!r} with name = {self.name!r}, expected 'jsonl'"
+            )
+        if given and self.source:
+            raise ValueError(
+                f"source: found {self.source!r} beside {given[0]}, expected one file for all splits or three for the "
+                "three splits"
+            )
+        for name in SOURCES if given else ():
+            if name not in given:
+                raise ValueError(f"{name}: found none beside {given[0]}, expected a path: each split has its own file")
+        if self.name == "jsonl" and not given and not self.source:
             raise ValueError(f"source: found none, expected a path for data.name = {self.name!r}")
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The files or the folder that streams are read from; empty for what is simulated or downloaded."""
+        if self.name == "simulator":
+            return ()
+        return tuple(filter(None, (self.source, *(getattr(self, name) for name in SOURCES))))
 
 
 def load_splits(data: DataConfig, simulator: SimulatorConfig) -> Splits:
@@ -85,9 +118,58 @@ def load_splits(data: DataConfig, simulator: SimulatorConfig) -> Splits:
     is made, so that costs are observed.
 
     Raises:
-      ValueError, OSError: in one line, for a missing or malformed source or an empty split.
+      ValueError, OSError: in one line, for a missing or malformed source, an empty split, a stream in two splits, or a
+        curated stream outside the training split.
     """
-    return with_validation(_load(data, simulator), data.validation, seed=data.split_seed)
+    splits = _load(data, simulator)
+    _check_whole(splits, data)
+    return with_validation(splits, data.validation, seed=data.split_seed)
+
+
+def _check_whole(splits: Splits, data: DataConfig) -> None:
+    """Raises ValueError for a curated stream on which probabilities would be calibrated or results measured."""
+    fix = (
+        "--config.data.{}_source names a file that was not curated"
+        if data.train_source
+        else "give the curated file as --config.data.train_source, and whole streams as "
+        "--config.data.calibration_source and --config.data.test_source"
+    )
+    for name in ("calibration", "test"):
+        for stream in getattr(splits, name):
+            if stream.curated:
+                raise ValueError(
+                    f"{name} split, stream {stream.id!r}: found curated rows ({stream.curated}), expected whole "
+                    f"streams: what curation keeps would bias the calibration and the results; {fix.format(name)}"
+                )
+
+
+def _from_files(data: DataConfig) -> Splits:
+    """The streams of three files, one for each split; no stream may be in two of them."""
+    found: dict[str, tuple[Stream, ...]] = {}
+    places: dict[str, str] = {}
+    for name in SOURCES:
+        path, split = getattr(data, name), name.removesuffix("_source")
+        streams = sorted(_read(path, name), key=lambda stream: stream.id)
+        for stream in streams:
+            if stream.id in places:
+                raise ValueError(
+                    f"{path}: stream {stream.id!r}: found it in {places[stream.id]} too, expected every stream in one "
+                    "split only"
+                )
+        places |= dict.fromkeys((stream.id for stream in streams), path)
+        found[split] = tuple(streams)
+    return Splits(**found)
+
+
+def _read(path: str, field: str) -> list[Stream]:
+    """The streams of a JSONL file that `data.FIELD` names."""
+    if not epath.Path(path).exists():
+        raise FileNotFoundError(
+            f"{path}: found no such file, expected in --config.data.{field} a JSONL file of streams, "
+            'labelled by a teacher where the pathway curates ("Your own streams" in docs/training.md says how to '
+            "make one)"
+        )
+    return read_streams(path)
 
 
 def _load(data: DataConfig, simulator: SimulatorConfig) -> Splits:
@@ -95,13 +177,9 @@ def _load(data: DataConfig, simulator: SimulatorConfig) -> Splits:
     if data.name == "simulator":
         return _simulate(data, simulator)
     if data.name == "jsonl":
-        if not epath.Path(data.source).exists():
-            raise FileNotFoundError(
-                f"{data.source}: found no such file, expected in --config.data.source a JSONL file of streams, "
-                'labelled by a teacher where the pathway curates ("Your own streams" in docs/training.md says how to '
-                "make one)"
-            )
-        streams = read_streams(data.source)
+        if data.train_source:
+            return _from_files(data)
+        streams = _read(data.source, "source")
     else:
         from prism_jax.streams.proactivebench import load  # imports TFDS, which takes seconds
 

@@ -183,6 +183,7 @@ class Stream:
       steps: Steps in event order, at most one per event.
       domain: Subject area, for example coding, writing or life.
       persona: Kind of user, where it is known.
+      curated: How curation selected the rows of this stream, in words; empty for a stream with all its rows.
 
     Raises:
       ValueError: naming the field, for events that are not in time order, steps that are not in event order, or a
@@ -194,6 +195,7 @@ class Stream:
     steps: tuple[Step, ...]
     domain: str = "unknown"
     persona: str = "unknown"
+    curated: str = ""
 
     def __post_init__(self) -> None:
         for name in ("id", "domain", "persona"):
@@ -201,6 +203,9 @@ class Stream:
             if not isinstance(value, str) or not value:
                 raise ValueError(f"{name}: found {value!r}, expected a non-empty string")
             check_text(value, name)
+        if not isinstance(self.curated, str):
+            raise ValueError(f"curated: found {self.curated!r}, expected text")
+        check_text(self.curated, "curated")
         if not self.events:
             raise ValueError("events: found none, expected at least one")
         for i, (before, after) in enumerate(zip(self.events, self.events[1:], strict=False), start=1):

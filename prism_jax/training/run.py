@@ -74,7 +74,7 @@ class Run:
         need = {"proactivebench": f"{data.need}: {NEED[data.need]}", "simulator": "drawn with the true p_need"}
         names = ["train", *["validation"] * bool(self.splits.validation), "calibration", "test"]
         given = {"simulator": "the built-in simulator", "proactivebench": data.source or "the official archive"}
-        source = given.get(data.name, data.source)
+        source = given.get(data.name, ", ".join(data.paths))
         return {
             "data": f"{data.name} ({source})",
             "need": need.get(data.name, "taken from the labels of the file"),

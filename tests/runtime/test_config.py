@@ -3,6 +3,7 @@ import json
 import math
 import re
 import sys
+from collections.abc import Mapping
 from typing import Literal
 
 import ml_collections
@@ -40,6 +41,23 @@ class Car:
     engine: Engine = dataclasses.field(default_factory=Engine)
 
 
+@dataclasses.dataclass(frozen=True)
+class Wheel:
+    maker: str
+    inches: int | None = None
+    pressure: float | None = 2.2
+
+    def __post_init__(self):
+        if self.inches is not None and self.inches <= 0:
+            raise ValueError(f"inches: found {self.inches}, expected above 0")
+
+
+@dataclasses.dataclass(frozen=True)
+class Garage:
+    wheels: Mapping[str, Wheel]
+    owner: str | None = None
+
+
 INTEGERS = st.integers(-(2**63), 2**63 - 1)
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 engines = st.builds(
@@ -63,6 +81,48 @@ cars = st.builds(
 def test_round_trip_through_config_dict_and_json(car):
     assert from_config_dict(Car, to_config_dict(car)) == car
     assert from_config_dict(Car, json.loads(json.dumps(to_dict(car)))) == car
+
+
+NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True).filter(lambda name: not hasattr({}, name))
+wheels = st.builds(Wheel, st.text(), st.none() | st.integers(1, 99), st.none() | FINITE)
+garages = st.builds(Garage, st.dictionaries(NAMES, wheels, max_size=3), st.none() | st.text())
+
+
+@given(garages)
+def test_named_sections_round_trip_in_the_order_of_their_names(garage):
+    for tree in (to_config_dict(garage), json.loads(json.dumps(to_dict(garage)))):
+        again = from_config_dict(Garage, tree)
+        assert again == garage
+        assert list(again.wheels) == sorted(garage.wheels)
+
+
+@pytest.mark.parametrize(
+    ("tree", "message"),
+    [
+        ({}, "config.wheels: found nothing, expected named sections"),
+        ({"wheels": 3}, "config.wheels: found 3, expected named sections"),
+        ({"wheels": {"front": 3}}, "config.wheels.front: found 3, expected a section with keys"),
+        ({"wheels": {"front": {}}}, "config.wheels.front.maker: found nothing, expected str"),
+        ({"wheels": {"front": {"makr": "x"}}}, "config.wheels.front.makr: unknown key; did you mean 'maker'?"),
+        (
+            {"wheels": {"front": {"maker": "x", "inches": 0}}},
+            "config.wheels.front.inches: found 0, expected above 0",
+        ),
+        (
+            {"wheels": {"front": {"maker": "x", "inches": "9"}}},
+            "config.wheels.front.inches: found '9' (str), expected int",
+        ),
+        (
+            {"wheels": {"4-front": {"maker": "x"}}},
+            "config.wheels: found a section named '4-front', expected letters, digits and underscores",
+        ),
+    ],
+)
+def test_bad_named_sections_are_one_line_errors_that_name_the_key(tree, message):
+    with pytest.raises(ConfigError, match=f"^{re.escape(message)}$"):
+        from_config_dict(Garage, tree)
+    with pytest.raises(ConfigError, match=f"^{re.escape(message)}$"):
+        from_config_dict(Garage, ml_collections.ConfigDict(tree))
 
 
 @pytest.mark.parametrize(
@@ -190,12 +250,13 @@ def test_values_of_a_run_out_of_range_are_refused_by_key(section, values, messag
 def override(monkeypatch):
     """Parses command-line flags as absl does, and returns the resulting config."""
 
-    def parse(*arguments):
+    def parse(*arguments, default=None):
+        default = default or Car()
         monkeypatch.setattr(sys, "argv", ["program", *arguments])  # where config_flags looks for overrides
         values = flags.FlagValues()
-        config = config_flags.DEFINE_config_dict("config", to_config_dict(Car()), flag_values=values)
+        config = config_flags.DEFINE_config_dict("config", to_config_dict(default), flag_values=values)
         values(sys.argv)
-        return from_config_dict(Car, config.value)
+        return from_config_dict(type(default), config.value)
 
     return parse
 
@@ -209,6 +270,17 @@ def test_flags_override_every_kind_of_value(override):
         "--config.gears=(4.0, 2.5, 1.0)",
     )
     assert car == Car("van", True, None, (4.0, 2.5, 1.0), (), Engine(2.0, 4, "diesel"))
+
+
+def test_flags_override_named_sections_and_values_that_are_none(override):
+    garage = Garage({"front": Wheel("a"), "rear": Wheel("b", pressure=None)})
+    arguments = ("--config.wheels.front.maker=c", "--config.wheels.rear.inches=17", "--config.wheels.rear.pressure=2")
+    changed = override(*arguments, "--config.owner=ann", default=garage)
+    assert changed == Garage({"front": Wheel("c"), "rear": Wheel("b", 17, 2.0)}, "ann")
+    with pytest.raises(ConfigError, match=r"^config\.wheels\.rear\.inches: found -1, expected above 0$"):
+        override("--config.wheels.rear.inches=-1", default=garage)
+    with pytest.raises(KeyError, match="back"):
+        override("--config.wheels.back.maker=x", default=garage)
 
 
 def test_a_flag_that_the_dataclass_rejects_is_a_config_error(override):
@@ -229,3 +301,27 @@ def test_exactly_one_of_steps_and_epochs_must_be_given(steps, epochs):
         ValueError, match=rf"^steps: found {steps} with epochs = {epochs}, expected one of them above 0"
     ):
         TrainingConfig(steps=steps, epochs=epochs)
+
+
+@dataclasses.dataclass(frozen=True)
+class Fleet:
+    cars: Mapping[str, Car]
+    owner: str = "me"
+
+
+@given(st.dictionaries(st.text("abcdefgh_", min_size=1), cars, max_size=3))
+def test_sections_by_name_round_trip(named):
+    fleet = Fleet(cars=named)
+    assert from_config_dict(Fleet, to_config_dict(fleet)) == fleet
+    assert from_config_dict(Fleet, json.loads(json.dumps(to_dict(fleet)))) == fleet
+
+
+def test_errors_in_sections_by_name_give_the_whole_key():
+    tree = to_config_dict(Fleet(cars={"red": Car(), "blue": Car()}))
+    tree.cars.blue.engine.power = -1.0
+    with pytest.raises(ConfigError, match=r"config\.cars\.blue\.engine\.power: found -1.0, expected above 0"):
+        from_config_dict(Fleet, tree)
+    with pytest.raises(ConfigError, match=r"config\.cars\.red\.wheels: unknown key"):
+        from_config_dict(Fleet, {"cars": {"red": {"wheels": 4}}})
+    with pytest.raises(ConfigError, match=r"config\.cars: found 3, expected named sections"):
+        from_config_dict(Fleet, {"cars": 3})

@@ -1,8 +1,11 @@
 import dataclasses
+import json
 
 from prism_jax.prompting.supervised import SupervisedStep, supervised_step
 from prism_jax.streams import Candidate, Event, Step, Stream
-from prism_jax.streams.edit import keep_candidates, map_candidates, map_steps
+from prism_jax.streams.edit import keep_candidates, map_candidates, map_steps, without_answers
+from prism_jax.streams.jsonl import encode_stream
+from prism_jax.streams.simulator import SimulatorConfig, simulate
 
 STREAM = Stream(
     id="s",
@@ -51,3 +54,14 @@ def test_steps_without_candidates_left_are_dropped():
     left = keep_candidates(STREAM, lambda candidate: candidate.y_accept is not None)
     assert left == dataclasses.replace(STREAM, steps=STREAM.steps[1:])
     assert keep_candidates(STREAM, lambda candidate: False) is None
+
+
+def test_nothing_of_the_answers_is_left():
+    """Whatever fields the classes get, an unlabelled stream has only what a watching agent could see."""
+    bare = without_answers(simulate(SimulatorConfig(teacher=True), 0))
+    written = json.loads(encode_stream(bare))
+    assert {key for step in written["steps"] for key in step} == {"event"}
+    assert written.keys() == {"id", "events", "steps", "domain"}
+    assert without_answers(STREAM) == map_steps(
+        STREAM, lambda step: Step(event=step.event, candidates=tuple(Candidate(text=o.text) for o in step.candidates))
+    )

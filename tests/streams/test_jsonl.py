@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from json_edit import edited
 
 from prism_jax.streams import Candidate, Event, Step, Stream
-from prism_jax.streams.jsonl import StreamError, read_streams, write_streams
+from prism_jax.streams.jsonl import StreamError, iterate_streams, read_streams, write_streams
 
 unit = st.floats(0, 1)
 finite = st.floats(allow_nan=False, allow_infinity=False)
@@ -305,3 +305,14 @@ def test_what_exceeds_a_limit_is_refused_by_name(tmp_path, case):
         read_streams(path)
     assert str(caught.value).startswith(f"{path}:2{message}")
     assert len(str(caught.value)) < 300
+
+
+def test_streams_are_read_one_by_one(tmp_path):
+    """An error on a later line does not keep the streams before it."""
+    path = tmp_path / "streams.jsonl"
+    one = {"id": "a", "events": [{"time": 0.0, "text": "types"}], "steps": []}
+    path.write_text("".join(json.dumps(line) + "\n" for line in (one, one | {"id": "b"}, one)))
+    found = iterate_streams(path)
+    assert [next(found).id, next(found).id] == ["a", "b"]
+    with pytest.raises(StreamError, match=r":3: id: found 'a' again"):
+        next(found)

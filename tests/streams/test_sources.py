@@ -1,13 +1,15 @@
 """Loading the streams of a run, and the error for a missing source."""
 
+import dataclasses
 import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prism_jax.streams.jsonl import write_streams
 from prism_jax.streams.simulator import SimulatorConfig, simulate
-from prism_jax.streams.sources import MOST_STREAMS, SIMULATED, DataConfig, load_splits, simulated_index
+from prism_jax.streams.sources import MOST_STREAMS, SIMULATED, SOURCES, DataConfig, load_splits, simulated_index
 
 
 @pytest.mark.parametrize(("source", "expected"), [("", None), ("here", "here")])
@@ -75,3 +77,77 @@ def test_no_two_places_draw_the_same_simulated_stream(one, other):
 def test_a_split_that_would_reach_into_another_is_refused():
     with pytest.raises(ValueError, match="test_streams: found 1000000001, expected at most 1000000000"):
         DataConfig(test_streams=MOST_STREAMS + 1)
+
+
+@pytest.fixture
+def three(tmp_path):
+    """One file of streams for each split, and the sources that name them."""
+    for number, name in enumerate(SOURCES):
+        streams = [simulate(SimulatorConfig(), index) for index in range(4 * number, 4 * number + 4)]
+        write_streams(tmp_path / f"{name}.jsonl", streams[::-1])
+    return {name: str(tmp_path / f"{name}.jsonl") for name in SOURCES}
+
+
+def test_each_split_may_have_its_own_file(three):
+    splits = load_splits(DataConfig(name="jsonl", validation=0.5, **three), SimulatorConfig())
+    ids = {name: [stream.id for stream in getattr(splits, name)] for name in ("calibration", "test")}
+    assert ids == {"calibration": [f"sim-0-{i}" for i in range(4, 8)], "test": [f"sim-0-{i}" for i in (10, 11, 8, 9)]}
+    training = {stream.id for stream in (*splits.train, *splits.validation)}
+    assert training == {f"sim-0-{i}" for i in range(4)}
+    assert len(splits.train) == len(splits.validation) == 2
+    assert set(DataConfig(name="jsonl", **three).paths) == set(three.values())
+
+
+def test_a_stream_in_two_files_is_an_error_that_names_it(three):
+    write_streams(three["test_source"], [simulate(SimulatorConfig(), index) for index in (9, 5)])
+    with pytest.raises(ValueError) as error:
+        load_splits(DataConfig(name="jsonl", **three), SimulatorConfig())
+    assert str(error.value) == (
+        f"{three['test_source']}: stream 'sim-0-5': found it in {three['calibration_source']} too, expected every "
+        "stream in one split only"
+    )
+
+
+@pytest.mark.parametrize("split", ["calibration", "test"])
+def test_curated_streams_are_for_training_only(three, split):
+    streams = [
+        dataclasses.replace(simulate(SimulatorConfig(), 20), curated="the best"),
+        simulate(SimulatorConfig(), 21),
+    ]
+    write_streams(three["train_source"], streams)
+    assert load_splits(DataConfig(name="jsonl", **three), SimulatorConfig()).train[0].curated == "the best"
+    write_streams(three["train_source"], streams[1:])
+    write_streams(three[f"{split}_source"], streams[:1])
+    with pytest.raises(
+        ValueError, match=rf"^{split} split, stream 'sim-0-20': found curated rows \(the best\), expected"
+    ):
+        load_splits(DataConfig(name="jsonl", **three), SimulatorConfig())
+
+
+def test_one_curated_file_for_all_splits_is_an_error_that_says_how_to_give_three(tmp_path):
+    path = tmp_path / "curated.jsonl"
+    write_streams(path, [dataclasses.replace(simulate(SimulatorConfig(), i), curated="the best") for i in range(12)])
+    with pytest.raises(ValueError, match=r"give the curated file as --config\.data\.train_source, and whole "):
+        load_splits(DataConfig(name="jsonl", source=str(path)), SimulatorConfig())
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"source": "a", "test_source": "b"}, "source: found 'a' beside test_source, expected one file for all splits"),
+        ({"test_source": "b"}, "train_source: found none beside test_source, expected a path: each split has its own"),
+        ({"train_source": "a", "test_source": "b"}, "calibration_source: found none beside train_source, expected a"),
+        ({"name": "simulator", "test_source": "b"}, "test_source: found 'b' with name = 'simulator', expected 'jsonl'"),
+    ],
+)
+def test_sources_are_one_file_or_three(given, message):
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
+        DataConfig(**{"name": "jsonl", **given})
+
+
+def test_a_missing_file_of_one_split_is_named_with_its_key(three, tmp_path):
+    three["test_source"] = str(tmp_path / "none.jsonl")
+    with pytest.raises(
+        FileNotFoundError, match=r"none\.jsonl: found no such file, expected in --config\.data\.test_source"
+    ):
+        load_splits(DataConfig(name="jsonl", **three), SimulatorConfig())

@@ -1,9 +1,18 @@
 """Uncertainty: bootstrap intervals, paired differences, McNemar's test and equivalence; users import them from here.
 
-Belongs here: the resampling engine (`bootstrap`), and its application to rates and to pairs of policies (`rates`).
+Belongs here: the resampling engine (`bootstrap`), and its application to rates and to pairs of policies (`rates`), and
+to agreement and official scores (`agreements`).
 Does not belong here: the choice of numbers in a table (`prism_jax.evaluation`, `prism_jax.report`).
 """
 
+from prism_jax.decision.uncertainty.agreements import (
+    PAIR_MEASURES,
+    PANEL_MEASURES,
+    PairedRate,
+    agreement_intervals,
+    paired_official_rates,
+    panel_intervals,
+)
 from prism_jax.decision.uncertainty.bootstrap import Cells, Interval, count_cells, interval, resample
 from prism_jax.decision.uncertainty.rates import (
     HEADLINE,
@@ -17,14 +26,20 @@ from prism_jax.decision.uncertainty.rates import (
 
 __all__ = [
     "HEADLINE",
+    "PAIR_MEASURES",
+    "PANEL_MEASURES",
     "Cells",
     "Equivalence",
     "Interval",
     "McNemar",
+    "PairedRate",
+    "agreement_intervals",
     "count_cells",
     "interval",
     "mcnemar",
+    "paired_official_rates",
     "paired_rates",
+    "panel_intervals",
     "rate_intervals",
     "resample",
     "tost",

@@ -201,7 +201,7 @@ def step_shape(config: RunConfig) -> tuple[StepShape, str]:
 
 def _absent(config: RunConfig) -> str:
     """The first path in a config that does not exist, or the archive that the run would download; otherwise empty."""
-    paths = [config.training.start, config.data.source if config.data.name != "simulator" else ""]
+    paths = [config.training.start, *config.data.paths]
     missing = [path for path in paths if path and not epath.Path(path).exists()]
     if not missing and config.data.name == "proactivebench" and not config.data.source:
         return "ProactiveBench (data.source)"

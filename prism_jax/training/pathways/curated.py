@@ -1,7 +1,12 @@
-"""Uses a teacher's probabilities to select the rows to train on and to weight their text."""
+"""Curation: the rows of teacher-labelled streams with the highest R_DC, and how many were dropped for which reason.
+
+The pathways that filter their data and `prism_jax.curate` both call `curate`. The streams that it returns say so
+(`Stream.curated`), in a file too, because rows that are filtered twice are no longer a stated share of anything.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -9,26 +14,29 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from prism_jax.decision import curation
-from prism_jax.decision.losses import advantage_weights, reward_weights, total_reward
-from prism_jax.prompting.supervised import supervised_step
-from prism_jax.prompting.template import Template
 from prism_jax.streams import Stream
 from prism_jax.streams.edit import keep_candidates
-from prism_jax.training.pathways.table import PathwayConfig
+from prism_jax.training.pathways.table import PathwayConfig, Score
 
+KEPT = "kept"
+NOT_SELECTED = "not selected"
 UNJUDGED = "need not judged"
+UNTAUGHT = "no teacher probability"
+OUTCOMES = (KEPT, NOT_SELECTED, UNJUDGED, UNTAUGHT)
+"""What can become of a row; all but the first are reasons for dropping it."""
 
 
 class Rows(NamedTuple):
     """One row per candidate of each step, in order, with the columns that `curation.score` reads.
 
     Attributes:
-      q_need: Teacher's probability of need.
-      q_accept: Teacher's probability of acceptance.
+      q_need: Teacher's probability of need; 0 where there is none.
+      q_accept: Teacher's probability of acceptance; 0 where there is none.
       y_need: Need label; 0 where there is none.
       y_accept: Acceptance label; 0 where there is none.
       seen: 1 where the acceptance was observed, else 0.
       judged: Whether there is a need label.
+      taught: Whether there is every probability that the score reads: q_accept counts only where acceptance was seen.
       domain: Name of the stream's domain.
     """
 
@@ -38,12 +46,19 @@ class Rows(NamedTuple):
     y_accept: Float[np.ndarray, " n"]
     seen: Float[np.ndarray, " n"]
     judged: Bool[np.ndarray, " n"]
+    taught: Bool[np.ndarray, " n"]
     domain: np.ndarray
 
-    def score(self) -> Float[np.ndarray, " n"]:
-        """Returns R_DC; where there is no need label, its term is 0."""
+    def score(self, kind: Score = "default") -> Float[np.ndarray, " n"]:
+        """Returns R_DC; a term whose label is missing is 0, in the paper's form too."""
         need = np.where(self.judged, self.y_need, self.q_need)
+        if kind == "paper":
+            return np.asarray(curation.score_paper(self.q_need, self.q_accept * self.seen, need, self.y_accept))
         return np.asarray(curation.score(self.q_need, self.q_accept, need, self.y_accept, self.seen))
+
+    def strata(self) -> np.ndarray:
+        """Returns the name of each row's stratum; rows without a need label are one of their own."""
+        return np.where(self.judged, curation.strata(self.y_need, self.y_accept, self.seen), UNJUDGED)
 
 
 def rows_of(streams: Sequence[Stream]) -> Rows:
@@ -54,125 +69,127 @@ def rows_of(streams: Sequence[Stream]) -> Rows:
         for step in stream.steps
         for offer in step.candidates
     ]
-    *numbers, domain = zip(*found, strict=True)
-    q_need, q_accept, y_need, y_accept = (np.array(column, dtype=float) for column in numbers)
-    judged, seen = ~np.isnan(y_need), ~np.isnan(y_accept)
-    return Rows(
-        q_need,
-        q_accept,
-        np.where(judged, y_need, 0.0),
-        np.where(seen, y_accept, 0.0),
-        seen * 1.0,
-        judged,
-        np.array(domain),
-    )
+    *columns, domain = zip(*found, strict=True) if found else ((),) * 5
+    numbers = np.array(columns, dtype=float)  # None becomes NaN
+    taught_need, taught_accept, judged, seen = ~np.isnan(numbers)
+    taught = taught_need & (taught_accept | ~seen)
+    q_need, q_accept, y_need, y_accept = np.nan_to_num(numbers)
+    return Rows(q_need, q_accept, y_need, y_accept, seen * 1.0, judged, taught, np.array(domain, dtype=str))
 
 
-def curate(streams: tuple[Stream, ...], pathway: PathwayConfig) -> tuple[tuple[Stream, ...], dict[str, str]]:
-    """Keeps the candidates that curation selects, and drops steps without candidates and streams without steps.
+class Count(NamedTuple):
+    """The number of rows of one stratum and domain with one outcome, one of `OUTCOMES`."""
 
-    Returns:
-      The remaining streams, and the numbers of kept rows by stratum and domain, for the start-up report.
+    stratum: str
+    domain: str
+    outcome: str
+    rows: int
+
+
+class Error(NamedTuple):
+    """The teacher's Brier score on labelled rows before curation and after it; NaN without labels."""
+
+    before: float
+    after: float
+
+
+class Curated(NamedTuple):
+    """The result of curation.
+
+    Attributes:
+      streams: Streams with the kept candidates, marked as curated; steps and streams without any are dropped.
+      counts: One entry for each stratum, domain and outcome that occurs, sorted.
+      need: Error of the teacher's probability of need.
+      accept: Error of the teacher's probability of acceptance.
+    """
+
+    streams: tuple[Stream, ...]
+    counts: tuple[Count, ...]
+    need: Error
+    accept: Error
+
+    def total(self, *outcomes: str) -> int:
+        """Returns the number of rows with these outcomes, of all rows if none is named."""
+        return sum(count.rows for count in self.counts if count.outcome in (outcomes or OUTCOMES))
+
+
+def curate(streams: Sequence[Stream], pathway: PathwayConfig, count: str = "pathway.count") -> Curated:
+    """Keeps the rows that curation selects among those with a need label and the teacher's probabilities.
+
+    Args:
+      streams: Streams with all their rows.
+      pathway: How rows are scored and selected: `keep`, `count`, `score` and `stratify`.
+      count: Name of the setting `count`, for messages.
 
     Raises:
-      ValueError: if no step has a need label, or `pathway.count` exceeds the rows whose step has one.
+      ValueError: if a stream is curated already, no row can be scored, or `pathway.count` exceeds the rows that can.
     """
+    if done := already_curated(streams):
+        raise ValueError(f"data: {done}, expected streams with all their rows: rows are selected once")
     rows = rows_of(streams)
-    kept, (judged,) = np.zeros(len(rows.judged), bool), np.nonzero(rows.judged)
-    if not judged.size:
+    (usable,) = np.nonzero(rows.judged & rows.taught)
+    if not rows.judged.any():
         raise ValueError("data: found no step with a need label, expected some: curation scores labelled steps")
-    if pathway.count > judged.size:
+    if not usable.size:
+        raise ValueError("data: found no labelled row with a teacher's probabilities, expected some to score")
+    if pathway.count > usable.size:
         raise ValueError(
-            f"pathway.count: found {pathway.count}, expected at most the {judged.size} rows of the training streams "
-            "whose step has a need label"
+            f"{count}: found {pathway.count}, expected at most the {usable.size} rows that have a need label and a "
+            "teacher's probabilities"
         )
     chosen = curation.select(
-        rows.score()[judged],
-        rows.y_need[judged],
-        rows.y_accept[judged],
-        rows.seen[judged],
+        rows.score(pathway.score)[usable],
+        rows.y_need[usable],
+        rows.y_accept[usable],
+        rows.seen[usable],
         fraction=None if pathway.count else pathway.keep,
         count=pathway.count or None,
         stratify=pathway.stratify,
-        domain=rows.domain[judged],
     )
-    kept[judged[chosen.kept]] = True
-    facts = {"kept": f"{kept.sum():,} of {kept.size:,} rows"}
-    for entry in chosen.summary:
-        shown = f"{entry.domain} {entry.kept:,} of {entry.kept + entry.dropped:,}"
-        facts[f"  {entry.stratum}"] = ", ".join([*filter(None, [facts.get(f"  {entry.stratum}")]), shown])
-    if not rows.judged.all():
-        facts[f"  {UNJUDGED}"] = f"0 of {(~rows.judged).sum():,}"
-    if not kept.all():
-        facts["curation"] = _what_curation_does(rows, kept)
-    return _only(streams, kept), facts
-
-
-def _what_curation_does(rows: Rows, kept: Bool[np.ndarray, " n"]) -> str:
-    """Warns that the kept labels are more certain than those of other streams, with the teacher's error on both."""
-
-    def error(q: np.ndarray, y: np.ndarray, known: np.ndarray) -> str:
-        squares = (q - y) ** 2
-        shares = (float(squares[known & some].mean()) for some in (np.ones_like(kept), kept) if (known & some).any())
-        return " to ".join(f"{share:.3f}" for share in shares)
-
-    return (
-        "WARNING: curation keeps labels that the teacher predicted (its Brier score on the training rows falls from "
-        f"{error(rows.q_need, rows.y_need, rows.judged)} for need, from "
-        f"{error(rows.q_accept, rows.y_accept, rows.seen > 0)} for acceptance), so raw signals will be overconfident. "
-        "The calibration streams are not curated: the calibrated signals are fitted on them, and every table shows both"
+    kept = np.zeros(len(rows.judged), bool)
+    kept[usable[chosen.kept]] = True
+    how = _in_words(pathway, int(kept.sum()), kept.size)
+    return Curated(
+        _only(streams, kept, how),
+        _counts(rows, kept),
+        _error(rows.q_need, rows.y_need, rows.judged & rows.taught, kept),
+        _error(rows.q_accept, rows.y_accept, (rows.seen > 0) & rows.taught, kept),
     )
 
 
-def _only(streams: Sequence[Stream], kept: Bool[np.ndarray, " n"]) -> tuple[Stream, ...]:
-    """Returns the streams with only the kept candidates."""
+def already_curated(streams: Sequence[Stream]) -> str:
+    """Says how many streams are curated already, and how the first was; empty if none is."""
+    done = [stream for stream in streams if stream.curated]
+    if not done:
+        return ""
+    first = done[0]
+    return f"found {len(done):,} of {len(streams):,} streams curated already ({first.id!r}: {first.curated})"
+
+
+def _in_words(pathway: PathwayConfig, kept: int, total: int) -> str:
+    """How rows were selected, for `Stream.curated`."""
+    ranked = "R_DC" if pathway.score == "default" else "R_DC of the paper"
+    return f"{kept:,} of {total:,} rows by {ranked}, {'within strata' if pathway.stratify else 'overall'}"
+
+
+def _counts(rows: Rows, kept: Bool[np.ndarray, " n"]) -> tuple[Count, ...]:
+    """Counts the rows by stratum, domain and what became of them; an unjudged row is not looked at any further."""
+    outcome = np.select([kept, ~rows.judged, ~rows.taught], [KEPT, UNJUDGED, UNTAUGHT], NOT_SELECTED)
+    found, numbers = np.unique(np.stack([rows.strata(), rows.domain, outcome]), axis=1, return_counts=True)
+    return tuple(
+        Count(str(stratum), str(domain), str(what), int(n))
+        for (stratum, domain, what), n in zip(found.T, numbers, strict=True)
+    )
+
+
+def _error(q: np.ndarray, y: np.ndarray, known: Bool[np.ndarray, " n"], kept: Bool[np.ndarray, " n"]) -> Error:
+    """The teacher's mean squared error on the rows with a label, before and after curation."""
+    squares = (q - y) ** 2
+    return Error(*(float(squares[some].mean()) if some.any() else float("nan") for some in (known, known & kept)))
+
+
+def _only(streams: Sequence[Stream], kept: Bool[np.ndarray, " n"], how: str) -> tuple[Stream, ...]:
+    """Returns the streams with only the kept candidates, marked as curated."""
     flags = iter(kept.tolist())  # in the order in which `keep_candidates` visits the candidates
     left = [keep_candidates(stream, lambda _: next(flags)) for stream in streams]
-    return tuple(stream for stream in left if stream is not None)
-
-
-class Weights(NamedTuple):
-    """Weights of text.
-
-    Attributes:
-      factor: Weight of each candidate's text, 1 where it has none; the mean over the rows with text is 1.
-      facts: Effective sample size of the weights, for the start-up report.
-    """
-
-    factor: Float[np.ndarray, " n"]
-    facts: dict[str, str]
-
-
-def weigh(streams: Sequence[Stream], pathway: PathwayConfig, template: Template) -> Weights:
-    """Weights the text of each candidate, in order, in proportion to exp(R_total / beta).
-
-    A row has text if it has a response or its step's branch is slow (docs/maths.md, section 6).
-
-    Raises:
-      ValueError: if no row has text.
-    """
-    rows = rows_of(streams)
-    steps = [(supervised_step(step), offer) for stream in streams for step in stream.steps for offer in step.candidates]
-    tokens = np.array(
-        [0 if offer.response is None else len(template.response(offer.response)[1]) for _, offer in steps]
-    )
-    text = (tokens > 0) | np.array([step.slow for step, _ in steps])
-    if not text.any():
-        raise ValueError("data: found no response and no slow branch, expected some text for weighted_sft to weight")
-    costs = {"c_fa": pathway.rejected_cost, "c_tok": pathway.token_cost}
-    reward = np.asarray(total_reward(rows.score(), rows.seen, rows.y_accept, tokens, **costs))[text]
-    weights = (
-        advantage_weights(reward, _mean_of_domain(reward, rows.domain[text]), pathway.beta)
-        if pathway.advantage
-        else reward_weights(reward, pathway.beta)
-    )
-    factor = np.ones(len(text))
-    factor[text] = np.asarray(weights.weight)
-    fact = f"effective sample size {float(weights.effective_sample_size):,.0f} of {text.sum():,} rows with text"
-    return Weights(factor, {"weights": fact})
-
-
-def _mean_of_domain(reward: Float[np.ndarray, " n"], domain: np.ndarray) -> Float[np.ndarray, " n"]:
-    """Returns the baseline V of each row: the mean reward of its domain."""
-    _, index = np.unique(domain, return_inverse=True)
-    return (np.bincount(index, reward) / np.bincount(index))[index]
+    return tuple(dataclasses.replace(stream, curated=how) for stream in left if stream is not None)

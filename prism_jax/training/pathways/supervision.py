@@ -15,10 +15,12 @@ from prism_jax.streams import Step, Stream
 from prism_jax.streams.edit import map_candidates, map_steps
 from prism_jax.training.config import RunConfig
 from prism_jax.training.loss_config import LossConfig
-from prism_jax.training.pathways.curated import curate, weigh
+from prism_jax.training.pathways.curated import already_curated, curate
+from prism_jax.training.pathways.curation_facts import facts_of, facts_of_file
 from prism_jax.training.pathways.logged import out_of_fold_acceptance
 from prism_jax.training.pathways.slow_pass import with_slow_tokens
 from prism_jax.training.pathways.table import PathwayConfig
+from prism_jax.training.pathways.weighted import weigh
 
 
 class Supervised(NamedTuple):
@@ -46,15 +48,20 @@ def supervise(streams: Sequence[Stream], config: RunConfig, template: Template) 
 
     Raises:
       ValueError: if the pathway needs a teacher's probability that is missing (the message names stream and step), has
-        no need label to curate by, or has no text to weight.
+        no need label to curate by, would filter streams that are curated already, or has no text to weight.
     """
     pathway, loss = config.pathway, config.pathway.objective(config.loss)
+    if pathway.resolved.filtered:
+        _check_whole(streams, pathway)
     if pathway.needs_teacher:
         _check_teacher(streams, pathway)
     supervised, facts = tuple(streams), {"pathway": str(pathway)}
     if pathway.resolved.filtered:
-        supervised, curated = curate(supervised, pathway)
-        facts |= curated
+        curated = curate(supervised, pathway)
+        supervised = curated.streams
+        facts |= facts_of(curated)
+    else:
+        facts |= facts_of_file(supervised)
     if pathway.resolved.losses != "decision" or pathway.alpha or pathway.slow:
         supervised = _each(supervised, _step_of(pathway, config.training.seed), _candidate_of(pathway))
     if loss.slow:
@@ -66,6 +73,15 @@ def supervise(streams: Sequence[Stream], config: RunConfig, template: Template) 
         supervised = _with_factors(supervised, weights.factor.tolist())
         facts |= weights.facts
     return Supervised(supervised, loss, facts)
+
+
+def _check_whole(streams: Sequence[Stream], pathway: PathwayConfig) -> None:
+    """Raises ValueError if a stream was curated before, with the setting that trains on all of its rows."""
+    if done := already_curated(streams):
+        raise ValueError(
+            f"data: {done}, expected streams with all their rows: pathway {pathway.name} would filter them again; "
+            "--config.pathway.filter=off trains on all rows of a curated file"
+        )
 
 
 def _check_teacher(streams: Sequence[Stream], pathway: PathwayConfig) -> None:

@@ -20,6 +20,7 @@ from typing import Literal, NamedTuple
 from prism_jax.runtime.config import check_at_least
 from prism_jax.training.loss_config import LossConfig
 
+Score = Literal["default", "paper"]
 Name = Literal["joint", "sft", "rdc_sft", "schema_sft", "dft", "weighted_sft"]
 
 
@@ -62,6 +63,7 @@ class PathwayConfig:
       keep: Share of the rows that curation keeps, those with the highest R_DC; read where count = 0.
       count: Number of rows that curation keeps (the paper's 1,800); 0 leaves it to `keep`.
       stratify: Whether curation selects within each pair of labels; False selects globally, as the paper does.
+      score: Form of R_DC, in curation and in the rewards of weighted_sft: `default`, or `paper` for Eq. 2 as printed.
       alpha: Weight of the teacher in slot targets, (1 - alpha) * label + alpha * teacher's probability.
       slow: Share of the steps with a rationale that get a slow branch instead of their fast branch. A step has only one
         branch, so that each label counts once. The choice depends only on training.seed, the stream and the step.
@@ -79,6 +81,7 @@ class PathwayConfig:
     keep: float = 0.6
     count: int = 0
     stratify: bool = True
+    score: Score = "default"
     alpha: float = 0.0
     slow: float = 0.0
     own_fields: float = 0.0
@@ -142,7 +145,8 @@ class PathwayConfig:
         """Returns one line for the terminal."""
         row = self.resolved
         kept = f"{self.count:,} rows" if self.count else f"{self.keep:.0%}"
-        data = f"the {kept} with the highest R_DC" if row.filtered else "all data"
+        ranked = "R_DC" if self.score == "default" else "R_DC of the paper"
+        data = f"the {kept} with the highest {ranked}" if row.filtered else "all data"
         text = "weighted by reward" if row.weighted else row.tokens
         mixed = f", {self.slow:.0%} slow branches" if self.slow else ""
         return f"{self.name}: {data}, {row.losses} losses, text {text}{mixed}"

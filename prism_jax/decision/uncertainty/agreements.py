@@ -1,0 +1,211 @@
+"""Bootstrap intervals of agreement, and of two systems' official rates (docs/maths.md, sections 8 and 10).
+
+The point estimates are those of `prism_jax.decision.agreement` and `metrics.official_counts`, written for counts of
+joint cells, so that a resample of streams takes a few numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int, Num
+
+from prism_jax.decision import arrays, metrics
+from prism_jax.decision.arrays import Vector
+from prism_jax.decision.uncertainty.bootstrap import Cells, Interval, count_cells, interval
+from prism_jax.decision.uncertainty.rates import HEADLINE
+
+PAIR_MEASURES = ("agreement", "kappa", "matthews", "base_rate", "judge_rate")
+PANEL_MEASURES = ("agreement", "fleiss", "alpha")
+
+
+def agreement_intervals(
+    judge: Vector,
+    reference: Vector,
+    *,
+    streams: Any | None,
+    level: float = 0.95,
+    resamples: int = 10_000,
+    seed: int = 0,
+) -> dict[str, Interval]:
+    """Agreement of a binary judge with a binary reference, as `agreement.compare`, with bootstrap intervals.
+
+    Args:
+      judge: The judge's labels, 0 or 1.
+      reference: The reference's labels of the same items.
+      streams: Stream of each item; whole streams are drawn. None treats items as independent.
+      level: Nominal coverage, in (0, 1).
+      resamples: Number of resamples.
+      seed: Seed of the resamples.
+
+    Returns:
+      Raw agreement, Cohen's kappa, Matthews' coefficient, and the share of 1 of the reference and of the judge, by the
+      names of `PAIR_MEASURES`. A measure that is undefined on the data is NaN.
+
+    Raises:
+      ValueError: as `uncertainty.interval`, and for unequal lengths or labels other than 0 and 1.
+    """
+    arrays.check_lengths(judge=judge, reference=reference, streams=streams)
+    arrays.check_decision(judge=judge, reference=reference)
+    code = 2 * np.asarray(reference).astype(np.intp) + np.asarray(judge).astype(np.intp)
+    cells = count_cells(code, 4, streams)
+    return _defined(cells, _pair_measures, PAIR_MEASURES, level=level, resamples=resamples, seed=seed)
+
+
+def _pair_measures(counts: Num[np.ndarray, "*r 4"]) -> Float[np.ndarray, "*r 5"]:
+    """The measures of `PAIR_MEASURES`, from counts in the order tn, fp, fn, tp."""
+    tn, fp, fn, tp = np.moveaxis(counts.astype(np.float64), -1, 0)
+    total, same = tn + fp + fn + tp, tn + tp
+    chance = (tp + fn) * (tp + fp) + (tn + fp) * (tn + fn)
+    found = metrics.rates(metrics.Confusion(tp, fp, fn, tn))
+    return np.stack(
+        [
+            found.accuracy,
+            _ratio(total * same - chance, total**2 - chance),
+            found.matthews,
+            found.prevalence,
+            found.speak_rate,
+        ],
+        axis=-1,
+    )
+
+
+def panel_intervals(
+    votes: Int[np.ndarray, "_n categories"],
+    *,
+    streams: Any | None,
+    level: float = 0.95,
+    resamples: int = 10_000,
+    seed: int = 0,
+) -> dict[str, Interval]:
+    """Agreement among the judges of a panel, with bootstrap intervals.
+
+    Args:
+      votes: Number of judges that put each item in each category. Items with fewer than 2 votes have no pair of votes
+        and are left out.
+      streams: Stream of each item; whole streams are drawn. None treats items as independent.
+      level: Nominal coverage, in (0, 1).
+      resamples: Number of resamples.
+      seed: Seed of the resamples.
+
+    Returns:
+      By the names of `PANEL_MEASURES`: the share of pairs of votes on one item that agree, averaged over items; Fleiss'
+      kappa of the items with the largest number of votes; Krippendorff's alpha. A measure that is undefined on the
+      data is NaN.
+
+    Raises:
+      ValueError: as `uncertainty.interval`, and if no item has 2 votes.
+    """
+    paired = votes.sum(axis=1) >= 2
+    if not paired.any():
+        raise ValueError("votes: found no item with 2 votes, expected some")
+    kinds, kind = np.unique(votes[paired], axis=0, return_inverse=True)
+    cells = count_cells(kind.reshape(-1), len(kinds), None if streams is None else np.asarray(streams)[paired])
+    table = kinds.astype(np.float64)
+
+    def statistic(counts: Num[np.ndarray, "*r kinds"]) -> Float[np.ndarray, "*r 3"]:
+        return _panel_measures(counts.astype(np.float64), table)
+
+    return _defined(cells, statistic, PANEL_MEASURES, level=level, resamples=resamples, seed=seed)
+
+
+def _panel_measures(counts: Any, kinds: np.ndarray) -> np.ndarray:
+    """The measures of `PANEL_MEASURES`, from the number of items of each kind; `kinds` holds the votes of each."""
+    judges = kinds.sum(-1)
+    agreeing = (kinds * (kinds - 1)).sum(-1) / (judges * (judges - 1))
+    full = judges == judges.max()
+    items = counts[..., full].sum(-1)
+    share = _ratio(counts[..., full] @ kinds[full], (items * judges.max())[..., None])
+    chance = (share**2).sum(-1)
+    fleiss = _ratio(_ratio(counts[..., full] @ agreeing[full], items) - chance, 1 - chance)
+    totals = counts @ kinds
+    n = totals.sum(-1)
+    observed = counts @ ((judges**2 - (kinds**2).sum(-1)) / (judges - 1)) / n
+    expected = _ratio(n**2 - (totals**2).sum(-1), n * (n - 1))
+    return np.stack([_ratio(counts @ agreeing, counts.sum(-1)), fleiss, 1 - _ratio(observed, expected)], axis=-1)
+
+
+class PairedRate(NamedTuple):
+    """A rate of two systems on the same steps, and the second's minus the first's."""
+
+    first: Interval
+    second: Interval
+    difference: Interval
+
+
+def paired_official_rates(
+    first_proposed: Vector,
+    first_accepted: Vector,
+    second_proposed: Vector,
+    second_accepted: Vector,
+    *,
+    streams: Any | None,
+    names: Sequence[str] = HEADLINE,
+    level: float = 0.95,
+    resamples: int = 10_000,
+    seed: int = 0,
+) -> dict[str, PairedRate]:
+    """ProactiveBench's own rates of two systems, and their differences, with paired bootstrap intervals.
+
+    Each system is judged on its own proposals, so the two may have different verdicts at one step. Steps are resampled
+    together with the verdicts on both, so the variation that the systems share cancels in the difference.
+
+    Args:
+      first_proposed: Whether the first system proposed something at each step.
+      first_accepted: Whether the judge accepted its proposal or silence.
+      second_proposed: Whether the second system proposed something.
+      second_accepted: Whether the judge accepted that.
+      streams: Stream of each step; whole streams are drawn. None treats steps as independent.
+      names: Names of the rates, fields of `metrics.Rates`.
+      level: Nominal coverage, in (0, 1).
+      resamples: Number of resamples.
+      seed: Seed of the resamples.
+
+    Raises:
+      ValueError: as `uncertainty.interval`, and for unequal lengths, values other than 0 and 1, or an unknown name.
+    """
+    given = (first_proposed, first_accepted, second_proposed, second_accepted)
+    labels = ("first_proposed", "first_accepted", "second_proposed", "second_accepted")
+    arrays.check_lengths(**dict(zip(labels, given, strict=True)), streams=streams)
+    arrays.check_decision(**dict(zip(labels, given, strict=True)))
+    one, two, three, four = (np.asarray(values).astype(np.intp) for values in given)
+    cells = count_cells(8 * one + 4 * two + 2 * three + four, 16, streams)
+
+    def statistic(counts: Num[np.ndarray, "*r 16"]) -> Float[np.ndarray, "*r k"]:
+        square = counts.reshape(*counts.shape[:-1], 4, 4)
+        first, second = (_official(square.sum(axis), names) for axis in (-1, -2))
+        return np.concatenate([first, second, second - first], axis=-1)
+
+    found = interval(cells, statistic, level=level, resamples=resamples, seed=seed)
+    parts = [Interval(*(field[index] for field in found)) for index in range(3 * len(names))]
+    return {name: PairedRate(*parts[index :: len(names)]) for index, name in enumerate(names)}
+
+
+def _official(counts: np.ndarray, names: Sequence[str]) -> np.ndarray:
+    """Rates from counts in the order: silence rejected, silence accepted, proposal rejected, proposal accepted."""
+    fn, tn, fp, tp = np.moveaxis(counts, -1, 0)
+    found = metrics.rates(metrics.Confusion(tp, fp, fn, tn), compat="official")
+    return np.stack([getattr(found, name) for name in names], axis=-1)
+
+
+def _ratio(part: Any, whole: Any) -> Any:
+    """Part / whole, NaN where `whole` is 0, or as near as rounding brings a chance agreement of 1."""
+    empty = np.abs(whole) < 1e-12
+    return np.where(empty, np.nan, part / np.where(empty, 1.0, whole))
+
+
+def _defined(
+    cells: Cells, statistic: Callable[[np.ndarray], np.ndarray], names: Sequence[str], **settings: Any
+) -> dict[str, Interval]:
+    """Intervals by name; those of measures that are undefined on the data are NaN."""
+    defined = ~np.isnan(statistic(cells.totals()))
+    found = interval(cells, lambda counts: statistic(counts)[..., defined], **settings)
+    place = np.cumsum(defined) - 1
+    nan = float("nan")
+    nothing = Interval(estimate=nan, low=nan, high=nan, standard_error=nan, undefined=1.0)
+    return {
+        name: Interval(*(field[place[index]] for field in found)) if defined[index] else nothing
+        for index, name in enumerate(names)
+    }

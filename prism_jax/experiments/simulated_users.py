@@ -1,0 +1,92 @@
+"""Simulated users behind a fake endpoint, in a process of its own: the only place of the demo that knows the truth.
+
+    python -m prism_jax.experiments.simulated_users --folder=DIR
+
+Writes what a watching agent would have recorded of some users, without any label (train.jsonl, calibration.jsonl,
+held_out.jsonl), prints the address of an OpenAI-compatible endpoint, and serves it until its input ends: a teacher
+(model `teacher`) and judges (models `judge-0`, `judge-1`, ...), who err as configured and independently of each other.
+What the users of held_out.jsonl would have answered to an offer is written to answers.jsonl, for the final report.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from absl import flags
+from etils import epath
+
+from prism_jax.judges.simulated import SimulatedJudge
+from prism_jax.remote.fake import FakeEndpoint
+from prism_jax.runtime import command
+from prism_jax.streams import Stream
+from prism_jax.streams.edit import without_answers
+from prism_jax.streams.jsonl import write_streams
+from prism_jax.streams.simulator import simulate
+from prism_jax.streams.simulator_config import SimulatorConfig
+from prism_jax.streams.sources import simulated_index
+from prism_jax.teacher.prompts import PromptSettings
+from prism_jax.teacher.simulated import SimulatedTeacher, TeacherQuality
+
+FILES = {"train": "train.jsonl", "calibration": "calibration.jsonl", "test": "held_out.jsonl"}
+"""The file of unlabelled streams of each split."""
+ANSWERS = "answers.jsonl"
+
+Brain = Callable[[dict[str, Any]], str]
+
+
+def population(sizes: Mapping[str, int], config: SimulatorConfig) -> dict[str, tuple[Stream, ...]]:
+    """The users of each split, with what they would answer to an offer at every step."""
+    return {
+        split: tuple(simulate(config, simulated_index(split, index), "always") for index in range(count))
+        for split, count in sizes.items()
+    }
+
+
+def brains(
+    streams: tuple[Stream, ...], quality: TeacherQuality, judges: int, accuracy: float, most_events: int
+) -> dict[str, Brain]:
+    """The teacher and the judges by model name; each judge has a seed of its own, none of them the teacher's."""
+    found: dict[str, Brain] = {"teacher": SimulatedTeacher(streams, PromptSettings(), quality)}
+    for number in range(judges):
+        found[f"judge-{number}"] = SimulatedJudge(
+            streams, sensitivity=accuracy, specificity=accuracy, seed=1000 + number, most_events=most_events
+        )
+    return found
+
+
+def define_flags() -> None:
+    """Defines the flags."""
+    flags.DEFINE_string("folder", None, "Existing folder for the streams.", required=True)
+    flags.DEFINE_integer("train", 1200, "Number of training streams.", lower_bound=1)
+    flags.DEFINE_integer("calibration", 150, "Number of calibration streams.", lower_bound=1)
+    flags.DEFINE_integer("held_out", 150, "Number of held-out streams.", lower_bound=1)
+    flags.DEFINE_integer("judges", 3, "Number of judges.", lower_bound=1)
+    flags.DEFINE_float("accuracy", 0.9, "Share of a judge's verdicts that are right.", 0.5, 1.0)
+    flags.DEFINE_float("blur", 0.5, "Standard deviation of the teacher's errors in log-odds.", lower_bound=0.0)
+    flags.DEFINE_float("field_errors", 0.02, "Share of the teacher's fields that are wrong.", 0.0, 1.0)
+    flags.DEFINE_integer("most_events", 40, "Most events in a judge's question, as in the judges' config.")
+    flags.DEFINE_integer("seed", 0, "Seed of the population and of the teacher's errors.")
+
+
+def main() -> None:
+    """Writes the streams and serves the endpoint."""
+    given, folder = flags.FLAGS, epath.Path(flags.FLAGS.folder)
+    sizes = {"train": given.train, "calibration": given.calibration, "test": given.held_out}
+    users = population(sizes, SimulatorConfig(seed=given.seed, responses=0))
+    for split, name in FILES.items():
+        write_streams(folder / name, map(without_answers, users[split]))
+    write_streams(folder / ANSWERS, users["test"])
+    quality = TeacherQuality(blur=given.blur, field_errors=given.field_errors, seed=given.seed)
+    everyone = tuple(stream for streams in users.values() for stream in streams)
+    models = brains(everyone, quality, given.judges, given.accuracy, given.most_events)
+    with FakeEndpoint(lambda body: models[body["model"]](body)) as endpoint:
+        print(json.dumps({"url": endpoint.url}), flush=True)
+        sys.stdin.read()
+
+
+if __name__ == "__main__":
+    define_flags()
+    command.start(main)

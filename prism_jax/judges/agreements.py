@@ -1,0 +1,217 @@
+"""How far judges, panels and people agree, as numbers with intervals over streams; `prism_jax.report` makes the tables.
+
+Offers and silences are compared separately. Their base rates differ, and over both together a judge would look good who
+only tells the two apart.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Mapping
+from typing import Literal, NamedTuple, get_args
+
+import numpy as np
+from jaxtyping import Float64
+
+from prism_jax.decision import judge_noise
+from prism_jax.decision.uncertainty import Interval, agreement_intervals, panel_intervals
+from prism_jax.judges.ballots import Ballots, Item
+from prism_jax.judges.panels import PanelConfig, majority
+
+Kind = Literal["offers", "silences"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+HUMAN = "human majority"
+HUMAN_CONFIG = PanelConfig(missing="majority_of_present", ties="missing")
+"""How people's votes become a label: their majority, and none at a tie."""
+
+
+@dataclasses.dataclass(frozen=True)
+class PairRow:
+    """Agreement of two raters on one kind of item.
+
+    Attributes:
+      kind: Kind of item.
+      judge: Name of the first rater.
+      reference: Name of the second one.
+      items: Number of items that both labelled.
+      streams: Number of streams that these belong to.
+      measures: The measures of `PAIR_MEASURES`; NaN where undefined.
+      constant: Agreement with the reference of the better constant judge.
+      sensitivity: Share of the items accepted by the reference that the judge accepts.
+      specificity: Share of the items rejected by the reference that the judge rejects.
+    """
+
+    kind: Kind
+    judge: str
+    reference: str
+    items: int
+    streams: int
+    measures: Mapping[str, Interval]
+    constant: float
+    sensitivity: Interval
+    specificity: Interval
+
+
+@dataclasses.dataclass(frozen=True)
+class PanelRow:
+    """Agreement within a panel on one kind of item.
+
+    Attributes:
+      kind: Kind of item.
+      panel: Name of the panel.
+      judges: Number of judges.
+      items: Number of items with at least two verdicts.
+      complete: Number of items with a verdict of every judge.
+      measures: The measures of `PANEL_MEASURES`; NaN where undefined.
+    """
+
+    kind: Kind
+    panel: str
+    judges: int
+    items: int
+    complete: int
+    measures: Mapping[str, Interval]
+
+
+class Agreements(NamedTuple):
+    """All numbers about agreement."""
+
+    pairs: tuple[PairRow, ...]
+    panels: tuple[PanelRow, ...]
+
+
+def compare_judges(
+    panels: Mapping[str, Ballots],
+    human: Ballots | None = None,
+    *,
+    config: PanelConfig | None = None,
+    resamples: int = 10_000,
+    seed: int = 0,
+) -> Agreements:
+    """Compares panels with people, with each other, and the judges of each panel.
+
+    Args:
+      panels: Ballots of each panel, by its name.
+      human: People's votes.
+      config: How a panel's verdicts become its label.
+      resamples: Number of bootstrap resamples of streams.
+      seed: Seed of the resamples.
+
+    Returns:
+      For each kind of item, pairs in this order: each panel against the human majority, each panel against the panels
+      after it, each judge against the human majority, the judges of each panel against each other. Then each panel, and
+      people among themselves. What has no common item is left out.
+    """
+    config = config or PanelConfig()
+    raters: dict[str, Ballots] = {name: majority(ballots, config) for name, ballots in panels.items()}
+    if human is not None:
+        raters[HUMAN] = majority(human, HUMAN_CONFIG)
+    chosen = [(name, HUMAN) for name in panels] if human is not None else []
+    chosen += list(itertools.combinations(panels, 2))
+    within: list[tuple[str, str]] = []
+    for panel, ballots in (*panels.items(), *([("human", human)] if human is not None else [])):
+        names = [judge if len(panels) == 1 or panel == "human" else f"{panel}: {judge}" for judge in ballots.judges]
+        for index, name in enumerate(names):
+            raters[name] = Ballots(ballots.items, (name,), ballots.verdicts[:, [index]])
+        if human is not None and panel != "human":
+            chosen += [(name, HUMAN) for name in names]
+        within += list(itertools.combinations(names, 2))
+    settings = {"resamples": resamples, "seed": seed}
+    pairs = [
+        row
+        for kind in KINDS
+        for judge, reference in chosen + within
+        if (row := _pair(kind, judge, reference, raters, settings)) is not None
+    ]
+    among = {**panels, **({"human votes": human} if human is not None else {})}
+    rows = [
+        one
+        for kind in KINDS
+        for name, ballots in among.items()
+        if (one := _panel(kind, name, ballots, settings)) is not None
+    ]
+    return Agreements(tuple(pairs), tuple(rows))
+
+
+class Common(NamedTuple):
+    """The labels that two raters gave to the same items, and the stream of each item."""
+
+    first: Float64[np.ndarray, " items"]
+    second: Float64[np.ndarray, " items"]
+    streams: np.ndarray
+
+
+def common(first: Ballots, second: Ballots, kind: Kind | None = None) -> Common:
+    """Matches two single raters on the items that both labelled.
+
+    Args:
+      first: Ballots with one column.
+      second: Ballots with one column.
+      kind: Kind of item; None takes all.
+    """
+    labels = dict(zip(second.items, second.verdicts[:, 0], strict=True))
+    rows = [
+        (label, labels[item], item.stream)
+        for item, label in zip(first.items, first.verdicts[:, 0], strict=True)
+        if item in labels and of_kind(item, kind) and not np.isnan(label) and not np.isnan(labels[item])
+    ]
+    one, two, streams = zip(*rows, strict=True) if rows else ((), (), ())
+    return Common(np.array(one, np.float64), np.array(two, np.float64), np.array(streams, str))
+
+
+def of_kind(item: Item, kind: Kind | None) -> bool:
+    """Whether an item is of a kind; every item is of the kind None."""
+    return kind is None or item.silence == (kind == "silences")
+
+
+def _pair(
+    kind: Kind, judge: str, reference: str, raters: Mapping[str, Ballots], settings: Mapping[str, int]
+) -> PairRow | None:
+    """One row; None without a common item. Intervals are NaN where all items belong to one stream."""
+    found = common(raters[judge], raters[reference], kind)
+    if not len(found.first):
+        return None
+    alone = len(set(found.streams)) < 2
+    streams = np.arange(len(found.first)) if alone else found.streams
+    if len(found.first) < 2:
+        return None
+    measures = agreement_intervals(found.first, found.second, streams=streams, **settings)
+    errors = {"sensitivity": _nothing(), "specificity": _nothing()}
+    if 0 < found.second.mean() < 1:
+        rates = judge_noise.error_rates(found.first, found.second, streams=streams, **settings)
+        errors = {"sensitivity": rates.sensitivity, "specificity": rates.specificity}
+    if alone:
+        measures = {name: _without_ends(interval) for name, interval in measures.items()}
+        errors = {name: _without_ends(interval) for name, interval in errors.items()}
+    base = float(found.second.mean())
+    return PairRow(
+        kind, judge, reference, len(found.first), len(set(found.streams)), measures, max(base, 1 - base), **errors
+    )
+
+
+def _panel(kind: Kind, name: str, ballots: Ballots, settings: Mapping[str, int]) -> PanelRow | None:
+    """One row; None for fewer than two items with two verdicts."""
+    rows = np.array([of_kind(item, kind) for item in ballots.items], bool)
+    verdicts = ballots.verdicts[rows]
+    streams = np.array([item.stream for item in ballots.items], str)[rows]
+    votes = np.stack([(verdicts == 0).sum(1), (verdicts == 1).sum(1)], axis=1)
+    paired = votes.sum(1) >= 2
+    if paired.sum() < 2:
+        return None
+    alone = len(set(streams[paired])) < 2
+    measures = panel_intervals(votes[paired], streams=None if alone else streams[paired], **settings)
+    if alone:
+        measures = {key: _without_ends(interval) for key, interval in measures.items()}
+    complete = int((~np.isnan(verdicts)).all(1).sum())
+    return PanelRow(kind, name, len(ballots.judges), int(paired.sum()), complete, measures)
+
+
+def _nothing() -> Interval:
+    nan = float("nan")
+    return Interval(estimate=nan, low=nan, high=nan, standard_error=nan, undefined=1.0)
+
+
+def _without_ends(interval: Interval) -> Interval:
+    """The estimate alone: the items of one stream are no independent sample."""
+    return _nothing()._replace(estimate=interval.estimate)

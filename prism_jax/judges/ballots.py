@@ -1,0 +1,91 @@
+"""Verdicts as a matrix: one row per thing judged, one column per judge, NaN where there is no verdict."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float64
+
+from prism_jax.streams import Step, Stream
+
+
+class Item(NamedTuple):
+    """What a verdict is about, in a form that two files of streams share.
+
+    Attributes:
+      stream: Id of the stream.
+      event: Number of the newest event.
+      silence: Whether silence was judged; otherwise a proposal was.
+      text: Text of the proposal; None for silence and for the constant offer.
+      place: Number of earlier proposals of the step with the same text, usually 0.
+    """
+
+    stream: str
+    event: int
+    silence: bool
+    text: str | None = None
+    place: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Ballots:
+    """The verdicts of several judges on the same items.
+
+    Attributes:
+      items: What was judged, without duplicates.
+      judges: Names of the judges, in the order of the columns.
+      verdicts: 1 where a judge accepts, 0 where not, NaN where the verdict is missing.
+    """
+
+    items: tuple[Item, ...]
+    judges: tuple[str, ...]
+    verdicts: Float64[np.ndarray, "items judges"]
+
+
+def human_ballots(streams: Iterable[Stream]) -> Ballots:
+    """The raw votes that streams hold, by the annotator's place in them: `annotator 1`, `annotator 2` and so on.
+
+    Items without votes are left out. Whether the same place always is the same person depends on the data.
+    """
+    rows: dict[Item, tuple[bool | None, ...]] = {}
+    for stream in streams:
+        for step in stream.steps:
+            votes = (step.votes, *(candidate.votes for candidate in step.candidates))
+            rows.update((item, ballot) for item, ballot in zip(step_items(stream, step), votes, strict=True) if ballot)
+    width = max(map(len, rows.values()), default=0)
+    padded = {item: (*ballot, *[None] * (width - len(ballot))) for item, ballot in rows.items()}
+    return make_ballots(padded, [f"annotator {number}" for number in range(1, width + 1)])
+
+
+def step_items(stream: Stream, step: Step) -> Iterator[Item]:
+    """The items of one step: silence, then each candidate."""
+    yield Item(stream.id, step.event, silence=True)
+    seen: Counter[str | None] = Counter()
+    for candidate in step.candidates:
+        yield Item(stream.id, step.event, silence=False, text=candidate.text, place=seen[candidate.text])
+        seen[candidate.text] += 1
+
+
+def offered(stream: str, number: int, step: Step) -> int | None:
+    """What a recorded assistant did at a step: the number of the candidate that it offered, or None for silence.
+
+    Raises:
+      ValueError: naming stream and step, if several candidates were offered.
+    """
+    made = [index for index, candidate in enumerate(step.candidates) if candidate.logged]
+    if len(made) > 1:
+        raise ValueError(
+            f"stream {stream!r}, step {number}: found {len(made)} candidates with logged = true, expected at most one: "
+            "what the assistant offered"
+        )
+    return made[0] if made else None
+
+
+def make_ballots(rows: Mapping[Item, Sequence[bool | None]], judges: Sequence[str]) -> Ballots:
+    """Ballots from the verdicts on each item, None where one is missing."""
+    verdicts = [[np.nan if verdict is None else float(verdict) for verdict in row] for row in rows.values()]
+    return Ballots(tuple(rows), tuple(judges), np.array(verdicts, np.float64).reshape(len(rows), len(judges)))

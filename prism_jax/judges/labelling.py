@@ -1,0 +1,119 @@
+"""From verdicts to ballots and to labelled streams."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from prism_jax.judges.ballots import Ballots, Item, make_ballots, step_items
+from prism_jax.judges.panels import PanelConfig, panel_labels
+from prism_jax.judges.prompts import questions
+from prism_jax.judges.votes import Vote
+from prism_jax.streams import Candidate, Step, Stream
+
+
+class Place(NamedTuple):
+    """Where a question stands in a file of streams, and the digest of its text."""
+
+    question: str
+    stream: str
+    step: int
+    candidate: int | None
+
+
+Verdicts = Mapping[Place, tuple[bool | None, ...]]
+"""The verdict of each judge on each question, in a fixed order of judges."""
+
+
+def gather(votes: Iterable[Vote], judges: Sequence[str]) -> Verdicts:
+    """Collects the verdicts of the named judges by question; other judges' are left out.
+
+    Args:
+      votes: Verdicts, such as `read_votes` yields them.
+      judges: Names of the judges, in the order of the result.
+    """
+    column = {name: index for index, name in enumerate(judges)}
+    found: dict[Place, list[bool | None]] = {}
+    for vote in votes:
+        if vote.judge in column:
+            place = Place(vote.question, vote.stream, vote.step, vote.candidate)
+            found.setdefault(place, [None] * len(judges))[column[vote.judge]] = vote.verdict
+    return {place: tuple(verdicts) for place, verdicts in found.items()}
+
+
+def judge_ballots(streams: Iterable[Stream], verdicts: Verdicts, judges: Sequence[str], most_events: int) -> Ballots:
+    """The judges' ballots on the questions about these streams; questions that nobody was asked are left out.
+
+    Args:
+      streams: The streams that were judged.
+      verdicts: What `gather` collected.
+      judges: Names of the judges, in the order of the verdicts.
+      most_events: The setting with which the questions were asked.
+    """
+    rows: dict[Item, tuple[bool | None, ...]] = {}
+    for stream in streams:
+        names = [list(step_items(stream, step)) for step in stream.steps]
+        for question in questions(stream, most_events):
+            found = verdicts.get(Place(question.digest, question.stream, question.step, question.candidate))
+            if found is not None:
+                silence, *offers = names[question.step]
+                rows[silence if question.candidate is None else offers[question.candidate]] = found
+    return make_ballots(rows, judges)
+
+
+def label_streams(
+    streams: Iterable[Stream], verdicts: Verdicts, most_events: int, config: PanelConfig
+) -> Iterator[Stream]:
+    """Yields the streams with the panel's labels in place of any older ones.
+
+    y_need is 1 where silence is rejected, y_accept where a candidate is accepted. `votes` holds the verdicts that are
+    present, in the order of the judges. A judged candidate counts as offered (`logged`, with propensity 1), because its
+    label is observed whatever a log says; a candidate without a label keeps neither log nor propensity.
+
+    Args:
+      streams: Streams that were judged.
+      verdicts: What `gather` collected, of one fixed list of judges.
+      most_events: The setting with which the questions were asked.
+      config: The policy.
+    """
+    for stream in streams:
+        found: dict[tuple[int, int | None], tuple[bool | None, ...]] = {}
+        for question in questions(stream, most_events):
+            place = Place(question.digest, question.stream, question.step, question.candidate)
+            found[question.step, question.candidate] = verdicts.get(place, ())
+        steps = []
+        for number, step in enumerate(stream.steps):
+            candidates = tuple(
+                _judged(candidate, found.get((number, index), ()), config)
+                for index, candidate in enumerate(step.candidates)
+            )
+            steps.append(_needed(step, candidates, found.get((number, None), ()), config))
+        yield dataclasses.replace(stream, steps=tuple(steps))
+
+
+def _judged(candidate: Candidate, verdicts: tuple[bool | None, ...], config: PanelConfig) -> Candidate:
+    label, votes = _label(verdicts, config), tuple(verdict for verdict in verdicts if verdict is not None)
+    offered = None if label is None else True
+    return dataclasses.replace(
+        candidate, y_accept=label, votes=votes, logged=offered, propensity=None if label is None else 1.0
+    )
+
+
+def _needed(
+    step: Step, candidates: tuple[Candidate, ...], verdicts: tuple[bool | None, ...], config: PanelConfig
+) -> Step:
+    label, votes = _label(verdicts, config), tuple(verdict for verdict in verdicts if verdict is not None)
+    need = None if label is None else 1.0 - label
+    return dataclasses.replace(step, candidates=candidates, y_need=need, votes=votes)
+
+
+def _label(verdicts: tuple[bool | None, ...], config: PanelConfig) -> float | None:
+    """The label of one question; None where it is not known."""
+    if not verdicts:
+        return None
+    row = np.array([[np.nan if verdict is None else float(verdict) for verdict in verdicts]])
+    label = float(panel_labels(row, config)[0])
+    return None if np.isnan(label) else label

@@ -1,0 +1,198 @@
+"""Do judges change the comparison of two systems? ProactiveBench's own scores by panel, paired by step.
+
+A system is a file of streams that says at each step what the system did: it offered the candidate whose `logged` is
+true, or stayed silent where none is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from prism_jax.decision import judge_noise
+from prism_jax.decision.judge_noise import CorrectionMethod
+from prism_jax.decision.uncertainty import HEADLINE, Interval, PairedRate, paired_official_rates
+from prism_jax.judges.ballots import Ballots, Item, offered, step_items
+from prism_jax.streams import Stream
+
+RATES = ("f1", "precision", "recall", "accuracy", "false_alarm")
+
+
+class Deed(NamedTuple):
+    """What a system did at a step: whether it proposed something, and the item that judges rate."""
+
+    proposed: bool
+    item: Item
+
+
+def deeds(streams: Iterable[Stream]) -> dict[tuple[str, int], Deed]:
+    """What a system did, by stream and event.
+
+    Raises:
+      ValueError: naming stream and step, for a step at which several candidates were offered.
+    """
+    found = {}
+    for stream in streams:
+        for number, step in enumerate(stream.steps):
+            silence, *offers = step_items(stream, step)
+            made = offered(stream.id, number, step)
+            found[stream.id, step.event] = Deed(made is not None, silence if made is None else offers[made])
+    return found
+
+
+@dataclasses.dataclass(frozen=True)
+class RobustnessRow:
+    """Two systems under one panel.
+
+    Attributes:
+      panel: Name of the panel.
+      steps: Number of steps at which both systems have a label.
+      left_out: Number of steps of both systems without a label for one of them.
+      rates: The official rates of `RATES` by name, of the baseline, the system, and their difference.
+    """
+
+    panel: str
+    steps: int
+    left_out: int
+    rates: Mapping[str, PairedRate]
+
+
+def compare_systems(
+    baseline: Iterable[Stream],
+    system: Iterable[Stream],
+    panels: Mapping[str, Ballots],
+    *,
+    resamples: int = 10_000,
+    seed: int = 0,
+) -> tuple[RobustnessRow, ...]:
+    """Compares two systems under each panel on the steps that they share, with paired intervals over streams.
+
+    Args:
+      baseline: What the baseline did.
+      system: What the other system did.
+      panels: A single rater's ballots (`panels.majority`) by the panel's name, on what both systems did.
+      resamples: Number of bootstrap resamples of streams.
+      seed: Seed of the resamples.
+
+    Raises:
+      ValueError: if the systems share no step, a step has several offers, or a panel labelled fewer than two streams.
+    """
+    first, second = deeds(baseline), deeds(system)
+    shared = [key for key in first if key in second]
+    if not shared:
+        raise ValueError("baseline: found no step in common with the other system, expected the same streams")
+    rows = []
+    for name, ballots in panels.items():
+        labels = dict(zip(ballots.items, ballots.verdicts[:, 0], strict=True))
+        accepted = np.array([[labels.get(did[key].item, np.nan) for did in (first, second)] for key in shared])
+        known = ~np.isnan(accepted).any(1)
+        streams = np.array([stream for stream, _ in shared], str)[known]
+        if (number := len(set(streams))) < 2:
+            raise ValueError(f"{name}: found labels for both systems in {number} streams, expected at least 2")
+        rates = paired_official_rates(
+            np.array([first[key].proposed for key in shared])[known],
+            accepted[known, 0],
+            np.array([second[key].proposed for key in shared])[known],
+            accepted[known, 1],
+            streams=streams,
+            names=RATES,
+            resamples=resamples,
+            seed=seed,
+        )
+        rows.append(RobustnessRow(name, int(known.sum()), int((~known).sum()), rates))
+    return tuple(rows)
+
+
+METHODS: tuple[CorrectionMethod, ...] = ("judge_only", "rectified", "inversion_by_decision", "inversion", "human_only")
+NUMBERS = ("prevalence", *HEADLINE, "cost")
+
+
+@dataclasses.dataclass(frozen=True)
+class CorrectedRow:
+    """One system under one panel, with one way to account for the panel's errors.
+
+    Attributes:
+      panel: Name of the panel.
+      method: How the panel's errors are accounted for (`prism_jax.decision.judge_noise`).
+      steps: Number of steps with a label of the panel.
+      human: Number of these with a human label.
+      numbers: The numbers of `NUMBERS` by name; None where the method cannot tell them.
+      problem: Why it cannot.
+    """
+
+    panel: str
+    method: CorrectionMethod
+    steps: int
+    human: int
+    numbers: Mapping[str, Interval] | None
+    problem: str = ""
+
+
+def correct(
+    system: Iterable[Stream],
+    panels: Mapping[str, Ballots],
+    human: Ballots,
+    *,
+    c_fa: float = 1.0,
+    c_fn: float = 2.0,
+    resamples: int = 10_000,
+    seed: int = 0,
+) -> tuple[CorrectedRow, ...]:
+    """A system's official rates under each panel, corrected for the panel's errors where people voted too.
+
+    The label of a step says whether an offer is right there: the verdict on the system's proposal, and the opposite of
+    the verdict on its silence.
+
+    Args:
+      system: What the system did.
+      panels: A single rater's ballots by the panel's name.
+      human: A single rater's ballots: the human majority.
+      c_fa: Cost of a rejected proposal.
+      c_fn: Cost of a rejected silence.
+      resamples: Number of bootstrap resamples of streams.
+      seed: Seed of the resamples.
+    """
+    done = deeds(system)
+    truth = dict(zip(human.items, human.verdicts[:, 0], strict=True))
+    rows = []
+    for name, ballots in panels.items():
+        labels = dict(zip(ballots.items, ballots.verdicts[:, 0], strict=True))
+        known = [
+            (stream, deed)
+            for (stream, _), deed in done.items()
+            if deed.item in labels and not np.isnan(labels[deed.item])
+        ]
+        if not known:
+            continue
+        proposed = np.array([deed.proposed for _, deed in known])
+        judge, people = (
+            np.array([_right(deed, found.get(deed.item, np.nan)) for _, deed in known]) for found in (labels, truth)
+        )
+        streams = np.array([stream for stream, _ in known], str)
+        for method in METHODS:
+            numbers, problem = None, ""
+            try:
+                numbers = judge_noise.corrected_rates(
+                    proposed,
+                    judge,
+                    people,
+                    streams=streams,
+                    method=method,
+                    names=NUMBERS,
+                    c_fa=c_fa,
+                    c_fn=c_fn,
+                    resamples=resamples,
+                    seed=seed,
+                )
+            except ValueError as error:
+                problem = str(error)
+            rows.append(CorrectedRow(name, method, len(known), int((~np.isnan(people)).sum()), numbers, problem))
+    return tuple(rows)
+
+
+def _right(deed: Deed, accepted: float) -> float:
+    """Whether an offer is right: the verdict on a proposal, the opposite of that on silence; NaN stays NaN."""
+    return accepted if deed.proposed else 1.0 - accepted

@@ -1,0 +1,207 @@
+"""The file of verdicts: JSON lines, one per question and judge, with where the verdict comes from.
+
+A verdict is never guessed. Where a judge gave no valid answer, it is null, and `problem` says why.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime
+import json
+import re
+import reprlib
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from typing import IO, Any, NamedTuple
+
+from etils import epath
+
+from prism_jax.runtime.files import check_text, parse_json, read_lines, temporary_beside
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+class VotesError(ValueError):
+    """A file that holds anything but verdicts, in one line: `FILE:LINE: field: found ..., expected ...`."""
+
+
+class VoteKey(NamedTuple):
+    """What a verdict is about, and who gave it. A file has one verdict for each."""
+
+    question: str
+    stream: str
+    step: int
+    candidate: int | None
+    judge: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Vote:
+    """One judge's verdict on one proposal or on one silence.
+
+    Attributes:
+      stream: Id of the stream.
+      step: Number of the step in its stream, from 0.
+      candidate: Number of the proposal in its step, from 0; None where the question was about silence.
+      judge: Name of the judge in the config.
+      question: SHA-256 of the question's text, in hexadecimal. A verdict on another text never counts for this one.
+      verdict: Whether the user would accept; None where the judge gave no valid answer.
+      problem: Why there is no verdict; None where there is one.
+      model: Name that the endpoint gives to its model; None where it never answered.
+      request: Hash of the last request, under which the cache keeps its answer; None where none was sent.
+      time: When the last answer was given, in UTC, as ISO 8601; None where none was.
+      cost: Cost of all requests for this verdict in US dollars, whether they were sent now or earlier.
+
+    Raises:
+      ValueError: naming the field, for a value that is not as described.
+    """
+
+    stream: str
+    step: int
+    candidate: int | None
+    judge: str
+    question: str
+    verdict: bool | None
+    problem: str | None = None
+    model: str | None = None
+    request: str | None = None
+    time: str | None = None
+    cost: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("stream", "judge", "problem", "model", "request", "time"):
+            if (text := getattr(self, name)) is not None and not text.strip():
+                raise ValueError(f"{name}: found {text!r}, expected words")
+        for name in ("step", "candidate"):
+            if (index := getattr(self, name)) is not None and index < 0:
+                raise ValueError(f"{name}: found {index}, expected at least 0")
+        if not _DIGEST.fullmatch(self.question):
+            raise ValueError(f"question: found {reprlib.repr(self.question)}, expected a SHA-256 in hexadecimal")
+        if (self.verdict is None) == (self.problem is None):
+            raise ValueError(
+                f"problem: found {reprlib.repr(self.problem)} with the verdict {self.verdict}, expected a problem "
+                "exactly where the verdict is null"
+            )
+        if self.time is not None and not _is_time(self.time):
+            raise ValueError(f"time: found {reprlib.repr(self.time)}, expected ISO 8601 with an offset from UTC")
+        if not 0 <= self.cost <= sys.float_info.max:
+            raise ValueError(f"cost: found {self.cost}, expected US dollars of at least 0")
+
+    @property
+    def key(self) -> VoteKey:
+        """What the verdict is about, and who gave it."""
+        return VoteKey(self.question, self.stream, self.step, self.candidate, self.judge)
+
+
+_REQUIRED = tuple(field.name for field in dataclasses.fields(Vote) if field.default is dataclasses.MISSING)
+_TEXT, _OPTIONAL_TEXT, _INDEX = ((str,), "text"), ((str, type(None)), "text or null"), ((int,), "a whole number")
+_TYPES: dict[str, tuple[tuple[type, ...], str]] = {
+    **dict.fromkeys(("stream", "judge", "question"), _TEXT),
+    **dict.fromkeys(("problem", "model", "request", "time"), _OPTIONAL_TEXT),
+    "step": _INDEX,
+    "candidate": ((int, type(None)), "a whole number or null"),
+    "verdict": ((bool, type(None)), "true, false or null"),
+    "cost": ((int, float), "a number"),
+}
+"""The types that JSON may give to each field, and their name in messages."""
+
+
+def read_votes(path: epath.PathLike) -> Iterator[Vote]:
+    """Yields the verdicts of a file, in its order, without holding them all.
+
+    Raises:
+      FileNotFoundError: when there is no such file.
+      VotesError: naming file, line and field, for anything but verdicts, or a second one with the same `VoteKey`.
+    """
+    path = epath.Path(path)
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: found no such file, expected verdicts as prism_jax.judge writes them")
+    lines: dict[VoteKey, int] = {}
+    with path.open("rb") as file:
+        for number, line in read_lines(file, str(path), VotesError):
+            vote = _decode(parse_json(line, f"{path}:{number}", VotesError), f"{path}:{number}")
+            first = lines.setdefault(vote.key, number)
+            if first != number:
+                raise VotesError(
+                    f"{path}:{number}: judge: found a second verdict of {vote.judge!r} on the same question (first on "
+                    f"line {first}), expected one"
+                )
+            yield vote
+
+
+class VotesWriter:
+    """Writes verdicts under a temporary name; the file appears, complete, when `new_votes` ends."""
+
+    def __init__(self, file: IO[bytes], path: epath.Path):
+        self._file, self._path = file, path
+        self._keys: set[VoteKey] = set()
+
+    def add(self, vote: Vote) -> None:
+        """Adds a line.
+
+        Raises:
+          VotesError: when this question already has a verdict of this judge.
+        """
+        if vote.key in self._keys:
+            raise VotesError(f"{self._path}: judge: found two verdicts of {vote.judge!r} on one question, expected one")
+        self._keys.add(vote.key)
+        self._file.write(json.dumps(dataclasses.asdict(vote), ensure_ascii=False, allow_nan=False).encode() + b"\n")
+
+    def has(self, key: VoteKey) -> bool:
+        """Whether a verdict was added."""
+        return key in self._keys
+
+
+@contextlib.contextmanager
+def new_votes(path: epath.PathLike) -> Iterator[VotesWriter]:
+    """Yields a writer; when the block ends, the file replaces an older one, and if it raises, nothing changes.
+
+    Raises:
+      FileNotFoundError: when the file's folder does not exist.
+    """
+    path = epath.Path(path)
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"{path}: found no folder {path.parent}, expected an existing one")
+    partial = temporary_beside(path)
+    try:
+        with partial.open("wb") as file:
+            yield VotesWriter(file, path)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def write_votes(path: epath.PathLike, votes: Iterable[Vote]) -> None:
+    """Writes a whole file of verdicts atomically; raises as `new_votes` and `VotesWriter.add`."""
+    with new_votes(path) as writer:
+        for vote in votes:
+            writer.add(vote)
+
+
+def _decode(value: Any, place: str) -> Vote:
+    """A line's JSON value as a verdict; a VotesError's message starts with `place`."""
+    if not isinstance(value, Mapping):
+        raise VotesError(f"{place}: found {reprlib.repr(value)}, expected an object with keys")
+    for key in _REQUIRED:
+        if key not in value:
+            raise VotesError(f"{place}: {key}: found nothing, expected this key")
+    for key, item in value.items():
+        if key not in _TYPES:
+            raise VotesError(f"{place}: {key}: found an unknown key, expected one of {', '.join(_TYPES)}")
+        types, expected = _TYPES[key]
+        if not isinstance(item, types) or (isinstance(item, bool) and bool not in types):
+            raise VotesError(f"{place}: {key}: found {reprlib.repr(item)}, expected {expected}")
+        if isinstance(item, str):
+            check_text(item, f"{place}: {key}", VotesError)
+    try:
+        return Vote(**{**value, "cost": float(value.get("cost", 0.0))})
+    except (ValueError, OverflowError) as error:
+        raise VotesError(f"{place}: {error}") from error
+
+
+def _is_time(text: str) -> bool:
+    try:
+        return datetime.datetime.fromisoformat(text).tzinfo is not None
+    except ValueError:
+        return False

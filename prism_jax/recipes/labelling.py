@@ -1,0 +1,120 @@
+"""Labels a file of streams by a teacher: what `python -m prism_jax.label` does."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from etils import epath
+
+from prism_jax.remote import jobs
+from prism_jax.remote.clients import opened
+from prism_jax.remote.structured import Reply, ask_for
+from prism_jax.runtime.files import temporary_beside
+from prism_jax.streams import Stream
+from prism_jax.streams.jsonl import iterate_streams, write_streams
+from prism_jax.teacher.config import TeacherConfig
+from prism_jax.teacher.labelling import Labelled, Row, label_stream
+
+
+class Summary(NamedTuple):
+    """What labelling came to.
+
+    Attributes:
+      streams: Number of streams.
+      steps: Number of questions, one per step and pass.
+      missing: Number of questions without a valid answer, by problem.
+      lines: What was sent, received and paid, for the terminal.
+    """
+
+    streams: int
+    steps: int
+    missing: dict[str, int]
+    lines: tuple[str, ...]
+
+
+class _Labeller:
+    """Labels streams one after another, and counts."""
+
+    def __init__(self, config: TeacherConfig):
+        self.config, self.streams, self.steps = config, 0, 0
+        self.missing: dict[str, int] = {}
+
+    def label(self, streams: Iterator[Stream], total: int | None, *, dry_run: bool) -> Iterator[Labelled]:
+        """Yields every stream with its teacher's answers, in order; sends nothing in a dry run."""
+        config = self.config
+        with opened(config.remote, {"endpoint": config.endpoint}, dry_run=dry_run) as clients:
+
+            async def ask(messages: Any, kind: type[Any]) -> Reply[Any]:
+                return await ask_for(clients.by_name["endpoint"], messages, kind, config.labelling.retries)
+
+            work = functools.partial(label_stream, ask=ask, prompt=config.prompt, config=config.labelling)
+            at_once = config.endpoint.concurrency
+            for labelled in jobs.run(streams, work, at_once=at_once, total=total, label="streams", tally=clients.tally):
+                self._count(labelled)
+                yield labelled
+            self.lines = clients.tally.lines()
+
+    def _count(self, labelled: Labelled) -> None:
+        self.streams += 1
+        self.steps += len(labelled.rows)
+        for row in labelled.rows:
+            if row.problem is not None:
+                self.missing[row.problem] = self.missing.get(row.problem, 0) + 1
+
+    def summary(self) -> Summary:
+        """The counts so far."""
+        return Summary(self.streams, self.steps, self.missing, self.lines)
+
+
+def label_file(config: TeacherConfig, source: epath.Path, output: epath.Path, rows: epath.Path) -> Summary:
+    """Labels every stream of a file, and writes the streams and a row per question.
+
+    The rows appear when all streams are labelled, and then the streams. Every answer is in the cache as soon as it
+    arrives, so a call after an interruption goes quickly over what was answered before.
+
+    Args:
+      config: The teacher, and what it is asked.
+      source: File of streams.
+      output: File of labelled streams to write; an older file is replaced.
+      rows: JSON lines to write, one per question (`teacher.labelling.Row`); an older file is replaced.
+
+    Raises:
+      ValueError, OSError, RuntimeError: in one line; nothing is written.
+    """
+    labeller, partial = _Labeller(config), temporary_beside(rows)
+    with contextlib.ExitStack() as stack:
+        stack.callback(lambda: partial.unlink(missing_ok=True))
+        file = stack.enter_context(partial.open("w"))
+
+        def streams() -> Iterator[Stream]:
+            found = labeller.label(iterate_streams(source), _count_lines(source), dry_run=False)
+            for labelled in found:
+                file.writelines(f"{_encode(row)}\n" for row in labelled.rows)
+                yield labelled.stream
+            file.close()
+            partial.replace(rows)
+
+        write_streams(output, streams())
+    return labeller.summary()
+
+
+def estimate(config: TeacherConfig, source: epath.Path) -> Summary:
+    """What labelling a file would send and cost, without sending anything."""
+    labeller = _Labeller(config)
+    for _ in labeller.label(iterate_streams(source), _count_lines(source), dry_run=True):
+        pass
+    return labeller.summary()
+
+
+def _count_lines(path: epath.Path) -> int:
+    """The number of lines of a file, for the progress bar."""
+    with path.open("rb") as file:
+        return sum(1 for _ in file)
+
+
+def _encode(row: Row) -> str:
+    return json.dumps(row._asdict(), ensure_ascii=False, allow_nan=False)

@@ -1,0 +1,213 @@
+"""The cache: one SQLite file of answers, requests under way and spending, shared by processes and by runs.
+
+An answer is stored before it is used. A request is recorded before it is sent, with the most that it can cost, so that
+a budget holds under concurrency and a killed process leaves a trace of what it may have paid.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import sqlite3
+import threading
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from prism_jax.remote.owners import Owner
+from prism_jax.remote.requests import Answer
+
+APPLICATION = 0x70726D72  # how SQLite's header names the program that a file belongs to
+VERSION = 1
+_COLUMNS = ("text", "error", "model", "time", "prompt_tokens", "completion_tokens", "cost", "seconds", "finish")
+_TABLES = """
+CREATE TABLE answers (key TEXT PRIMARY KEY, text TEXT, error TEXT, model TEXT NOT NULL, time TEXT NOT NULL,
+  prompt_tokens INTEGER NOT NULL, completion_tokens INTEGER NOT NULL, cost REAL NOT NULL, seconds REAL NOT NULL,
+  finish TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE flights (key TEXT PRIMARY KEY, worst REAL NOT NULL, lost INTEGER NOT NULL, owner TEXT NOT NULL);
+CREATE TABLE spending (spent REAL NOT NULL);
+INSERT INTO spending VALUES (0);
+"""
+
+
+class BudgetSpent(RuntimeError):  # noqa: N818 -- not an error of the program
+    """The next request could pass the budget; it was not sent."""
+
+
+class Claim(NamedTuple):
+    """Whether a request may be sent.
+
+    Attributes:
+      answer: The answer, if another process has stored it meanwhile.
+      wait: Whether to ask again later: the same request is under way, or others hold the rest of the budget.
+      resent: Whether an earlier process was killed between sending this request and storing its answer.
+    """
+
+    answer: Answer | None = None
+    wait: bool = False
+    resent: bool = False
+
+
+class Cache:
+    """Opens the file, or creates it, for this process only to read.
+
+    Args:
+      path: The SQLite file; its folder is created.
+      budget: Most USD that this file may ever record as spent.
+
+    Raises:
+      ValueError: if the file is something else.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], budget: float = 0.0) -> None:
+        self.path = pathlib.Path(path)
+        self.budget = budget
+        self._lock = threading.RLock()
+        self._mine: set[str] = set()  # keys that this process has under way
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
+        self._database = sqlite3.connect(self.path, timeout=60, isolation_level=None, check_same_thread=False)
+        try:
+            self._prepare()
+        except sqlite3.DatabaseError as error:
+            self._database.close()
+            raise ValueError(f"{self.path}: found no cache of answers ({error}), expected one or no file") from None
+        self._owner = Owner(self.path)
+
+    def _prepare(self) -> None:
+        """Creates the tables of a new file, and checks the kind of an old one."""
+        self._database.execute("PRAGMA journal_mode=WAL")
+        self._database.execute("PRAGMA synchronous=NORMAL")  # a kill loses nothing; a power cut may lose the newest
+        with self._transaction() as database:
+            found = database.execute("PRAGMA application_id").fetchone()[0]
+            if not found and not database.execute("SELECT 1 FROM sqlite_master").fetchone():
+                for statement in _TABLES.split(";"):
+                    database.execute(statement)
+                database.execute(f"PRAGMA application_id={APPLICATION}")
+                database.execute(f"PRAGMA user_version={VERSION}")
+                return
+            version = database.execute("PRAGMA user_version").fetchone()[0]
+            if (found, version) != (APPLICATION, VERSION):
+                raise sqlite3.DatabaseError(f"a database of application {found}, version {version}")
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        """Runs the block as one transaction that no other process can come between."""
+        with self._lock:
+            self._database.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._database
+            except BaseException:
+                self._database.execute("ROLLBACK")
+                raise
+            self._database.execute("COMMIT")
+
+    def get(self, key: str) -> Answer | None:
+        """The stored answer of a request, or None."""
+        with self._lock:
+            row = self._database.execute(f"SELECT {', '.join(_COLUMNS)} FROM answers WHERE key = ?", (key,)).fetchone()
+        return row and Answer(key=key, cached=True, **dict(zip(_COLUMNS, row, strict=True)))
+
+    def claim(self, key: str, worst: float, idempotent: bool) -> Claim:
+        """Records that a request is about to be sent, and reserves its worst case of the budget.
+
+        Args:
+          key: The request's key.
+          worst: The most that one attempt can cost, in USD.
+          idempotent: Whether sending it once more costs nothing if it was answered before.
+
+        Raises:
+          BudgetSpent: if the budget has no room for it, and none that requests under way could still leave.
+        """
+        with self._transaction() as database:
+            if answer := self.get(key):
+                return Claim(answer)
+            flight = database.execute("SELECT lost, owner FROM flights WHERE key = ?", (key,)).fetchone()
+            if flight and self._alive(key, flight[1]):
+                return Claim(wait=True)
+            lost = flight[0] + (not idempotent) if flight else 0
+            if not self._room(key, worst * (lost + 1)):
+                return Claim(wait=True)
+            database.execute("REPLACE INTO flights VALUES (?, ?, ?, ?)", (key, worst, lost, self._owner.name))
+            self._mine.add(key)
+            return Claim(resent=flight is not None)
+
+    def lose(self, key: str) -> bool:
+        """Counts an attempt whose answer was lost and reserves another; False if that has to wait for room.
+
+        Raises:
+          BudgetSpent: if the budget has no room for another attempt.
+        """
+        with self._transaction() as database:
+            worst, lost = database.execute("SELECT worst, lost FROM flights WHERE key = ?", (key,)).fetchone()
+            if not self._room(key, worst * (lost + 2)):
+                return False
+            database.execute("UPDATE flights SET lost = lost + 1 WHERE key = ?", (key,))
+            return True
+
+    def settle(self, key: str, answer: Answer | None, billed: bool = True) -> None:
+        """Ends a request: stores its answer and what it cost.
+
+        Args:
+          key: The request's key.
+          answer: The answer to store; None if there is none.
+          billed: Without an answer, whether the last attempt may have been billed all the same.
+        """
+        with self._transaction() as database:
+            worst, lost = database.execute("SELECT worst, lost FROM flights WHERE key = ?", (key,)).fetchone()
+            cost = worst * (lost + (answer is None and billed)) + (answer.cost if answer else 0.0)
+            if answer:
+                values = [getattr(answer, name) for name in _COLUMNS]
+                places = ", ".join("?" * (len(_COLUMNS) + 1))
+                database.execute(f"REPLACE INTO answers (key, {', '.join(_COLUMNS)}) VALUES ({places})", (key, *values))
+            database.execute("DELETE FROM flights WHERE key = ?", (key,))
+            if cost:
+                database.execute("UPDATE spending SET spent = spent + ?", (cost,))
+        self._mine.discard(key)
+
+    def drop(self, key: str) -> None:
+        """Forgets that this process has a request under way, which stays recorded as sent."""
+        self._mine.discard(key)
+
+    @property
+    def spent(self) -> float:
+        """USD that this file records as spent, without requests under way."""
+        with self._lock:
+            return self._database.execute("SELECT spent FROM spending").fetchone()[0]
+
+    def close(self) -> None:
+        """Closes the file."""
+        with self._lock:
+            self._database.close()
+            self._owner.close()
+
+    def __enter__(self) -> Cache:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _alive(self, key: str, owner: str) -> bool:
+        """Whether a recorded request is still under way."""
+        return key in self._mine if owner == self._owner.name else self._owner.lives(owner)
+
+    def _room(self, key: str, wanted: float) -> bool:
+        """Whether the budget has room now; raises BudgetSpent if it will have none later either."""
+        if not wanted:
+            return True
+        rows = self._database.execute("SELECT key, worst * (lost + 1), owner FROM flights WHERE key != ?", (key,))
+        reserved = gone = 0.0
+        for other, worst, owner in rows.fetchall():
+            reserved += worst
+            gone += 0 if self._alive(other, owner) else worst
+        if self.spent + reserved + wanted <= self.budget:
+            return True
+        if self.spent + gone + wanted <= self.budget and reserved > gone:
+            return False
+        raise BudgetSpent(self._words(wanted))
+
+    def _words(self, wanted: float) -> str:
+        return (
+            f"budget: found {self.spent:.4f} USD spent and up to {wanted:.4f} for the next request, expected at most "
+            f"{self.budget:.4f} in all ({self.path}); answers so far are kept, and a rerun with a larger budget resumes"
+        )

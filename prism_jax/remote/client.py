@@ -1,0 +1,212 @@
+"""Asks one endpoint: from the cache, or over HTTP within the budget and the limits, with retries.
+
+The order of events is what makes a job resumable: redact, hash, look up, reserve and record, send, store, return.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+from prism_jax.remote import completions, failures
+from prism_jax.remote.cache import Cache
+from prism_jax.remote.config import EndpointConfig
+from prism_jax.remote.limits import Limiter
+from prism_jax.remote.prices import price_of
+from prism_jax.remote.requests import Answer, Prepared, Request, prepare
+from prism_jax.remote.retries import Retries
+from prism_jax.remote.tally import Tally
+from prism_jax.runtime.personal_data import without_personal_data
+
+if TYPE_CHECKING:
+    import openai
+
+POLL = 0.02
+"""Seconds between looks at a request that another process has under way, and at a budget that others hold."""
+EXPECTED_BYTES = 4
+"""Bytes of a body per prompt token, for estimates; English text has about four. Every token has at least one."""
+
+
+class Client:
+    """One endpoint with its limits. Usable from one event loop at a time; `asyncio.run` closes its connections.
+
+    Args:
+      endpoint: Where to ask.
+      cache: Answers, requests under way and spending.
+      tally: Counts of the job; shared by its clients.
+      redact: Whether to cut personal data from messages.
+      dry: Whether to send nothing and only estimate; answers from the cache are given all the same.
+
+    Raises:
+      ValueError: if the price is unknown, if the model costs money and the cache has no budget, or if the environment
+        has no such key.
+    """
+
+    def __init__(
+        self, endpoint: EndpointConfig, cache: Cache, tally: Tally, *, redact: bool = True, dry: bool = False
+    ) -> None:
+        self.endpoint, self.cache, self.tally, self.dry = endpoint, cache, tally, dry
+        self.price = price_of(endpoint)
+        self._clean = without_personal_data if redact else str
+        if not dry and not cache.budget and (self.price.input or self.price.output):
+            raise ValueError(
+                f"budget: found 0 and a price of {self.price.input} and {self.price.output} USD per million tokens "
+                f"for {endpoint.model}, expected the most USD that {cache.path} may spend"
+            )
+        self._key = os.environ.get(endpoint.key, "") if endpoint.key else ""
+        if endpoint.key and not self._key and not dry:
+            raise ValueError(f"key: found no environment variable {endpoint.key}, expected it to hold the API key")
+        self._lines: tuple[asyncio.AbstractEventLoop, Line] | None = None
+
+    async def ask(self, request: Request) -> Answer:
+        """The answer to a request; one that was answered before costs nothing.
+
+        Returns:
+          The answer. Where the endpoint is down or limits the rate for longer than its patience, rejects the request,
+          or the model gives no text, `error` says so.
+
+        Raises:
+          BudgetSpent: if the request could pass the budget.
+          EndpointError: if the endpoint refuses every request.
+        """
+        prepared = prepare(request, self.endpoint, self._clean)
+        self.tally.requests += 1
+        if found := self.cache.get(prepared.key):
+            return self._from_cache(found)
+        if self.dry:
+            return self._estimate(prepared)
+        line = await self._line()
+        async with line.turns:
+            claim = await self._claim(prepared)
+            return self._from_cache(claim) if claim else await self._send(prepared, line)
+
+    def _from_cache(self, answer: Answer) -> Answer:
+        self.tally.cached += 1
+        self.tally.failed += answer.error is not None
+        return answer
+
+    def _worst(self, prepared: Prepared) -> float:
+        """The most that one attempt can cost: a token per byte of the body, and the longest answer."""
+        return self.price.of(len(prepared.content), self.endpoint.max_tokens)
+
+    def _estimate(self, prepared: Prepared) -> Answer:
+        """Counts what a request would cost, in place of sending it."""
+        prompt = len(prepared.content) // EXPECTED_BYTES
+        self.tally.prompt_tokens += prompt
+        self.tally.completion_tokens += self.endpoint.max_tokens
+        self.tally.cost += self.price.of(prompt, self.endpoint.max_tokens)
+        self.tally.worst += self._worst(prepared)
+        return Answer(None, "dry run: nothing was sent", self.endpoint.model, prepared.key)
+
+    async def _claim(self, prepared: Prepared) -> Answer | None:
+        """Records the request as sent; returns its answer if another has stored it by now."""
+        while True:
+            claim = self.cache.claim(prepared.key, self._worst(prepared), self.endpoint.idempotent)
+            if not claim.wait:
+                self.tally.resent += claim.resent
+                return claim.answer
+            await asyncio.sleep(POLL)
+
+    async def _send(self, prepared: Prepared, line: Line) -> Answer:
+        """Sends a request that was claimed, with retries, and stores its answer."""
+        started = time.monotonic()
+
+        async def attempt() -> Answer:
+            return await self._attempt(prepared, line, started)
+
+        async def failed(failure: failures.TransientError) -> None:
+            await self._lost(prepared, failure)
+
+        try:
+            answer = await line.retries.run(attempt, failed)
+        except failures.TransientError as failure:
+            self.cache.settle(prepared.key, None, billed=failure.billed)
+            words = f"gave up after {time.monotonic() - started:.0f} s: {failure.words}"
+        except failures.RejectedError as failure:
+            self.cache.settle(prepared.key, None, billed=False)
+            words = f"the endpoint rejects the request: {failure}"
+        except failures.EndpointError as failure:
+            self.cache.settle(prepared.key, None, billed=False)
+            raise failures.EndpointError(f"{self.endpoint.base_url}: {failure}") from None
+        except BaseException:  # such as Ctrl-C: the request stays recorded as sent
+            self.cache.drop(prepared.key)
+            raise
+        else:
+            self.cache.settle(prepared.key, answer)
+            self.tally.prompt_tokens += answer.prompt_tokens
+            self.tally.completion_tokens += answer.completion_tokens
+            self.tally.cost += answer.cost
+            self.tally.failed += answer.error is not None
+            return answer
+        self.tally.failed += 1
+        return Answer(None, words, self.endpoint.model, prepared.key, seconds=time.monotonic() - started)
+
+    async def _lost(self, prepared: Prepared, failure: failures.TransientError) -> None:
+        """Makes room for another attempt after one that failed."""
+        self.tally.retried += 1
+        if failure.billed and not self.endpoint.idempotent:
+            while not self.cache.lose(prepared.key):
+                await asyncio.sleep(POLL)
+
+    async def _attempt(self, prepared: Prepared, line: Line, started: float) -> Answer:
+        """Sends a request once."""
+        import openai
+
+        place = await line.limiter.room(len(prepared.content) // EXPECTED_BYTES + self.endpoint.max_tokens)
+        try:
+            response = await line.sdk.post(
+                "/chat/completions",
+                cast_to=line.response,
+                content=prepared.content,
+                options={"headers": {"Content-Type": "application/json", "Idempotency-Key": prepared.key}},
+            )
+        except openai.OpenAIError as error:
+            failure = failures.of_sdk(error, self._key)
+            if isinstance(failure, failures.TransientError) and failure.after:
+                line.limiter.pause(failure.after)
+            raise failure from None
+        answer = completions.read(
+            response.content, prepared.key, self.price, self._worst(prepared), time.monotonic() - started
+        )
+        line.limiter.correct(place, answer.prompt_tokens + answer.completion_tokens)
+        return answer
+
+    async def _line(self) -> Line:
+        """The connections of the running event loop."""
+        loop = asyncio.get_running_loop()
+        if self._lines is None or self._lines[0] is not loop:
+            line = Line(self.endpoint, self._key)
+            # An event loop closes the generators that are open when it ends, and with this one the connections.
+            await anext(line.closing)
+            self._lines = loop, line
+        return self._lines[1]
+
+
+class Line:
+    """The connections to an endpoint from one event loop, with its turns, limits and retries."""
+
+    def __init__(self, endpoint: EndpointConfig, key: str) -> None:
+        import httpx2
+        import openai
+
+        self.response = httpx2.Response
+        # Without a key, the SDK would take the one that is meant for OpenAI from the environment.
+        self.sdk: openai.AsyncOpenAI = openai.AsyncOpenAI(
+            api_key=key or "none", base_url=endpoint.base_url, timeout=endpoint.timeout, max_retries=0
+        )
+        self.sdk.organization = self.sdk.project = None
+        self.turns = asyncio.Semaphore(endpoint.concurrency)
+        self.limiter = Limiter(endpoint)
+        self.retries = Retries(endpoint)
+        self.closing = self._closing()
+
+    async def _closing(self) -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            with contextlib.suppress(Exception):
+                await self.sdk.close()

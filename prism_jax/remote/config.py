@@ -1,0 +1,122 @@
+"""How an endpoint is reached and limited, and what all endpoints of a job share."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass
+from typing import Literal
+from urllib.parse import urlsplit
+
+from prism_jax.runtime.config import check_above, check_at_least
+
+Schema = Literal["json_schema", "json_object", "none"]
+
+
+@dataclass(frozen=True)
+class EndpointConfig:
+    """One model behind an OpenAI-compatible endpoint.
+
+    Attributes:
+      model: The model's name at the endpoint.
+      base_url: Address up to and without `/chat/completions`, such as `https://api.openai.com/v1`.
+      key: NAME of the environment variable that holds the API key, in capitals; empty if the endpoint needs none.
+      concurrency: Most requests that are under way at once.
+      requests_per_minute: Most requests that are sent per minute; 0 is no limit.
+      tokens_per_minute: Most tokens of prompts and answers per minute; 0 is no limit.
+      window: Seconds over which both limits are counted, in proportion to a minute.
+      timeout: Seconds after which one attempt fails.
+      patience: Seconds to retry a request while the endpoint is down or limits the rate.
+      backoff: Seconds before the first retry, where the server does not say how long to wait; later waits double.
+      schema: How the JSON schema of an answer is asked for: `json_schema` where the server enforces it, `json_object`
+        where it only enforces JSON, `none` elsewhere. With the last two the schema stands in the system message.
+      max_tokens: Longest answer, in tokens, hidden reasoning included.
+      max_tokens_name: What the endpoint calls that limit; newer models of OpenAI know only `max_completion_tokens`.
+      temperature: Sampling temperature; None leaves it out of the request, for models that refuse it.
+      seed: Seed of the sampling; None leaves it out.
+      input_price: USD per million prompt tokens; None takes it from the table in prism_jax/remote/prices.py.
+      output_price: USD per million tokens of answers; None takes it from the table.
+      idempotent: Whether the endpoint honours `Idempotency-Key`, so that an attempt whose answer was lost costs nothing
+        when it is repeated. Where it does not, the budget counts such an attempt at its worst case.
+    """
+
+    model: str
+    base_url: str
+    key: str = ""
+    concurrency: int = 8
+    requests_per_minute: int = 0
+    tokens_per_minute: int = 0
+    window: float = 60.0
+    timeout: float = 120.0
+    patience: float = 900.0
+    backoff: float = 0.5
+    schema: Schema = "json_schema"
+    max_tokens: int = 1024
+    max_tokens_name: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+    temperature: float | None = 0.0
+    seed: int | None = None
+    input_price: float | None = None
+    output_price: float | None = None
+    idempotent: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.model:
+            raise ValueError("model: found an empty name, expected the name of a model")
+        if not re.fullmatch(r"[A-Z][A-Z0-9_]{0,63}|", self.key):
+            # What stands here by mistake may be the key itself, so the message does not repeat it.
+            raise ValueError("key: found something else, expected the NAME, in capitals, of an environment variable")
+        _check_address(self.base_url, bool(self.key))
+        check_at_least(self, 1, "concurrency", "max_tokens")
+        check_at_least(self, 0, "requests_per_minute", "tokens_per_minute", "patience")
+        check_above(self, 0, "window", "timeout", "backoff")
+        if self.temperature is not None:
+            check_at_least(self, 0, "temperature")
+        for name in ("input_price", "output_price"):
+            if getattr(self, name) is not None:
+                check_at_least(self, 0, name)
+        if (self.input_price is None) != (self.output_price is None):
+            raise ValueError("input_price: found only one price of two, expected input_price and output_price")
+
+
+@dataclass(frozen=True)
+class RemoteConfig:
+    """What all endpoints of a job share.
+
+    Attributes:
+      cache: SQLite file of answers and spending; a rerun replays from it. Several processes may share it.
+      budget: Most USD that this cache file may ever record as spent; 0 only if every endpoint is known to be free.
+      redact: Whether personal data is cut from messages before they leave the machine.
+    """
+
+    cache: str = "remote.sqlite"
+    budget: float = 0.0
+    redact: bool = True
+
+    def __post_init__(self) -> None:
+        if not self.cache:
+            raise ValueError("cache: found an empty path, expected the path of a SQLite file")
+        check_at_least(self, 0, "budget")
+
+
+def _check_address(address: str, has_key: bool) -> None:
+    """Raises ValueError unless `address` is that of an endpoint, holds no credentials and would not expose the key."""
+    try:
+        parts = urlsplit(address)
+        host = parts.hostname or ""
+        _ = parts.port
+    except ValueError:
+        raise ValueError("base_url: found a broken address, expected https://HOST/v1 or the like") from None
+    if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
+        raise ValueError("base_url: found credentials or a query in it, expected a plain address; see key for API keys")
+    if parts.scheme not in ("http", "https") or not host:
+        raise ValueError(f"base_url: found {address!r}, expected https://HOST/v1 or the like")
+    if has_key and parts.scheme == "http" and not is_private(host):
+        raise ValueError(f"base_url: found http://{host} with a key, expected https: the key would be sent in the open")
+
+
+def is_private(host: str) -> bool:
+    """Whether a host is this machine or one of a private network: by its address, or a name without a dot."""
+    try:
+        return ipaddress.ip_address(host).is_private
+    except ValueError:
+        return "." not in host or host.endswith((".local", ".internal", ".localhost"))

@@ -1,0 +1,90 @@
+"""What can go wrong with one attempt, and what follows from it."""
+
+from __future__ import annotations
+
+import email.utils
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from prism_jax.runtime.personal_data import without_personal_data
+from prism_jax.runtime.redaction import without_credentials
+from prism_jax.runtime.shown_text import visible
+
+LONGEST = 300
+NOT_BILLED = {429, 500, 503}
+"""Statuses by which a server says that it has not answered; others above 500 come from gateways, which cannot know."""
+
+
+class EndpointError(RuntimeError):
+    """The endpoint refuses every request: an unknown key, an unknown model, no money left on the account."""
+
+
+class TransientError(Exception):
+    """An attempt failed in a way that may pass.
+
+    Attributes:
+      words: What happened, without secrets.
+      after: Seconds after which the server asked to be tried again; None if it did not say.
+      billed: Whether the attempt may have been billed.
+      garbled: Whether the server answered with something that is no completion.
+    """
+
+    def __init__(self, words: str, after: float | None = None, billed: bool = False, garbled: bool = False) -> None:
+        super().__init__(words)
+        self.words, self.after, self.billed, self.garbled = words, after, billed, garbled
+
+
+class RejectedError(Exception):
+    """The endpoint rejects this one request, and would again."""
+
+
+def secret_free(text: str, key: str) -> str:
+    """A text of the SDK or the server, in one line, without the API key, other credentials or personal data."""
+    if key:
+        text = text.replace(key, "***")
+    text = visible(without_personal_data(without_credentials(" ".join(text.split()))))
+    return text if len(text) <= LONGEST else text[:LONGEST] + "..."
+
+
+def of_sdk(error: Exception, key: str) -> Exception:
+    """The failure that an exception of the `openai` SDK stands for.
+
+    Args:
+      error: The exception; its text may quote the key.
+      key: The API key, to remove it.
+    """
+    import openai
+
+    if isinstance(error, openai.APIStatusError):
+        return _of_status(error.status_code, error.response.headers, error.body, secret_free(error.message, key))
+    if isinstance(error, openai.APIConnectionError):
+        cause = type(error.__cause__).__name__
+        sent = cause not in ("ConnectError", "ConnectTimeout", "PoolTimeout", "ProxyError")
+        return TransientError(f"{secret_free(error.message, key)} ({cause})", billed=sent)
+    return TransientError(f"{type(error).__name__}: {secret_free(str(error), key)}", billed=True, garbled=True)
+
+
+def _of_status(status: int, headers: Mapping[str, str], body: object, words: str) -> Exception:
+    """The failure that an HTTP status stands for."""
+    code = body.get("code") if isinstance(body, dict) else None
+    if status in (401, 402, 404) or code == "insufficient_quota":
+        return EndpointError(words)
+    if status in (408, 409, 429) or status >= 500:
+        return TransientError(words, after=retry_after(headers), billed=status >= 500 and status not in NOT_BILLED)
+    return RejectedError(words)
+
+
+def retry_after(headers: Mapping[str, Any]) -> float | None:
+    """Seconds that a server asks to wait: `retry-after-ms`, or `Retry-After` as seconds or as a date."""
+    for name, scale in (("retry-after-ms", 1e-3), ("retry-after", 1.0)):
+        value = headers.get(name)
+        if value is None:
+            continue
+        try:
+            return max(0.0, min(float(value) * scale, 1e9))
+        except ValueError:
+            date = email.utils.parsedate_tz(value)
+            if date is not None:
+                return max(0.0, email.utils.mktime_tz(date) - time.time())
+    return None

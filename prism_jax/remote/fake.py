@@ -1,0 +1,173 @@
+"""A fake endpoint: a real HTTP server on loopback that answers as it is told and fails on purpose, repeatably."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import hashlib
+import json
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from prism_jax.remote.structured import FEEDBACK
+
+Brain = Callable[[dict[str, Any]], str]
+
+
+@dataclass(frozen=True)
+class Faults:
+    """What goes wrong, as shares of the arrivals; drawn from the seed, the request's hash and its arrival number.
+
+    Attributes:
+      seed: Seed of the draws.
+      delay: Seconds before each answer.
+      limited: Share that is answered 429.
+      retry_after: Seconds that a 429 asks to wait.
+      malformed: Share of answers whose text is no JSON.
+      ignores_schema: Share of answers that are JSON, but of another schema.
+      truncated: Share of answers that are cut short.
+      garbled: Share of responses whose body is no JSON at all.
+      down: Ranges (first, end) of arrivals, counted from 0, whose connection is closed without a response.
+    """
+
+    seed: int = 0
+    delay: float = 0.0
+    limited: float = 0.0
+    retry_after: float = 0.01
+    malformed: float = 0.0
+    ignores_schema: float = 0.0
+    truncated: float = 0.0
+    garbled: float = 0.0
+    down: tuple[tuple[int, int], ...] = ()
+
+
+def question(body: dict[str, Any]) -> str:
+    """The last message of the user in a request's body that is no feedback on an answer."""
+    contents = [one["content"] for one in body["messages"] if one["role"] == "user"]
+    return next((text for text in reversed(contents) if not text.startswith(FEEDBACK)), "")
+
+
+class FakeEndpoint:
+    """Serves chat completions on a free port of 127.0.0.1 while the block runs.
+
+    Attributes:
+      received: Arrivals by request hash, failed ones included.
+      answered: Completions that were sent, by request hash.
+      billed: Completions that were computed, by request hash; a repeated `Idempotency-Key` computes nothing.
+    """
+
+    def __init__(self, brain: Brain, faults: Faults | None = None, port: int = 0) -> None:
+        self.brain, self.faults = brain, faults or Faults()
+        self.received: collections.Counter[str] = collections.Counter()
+        self.answered: collections.Counter[str] = collections.Counter()
+        self.billed: collections.Counter[str] = collections.Counter()
+        self._port = port
+        self._answers: dict[str, bytes] = {}
+        self._loop = asyncio.new_event_loop()
+
+    @property
+    def url(self) -> str:
+        """The base URL to configure."""
+        return f"http://127.0.0.1:{self._port}/v1"
+
+    def __enter__(self) -> FakeEndpoint:
+        self._server = self._loop.run_until_complete(asyncio.start_server(self._serve, "127.0.0.1", self._port))
+        self._port = self._server.sockets[0].getsockname()[1]
+        self._thread = threading.Thread(target=self._loop.run_forever, name="fake endpoint", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    async def _stop(self) -> None:
+        self._server.close()
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answers the requests of one connection."""
+        try:
+            while head := await reader.readuntil(b"\r\n\r\n"):
+                lines = head.decode("latin-1").split("\r\n")
+                headers = {name.lower(): value.strip() for name, _, value in (one.partition(":") for one in lines[1:])}
+                content = await reader.readexactly(int(headers.get("content-length", 0)))
+                response = await self._respond(lines[0], headers, content)
+                if response is None:
+                    return
+                writer.write(response)
+                await writer.drain()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass  # the client has gone
+        finally:
+            writer.close()
+
+    async def _respond(self, start: str, headers: dict[str, str], content: bytes) -> bytes | None:
+        """The response to one request; None to close the connection."""
+        if not start.startswith("POST /v1/chat/completions "):
+            return _response(404, {"error": {"message": "no such path"}})
+        key = hashlib.sha256(content).hexdigest()
+        arrival, nth = self.received.total(), self.received[key]
+        self.received[key] += 1
+        faults = self.faults
+        if any(first <= arrival < end for first, end in faults.down):
+            return None
+        if faults.delay:
+            await asyncio.sleep(faults.delay)
+        if self._draw("limited", key, nth) < faults.limited:
+            after = {"Retry-After": str(faults.retry_after)}
+            return _response(429, {"error": {"message": "too many requests"}}, after)
+        once = headers.get("idempotency-key", "")
+        if once not in self._answers:
+            self.billed[key] += 1
+            try:
+                answer = self._complete(json.loads(content), key, nth)
+            except Exception as error:
+                return _response(500, {"error": {"message": f"the brain raised {error!r}"}})
+            if not once:
+                self.answered[key] += 1
+                return answer
+            self._answers[once] = answer
+        self.answered[key] += 1
+        if self._draw("garbled", key, nth) < faults.garbled:
+            return _response(200, "a proxy's page")
+        return self._answers[once]
+
+    def _complete(self, body: dict[str, Any], key: str, nth: int) -> bytes:
+        """A completion with the brain's text, or with what the faults make of it."""
+        text, finish = self.brain(body), "stop"
+        if self._draw("ignores_schema", key, nth) < self.faults.ignores_schema:
+            text = json.dumps({"note": "this server ignores schemas"})
+        if self._draw("malformed", key, nth) < self.faults.malformed:
+            text = f"Sure! {text[: len(text) // 2]}, and so on"
+        if self._draw("truncated", key, nth) < self.faults.truncated:
+            text, finish = text[: len(text) // 2], "length"
+        prompt = sum(len(one["content"]) for one in body["messages"]) // 4
+        usage = {"prompt_tokens": prompt, "completion_tokens": len(text) // 4 + 1}
+        usage["total_tokens"] = sum(usage.values())
+        choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": finish}
+        completion = {"id": f"chatcmpl-{key[:16]}", "object": "chat.completion", "created": 0}
+        return _response(200, completion | {"model": body["model"], "choices": [choice], "usage": usage})
+
+    def _draw(self, kind: str, key: str, nth: int) -> float:
+        """A number in [0, 1) that only the seed and the arguments decide."""
+        drawn = hashlib.sha256(f"{self.faults.seed} {kind} {key} {nth}".encode()).digest()
+        return int.from_bytes(drawn[:7], "big") / 2**56
+
+
+_REASONS = {200: "OK", 404: "Not Found", 429: "Too Many Requests", 500: "Internal Server Error"}
+
+
+def _response(status: int, body: Any, headers: dict[str, str] | None = None) -> bytes:
+    content = body.encode() if isinstance(body, str) else json.dumps(body).encode()
+    kind = "text/html" if isinstance(body, str) else "application/json"
+    lines = [f"HTTP/1.1 {status} {_REASONS[status]}", f"Content-Type: {kind}", f"Content-Length: {len(content)}"]
+    lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
+    return "\r\n".join([*lines, "", ""]).encode("latin-1") + content

@@ -1,0 +1,90 @@
+"""Works on many items at once: results in the order of the items, flat memory, progress, and an orderly end."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import concurrent.futures
+import contextlib
+import threading
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from typing import TypeVar
+
+from tqdm import tqdm
+
+from prism_jax.remote.tally import Tally
+
+I = TypeVar("I")  # noqa: E741 -- the type of an item
+R = TypeVar("R")
+
+AHEAD = 4
+"""Items that may be started before the oldest one is done, as a multiple of `at_once`."""
+GRACE = 120.0
+"""Seconds that work under way gets to end after an interruption: what was sent is paid, so its answer is awaited."""
+
+
+def run(
+    items: Iterable[I],
+    work: Callable[[I], Awaitable[R]],
+    *,
+    at_once: int,
+    total: int | None = None,
+    label: str = "",
+    tally: Tally | None = None,
+) -> Iterator[R]:
+    """Yields `work(item)` for every item, in order.
+
+    An error of `work` is raised at its item's place. After it, or an interruption, no further item is started, and
+    what is under way is awaited.
+
+    Args:
+      items: What to work on; read as needed.
+      work: A coroutine function; it runs in the event loop of another thread.
+      at_once: Most items that are worked on at the same time.
+      total: Number of items for the progress bar, if known.
+      label: What the progress bar shows.
+      tally: Counts to show beside the bar.
+    """
+    with _loop_in_a_thread() as loop, tqdm(total=total, desc=label or None, disable=not label) as bar:
+        turns = asyncio.Semaphore(at_once)
+        stopped = threading.Event()
+
+        async def one(item: I) -> R:
+            async with turns:
+                if stopped.is_set():
+                    raise asyncio.CancelledError
+                return await work(item)
+
+        pending: collections.deque[concurrent.futures.Future[R]] = collections.deque()
+        try:
+            for item in items:
+                pending.append(asyncio.run_coroutine_threadsafe(one(item), loop))
+                if len(pending) >= AHEAD * at_once:
+                    yield _shown(pending.popleft().result(), bar, tally)
+            while pending:
+                yield _shown(pending.popleft().result(), bar, tally)
+        finally:
+            stopped.set()
+            concurrent.futures.wait(pending, timeout=GRACE)
+
+
+def _shown(result: R, bar: tqdm, tally: Tally | None) -> R:
+    bar.update()
+    if tally is not None:
+        bar.set_postfix_str(f"{tally.cost:.2f} USD, {tally.failed} failed, {tally.cached} cached", refresh=False)
+    return result
+
+
+@contextlib.contextmanager
+def _loop_in_a_thread() -> Iterator[asyncio.AbstractEventLoop]:
+    """An event loop that runs in a thread of its own; ends its tasks and generators as `asyncio.run` does."""
+    runner = asyncio.Runner()
+    loop = runner.get_loop()
+    thread = threading.Thread(target=loop.run_forever, name="remote", daemon=True)
+    thread.start()
+    try:
+        yield loop
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        runner.close()

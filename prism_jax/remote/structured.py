@@ -1,0 +1,133 @@
+"""Answers as values of a pydantic model: the schema is asked for, and every answer is validated again.
+
+Servers ignore schemas silently, so an answer may be anything. An answer that does not validate goes back to the model
+with what is wrong with it; one that never does becomes a stated problem, and not a guess.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import pydantic
+
+from prism_jax.remote.client import Client
+from prism_jax.remote.requests import Answer, Message, Request
+
+T = TypeVar("T", bound=pydantic.BaseModel)
+
+FEEDBACK = "The answer above cannot be used: "
+"""How the message begins that states what is wrong with an answer."""
+LONGEST = 600
+_FENCE = re.compile(r"\A```\w*[ \t]*\n(.*?)\n?```\Z", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Reply(Generic[T]):
+    """What came of asking for a value.
+
+    Attributes:
+      value: The validated value; None if no answer was valid.
+      problem: Why there is no value, in one line; None if there is one.
+      answers: Every answer, the last one last.
+    """
+
+    value: T | None
+    problem: str | None
+    answers: tuple[Answer, ...]
+
+
+async def ask_for(client: Client, messages: Iterable[Message], model: type[T], retries: int = 2) -> Reply[T]:
+    """Asks for a value of a pydantic model.
+
+    Args:
+      client: Whom to ask.
+      messages: The conversation, the question last.
+      model: What the answer must be. Its fields' descriptions are part of the schema that is sent.
+      retries: How often an invalid answer is returned with what is wrong with it.
+    """
+    conversation, answers, problem = tuple(messages), [], None
+    for _ in range(retries + 1):
+        request = Request(conversation, schema_of(model), model.__name__)
+        answer = await client.ask(request)
+        answers.append(answer)
+        if answer.text is None:
+            return Reply(None, answer.error, tuple(answers))
+        try:
+            return Reply(parse(answer.text, model), None, tuple(answers))
+        except ValueError as error:
+            cut = "it was cut short at the longest length allowed; " if answer.finish == "length" else ""
+            problem = f"{cut}{error}"
+        feedback = f"{FEEDBACK}{problem}\nAnswer again, with one JSON object that satisfies the schema."
+        conversation = (*conversation, Message("assistant", answer.text), Message("user", feedback))
+    return Reply(None, problem, tuple(answers))
+
+
+@functools.lru_cache
+def schema_of(model: type[pydantic.BaseModel]) -> dict[str, Any]:
+    """The JSON schema of a model as strict servers take it: every property required, and no others allowed."""
+    schema = model.model_json_schema()
+    pending = [schema]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, dict):
+            if isinstance(part.get("properties"), dict):
+                part["required"], part["additionalProperties"] = list(part["properties"]), False
+            for name in ("default", "title"):
+                if not isinstance(part.get(name), dict):  # a property may have such a name
+                    part.pop(name, None)
+            pending += part.values()
+        elif isinstance(part, list):
+            pending += part
+    return schema
+
+
+def parse(text: str, model: type[T]) -> T:
+    """The value in an answer: one JSON object, which code fences and prose may surround.
+
+    Raises:
+      ValueError: if there is none, or more than one, or the model rejects it; in one line.
+    """
+    value = _only_object(text.strip())
+    try:
+        return model.model_validate_json(json.dumps(value))
+    except pydantic.ValidationError as error:
+        found = error.errors(include_url=False, include_context=False)
+        lines = (f"{'.'.join(map(str, one['loc'])) or 'the object'}: {one['msg']}" for one in found)
+        raise ValueError("; ".join(lines)[:LONGEST]) from None
+
+
+def _only_object(text: str) -> dict[str, Any]:
+    """The one JSON object in a text."""
+    if fence := _FENCE.match(text):
+        text = fence[1].strip()
+    decoder = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant)
+    found, place = [], text.find("{")
+    while place >= 0:
+        try:
+            value, end = decoder.raw_decode(text, place)
+        except json.JSONDecodeError:
+            end = place + 1
+        except RecursionError:
+            raise ValueError("found brackets nested too deep, expected one JSON object") from None
+        else:
+            found.append(value)
+        place = text.find("{", end)
+    if len(found) != 1:
+        raise ValueError(f"found {len(found)} JSON objects, expected one")
+    return found[0]
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        raise ValueError("found a key twice in one object, expected each key once")
+    return value
+
+
+def _constant(name: str) -> float:
+    raise ValueError(f"found {name}, expected a finite number")

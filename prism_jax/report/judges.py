@@ -1,0 +1,194 @@
+"""Tables about judges: agreement, their errors, two systems under each panel, and metrics corrected for the errors.
+
+The numbers come from `prism_jax.judges.agreements` and `prism_jax.judges.robustness`. An interval has a nominal
+coverage of 95 % and resamples whole streams; a dash marks what is undefined.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from prism_jax.decision.uncertainty import Interval
+from prism_jax.judges.agreements import HUMAN, KINDS, Agreements, Kind, PairRow
+from prism_jax.judges.robustness import CorrectedRow, RobustnessRow
+from prism_jax.report.table import Column, Row, Section, Table
+from prism_jax.report.tables import DASH, number, percent
+
+_INTERVALS = "95 % bootstrap intervals over whole streams in brackets."
+_PAIR_COLUMNS = (
+    Column("items", "Things that both raters labelled."),
+    Column("base rate", "Share that the second rater accepts.", "%"),
+    Column("judge's rate", "Share that the first rater accepts.", "%"),
+    Column("agreement", "Share of items with the same label.", "%"),
+    Column("Cohen's κ", "Agreement beyond chance; 0 for a constant or random judge."),
+    Column("MCC", "Matthews' correlation coefficient."),
+)
+_ERROR_COLUMNS = (
+    Column("items", "Things that both labelled."),
+    Column("sensitivity", "Share of what people accept that the judge accepts.", "%"),
+    Column("specificity", "Share of what people reject that the judge rejects.", "%"),
+)
+_PANEL_COLUMNS = (
+    Column("judges", "Number of judges."),
+    Column("items", "Things with at least two verdicts."),
+    Column("complete", "Things with a verdict of every judge."),
+    Column("agreement", "Share of the pairs of verdicts on one thing that agree.", "%"),
+    Column("Fleiss' κ", "Agreement beyond chance, on the things with the most verdicts."),
+    Column("Krippendorff's α", "Agreement beyond chance, on all things with two verdicts or more."),
+)
+_TITLES: dict[Kind, str] = {"offers": "Offers", "silences": "Silences"}
+METHOD_WORDS = {
+    "judge_only": ("the judges' labels, uncorrected", "Takes the panel's labels for the truth."),
+    "rectified": ("rectified by the human labels", "Assumes nothing about the judges' errors."),
+    "inversion_by_decision": ("error rates by decision inverted", "Errors may differ between offers and silences."),
+    "inversion": ("error rates inverted", "Errors are the same at offers and at silences."),
+    "human_only": ("the human labels alone", "Uses no judge."),
+}
+
+
+def agreement_tables(found: Agreements) -> tuple[Table, ...]:
+    """The tables of agreement: pairs of raters, panels, and each judge's errors where people voted.
+
+    Args:
+      found: What `compare_judges` computed.
+    """
+    tables = []
+    if found.pairs:
+        sections = tuple(section for kind in KINDS if (section := _pair_section(found.pairs, kind)).rows)
+        note = f"{_INTERVALS} The constant judge gives every item the more frequent label of the second rater."
+        tables.append(Table("Agreement of two raters", "judge and reference", _PAIR_COLUMNS, sections, note))
+    if found.panels:
+        tables.append(Table("Agreement among judges", "panel", _PANEL_COLUMNS, _panel_sections(found), _INTERVALS))
+    with_human = [row for row in found.pairs if row.reference == HUMAN and not math.isnan(row.sensitivity.estimate)]
+    if with_human:
+        sections = tuple(
+            Section(_TITLES[kind], tuple(_error_row(row) for row in with_human if row.kind == kind)) for kind in KINDS
+        )
+        tables.append(Table("Judges' errors against people", "judge", _ERROR_COLUMNS, _filled(sections), _INTERVALS))
+    return tuple(tables)
+
+
+def robustness_table(rows: Sequence[RobustnessRow], baseline: str, system: str) -> Table:
+    """F1 of two systems and their difference under each panel.
+
+    Args:
+      rows: What `compare_systems` computed.
+      baseline: Name of the first system.
+      system: Name of the second system.
+    """
+    names = {"f1": "F1", "precision": "precision", "recall": "recall", "false_alarm": "1 − precision"}
+    columns = tuple(Column(label, unit="%") for label in names.values())
+    sections = []
+    for row in rows:
+        lines = [
+            Row(baseline, tuple(_show(row.rates[name].first) for name in names)),
+            Row(system, tuple(_show(row.rates[name].second) for name in names)),
+            Row("difference", tuple(_show(row.rates[name].difference, sign=True) for name in names), strong=True),
+        ]
+        left_out = f", {row.left_out} left out without a label" if row.left_out else ""
+        sections.append(Section(f"{row.panel}: {row.steps} steps{left_out}", tuple(lines)))
+    note = f"ProactiveBench's own scores on the same steps; differences are paired. {_INTERVALS}"
+    return Table("Two systems by panel", "system", columns, tuple(sections), note, mark="difference")
+
+
+def corrected_table(rows: Iterable[CorrectedRow], system: str) -> Table:
+    """A system's numbers under each panel, corrected for the panel's errors in several ways.
+
+    Args:
+      rows: What `correct` computed.
+      system: Name of the system.
+    """
+    shown = ("prevalence", "precision", "recall", "f1", "cost")
+    columns = tuple(
+        Column(label, meaning, unit)
+        for label, meaning, unit in (
+            ("offer is right", "Share of the steps at which an offer is right.", "%"),
+            ("precision", "", "%"),
+            ("recall", "", "%"),
+            ("F1", "", "%"),
+            ("cost", "Mean cost of rejected proposals and rejected silences.", ""),
+        )
+    )
+    rows = list(rows)
+    sections = []
+    for panel in dict.fromkeys(row.panel for row in rows):
+        own = [row for row in rows if row.panel == panel]
+        lines = []
+        for row in own:
+            label, meaning = METHOD_WORDS[row.method]
+            if row.numbers is None:
+                lines.append(Row(label, (DASH,) * len(shown), row.problem))
+                continue
+            cells = [_show(row.numbers[name], share=name != "cost") for name in shown]
+            lines.append(Row(label, tuple(cells), meaning, row.method == "rectified"))
+        sections.append(Section(f"{panel}: {own[0].steps} steps, {own[0].human} with human labels", tuple(lines)))
+    note = f"{_INTERVALS} They carry the estimation of the judges' errors, except in the uncorrected rows."
+    return Table(
+        f"{system}, corrected for judges' errors", "labels", columns, tuple(sections), note, mark="recommended"
+    )
+
+
+def _pair_section(pairs: Iterable[PairRow], kind: Kind) -> Section:
+    """The rows of one kind; after the last row with a reference, its constant judge."""
+    rows, own = [], [row for row in pairs if row.kind == kind]
+    last = {row.reference: index for index, row in enumerate(own)}
+    for index, row in enumerate(own):
+        measures = row.measures
+        cells = (
+            str(row.items),
+            percent(measures["base_rate"].estimate),
+            percent(measures["judge_rate"].estimate),
+            _show(measures["agreement"]),
+            _show(measures["kappa"], share=False),
+            _show(measures["matthews"], share=False),
+        )
+        rows.append(Row(f"{row.judge} / {row.reference}", cells))
+        if row.reference == HUMAN and last[HUMAN] == index:
+            first = next(one for one in own if one.reference == HUMAN)
+            base = first.measures["base_rate"].estimate
+            constant = (str(first.items), percent(base), percent(float(base >= 0.5)), percent(first.constant))
+            rows.append(Row(f"constant judge / {HUMAN}", (*constant, number(0.0, 2), DASH)))
+    return Section(_TITLES[kind], tuple(rows))
+
+
+def _panel_sections(found: Agreements) -> tuple[Section, ...]:
+    sections = []
+    for kind in KINDS:
+        rows = [
+            Row(
+                row.panel,
+                (
+                    str(row.judges),
+                    str(row.items),
+                    str(row.complete),
+                    _show(row.measures["agreement"]),
+                    _show(row.measures["fleiss"], share=False),
+                    _show(row.measures["alpha"], share=False),
+                ),
+            )
+            for row in found.panels
+            if row.kind == kind
+        ]
+        sections.append(Section(_TITLES[kind], tuple(rows)))
+    return _filled(sections)
+
+
+def _error_row(row: PairRow) -> Row:
+    return Row(row.judge, (str(row.items), _show(row.sensitivity), _show(row.specificity)))
+
+
+def _filled(sections: Iterable[Section]) -> tuple[Section, ...]:
+    return tuple(section for section in sections if section.rows)
+
+
+def _show(interval: Interval, *, share: bool = True, sign: bool = False) -> str:
+    """An estimate with its interval, in percent or as a number; the estimate alone where there is no interval."""
+    ends = [float(value) for value in interval[:3]]
+    scale, digits = (100, 1) if share else (1, 2)
+    estimate, low, high = (number(scale * value, digits) for value in ends)
+    if sign:
+        estimate, low, high = (
+            f"+{text}" if value > 0 else text for text, value in zip((estimate, low, high), ends, strict=True)
+        )
+    return estimate if math.isnan(ends[1]) else f"{estimate} [{low}, {high}]"

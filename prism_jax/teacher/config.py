@@ -1,0 +1,26 @@
+"""The config of `python -m prism_jax.label`."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from prism_jax.remote.config import EndpointConfig, RemoteConfig
+from prism_jax.teacher.labelling import LabellingConfig
+from prism_jax.teacher.prompts import PromptSettings
+
+
+@dataclasses.dataclass(frozen=True)
+class TeacherConfig:
+    """The whole config.
+
+    Attributes:
+      endpoint: The teacher's endpoint.
+      remote: Cache, budget and redaction.
+      prompt: What the teacher is shown and asked for.
+      labelling: Which passes are asked for, and how often a wrong answer is asked for again.
+    """
+
+    endpoint: EndpointConfig
+    remote: RemoteConfig = dataclasses.field(default_factory=RemoteConfig)
+    prompt: PromptSettings = dataclasses.field(default_factory=PromptSettings)
+    labelling: LabellingConfig = dataclasses.field(default_factory=LabellingConfig)

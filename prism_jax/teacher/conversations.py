@@ -1,0 +1,152 @@
+"""One row of the official training data: a conversation of Time/Event turns and the assistant's answers.
+
+The project that published ProactiveBench builds its training data as {"conversations": [turn, ...]} for LLaMA-Factory.
+A turn is {"from", "value"} (sharegpt) or {"role", "content"}, and every user turn and every answer is JSON text. This
+is assumed, and anything else refused:
+
+- The user's turns are events {"Time", "Event"}: one, a list of them, or either under "Observation" or "Observations",
+  with or without "Instructions". An entry of a list may be JSON text of an event.
+- The assistant's turns are answers {"Purpose", "Thoughts", "Proactive Task", "Response"}, possibly in a code fence. An
+  answer belongs to the newest event before it. Without the key "Proactive Task" a turn is no answer, but an error.
+- A system turn may stand first, or in a field `system`; it is not kept. `tools` is ignored.
+"""
+
+from __future__ import annotations
+
+import re
+import reprlib
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from prism_jax.prompting.template import RESPONSE_KEYS
+from prism_jax.runtime.files import check_text, parse_json
+from prism_jax.streams.jsonl import StreamError
+from prism_jax.teacher.answers import said
+
+ROLES = {
+    **dict.fromkeys(("human", "user", "observation"), "user"),
+    **dict.fromkeys(("gpt", "assistant", "function_call"), "assistant"),
+    "system": "system",
+}
+"""What each name of a speaker means."""
+OBSERVATIONS = ("Observations", "Observation")
+_FENCE = re.compile(r"```(?:json)?\s*\n(.*?)\n\s*```", re.DOTALL)
+
+Moment = tuple[str, str]
+"""The time and the text of an event, as in the source."""
+
+
+class Reply(NamedTuple):
+    """An answer of the assistant.
+
+    Attributes:
+      offer: What it proposed; None is silence.
+      fields: Its texts by their names in `RESPONSE_KEYS`; those that mean none are missing.
+    """
+
+    offer: str | None
+    fields: tuple[tuple[str, str], ...]
+
+
+class Conversation(NamedTuple):
+    """A row.
+
+    Attributes:
+      place: FILE: row NUMBER, for messages.
+      events: What the user did, in order.
+      replies: The index of the newest event at the time of an answer, and the answer.
+    """
+
+    place: str
+    events: tuple[Moment, ...]
+    replies: tuple[tuple[int, Reply], ...]
+
+
+def parse_conversation(row: Any, place: str) -> Conversation:
+    """Checks one row of the training data.
+
+    Args:
+      row: The JSON value: an object with `conversations` or `messages`, or the list of turns itself.
+      place: Start of every message, such as `FILE: row 3`.
+
+    Raises:
+      StreamError: naming the row and the turn, for anything that the layout above does not allow.
+    """
+    turns = row
+    if isinstance(row, dict):
+        keys = [key for key in ("conversations", "messages") if key in row]
+        if len(keys) != 1:
+            raise StreamError(f"{place}: found the keys {', '.join(map(str, row)) or 'none'}, expected conversations")
+        turns = row[keys[0]]
+    if not isinstance(turns, list) or not turns:
+        raise StreamError(f"{place}: found {reprlib.repr(turns)}, expected a list of turns")
+    events: list[Moment] = []
+    replies: list[tuple[int, Reply]] = []
+    for number, turn in enumerate(turns):
+        at = f"{place}, turn {number}"
+        role, text = _turn(turn, at)
+        if role == "system" and number:
+            raise StreamError(f"{at}: found a system turn, expected one in the first place only")
+        if role == "user":
+            events += _moments(text, at)
+        elif role == "assistant":
+            if not events:
+                raise StreamError(f"{at}: found an answer before any event, expected events first")
+            replies.append((len(events) - 1, _reply(text, at)))
+    if not events:
+        raise StreamError(f"{place}: found no event, expected some")
+    return Conversation(place, tuple(events), tuple(replies))
+
+
+def _turn(turn: Any, at: str) -> tuple[str, str]:
+    """The role and the text of a turn in either layout."""
+    if isinstance(turn, dict):
+        for who, what in (("from", "value"), ("role", "content")):
+            if who in turn and what in turn:
+                role, text = turn[who], turn[what]
+                if not isinstance(role, str) or role not in ROLES:
+                    raise StreamError(f"{at}: found {who} = {reprlib.repr(role)}, expected one of {', '.join(ROLES)}")
+                if not isinstance(text, str):
+                    raise StreamError(f"{at}.{what}: found {reprlib.repr(text)}, expected text")
+                return ROLES[role], text
+    raise StreamError(f"{at}: found {reprlib.repr(turn)}, expected an object with from and value, or role and content")
+
+
+def _moments(text: str, at: str) -> Iterator[Moment]:
+    """The events of a user's turn."""
+    value = parse_json(text.encode("utf-8", "surrogatepass"), at, StreamError)
+    if isinstance(value, dict) and not {"Time", "Event"} & value.keys():
+        keys = [key for key in OBSERVATIONS if key in value]
+        if len(keys) != 1:
+            raise StreamError(f"{at}: found the keys {', '.join(value) or 'none'}, expected Time and Event")
+        value = value[keys[0]]
+    for entry in value if isinstance(value, list) else [value]:
+        if isinstance(entry, str):
+            entry = parse_json(entry.encode("utf-8", "surrogatepass"), at, StreamError)
+        yield _moment(entry, at)
+
+
+def _moment(entry: Any, at: str) -> Moment:
+    if not isinstance(entry, Mapping):
+        raise StreamError(f"{at}: found {reprlib.repr(entry)}, expected an event with Time and Event")
+    texts = []
+    for key in ("Time", "Event"):
+        value = entry.get(key)
+        if key == "Time" and isinstance(value, int | float) and not isinstance(value, bool):
+            value = str(value)  # seconds since the epoch
+        if not isinstance(value, str) or not value.strip():
+            raise StreamError(f"{at}: {key}: found {reprlib.repr(value)}, expected text")
+        check_text(value, f"{at}: {key}", StreamError)
+        texts.append(value)
+    return texts[0], texts[1]
+
+
+def _reply(turn: str, at: str) -> Reply:
+    """The answer in an assistant's turn."""
+    fenced = _FENCE.search(turn)
+    value = parse_json((fenced[1] if fenced else turn).encode("utf-8", "surrogatepass"), at, StreamError)
+    task = RESPONSE_KEYS[2]
+    if not isinstance(value, dict) or task not in value:
+        raise StreamError(f"{at}: found {reprlib.repr(value)}, expected an answer with {task}")
+    fields = {key: text for key in RESPONSE_KEYS if (text := said(value.get(key), f"{at}: {key}")) is not None}
+    return Reply(fields.get(task), tuple(fields.items()))

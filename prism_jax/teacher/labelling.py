@@ -1,0 +1,186 @@
+"""Asks a teacher about every step of unlabelled streams, and writes its answers into them.
+
+A failed answer leaves the step without a teacher's probabilities, and the row of its question says why. Curation and
+training then treat them as missing; nothing is guessed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Literal, NamedTuple
+
+from prism_jax.prompting.template import RESPONSE_KEYS
+from prism_jax.remote.requests import Message
+from prism_jax.remote.structured import Reply
+from prism_jax.runtime.config import check_at_least
+from prism_jax.streams import Candidate, Step, Stream
+from prism_jax.teacher.prompts import Pass, PromptSettings, instructions, question
+from prism_jax.teacher.schema import Fast, Proposal, Response, Slow, answer_to
+
+Ask = Callable[[Sequence[Message], type[Any]], Awaitable[Reply[Any]]]
+"""Asks a teacher: the messages, and the pydantic model of the answer."""
+
+
+@dataclasses.dataclass(frozen=True)
+class LabellingConfig:
+    """How a teacher labels streams.
+
+    Attributes:
+      passes: `fast` asks for the probabilities; `slow` asks for the fields of the slow pass, the probabilities and a
+        response; `both` asks both, and the slow answer's probabilities stay where there is one.
+      retries: Number of times that a teacher is told what is wrong with an answer and asked again.
+    """
+
+    passes: Literal["fast", "slow", "both"] = "slow"
+    retries: int = 2
+
+    def __post_init__(self) -> None:
+        check_at_least(self, 0, "retries")
+
+    @property
+    def asked(self) -> tuple[Pass, ...]:
+        """The passes to ask for, in order."""
+        return ("fast", "slow") if self.passes == "both" else (self.passes,)
+
+
+class Row(NamedTuple):
+    """One question to a teacher and what came of it.
+
+    Attributes:
+      stream: Id of the stream.
+      event: Index of the step's event.
+      thinking: `fast` or `slow`.
+      p_need: Probability of need; None where no valid answer came.
+      p_accept: Probability of acceptance of each candidate.
+      problem: Why there is no valid answer; None where there is one.
+      model: Name of the model as the server reports it.
+      prompt: Hash of the last request.
+      time: Time of the last answer, in UTC.
+      asked: Number of answers, with those that were not valid.
+      cost: Cost of all of them in US dollars.
+    """
+
+    stream: str
+    event: int
+    thinking: Pass
+    p_need: float | None
+    p_accept: tuple[float, ...]
+    problem: str | None
+    model: str | None
+    prompt: str | None
+    time: str | None
+    asked: int
+    cost: float
+
+
+class Labelled(NamedTuple):
+    """A stream with a teacher's answers, and a row per question."""
+
+    stream: Stream
+    rows: tuple[Row, ...]
+
+
+def with_steps(stream: Stream) -> Stream:
+    """The stream itself if it has steps, else with one step per event, each with the constant offer."""
+    if stream.steps:
+        return stream
+    return dataclasses.replace(stream, steps=tuple(Step(event=index) for index in range(len(stream.events))))
+
+
+async def label_stream(stream: Stream, ask: Ask, prompt: PromptSettings, config: LabellingConfig) -> Labelled:
+    """Asks about all steps of a stream at once; the endpoint's limits decide how many are under way.
+
+    Raises:
+      ValueError: naming stream and step, if offers are to be proposed at a step whose candidates have outcomes.
+    """
+    stream = with_steps(stream)
+    for index, step in enumerate(stream.steps):
+        if prompt.proposals and any(_has_outcome(offer) for offer in step.candidates):
+            raise ValueError(
+                f"stream {stream.id!r}, steps[{index}]: found candidates with outcomes, expected none: a teacher's own "
+                "proposals would replace them (prompt.proposals = 0 judges the given candidates)"
+            )
+    found = await asyncio.gather(*(_label_step(stream, step, ask, prompt, config) for step in stream.steps))
+    steps = tuple(step for step, _ in found)
+    return Labelled(dataclasses.replace(stream, steps=steps), tuple(row for _, rows in found for row in rows))
+
+
+def _has_outcome(offer: Candidate) -> bool:
+    return offer.y_accept is not None or offer.logged is not None or bool(offer.votes)
+
+
+async def _label_step(
+    stream: Stream, step: Step, ask: Ask, prompt: PromptSettings, config: LabellingConfig
+) -> tuple[Step, list[Row]]:
+    """Asks for the passes one after the other; a later valid answer replaces an earlier one."""
+    content = question(stream.events[: step.event + 1], step.candidates, prompt)
+    labelled, rows = _unlabelled(step), []
+    for which in config.asked:
+        messages = (Message("system", instructions(which, prompt)), Message("user", content))
+        kind = answer_to(Fast if which == "fast" else Slow, len(step.candidates), prompt.proposals)
+        reply = await ask(messages, kind)
+        if reply.value is not None:
+            labelled = _labelled(step, reply.value)
+        rows.append(_row(stream, step, which, reply))
+    return labelled, rows
+
+
+def _unlabelled(step: Step) -> Step:
+    """The step without an earlier teacher's answers."""
+    offers = tuple(dataclasses.replace(offer, teacher_accept=None, response=None) for offer in step.candidates)
+    return dataclasses.replace(step, candidates=offers, teacher_need=None, rationale=None)
+
+
+def _labelled(step: Step, answer: Fast | Slow) -> Step:
+    """The step with an answer's numbers and texts; the response belongs to the offer that is likeliest accepted."""
+    offers = _offers(step, answer)
+    response: Response | None = getattr(answer, "response", None)
+    best = max(range(len(offers)), key=lambda index: offers[index].teacher_accept or 0.0)
+    if response is not None:
+        offers[best] = dataclasses.replace(offers[best], response=response.text())
+    return dataclasses.replace(
+        step,
+        candidates=tuple(offers),
+        teacher_need=answer.p_need,
+        rationale=answer.fields() if isinstance(answer, Slow) else None,
+    )
+
+
+def _offers(step: Step, answer: Fast | Slow) -> list[Candidate]:
+    """The step's candidates, or the teacher's own proposals, with its probabilities and without responses."""
+    proposals: list[Proposal] | None = getattr(answer, "proposals", None)
+    if proposals is not None:
+        return [Candidate(text=proposal.offer, teacher_accept=proposal.p_accept) for proposal in proposals]
+    return [
+        dataclasses.replace(offer, teacher_accept=p, response=None)
+        for offer, p in zip(step.candidates, _p_accept(answer), strict=True)
+    ]
+
+
+def _p_accept(answer: Fast | Slow) -> list[float]:
+    """The probabilities of acceptance, of listed offers or of the teacher's own."""
+    proposals: list[Proposal] | None = getattr(answer, "proposals", None)
+    listed: list[float] = getattr(answer, "p_accept", [])
+    return listed if proposals is None else [proposal.p_accept for proposal in proposals]
+
+
+def _row(stream: Stream, step: Step, which: Pass, reply: Reply[Any]) -> Row:
+    last = reply.answers[-1] if reply.answers else None
+    return Row(
+        stream=stream.id,
+        event=step.event,
+        thinking=which,
+        p_need=None if reply.value is None else reply.value.p_need,
+        p_accept=() if reply.value is None else tuple(_p_accept(reply.value)),
+        problem=reply.problem,
+        model=None if last is None else last.model,
+        prompt=None if last is None else last.key,
+        time=None if last is None else last.time,
+        asked=len(reply.answers),
+        cost=sum(answer.cost for answer in reply.answers),
+    )
+
+
+assert len(RESPONSE_KEYS) == len(Response.model_fields), "a response has the template's keys"

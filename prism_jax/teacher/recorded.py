@@ -1,0 +1,212 @@
+"""Recorded answers of models on event streams, in ProactiveBench's layout: one file MODEL/STREAM.json each.
+
+A file is a list of steps {observation: {time, event}, agent_response: [offer] or [], other_infomation: {Purpose,
+Thoughts, Response}} (the last key is spelt so in the source). All models saw the same events, so the answers of a step
+become the candidates of one step: a stream per model would put one session into several splits.
+
+The answers are texts without probabilities, and three kinds of them are not what they seem: the offers "null" and
+"None" are silence; a `agent_response` that is an object {candidate_task: [...]} is the input, left in place where the
+request had failed; and an offer that is no text is no offer. The last two are no answers, and a warning counts them.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import itertools
+import reprlib
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from absl import logging
+from etils import epath
+
+from prism_jax.prompting.template import RESPONSE_KEYS
+from prism_jax.runtime.files import check_text, parse_json, read_bounded
+from prism_jax.streams import Event, Step, Stream
+from prism_jax.streams.jsonl import StreamError
+from prism_jax.streams.proactivebench_source import DOMAINS
+from prism_jax.streams.times import to_seconds
+from prism_jax.teacher.answers import candidates_of, said
+
+OFFER = RESPONSE_KEYS[2]
+"""The key of what an answer proposes."""
+_FAILED = "candidate_task"
+
+
+class Answer(NamedTuple):
+    """What one model answered at one step.
+
+    Attributes:
+      model: Name of the model's folder.
+      event: Index of the newest event that it saw.
+      texts: Its texts by their names in `RESPONSE_KEYS`, None where it gave none; no "Proactive Task" is silence.
+    """
+
+    model: str
+    event: int
+    texts: Mapping[str, str | None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Recording:
+    """The answers of all models on one stream.
+
+    Attributes:
+      stream: The stream without steps.
+      answers: The answers, by event and model; failed ones are missing.
+    """
+
+    stream: Stream
+    answers: tuple[Answer, ...]
+
+
+def read_recorded(path: epath.PathLike) -> list[Stream]:
+    """Reads recorded answers as streams whose candidates are the offers of all models.
+
+    Args:
+      path: Folder with one folder per model, or the folder of a single model.
+
+    Returns:
+      One stream per name of a file, sorted by it. A step has each distinct offer once, in an order that tells nothing
+      about the models, with the model's answer as its response where it is complete; a step without offers has the
+      constant candidate. `Step.recorded` holds, by the model's name, whether it made an offer (1) or was silent (0).
+
+    Raises:
+      FileNotFoundError: if there are no such files.
+      StreamError: naming file and step, for anything else than the layout, or models that saw different events.
+    """
+    return [_with_steps(recording) for recording in read_recordings(path)]
+
+
+def read_recordings(path: epath.PathLike) -> list[Recording]:
+    """Reads recorded answers as `read_recorded` does, and returns each of them."""
+    path = epath.Path(path)
+    events: dict[str, tuple[epath.Path, list[tuple[str, str]]]] = {}
+    answers: dict[str, list[Answer]] = collections.defaultdict(list)
+    failed: collections.Counter[str] = collections.Counter()
+    for file in _files(path):
+        model, name = file.parent.name, file.stem
+        own = []
+        for index, step in enumerate(_steps(file)):
+            at = f"{file}: [{index}]"
+            own.append(_event(step, at))
+            answer = _answer(step, at, model, index)
+            if answer is None:
+                failed[model] += 1
+            else:
+                answers[name].append(answer)
+        first, expected = events.setdefault(name, (file, own))
+        _check_same(file, own, first, expected)
+    if failed:
+        logging.warning(
+            "%s: steps without an answer, because the request failed or its offer is no text: %s",
+            path,
+            ", ".join(f"{model} {count}" for model, count in sorted(failed.items())),
+        )
+    return [
+        Recording(
+            _bare(name, *events[name]), tuple(sorted(answers[name], key=lambda answer: (answer.event, answer.model)))
+        )
+        for name in sorted(events)
+    ]
+
+
+def _files(path: epath.Path) -> list[epath.Path]:
+    """The files of all models, sorted; a folder of files is one model."""
+    if not path.is_dir():
+        raise FileNotFoundError(f"{path}: found no such folder, expected one with a folder MODEL of files STREAM.json")
+    own = sorted(file for file in path.iterdir() if file.suffix == ".json")
+    below = sorted(
+        file for folder in path.iterdir() if folder.is_dir() for file in folder.iterdir() if file.suffix == ".json"
+    )
+    if bool(own) == bool(below):
+        found = f"{own[0].name} beside {below[0]}" if own else "no file"
+        raise FileNotFoundError(
+            f"{path}: found {found}, expected files STREAM.json either in it or in its folders, one per model"
+        )
+    return own or below
+
+
+def _steps(file: epath.Path) -> list[Any]:
+    steps = parse_json(read_bounded(file, StreamError), str(file), StreamError)
+    if not isinstance(steps, list) or not steps:
+        raise StreamError(f"{file}: found {reprlib.repr(steps)}, expected a list of steps")
+    return steps
+
+
+def _event(step: Any, at: str) -> tuple[str, str]:
+    """The time and the text of a step's event."""
+    observation = step.get("observation") if isinstance(step, dict) else None
+    if not isinstance(observation, dict):
+        raise StreamError(
+            f"{at}.observation: found {reprlib.repr(observation)}, expected an object with time and event"
+        )
+    texts = []
+    for key in ("time", "event"):
+        value = observation.get(key)
+        if not isinstance(value, str) or not value.strip():
+            raise StreamError(f"{at}.observation.{key}: found {reprlib.repr(value)}, expected text")
+        check_text(value, f"{at}.observation.{key}", StreamError)
+        texts.append(value)
+    return texts[0], texts[1]
+
+
+def _answer(step: dict[str, Any], at: str, model: str, event: int) -> Answer | None:
+    """The answer of a step; None where the request failed or the offer is no text."""
+    given = step.get("agent_response")
+    if isinstance(given, dict) and given.keys() == {_FAILED}:
+        return None
+    if not isinstance(given, list) or len(given) > 1:
+        raise StreamError(f"{at}.agent_response: found {reprlib.repr(given)}, expected a list with at most one offer")
+    if given and not isinstance(given[0], str | None):
+        return None
+    texts = {OFFER: said(given[0] if given else None, f"{at}.agent_response[0]")}
+    fields = step.get("other_infomation")
+    if not isinstance(fields, dict):
+        raise StreamError(f"{at}.other_infomation: found {reprlib.repr(fields)}, expected an object with keys")
+    for key in RESPONSE_KEYS:
+        if key != OFFER:
+            texts[key] = said(fields.get(key), f"{at}.other_infomation.{key}")
+    return Answer(model, event, texts)
+
+
+def _check_same(file: epath.Path, own: list[Any], first: epath.Path, expected: list[Any]) -> None:
+    """Raises StreamError unless two models saw the same events."""
+    for index, (found, other) in enumerate(itertools.zip_longest(own, expected)):
+        if found != other:
+            raise StreamError(
+                f"{file}: [{index}].observation: found {reprlib.repr(found)}, expected {reprlib.repr(other)} as in "
+                f"{first}: models of one stream saw the same events"
+            )
+
+
+def _bare(name: str, file: epath.Path, events: Sequence[tuple[str, str]]) -> Stream:
+    """The stream without steps; an event stamped before the one that precedes it takes that one's time."""
+    try:
+        seconds = itertools.accumulate(to_seconds([time for time, _ in events]), max)
+    except ValueError as error:
+        raise StreamError(f"{file}: {error}") from error
+    prefix = name.split("_")[0]
+    return Stream(
+        id=name,
+        domain=DOMAINS.get(prefix, prefix) or "unknown",
+        events=tuple(Event(time=time, text=text) for time, (_, text) in zip(seconds, events, strict=True)),
+        steps=(),
+    )
+
+
+def _with_steps(recording: Recording) -> Stream:
+    by_event = itertools.groupby(recording.answers, key=lambda answer: answer.event)
+    return dataclasses.replace(
+        recording.stream,
+        steps=tuple(_step(recording.stream.id, event, list(answers)) for event, answers in by_event),
+    )
+
+
+def _step(stream: str, event: int, answers: list[Answer]) -> Step:
+    return Step(
+        event=event,
+        candidates=candidates_of(stream, event, [answer.texts for answer in answers]),
+        recorded={answer.model: float(answer.texts[OFFER] is not None) for answer in answers},
+    )

@@ -1,0 +1,138 @@
+"""A teacher that knows the simulator's truth and errs as configured: the brain of a fake endpoint.
+
+It recognises a question by its text, so it stands in for any model behind the real client. Its errors depend only on
+its seed and the question.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+import random
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from prism_jax.prompting.template import RESPONSE_KEYS, SLOW_FIELDS
+from prism_jax.runtime.config import check_at_least
+from prism_jax.streams import Step, Stream
+from prism_jax.teacher.prompts import PromptSettings, question
+
+
+@dataclasses.dataclass(frozen=True)
+class TeacherQuality:
+    """How a simulated teacher errs.
+
+    Attributes:
+      blur: Standard deviation of its errors in log-odds, drawn independently for each probability.
+      bias: What it adds to all log-odds; above 0 it overestimates need and acceptance.
+      field_errors: Share of the fields of the slow pass that it takes from another step.
+      response_errors: Share of the responses that it takes from another step.
+      threshold: Probability of acceptance from which on it writes a response.
+      seed: Seed of its errors.
+    """
+
+    blur: float = 0.5
+    bias: float = 0.0
+    field_errors: float = 0.02
+    response_errors: float = 0.02
+    threshold: float = 0.5
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_at_least(self, 0, "blur")
+        for name in ("field_errors", "response_errors", "threshold"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name}: found {getattr(self, name)}, expected a share in [0, 1]")
+        if not math.isfinite(self.bias):
+            raise ValueError(f"bias: found {self.bias}, expected a finite number of log-odds")
+
+
+class _Known(NamedTuple):
+    """What the teacher knows about a step."""
+
+    p_need: float
+    p_accept: tuple[float, ...]
+    rationale: Mapping[str, str]
+    response: Mapping[str, str]
+
+
+class SimulatedTeacher:
+    """Answers the questions about some simulated streams.
+
+    Args:
+      streams: Streams with true probabilities and rationales.
+      prompt: Settings of the questions that will be asked.
+      quality: How it errs.
+
+    Raises:
+      ValueError: naming the stream and the step whose truth is not known.
+    """
+
+    def __init__(self, streams: Iterable[Stream], prompt: PromptSettings, quality: TeacherQuality):
+        self._prompt, self._quality = prompt, quality
+        self._known: dict[str, _Known] = {}
+        for stream in streams:
+            for step in stream.steps:
+                content = question(stream.events[: step.event + 1], step.candidates, prompt)
+                self._known[_hash(content)] = _truth(stream, step)
+        self._steps = list(self._known.values())
+
+    def __call__(self, body: Mapping[str, Any]) -> str:
+        """The answer to the JSON body of a request, as text.
+
+        Raises:
+          KeyError: for a question about a step that it does not know.
+        """
+        system, user = (message["content"] for message in body["messages"][:2])  # feedback on an answer comes later
+        key = _hash(user)
+        known, slow = self._known[key], f'"{next(iter(SLOW_FIELDS))}"' in system
+        rng = random.Random(f"prism_jax teacher {self._quality.seed} {key} {slow}")
+        return json.dumps(self._answer(known, slow, rng), ensure_ascii=False)
+
+    def _answer(self, known: _Known, slow: bool, rng: random.Random) -> dict[str, Any]:
+        p_need = self._blurred(known.p_need, rng)
+        p_accept = [self._blurred(p, rng) for p in known.p_accept]
+        fields: dict[str, Any] = {}
+        if slow:
+            for name in SLOW_FIELDS:
+                source = rng.choice(self._steps) if rng.random() < self._quality.field_errors else known
+                fields[name] = source.rationale[name]
+        answer = fields | {"p_need": p_need}
+        if self._prompt.proposals:
+            task = known.response[RESPONSE_KEYS[2]]
+            answer["proposals"] = [{"offer": task, "p_accept": p_accept[0]}]
+        else:
+            answer["p_accept"] = p_accept
+        if slow:
+            other = rng.random() < self._quality.response_errors
+            offers = max(p_accept) >= self._quality.threshold
+            source = rng.choice(self._steps) if other else known
+            answer["response"] = dict(source.response) if offers else None
+        return answer
+
+    def _blurred(self, p: float, rng: random.Random) -> float:
+        """A true probability with this teacher's bias and noise in log-odds."""
+        log_odds = math.log(p / (1 - p)) + self._quality.bias + self._quality.blur * rng.gauss(0.0, 1.0)
+        return round(0.5 * (1 + math.tanh(0.5 * log_odds)), 4)
+
+
+def _truth(stream: Stream, step: Step) -> _Known:
+    p_need, p_accept = step.p_need_true, [offer.p_accept_true for offer in step.candidates]
+    if p_need is None or None in p_accept or step.rationale is None:
+        raise ValueError(
+            f"stream {stream.id!r}, event {step.event}: found no truth, expected true probabilities and a rationale"
+        )
+    newest = stream.events[step.event].text
+    response = {
+        RESPONSE_KEYS[0]: f"Works on {stream.domain}.",
+        RESPONSE_KEYS[1]: f"{step.rationale['evidence'].capitalize()}.",
+        RESPONSE_KEYS[2]: f"help after: {newest}",
+        RESPONSE_KEYS[3]: "Shall I?",
+    }
+    return _Known(p_need, tuple(p for p in p_accept if p is not None), step.rationale, response)
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()

@@ -1,0 +1,191 @@
+"""Reads probabilities off a teacher's structured texts: logistic regression on their words, applied with NumPy alone.
+
+For teachers and agents that only give text. `prism_jax.teacher.text_fit` fits a calibrator on judged streams; this
+module saves, reads and applies it, and needs neither scikit-learn nor a model.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import functools
+import math
+import reprlib
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from etils import epath
+from jaxtyping import Float
+
+from prism_jax.runtime.files import read_object, write_json
+from prism_jax.streams import Candidate, Step, Stream
+from prism_jax.streams.edit import map_steps
+from prism_jax.teacher.text_fields import Fields, candidate_fields, step_fields, terms
+
+FORMAT = 1
+_NUMBERS = ("intercept", "scale", "bias", "base_rate", "regularisation")
+_LISTS = ("terms", "idf", "weights")
+_COUNTS = ("rows", "streams")
+
+
+class TextCalibratorError(ValueError):
+    """A file that is no text calibrator; the message names file and key."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TextMap:
+    """Turns the texts of one row into one probability.
+
+    A row's features are 1 + log(count) times `idf` for each known term, divided by their Euclidean norm. The
+    probability is sigmoid(scale * z + bias) with z = weights @ features + intercept.
+
+    Attributes:
+      terms: Distinct terms (`prism_jax.teacher.text_fields.terms`).
+      idf: Inverse document frequency of each term.
+      weights: Weight of each term.
+      intercept: The score z of a row without known terms.
+      scale: Platt's scale, fitted on scores of streams that the weights were not fitted on; 0 where they told nothing.
+      bias: Platt's bias.
+      base_rate: Mean label of the rows of the fit.
+      regularisation: Inverse strength C of the penalty, chosen by cross-validation over streams.
+      rows: Number of rows of the fit.
+      streams: Number of streams of the fit.
+    """
+
+    terms: tuple[str, ...]
+    idf: Float[np.ndarray, " terms"]
+    weights: Float[np.ndarray, " terms"]
+    intercept: float
+    scale: float
+    bias: float
+    base_rate: float
+    regularisation: float
+    rows: int
+    streams: int
+
+    @functools.cached_property
+    def _places(self) -> dict[str, int]:
+        return {term: place for place, term in enumerate(self.terms)}
+
+    def scores(self, rows: Sequence[Fields]) -> Float[np.ndarray, " rows"]:
+        """The scores z of rows, before Platt's map."""
+        return np.array([self._score(fields) for fields in rows], dtype=float)
+
+    def __call__(self, rows: Sequence[Fields]) -> Float[np.ndarray, " rows"]:
+        """The calibrated probabilities of rows, each given by its texts by field.
+
+        A field that the fit never saw, or none at all, says nothing: a row without known terms gets the probability of
+        the intercept.
+        """
+        return 1 / (1 + np.exp(-(self.scale * self.scores(rows) + self.bias)))
+
+    def _score(self, fields: Fields) -> float:
+        places = (self._places.get(term) for term in terms(fields))
+        counts = collections.Counter(place for place in places if place is not None)
+        if not counts:
+            return self.intercept
+        known = np.fromiter(counts, int)
+        features = (1 + np.log(np.fromiter(counts.values(), float))) * self.idf[known]
+        return self.intercept + float(features @ self.weights[known]) / float(np.linalg.norm(features))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The map as plain JSON values."""
+        return {
+            field.name: value.tolist() if isinstance(value, np.ndarray) else value
+            for field in dataclasses.fields(self)
+            for value in [getattr(self, field.name)]
+        }
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TextCalibrator:
+    """The maps of both signals.
+
+    Attributes:
+      need: Map to p_need; reads `step_fields`.
+      accept: Map to p_accept; reads `candidate_fields`.
+    """
+
+    need: TextMap
+    accept: TextMap
+
+    def fill(self, streams: Iterable[Stream]) -> list[Stream]:
+        """Returns the streams with missing teacher probabilities filled in; those that are given stay.
+
+        A step or a candidate without any text stays without a probability, because there is nothing to read it from.
+        """
+        return [map_steps(stream, self._fill) for stream in streams]
+
+    def _fill(self, step: Step) -> Step:
+        if step.teacher_need is None and (texts := step_fields(step)):
+            step = dataclasses.replace(step, teacher_need=float(self.need([texts])[0]))
+        candidates = tuple(self._fill_candidate(step, candidate) for candidate in step.candidates)
+        return dataclasses.replace(step, candidates=candidates)
+
+    def _fill_candidate(self, step: Step, candidate: Candidate) -> Candidate:
+        if candidate.teacher_accept is not None or not (texts := candidate_fields(step, candidate)):
+            return candidate
+        return dataclasses.replace(candidate, teacher_accept=float(self.accept([texts])[0]))
+
+    def save(self, path: epath.PathLike) -> None:
+        """Writes the calibrator atomically, as JSON."""
+        write_json(epath.Path(path), {"format": FORMAT, "need": self.need.to_dict(), "accept": self.accept.to_dict()})
+
+
+def read_text_calibrator(path: epath.PathLike) -> TextCalibrator:
+    """Reads what `TextCalibrator.save` wrote.
+
+    Raises:
+      FileNotFoundError: if there is no such file.
+      TextCalibratorError: naming file and key, for anything else in it.
+    """
+    value = read_object(path, "TextCalibrator.save", TextCalibratorError)
+    _check_keys(value, ("format", "need", "accept"), f"{path}")
+    if value["format"] != FORMAT or isinstance(value["format"], bool):
+        raise TextCalibratorError(f"{path}: format: found {reprlib.repr(value['format'])}, expected {FORMAT}")
+    return TextCalibrator(*(_read_map(value[name], f"{path}: {name}") for name in ("need", "accept")))
+
+
+def _read_map(value: Any, place: str) -> TextMap:
+    names = [field.name for field in dataclasses.fields(TextMap)]
+    _check_keys(value, names, place)
+    for name in _LISTS:
+        if not isinstance(value[name], list) or len(value[name]) != len(value["terms"]):
+            raise TextCalibratorError(f"{place}.{name}: found {reprlib.repr(value[name])}, expected one entry per term")
+    for number, term in enumerate(value["terms"]):
+        if not isinstance(term, str):
+            raise TextCalibratorError(f"{place}.terms[{number}]: found {reprlib.repr(term)}, expected text")
+    if len(set(value["terms"])) < len(value["terms"]):
+        raise TextCalibratorError(f"{place}.terms: found a term twice, expected distinct terms")
+    for name in ("idf", "weights"):
+        for number, entry in enumerate(value[name]):
+            _check_number(entry, f"{place}.{name}[{number}]")
+    for name in _NUMBERS:
+        _check_number(value[name], f"{place}.{name}")
+    for name in _COUNTS:
+        if isinstance(value[name], bool) or not isinstance(value[name], int) or value[name] < 1:
+            raise TextCalibratorError(f"{place}.{name}: found {reprlib.repr(value[name])}, expected a count from 1 on")
+    if value["idf"] and min(value["idf"]) <= 0:
+        raise TextCalibratorError(f"{place}.idf: found {min(value['idf'])}, expected numbers above 0")
+    ready: dict[str, Any] = {name: np.array(value[name], dtype=float) for name in ("idf", "weights")}
+    ready |= {name: float(value[name]) for name in _NUMBERS} | {name: value[name] for name in _COUNTS}
+    return TextMap(terms=tuple(value["terms"]), **ready)
+
+
+def _check_keys(value: Any, names: Sequence[str], place: str) -> None:
+    found = list(value) if isinstance(value, dict) else reprlib.repr(value)
+    if not isinstance(value, dict) or set(found) != set(names):
+        raise TextCalibratorError(f"{place}: found {reprlib.repr(found)}, expected the keys {', '.join(names)}")
+
+
+def _check_number(value: Any, place: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not _finite(value):
+        raise TextCalibratorError(f"{place}: found {reprlib.repr(value)}, expected a finite number")
+
+
+def _finite(value: int | float) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer that no double holds
+        return False

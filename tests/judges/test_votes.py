@@ -1,0 +1,113 @@
+"""The file of verdicts: what is written is read, and anything else is an error that names line and field."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prism_jax.judges.votes import Vote, VotesError, new_votes, read_votes, write_votes
+
+GOOD = {
+    "stream": "s",
+    "step": 0,
+    "candidate": None,
+    "judge": "a",
+    "question": "0" * 64,
+    "verdict": True,
+    "problem": None,
+    "model": "m-1",
+    "request": "f" * 64,
+    "time": "2025-01-02T03:04:05+00:00",
+    "cost": 0.5,
+}
+texts = st.text(st.characters(exclude_categories=("Cs",)), min_size=1).filter(str.strip)
+digests = st.text("0123456789abcdef", min_size=64, max_size=64)
+votes = st.builds(
+    Vote,
+    stream=texts,
+    step=st.integers(0, 10**6),
+    candidate=st.none() | st.integers(0, 10**6),
+    judge=texts,
+    question=digests,
+    verdict=st.booleans(),
+    model=st.none() | texts,
+    request=st.none() | digests,
+    cost=st.floats(0, allow_nan=False, allow_infinity=False),
+) | st.builds(
+    Vote,
+    stream=texts,
+    step=st.just(0),
+    candidate=st.none(),
+    judge=texts,
+    question=digests,
+    verdict=st.none(),
+    problem=texts,
+)
+
+
+@given(st.lists(votes, unique_by=lambda vote: vote.key))
+def test_what_is_written_is_read(tmp_path_factory, given_votes):
+    path = tmp_path_factory.mktemp("votes") / "v.jsonl"
+    write_votes(path, given_votes)
+    assert list(read_votes(path)) == given_votes
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"verdict": "yes"}, "v.jsonl:2: verdict: found 'yes', expected true, false or null"),
+        ({"verdict": 1}, "v.jsonl:2: verdict: found 1, expected true, false or null"),
+        ({"verdict": None}, "v.jsonl:2: problem: found None with the verdict None, expected a problem exactly"),
+        ({"problem": "late"}, "v.jsonl:2: problem: found 'late' with the verdict True"),
+        ({"step": -1}, "v.jsonl:2: step: found -1, expected at least 0"),
+        ({"step": True}, "v.jsonl:2: step: found True, expected a whole number"),
+        ({"candidate": 0.0}, "v.jsonl:2: candidate: found 0.0, expected a whole number"),
+        ({"question": "abc"}, "v.jsonl:2: question: found 'abc', expected a SHA-256"),
+        ({"judge": " "}, "v.jsonl:2: judge: found ' ', expected words"),
+        ({"time": "yesterday"}, "v.jsonl:2: time: found 'yesterday', expected ISO 8601"),
+        ({"cost": -0.1}, "v.jsonl:2: cost: found -0.1, expected US dollars"),
+        ({"cost": 10**400}, "v.jsonl:2: int too large to convert to float"),
+        ({"cost": True}, "v.jsonl:2: cost: found True, expected a number"),
+        ({"cost": float("nan")}, "v.jsonl:2: cost: found nan, expected US dollars"),
+        ({"verdct": True}, "v.jsonl:2: verdct: found an unknown key, expected one of stream, judge"),
+        ({"stream": "s"}, "v.jsonl:2: judge: found a second verdict of 'a' on the same question (first on line 1)"),
+    ],
+)
+def test_a_bad_line_is_named(tmp_path, change, message):
+    path = tmp_path / "v.jsonl"
+    path.write_text("\n".join(json.dumps({**GOOD, **extra}) for extra in ({}, {"stream": "t", **change})) + "\n")
+    with pytest.raises(VotesError) as error:
+        list(read_votes(path))
+    assert str(error.value).startswith(f"{tmp_path}/{message}")
+
+
+@pytest.mark.parametrize("missing", ["stream", "step", "candidate", "judge", "question", "verdict"])
+def test_a_missing_field_is_named(tmp_path, missing):
+    path = tmp_path / "v.jsonl"
+    path.write_text(json.dumps({key: value for key, value in GOOD.items() if key != missing}))
+    with pytest.raises(VotesError, match=f"v.jsonl:1: {missing}: found nothing, expected this key"):
+        list(read_votes(path))
+
+
+def test_a_line_that_is_no_object_is_named(tmp_path):
+    path = tmp_path / "v.jsonl"
+    path.write_text("[]\n")
+    with pytest.raises(VotesError, match=r"v.jsonl:1: found \[\], expected an object"):
+        list(read_votes(path))
+    with pytest.raises(FileNotFoundError, match=r"none.jsonl: found no such file"):
+        list(read_votes(tmp_path / "none.jsonl"))
+
+
+def test_a_failed_write_changes_nothing(tmp_path):
+    path, vote = tmp_path / "v.jsonl", Vote(**GOOD)
+    write_votes(path, [vote])
+    before = path.read_bytes()
+    with pytest.raises(VotesError, match="found two verdicts of 'a' on one question"), new_votes(path) as writer:
+        writer.add(vote)
+        assert writer.has(vote.key)
+        writer.add(vote)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+    with pytest.raises(FileNotFoundError, match="found no folder"):
+        write_votes(tmp_path / "none" / "v.jsonl", [vote])

@@ -1,0 +1,57 @@
+"""The questions to a teacher."""
+
+import json
+
+import hypothesis
+import pytest
+from hypothesis import strategies as st
+
+from prism_jax.prompting.template import RESPONSE_KEYS, SLOW_FIELDS, PromptConfig
+from prism_jax.streams import Candidate, Event
+from prism_jax.teacher.prompts import PromptSettings, instructions, question
+
+texts = st.text(st.characters(exclude_categories=("Cs",)), min_size=1).filter(str.strip)
+
+
+def test_the_prompt_carries_the_students_own_template():
+    settings = PromptSettings()
+    assert settings.system == PromptConfig().system
+    slow, fast = (instructions(which, settings) for which in ("slow", "fast"))
+    assert slow.startswith(settings.system) and fast.startswith(settings.system)
+    keys = [f'"{key}" ({name}' for key, name in SLOW_FIELDS.items()]
+    places = [slow.index(key) for key in [*keys, '"p_need"', '"p_accept"', '"response"']]
+    assert places == sorted(places)
+    assert all(f'"{key}"' in slow for key in RESPONSE_KEYS)
+    assert not any(key in fast for key in [*keys, '"response"'])
+
+
+def test_a_teacher_may_be_asked_for_offers_of_its_own():
+    own = PromptSettings(proposals=3)
+    asked = instructions("fast", own)
+    assert '"proposals" (one to 3' in asked and '"p_accept" (a list' not in asked
+    assert "Offers:" not in question([Event(time=0.0, text="Types.")], [Candidate()], own)
+
+
+@hypothesis.given(st.lists(texts, min_size=1, max_size=4), st.lists(texts, max_size=3))
+def test_no_text_leaves_its_fence(events, offers):
+    """Every line after the two headings is one JSON value that decodes to the text."""
+    content = question(
+        [Event(time=0.0, text=text) for text in events],
+        [*(Candidate(text=text) for text in offers), Candidate()],
+        PromptSettings(),
+    )
+    lines = content.split("\n")
+    assert lines[0] == "Events:" and lines[len(events) + 1 : len(events) + 3] == ["", "Offers:"]
+    assert [json.loads(line)["event"] for line in lines[1 : len(events) + 1]] == events
+    assert [json.loads(line) for line in lines[len(events) + 3 :]] == [*offers, "an offer"]
+
+
+def test_only_the_newest_events_are_shown():
+    content = question([Event(time=float(i), text=f"e{i}") for i in range(9)], [Candidate()], PromptSettings(events=2))
+    assert content.split("\n")[1:4] == ['{"left_out": 7}', '{"event": "e7"}', '{"event": "e8"}']
+
+
+@pytest.mark.parametrize(("name", "value"), [("events", 0), ("words", 0), ("proposals", -1)])
+def test_settings_are_checked(name, value):
+    with pytest.raises(ValueError, match=f"^{name}: found {value}, expected at least"):
+        PromptSettings(**{name: value})

@@ -1,0 +1,136 @@
+"""Recorded answers become candidates of whole streams; what is no answer is left out, what is no layout refused."""
+
+import collections
+import json
+import os
+import pathlib
+import re
+import shutil
+
+import pytest
+
+from prism_jax.prompting.template import RESPONSE_KEYS
+from prism_jax.streams.jsonl import StreamError, read_streams, write_streams
+from prism_jax.teacher.recorded import read_recorded, read_recordings
+
+TRACES = pathlib.Path(__file__).parent / "traces"
+REPOSITORY = pathlib.Path(__file__).parents[2]
+REAL = pathlib.Path(os.environ.get("PRISM_PROACTIVEBENCH", REPOSITORY.parent / "shared" / "proactivebench"))
+
+
+def test_the_models_of_one_stream_share_its_steps():
+    """Made-up files: an offer in common, each kind of silence, a failed request, an offer that is no text."""
+    (stream,) = read_recorded(TRACES)
+    assert (stream.id, stream.domain) == ("code_1", "coding")
+    assert [event.time for event in stream.events] == [32400, 32700, 32700, 33000]  # the third was stamped too early
+    assert [dict(step.recorded) for step in stream.steps] == [
+        {"alpha": 0, "beta": 0},
+        {"alpha": 1, "beta": 1},
+        {"alpha": 0},
+        {"alpha": 1},
+    ]
+    offers = [[candidate.text for candidate in step.candidates] for step in stream.steps]
+    assert offers == [[None], ["Explain the message."], [None], ["Find an answer."]]
+    assert json.loads(stream.steps[1].candidates[0].response) == dict(
+        zip(RESPONSE_KEYS, ("To test.", "It failed.", "Explain the message.", "Shall I explain it?"), strict=True)
+    )
+    assert not any(step.candidates[0].response for step in stream.steps[::2])
+
+
+def test_a_single_model_has_its_own_offers_and_an_incomplete_answer_is_no_response():
+    (stream,) = read_recorded(TRACES / "beta")
+    assert [(step.event, step.candidates[0].text) for step in stream.steps] == [(0, None), (1, "Explain the message.")]
+    assert stream.steps[1].candidates[0].response is None
+
+
+def test_missing_answers_are_counted(caplog):
+    read_recorded(TRACES)
+    assert "the request failed or its offer is no text: beta 2" in caplog.text
+
+
+def break_it(path, change):
+    steps = json.loads(path.read_text())
+    change(steps)
+    path.write_text(json.dumps(steps))
+
+
+BROKEN = {
+    "two offers": (
+        lambda s: s[1].update(agent_response=["a", "b"]),
+        "[1].agent_response: found ['a', 'b'], expected",
+    ),
+    "no answer": (lambda s: s[1].pop("agent_response"), "[1].agent_response: found None, expected a list with at most"),
+    "no event": (lambda s: s[2].pop("observation"), "[2].observation: found None, expected an object with"),
+    "an empty event": (lambda s: s[0]["observation"].update(event=" "), "[0].observation.event: found ' ', expected"),
+    "a number": (lambda s: s[0]["observation"].update(time=3), "[0].observation.time: found 3, expected text"),
+    "no fields": (lambda s: s[3].pop("other_infomation"), "[3].other_infomation: found None, expected an object with"),
+    "a field of numbers": (
+        lambda s: s[3]["other_infomation"].update(Purpose=1),
+        "[3].other_infomation.Purpose: found",
+    ),
+    "half a character": (lambda s: s[1].update(agent_response=["\ud800"]), "[1].agent_response[0]: found the lone"),
+    "a step that is none": (lambda s: s.append(3), "[4].observation: found None, expected an object"),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_another_layout_is_refused_by_file_and_step(case, tmp_path):
+    change, message = BROKEN[case]
+    path = shutil.copytree(TRACES, tmp_path / "traces") / "alpha" / "code_1.json"
+    break_it(path, change)
+    with pytest.raises(StreamError, match=f"^{re.escape(f'{path}: {message}')}") as error:
+        read_recorded(path.parents[1])
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("cut", [lambda s: s.pop(), lambda s: s[0]["observation"].update(event="Another one.")])
+def test_models_that_saw_different_events_are_refused(cut, tmp_path):
+    path = shutil.copytree(TRACES, tmp_path / "traces") / "beta" / "code_1.json"
+    break_it(path, cut)
+    with pytest.raises(StreamError, match=rf"^{re.escape(str(path))}: \[[03]\]\.observation: found .* as in .*alpha"):
+        read_recorded(path.parents[1])
+
+
+def test_a_time_in_no_format_and_a_folder_without_files_are_refused(tmp_path):
+    path = shutil.copytree(TRACES, tmp_path / "traces") / "alpha" / "code_1.json"
+    with pytest.raises(StreamError, match=r"code_1\.json: \[1\]\.time: found 'noon', expected epoch seconds or a time"):
+        break_it(path, lambda s: s[1]["observation"].update(time="noon"))
+        read_recorded(path.parent)
+    (path.parents[1] / "stray.json").write_text("[]")
+    with pytest.raises(FileNotFoundError, match=r"found stray\.json beside .*code_1\.json, expected files STREAM"):
+        read_recorded(path.parents[1])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(FileNotFoundError, match=r"empty: found no file, expected files STREAM\.json"):
+        read_recorded(tmp_path / "empty")
+
+
+@pytest.mark.skipif(
+    not (REAL / "eval" / "traces_new").is_dir(),
+    reason=f"no recorded answers: {REAL}/eval/traces_new is missing (PRISM_PROACTIVEBENCH names another folder)",
+)
+def test_every_real_answer_is_read(tmp_path):
+    """Counted directly in the files: offers that are not one of the words for none, silences, and failures."""
+    folder = REAL / "eval" / "traces_new"
+    expected, failed = collections.Counter(), collections.Counter()
+    for path in folder.glob("*/*.json"):
+        for index, step in enumerate(json.loads(path.read_text(encoding="utf-8"))):
+            answer = step["agent_response"]
+            if isinstance(answer, dict) or (answer and not isinstance(answer[0], str)):
+                failed[path.parent.name] += 1
+            else:
+                spoke = bool(answer) and answer[0] not in ("null", "None")
+                expected[path.stem, index, path.parent.name, float(spoke)] += 1
+    streams = read_recorded(folder)
+    found = collections.Counter(
+        (stream.id, step.event, model, spoke)
+        for stream in streams
+        for step in stream.steps
+        for model, spoke in step.recorded.items()
+    )
+    assert found == expected
+    assert failed["claude-3-5-sonnet"] > 0
+    assert len(streams) == len({path.stem for path in folder.glob("*/*.json")})
+    answers = [answer for recording in read_recordings(folder) for answer in recording.answers]
+    assert len(answers) == sum(expected.values())
+    write_streams(tmp_path / "recorded.jsonl", streams)
+    assert read_streams(tmp_path / "recorded.jsonl") == streams

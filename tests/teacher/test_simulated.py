@@ -1,0 +1,90 @@
+"""The simulated teacher."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from prism_jax.prompting.template import SLOW_FIELDS
+from prism_jax.streams.edit import map_steps
+from prism_jax.streams.simulator import SimulatorConfig, simulate
+from prism_jax.teacher.prompts import PromptSettings, instructions, question
+from prism_jax.teacher.schema import Fast, Slow, answer_to
+from prism_jax.teacher.simulated import SimulatedTeacher, TeacherQuality
+
+STREAMS = [simulate(SimulatorConfig(), index) for index in range(60)]
+
+
+def asked(teacher, prompt, which):
+    """(step, validated answer) for every step."""
+    found = []
+    for stream in STREAMS:
+        for step in stream.steps:
+            content = question(stream.events[: step.event + 1], step.candidates, prompt)
+            messages = [
+                {"role": "system", "content": instructions(which, prompt)},
+                {"role": "user", "content": content},
+            ]
+            kind = answer_to({"fast": Fast, "slow": Slow}[which], len(step.candidates), prompt.proposals)
+            text = teacher({"model": "teacher", "messages": messages})
+            assert text == teacher({"model": "teacher", "messages": messages}), "the same question, the same answer"
+            found.append((step, kind.model_validate_json(text)))
+    return found
+
+
+def teacher(prompt=None, **quality):
+    return SimulatedTeacher(STREAMS, prompt or PromptSettings(), TeacherQuality(**quality))
+
+
+def log_odds(p):
+    return np.log(p) - np.log1p(-np.asarray(p))
+
+
+@pytest.mark.parametrize("which", ["fast", "slow"])
+def test_a_perfect_teacher_tells_the_truth(which):
+    perfect = teacher(blur=0.0, field_errors=0.0, response_errors=0.0)
+    for step, answer in asked(perfect, PromptSettings(), which):
+        assert answer.p_need == pytest.approx(step.p_need_true, abs=6e-5)
+        assert answer.p_accept == pytest.approx([step.candidates[0].p_accept_true], abs=6e-5)
+        if which == "slow":
+            assert answer.fields() == step.rationale
+            assert (answer.response is not None) == (answer.p_accept[0] >= 0.5)
+
+
+def test_its_errors_are_as_large_as_stated():
+    found = asked(teacher(blur=0.5, bias=0.3, field_errors=0.2), PromptSettings(), "slow")
+    errors = np.array([log_odds(answer.p_need) - log_odds(step.p_need_true) for step, answer in found])
+    spread = 4 * 0.5 / np.sqrt(len(errors))
+    assert errors.mean() == pytest.approx(0.3, abs=spread) and errors.std() == pytest.approx(0.5, abs=spread)
+    wrong = np.mean([answer.fields()[name] != step.rationale[name] for step, answer in found for name in SLOW_FIELDS])
+    assert 0.05 < wrong <= 0.25, "a text from another step may be the same"
+
+
+def test_teachers_with_other_seeds_err_independently():
+    one, other = (
+        np.array([log_odds(a.p_accept[0]) - log_odds(s.candidates[0].p_accept_true) for s, a in found])
+        for found in (asked(teacher(seed=seed), PromptSettings(), "fast") for seed in (0, 1))
+    )
+    assert abs(np.corrcoef(one, other)[0, 1]) < 4 / np.sqrt(len(one))
+
+
+def test_it_proposes_where_it_is_asked_to():
+    prompt = PromptSettings(proposals=2)
+    for _, answer in asked(teacher(prompt), prompt, "slow"):
+        assert len(answer.proposals) == 1 and answer.proposals[0].offer
+
+
+def test_unknown_truth_and_questions_are_refused():
+    blind = map_steps(STREAMS[0], lambda step: dataclasses.replace(step, p_need_true=None))
+    with pytest.raises(ValueError, match="stream 'sim-0-0', event 1: found no truth"):
+        SimulatedTeacher([blind], PromptSettings(), TeacherQuality())
+    with pytest.raises(KeyError):
+        teacher()({"messages": [{"content": "x"}, {"content": "y"}]})
+
+
+def test_the_answer_is_plain_json():
+    stream = STREAMS[0]
+    content = question(stream.events[:2], stream.steps[0].candidates, PromptSettings())
+    body = {"messages": [{"content": instructions("slow", PromptSettings())}, {"content": content}]}
+    assert list(json.loads(teacher()(body))) == [*SLOW_FIELDS, "p_need", "p_accept", "response"]
