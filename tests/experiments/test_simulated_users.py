@@ -1,4 +1,4 @@
-"""Simulated users behind a fake endpoint, labelled by the command."""
+"""Simulated users behind a fake endpoint, labelled and judged by the commands."""
 
 import json
 import pathlib
@@ -18,7 +18,7 @@ def users(tmp_path_factory):
     """A folder of unlabelled streams, and the address at which their teacher and judges answer."""
     folder = tmp_path_factory.mktemp("users")
     command = [sys.executable, "-m", "prism_jax.experiments.simulated_users", f"--folder={folder}"]
-    sizes = ["--train=6", "--calibration=2", "--held_out=2", "--field_errors=0", "--blur=0.2"]
+    sizes = ["--train=6", "--calibration=2", "--held_out=2", "--field_errors=0", "--blur=0.2", "--accuracy=1"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen([*command, *sizes], cwd=ROOT, text=True, **pipes) as process:
         yield folder, json.loads(process.stdout.readline())["url"]
@@ -63,3 +63,24 @@ def test_a_dry_run_writes_and_sends_nothing(users, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "dry run" in done.stdout and "nothing was sent" in done.stdout
     assert not (tmp_path / "x.jsonl").exists() and not (tmp_path / "x.rows.jsonl").exists()
+
+
+def test_judges_who_do_not_err_say_what_the_users_would_have_answered(users, tmp_path):
+    folder, url = users
+    settings = [f"--config.remote.cache={folder}/votes.sqlite"]
+    for number, name in enumerate(("deepseek_r1", "gpt_4o", "claude_3_5_sonnet")):
+        endpoint = {"base_url": url, "model": f"judge-{number}", "key": "", "input_price": 0, "output_price": 0}
+        settings += [f"--config.endpoints.{name}.{key}={value}" for key, value in endpoint.items()]
+    files = [f"--streams={folder}/held_out.jsonl", f"--votes={tmp_path}/votes.jsonl", f"--out={tmp_path}/out.jsonl"]
+    command = [sys.executable, "-m", "prism_jax.judge", "--config=configs/judges_paper.py", *settings, *files]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    judged, answers = (read_streams(path) for path in (tmp_path / "out.jsonl", folder / "answers.jsonl"))
+    steps = [
+        (one, other) for a, b in zip(judged, answers, strict=True) for one, other in zip(a.steps, b.steps, strict=True)
+    ]
+    for found, true in steps:
+        assert (found.y_need, found.candidates[0].y_accept) == (true.y_need, true.candidates[0].y_accept)
+        assert len(found.votes) == len(found.candidates[0].votes) == 3
+    votes = [json.loads(line) for line in (tmp_path / "votes.jsonl").read_text().splitlines()]
+    assert len(votes) == 3 * 2 * len(steps), "three judges, about silence and about the offer"
