@@ -21,6 +21,7 @@ class SimulatedJudge:
 
     Where a label was not observed, it is drawn from the true probability, and is then the same for every judge. A
     proposal that the known streams do not hold, such as a teacher's, is judged as the first candidate of its step.
+    Questions of equal text are one question: of two users who did the same, the first one's label counts.
     """
 
     def __init__(
@@ -57,9 +58,9 @@ class SimulatedJudge:
         for stream in streams:
             for question in questions(stream, most_events):
                 text, accepted = seen(question.text), _truth(stream, question)
-                self._accepted[digest(text)] = accepted
+                self._accepted.setdefault(digest(text), accepted)
                 if question.candidate == 0:
-                    self._any_offer[digest(history_of(text))] = accepted
+                    self._any_offer.setdefault(digest(history_of(text)), accepted)
 
     def __call__(self, body: Mapping[str, Any]) -> str:
         """The answer to a request: its latest user message that is a question, as JSON.
