@@ -5,8 +5,9 @@
 DIR has the layout of ProactiveBench's repository. Need is read from what a model wrote at a step (purpose, task and
 response; its silence too) and compared with the judgement of that step. Nobody judged these models' own offers, so
 acceptance is read from the texts of the judged offers, which have neither purpose nor response. Every probability is
-held out twice: it comes from a fit on other streams and, for need, on other models. Fixed before the first run: the
-folds, the halves of the models, the costs, and need by the official definition.
+held out: it comes from a fit on other streams and, for need, on other models. The folds, the halves of the models, the
+costs, and need by the official definition were fixed before the first run; that costs are compared on the same offers
+was added after it.
 """
 
 from __future__ import annotations
@@ -147,8 +148,8 @@ def signal_table(found: HeldOut) -> Table:
         "",
         tuple(Column(headings[measure]) for measure in MEASURES),
         tuple(sections),
-        "With 95 % intervals from resampled streams. A base rate differs between folds, so its AUROC is not 0.5: the "
-        "rate of the other streams is low where that of the held-out ones is high.",
+        "With 95 % intervals from resampled streams. The base rate of the other streams is low where that of the "
+        "held-out ones is high, so pooled AUROC is below 0.5 for it, and low for whatever starts from it.",
     )
 
 
