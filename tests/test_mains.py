@@ -208,6 +208,7 @@ EMPTY = {
     "experiments.thinking": ("--workdir=",),
     "experiments.injections": ("--weights=",),
     "experiments.live_context": ("--workdir=",),
+    "experiments.text_calibrator": ("--source=",),
 }
 
 
@@ -225,6 +226,7 @@ def test_an_empty_path_is_one_line_and_writes_nothing(main):
 STUDIES = [
     "injections",
     *(pytest.param(name, marks=pytest.mark.slow) for name in ("live_context", "pathways", "propensities")),
+    pytest.param("text_calibrator", marks=pytest.mark.slow),
 ]
 
 

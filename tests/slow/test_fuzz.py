@@ -37,6 +37,9 @@ from prism_jax.streams.simulator import SimulatorConfig, simulate
 from prism_jax.student import Qwen3, StudentConfig
 from prism_jax.student.sharding import make_mesh
 from prism_jax.student.weights import load_gguf, load_hf, save_hf
+from prism_jax.teacher.recorded import read_recorded
+from prism_jax.teacher.sharegpt import read_sharegpt
+from prism_jax.teacher.text_calibrator import TextCalibrator, TextMap, read_text_calibrator
 from prism_jax.training.checkpoints.checkpoint import CheckpointError, parameters_alone
 from prism_jax.training.checkpoints.recovery import restore_best
 from prism_jax.training.checkpoints.saver import Saver
@@ -87,10 +90,31 @@ def files(tmp_path_factory):
     fit = SignalFit(Temperature(1.5), base_rate=0.5, count=9, effective_count=9.0, offer_rate=0.5)
     write_calibration(folder / "calibration.json", Calibration(fit, fit))
     Workdir(folder / "run").claim(RunConfig())
+    write_teachers_files(folder)
     write_gguf_tokenizer(folder / "tokenizer.gguf", contents((folder / "tokenizer.json").read_text()))
     write_gguf(folder / "model.gguf", random_model("Llama"))
     write_agents_files(folder, streams)
     return folder
+
+
+def write_teachers_files(folder):
+    """A model's recorded answers, conversations, and a text calibrator."""
+    events = [{"Time": f"Day 1, 9:0{i} AM", "Event": f"Event {i}."} for i in range(5)]
+    answer = {"Purpose": "To work.", "Thoughts": "Hm.", "Response": "Shall I?"}
+    recorded = [
+        {"observation": {"time": e["Time"], "event": e["Event"]}, "agent_response": ["Mend it."] * (i % 2)}
+        | {"other_infomation": answer}
+        for i, e in enumerate(events)
+    ]
+    (folder / "recorded").mkdir()
+    (folder / "recorded" / "code_1.json").write_text(json.dumps(recorded))
+    reply = {"from": "gpt", "value": json.dumps(answer | {"Proactive Task": "Mend it."})}
+    rows = [[{"from": "human", "value": json.dumps({"Observations": events[:i]})}, reply] for i in range(1, 6)]
+    (folder / "rows.jsonl").write_text("".join(json.dumps({"conversations": row}) + "\n" for row in rows))
+    words = {"terms": ("risk:", "risk:low"), "idf": np.array([1.0, 1.5]), "weights": np.array([0.25, -1.0])}
+    numbers = {"intercept": 0.5, "scale": 1.0, "bias": 0.0, "base_rate": 0.5, "regularisation": 1.0}
+    one = TextMap(**words, **numbers, rows=9, streams=3)
+    TextCalibrator(one, one).save(folder / "text.json")
 
 
 def write_agents_files(folder, streams):
@@ -119,6 +143,10 @@ def read_gguf(path):
 
 def read_run(path):
     return Workdir(path.parent).load_config()
+
+
+def read_answers(path):
+    return read_recorded(path.parent)
 
 
 def read_input(path):
@@ -151,6 +179,9 @@ READERS = {
     "model config": ("model/config.json", TEXT, read_model),
     "tokenizer": ("tokenizer.json", TEXT, Tokenizer.load),
     "calibration": ("calibration.json", TEXT, read_calibration),
+    "recorded answers": ("recorded/code_1.json", TEXT, read_answers),
+    "conversations": ("rows.jsonl", TEXT, read_sharegpt),
+    "text calibrator": ("text.json", TEXT, read_text_calibrator),
     "run config": ("run/config.json", TEXT, read_run),
     "GGUF, header": ("tokenizer.gguf", BINARY, read_gguf_header),
     "GGUF, tokenizer": ("tokenizer.gguf", BINARY, read_gguf_tokenizer),
