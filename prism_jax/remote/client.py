@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import time
 from collections.abc import AsyncIterator
@@ -20,7 +21,7 @@ from prism_jax.remote.prices import price_of
 from prism_jax.remote.requests import Answer, Prepared, Request, prepare
 from prism_jax.remote.retries import Retries
 from prism_jax.remote.tally import Tally
-from prism_jax.runtime.personal_data import without_personal_data
+from prism_jax.runtime.personal_data import in_prompt
 
 if TYPE_CHECKING:
     import openai
@@ -50,8 +51,9 @@ class Client:
         self, endpoint: EndpointConfig, cache: Cache, tally: Tally, *, redact: bool = True, dry: bool = False
     ) -> None:
         self.endpoint, self.cache, self.tally, self.dry = endpoint, cache, tally, dry
-        self.price = price_of(endpoint)
-        self._clean = without_personal_data if redact else str
+        self.price = tally.prices[endpoint.model] = price_of(endpoint)
+        # The system message is the same in every request, so the newest texts are kept as they were cleaned.
+        self._clean = functools.lru_cache(maxsize=64)(in_prompt) if redact else str
         if not dry and not cache.budget and (self.price.input or self.price.output):
             raise ValueError(
                 f"budget: found 0 and a price of {self.price.input} and {self.price.output} USD per million tokens "

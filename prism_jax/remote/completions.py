@@ -37,19 +37,19 @@ def read(content: bytes, key: str, price: Price, worst: float, seconds: float) -
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         raise TransientError("the server's response is no chat completion", billed=True, garbled=True) from None
     if text is not None:  # no reasoning is kept, and a schema does not bind it
-        text = _REASONING.sub("", text)
+        text = _storable(_REASONING.sub("", text))
     prompt, completion, known = _usage(body.get("usage"))
     return Answer(
         text=text or None,
         error=None if text else _why_empty(message, finish),
-        model=str(body.get("model") or ""),
+        model=_storable(str(body.get("model") or "")),
         key=key,
         time=datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"),
         prompt_tokens=prompt,
         completion_tokens=completion,
         cost=price.of(prompt, completion) if known else worst,
         seconds=seconds,
-        finish=finish,
+        finish=_storable(finish),
     )
 
 
@@ -64,3 +64,8 @@ def _why_empty(message: dict[str, Any], finish: str) -> str:
     if message.get("refusal"):
         return "the model refused to answer"
     return f"the model gave no text (finish_reason {finish[:40]!r})"
+
+
+def _storable(text: str) -> str:
+    """A text that UTF-8 can encode: JSON can escape one half of a surrogate pair."""
+    return text.encode("utf-8", "replace").decode("utf-8")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import email.utils
+import math
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -12,6 +13,8 @@ from prism_jax.runtime.redaction import without_credentials
 from prism_jax.runtime.shown_text import visible
 
 LONGEST = 300
+PART = 6
+"""Characters of a key that are too many to show."""
 NOT_BILLED = {429, 500, 503}
 """Statuses by which a server says that it has not answered; others above 500 come from gateways, which cannot know."""
 
@@ -41,10 +44,14 @@ class RejectedError(Exception):
 
 def secret_free(text: str, key: str) -> str:
     """A text of the SDK or the server, in one line, without the API key, other credentials or personal data."""
-    if key:
-        text = text.replace(key, "***")
-    text = visible(without_personal_data(without_credentials(" ".join(text.split()))))
+    words = ("***" if _quotes(word, key) else word for word in text.split())
+    text = visible(without_personal_data(without_credentials(" ".join(words))))
     return text if len(text) <= LONGEST else text[:LONGEST] + "..."
+
+
+def _quotes(word: str, key: str) -> bool:
+    """Whether a word holds the key, or a part of it; servers quote keys with their middle left out."""
+    return bool(key) and any(key[i : i + PART] in word for i in range(max(1, len(key) - PART + 1)))
 
 
 def of_sdk(error: Exception, key: str) -> Exception:
@@ -57,7 +64,9 @@ def of_sdk(error: Exception, key: str) -> Exception:
     import openai
 
     if isinstance(error, openai.APIStatusError):
-        return _of_status(error.status_code, error.response.headers, error.body, secret_free(error.message, key))
+        body = error.body if isinstance(error.body, dict) else {}
+        said = secret_free(str(body.get("message") or error.message), key)
+        return _of_status(error.status_code, error.response.headers, body.get("code"), said)
     if isinstance(error, openai.APIConnectionError):
         cause = type(error.__cause__).__name__
         sent = cause not in ("ConnectError", "ConnectTimeout", "PoolTimeout", "ProxyError")
@@ -65,10 +74,12 @@ def of_sdk(error: Exception, key: str) -> Exception:
     return TransientError(f"{type(error).__name__}: {secret_free(str(error), key)}", billed=True, garbled=True)
 
 
-def _of_status(status: int, headers: Mapping[str, str], body: object, words: str) -> Exception:
+def _of_status(status: int, headers: Mapping[str, str], code: object, said: str) -> Exception:
     """The failure that an HTTP status stands for."""
-    code = body.get("code") if isinstance(body, dict) else None
-    if status in (401, 402, 404) or code == "insufficient_quota":
+    if status == 401:
+        return EndpointError("HTTP 401, it refuses the API key")
+    words = f"HTTP {status}: {said}"
+    if status in (402, 404) or code == "insufficient_quota":
         return EndpointError(words)
     if status in (408, 409, 429) or status >= 500:
         return TransientError(words, after=retry_after(headers), billed=status >= 500 and status not in NOT_BILLED)
@@ -82,9 +93,10 @@ def retry_after(headers: Mapping[str, Any]) -> float | None:
         if value is None:
             continue
         try:
-            return max(0.0, min(float(value) * scale, 1e9))
+            seconds = float(value) * scale
         except ValueError:
             date = email.utils.parsedate_tz(value)
-            if date is not None:
-                return max(0.0, email.utils.mktime_tz(date) - time.time())
+            seconds = email.utils.mktime_tz(date) - time.time() if date else math.nan
+        if math.isfinite(seconds):
+            return max(0.0, seconds)
     return None

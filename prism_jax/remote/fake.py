@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import collections
 import hashlib
+import http
 import json
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from prism_jax.remote.structured import FEEDBACK
 
+NEWEST = 10_000
+"""Attempts that the log of a server keeps."""
 Brain = Callable[[dict[str, Any]], str]
 
 
@@ -25,6 +29,8 @@ class Faults:
       delay: Seconds before each answer.
       limited: Share that is answered 429.
       retry_after: Seconds that a 429 asks to wait.
+      unavailable: Share that is answered 503.
+      status: What every request is answered, instead of a completion; 0 is none.
       malformed: Share of answers whose text is no JSON.
       ignores_schema: Share of answers that are JSON, but of another schema.
       truncated: Share of answers that are cut short.
@@ -36,6 +42,8 @@ class Faults:
     delay: float = 0.0
     limited: float = 0.0
     retry_after: float = 0.01
+    unavailable: float = 0.0
+    status: int = 0
     malformed: float = 0.0
     ignores_schema: float = 0.0
     truncated: float = 0.0
@@ -56,10 +64,21 @@ class FakeEndpoint:
       received: Arrivals by request hash, failed ones included.
       answered: Completions that were sent, by request hash.
       billed: Completions that were computed, by request hash; a repeated `Idempotency-Key` computes nothing.
+      log: Of the newest attempts: seconds at the arrival, request hash, HTTP status (0 if the connection was closed).
+      headers: Headers of the newest attempts.
+      most_at_once: Most attempts that were under way at the same time.
+
+    Args:
+      brain: Gets a request's JSON body and returns the text of the completion.
+      faults: What goes wrong; may be replaced while the server runs.
+      port: Port to listen on; 0 is a free one.
     """
 
     def __init__(self, brain: Brain, faults: Faults | None = None, port: int = 0) -> None:
         self.brain, self.faults = brain, faults or Faults()
+        self.log: collections.deque[tuple[float, str, int]] = collections.deque(maxlen=NEWEST)
+        self.headers: collections.deque[dict[str, str]] = collections.deque(maxlen=NEWEST)
+        self.most_at_once = self._now = 0
         self.received: collections.Counter[str] = collections.Counter()
         self.answered: collections.Counter[str] = collections.Counter()
         self.billed: collections.Counter[str] = collections.Counter()
@@ -99,21 +118,33 @@ class FakeEndpoint:
                 lines = head.decode("latin-1").split("\r\n")
                 headers = {name.lower(): value.strip() for name, _, value in (one.partition(":") for one in lines[1:])}
                 content = await reader.readexactly(int(headers.get("content-length", 0)))
-                response = await self._respond(lines[0], headers, content)
+                response = await self._answer(lines[0], headers, content)
                 if response is None:
                     return
                 writer.write(response)
                 await writer.drain()
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass  # the client has gone
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+            pass  # the client has gone, or the server ends
         finally:
             writer.close()
 
-    async def _respond(self, start: str, headers: dict[str, str], content: bytes) -> bytes | None:
-        """The response to one request; None to close the connection."""
+    async def _answer(self, start: str, headers: dict[str, str], content: bytes) -> bytes | None:
+        """The response to one request, which it logs; None to close the connection."""
         if not start.startswith("POST /v1/chat/completions "):
             return _response(404, {"error": {"message": "no such path"}})
-        key = hashlib.sha256(content).hexdigest()
+        arrived, key = time.monotonic(), hashlib.sha256(content).hexdigest()
+        self.headers.append(headers)
+        self._now += 1
+        self.most_at_once = max(self.most_at_once, self._now)
+        try:
+            response = await self._respond(key, headers, content)
+        finally:
+            self._now -= 1
+        self.log.append((arrived, key, int(response.split(b" ", 2)[1]) if response else 0))
+        return response
+
+    async def _respond(self, key: str, headers: dict[str, str], content: bytes) -> bytes | None:
+        """The response that the faults leave."""
         arrival, nth = self.received.total(), self.received[key]
         self.received[key] += 1
         faults = self.faults
@@ -124,21 +155,21 @@ class FakeEndpoint:
         if self._draw("limited", key, nth) < faults.limited:
             after = {"Retry-After": str(faults.retry_after)}
             return _response(429, {"error": {"message": "too many requests"}}, after)
+        if faults.status or self._draw("unavailable", key, nth) < faults.unavailable:
+            message = f"as configured, for {headers.get('authorization', '')}"  # servers do quote keys
+            return _response(faults.status or 503, {"error": {"message": message}})
         once = headers.get("idempotency-key", "")
-        if once not in self._answers:
+        answer = self._answers.get(once)
+        if answer is None:
             self.billed[key] += 1
             try:
                 answer = self._complete(json.loads(content), key, nth)
             except Exception as error:
                 return _response(500, {"error": {"message": f"the brain raised {error!r}"}})
-            if not once:
-                self.answered[key] += 1
-                return answer
-            self._answers[once] = answer
+            if once:
+                self._answers[once] = answer
         self.answered[key] += 1
-        if self._draw("garbled", key, nth) < faults.garbled:
-            return _response(200, "a proxy's page")
-        return self._answers[once]
+        return _response(200, "a proxy's page") if self._draw("garbled", key, nth) < faults.garbled else answer
 
     def _complete(self, body: dict[str, Any], key: str, nth: int) -> bytes:
         """A completion with the brain's text, or with what the faults make of it."""
@@ -162,12 +193,13 @@ class FakeEndpoint:
         return int.from_bytes(drawn[:7], "big") / 2**56
 
 
-_REASONS = {200: "OK", 404: "Not Found", 429: "Too Many Requests", 500: "Internal Server Error"}
-
-
 def _response(status: int, body: Any, headers: dict[str, str] | None = None) -> bytes:
     content = body.encode() if isinstance(body, str) else json.dumps(body).encode()
     kind = "text/html" if isinstance(body, str) else "application/json"
-    lines = [f"HTTP/1.1 {status} {_REASONS[status]}", f"Content-Type: {kind}", f"Content-Length: {len(content)}"]
+    lines = [
+        f"HTTP/1.1 {status} {http.HTTPStatus(status).phrase}",
+        f"Content-Type: {kind}",
+        f"Content-Length: {len(content)}",
+    ]
     lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
     return "\r\n".join([*lines, "", ""]).encode("latin-1") + content

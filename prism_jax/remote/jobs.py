@@ -6,6 +6,7 @@ import asyncio
 import collections
 import concurrent.futures
 import contextlib
+import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import TypeVar
@@ -45,7 +46,11 @@ def run(
       label: What the progress bar shows.
       tally: Counts to show beside the bar.
     """
-    with _loop_in_a_thread() as loop, tqdm(total=total, desc=label or None, disable=not label) as bar:
+    seldom = 0.5 if sys.stderr.isatty() else 30.0  # a bar in a file of logs is a line each time
+    with (
+        _loop_in_a_thread() as loop,
+        tqdm(total=total, desc=label or None, disable=not label, mininterval=seldom) as bar,
+    ):
         turns = asyncio.Semaphore(at_once)
         stopped = threading.Event()
 
@@ -63,6 +68,9 @@ def run(
                     yield _shown(pending.popleft().result(), bar, tally)
             while pending:
                 yield _shown(pending.popleft().result(), bar, tally)
+        except KeyboardInterrupt:
+            tqdm.write("waiting for answers to what was sent; Ctrl-C again leaves them", file=sys.stderr)
+            raise
         finally:
             stopped.set()
             concurrent.futures.wait(pending, timeout=GRACE)

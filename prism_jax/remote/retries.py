@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -21,13 +22,13 @@ MOST_BACKOFF = 64.0
 class Retries:
     """Repeats failed attempts at one endpoint.
 
-    Once a request has exhausted the patience, others try once only, until one succeeds: an endpoint that is gone costs
-    a job its patience once, and not once per request.
+    Once a request has exhausted the patience without any success of others meanwhile, others try once only, until one
+    succeeds: an endpoint that is gone costs a job its patience once, and not once per request.
     """
 
     def __init__(self, endpoint: EndpointConfig) -> None:
         self._patience, self._backoff = endpoint.patience, endpoint.backoff
-        self._gone = False
+        self._gone, self._success = False, 0.0
 
     async def run(self, attempt: Callable[[], Awaitable[T]], failed: Callable[[TransientError], Awaitable[None]]) -> T:
         """Runs `attempt` until it succeeds.
@@ -45,7 +46,7 @@ class Retries:
             nonlocal garbled
             garbled += _failure(state).garbled
             late = (state.seconds_since_start or 0.0) + state.upcoming_sleep > self._patience
-            self._gone = self._gone or (late and not garbled)
+            self._gone = self._gone or (late and self._success < state.start_time)
             return self._gone or late or garbled >= GARBLED
 
         async def before_sleep(state: tenacity.RetryCallState) -> None:
@@ -59,7 +60,7 @@ class Retries:
             reraise=True,
         )
         result: T = await retrying(attempt)
-        self._gone = False
+        self._gone, self._success = False, time.monotonic()
         return result
 
     def _wait(self, state: tenacity.RetryCallState) -> float:

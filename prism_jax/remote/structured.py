@@ -23,7 +23,7 @@ T = TypeVar("T", bound=pydantic.BaseModel)
 FEEDBACK = "The answer above cannot be used: "
 """How the message begins that states what is wrong with an answer."""
 LONGEST = 600
-_FENCE = re.compile(r"\A```\w*[ \t]*\n(.*?)\n?```\Z", re.DOTALL)
+_BEGINS = re.compile(r'\{\s*["}]')
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def parse(text: str, model: type[T]) -> T:
     Raises:
       ValueError: if there is none, or more than one, or the model rejects it; in one line.
     """
-    value = _only_object(text.strip())
+    value = _only_object(text)
     try:
         return model.model_validate_json(json.dumps(value))
     except pydantic.ValidationError as error:
@@ -103,14 +103,14 @@ def parse(text: str, model: type[T]) -> T:
 
 def _only_object(text: str) -> dict[str, Any]:
     """The one JSON object in a text."""
-    if fence := _FENCE.match(text):
-        text = fence[1].strip()
     decoder = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant)
     found, place = [], text.find("{")
     while place >= 0:
         try:
             value, end = decoder.raw_decode(text, place)
-        except json.JSONDecodeError:
+        except json.JSONDecodeError as error:
+            if _BEGINS.match(text, place):  # an object within a broken one is not the answer
+                raise ValueError(f"found broken JSON ({error.msg}), expected one JSON object") from None
             end = place + 1
         except RecursionError:
             raise ValueError("found brackets nested too deep, expected one JSON object") from None

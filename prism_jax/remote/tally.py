@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
+from prism_jax.remote.prices import Price
+
 
 @dataclass
 class Tally:
@@ -20,6 +22,7 @@ class Tally:
       completion_tokens: Tokens of answers that this job paid for.
       cost: USD that this job paid; in a dry run, what it would pay if every answer had its expected length.
       worst: In a dry run, USD that it would pay if every answer were as long as allowed.
+      prices: The price of each model that the job asks.
       dry: Whether this is a dry run, in which nothing is sent.
     """
 
@@ -32,6 +35,7 @@ class Tally:
     completion_tokens: int = 0
     cost: float = 0.0
     worst: float = 0.0
+    prices: dict[str, Price] = field(default_factory=dict)
     dry: bool = False
     started: float = field(default_factory=time.monotonic)
 
@@ -46,7 +50,11 @@ class Tally:
         if self.dry:
             return (
                 f"dry run: {self.requests:,} requests, {self.cached:,} of them cached; nothing was sent",
-                f"estimate: {tokens}, {self.cost:.4f} USD; at most {self.worst:.4f} USD",
+                f"estimate: {tokens}, {self.cost:.4f} USD; at most {self.worst:.4f} USD without retries",
+                *(
+                    f"price of {model}: {price.input:g} and {price.output:g} USD per million tokens ({price.read})"
+                    for model, price in self.prices.items()
+                ),
             )
         lines = [
             f"{self.requests:,} requests: {self.cached:,} cached, {self.failed:,} failed, {self.retried:,} retries",

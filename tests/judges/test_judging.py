@@ -1,4 +1,4 @@
-"""Judging through the client, against an endpoint that fails on purpose: every verdict is the judge's own, or missing."""
+"""Judging through the client, against an endpoint that fails on purpose: each verdict is the judge's, or missing."""
 
 import dataclasses
 

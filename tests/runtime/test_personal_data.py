@@ -1,13 +1,15 @@
 """Personal data and secrets are cut from free text, and ordinary text stays."""
 
+import itertools
 import json
+import re
 import string
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prism_jax.runtime.personal_data import in_json, without_personal_data
+from prism_jax.runtime.personal_data import in_json, in_prompt, without_personal_data
 
 CUT = {
     "Write ann.lee+x@mail.example.co.uk today": "Write [e-mail] today",
@@ -132,3 +134,60 @@ def test_hostile_repetition_ends(unit):
     """A pattern that looks again and again at what it has seen would not end here."""
     text = unit * (300_000 // len(unit))
     assert len(without_personal_data(text)) <= len(text) + len("[home]")
+
+
+SECRETS = (
+    "/home/ann/x",
+    "212-555-0187",
+    "+44 20 7946 0958",
+    "sk-proj-abcdefghijklmnop1234",
+    "ann.lee@mail.example.com",
+    "4111 1111 1111 1111",
+    "bearer abcdefghijklmnop",
+    "https://ann:s3cr3t@host/x",
+    "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b",
+)
+
+
+@pytest.mark.parametrize("secret", SECRETS)
+def test_no_escape_of_json_hides_a_secret_in_a_prompt(secret):
+    for before, depth, ascii_only in itertools.product(
+        ["\n", "\t", "\r", '"', "\\", "\u2028", " "], [1, 2, 3], [True, False]
+    ):
+        told = f"saw{before}{secret}"
+        for _ in range(depth):
+            told = json.dumps(told, ensure_ascii=ascii_only)
+        clean = in_prompt(f'Events, a 5" screen:\n{{"event": {told}}}\nAnswer.')
+        assert secret not in clean
+        # What was JSON is JSON, and only the secret is gone.
+        inner = clean.split('{"event": ')[1].split("}\nAnswer.")[0]
+        for _ in range(depth):
+            inner = json.loads(inner)
+        assert re.fullmatch(
+            rf"saw{re.escape(before)}(?:\[[a-z-]+\](?:/x)?|bearer \[key\]|https://\[key\]@host/x)", inner
+        )
+
+
+@pytest.mark.parametrize("secret", SECRETS)
+def test_no_stray_quote_hides_a_secret_in_a_prompt(secret):
+    assert secret not in in_prompt('a 5" screen: ' + json.dumps(f"saw\n{secret}"))
+
+
+@given(st.text())
+def test_a_redacted_prompt_stays_as_it_is_and_ordinary_prompts_do_too(text):
+    once = in_prompt(text)
+    assert in_prompt(once) == once
+    fenced = json.dumps("".join(one for one in text if one.isalpha())[:20])
+    assert in_prompt(f"Events: {fenced}") == f"Events: {fenced}"
+
+
+@pytest.mark.parametrize("text", [*CUT, *KEPT])
+def test_searching_only_where_a_match_is_possible_changes_nothing(text):
+    """Appends a word for each condition, so that every pattern is searched for."""
+    words = "\n@ private key token bearer home Users root"
+    assert without_personal_data(text + words) == without_personal_data(text) + words
+
+
+@pytest.mark.parametrize("text", ["\\" * 20_000, '"\\n' * 10_000, '"' * 20_000, '\\"' * 10_000])
+def test_hostile_quotes_take_linear_time(text):
+    assert len(in_prompt(text)) >= len(text) // 2

@@ -1,0 +1,30 @@
+"""Endpoints and clients for the tests of the remote client."""
+
+import contextlib
+
+import pytest
+from asking import echo, endpoint_of
+
+from prism_jax.remote.clients import opened
+from prism_jax.remote.config import RemoteConfig
+from prism_jax.remote.fake import FakeEndpoint
+
+
+@pytest.fixture
+def remote(tmp_path):
+    return RemoteConfig(str(tmp_path / "cache.sqlite"), budget=1.0)
+
+
+@pytest.fixture
+def connected(remote):
+    """Opens a fake endpoint and a client of it: `with connected(...) as (fake, client)`."""
+
+    @contextlib.contextmanager
+    def connect(faults=None, brain=echo, config=remote, dry_run=False, **changes):
+        with (
+            FakeEndpoint(brain, faults) as fake,
+            opened(config, {"only": endpoint_of(fake, **changes)}, dry_run=dry_run) as clients,
+        ):
+            yield fake, clients.by_name["only"]
+
+    return connect

@@ -1,0 +1,277 @@
+"""What becomes of a request: answered, cached, retried, rejected, refused, estimated, or sent again after a kill."""
+
+import asyncio
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+from asking import ask, endpoint_of
+
+from prism_jax.remote.clients import opened
+from prism_jax.remote.config import EndpointConfig, RemoteConfig
+from prism_jax.remote.failures import EndpointError
+from prism_jax.remote.fake import FakeEndpoint, Faults
+from prism_jax.remote.requests import Message, Request
+
+
+def test_an_answer_states_what_it_cost_and_where_it_is_from(connected):
+    with connected() as (_, client):
+        (answer,) = ask(client, "hello")
+        assert (answer.text, answer.error, answer.model, answer.finish) == ("heard hello", None, "m", "stop")
+        assert answer.cost == (answer.prompt_tokens + 2 * answer.completion_tokens) / 1e6 > 0
+        assert len(answer.key) == 64
+        assert answer.time.endswith("+00:00")
+        assert answer.seconds > 0
+        assert not answer.cached
+
+
+def test_a_request_is_sent_once_however_often_it_is_asked(connected, remote):
+    with connected(Faults(delay=0.05)) as (fake, client):
+        first, second = ask(client, "hello", "hello")
+        assert first.text == second.text == "heard hello"
+        assert sorted((first.cached, second.cached)) == [False, True]
+        (third,) = ask(client, "hello")
+        assert (third.cached, third.text) == (True, first.text)
+        assert fake.received.total() == 1
+        assert client.tally.cost == pytest.approx(first.cost)
+        # The cache answers where there is no server.
+        url = fake.url
+    with opened(remote, {"only": EndpointConfig("m", url, max_tokens=50, input_price=1.0, output_price=2.0)}) as later:
+        (fourth,) = ask(later.by_name["only"], "hello")
+    assert (fourth.cached, fourth.text, fourth.time) == (True, first.text, third.time)
+
+
+@pytest.mark.parametrize(
+    "change", [{"max_tokens": 51}, {"temperature": 0.5}, {"temperature": None}, {"seed": 1}, {"model": "n"}]
+)
+def test_whatever_is_sent_is_part_of_the_key(remote, change):
+    with FakeEndpoint(lambda body: "x") as fake:
+        endpoint = endpoint_of(fake)
+        other = EndpointConfig(**(vars(endpoint) | change))
+        with opened(remote, {"one": endpoint, "other": other}) as clients:
+            answers = [ask(clients.by_name[name], "hello")[0] for name in ("one", "other")]
+        assert answers[0].key != answers[1].key
+        assert fake.received.total() == 2
+
+
+def test_what_is_not_sent_is_no_part_of_the_key(remote):
+    with FakeEndpoint(lambda body: "x") as fake:
+        endpoint = endpoint_of(fake)
+        other = endpoint_of(fake, concurrency=3, patience=1.0, input_price=2.0)
+        with opened(remote, {"one": endpoint, "other": other}) as clients:
+            answers = [ask(clients.by_name[name], "hello")[0] for name in ("one", "other")]
+    assert answers[0].key == answers[1].key
+    assert fake.received.total() == 1
+
+
+FAULTS = {
+    "limited": Faults(limited=0.6, retry_after=0.01),
+    "down": Faults(down=((0, 3), (5, 9))),
+    "garbled": Faults(garbled=0.3, seed=5),
+    "unavailable": Faults(unavailable=0.6),
+    "slow": Faults(delay=0.02),
+}
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+@pytest.mark.parametrize("idempotent", [True, False])
+def test_faults_that_pass_are_outlasted_and_paid_once(connected, kind, idempotent):
+    with connected(FAULTS[kind], idempotent=idempotent) as (fake, client):
+        texts = [str(number) for number in range(12)]
+        answers = ask(client, *texts)
+        assert [answer.text for answer in answers] == [f"heard {text}" for text in texts]
+        assert set(fake.billed.values()) == {1}
+        assert fake.received.total() == 12 + client.tally.retried
+        assert (client.tally.retried > 0) == (kind != "slow")
+        assert client.tally.failed == 0
+
+
+def test_an_attempt_whose_answer_was_lost_counts_at_its_worst_where_it_may_be_billed(connected, tmp_path):
+    spent = {}
+    for idempotent in (True, False):
+        config = RemoteConfig(str(tmp_path / f"{idempotent}.sqlite"), budget=1.0)
+        with connected(Faults(down=((0, 2),)), config=config, idempotent=idempotent) as (_, client):
+            (answer,) = ask(client, "hello")
+            spent[idempotent] = client.cache.spent
+    assert spent[True] == answer.cost
+    # Each of the two lost attempts at most: a token per byte of the body, and 50 tokens of answer.
+    size = len('{"model":"m","messages":[{"role":"user","content":"hello"}],"max_tokens":50,"temperature":0.0}')
+    assert spent[False] == pytest.approx(answer.cost + 2 * (size + 2 * 50) / 1e6)
+
+
+def test_a_server_that_never_sends_a_completion_is_given_up_after_a_few_attempts(connected):
+    with connected(Faults(garbled=1.0)) as (fake, client):
+        (answer,) = ask(client, "hello")
+        assert answer.text is None
+        assert "no chat completion" in answer.error
+        assert fake.received.total() == 4
+        assert client.tally.failed == 1
+        fake.faults = Faults()
+        assert ask(client, "hello")[0].text == "heard hello"  # what failed is asked again
+
+
+def test_an_endpoint_that_is_gone_costs_its_patience_once(connected):
+    with connected(Faults(down=((0, 10**6),)), patience=0.3, concurrency=1) as (fake, client):
+        first, *others = ask(client, *map(str, range(30)))
+        assert "gave up after 0 s" in first.error
+        assert all(answer.error for answer in others)
+        attempts = fake.received.copy()
+        assert sum(count > 1 for count in attempts.values()) == 1
+        fake.faults = Faults()
+        assert ask(client, "0")[0].text == "heard 0"
+
+
+def test_no_connection_is_an_error_after_the_patience_and_nothing_is_spent(remote):
+    with FakeEndpoint(lambda body: "x") as fake:
+        url = fake.url
+    endpoint = EndpointConfig("m", url, input_price=1.0, output_price=1.0, patience=0.05, backoff=0.01)
+    with opened(remote, {"only": endpoint}) as clients:
+        (answer,) = ask(clients.by_name["only"], "hello")
+        assert "ConnectError" in answer.error
+        assert clients.by_name["only"].cache.spent == 0
+
+
+def test_a_slow_answer_times_out_and_is_fetched_by_its_idempotency_key(connected):
+    with connected(Faults(delay=0.3), timeout=0.1, patience=0.5) as (fake, client):
+        (answer,) = ask(client, "hello")
+        assert "timed out" in answer.error
+        assert client.tally.retried >= 1
+        fake.faults = Faults()
+        assert ask(client, "hello")[0].text == "heard hello"
+        assert fake.billed.total() <= 1
+
+
+@pytest.mark.parametrize(("status", "raised"), [(400, False), (403, False), (422, False), (401, True), (404, True)])
+def test_a_rejected_request_is_an_error_and_a_refusing_endpoint_ends_the_job(connected, status, raised):
+    with connected(Faults(status=status)) as (fake, client):
+        if raised:
+            with pytest.raises(EndpointError, match=rf"^http://127\.0\.0\.1:\d+/v1: HTTP {status}"):
+                ask(client, "hello")
+        else:
+            (answer,) = ask(client, "hello")
+            assert f"HTTP {status}: as configured" in answer.error
+        assert fake.received.total() == 1
+        assert client.cache.spent == 0
+
+
+def test_an_answer_without_text_is_paid_and_kept(connected):
+    with connected(brain=lambda body: "<think>hmm</think>") as (fake, client):
+        for cached in (False, True):
+            (answer,) = ask(client, "hello")
+            assert (answer.text, answer.cached) == (None, cached)
+            assert "no text" in answer.error
+        assert fake.received.total() == 1
+
+
+def test_no_reasoning_is_kept(connected, remote):
+    with connected(brain=lambda body: "<think>SECRET {1}\n</think>\n\nanswer") as (_, client):
+        assert ask(client, "hello")[0].text == "answer"
+    assert b"SECRET" not in b"".join(path.read_bytes() for path in client.cache.path.parent.glob("*") if path.is_file())
+
+
+def test_halves_of_surrogate_pairs_are_neither_sent_nor_stored(connected):
+    with connected(brain=lambda body: body["messages"][0]["content"] + "\ud83d") as (_, client):
+        assert ask(client, "a\udc00b")[0].text == "a?b?"
+
+
+def test_a_dry_run_sends_nothing_and_bounds_the_cost(connected, remote):
+    texts = ["hello", "a longer question " * 20, "hello again"]
+    with connected(dry_run=True, key="PRISM_NO_SUCH_KEY") as (fake, client):
+        answers = ask(client, *texts)
+        assert fake.received.total() == 0
+        assert all(answer.text is None and "dry run" in answer.error for answer in answers)
+        estimate = client.tally
+    assert estimate.requests == 3
+    assert any("1 and 2 USD per million tokens (config)" in line for line in estimate.lines())
+    with connected() as (_, client):
+        ask(client, *texts)
+        assert 0 < client.tally.cost <= estimate.worst
+        assert client.tally.prompt_tokens <= estimate.prompt_tokens
+    with connected(dry_run=True) as (fake, client):
+        pass  # another port, another address: nothing of it is cached
+
+
+def test_a_dry_run_answers_from_the_cache(remote):
+    with FakeEndpoint(lambda body: "x") as fake:
+        endpoint = endpoint_of(fake)
+        with opened(remote, {"only": endpoint}) as clients:
+            ask(clients.by_name["only"], "hello")
+        with opened(remote, {"only": endpoint}, dry_run=True) as clients:
+            first, second = ask(clients.by_name["only"], "hello", "other")
+        assert (first.text, second.text, clients.tally.cached) == ("x", None, 1)
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "budget", "message"),
+    [
+        (
+            {"input_price": None, "output_price": None},
+            1.0,
+            "only.input_price: found no price of model 'm' at 127.0.0.1",
+        ),
+        ({}, 0.0, "only.budget: found 0 and a price of 1.0 and 2.0 USD per million tokens"),
+        ({"key": "PRISM_NO_SUCH_KEY"}, 1.0, "only.key: found no environment variable PRISM_NO_SUCH_KEY"),
+    ],
+)
+def test_what_cannot_start_says_why(connected, tmp_path, endpoint, budget, message):
+    config = RemoteConfig(str(tmp_path / "c.sqlite"), budget=budget)
+    with pytest.raises(ValueError, match=message), connected(config=config, **endpoint):
+        pass
+
+
+def test_a_free_endpoint_needs_no_budget(connected, tmp_path):
+    config = RemoteConfig(str(tmp_path / "c.sqlite"))
+    with connected(config=config, input_price=0.0, output_price=0.0) as (_, client):
+        assert ask(client, "hello")[0].cost == 0
+
+
+KILLED = """
+import os, sys
+from asking import ask
+from prism_jax.remote.cache import Cache
+from prism_jax.remote.clients import opened
+from prism_jax.remote.config import EndpointConfig, RemoteConfig
+Cache.settle = lambda *arguments: os.kill(os.getpid(), 9)
+endpoint = EndpointConfig("m", sys.argv[1], input_price=1.0, output_price=2.0, max_tokens=50, idempotent=True)
+with opened(RemoteConfig(sys.argv[2], budget=1.0), {"only": endpoint}) as clients:
+    ask(clients.by_name["only"], "one", "two")
+"""
+
+
+@pytest.mark.parametrize("idempotent", [True, False])
+def test_a_kill_between_answer_and_cache_is_not_paid_twice(remote, root, idempotent):
+    with FakeEndpoint(lambda body: "x") as fake:
+        path = os.pathsep.join(map(str, (root, root / "tests" / "remote")))
+        command = [sys.executable, "-c", textwrap.dedent(KILLED), fake.url, remote.cache]
+        killed = subprocess.run(command, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True)
+        assert killed.returncode == -9, killed.stderr
+        sent = fake.received.total()
+        assert sent >= 1
+        with opened(remote, {"only": endpoint_of(fake, idempotent=idempotent)}) as clients:
+            answers = ask(clients.by_name["only"], "one", "two")
+            spent = clients.by_name["only"].cache.spent
+        assert [answer.text for answer in answers] == ["x", "x"]
+        assert clients.tally.resent == 2
+        assert any("sent again" in line for line in clients.tally.lines())
+        assert fake.received.total() == sent + 2
+        assert set(fake.billed.values()) == {1}
+        paid = sum(answer.cost for answer in answers)
+        # Where the server may bill again, the budget counts the lost attempts at their worst.
+        assert spent == pytest.approx(paid) if idempotent else spent > 2 * paid
+
+
+def test_a_cancelled_request_stays_recorded_and_is_sent_again(connected):
+    with connected(Faults(delay=0.2)) as (fake, client):
+
+        async def leave():
+            task = asyncio.create_task(client.ask(Request((Message("user", "hello"),))))
+            await asyncio.sleep(0.1)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+        asyncio.run(leave())
+        fake.faults = Faults()
+        assert ask(client, "hello")[0].text == "heard hello"
+        assert client.tally.resent == 1

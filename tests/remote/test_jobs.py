@@ -1,0 +1,181 @@
+"""Many items at once: order, a bounded window, errors, interruptions and progress."""
+
+import asyncio
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from asking import ask, endpoint_of
+
+from prism_jax.remote import jobs
+from prism_jax.remote.clients import opened
+from prism_jax.remote.fake import FakeEndpoint
+from prism_jax.remote.requests import Message, Request
+from prism_jax.remote.tally import Tally
+
+
+def test_results_come_in_the_order_of_the_items():
+    draw = random.Random(0)
+    delays = [draw.random() * 0.01 for _ in range(60)]
+
+    async def work(index):
+        await asyncio.sleep(delays[index])
+        return index
+
+    assert list(jobs.run(range(60), work, at_once=8)) == list(range(60))
+
+
+def test_the_window_is_bounded_whatever_the_consumer_does():
+    read, active, most = 0, 0, 0
+
+    def items():
+        nonlocal read
+        for number in range(1, 201):
+            read = number
+            yield number
+
+    async def work(item):
+        nonlocal active, most
+        active += 1
+        most = max(most, active)
+        await asyncio.sleep(0.0005)
+        active -= 1
+        return item
+
+    for done in jobs.run(items(), work, at_once=3):
+        assert done <= read <= done + jobs.AHEAD * 3
+    assert (done, most) == (200, 3)
+
+
+def test_a_slow_item_does_not_stop_those_behind_it():
+    release, finished = asyncio.Event(), []
+
+    async def work(item):
+        if item == 0:
+            await release.wait()
+        else:
+            finished.append(item)
+            if len(finished) == 6:
+                release.set()
+        return item
+
+    assert list(jobs.run(range(20), work, at_once=2)) == list(range(20))
+
+
+@pytest.mark.parametrize("at_once", [1, 4])
+def test_an_error_is_raised_in_its_place_and_nothing_is_started_after_it(at_once):
+    started, ended, got = [], [], []
+
+    async def work(item):
+        started.append(item)
+        await asyncio.sleep(0.005)
+        ended.append(item)
+        if item == 5:
+            raise ValueError("five")
+        return item
+
+    with pytest.raises(ValueError, match=r"^five$"):
+        got.extend(jobs.run(range(1000), work, at_once=at_once))
+    assert started == ended  # what was under way has ended
+    assert len(started) <= 6 + 2 * jobs.AHEAD * at_once
+
+
+def test_a_consumer_that_leaves_ends_the_work():
+    ended = []
+
+    async def work(item):
+        await asyncio.sleep(0.002)
+        ended.append(item)
+        return item
+
+    for item in jobs.run(range(1000), work, at_once=4):
+        if item == 3:
+            break
+    count = len(ended)
+    time.sleep(0.02)
+    assert len(ended) == count < 50
+
+
+def test_an_error_of_the_items_is_raised():
+    def items():
+        yield 1
+        raise KeyError("items")
+
+    async def work(item):
+        return item
+
+    with pytest.raises(KeyError, match="items"):
+        list(jobs.run(items(), work, at_once=2))
+
+
+def test_progress_shows_cost_failures_and_the_cache(capsys):
+    async def work(item):
+        return item
+
+    tally = Tally(cost=1.25, failed=3, cached=7)
+    list(jobs.run(range(5), work, at_once=2, total=5, label="judging", tally=tally))
+    shown = capsys.readouterr().err
+    assert "judging" in shown
+    assert "5/5" in shown
+    assert "1.25 USD, 3 failed, 7 cached" in shown
+    list(jobs.run(range(5), work, at_once=2))
+    assert capsys.readouterr().err == ""
+
+
+INTERRUPTED = """
+import sys
+from prism_jax.remote import jobs
+from prism_jax.remote.clients import opened
+from prism_jax.remote.config import EndpointConfig, RemoteConfig
+from prism_jax.remote.requests import Message, Request
+endpoint = EndpointConfig("m", sys.argv[1], input_price=1.0, output_price=2.0, max_tokens=50, concurrency=4)
+with opened(RemoteConfig(sys.argv[2], budget=1.0), {"only": endpoint}) as clients:
+    def work(item):
+        return clients.by_name["only"].ask(Request((Message("user", str(item)),)))
+    for answer in jobs.run(range(10_000), work, at_once=4):
+        print(answer.text, flush=True)
+"""
+
+
+def test_ctrl_c_leaves_every_answer_that_was_paid_in_the_cache(remote, root):
+    slow = slow_brain(0.05)
+    with FakeEndpoint(slow) as fake:
+        command = [sys.executable, "-c", INTERRUPTED, fake.url, remote.cache]
+        environment = os.environ | {"PYTHONPATH": str(root)}
+        job = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert job.stdout.readline() == "x\n"
+        job.send_signal(signal.SIGINT)
+        _, said = job.communicate(timeout=30)
+        assert job.returncode != 0
+        assert "waiting for answers to what was sent" in said
+        paid = fake.billed.total()
+        assert 1 <= paid < 100
+        with opened(remote, {"only": endpoint_of(fake)}) as clients:
+            answers = ask(clients.by_name["only"], *map(str, range(paid)))
+        assert all(answer.cached for answer in answers)
+        assert clients.tally.resent == 0
+        assert fake.billed.total() == paid
+
+
+def slow_brain(seconds):
+    def brain(body):
+        time.sleep(seconds)
+        return "x"
+
+    return brain
+
+
+def test_several_jobs_can_follow_one_another_with_the_same_clients(connected):
+    with connected() as (fake, client):
+
+        def work(item):
+            return client.ask(Request((Message("user", str(item)),)))
+
+        for start in (0, 10):
+            answers = list(jobs.run(range(start, start + 10), work, at_once=4))
+            assert [answer.text for answer in answers] == [f"heard {i}" for i in range(start, start + 10)]
+    assert fake.received.total() == 20
