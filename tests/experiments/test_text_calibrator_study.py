@@ -3,6 +3,7 @@
 import dataclasses
 
 import numpy as np
+import pytest
 
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.experiments.text_calibrator import cost_table, hold_out, match
@@ -56,6 +57,7 @@ def test_answers_are_paired_by_an_event_that_occurs_once_in_both_versions():
     assert {row.model for row in found if not row.spoke} == {"d"}
 
 
+@pytest.mark.slow
 def test_every_probability_is_held_out():
     """Turning all labels of one stream changes the predictions of all other streams, and none of its own."""
     before = hold_out(match(STREAMS, RECORDINGS), STREAMS)
@@ -80,6 +82,7 @@ def test_every_probability_is_held_out():
     assert not np.isnan([*before.need, *before.need_base, *before.accept, *before.accept_base]).any()
 
 
+@pytest.mark.slow
 def test_texts_that_tell_the_labels_cost_nothing():
     found = hold_out(match(STREAMS, RECORDINGS), STREAMS)
     y = np.array([row.example.label for row in found.rows])

@@ -1,21 +1,17 @@
 """The cache file: what it keeps, how processes share it, and that the budget holds."""
 
-import os
 import random
 import sqlite3
 import stat
-import subprocess
-import sys
 
 import pytest
-from asking import ask, endpoint_of
+from asking import ask
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prism_jax.remote.cache import BudgetSpent, Cache
-from prism_jax.remote.clients import opened
 from prism_jax.remote.config import RemoteConfig
-from prism_jax.remote.fake import FakeEndpoint, Faults
+from prism_jax.remote.fake import Faults
 from prism_jax.remote.requests import Answer
 
 
@@ -140,29 +136,3 @@ def test_the_budget_is_never_passed_under_concurrency(connected, tmp_path):
             ask(client, *texts)
         assert fake.billed.total() - paid <= 16
         assert sum(bills) <= 0.002
-
-
-ASKING = """
-import sys
-from asking import ask
-from prism_jax.remote.clients import opened
-from prism_jax.remote.config import EndpointConfig, RemoteConfig
-endpoint = EndpointConfig("m", sys.argv[1], input_price=1.0, output_price=2.0, max_tokens=50, temperature=0.0)
-with opened(RemoteConfig(sys.argv[2], budget=1.0), {"only": endpoint}) as clients:
-    ask(clients.by_name["only"], *sys.argv[3].split())
-"""
-
-
-def test_processes_that_share_a_cache_pay_once(remote, root):
-    texts = [str(number) for number in range(30)]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (root, root / "tests" / "remote")))}
-    with FakeEndpoint(lambda body: "x", Faults(delay=0.02)) as fake:
-        command = [sys.executable, "-c", ASKING, fake.url, remote.cache]
-        orders = (" ".join(texts), " ".join(reversed(texts)))
-        workers = [subprocess.Popen([*command, order], env=environment) for order in orders]
-        assert [worker.wait() for worker in workers] == [0, 0]
-        assert fake.received.total() == fake.billed.total() == 30
-        with opened(remote, {"only": endpoint_of(fake)}) as clients:
-            answers = ask(clients.by_name["only"], *texts)
-            assert all(answer.cached for answer in answers)
-            assert clients.by_name["only"].cache.spent == pytest.approx(sum(answer.cost for answer in answers))

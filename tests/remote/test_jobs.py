@@ -1,19 +1,12 @@
 """Many items at once: order, a bounded window, errors, interruptions and progress."""
 
 import asyncio
-import os
 import random
-import signal
-import subprocess
-import sys
 import time
 
 import pytest
-from asking import ask, endpoint_of
 
 from prism_jax.remote import jobs
-from prism_jax.remote.clients import opened
-from prism_jax.remote.fake import FakeEndpoint
 from prism_jax.remote.requests import Message, Request
 from prism_jax.remote.tally import Tally
 
@@ -124,49 +117,6 @@ def test_progress_shows_cost_failures_and_the_cache(capsys):
     assert "1.25 USD, 3 failed, 7 cached" in shown
     list(jobs.run(range(5), work, at_once=2))
     assert capsys.readouterr().err == ""
-
-
-INTERRUPTED = """
-import sys
-from prism_jax.remote import jobs
-from prism_jax.remote.clients import opened
-from prism_jax.remote.config import EndpointConfig, RemoteConfig
-from prism_jax.remote.requests import Message, Request
-endpoint = EndpointConfig("m", sys.argv[1], input_price=1.0, output_price=2.0, max_tokens=50, concurrency=4)
-with opened(RemoteConfig(sys.argv[2], budget=1.0), {"only": endpoint}) as clients:
-    def work(item):
-        return clients.by_name["only"].ask(Request((Message("user", str(item)),)))
-    for answer in jobs.run(range(10_000), work, at_once=4):
-        print(answer.text, flush=True)
-"""
-
-
-def test_ctrl_c_leaves_every_answer_that_was_paid_in_the_cache(remote, root):
-    slow = slow_brain(0.05)
-    with FakeEndpoint(slow) as fake:
-        command = [sys.executable, "-c", INTERRUPTED, fake.url, remote.cache]
-        environment = os.environ | {"PYTHONPATH": str(root)}
-        job = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        assert job.stdout.readline() == "x\n"
-        job.send_signal(signal.SIGINT)
-        _, said = job.communicate(timeout=30)
-        assert job.returncode != 0
-        assert "waiting for answers to what was sent" in said
-        paid = fake.billed.total()
-        assert 1 <= paid < 100
-        with opened(remote, {"only": endpoint_of(fake)}) as clients:
-            answers = ask(clients.by_name["only"], *map(str, range(paid)))
-        assert all(answer.cached for answer in answers)
-        assert clients.tally.resent == 0
-        assert fake.billed.total() == paid
-
-
-def slow_brain(seconds):
-    def brain(body):
-        time.sleep(seconds)
-        return "x"
-
-    return brain
 
 
 def test_several_jobs_can_follow_one_another_with_the_same_clients(connected):
