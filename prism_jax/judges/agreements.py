@@ -99,29 +99,16 @@ def compare_judges(
       seed: Seed of the resamples.
 
     Returns:
-      For each kind of item, pairs in this order: each panel against the human majority, each panel against the panels
-      after it, each judge against the human majority, the judges of each panel against each other. Then each panel, and
-      people among themselves. What has no common item is left out.
+      For each kind of item, pairs in this order: each panel and each judge against the human majority, each panel
+      against the panels after it, the judges of each panel against each other, and people against each other. Then each
+      panel, and people among themselves. What has fewer than two common items is left out.
     """
-    config = config or PanelConfig()
-    raters: dict[str, Ballots] = {name: majority(ballots, config) for name, ballots in panels.items()}
-    if human is not None:
-        raters[HUMAN] = majority(human, HUMAN_CONFIG)
-    chosen = [(name, HUMAN) for name in panels] if human is not None else []
-    chosen += list(itertools.combinations(panels, 2))
-    within: list[tuple[str, str]] = []
-    for panel, ballots in (*panels.items(), *([("human", human)] if human is not None else [])):
-        names = [judge if len(panels) == 1 or panel == "human" else f"{panel}: {judge}" for judge in ballots.judges]
-        for index, name in enumerate(names):
-            raters[name] = Ballots(ballots.items, (name,), ballots.verdicts[:, [index]])
-        if human is not None and panel != "human":
-            chosen += [(name, HUMAN) for name in names]
-        within += list(itertools.combinations(names, 2))
+    raters, pairs = _raters(panels, human, config or PanelConfig())
     settings = {"resamples": resamples, "seed": seed}
-    pairs = [
+    compared = [
         row
         for kind in KINDS
-        for judge, reference in chosen + within
+        for judge, reference in pairs
         if (row := _pair(kind, judge, reference, raters, settings)) is not None
     ]
     among = {**panels, **({"human votes": human} if human is not None else {})}
@@ -131,7 +118,34 @@ def compare_judges(
         for name, ballots in among.items()
         if (one := _panel(kind, name, ballots, settings)) is not None
     ]
-    return Agreements(tuple(pairs), tuple(rows))
+    return Agreements(tuple(compared), tuple(rows))
+
+
+def _raters(
+    panels: Mapping[str, Ballots], human: Ballots | None, config: PanelConfig
+) -> tuple[dict[str, Ballots], list[tuple[str, str]]]:
+    """Every rater by name (panels, their judges, people), and the pairs to compare, in order and without repetition."""
+    raters: dict[str, Ballots] = {name: majority(ballots, config) for name, ballots in panels.items()}
+    judges: list[str] = []
+    within: list[tuple[str, str]] = []
+    for panel, ballots in panels.items():
+        alone = len(panels) == 1 and panel not in ballots.judges
+        names = [judge if alone else f"{panel}: {judge}" for judge in ballots.judges]
+        raters.update(_single(ballots, names))
+        judges += names if len(names) > 1 else []  # a single judge is its own majority
+        within += itertools.combinations(names, 2)
+    against: list[tuple[str, str]] = []
+    if human is not None:
+        raters.update(_single(human, human.judges))
+        raters[HUMAN] = majority(human, HUMAN_CONFIG)
+        against = [(name, HUMAN) for name in (*panels, *judges)]
+        within += itertools.combinations(human.judges, 2)
+    return raters, list(dict.fromkeys([*against, *itertools.combinations(panels, 2), *within]))
+
+
+def _single(ballots: Ballots, names: Sequence[str]) -> dict[str, Ballots]:
+    """Each judge of some ballots alone, under the given names."""
+    return {name: Ballots(ballots.items, (name,), ballots.verdicts[:, [index]]) for index, name in enumerate(names)}
 
 
 class Common(NamedTuple):

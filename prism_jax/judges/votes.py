@@ -72,10 +72,10 @@ class Vote:
     def __post_init__(self) -> None:
         for name in ("stream", "judge", "problem", "model", "request", "time"):
             if (text := getattr(self, name)) is not None and not text.strip():
-                raise ValueError(f"{name}: found {text!r}, expected words")
+                raise ValueError(f"{name}: found {reprlib.repr(text)}, expected words")
         for name in ("step", "candidate"):
             if (index := getattr(self, name)) is not None and index < 0:
-                raise ValueError(f"{name}: found {index}, expected at least 0")
+                raise ValueError(f"{name}: found {reprlib.repr(index)}, expected at least 0")
         if not _DIGEST.fullmatch(self.question):
             raise ValueError(f"question: found {reprlib.repr(self.question)}, expected a SHA-256 in hexadecimal")
         if (self.verdict is None) == (self.problem is None):
@@ -124,8 +124,8 @@ def read_votes(path: epath.PathLike) -> Iterator[Vote]:
             first = lines.setdefault(vote.key, number)
             if first != number:
                 raise VotesError(
-                    f"{path}:{number}: judge: found a second verdict of {vote.judge!r} on the same question (first on "
-                    f"line {first}), expected one"
+                    f"{path}:{number}: judge: found a second verdict of {reprlib.repr(vote.judge)} on the same "
+                    f"question (first on line {first}), expected one"
                 )
             yield vote
 
@@ -188,7 +188,7 @@ def _decode(value: Any, place: str) -> Vote:
             raise VotesError(f"{place}: {key}: found nothing, expected this key")
     for key, item in value.items():
         if key not in _TYPES:
-            raise VotesError(f"{place}: {key}: found an unknown key, expected one of {', '.join(_TYPES)}")
+            raise VotesError(f"{place}: found the unknown key {reprlib.repr(key)}, expected one of {', '.join(_TYPES)}")
         types, expected = _TYPES[key]
         if not isinstance(item, types) or (isinstance(item, bool) and bool not in types):
             raise VotesError(f"{place}: {key}: found {reprlib.repr(item)}, expected {expected}")

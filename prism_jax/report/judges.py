@@ -130,7 +130,7 @@ def corrected_table(rows: Iterable[CorrectedRow], system: str) -> Table:
 
 
 def _pair_section(pairs: Iterable[PairRow], kind: Kind) -> Section:
-    """The rows of one kind; after the last row with a reference, its constant judge."""
+    """The rows of one kind; the constant judge follows the last row that has the human majority as its reference."""
     rows, own = [], [row for row in pairs if row.kind == kind]
     last = {row.reference: index for index, row in enumerate(own)}
     for index, row in enumerate(own):

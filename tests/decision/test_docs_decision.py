@@ -22,6 +22,7 @@ MODULES = (
     "calibration",
     "metrics",
     "agreement",
+    "judge_noise",
     "uncertainty",
     "drift",
 )

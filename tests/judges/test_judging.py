@@ -1,4 +1,4 @@
-"""Judging through the client, against an endpoint that fails on purpose: each verdict is the judge's, or missing."""
+"""Judging through the client, against a failing endpoint: every verdict is the judge's own, or missing."""
 
 import dataclasses
 

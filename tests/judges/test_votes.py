@@ -70,7 +70,7 @@ def test_what_is_written_is_read(tmp_path_factory, given_votes):
         ({"cost": 10**400}, "v.jsonl:2: int too large to convert to float"),
         ({"cost": True}, "v.jsonl:2: cost: found True, expected a number"),
         ({"cost": float("nan")}, "v.jsonl:2: cost: found nan, expected US dollars"),
-        ({"verdct": True}, "v.jsonl:2: verdct: found an unknown key, expected one of stream, judge"),
+        ({"verdct": True}, "v.jsonl:2: found the unknown key 'verdct', expected one of stream, judge"),
         ({"stream": "s"}, "v.jsonl:2: judge: found a second verdict of 'a' on the same question (first on line 1)"),
     ],
 )

@@ -21,6 +21,7 @@ from mutations import BINARY, TEXT, damaged
 
 from prism_jax.decision.calibration import Temperature
 from prism_jax.evaluation.fits import Calibration, SignalFit, read_calibration, write_calibration
+from prism_jax.judges.votes import Vote, read_votes, write_votes
 from prism_jax.policy.agent import Agent
 from prism_jax.policy.lines import Lines, parse_line
 from prism_jax.policy.records import encode
@@ -91,6 +92,7 @@ def files(tmp_path_factory):
     write_calibration(folder / "calibration.json", Calibration(fit, fit))
     Workdir(folder / "run").claim(RunConfig())
     write_teachers_files(folder)
+    write_verdicts(folder / "votes.jsonl")
     write_gguf_tokenizer(folder / "tokenizer.gguf", contents((folder / "tokenizer.json").read_text()))
     write_gguf(folder / "model.gguf", random_model("Llama"))
     write_agents_files(folder, streams)
@@ -117,6 +119,16 @@ def write_teachers_files(folder):
     TextCalibrator(one, one).save(folder / "text.json")
 
 
+def write_verdicts(path):
+    """Verdicts of judges, one of which is missing."""
+    sent = {"model": "m-1", "request": "0f" * 32, "time": "2025-01-02T03:04:05+00:00", "cost": 0.25}
+    about = [
+        {"stream": "s", "step": i // 2, "candidate": None if i % 2 else 0, "question": f"{i:064x}"} for i in range(6)
+    ]
+    votes = [Vote(judge=judge, verdict=i % 2 == 0, **sent, **one) for i, one in enumerate(about) for judge in "ab"]
+    write_votes(path, [*votes, Vote(judge="c", verdict=None, problem="The endpoint was down.", **about[0])])
+
+
 def write_agents_files(folder, streams):
     """The input of an agent and the records of its decisions."""
     agent, lines, records = Agent(FakeReader(), exported()), [], []
@@ -139,6 +151,10 @@ def read_model(path):
 
 def read_gguf(path):
     return load_gguf(path, "float32")
+
+
+def read_verdicts(path):
+    return list(read_votes(path))
 
 
 def read_run(path):
@@ -182,6 +198,7 @@ READERS = {
     "recorded answers": ("recorded/code_1.json", TEXT, read_answers),
     "conversations": ("rows.jsonl", TEXT, read_sharegpt),
     "text calibrator": ("text.json", TEXT, read_text_calibrator),
+    "verdicts": ("votes.jsonl", TEXT, read_verdicts),
     "run config": ("run/config.json", TEXT, read_run),
     "GGUF, header": ("tokenizer.gguf", BINARY, read_gguf_header),
     "GGUF, tokenizer": ("tokenizer.gguf", BINARY, read_gguf_tokenizer),

@@ -1,0 +1,80 @@
+"""The job of `prism_jax.judge` on files: verdicts, labels and every table, without asking again."""
+
+import dataclasses
+
+import pytest
+from judged_streams import bare, labelled, votes_of
+
+from prism_jax.judges.config import JudgesConfig
+from prism_jax.judges.votes import write_votes
+from prism_jax.recipes.judging import judge
+from prism_jax.remote.config import EndpointConfig
+from prism_jax.streams.edit import map_candidates
+from prism_jax.streams.jsonl import read_streams, write_streams
+
+NAMES = ("a", "b", "c")
+CONFIG = JudgesConfig(name="panel", endpoints={name: EndpointConfig(name, "http://127.0.0.1:9/v1") for name in NAMES})
+UNUSED = {"out": None, "human": None, "against": [], "baseline": None, "dry_run": False}
+SETTINGS = {"ask": False, "resamples": 100, "c_fa": 1.0, "c_fn": 2.0}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Two systems' streams, people's votes, and the verdicts of two panels."""
+    folder, streams = tmp_path_factory.mktemp("judged"), labelled(12)
+
+    def offering(name, every):
+        def change(step):
+            made = step.event % every == 0
+            return map_candidates(step, lambda one: dataclasses.replace(one, logged=made))
+
+        system = [dataclasses.replace(stream, steps=tuple(map(change, stream.steps))) for stream in bare(streams)]
+        write_streams(folder / f"{name}.jsonl", system)
+
+    def voting(step):
+        step = map_candidates(step, lambda one: dataclasses.replace(one, votes=(one.y_accept == 1,)))
+        return dataclasses.replace(step, votes=(step.y_need == 0,))
+
+    offering("often", 2)
+    offering("seldom", 3)
+    people = [dataclasses.replace(stream, steps=tuple(map(voting, stream.steps))) for stream in streams[::2]]
+    write_streams(folder / "people.jsonl", people)
+    write_votes(folder / "votes.jsonl", votes_of(streams, dict.fromkeys(NAMES, (0.9, 0.9))))
+    write_votes(folder / "others.jsonl", votes_of(streams, dict.fromkeys("def", (0.8, 0.8)), seed=9))
+    return folder
+
+
+def run(folder, **flags):
+    files = {"streams": str(folder / "often.jsonl"), "votes": str(folder / "votes.jsonl")}
+    judge(CONFIG, {**UNUSED, **SETTINGS, **files, **flags})
+
+
+def test_all_tables_are_printed_and_labels_written(folder, tmp_path, capsys):
+    files = {name: str(folder / f"{file}.jsonl") for name, file in (("human", "people"), ("baseline", "seldom"))}
+    run(folder, out=str(tmp_path / "out.jsonl"), against=[str(folder / "others.jsonl")], **files)
+    shown = capsys.readouterr().out
+    for words in (
+        "need: ",
+        "Agreement of two raters",
+        "panel / others",
+        "others: d / human majority",
+        "constant judge / human majority",
+        "Judges' errors against people",
+        "often, corrected for judges' errors",
+        "Two systems by panel",
+        "human: ",
+    ):
+        assert words in shown, words
+    steps = [step for stream in read_streams(tmp_path / "out.jsonl") for step in stream.steps]
+    assert f"need: {len(steps)} labels" in shown
+    assert all(len(step.votes) == 3 and step.y_need in (0.0, 1.0) for step in steps)
+
+
+def test_verdicts_on_other_questions_are_an_error(folder, tmp_path):
+    write_streams(tmp_path / "new.jsonl", bare(labelled(2, seed=5)))
+    with pytest.raises(ValueError, match=r"votes.jsonl: found no verdict of a, b, c on these streams, expected"):
+        run(folder, streams=str(tmp_path / "new.jsonl"))
+    with pytest.raises(ValueError, match=r"often.jsonl: found streams without votes, expected votes of people"):
+        run(folder, human=str(folder / "often.jsonl"))
+    with pytest.raises(FileNotFoundError, match=r"none.jsonl: found no such file"):
+        run(folder, votes=str(folder / "none.jsonl"))

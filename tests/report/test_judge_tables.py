@@ -1,0 +1,173 @@
+"""The tables about judges, on verdicts of simulated judges and on real people's votes."""
+
+import dataclasses
+import os
+import pathlib
+import re
+
+import numpy as np
+import pytest
+from judged_streams import MOST_EVENTS, bare, labelled, votes_of
+
+from prism_jax.decision import metrics
+from prism_jax.judges.agreements import HUMAN_CONFIG, KINDS, compare_judges
+from prism_jax.judges.ballots import Ballots, human_ballots
+from prism_jax.judges.labelling import gather, judge_ballots
+from prism_jax.judges.panels import PanelConfig, majority
+from prism_jax.judges.robustness import METHODS, compare_systems, correct
+from prism_jax.report.judges import METHOD_WORDS, agreement_tables, corrected_table, robustness_table
+from prism_jax.report.table import print_all
+from prism_jax.streams.edit import map_candidates
+from prism_jax.streams.proactivebench import load
+
+REPOSITORY = pathlib.Path(__file__).parents[2]
+REAL = pathlib.Path(os.environ.get("PRISM_PROACTIVEBENCH", REPOSITORY.parent / "shared" / "proactivebench"))
+PANELS = {
+    "sharp": {"a": (0.9, 0.9), "b": (0.85, 0.9), "c": (0.9, 0.85)},
+    "blunt": {"d": (0.7, 0.7), "e": (0.75, 0.65), "f": (0.65, 0.75)},
+}
+
+
+@pytest.fixture(scope="module")
+def streams():
+    return labelled(60)
+
+
+@pytest.fixture(scope="module")
+def panels(streams):
+    found = {}
+    for seed, (name, rates) in enumerate(PANELS.items()):
+        verdicts = gather(votes_of(streams, rates, seed=10 * seed), list(rates))
+        found[name] = judge_ballots(bare(streams), verdicts, list(rates), MOST_EVENTS)
+    return found
+
+
+@pytest.fixture(scope="module")
+def human(streams):
+    """One annotator, who gives the labels themselves, in every third stream."""
+
+    def voting(step):
+        step = map_candidates(step, lambda one: dataclasses.replace(one, votes=(one.y_accept == 1,)))
+        return dataclasses.replace(step, votes=(step.y_need == 0,))
+
+    return human_ballots(dataclasses.replace(stream, steps=tuple(map(voting, stream.steps))) for stream in streams[::3])
+
+
+def offering(streams, at):
+    """What a system did that offers at the steps that `at` accepts."""
+
+    def deciding(step):
+        offers = at(step)
+        return map_candidates(step, lambda one: dataclasses.replace(one, logged=offers, y_accept=None, propensity=None))
+
+    return [dataclasses.replace(stream, steps=tuple(map(deciding, stream.steps))) for stream in streams]
+
+
+def rows_of(table):
+    return {row.name: row.cells for section in table.sections for row in section.rows}
+
+
+def test_sharper_judges_agree_more_and_constant_judges_stand_beside_them(panels, human):
+    found = compare_judges(panels, human, resamples=200)
+    pairs, among, errors = agreement_tables(found)
+    for kind in KINDS:
+        rows = {(row.judge, row.reference): row for row in found.pairs if row.kind == kind}
+        sharp, blunt = (rows[name, "human majority"].measures["kappa"].estimate for name in PANELS)
+        assert sharp > blunt + 0.2
+        assert sharp > rows["sharp: a", "human majority"].measures["kappa"].estimate - 0.05
+        assert ("sharp", "blunt") in rows and ("blunt: d", "blunt: e") in rows and ("sharp: a", "blunt: d") not in rows
+        row = rows["blunt", "human majority"]
+        assert row.constant == max(row.measures["base_rate"].estimate, 1 - row.measures["base_rate"].estimate)
+        assert abs(rows["sharp: a", "human majority"].sensitivity.estimate - 0.9) < 0.12
+    assert [section.title for section in pairs.sections] == ["Offers", "Silences"]
+    for section in pairs.sections:
+        [constant] = [row for row in section.rows if row.name.startswith("constant judge")]
+        assert constant.cells[-2:] == ("0.00", "–")
+    assert set(rows_of(among)) == {"sharp", "blunt"}, "one annotator has no pair"
+    assert rows_of(errors).keys() == {"sharp", "blunt", *(f"{p}: {j}" for p, names in PANELS.items() for j in names)}
+    interval = re.compile(r"−?\d+\.\d+ \[−?\d+\.\d+, −?\d+\.\d+\]")
+    assert all(interval.fullmatch(cell) for row in rows_of(errors).values() for cell in row[1:])
+
+
+def test_a_system_that_is_better_by_every_panel_has_positive_differences(streams, panels, capsys):
+    truth = {(s.id, t.event): t.y_need * t.candidates[0].y_accept for s in streams for t in s.steps}
+
+    def system(keep):
+        return [
+            stream
+            for one in bare(streams)
+            for stream in offering([one], lambda step, name=one.id: bool(truth[name, step.event]) or keep(step))
+        ]
+
+    good, bad = system(lambda step: False), system(lambda step: True)
+    judged = {name: majority(ballots) for name, ballots in panels.items()}
+    rows = compare_systems(bad, good, judged, resamples=300)
+    for row in rows:
+        assert row.left_out == 0
+        assert row.rates["precision"].difference.low > 0
+    table = robustness_table(rows, "always", "better")
+    assert [section.title for section in table.sections] == [f"{name}: {rows[0].steps} steps" for name in PANELS]
+    difference = [row.cells[1] for section in table.sections for row in section.rows if row.strong]
+    assert all(re.fullmatch(r"\+\d+\.\d \[\+\d+\.\d, \+\d+\.\d\]", cell) for cell in difference)
+    print_all([table])
+    assert "always" in capsys.readouterr().out
+
+
+def test_corrected_scores_are_nearer_to_the_truth(streams, panels, human):
+    truth = {(s.id, t.event): t for s in streams for t in s.steps}
+    system = [
+        stream
+        for one in bare(streams)
+        for stream in offering(
+            [one], lambda step, name=one.id: step.event % 4 == 0 or truth[name, step.event].candidates[0].y_accept == 1
+        )
+    ]
+    deeds = [(step.candidates[0].logged, truth[s.id, step.event]) for s in system for step in s.steps]
+    proposed = [made for made, _ in deeds]
+    accepted = [true.candidates[0].y_accept == 1 if made else true.y_need == 0 for made, true in deeds]
+    counts = metrics.official_counts(np.array(proposed), np.array(accepted))
+    expected = float(metrics.rates(counts).precision)
+    rows = correct(system, {"blunt": majority(panels["blunt"])}, majority(human, HUMAN_CONFIG), resamples=300)
+    assert [row.method for row in rows] == list(METHODS) and tuple(METHOD_WORDS) == METHODS
+    found = {row.method: row.numbers["precision"] for row in rows}
+    assert not found["judge_only"].low <= expected <= found["judge_only"].high
+    assert found["rectified"].low <= expected <= found["rectified"].high
+    assert abs(found["rectified"].estimate - expected) < abs(found["judge_only"].estimate - expected)
+    table = corrected_table(rows, "even")
+    assert len(table.sections) == 1 and len(table.sections[0].rows) == len(METHODS)
+    nobody = Ballots((), ("majority",), majority(human).verdicts[:0])
+    unknown = correct(system, {"blunt": majority(panels["blunt"])}, nobody, resamples=10)
+    assert {row.problem.split(":")[0] for row in unknown} == {"human"}
+    assert all(cell == "–" for row in corrected_table(unknown, "even").sections[0].rows for cell in row.cells)
+
+
+def test_labels_in_one_stream_have_no_interval(streams, panels):
+    only = {name: Ballots(b.items[:6], b.judges, b.verdicts[:6]) for name, b in panels.items()}
+    assert len({item.stream for item in only["sharp"].items}) == 1
+    pairs, among = agreement_tables(compare_judges(only, resamples=50))
+    assert "[" not in pairs.to_csv() + among.to_csv()
+
+
+@pytest.mark.skipif(
+    not (REAL / "dataset").is_dir(),
+    reason=f"no ProactiveBench data: {REAL}/dataset is missing (PRISM_PROACTIVEBENCH names another folder)",
+)
+def test_real_annotators_agree_beyond_chance_and_less_than_they_seem_to(tmp_path, capsys):
+    """Real votes through the same tables: one annotator against the majority of all, and all among each other."""
+    votes = human_ballots(load(REAL, tmp_path))
+    assert votes.judges == ("annotator 1", "annotator 2", "annotator 3")
+    config = PanelConfig(missing="majority_of_present")
+    found = compare_judges({"annotators": votes}, votes, config=config, resamples=1000)
+    print_all(agreement_tables(found))
+    assert "Krippendorff" in capsys.readouterr().out.replace("\n", " ")
+    panels = {row.kind: row for row in found.panels if row.panel == "annotators"}
+    assert (panels["offers"].items, panels["silences"].items) == (1148, 242)
+    assert (panels["offers"].complete, panels["silences"].complete) == (1000, 197)
+    offers, silences = (panels[kind].measures for kind in KINDS)
+    assert 0 < offers["alpha"].low < offers["alpha"].high < 0.4 < offers["agreement"].low
+    assert silences["alpha"].high < 0.1, "on silence, annotators agree no more than by chance"
+    pairs = {(row.kind, row.judge, row.reference): row for row in found.pairs}
+    same = pairs["silences", "annotators", "human majority"]
+    assert (same.items, same.measures["agreement"].estimate) == (223, 1.0)
+    assert same.constant == pytest.approx(197 / 223), "raw agreement of a judge who always accepts silence, or never"
+    assert ("offers", "annotator 1", "annotator 2") in pairs
