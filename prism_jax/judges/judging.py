@@ -1,7 +1,7 @@
 """Asks every judge every question and writes their verdicts; started again, it asks only what was not answered.
 
 Each answer is in the cache before it is used (`prism_jax.remote`). The file of verdicts is written anew from the
-answers and appears when all are there, so a run that was killed loses nothing and leaves no partial file.
+answers and appears when all are there, so a run that was killed loses nothing, and no reader sees a partial file.
 """
 
 from __future__ import annotations

@@ -94,13 +94,17 @@ class Cache:
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         """Runs the block as one transaction that no other process can come between."""
         with self._lock:
-            self._database.execute("BEGIN IMMEDIATE")
             try:
-                yield self._database
-            except BaseException:
-                self._database.execute("ROLLBACK")
-                raise
-            self._database.execute("COMMIT")
+                self._database.execute("BEGIN IMMEDIATE")
+                try:
+                    yield self._database
+                    self._database.execute("COMMIT")
+                except BaseException:
+                    if self._database.in_transaction:
+                        self._database.execute("ROLLBACK")
+                    raise
+            except sqlite3.OperationalError as error:  # such as a full disk
+                raise OSError(f"{self.path}: found a cache that cannot be written ({error})") from error
 
     def get(self, key: str) -> Answer | None:
         """The stored answer of a request, or None."""

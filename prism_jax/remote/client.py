@@ -10,8 +10,8 @@ import contextlib
 import functools
 import os
 import time
-from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, TypeVar
 
 from prism_jax.remote import completions, failures
 from prism_jax.remote.cache import Cache
@@ -26,8 +26,9 @@ from prism_jax.runtime.personal_data import in_prompt
 if TYPE_CHECKING:
     import openai
 
-POLL = 0.02
-"""Seconds between looks at a request that another process has under way, and at a budget that others hold."""
+T = TypeVar("T")
+POLL, LONGEST_POLL = 0.02, 1.0
+"""Seconds between the first and the later looks at what another request holds: the same answer, or the budget."""
 EXPECTED_BYTES = 4
 """Bytes of a body per prompt token, for estimates; English text has about four. Every token has at least one."""
 
@@ -106,12 +107,12 @@ class Client:
 
     async def _claim(self, prepared: Prepared) -> Answer | None:
         """Records the request as sent; returns its answer if another has stored it by now."""
-        while True:
-            claim = self.cache.claim(prepared.key, self._worst(prepared), self.endpoint.idempotent)
+        worst = self._worst(prepared)
+        async for claim in _looks(lambda: self.cache.claim(prepared.key, worst, self.endpoint.idempotent)):
             if not claim.wait:
                 self.tally.resent += claim.resent
                 return claim.answer
-            await asyncio.sleep(POLL)
+        raise AssertionError("looks do not end")
 
     async def _send(self, prepared: Prepared, line: Line) -> Answer:
         """Sends a request that was claimed, with retries, and stores its answer."""
@@ -151,8 +152,9 @@ class Client:
         """Makes room for another attempt after one that failed."""
         self.tally.retried += 1
         if failure.billed and not self.endpoint.idempotent:
-            while not self.cache.lose(prepared.key):
-                await asyncio.sleep(POLL)
+            async for room in _looks(lambda: self.cache.lose(prepared.key)):
+                if room:
+                    return
 
     async def _attempt(self, prepared: Prepared, line: Line, started: float) -> Answer:
         """Sends a request once."""
@@ -160,16 +162,20 @@ class Client:
 
         place = await line.limiter.room(len(prepared.content) // EXPECTED_BYTES + self.endpoint.max_tokens)
         try:
-            response = await line.sdk.post(
-                "/chat/completions",
-                cast_to=line.response,
-                content=prepared.content,
-                options={"headers": {"Content-Type": "application/json", "Idempotency-Key": prepared.key}},
-            )
+            async with asyncio.timeout(self.endpoint.timeout):  # the SDK's own ends silence only, not trickling
+                response = await line.sdk.post(
+                    "/chat/completions",
+                    cast_to=line.response,
+                    content=prepared.content,
+                    options={"headers": {"Content-Type": "application/json", "Idempotency-Key": prepared.key}},
+                )
+        except TimeoutError:
+            raise failures.TransientError(f"timed out after {self.endpoint.timeout:g} s", billed=True) from None
         except openai.OpenAIError as error:
             failure = failures.of_sdk(error, self._key)
-            if isinstance(failure, failures.TransientError) and failure.after:
-                line.limiter.pause(failure.after)
+            after = getattr(failure, "after", None)
+            if after is not None and after <= self.endpoint.patience:
+                line.limiter.pause(after)
             raise failure from None
         answer = completions.read(
             response.content, prepared.key, self.price, self._worst(prepared), time.monotonic() - started
@@ -186,6 +192,15 @@ class Client:
             await anext(line.closing)
             self._lines = loop, line
         return self._lines[1]
+
+
+async def _looks(look: Callable[[], T]) -> AsyncIterator[T]:
+    """Yields what `look` finds, again and again, less and less often."""
+    wait = POLL
+    while True:
+        yield look()
+        await asyncio.sleep(wait)
+        wait = min(1.5 * wait, LONGEST_POLL)
 
 
 class Line:

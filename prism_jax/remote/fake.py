@@ -27,6 +27,7 @@ class Faults:
     Attributes:
       seed: Seed of the draws.
       delay: Seconds before each answer.
+      trickle: Seconds between the bytes of a response; 0 sends it at once.
       limited: Share that is answered 429.
       retry_after: Seconds that a 429 asks to wait.
       unavailable: Share that is answered 503.
@@ -40,6 +41,7 @@ class Faults:
 
     seed: int = 0
     delay: float = 0.0
+    trickle: float = 0.0
     limited: float = 0.0
     retry_after: float = 0.01
     unavailable: float = 0.0
@@ -121,8 +123,11 @@ class FakeEndpoint:
                 response = await self._answer(lines[0], headers, content)
                 if response is None:
                     return
-                writer.write(response)
-                await writer.drain()
+                step = 1 if self.faults.trickle else len(response)
+                for start in range(0, len(response), step):
+                    writer.write(response[start : start + step])
+                    await writer.drain()
+                    await asyncio.sleep(self.faults.trickle)
         except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
             pass  # the client has gone, or the server ends
         finally:

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 import tenacity
+from absl import logging
 
 from prism_jax.remote.config import EndpointConfig
 from prism_jax.remote.failures import TransientError
@@ -27,6 +28,8 @@ class Retries:
     """
 
     def __init__(self, endpoint: EndpointConfig) -> None:
+        self._name = f"{endpoint.model} at {endpoint.base_url}"
+        self._trouble = False
         self._patience, self._backoff = endpoint.patience, endpoint.backoff
         self._gone, self._success = False, 0.0
 
@@ -50,6 +53,7 @@ class Retries:
             return self._gone or late or garbled >= GARBLED
 
         async def before_sleep(state: tenacity.RetryCallState) -> None:
+            self._warn(_failure(state))
             await failed(_failure(state))
 
         retrying = tenacity.AsyncRetrying(
@@ -60,8 +64,14 @@ class Retries:
             reraise=True,
         )
         result: T = await retrying(attempt)
-        self._gone, self._success = False, time.monotonic()
+        self._gone, self._trouble, self._success = False, False, time.monotonic()
         return result
+
+    def _warn(self, failure: TransientError) -> None:
+        """Says once that the endpoint is in trouble, until it answers again; a user may have mistyped its address."""
+        if not self._trouble and failure.after is None:
+            logging.warning("%s: %s; retrying for up to %g s", self._name, failure.words, self._patience)
+        self._trouble = True
 
     def _wait(self, state: tenacity.RetryCallState) -> float:
         """As long as the server asks, or doubling from the backoff on; random, so that requests do not come at once."""

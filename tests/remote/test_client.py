@@ -123,6 +123,33 @@ def test_an_endpoint_that_is_gone_costs_its_patience_once(connected):
         assert ask(client, "0")[0].text == "heard 0"
 
 
+def test_trouble_is_told_once_and_again_after_an_answer(connected, monkeypatch):
+    told = []
+    monkeypatch.setattr("absl.logging.warning", lambda words, *values: told.append(words % values))
+    with connected(Faults(down=((0, 6), (12, 14))), concurrency=2) as (fake, client):
+        ask(client, *map(str, range(6)))
+        assert len(told) == 1
+        assert told[0].startswith(f"m at {fake.url}: Connection error. (")
+        assert told[0].endswith("); retrying for up to 20 s")
+        assert fake.received.total() == 12
+        ask(client, "6")
+    assert len(told) == 2
+
+
+def test_a_server_that_asks_for_more_patience_than_there_is_holds_nobody_up(connected):
+    with connected(Faults(limited=1.0, retry_after=3600.0), patience=1.0) as (fake, client):
+        answers = ask(client, *map(str, range(9)))
+        assert all("HTTP 429" in answer.error for answer in answers)
+        assert fake.received.total() == 9
+
+
+def test_an_answer_that_trickles_ends_at_the_deadline(connected):
+    """Each byte comes in time for the SDK, which only ends silence."""
+    with connected(Faults(trickle=0.03), timeout=0.2, patience=0.1) as (_, client):
+        (answer,) = ask(client, "hello")
+    assert "timed out after 0.2 s" in answer.error
+
+
 def test_no_connection_is_an_error_after_the_patience_and_nothing_is_spent(remote):
     with FakeEndpoint(lambda body: "x") as fake:
         url = fake.url
