@@ -25,6 +25,7 @@ TEST = [
     "import-linter>=2.5",
     "pytest>=8.4",
     "pytest-xdist>=3.8",
+    "selenium>=4.40",  # drives the browser in which the report is tested
     "torch==2.13.0",  # the reference of the student's parity tests; the package itself never imports it
     # References for the decision library: net benefit, off-policy estimators, calibration errors.
     "dcurves>=1.1",
@@ -41,7 +42,7 @@ setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     packages=find_packages(include=["prism_jax", "prism_jax.*"]),
-    package_data={"prism_jax": ["py.typed", "report/*.html.jinja"]},
+    package_data={"prism_jax": ["py.typed", "report/*.html.jinja", "report/*.css", "report/*.js"]},
     python_requires=">=3.11",
     install_requires=[
         "absl-py>=2.3",

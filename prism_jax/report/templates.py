@@ -1,18 +1,25 @@
-"""Loads this folder's jinja2 templates.
+"""Loads this folder's jinja2 templates, style sheet and script, and computes a page's content security policy.
 
 All text is escaped, characters that act unseen are shown by their escapes (`prism_jax.runtime.shown_text`), and an
-undefined name in a template is an error.
+undefined name in a template is an error. A page allows the style sheet and script that it was made with, by their
+hashes, and nothing else: no request, no other script, no style attribute.
 """
 
 from __future__ import annotations
 
+import base64
 import functools
+import hashlib
 import pathlib
+from collections.abc import Sequence
 from typing import Any
 
 import jinja2
+import markupsafe
 
 from prism_jax.runtime.shown_text import visible
+
+FOLDER = pathlib.Path(__file__).parent
 
 
 def load_template(name: str) -> jinja2.Template:
@@ -24,16 +31,50 @@ def load_template(name: str) -> jinja2.Template:
     return _environment().get_template(name)
 
 
+def load_asset(name: str) -> markupsafe.Markup:
+    """Reads a style sheet or script of this folder, to stand between the page's own tags as it is.
+
+    Raises:
+      ValueError: if the text could end its element: a browser reads markup there before it reads the language.
+    """
+    text = (FOLDER / name).read_text(encoding="utf-8")
+    if "</" in text or "<!--" in text:
+        raise ValueError(f"{name}: found '</' or '<!--', expected neither: it would end the text's element")
+    return markupsafe.Markup(text)
+
+
+def content_policy(styles: Sequence[str], scripts: Sequence[str]) -> str:
+    """The content security policy that allows exactly these inline style sheets and scripts.
+
+    Args:
+      styles: The text of each `<style>` element.
+      scripts: The text of each `<script>` element that runs; data blocks need no permission.
+    """
+    directives = ["default-src 'none'", "base-uri 'none'", "form-action 'none'"]
+    for name, texts in (("style-src", styles), ("script-src", scripts)):
+        if texts:
+            directives.append(" ".join([name, *map(_source, texts)]))
+    return "; ".join(directives)
+
+
+def _source(text: str) -> str:
+    """The hash of an element's text, as a policy names it."""
+    digest = hashlib.sha256(text.encode("utf-8")).digest()
+    return f"'sha256-{base64.b64encode(digest).decode('ascii')}'"
+
+
 @functools.cache
 def _environment() -> jinja2.Environment:
-    return jinja2.Environment(
-        loader=jinja2.FileSystemLoader(pathlib.Path(__file__).parent),
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(FOLDER),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         finalize=_visible,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.globals |= {"asset": load_asset, "policy": content_policy}
+    return environment
 
 
 def _visible(value: Any) -> Any:

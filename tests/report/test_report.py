@@ -1,5 +1,7 @@
 """The HTML report: page, timeline and figures."""
 
+import base64
+import hashlib
 import html.parser
 import json
 import math
@@ -14,7 +16,8 @@ from synthetic_scores import make_columns, make_scores
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation import protocol
 from prism_jax.evaluation.policies import ALL_POLICIES
-from prism_jax.report import figures, page, tables, timeline
+from prism_jax.report import figures, page, tables, templates, timeline
+from prism_jax.runtime.shown_text import visible
 from prism_jax.scores import Scores
 from prism_jax.streams import Event, Step, Stream
 
@@ -97,7 +100,6 @@ def test_the_page_is_well_formed_and_makes_no_request(tmp_path, arguments, metri
     ]
     assert "http" not in source.replace("http-equiv", "")
     assert "url(" not in source and "@import" not in source
-    assert "default-src 'none'" in source
     for needed in ("prefers-color-scheme: dark", "@media print", "tabular-nums"):
         assert needed in source
     assert list(tmp_path.iterdir()) and not list(tmp_path.glob("*.part"))
@@ -126,8 +128,44 @@ def test_the_same_arguments_give_the_same_bytes(tmp_path, arguments, metrics):
     assert written(tmp_path, arguments, **more) == written(tmp_path, evaluated(make_scores()), **more)
 
 
-def test_text_from_outside_is_escaped(tmp_path):
-    attack = "<script>alert('1')</script><img src=x onerror=alert(1)>\"'&{{ 7*7 }}"
+def hashes(source, tag):
+    """The hashes of a page's inline elements of one kind, as its policy must name them."""
+    bodies = re.findall(rf"<{tag}>(.*?)</{tag}>", source, re.DOTALL)
+    return [base64.b64encode(hashlib.sha256(body.encode()).digest()).decode() for body in bodies]
+
+
+def test_the_policy_allows_the_pages_own_style_and_script_by_their_hashes_only(tmp_path, arguments):
+    source = written(tmp_path, arguments)
+    (policy,) = [value for _, name, value in Page(source).attributes if name == "content" and "default-src" in value]
+    allowed = {name: sources for name, *sources in (part.split() for part in policy.split(";"))}
+    assert allowed.pop("default-src") == allowed.pop("base-uri") == allowed.pop("form-action") == ["'none'"]
+    assert "unsafe" not in policy
+    for tag in ("style", "script"):
+        found = [f"'sha256-{digest}'" for digest in hashes(source, tag)]
+        assert allowed.pop(f"{tag}-src", []) == found
+    assert not allowed
+
+
+def test_an_asset_that_would_end_its_element_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(templates, "FOLDER", tmp_path)
+    for text in ("a = '</script>'", "<!-- a"):
+        (tmp_path / "a.js").write_text(text)
+        with pytest.raises(ValueError, match=r"a\.js: found '</' or '<!--', expected neither"):
+            templates.load_asset("a.js")
+
+
+ATTACKS = {
+    "script": "<script>alert('1')</script></script><svg onload=alert(1)>",
+    "style": "</style><style>*{display:none}</style><p style='position:fixed'>",
+    "attribute": '"\'><img src=x onerror=alert(1)>&{{ 7*7 }} a" onmouseover="alert(1)',
+    "comment": "<!--<script>--><![CDATA[ ]]>",
+    "bidi": "\u202egnp.exe\u2066 \u200f\u0000\u2028",
+}
+
+
+@pytest.mark.parametrize("kind", ATTACKS)
+def test_text_from_outside_is_escaped(tmp_path, kind):
+    attack = ATTACKS[kind]
     columns = make_columns(slow=False)
     columns["stream"] = [f"{name} {attack}" for name in columns["stream"]]
     metrics = tmp_path / "metrics.jsonl"
@@ -140,9 +178,13 @@ def test_text_from_outside_is_escaped(tmp_path):
         facts={attack: attack},
     )
     page = Page(source)
-    assert "script" not in page.tags and "img" not in page.tags
-    assert not [item for item in page.attributes if item[1].startswith("on")]
-    assert page.text.count(attack) >= 15  # in twelve events, the stream's name, two facts, a curve's name
+    clean = Page(written(tmp_path, evaluated(make_scores(slow=False))))
+    assert set(page.tags) <= set(clean.tags)
+    assert page.tags.count("style") == 1 and page.tags.count("script") == clean.tags.count("script")
+    assert not [item for item in page.attributes if item[1].startswith("on") or item[1] == "style"]
+    shown = " ".join(visible(attack).split())
+    assert page.text.count(shown) >= 15  # in twelve events, the stream's name, two facts, a curve's name
+    assert not set(source) & set("\u202e\u2066\u200f\u0000\u2028")
 
 
 @pytest.mark.parametrize(
