@@ -1,45 +1,38 @@
 """kill -9 of judging at ten random moments: no verdict is lost, none billed twice, and no partial file appears."""
 
-import time
-
-import numpy as np
 import pytest
 from judged_streams import bare, labelled
-from judging_process import start
+from killed import assert_none_paid_twice, finish, kill_again_and_again, start
 from test_judging import minds, panel
 
 from prism_jax.judges.judging import judge_streams
 from prism_jax.judges.simulated import by_model
 from prism_jax.judges.votes import read_votes
 from prism_jax.remote.fake import FakeEndpoint, Faults
-from prism_jax.streams.jsonl import write_streams
+from prism_jax.streams.jsonl import read_streams, write_streams
 
 pytestmark = pytest.mark.slow
-KILLS = 10
+
+
+def judge(config, streams, votes):
+    judge_streams(read_streams(streams), config, votes, label="")
 
 
 def test_killed_judging_resumes_where_it_was(tmp_path):
     streams, votes = labelled(20), tmp_path / "votes.jsonl"
     write_streams(tmp_path / "streams.jsonl", bare(streams))
     faults = Faults(delay=0.05, malformed=0.1, limited=0.05)
-    rng, before = np.random.default_rng(0), 0
     with FakeEndpoint(by_model(minds(streams)), faults) as endpoint:
         config = panel(endpoint.url, tmp_path, retries=5)
-        for _ in range(KILLS):
-            process = start(config, tmp_path / "streams.jsonl", votes)
-            deadline = time.monotonic() + 60
-            while endpoint.received.total() <= before and time.monotonic() < deadline:
-                time.sleep(0.002)
-            time.sleep(rng.uniform(0, 0.15))
-            process.kill()
-            process.join()
-            before = endpoint.received.total()
-            assert not votes.exists() and process.exitcode == -9
+
+        def begin():
+            return start(judge, config, str(tmp_path / "streams.jsonl"), str(votes))
+
+        for _ in kill_again_and_again(begin, endpoint):
+            assert not votes.exists()
         answered = endpoint.billed.total()
-        last = start(config, tmp_path / "streams.jsonl", votes)
-        last.join(60)
-        assert last.exitcode == 0
-        assert max(endpoint.billed.values()) == 1
+        finish(begin)
+        assert_none_paid_twice(endpoint, concurrency=3 * 8)
         assert 0 < answered < endpoint.billed.total(), "the kills must have fallen into the work"
     with FakeEndpoint(by_model(minds(streams)), Faults(malformed=0.1)) as endpoint:
         folder = tmp_path / "whole"

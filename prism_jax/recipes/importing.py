@@ -1,0 +1,79 @@
+"""Streams from answers that exist already, without asking anybody: the other half of `python -m prism_jax.label`."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from etils import epath
+
+from prism_jax.streams import Stream
+from prism_jax.streams.jsonl import read_streams, write_streams
+from prism_jax.teacher.recorded import read_recorded
+from prism_jax.teacher.sharegpt import read_sharegpt
+from prism_jax.teacher.text_calibrator import read_text_calibrator
+
+Layout = Literal["streams", "recorded", "sharegpt"]
+"""Layout of the answers, as the flags of the main call it."""
+_READERS = {"streams": read_streams, "recorded": read_recorded, "sharegpt": read_sharegpt}
+
+
+class Imported(NamedTuple):
+    """What was written.
+
+    Attributes:
+      streams: Number of streams.
+      steps: Number of steps.
+      offers: Number of offers with a text.
+      responses: Number of offers with a response.
+      need: Number of steps with a probability of need.
+      accept: Number of offers with a probability of acceptance.
+    """
+
+    streams: int
+    steps: int
+    offers: int
+    responses: int
+    need: int
+    accept: int
+
+    def lines(self) -> tuple[str, ...]:
+        """The numbers in words, for the terminal."""
+        return (
+            f"{self.streams:,} streams, {self.steps:,} steps, {self.offers:,} offers, {self.responses:,} responses",
+            f"p_need at {self.need:,} steps, p_accept of {self.accept:,} offers",
+        )
+
+
+def import_streams(
+    layout: Layout, source: epath.PathLike, output: epath.PathLike, text_calibrator: epath.PathLike | None = None
+) -> Imported:
+    """Reads answers, fills in the probabilities that their texts tell, and writes streams.
+
+    Args:
+      layout: Layout of the answers.
+      source: Where they are: a file, or for `recorded` a folder.
+      output: File of streams to write, atomically; an older file is replaced.
+      text_calibrator: File of a text calibrator, whose probabilities fill those that are missing; None fills nothing.
+
+    Raises:
+      ValueError, OSError: in one line, naming the place; nothing is written.
+    """
+    calibrator = None if text_calibrator is None else read_text_calibrator(text_calibrator)
+    streams = _READERS[layout](source)
+    if calibrator is not None:
+        streams = calibrator.fill(streams)
+    write_streams(output, streams)
+    return _count(streams)
+
+
+def _count(streams: list[Stream]) -> Imported:
+    steps = [step for stream in streams for step in stream.steps]
+    offers = [offer for step in steps for offer in step.candidates]
+    return Imported(
+        streams=len(streams),
+        steps=len(steps),
+        offers=sum(offer.text is not None for offer in offers),
+        responses=sum(offer.response is not None for offer in offers),
+        need=sum(step.teacher_need is not None for step in steps),
+        accept=sum(offer.teacher_accept is not None for offer in offers),
+    )

@@ -1,0 +1,63 @@
+"""Work in separate processes that are killed at random moments; forked from a server that has imported everything."""
+
+import multiprocessing
+import time
+
+import numpy as np
+
+KILLS = 10
+LONGEST_WAIT = 0.15
+"""Most seconds from the first request of a process to its kill."""
+
+
+def start(work, *arguments):
+    """Starts `work(*arguments)`, a function of a module, in another process."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["prism_jax.judges.judging", "prism_jax.recipes.labelling", "openai"])
+    process = context.Process(target=work, args=arguments)
+    process.start()
+    return process
+
+
+def kill_again_and_again(begin, endpoint, seed=0):
+    """Kills ten processes, one after the other, each at a random moment after its first request.
+
+    Args:
+      begin: Starts a process.
+      endpoint: The fake endpoint that the processes ask.
+      seed: Seed of the moments.
+
+    Yields:
+      Nothing, after each kill.
+    """
+    rng, before = np.random.default_rng(seed), 0
+    for _ in range(KILLS):
+        process = begin()
+        deadline = time.monotonic() + 60
+        while endpoint.received.total() <= before and time.monotonic() < deadline:
+            time.sleep(0.002)
+        time.sleep(rng.uniform(0, LONGEST_WAIT))
+        process.kill()
+        process.join()
+        assert process.exitcode == -9, "the work must have been under way"
+        before = endpoint.received.total()
+        yield
+
+
+def finish(begin):
+    """Starts a process and waits until it has done its work."""
+    process = begin()
+    process.join(60)
+    assert process.exitcode == 0
+
+
+def assert_none_paid_twice(endpoint, concurrency):
+    """Checks what docs/remote.md promises of kills, for servers that honour `Idempotency-Key` and for others.
+
+    Args:
+      endpoint: The fake endpoint, which honours it.
+      concurrency: Most requests that were under way at once, over all models.
+    """
+    assert max(endpoint.billed.values()) == 1
+    repeated = endpoint.answered.total() - len(endpoint.answered)
+    assert repeated <= KILLS * concurrency, "only what was under way at a kill is asked again"
