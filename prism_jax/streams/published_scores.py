@@ -1,0 +1,63 @@
+"""Reads ProactiveBench's published scores (`eval/results/MODEL.csv`)."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from etils import epath
+
+from prism_jax.runtime.files import read_bounded
+from prism_jax.streams.jsonl import StreamError
+
+CATEGORY, TOTAL = "Category", "Total Events"
+
+
+class PublishedRow(NamedTuple):
+    """One line of a file.
+
+    Attributes:
+      category: Name of the category.
+      rates: The other columns by name; the shortest decimals of a double, so reading them loses nothing.
+      events: Total Events.
+    """
+
+    category: str
+    rates: Mapping[str, float]
+    events: int
+
+
+def read_published(path: epath.PathLike) -> tuple[PublishedRow, ...]:
+    """Reads the scores of one model.
+
+    Returns:
+      One row per category; none for a file without a table, such as that of a folder that was never judged.
+
+    Raises:
+      OSError: if it cannot be read.
+      StreamError: naming file, line and column, for a value that is not a number.
+    """
+    lines = csv.DictReader(io.StringIO(read_bounded(path, StreamError).decode("utf-8")))
+    if not lines.fieldnames or CATEGORY not in lines.fieldnames:
+        return ()
+    rows = []
+    for number, line in enumerate(lines, start=2):
+        values = {name: _number(line[name], f"{path}:{number}: {name}") for name in line if name != CATEGORY}
+        if TOTAL not in values or values[TOTAL] < 0 or not values[TOTAL].is_integer():
+            raise StreamError(f"{path}:{number}: {TOTAL}: found {line.get(TOTAL)!r}, expected a number of events")
+        events = int(values.pop(TOTAL))
+        rows.append(PublishedRow(str(line[CATEGORY]), values, events))
+    return tuple(rows)
+
+
+def _number(text: str | None, place: str) -> float:
+    try:
+        value = float(text or "")
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise StreamError(f"{place}: found {text!r}, expected a number")
+    return value

@@ -1,0 +1,233 @@
+"""Traces: what a model answered at each event of a stream, in the layout of ProactiveBench's `eval/traces_new`.
+
+A folder has one JSON file per stream: a list of events, each with `observation` (`time`, `event`), `agent_response`
+and, once it was judged, `judgement`, one verdict per prediction. Answers are read in two ways:
+
+- `official`, as the published scripts do. They take everything but null for a proposal: the texts "null" and "None",
+  and the object {"candidate_task": [...]}, which is what the files hold where a request failed.
+- `fixed`: a text that only says null is silence, and an answer that is neither a list of texts nor null is no answer.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import reprlib
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from etils import epath
+
+from prism_jax.runtime.files import encode_json, new_folder, parse_json, read_bounded
+from prism_jax.streams.jsonl import StreamError
+from prism_jax.streams.proactivebench_source import DOMAINS
+from prism_jax.streams.times import to_seconds
+from prism_jax.streams.types import Candidate, Event, Step, Stream
+
+Mode = Literal["official", "fixed"]
+NULL_WORDS = ("", "null", "none")
+"""Texts that say that nothing is proposed, in lower case and without white space around them."""
+
+
+class _Absent:
+    """The answer of an event that was never asked about; null is an answer."""
+
+    def __repr__(self) -> str:
+        return "nothing"
+
+
+ABSENT = _Absent()
+
+
+@dataclasses.dataclass(frozen=True)
+class TraceEvent:
+    """One event and the answer to it.
+
+    Attributes:
+      time: Time, as text in the file's own format.
+      text: What the user did.
+      answer: JSON value of `agent_response`: usually a list of proposals, empty for silence; `ABSENT` without that key.
+      judgement: Verdicts in the file, one per prediction; None where it was not judged.
+      others: Further keys that the model wrote (`other_infomation`, spelt so in the published files).
+      status: `task_status` of the file.
+    """
+
+    time: str
+    text: str
+    answer: Any = ABSENT
+    judgement: tuple[bool, ...] | None = None
+    others: Mapping[str, Any] | None = None
+    status: bool = False
+
+
+Trace = tuple[TraceEvent, ...]
+
+
+class Turn(NamedTuple):
+    """What an answer means, read as mode `fixed` does.
+
+    Attributes:
+      proposals: Proposed texts; empty for silence.
+      failed: Whether there is no answer that says what the model wanted.
+    """
+
+    proposals: tuple[str, ...]
+    failed: bool = False
+
+
+def official_predictions(event: TraceEvent) -> tuple[Any, ...]:
+    """The predictions of an answer as the published scripts iterate over it: None is silence, all else a proposal.
+
+    An empty or null answer is one prediction of silence; an object gives its keys and a text its characters. An event
+    without an answer has no prediction.
+
+    Raises:
+      StreamError: for an answer that cannot be iterated over, at which the published script stops.
+    """
+    if event.answer is ABSENT:
+        return ()
+    if event.answer is None:
+        return (None,)
+    if not isinstance(event.answer, list | dict | str):
+        raise StreamError(f"agent_response: found {reprlib.repr(event.answer)}, expected a list or null")
+    return tuple(event.answer) or (None,)
+
+
+def fixed_turn(event: TraceEvent) -> Turn:
+    """What an answer proposes, with null in words as silence and everything malformed as no answer."""
+    if event.answer is None:
+        return Turn(())
+    if not isinstance(event.answer, list) or not all(one is None or isinstance(one, str) for one in event.answer):
+        return Turn((), failed=True)
+    return Turn(tuple(one for one in event.answer if one is not None and not says_null(one)))
+
+
+def says_null(text: str) -> bool:
+    """Whether a text says that nothing is proposed."""
+    return text.strip().lower() in NULL_WORDS
+
+
+def read_trace(path: epath.PathLike) -> Trace:
+    """Reads one stream's trace.
+
+    Raises:
+      OSError: if it cannot be read.
+      StreamError: naming file, event and key, for anything but a trace.
+    """
+    value = parse_json(read_bounded(path, StreamError), str(path), StreamError)
+    if not isinstance(value, list) or not value:
+        raise StreamError(f"{path}: found {reprlib.repr(value)}, expected a list of events")
+    return tuple(_event(item, f"{path}: [{index}]") for index, item in enumerate(value))
+
+
+def read_traces(folder: epath.PathLike) -> dict[str, Trace]:
+    """Reads every trace of a folder, by the file's name without its ending, in the order of the names.
+
+    Raises:
+      FileNotFoundError: if there is no such folder, or no JSON file in it.
+      StreamError: as `read_trace`.
+    """
+    folder = epath.Path(folder)
+    paths = sorted(path for path in folder.iterdir() if path.suffix == ".json") if folder.is_dir() else []
+    if not paths:
+        raise FileNotFoundError(f"{folder}: found no file NAME.json there, expected one per stream")
+    return {path.stem: read_trace(path) for path in paths}
+
+
+def write_traces(folder: epath.PathLike, traces: Mapping[str, Trace]) -> None:
+    """Writes a new folder of traces, complete or not at all.
+
+    Raises:
+      FileExistsError: if the folder exists.
+      ValueError: for a stream whose name is not a file's name.
+    """
+    for name in traces:
+        if not name or name.startswith(".") or "/" in name:
+            raise ValueError(f"stream {reprlib.repr(name)}: found no file name, expected one without / and first .")
+    with new_folder(folder) as partial:
+        for name, trace in traces.items():
+            (partial / f"{name}.json").write_bytes(encode_json([_encode(event) for event in trace]))
+
+
+def read_categories(path: epath.PathLike) -> dict[str, tuple[str, ...]]:
+    """Reads splits.json: the streams of each category by its name.
+
+    Raises:
+      OSError: if it cannot be read.
+      StreamError: naming file and category, for anything else.
+    """
+    value = parse_json(read_bounded(path, StreamError), str(path), StreamError)
+    if not isinstance(value, dict):
+        raise StreamError(f"{path}: found {reprlib.repr(value)}, expected an object with categories as keys")
+    found = {}
+    for name, content in value.items():
+        files = content.get("files") if isinstance(content, dict) else None
+        if not isinstance(files, list) or not all(isinstance(one, str) and one.endswith(".json") for one in files):
+            raise StreamError(f"{path}: {name}.files: found {reprlib.repr(files)}, expected a list of names NAME.json")
+        found[name] = tuple(one.removesuffix(".json") for one in files)
+    return found
+
+
+def trace_stream(name: str, trace: Sequence[TraceEvent]) -> Stream:
+    """A trace as a stream for judges: one step per answer, whose candidates are the predictions that are texts.
+
+    A judge who is asked about silence and about every candidate serves both ways of reading an answer. A candidate is
+    logged if it is a proposal in mode `fixed`. An event without an answer has no step. If times cannot be read, they
+    are the numbers of the events; a time never runs backwards.
+    """
+    try:
+        seconds: Sequence[float] = tuple(itertools.accumulate(to_seconds([event.time for event in trace]), max))
+    except ValueError:
+        seconds = [float(number) for number in range(len(trace))]
+    steps = []
+    for number, event in enumerate(trace):
+        if event.answer is ABSENT:
+            continue
+        texts = [one for one in official_predictions(event) if isinstance(one, str) and one.strip()]
+        proposals = fixed_turn(event).proposals
+        offers = tuple(Candidate(text=text, logged=text in proposals) for text in texts)
+        steps.append(Step(event=number, candidates=offers or (Candidate(logged=False),)))
+    prefix = name.split("_")[0]
+    return Stream(
+        id=name,
+        domain=DOMAINS.get(prefix, prefix or "unknown"),
+        events=tuple(Event(time=time, text=event.text) for time, event in zip(seconds, trace, strict=True)),
+        steps=tuple(steps),
+    )
+
+
+def _event(item: Any, place: str) -> TraceEvent:
+    """One event of a file; `place` starts every message."""
+    observation = item.get("observation") if isinstance(item, dict) else None
+    if not isinstance(observation, dict):
+        raise StreamError(f"{place}.observation: found {reprlib.repr(observation)}, expected an object with keys")
+    for key in ("time", "event"):
+        if not isinstance(observation.get(key), str) or not observation[key].strip():
+            raise StreamError(f"{place}.observation.{key}: found {reprlib.repr(observation.get(key))}, expected text")
+    judgement = item.get("judgement")
+    if judgement is not None and not (
+        isinstance(judgement, list) and all(isinstance(verdict, bool) for verdict in judgement)
+    ):
+        raise StreamError(f"{place}.judgement: found {reprlib.repr(judgement)}, expected a list of true and false")
+    others, status = item.get("other_infomation"), item.get("task_status")
+    return TraceEvent(
+        time=observation["time"],
+        text=observation["event"],
+        answer=item.get("agent_response", ABSENT),
+        judgement=None if judgement is None else tuple(judgement),
+        others=others if isinstance(others, dict) else None,
+        status=status is True,
+    )
+
+
+def _encode(event: TraceEvent) -> dict[str, Any]:
+    """One event as it stands in a file."""
+    found: dict[str, Any] = {"observation": {"time": event.time, "event": event.text}}
+    if event.answer is not ABSENT:
+        found["agent_response"] = event.answer
+    found["task_status"] = event.status
+    if event.others is not None:
+        found["other_infomation"] = dict(event.others)
+    if event.judgement is not None:
+        found["judgement"] = list(event.judgement)
+    return found

@@ -1,0 +1,110 @@
+"""Files of traces: what is written is read again, and anything else is an error that names its place."""
+
+import json
+
+import pytest
+
+from prism_jax.streams.jsonl import StreamError
+from prism_jax.streams.published_scores import read_published
+from prism_jax.streams.traces import (
+    ABSENT,
+    TraceEvent,
+    fixed_turn,
+    official_predictions,
+    read_categories,
+    read_trace,
+    read_traces,
+    trace_stream,
+    write_traces,
+)
+
+TRACE = (
+    TraceEvent("1717338232.283", "opens a file", [], status=True),
+    TraceEvent("1717338200", "types", ["Sort it?", "null", "Sort it?"], (True, False, True), {"Purpose": "sorting"}),
+    TraceEvent("1717338300", "waits", {"candidate_task": ["Help?"]}),
+    TraceEvent("1717338400", "closes", ABSENT),
+    TraceEvent("1717338400", "leaves", None),
+)
+
+
+def test_what_is_written_is_read_again(tmp_path):
+    write_traces(tmp_path / "model", {"code_1": TRACE, "life_2": TRACE[:1]})
+    assert read_traces(tmp_path / "model") == {"code_1": TRACE, "life_2": TRACE[:1]}
+    with pytest.raises(FileExistsError):
+        write_traces(tmp_path / "model", {"code_1": TRACE})
+    with pytest.raises(ValueError, match="found no file name"):
+        write_traces(tmp_path / "other", {"../code_1": TRACE})
+    assert not (tmp_path / "other").exists()
+
+
+def test_an_answer_is_read_in_two_ways():
+    assert [official_predictions(event) for event in TRACE] == [
+        (None,),
+        ("Sort it?", "null", "Sort it?"),
+        ("candidate_task",),
+        (),
+        (None,),
+    ]
+    turns = [fixed_turn(event) for event in TRACE]
+    assert [turn.proposals for turn in turns] == [(), ("Sort it?", "Sort it?"), (), (), ()]
+    assert [turn.failed for turn in turns] == [False, False, True, True, False]
+    with pytest.raises(StreamError, match="found 3, expected a list or null"):
+        official_predictions(TraceEvent("1", "x", 3))
+
+
+def test_judges_get_a_step_for_each_answer():
+    stream = trace_stream("code_1", TRACE)
+    assert (stream.id, stream.domain) == ("code_1", "coding")
+    assert [step.event for step in stream.steps] == [0, 1, 2, 4]
+    assert [(one.text, one.logged) for step in stream.steps for one in step.candidates] == [
+        (None, False),
+        ("Sort it?", True),
+        ("null", False),
+        ("Sort it?", True),
+        ("candidate_task", False),
+        (None, False),
+    ]
+    times = [event.time for event in stream.events]
+    assert times == sorted(times)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ([], r"code_1\.json: found \[\], expected a list of events"),
+        ([{}], r"\[0\]\.observation: found None, expected an object"),
+        ([{"observation": {"time": 3, "event": "x"}}], r"\[0\]\.observation\.time: found 3, expected text"),
+        ([{"observation": {"time": "3", "event": " "}}], r"\[0\]\.observation\.event: found ' ', expected text"),
+        ([{"observation": {"time": "3", "event": "x"}, "judgement": [1]}], r"judgement: found \[1\], expected a list"),
+    ],
+)
+def test_malformed_traces_are_errors(tmp_path, content, message):
+    path = tmp_path / "code_1.json"
+    path.write_text(json.dumps(content))
+    with pytest.raises(StreamError, match=message):
+        read_trace(path)
+
+
+def test_malformed_categories_and_folders_are_errors(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"found no file NAME\.json"):
+        read_traces(tmp_path)
+    path = tmp_path / "splits.json"
+    path.write_text('{"all": {"files": ["a.json", "b.json"]}}')
+    assert read_categories(path) == {"all": ("a", "b")}
+    for content, message in (("[]", "expected an object"), ('{"all": {"files": ["a"]}}', r"all\.files: found")):
+        path.write_text(content)
+        with pytest.raises(StreamError, match=message):
+            read_categories(path)
+
+
+def test_published_scores_are_read(tmp_path):
+    path = tmp_path / "m.csv"
+    path.write_text("\n")
+    assert read_published(path) == ()
+    path.write_text("Category,Recall,Total Events\nall,0.9999999999107143,227\n")
+    (row,) = read_published(path)
+    assert row == ("all", {"Recall": 0.9999999999107143}, 227)
+    for line, message in (("all,x,227", ":2: Recall: found 'x'"), ("all,0.5,2.5", ":2: Total Events: found '2.5'")):
+        path.write_text(f"Category,Recall,Total Events\n{line}\n")
+        with pytest.raises(StreamError, match=message):
+            read_published(path)
