@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 
 from etils import epath
 
-from prism_jax.runtime.files import encode_json, new_folder, parse_json, read_bounded
+from prism_jax.runtime.files import check_text, encode_json, new_folder, parse_json, read_bounded
 from prism_jax.streams.jsonl import StreamError
 from prism_jax.streams.proactivebench_source import DOMAINS
 from prism_jax.streams.times import to_seconds
@@ -204,6 +204,11 @@ def _event(item: Any, place: str) -> TraceEvent:
     for key in ("time", "event"):
         if not isinstance(observation.get(key), str) or not observation[key].strip():
             raise StreamError(f"{place}.observation.{key}: found {reprlib.repr(observation.get(key))}, expected text")
+        check_text(observation[key], f"{place}.observation.{key}", StreamError)
+    answer = item.get("agent_response", ABSENT)
+    for one in answer if isinstance(answer, list | dict) else ():
+        if isinstance(one, str):
+            check_text(one, f"{place}.agent_response", StreamError)
     judgement = item.get("judgement")
     if judgement is not None and not (
         isinstance(judgement, list) and all(isinstance(verdict, bool) for verdict in judgement)
@@ -213,7 +218,7 @@ def _event(item: Any, place: str) -> TraceEvent:
     return TraceEvent(
         time=observation["time"],
         text=observation["event"],
-        answer=item.get("agent_response", ABSENT),
+        answer=answer,
         judgement=None if judgement is None else tuple(judgement),
         others=others if isinstance(others, dict) else None,
         status=status is True,

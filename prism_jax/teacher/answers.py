@@ -12,9 +12,7 @@ from prism_jax.prompting.template import RESPONSE_KEYS
 from prism_jax.runtime.files import check_text
 from prism_jax.streams import Candidate
 from prism_jax.streams.jsonl import StreamError
-
-SILENCES = ("", "null", "none")
-"""Texts that mean that there is none, without spaces around them and in lower case: models write null as a word."""
+from prism_jax.streams.traces import says_null
 
 
 def said(value: Any, place: str) -> str | None:
@@ -25,7 +23,7 @@ def said(value: Any, place: str) -> str | None:
     """
     if not isinstance(value, str | None):
         raise StreamError(f"{place}: found {reprlib.repr(value)}, expected text or null")
-    if value is None or value.strip().lower() in SILENCES:
+    if value is None or says_null(value):
         return None
     check_text(value, place, StreamError)
     return value.strip()

@@ -35,6 +35,7 @@ from prism_jax.runtime.gguf_file import read_gguf_header
 from prism_jax.scores import Scores, read_scores, write_scores
 from prism_jax.streams.jsonl import read_streams, write_streams
 from prism_jax.streams.simulator import SimulatorConfig, simulate
+from prism_jax.streams.traces import read_trace
 from prism_jax.student import Qwen3, StudentConfig
 from prism_jax.student.sharding import make_mesh
 from prism_jax.student.weights import load_gguf, load_hf, save_hf
@@ -195,6 +196,7 @@ READERS = {
     "model config": ("model/config.json", TEXT, read_model),
     "tokenizer": ("tokenizer.json", TEXT, Tokenizer.load),
     "calibration": ("calibration.json", TEXT, read_calibration),
+    "traces": ("recorded/code_1.json", TEXT, read_trace),
     "recorded answers": ("recorded/code_1.json", TEXT, read_answers),
     "conversations": ("rows.jsonl", TEXT, read_sharegpt),
     "text calibrator": ("text.json", TEXT, read_text_calibrator),
