@@ -15,23 +15,25 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from prism_jax.decision import arrays, gate
-from prism_jax.decision.arrays import Array, Scalar, Vector
+from prism_jax.decision.arrays import Array, Reals, Scalar, Vector
 from prism_jax.decision.metrics import Confusion
 from prism_jax.decision.thinking import Moves, value_of_thinking
 
-__all__ = ["ValueSurface", "value_surface"]
+__all__ = ["ValueSurface", "prices_reached", "value_surface"]
 
-Counts = Int[np.ndarray, "prices costs"]
-Rates = Float[np.ndarray, "prices costs"]
+Counts = Int[np.ndarray, "*groups prices costs"]
+Rates = Float[np.ndarray, "*groups prices costs"]
 
 
 class ValueSurface(NamedTuple):
-    """Exact counts of steps for every price and cost ratio, in the order in which these were given: [price, cost].
+    """Exact counts of steps for every price and cost ratio, in the order in which these were given.
+
+    Arrays are [price, cost], or [group, price, cost] where groups were given.
 
     Attributes:
       cost_ratios: Cost ratios r = C_FN / C_FA of each column; C_FA = 1.
       prices: Price of one slow token of each row, in units of C_FA.
-      steps: Number of steps.
+      steps: Number of steps; one number per group if groups were given.
       tp: Interventions on gold-positive steps.
       fp: Interventions on gold-negative steps.
       fn: Silences on gold-positive steps.
@@ -44,7 +46,7 @@ class ValueSurface(NamedTuple):
 
     cost_ratios: Float[np.ndarray, " costs"]
     prices: Float[np.ndarray, " prices"]
-    steps: int
+    steps: int | Int[np.ndarray, " groups"]
     tp: Counts
     fp: Counts
     fn: Counts
@@ -59,12 +61,12 @@ class ValueSurface(NamedTuple):
         return Confusion(self.tp, self.fp, self.fn, self.tn)
 
     def slow_rate(self) -> Rates:
-        """Share of steps on which the slow pass ran."""
-        return self.slow / self.steps
+        """Share of steps on which the slow pass ran; NaN for a group without steps."""
+        return self._per_step(self.slow)
 
     def speak_rate(self) -> Rates:
-        """Share of steps with an intervention."""
-        return (self.tp + self.fp) / self.steps
+        """Share of steps with an intervention; NaN for a group without steps."""
+        return self._per_step(self.tp + self.fp)
 
     def realised_cost(self) -> Rates:
         """Mean of a * (1 - y_accept) + r * (1 - a) * y_need * y_accept, without the price of tokens.
@@ -74,7 +76,7 @@ class ValueSurface(NamedTuple):
         """
         if self.rejected is None or self.missed is None:
             raise ValueError("realised_cost: found no acceptance counts, expected y_need and y_accept in value_surface")
-        return (self.rejected + self.cost_ratios * self.missed) / self.steps
+        return self._per_step(self.rejected + self.cost_ratios * self.missed)
 
     def token_cost(self) -> Rates:
         """Mean price of the slow pass's tokens, to stand beside the realised cost.
@@ -84,7 +86,11 @@ class ValueSurface(NamedTuple):
         """
         if self.slow_tokens is None:
             raise ValueError("token_cost: found no tokens, expected slow_tokens in value_surface")
-        return self.prices[:, None] * self.slow_tokens / self.steps
+        return self._per_step(self.prices[:, None] * self.slow_tokens)
+
+    def _per_step(self, total: Any) -> Any:
+        steps = np.asarray(self.steps)[..., None, None]
+        return np.where(steps == 0, np.nan, total / np.maximum(steps, 1))
 
 
 def value_surface(
@@ -94,7 +100,7 @@ def value_surface(
     p_accept_slow: Vector,
     y: Vector,
     moves: Moves,
-    tokens: Scalar,
+    tokens: Reals,
     cost_ratios: Sequence[Scalar] | Array,
     prices: Sequence[Scalar] | Array,
     *,
@@ -103,11 +109,13 @@ def value_surface(
     y_accept: Vector | None = None,
     y_slow: Vector | None = None,
     y_accept_slow: Vector | None = None,
+    groups: Vector | None = None,
+    num_groups: int | None = None,
 ) -> ValueSurface:
     """Counts, slow passes and tokens of `thinking.decide_by_value` at every price and cost ratio, with C_FA = 1.
 
     Each cell equals `decide_by_value` at that cell exactly, in float64. Runs on the host, on concrete arrays:
-    O((steps + prices) * costs) time.
+    O((steps + groups * prices) * costs) time.
 
     Args:
       p_need_fast: Need probability of the fast pass, one for each step.
@@ -116,7 +124,7 @@ def value_surface(
       p_accept_slow: Acceptance probability of the slow pass.
       y: Gold labels y_need AND y_accept, 0 or 1.
       moves: Moves of the log-odds, numbers or one for each step.
-      tokens: Expected tokens of a slow pass, above 0, by which the trigger decides.
+      tokens: Expected tokens of a slow pass, above 0, by which the trigger decides; one number, or one for each step.
       cost_ratios: Cost ratios r >= 0, in any order.
       prices: Prices of one slow token >= 0, in units of C_FA, in any order. 0 thinks at every step.
       slow_tokens: Tokens that each step's slow pass spends, integers of at least 0; only counted.
@@ -125,6 +133,8 @@ def value_surface(
       y_slow: Gold labels of the slow pass's candidates, where these may differ; a step counts with them where the slow
         pass runs. None is `y`.
       y_accept_slow: Their acceptance labels; needed with `y_accept` and `y_slow`.
+      groups: Group of each step, integers from 0; every count gets a leading axis.
+      num_groups: Number of groups; the largest group plus 1 by default.
 
     Raises:
       ValueError: for a value outside its range, NaN, unequal lengths, empty input, or one of two labels without the
@@ -138,26 +148,63 @@ def value_surface(
     }
     labels = {"y": y, "y_need": y_need, "y_accept": y_accept, "y_slow": y_slow, "y_accept_slow": y_accept_slow}
     _check(signals, labels, slow_tokens)
+    arrays.check_lengths(p_need_fast=p_need_fast, groups=groups, tokens=tokens if np.ndim(tokens) else None)
     arrays.check_range("tokens", tokens, 0.0, np.inf, "a finite number of tokens above 0", open_low=True)
     need, accept, need_slow, accept_slow = map(arrays.host, signals.values())
     ratios, kappas = _axis("cost_ratios", cost_ratios), _axis("prices", prices)
     order = np.argsort(kappas, kind="stable")
-    limits = kappas[order] * float(tokens)
+    group, number = _grouping(groups, num_groups, len(need))
     picked = (y, y_accept) if y_slow is None else (y_slow, y_accept_slow)
     spent = {} if slow_tokens is None else {"slow_tokens": np.asarray(slow_tokens)}
     columns = []
     for ratio in map(float, ratios):
         value = np.asarray(value_of_thinking(need, accept, 1.0, ratio, moves))
-        reach = np.searchsorted(limits, value, side="right")  # the number of prices at which the slow pass runs
+        reach = prices_reached(value, tokens, kappas[order])
         fast = _classes(np.asarray(gate.decide(need, accept, 1.0, ratio)), y, y_need, y_accept)
         slow = _classes(np.asarray(gate.decide(need_slow, accept_slow, 1.0, ratio)), picked[0], y_need, picked[1])
         slow |= {"slow": np.ones(len(need), np.int64)} | spent
         columns.append(
-            {name: _by_price(reach, fast.get(name, np.zeros_like(of)), of, len(limits)) for name, of in slow.items()}
+            {
+                name: _by_price(reach, fast.get(name, np.zeros_like(of)), of, len(kappas), group, number)
+                for name, of in slow.items()
+            }
         )
     counted: dict[str, Any] = dict.fromkeys(("slow_tokens", "rejected", "missed"))
-    counted |= {name: np.stack([one[name] for one in columns], axis=1)[np.argsort(order)] for name in columns[0]}
-    return ValueSurface(ratios, kappas, len(need), **counted)
+    for name in columns[0]:
+        counts = np.stack([one[name] for one in columns], axis=-1)[:, np.argsort(order)]
+        counted[name] = counts[0] if groups is None else counts
+    steps = len(need) if groups is None else np.bincount(group, minlength=number)
+    return ValueSurface(ratios, kappas, steps, **counted)
+
+
+def prices_reached(
+    value: Float[np.ndarray, " n"], tokens: Reals, prices: Float[np.ndarray, " prices"]
+) -> Int[np.ndarray, " n"]:
+    """At how many of the prices, from the lowest, `thinking.thinks_by_value` runs the slow pass at each step.
+
+    Args:
+      value: VOI of each step, in the unit of the prices.
+      tokens: Expected tokens of a slow pass, one number or one for each step.
+      prices: Prices of one slow token in ascending order.
+    """
+    expected = np.broadcast_to(arrays.host(tokens), value.shape)
+    reach = np.empty(len(value), np.int64)
+    for number in np.unique(expected):
+        rows = expected == number
+        reach[rows] = np.searchsorted(prices * number, value[rows], side="right")
+    return reach
+
+
+def _grouping(groups: Vector | None, num_groups: int | None, steps: int) -> tuple[Int[np.ndarray, " n"], int]:
+    """The group of each step and their number, checked; one group without `groups`."""
+    if groups is None:
+        return np.zeros(steps, np.int64), 1
+    group = np.asarray(groups)
+    if not np.issubdtype(group.dtype, np.integer):
+        raise ValueError(f"groups: found dtype {group.dtype}, expected integers")
+    number = int(group.max()) + 1 if num_groups is None else num_groups
+    arrays.check_range("groups", group, 0.0, float(number - 1), f"an integer in [0, {number - 1}]")
+    return group, number
 
 
 def _check(signals: dict[str, Any], labels: dict[str, Any], slow_tokens: Any) -> None:
@@ -200,9 +247,17 @@ def _classes(
 
 
 def _by_price(
-    reach: Int[np.ndarray, " n"], fast: Int[np.ndarray, " n"], slow: Int[np.ndarray, " n"], prices: int
-) -> Int[np.ndarray, " prices"]:
+    reach: Int[np.ndarray, " n"],
+    fast: Int[np.ndarray, " n"],
+    slow: Int[np.ndarray, " n"],
+    prices: int,
+    group: Int[np.ndarray, " n"],
+    groups: int,
+) -> Int[np.ndarray, "groups prices"]:
     """Sums at each sorted price: of `slow` over the steps whose `reach` exceeds its position, of `fast` elsewhere."""
-    moved = np.bincount(reach, slow.astype(np.float64) - fast, minlength=prices + 1)  # exact below 2^53
-    beyond = np.cumsum(moved[::-1])[::-1][1:]
-    return fast.sum() + beyond.astype(np.int64)
+    bins = groups * (prices + 1)
+    moved = np.bincount(
+        group * (prices + 1) + reach, slow.astype(np.float64) - fast, minlength=bins
+    )  # exact below 2^53
+    beyond = np.cumsum(moved.reshape(groups, -1)[:, ::-1], axis=1)[:, ::-1][:, 1:]
+    return np.bincount(group, fast, minlength=groups).astype(np.int64)[:, None] + beyond.astype(np.int64)

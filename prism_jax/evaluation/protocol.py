@@ -16,9 +16,10 @@ import numpy as np
 
 from prism_jax.decision.calibration import CalibrationConfig
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.evaluation import breakdowns, policies, ratios, signals, triggers
+from prism_jax.evaluation import breakdowns, policies, ratios, signals, surfaces, triggers
 from prism_jax.evaluation.fits import Calibration, Signal, Thinking
 from prism_jax.evaluation.results import Counts, Evaluation, SignalRow
+from prism_jax.evaluation.surfaces import Exploration
 from prism_jax.scores import Scores, ScoresError
 
 CALIBRATION, TEST = "calibration", "test"
@@ -130,20 +131,8 @@ def evaluate(scores: Scores, calibration: Calibration, point: OperatingPoint) ->
       ScoresError: for an empty split, one without a step whose need and acceptance labels are both known, or rows that
         the calibration does not apply to.
     """
-    rows = evaluated_rows(scores)
-    steps = rows.steps()
-    off = _missing(rows, steps, calibration)
-    thought = None if "slow pass" in off else rows.steps("slow")
-    if thought is not None and (reason := _incomparable(steps, thought)):
-        off["slow pass"], thought = reason, None
-    if thought is not None and (reason := _without_value(scores, steps, calibration)):
-        off["value"] = reason
-    has_value = thought is not None and "value" not in off
-    if point.trigger == "value" and not has_value:
-        off["value" if "value" in off else "slow pass"] += "; the trigger value has no effect: the fast pass decides"
-    data = policies.EvaluationData(steps, calibration, point, thought, "truth" not in off, has_value)
-    if not data.judged.any():
-        raise ScoresError(_no_judged_step(steps))
+    data, off = _data(scores, calibration, point)
+    rows, steps = evaluated_rows(scores), data.steps
     fitted = _fitted(scores, steps, calibration) if data.slow else []
     if data.slow and not fitted:
         off["triggers"] = "triggers at one budget: there are no calibration rows to choose their thresholds on"
@@ -159,6 +148,45 @@ def evaluate(scores: Scores, calibration: Calibration, point: OperatingPoint) ->
         trace=policies.trace(data),
         triggers=triggers.compare_triggers(data, fitted) if fitted else None,
     )
+
+
+def explore(scores: Scores, calibration: Calibration, point: OperatingPoint) -> Exploration | str:
+    """The dynamic gate over costs and slow triggers on the rows that `evaluate` measures.
+
+    Args:
+      scores: The scores table.
+      calibration: The map of each signal, from `calibrate` or `read_calibration`.
+      point: The costs, margin and policy that are deployed.
+
+    Returns:
+      The counts and steps, or the reason why decisions cannot be counted.
+
+    Raises:
+      ScoresError: as `evaluate`.
+    """
+    data, _ = _data(scores, calibration, point)
+    return surfaces.uncountable(data) or surfaces.explore(data)
+
+
+def _data(
+    scores: Scores, calibration: Calibration, point: OperatingPoint
+) -> tuple[policies.EvaluationData, dict[str, str]]:
+    """The steps with everything that policies need, and the results that are switched off, each with its reason."""
+    rows = evaluated_rows(scores)
+    steps = rows.steps()
+    off = _missing(rows, steps, calibration)
+    thought = None if "slow pass" in off else rows.steps("slow")
+    if thought is not None and (reason := _incomparable(steps, thought)):
+        off["slow pass"], thought = reason, None
+    if thought is not None and (reason := _without_value(scores, steps, calibration)):
+        off["value"] = reason
+    has_value = thought is not None and "value" not in off
+    if point.trigger == "value" and not has_value:
+        off["value" if "value" in off else "slow pass"] += "; the trigger value has no effect: the fast pass decides"
+    data = policies.EvaluationData(steps, calibration, point, thought, "truth" not in off, has_value)
+    if not data.judged.any():
+        raise ScoresError(_no_judged_step(steps))
+    return data, off
 
 
 def _without_value(scores: Scores, steps: Scores, calibration: Calibration) -> str | None:

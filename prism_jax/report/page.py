@@ -1,7 +1,7 @@
-"""The HTML report: one file that opens offline, prints well and needs no script.
+"""The HTML report: one file that opens offline and prints well; only the control surface needs its script.
 
 The template escapes all text from outside (event texts, names, facts), and the page's content security policy forbids
-every request and script. The same arguments give the same bytes.
+every request and every script but its own two. The same arguments give the same bytes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from prism_jax.evaluation import protocol
 from prism_jax.evaluation.fits import SIGNALS, Calibration, SignalFit
 from prism_jax.evaluation.policies import ALL_POLICIES
 from prism_jax.evaluation.results import Evaluation
-from prism_jax.report import figures, tables
+from prism_jax.report import controls, figures, tables
 from prism_jax.report.templates import load_template
 from prism_jax.report.timeline import choose_stream, timeline
 from prism_jax.runtime.files import parse_json, write_text
@@ -78,6 +78,7 @@ def render(
     known = {stream.id: stream for stream in streams}
     name = choose_stream(evaluation.trace, known)
     times = protocol.evaluated_rows(scores).steps().time
+    found = protocol.explore(scores, calibration, evaluation.point)
     return load_template("report.html.jinja").render(
         title=finding(evaluation),
         measured=tables.what_was_measured(evaluation),
@@ -89,6 +90,8 @@ def render(
         policies=ALL_POLICIES,
         diagrams=[figures.reliability_figure(row) for row in evaluation.signals],
         timeline=timeline(evaluation, name, times, known.get(name)),
+        controls=None if isinstance(found, str) else controls.as_script_text(controls.control_data(found, name, known)),
+        uncountable=found if isinstance(found, str) else None,
         curves=[] if metrics_path is None else loss_curves(metrics_path),
         fits=_fits(calibration),
         moves=_moves(calibration),

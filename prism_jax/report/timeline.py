@@ -131,12 +131,8 @@ def _moment(evaluation: Evaluation, row: int, stream: Stream | None) -> Moment:
     trace = evaluation.trace
     step, time, text = int(trace.step[row]), "", ""
     if stream is not None:
-        if step >= len(stream.steps):
-            raise ValueError(
-                f"stream {stream.id!r}: found step {step} in the scores, expected below {len(stream.steps)}"
-            )
-        event = stream.events[stream.steps[step].event]
-        time, text = clock(event.time - stream.events[0].time), _cut(event.text)
+        event = stream.events[event_of(stream, step)]
+        time, text = clock(event.time - stream.events[0].time), cut(event.text)
     threshold = float(trace.threshold[row])
     return Moment(
         number=str(step),
@@ -153,6 +149,17 @@ def _moment(evaluation: Evaluation, row: int, stream: Stream | None) -> Moment:
     )
 
 
+def event_of(stream: Stream, step: int) -> int:
+    """The index of the event at which a step of the scores decides.
+
+    Raises:
+      ValueError: if the stream has no such step.
+    """
+    if step >= len(stream.steps):
+        raise ValueError(f"stream {stream.id!r}: found step {step} in the scores, expected below {len(stream.steps)}")
+    return stream.steps[step].event
+
+
 def _cost(evaluation: Evaluation, row: int) -> str:
     """The step's realised cost according to its labels; "?" if a label is unknown."""
     trace, point = evaluation.trace, evaluation.point
@@ -167,12 +174,12 @@ def _with_events(trace: Trace, rows: list[int], moments: dict[int, Moment], stre
         return [moments[row] for row in rows]
     at = {stream.steps[int(trace.step[row])].event: moments[row] for row in rows}
     return [
-        at.get(i, Moment(number="", time=clock(event.time - stream.events[0].time), text=_cut(event.text)))
+        at.get(i, Moment(number="", time=clock(event.time - stream.events[0].time), text=cut(event.text)))
         for i, event in enumerate(stream.events[: max(at) + 1])
     ]
 
 
-def _cut(text: str) -> str:
+def cut(text: str) -> str:
     """The text, cut to `MAX_TEXT` characters if it is longer."""
     return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]} … ({len(text)} characters)"
 

@@ -77,6 +77,10 @@ def test_a_higher_price_never_thinks_more_often_and_0_always():
         ({"prices": [-1.0]}, "prices: found -1.0"),
         ({"cost_ratios": np.ones((1, 1))}, r"cost_ratios: found the shape \(1, 1\)"),
         ({"moves": Moves(1.0, 1.0, 2.0)}, "moves.both: found 2"),
+        ({"groups": np.array([0.0, 1.0])}, "groups: found dtype float64"),
+        ({"groups": np.array([0, 2]), "num_groups": 2}, "groups: found 2"),
+        ({"groups": np.array([0, 1, 2])}, "groups: found 3 "),
+        ({"tokens": np.ones(3)}, "tokens: found 3 "),
     ],
 )
 def test_bad_input_is_refused_by_name(changes, message):
@@ -86,6 +90,29 @@ def test_bad_input_is_refused_by_name(changes, message):
     given_ |= {"cost_ratios": RATIOS, "prices": PRICES}
     with pytest.raises(ValueError, match=message):
         inspect.unwrap(value_surface)(**{**given_, **changes})
+
+
+def test_groups_and_tokens_of_each_step_are_counted_apart():
+    signals, need, accept, thought, spent = steps(2)
+    rng = np.random.default_rng(2)
+    groups, tokens = rng.choice([0, 1, 3], len(spent)), rng.choice([20.0, 60.0, 61.5], len(spent))
+
+    def table(rows, expected, **more):
+        labels = {"y_need": need, "y_accept": accept, "y_slow": need * thought, "y_accept_slow": thought}
+        labels = {name: label[rows] for name, label in labels.items()}
+        y, spends = (need * accept)[rows], {"slow_tokens": spent[rows]}
+        return value_surface(*signals[:, rows], y, MOVES, expected, RATIOS, PRICES, **labels, **spends, **more)
+
+    grouped = table(slice(None), tokens, groups=groups, num_groups=5)
+    assert grouped.steps.tolist() == np.bincount(groups, minlength=5).tolist()
+    for group in range(5):
+        parts = [
+            table((groups == group) & (tokens == number), number) for number in set(tokens[groups == group].tolist())
+        ]
+        for name in ("tp", "fp", "fn", "tn", "slow", "slow_tokens", "rejected", "missed"):
+            assert (getattr(grouped, name)[group] == sum(getattr(part, name) for part in parts)).all()
+    assert np.isnan(grouped.realised_cost()[4]).all() and np.isnan(grouped.slow_rate()[2]).all()
+    assert (grouped.speak_rate()[0] == (grouped.tp + grouped.fp)[0] / grouped.steps[0]).all()
 
 
 def test_costs_need_the_labels_and_the_tokens():

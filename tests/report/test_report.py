@@ -49,7 +49,7 @@ class Page(html.parser.HTMLParser):
         assert self.open.pop() == tag
 
     def handle_data(self, data):
-        if self.open[-1:] != ["style"]:
+        if self.open[-1:] not in (["style"], ["script"]):
             self.texts.append(data)
 
     @property
@@ -94,11 +94,11 @@ def test_the_page_is_well_formed_and_makes_no_request(tmp_path, arguments, metri
     )
     page = Page(source)
     assert page.tags.count("h1") == 1
-    assert not {"script", "link", "img", "iframe", "object", "embed", "base", "form"} & set(page.tags)
+    assert not {"link", "img", "iframe", "object", "embed", "base", "form"} & set(page.tags)
     assert not [
         item for item in page.attributes if item[1] in ("src", "href", "action", "srcset") or item[1].startswith("on")
     ]
-    assert "http" not in source.replace("http-equiv", "")
+    assert "http" not in source.replace("http-equiv", "").replace("http://www.w3.org/2000/svg", "")
     assert "url(" not in source and "@import" not in source
     for needed in ("prefers-color-scheme: dark", "@media print", "tabular-nums"):
         assert needed in source

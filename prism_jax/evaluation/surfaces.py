@@ -1,0 +1,237 @@
+"""The dynamic gate at every cost ratio and every setting of its slow trigger: exact counts, and the steps behind them.
+
+Everything is on calibrated signals. Costs and rates of error are counted on judged steps, offers and slow passes on all
+steps, as in `policies.compare`. Counting needs labels that are 0 or 1 and weights of 1.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Bool, Float64, Int, Int64, Shaped
+
+from prism_jax.decision.surface import Surface, control_surface
+from prism_jax.decision.thinking import value_of_thinking
+from prism_jax.decision.value_surface import ValueSurface, prices_reached, value_surface
+from prism_jax.evaluation.policies import EvaluationData
+from prism_jax.evaluation.signals import acceptance_weight
+
+_ROUND = (1.0, 1.1, 1.25, 1.4, 1.6, 1.8, 2.0, 2.25, 2.5, 2.8, 3.2, 3.6, 4.0, 4.5, 5.0, 5.6, 6.3, 7.1, 8.0, 9.0)
+RATIOS = (*(one / 10 for one in _ROUND), *_ROUND, 10.0)
+"""Cost ratios from 0.1 to 10: round numbers, about evenly spaced in their logarithm."""
+MARGINS = (*(k / 100 for k in range(21)), 0.25, 0.3, 0.4, 0.5, 1.0)
+"""Margins; 0 never thinks slowly, 1 always does."""
+PRICES = (0.0, *(float(f"{one}e{power}") for power in range(-6, -1) for one in (1, 2, 5)), 0.1)
+"""Prices of a slow token in units of C_FA; at 0 it thinks slowly at every step."""
+MOST_GROUPS = 32
+"""Largest number of pairs of domain and persona that are counted apart."""
+
+SlowTrigger = Literal["none", "margin", "value"]
+Counts = Int64[np.ndarray, "groups settings ratios"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """Counts of one trigger of the slow pass, [group, setting, ratio].
+
+    Attributes:
+      trigger: What triggers the slow pass; "none" without one.
+      settings: Margins, or prices in units of C_FA, in ascending order.
+      deployed: Index of the operating point's own setting.
+      tp: Offers on gold-positive judged steps.
+      fp: Offers on the other judged steps.
+      fn: Silences on gold-positive judged steps.
+      rejected: Offers on judged steps that were not accepted.
+      offers: Offers on all steps.
+      slow: Slow passes on all steps.
+      reach: For the trigger "value": at how many settings, from the first, each step thinks at each ratio.
+    """
+
+    trigger: SlowTrigger
+    settings: Float64[np.ndarray, " settings"]
+    deployed: int
+    tp: Counts
+    fp: Counts
+    fn: Counts
+    rejected: Counts
+    offers: Counts
+    slow: Counts
+    reach: Int[np.ndarray, "steps ratios"] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Exploration:
+    """The gate over costs and triggers, and each step's signals and labels. Step arrays are in the order of the data.
+
+    Attributes:
+      c_fa: C_FA; C_FN is the ratio times it.
+      ratios: Cost ratios in ascending order; the operating point's is among them.
+      deployed: Index of the operating point's ratio.
+      columns: The columns that groups are made of: domain, persona, both or neither.
+      groups: The values of these columns, one tuple for each group.
+      group: Group of each step.
+      judged: Whether a step is judged.
+      tables: One table for each trigger; the deployed trigger's comes first.
+      stream: Stream of each step.
+      step: Position of each step in its stream.
+      time: Time of each step in seconds, NaN where unknown.
+      signals: Calibrated p_need and p_accept of the fast pass, then those of the slow pass if there is one.
+      y_need: Need labels, NaN where unknown.
+      y_accept: Acceptance labels of the fast pass's candidates, and those of the slow pass's if there is one.
+    """
+
+    c_fa: float
+    ratios: Float64[np.ndarray, " ratios"]
+    deployed: int
+    columns: tuple[str, ...]
+    groups: tuple[tuple[str, ...], ...]
+    group: Int64[np.ndarray, " steps"]
+    judged: Bool[np.ndarray, " steps"]
+    tables: tuple[Table, ...]
+    stream: Shaped[np.ndarray, " steps"]
+    step: Int64[np.ndarray, " steps"]
+    time: Float64[np.ndarray, " steps"]
+    signals: tuple[Float64[np.ndarray, " steps"], ...]
+    y_need: Float64[np.ndarray, " steps"]
+    y_accept: tuple[Float64[np.ndarray, " steps"], ...]
+
+
+def uncountable(data: EvaluationData) -> str | None:
+    """Why decisions cannot be counted exactly; None if they can."""
+    labels = [data.label("need"), data.label("accept"), data.label("accept", data.everywhere_slow)]
+    if any(((label != 0) & (label != 1) & ~np.isnan(label)).any() for label in labels):
+        return "some labels are soft, neither 0 nor 1, and steps with such labels cannot be counted"
+    if (acceptance_weight(data.steps)[data.judged] != 1).any():
+        return "steps have inverse-propensity weights, and weighted steps cannot be counted"
+    return None
+
+
+def explore(data: EvaluationData) -> Exploration:
+    """Counts the gate's decisions over costs and settings.
+
+    Raises:
+      ValueError: if they cannot be counted (`uncountable`).
+    """
+    if (reason := uncountable(data)) is not None:
+        raise ValueError(f"control surface: found that {reason}; expected labels of 0 and 1 with weights of 1")
+    ratios, ratio = _with(RATIOS, data.point.cost_ratio)
+    columns, groups, group = _groups(data)
+    names = ["need_fast", "accept_fast"] + (["need_slow", "accept_slow"] if data.slow else [])
+    accept = [data.label("accept")] + ([data.label("accept", data.everywhere_slow)] if data.slow else [])
+    steps = data.steps
+    found = Exploration(
+        c_fa=data.point.c_fa,
+        ratios=ratios,
+        deployed=ratio,
+        columns=columns,
+        groups=groups,
+        group=group,
+        judged=data.judged,
+        tables=(),
+        stream=steps.stream,
+        step=steps.step,
+        time=np.full(len(steps), np.nan) if steps.time is None else steps.time,
+        signals=tuple(data.signal(name, "calibrated") for name in names),
+        y_need=data.label("need"),
+        y_accept=tuple(accept),
+    )
+    tables = [_by_margin(found, data.point.margin)]
+    if data.has_value:
+        tables.append(_by_value(found, data))
+    if data.deployed() == "slow_on_value":
+        tables.reverse()
+    return dataclasses.replace(found, tables=tuple(tables))
+
+
+def _with(values: tuple[float, ...], own: float) -> tuple[Float64[np.ndarray, " values"], int]:
+    """The values with one more, in ascending order, and the place of that one."""
+    axis = np.unique(np.array([*values, own], np.float64))
+    return axis, int(np.searchsorted(axis, own))
+
+
+def _groups(
+    data: EvaluationData,
+) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...], Int64[np.ndarray, " steps"]]:
+    """Columns, groups and the group of each step: as many of the columns as make at most `MOST_GROUPS` groups."""
+    known = [name for name in ("domain", "persona") if getattr(data.steps, name) is not None]
+    for columns in (known, known[:1], known[1:]):
+        pairs = list(zip(*(getattr(data.steps, name).tolist() for name in columns), strict=True))
+        groups = sorted(set(pairs))
+        if columns and len(groups) <= MOST_GROUPS:
+            place = {pair: index for index, pair in enumerate(groups)}
+            return tuple(columns), tuple(groups), np.array([place[pair] for pair in pairs], np.int64)
+    return (), ((),), np.zeros(len(data.steps), np.int64)
+
+
+def _labels(found: Exploration) -> dict[str, Any]:
+    """The labels that both surfaces take; those of steps that are not judged are 0."""
+
+    def known(label: Float64[np.ndarray, " steps"]) -> Float64[np.ndarray, " steps"]:
+        return np.where(found.judged, label, 0.0)
+
+    need, accept = known(found.y_need), [known(label) for label in found.y_accept]
+    labels = {"y": need * accept[0], "y_need": need, "y_accept": accept[0]}
+    if len(accept) > 1:
+        labels |= {"y_slow": need * accept[1], "y_accept_slow": accept[1]}
+    return labels
+
+
+def _by_margin(found: Exploration, margin: float) -> Table:
+    """The surface over margins; without a slow pass, the gate alone."""
+    slow = len(found.signals) > 2
+    settings, deployed = _with(MARGINS, margin) if slow else (np.zeros(1), 0)
+    labels = _labels(found)
+    (need, accept), (need_slow, accept_slow) = found.signals[:2], found.signals[-2:]
+    surface = control_surface(
+        need,
+        accept,
+        need_slow,
+        accept_slow,
+        labels.pop("y"),
+        found.ratios,
+        settings,
+        found.group * 2 + found.judged,
+        num_groups=2 * len(found.groups),
+        **labels,
+    )
+    return Table("margin" if slow else "none", settings, deployed, **_table(surface, found))
+
+
+def _by_value(found: Exploration, data: EvaluationData) -> Table:
+    """The surface over prices."""
+    settings, deployed = _with(PRICES, data.point.price / data.point.c_fa)
+    moves, tokens = data.expected_thinking
+    need, accept, need_slow, accept_slow = found.signals
+    labels = _labels(found)
+    surface = value_surface(
+        need,
+        accept,
+        need_slow,
+        accept_slow,
+        labels.pop("y"),
+        moves,
+        tokens,
+        found.ratios,
+        settings,
+        groups=found.group * 2 + found.judged,
+        num_groups=2 * len(found.groups),
+        **labels,
+    )
+    reach = np.stack(
+        [
+            prices_reached(np.asarray(value_of_thinking(need, accept, 1.0, ratio, moves)), tokens, settings)
+            for ratio in map(float, found.ratios)
+        ],
+        axis=1,
+    )
+    return Table("value", settings, deployed, **_table(surface, found), reach=reach)
+
+
+def _table(surface: Surface | ValueSurface, found: Exploration) -> dict[str, Counts]:
+    """Counts by group, of counts by group and whether its steps are judged."""
+    judged = {name: np.asarray(getattr(surface, name))[1::2] for name in ("tp", "fp", "fn", "rejected")}
+    by_group = (len(found.groups), 2, *np.shape(surface.tp)[1:])
+    everywhere = {"offers": np.asarray(surface.tp + surface.fp), "slow": np.asarray(surface.slow)}
+    return judged | {name: count.reshape(by_group).sum(axis=1) for name, count in everywhere.items()}

@@ -1,0 +1,159 @@
+"""The data behind the report's control surface, as JSON that stands in the page and that control.js reads.
+
+Counts are integers, stored as differences along the cost ratios. Probabilities and log-odds are the bytes of their
+float64 values, so the script compares exactly the numbers that the library compares. Texts from outside are made
+visible as everywhere on the page, and no character of the JSON can end the element that holds it.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import markupsafe
+import numpy as np
+from jaxtyping import Float64, Int
+
+from prism_jax.evaluation.surfaces import Exploration, Table
+from prism_jax.report.timeline import clock, cut, event_of
+from prism_jax.runtime.shown_text import visible
+from prism_jax.streams import Stream
+
+MOST_ROWS = 20_000
+"""Largest number of steps that all go into the page; of more, only the first streams do."""
+BROWSED_ROWS = 2_000
+"""Number of steps of the streams that can be browsed where there are more than `MOST_ROWS`."""
+MOST_TEXT = 400_000
+"""Characters of event texts in the page; streams beyond them can be browsed without texts."""
+TEMPERATURES = (0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.9, 1.0, 1.1, 1.25, 1.4, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0)
+"""Temperatures that the page can apply on top of the calibration; 1 changes nothing."""
+DIGITS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+"""Small integers as one character each."""
+
+
+def control_data(found: Exploration, first: str, streams: Mapping[str, Stream]) -> dict[str, Any]:
+    """Everything that the page's script needs, as values that JSON can represent.
+
+    Args:
+      found: The counts and steps.
+      first: The stream to show first; its texts come before those of others.
+      streams: Streams by name, whose event texts may be shown.
+
+    Raises:
+      ValueError: if a stream lacks a step of the scores.
+    """
+    complete = len(found.stream) <= MOST_ROWS
+    names = list(dict.fromkeys(found.stream.tolist()))
+    names.insert(0, names.pop(names.index(first)))
+    rows = np.arange(len(found.stream)) if complete else _browsed(found, names)
+    browsed = set(found.stream[rows].tolist())
+    return {
+        "cFa": found.c_fa,
+        "ratios": found.ratios.tolist(),
+        "ratio": found.deployed,
+        "temperatures": TEMPERATURES,
+        "columns": found.columns,
+        "groups": [[visible(value) for value in group] for group in found.groups],
+        "steps": np.bincount(found.group, minlength=len(found.groups)).tolist(),
+        **_totals(found),
+        "tables": [_table(table, rows) for table in found.tables],
+        "complete": complete,
+        "rows": _rows(found, rows),
+        "streams": _streams(found, rows, [name for name in names if name in browsed], streams),
+    }
+
+
+def as_script_text(data: Mapping[str, Any]) -> markupsafe.Markup:
+    """JSON that can stand in a `<script type="application/json">`: it holds no `<`, `>` or `&`."""
+    text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return markupsafe.Markup(text.translate({ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&"}))
+
+
+def _browsed(found: Exploration, names: list[str]) -> Int[np.ndarray, " rows"]:
+    """The steps of the first of the named streams, about `BROWSED_ROWS` in all; of a longer stream, its beginning."""
+    rows, left = [], BROWSED_ROWS
+    for name in names:
+        if left <= 0:
+            break
+        mine = np.flatnonzero(found.stream == name)[:BROWSED_ROWS]
+        rows.append(mine)
+        left -= len(mine)
+    return np.sort(np.concatenate(rows))
+
+
+def _totals(found: Exploration) -> dict[str, list[int]]:
+    """Judged, gold-positive and refused steps of each group, about the fast pass's candidates."""
+    need, accept = found.y_need[found.judged], found.y_accept[0][found.judged]
+    group = found.group[found.judged]
+
+    def by_group(member: Any) -> list[int]:
+        return np.bincount(group[member], minlength=len(found.groups)).tolist()
+
+    return {
+        "judged": by_group(np.ones(len(group), bool)),
+        "gold": by_group(need * accept == 1),
+        "refused": by_group(accept == 0),
+    }
+
+
+def _table(table: Table, rows: Int[np.ndarray, " rows"]) -> dict[str, Any]:
+    """One trigger's counts, flat in the order group, setting, ratio."""
+    names = ("tp", "fp", "fn", "rejected", "offers", "slow")
+    reach = None if table.reach is None else "".join(DIGITS[k] for k in table.reach[rows].ravel().tolist())
+    return {
+        "trigger": table.trigger,
+        "settings": table.settings.tolist(),
+        "deployed": table.deployed,
+        "counts": {name: np.diff(getattr(table, name), axis=-1, prepend=0).ravel().tolist() for name in names},
+        "reach": reach,
+    }
+
+
+def _rows(found: Exploration, rows: Int[np.ndarray, " rows"]) -> dict[str, Any]:
+    """Signals, labels and groups of the steps that are in the page."""
+    signals = [signal[rows] for signal in found.signals]
+    labels = (found.y_need, found.y_accept[0], found.y_accept[-1])
+    code = sum(np.where(np.isnan(label), 2, label)[rows] * 3**place for place, label in enumerate(labels))
+    return {
+        "p": [_bytes(signal) for signal in signals],
+        "z": [_bytes(_log_odds(signal)) for signal in signals],
+        "labels": "".join(DIGITS[int(value)] for value in np.asarray(code).tolist()),
+        "group": found.group[rows].tolist(),
+        "step": found.step[rows].tolist(),
+    }
+
+
+def _streams(
+    found: Exploration, rows: Int[np.ndarray, " rows"], names: Iterable[str], known: Mapping[str, Stream]
+) -> list[dict[str, Any]]:
+    """Name, place of the rows and events of each stream; an event is its row or -1, its time, and its text."""
+    shown: list[dict[str, Any]] = []
+    left = MOST_TEXT
+    of_row = found.stream[rows]
+    for name in names:
+        mine = np.flatnonzero(of_row == name).tolist()
+        stream = known.get(name)
+        events: list[tuple[int, str, str]] = []
+        if stream is not None and left > 0:
+            at = {event_of(stream, int(found.step[rows[row]])): row for row in mine}
+            start = stream.events[0].time
+            for i, event in enumerate(stream.events[: max(at) + 1]):
+                events.append((at.get(i, -1), clock(event.time - start), visible(cut(event.text))))
+            left -= sum(len(text) for *_, text in events)
+        else:
+            times = found.time[rows[mine]]
+            events = [(row, clock(float(time - times[0])), "") for row, time in zip(mine, times, strict=True)]
+        shown.append({"name": visible(name), "rows": [*mine[:1], len(mine)], "events": events})
+    return shown
+
+
+def _log_odds(p: Float64[np.ndarray, " rows"]) -> Float64[np.ndarray, " rows"]:
+    """Log-odds as `calibration.apply_temperature` computes them; 0 where p is 0 or 1, which no temperature changes."""
+    inside = np.where((p == 0) | (p == 1), 0.5, p)
+    return np.log(inside) - np.log1p(-inside)
+
+
+def _bytes(values: Float64[np.ndarray, " rows"]) -> str:
+    return base64.b64encode(values.astype("<f8").tobytes()).decode("ascii")
