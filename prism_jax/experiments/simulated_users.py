@@ -46,10 +46,15 @@ def population(sizes: Mapping[str, int], config: SimulatorConfig) -> dict[str, t
 
 
 def brains(
-    streams: tuple[Stream, ...], quality: TeacherQuality, judges: int, accuracy: float, most_events: int
+    streams: tuple[Stream, ...],
+    quality: TeacherQuality,
+    judges: int,
+    accuracy: float,
+    most_events: int,
+    proposals: int = 0,
 ) -> dict[str, Brain]:
     """The teacher and the judges by model name; each judge has a seed of its own, none of them the teacher's."""
-    found: dict[str, Brain] = {"teacher": SimulatedTeacher(streams, PromptSettings(), quality)}
+    found: dict[str, Brain] = {"teacher": SimulatedTeacher(streams, PromptSettings(proposals=proposals), quality)}
     for number in range(judges):
         found[f"judge-{number}"] = SimulatedJudge(
             streams, sensitivity=accuracy, specificity=accuracy, seed=1000 + number, most_events=most_events
@@ -67,6 +72,9 @@ def define_flags() -> None:
     flags.DEFINE_float("accuracy", 0.9, "Share of a judge's verdicts that are right.", 0.5, 1.0)
     flags.DEFINE_float("blur", 0.5, "Standard deviation of the teacher's errors in log-odds.", lower_bound=0.0)
     flags.DEFINE_float("field_errors", 0.02, "Share of the teacher's fields that are wrong.", 0.0, 1.0)
+    flags.DEFINE_float("bias", 0.0, "What the teacher adds to all log-odds.")
+    flags.DEFINE_float("response_errors", 0.02, "Share of the teacher's responses that are wrong.", 0.0, 1.0)
+    flags.DEFINE_integer("proposals", 0, "Offers that the teacher proposes, as prompt.proposals of its config.", 0)
     flags.DEFINE_integer("most_events", 40, "Most events in a judge's question, as in the judges' config.")
     flags.DEFINE_integer("seed", 0, "Seed of the population and of the teacher's errors.")
 
@@ -79,9 +87,15 @@ def main() -> None:
     for split, name in FILES.items():
         write_streams(folder / name, map(without_answers, users[split]))
     write_streams(folder / ANSWERS, users["test"])
-    quality = TeacherQuality(blur=given.blur, field_errors=given.field_errors, seed=given.seed)
+    quality = TeacherQuality(
+        blur=given.blur,
+        bias=given.bias,
+        field_errors=given.field_errors,
+        response_errors=given.response_errors,
+        seed=given.seed,
+    )
     everyone = tuple(stream for streams in users.values() for stream in streams)
-    models = brains(everyone, quality, given.judges, given.accuracy, given.most_events)
+    models = brains(everyone, quality, given.judges, given.accuracy, given.most_events, given.proposals)
     with FakeEndpoint(lambda body: models[body["model"]](body)) as endpoint:
         print(json.dumps({"url": endpoint.url}), flush=True)
         sys.stdin.read()

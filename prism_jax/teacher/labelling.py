@@ -134,12 +134,16 @@ def _unlabelled(step: Step) -> Step:
 
 
 def _labelled(step: Step, answer: Fast | Slow) -> Step:
-    """The step with an answer's numbers and texts; the response belongs to the offer that is likeliest accepted."""
+    """The step with an answer's numbers and texts.
+
+    The response belongs to the offer that it repeats. Where it repeats none, as with the constant offer, it belongs to
+    the one that is likeliest accepted.
+    """
     offers = _offers(step, answer)
     response: Response | None = getattr(answer, "response", None)
-    best = max(range(len(offers)), key=lambda index: offers[index].teacher_accept or 0.0)
     if response is not None:
-        offers[best] = dataclasses.replace(offers[best], response=response.text())
+        own = max(offers, key=lambda offer: (offer.text == response.task, offer.teacher_accept or 0.0))
+        offers[offers.index(own)] = dataclasses.replace(own, response=response.text())
     return dataclasses.replace(
         step,
         candidates=tuple(offers),

@@ -101,8 +101,7 @@ class SimulatedTeacher:
                 fields[name] = source.rationale[name]
         answer = fields | {"p_need": p_need}
         if self._prompt.proposals:
-            task = known.response[RESPONSE_KEYS[2]]
-            answer["proposals"] = [{"offer": task, "p_accept": p_accept[0]}]
+            answer["proposals"] = self._proposals(known, p_accept[0], rng)
         else:
             answer["p_accept"] = p_accept
         if slow:
@@ -111,6 +110,15 @@ class SimulatedTeacher:
             source = rng.choice(self._steps) if other else known
             answer["response"] = dict(source.response) if offers else None
         return answer
+
+    def _proposals(self, known: _Known, p_accept: float, rng: random.Random) -> list[dict[str, Any]]:
+        """As many offers as it may propose, which a user would all take for the step's first candidate."""
+        task = known.response[RESPONSE_KEYS[2]]
+        others = [
+            {"offer": f"{task} (way {number})", "p_accept": self._blurred(known.p_accept[0], rng)}
+            for number in range(2, self._prompt.proposals + 1)
+        ]
+        return [{"offer": task, "p_accept": p_accept}, *others]
 
     def _blurred(self, p: float, rng: random.Random) -> float:
         """A true probability with this teacher's bias and noise in log-odds."""

@@ -72,7 +72,8 @@ def test_teachers_with_other_seeds_err_independently():
 def test_it_proposes_where_it_is_asked_to():
     prompt = PromptSettings(proposals=2)
     for _, answer in asked(teacher(prompt), prompt, "slow"):
-        assert len(answer.proposals) == 1 and answer.proposals[0].offer
+        first, second = answer.proposals
+        assert first.offer != second.offer and first.p_accept != second.p_accept
 
 
 def test_unknown_truth_and_questions_are_refused():

@@ -1,0 +1,119 @@
+"""What a teacher's answers become: labels where they are valid, and nothing where they are not."""
+
+import asyncio
+import json
+
+import pytest
+from etils import epath
+
+from prism_jax.prompting.template import RESPONSE_KEYS, SLOW_FIELDS
+from prism_jax.recipes.labelling import label_file
+from prism_jax.remote.config import EndpointConfig, RemoteConfig
+from prism_jax.remote.fake import FakeEndpoint
+from prism_jax.remote.structured import FEEDBACK, Reply
+from prism_jax.streams import Candidate, Event, Step, Stream
+from prism_jax.streams.jsonl import read_streams, write_streams
+from prism_jax.teacher.config import TeacherConfig
+from prism_jax.teacher.labelling import LabellingConfig, label_stream
+from prism_jax.teacher.prompts import PromptSettings
+
+FIELDS = dict.fromkeys(SLOW_FIELDS, "Nothing much.")
+
+
+def stream_of(*steps):
+    events = tuple(Event(time=float(i), text=f"opens file {i}") for i in range(max(1, len(steps))))
+    return Stream(id="s", events=events, steps=steps)
+
+
+def response_to(offer):
+    return dict(zip(RESPONSE_KEYS, ("To work.", "It is late.", offer, "Shall I?"), strict=True))
+
+
+def label(stream, answer, proposals=0, passes="slow"):
+    """Labels a stream by a teacher whose answer to each pass is given; None is no valid answer."""
+
+    async def ask(messages, kind):
+        value = answer(kind)
+        if value is None:
+            return Reply(None, "no answer", ())
+        return Reply(kind.model_validate_json(json.dumps(value)), None, ())
+
+    return asyncio.run(label_stream(stream, ask, PromptSettings(proposals=proposals), LabellingConfig(passes=passes)))
+
+
+def test_wrong_answers_go_back_with_what_is_wrong_and_then_are_missing(tmp_path):
+    """The first step's teacher adds its reasoning once; the second one's never stops talking."""
+    events = tuple(Event(time=float(i), text="opens file") for i in range(2))
+    bare = Stream(id="s", events=events, steps=())
+    write_streams(tmp_path / "in.jsonl", [bare])
+    told = []
+
+    def brain(body):
+        question = json.dumps(body["messages"][1])
+        if question.count("opens file") == 2:
+            return "I think that the user is busy."
+        answer = {**FIELDS, "p_need": 0.25, "p_accept": [0.75], "response": None}
+        if len(body["messages"]) == 2:
+            return json.dumps({"reasoning": "Step by step.", **answer})
+        told.append(body["messages"][-1]["content"])
+        return json.dumps(answer)
+
+    with FakeEndpoint(brain) as fake:
+        endpoint = EndpointConfig("teacher", fake.url, input_price=0.0, output_price=0.0)
+        config = TeacherConfig(endpoint, RemoteConfig(str(tmp_path / "c.sqlite")), labelling=LabellingConfig(retries=1))
+        paths = [epath.Path(tmp_path / name) for name in ("in.jsonl", "out.jsonl", "rows.jsonl")]
+        done = label_file(config, *paths)
+        assert fake.received.total() == 4
+    assert len(told) == 1 and told[0].startswith(FEEDBACK) and "reasoning" in told[0]
+    (stream,) = read_streams(tmp_path / "out.jsonl")
+    assert [(step.teacher_need, step.candidates[0].teacher_accept) for step in stream.steps] == [
+        (0.25, 0.75),
+        (None, None),
+    ]
+    assert stream.steps[0].rationale == FIELDS and stream.steps[1].rationale is None
+    rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
+    assert [(row["p_need"], row["asked"], row["model"]) for row in rows] == [(0.25, 2, "teacher"), (None, 2, "teacher")]
+    assert rows[0]["problem"] is None and "found 0 JSON objects" in rows[1]["problem"]
+    assert done.missing == {rows[1]["problem"]: 1}
+    assert "Step by step" not in (tmp_path / "out.jsonl").read_text() + (tmp_path / "rows.jsonl").read_text()
+
+
+def test_a_response_belongs_to_the_offer_that_it_repeats():
+    def answer(_):
+        proposals = [{"offer": text, "p_accept": p} for text, p in (("Mend it.", 0.9), ("Explain it.", 0.6))]
+        return {**FIELDS, "p_need": 0.5, "proposals": proposals, "response": response_to("Explain it.")}
+
+    (step,) = label(stream_of(Step(event=0)), answer, proposals=2).stream.steps
+    assert [(offer.text, offer.teacher_accept) for offer in step.candidates] == [
+        ("Mend it.", 0.9),
+        ("Explain it.", 0.6),
+    ]
+    assert [offer.response is None for offer in step.candidates] == [True, False]
+
+
+def test_a_response_that_repeats_none_belongs_to_the_likeliest_one():
+    given = tuple(Candidate(text=text) for text in ("Mend it.", "Explain it.", "Run it."))
+
+    def answer(_):
+        p = {"p_need": 0.5, "p_accept": [0.1, 0.8, 0.3]}
+        return {**FIELDS, **p, "response": response_to("Do something else.")}
+
+    (step,) = label(stream_of(Step(event=0, candidates=given)), answer).stream.steps
+    assert [offer.response is None for offer in step.candidates] == [True, False, True]
+
+
+def test_the_fast_probabilities_stay_where_the_slow_answer_failed():
+    def answer(kind):
+        return {"p_need": 0.25, "p_accept": [0.5]} if kind.__name__ == "Fast" else None
+
+    earlier = Step(event=0, teacher_need=0.9, rationale=FIELDS, candidates=(Candidate(teacher_accept=0.9),))
+    found = label(stream_of(earlier), answer, passes="both")
+    (step,) = found.stream.steps
+    assert (step.teacher_need, step.candidates[0].teacher_accept, step.rationale) == (0.25, 0.5, None)
+    assert [(row.thinking, row.problem) for row in found.rows] == [("fast", None), ("slow", "no answer")]
+
+
+def test_own_proposals_do_not_replace_offers_with_outcomes():
+    offered = Step(event=0, candidates=(Candidate(text="Mend it.", logged=True, y_accept=1.0),))
+    with pytest.raises(ValueError, match=r"stream 's', steps\[0\]: found candidates with outcomes, expected none"):
+        label(stream_of(offered), lambda _: None, proposals=1)
