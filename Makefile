@@ -7,7 +7,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Bytecode is written when a module is first imported; most installed modules never are.
 PIP := $(BIN)/pip install --quiet --no-compile
 
-.PHONY: quickstart test test-slow lint clean
+.PHONY: quickstart test test-slow lint docs clean
 .DELETE_ON_ERROR:
 
 quickstart: .venv/installed
@@ -24,6 +24,9 @@ lint: .venv/installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+docs: .venv/installed-dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 .venv/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "prism_jax needs Python 3.11 or newer, found %s; set PYTHON=..." % sys.version.split()[0])'

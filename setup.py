@@ -12,12 +12,19 @@ GGUF = ["gguf>=0.19"]
 TEXT = ["scikit-learn>=1.7"]
 # For the study of ProactiveBench: it starts from a GGUF file and has a baseline on words.
 STUDY = [*GGUF, *TEXT]
+# For figures of experiments and notebooks.
+FIGURES = ["matplotlib>=3.9"]
+NOTEBOOKS = [*FIGURES, *TEXT, "ipykernel>=6.29", "nbclient>=0.10", "nbformat>=5.10"]
+# For building the documentation as a site.
+DOCS = ["mkdocs>=1.6,<2", "mkdocs-material>=9.6", "mkdocstrings[python]>=0.30"]
 # For asking other models, over HTTP.
 REMOTE = ["openai>=3.54", "pydantic>=2.12", "tenacity>=9.1"]
 
 TEST = [
     *STUDY,
     *REMOTE,
+    *NOTEBOOKS,
+    *DOCS,
     "accelerate>=1.10",  # lets transformers read GGUF files, as a reference for tests
     "beartype>=0.22",
     "filelock>=3.12",
@@ -26,6 +33,7 @@ TEST = [
     "pytest>=8.4",
     "pytest-xdist>=3.8",
     "selenium>=4.40",  # drives the browser in which the report is tested
+    "setuptools>=77",  # builds the distributions that are tested
     "torch==2.13.0",  # the reference of the student's parity tests; the package itself never imports it
     # References for the decision library: net benefit, off-policy estimators, calibration errors.
     "dcurves>=1.1",
@@ -73,6 +81,9 @@ setup(
         "remote": REMOTE,
         "text": TEXT,
         "study": STUDY,
+        "figures": FIGURES,
+        "notebooks": [*NOTEBOOKS, "jupyterlab>=4.2"],
+        "docs": DOCS,
         "gcs": ["gcsfs"],
         "cuda12": ["jax[cuda12]~=0.10.2"],
         "test": TEST,

@@ -11,7 +11,7 @@ import yaml
 import prism_jax
 
 ROOT = pathlib.Path(__file__).parents[1]
-FOLDERS = ("prism_jax", "docs", "configs", "benchmarks", "launch", "tests")
+FOLDERS = ("prism_jax", "docs", "configs", "benchmarks", "launch", "notebooks", "tests")
 TEXT = {".py", ".md", ".sh", ".toml", ".cff", ".jinja"}
 FILES = sorted(
     (

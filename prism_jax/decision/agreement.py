@@ -38,6 +38,10 @@ def cohens_kappa(first: Any, second: Any) -> float:
     It is 1 for judges who always agree and 0 for independent ones. It is NaN where both judges give one and the same
     label to every item, since chance could then produce no disagreement. Arguments and errors are those of
     `raw_agreement`.
+
+    Examples:
+      >>> round(cohens_kappa(np.array([1, 1, 1, 0]), np.array([1, 1, 0, 0])), 3)
+      0.5
     """
     table = _table(first, second)
     if len(table) == 1:

@@ -90,6 +90,11 @@ def flip_rate(
 
     Raises:
       ValueError: for unequal lengths, empty input, or a value outside its range.
+
+    Examples:
+      >>> p_need, p_accept = np.array([0.9, 0.5, 0.5, 0.1]), np.array([0.9, 0.45, 0.3, 0.9])
+      >>> float(flip_rate(p_need, p_accept, c_fa=1.0, c_fn=2.0, temperature=1.0, epsilon=0.1))
+      0.25
     """
     arrays.check_lengths(p_need=p_need, p_accept=p_accept, weight=weight)
     arrays.check_weight("weight", weight)

@@ -78,6 +78,10 @@ def threshold(p_need: Reals, c_fa: Reals, c_fn: Reals, form: Form = "bayes") -> 
 
     Raises:
       ValueError: for a value outside its range, shapes that do not broadcast, or an unknown form.
+
+    Examples:
+      >>> threshold(np.array([1.0, 0.5, 0.25, 0.0]), c_fa=1.0, c_fn=2.0).round(3)
+      array([0.333, 0.5  , 0.667, 1.   ])
     """
     arrays.check_choice("form", form, get_args(Form))
     arrays.check_broadcast(p_need=p_need, c_fa=c_fa, c_fn=c_fn)
@@ -168,6 +172,11 @@ def decide(
     Raises:
       ValueError: for a value outside its range, shapes that do not broadcast, an unknown policy, or `need_only`
         without a base rate.
+
+    Examples:
+      >>> p_need, p_accept = np.array([0.95, 0.50, 0.10]), np.array([0.90, 0.60, 0.70])
+      >>> decide(p_need, p_accept, c_fa=1.0, c_fn=2.0)
+      array([ True,  True, False])
     """
     arrays.check_choice("policy", policy, tuple(POLICIES))
     arrays.check_costs(c_fa, c_fn, p_need, p_accept)

@@ -44,6 +44,10 @@ def confusion(decision: Vector, y: Vector, weight: Vector | None = None) -> Conf
 
     Raises:
       ValueError: for unequal lengths, empty input, or a decision, label or weight outside its range.
+
+    Examples:
+      >>> confusion(np.array([True, True, False]), np.array([1, 0, 1]))
+      Confusion(tp=np.int64(1), fp=np.int64(1), fn=np.int64(1), tn=np.int64(0))
     """
     arrays.check_lengths(decision=decision, y=y, weight=weight)
     arrays.check_decision(decision=decision)
@@ -167,6 +171,11 @@ def realised_cost(
 
     Raises:
       ValueError: for unequal lengths, empty input, or a decision, label, cost or weight outside its range.
+
+    Examples:
+      >>> offers, y_need, y_accept = np.array([True, True, False]), np.array([1, 1, 1]), np.array([1, 0, 1])
+      >>> float(realised_cost(offers, y_need, y_accept, c_fa=1.0, c_fn=2.0))  # one refused, one missed
+      1.0
     """
     arrays.check_lengths(decision=decision, y_need=y_need, y_accept=y_accept, weight=weight)
     arrays.check_label("y_need", y_need)

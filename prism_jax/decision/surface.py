@@ -157,6 +157,17 @@ def control_surface(
         without the other, labels of the slow pass's candidates without those of the fast pass's, or a margin at which
         the slow pass would run on a step whose slow signals are NaN: a log can be replayed only at margins and costs
         whose slow signals it holds. Inside `jit` values are not checked.
+
+    Examples:
+      >>> fast, slow = np.array([0.9, 0.4, 0.3]), np.array([0.9, 0.1, 0.8])
+      >>> need = np.array([0.8, 0.8, 0.8])
+      >>> found = control_surface(need, fast, need, slow, np.array([1, 0, 1]), cost_ratios=[1, 2], margins=[0, 0.2])
+      >>> found.tp  # one row for each margin
+      array([[1, 1],
+             [1, 2]])
+      >>> found.slow
+      array([[0, 0],
+             [1, 2]])
     """
     groups, tokens = arrays.as_array(groups), arrays.as_array(tokens)
     probabilities = Signals(p_need_fast, p_accept_fast, p_need_slow, p_accept_slow)

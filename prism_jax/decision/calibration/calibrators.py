@@ -37,6 +37,10 @@ def apply_temperature(p: Reals, temperature: Reals) -> Floats:
 
     Raises:
       ValueError: for a value outside its range or shapes that do not broadcast.
+
+    Examples:
+      >>> apply_temperature(np.array([0.01, 0.5, 0.99]), 2.0).round(3)  # less sure, in the same order
+      array([0.091, 0.5  , 0.909])
     """
     arrays.check_broadcast(p=p, temperature=temperature)
     arrays.check_probability("p", p)

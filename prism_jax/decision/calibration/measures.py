@@ -56,6 +56,10 @@ def expected_calibration_error(
 
     Raises:
       ValueError: for unequal lengths, empty input, a value outside its range, or an unknown scheme or norm.
+
+    Examples:
+      >>> float(round(expected_calibration_error(np.full(4, 0.9), np.array([1, 1, 0, 0])), 3))
+      0.4
     """
     xp, p, y, weight, edges = _prepare(p, y, weight, bins, scheme)
     if norm not in (1, 2):

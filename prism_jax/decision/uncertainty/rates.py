@@ -52,6 +52,12 @@ def rate_intervals(
     Raises:
       ValueError: as `uncertainty.interval`, and for an unknown name, unequal lengths, or decisions or labels other
         than 0 and 1.
+
+    Examples:
+      >>> offers, y = np.array([1, 1, 1, 0, 0, 1, 0, 1], bool), np.array([1, 1, 0, 0, 1, 1, 0, 0])
+      >>> found = rate_intervals(offers, y, streams=np.arange(8) // 2, seed=0)["precision"]
+      >>> round(float(found.estimate), 2), bool(found.low <= found.estimate <= found.high)
+      (0.6, True)
     """
     arrays.check_lengths(decision=decision, y=y, streams=streams, weight=weight)
     arrays.check_decision(decision=decision)

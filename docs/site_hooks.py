@@ -1,0 +1,83 @@
+"""Adds to the documentation site what does not lie in docs/: the pages of the root, and the reference of the code.
+
+MkDocs calls these functions (`hooks` in mkdocs.yml). The files in docs/ stay as they are, so that their links also work
+where the repository is read.
+"""
+
+import pathlib
+import re
+
+from mkdocs.structure.files import File
+
+ROOT = pathlib.Path(__file__).parents[1]
+PAGES = {
+    "README.md": "overview.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+    "notebooks/README.md": "notebooks.md",
+}
+"""Pages outside docs/, and their places on the site."""
+
+DECISION = (
+    *("gate", "policies", "operating_point", "surface", "thinking", "budgets", "value_surface", "audbc", "losses"),
+    *("curation", "calibration", "metrics", "agreement", "judge_noise", "uncertainty", "drift"),
+)
+REFERENCE = {
+    "decision": tuple(f"prism_jax.decision.{name}" for name in DECISION),
+    "scores and evaluation": (
+        *("prism_jax.scores.files", "prism_jax.scores.table", "prism_jax.evaluation.protocol"),
+        *("prism_jax.evaluation.results", "prism_jax.evaluation.fits", "prism_jax.report.table"),
+        *("prism_jax.report.tables", "prism_jax.report.page"),
+    ),
+    "streams": ("prism_jax.streams.types", "prism_jax.streams.jsonl", "prism_jax.streams.simulator_config"),
+    "configs": (
+        *("prism_jax.training.config", "prism_jax.training.loss_config", "prism_jax.training.pathways.table"),
+        *("prism_jax.streams.sources", "prism_jax.prompting.template", "prism_jax.student.config"),
+    ),
+    "agent": ("prism_jax.policy.agent", "prism_jax.policy.settings", "prism_jax.policy.records"),
+    "student": ("prism_jax.student.engine", "prism_jax.student.weights", "prism_jax.student.presets"),
+}
+"""The modules whose docstrings are pages, by section of the navigation: those that users call."""
+
+
+def on_config(config):
+    """Adds the reference to the navigation."""
+    sections = [
+        {title.capitalize(): [{name.removeprefix("prism_jax."): f"api/{name}.md"} for name in names]}
+        for title, names in REFERENCE.items()
+    ]
+    config.nav.append({"Reference": sections})
+    return config
+
+
+def on_files(files, config):
+    """Adds the pages."""
+    for source, place in PAGES.items():
+        text = (ROOT / source).read_text(encoding="utf-8")
+        files.append(File.generated(config, place, content=_relinked(text, pathlib.PurePosixPath(source).parent)))
+    for names in REFERENCE.values():
+        for name in names:
+            files.append(File.generated(config, f"api/{name}.md", content=f"# {name}\n\n::: {name}\n"))
+    return files
+
+
+def on_page_markdown(markdown, page, **_):
+    """Redirects links that leave docs/."""
+    if page.file.src_uri in PAGES.values() or page.file.src_uri.startswith("api/"):
+        return markdown
+    return _relinked(markdown, pathlib.PurePosixPath("docs"))
+
+
+def _relinked(text, folder):
+    """A page of `folder` with its links relative to the site; links to files that are no pages become plain text."""
+
+    def replace(match):
+        words, target, anchor = match.groups("")
+        path = (ROOT / folder / target).resolve().relative_to(ROOT).as_posix()
+        if path in PAGES:
+            return f"[{words}]({PAGES[path]}{anchor})"
+        if path.startswith("docs/"):
+            return f"[{words}]({path.removeprefix('docs/')}{anchor})"
+        return words
+
+    return re.sub(r"\[([^\]]*)\]\((?!https?:|#|mailto:)([^)#\s]+)(#[^)\s]*)?\)", replace, text)
