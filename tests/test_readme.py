@@ -1,0 +1,62 @@
+"""The README's Python examples run as printed, and its figure is the one that its command draws."""
+
+import ast
+import pathlib
+import re
+import runpy
+import xml.etree.ElementTree as ElementTree
+
+import numpy as np
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+EXAMPLES = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+FIGURE = ROOT / "docs" / "figures" / "costs_by_ratio.svg"
+
+
+def test_your_own_agent_takes_ten_lines_that_run(tmp_path, monkeypatch, capsys):
+    (example,) = (text for text in EXAMPLES if "read_scores" in text)
+    assert len([line for line in example.splitlines() if line]) <= 10
+    page = (ROOT / "docs" / "scores.md").read_text(encoding="utf-8")
+    (rows,) = re.findall(r"^```json\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    (tmp_path / "scores.jsonl").write_text(rows)
+    monkeypatch.chdir(tmp_path)
+    exec(compile(example, "README.md", "exec"), {})
+    assert "What decisions cost" in capsys.readouterr().out
+    assert "<svg" in (tmp_path / "report.html").read_text()
+
+
+def test_the_gates_example_gives_what_its_comment_says():
+    (example,) = (text for text in EXAMPLES if "gate.decide" in text)
+    *lines, last = example.strip().splitlines()
+    call, comment = last.split("  # ")
+    names = {}
+    exec("\n".join(lines), names)
+    assert repr(eval(call, names)) == comment
+
+
+def test_every_example_is_python():
+    assert len(EXAMPLES) >= 3
+    for example in EXAMPLES:
+        ast.parse(example)
+
+
+@pytest.fixture
+def script():
+    return runpy.run_path(str(ROOT / "docs" / "figures" / "costs_by_ratio.py"))
+
+
+def test_the_figure_shows_the_policies_of_the_script(script):
+    """The labels and the order of the committed figure; tests/slow/test_quickstart.py draws it from a run."""
+    texts = [element.text for element in ElementTree.parse(FIGURE).iter() if element.tag.endswith("}text")]
+    labels = [label for label, *_ in script["STYLES"].values()]
+    assert [text for text in texts if text in labels] == labels
+    assert FIGURE.stat().st_size < 40_000
+
+
+def test_drawing_twice_gives_the_same_bytes(script, tmp_path):
+    costs = {policy: list(np.linspace(0.1, 0.3, len(script["RATIOS"]))) for policy in script["STYLES"]}
+    script["draw"](costs, tmp_path / "a.svg")
+    script["draw"](costs, tmp_path / "b.svg")
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
