@@ -6,6 +6,7 @@ import pathlib
 import subprocess
 import sys
 
+import forked
 import numpy as np
 import pytest
 from synthetic_scores import make_columns
@@ -24,9 +25,14 @@ runpy.run_module("prism_jax.evaluate", run_name="__main__", alter_sys=True)
 """
 
 
-def evaluate(*arguments, before=("-m", "prism_jax.evaluate")):
+def evaluate(*arguments):
+    return forked.run("prism_jax.evaluate", *arguments, cwd=ROOT, env={"JAX_PLATFORMS": "cpu"})
+
+
+def evaluate_alone(listing, *arguments):
+    """Evaluates in a process of its own, which writes the names of the modules that it has loaded to `listing`."""
+    command = [sys.executable, "-c", LISTING, str(listing), *map(str, arguments)]
     environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
-    command = [sys.executable, *map(str, before), *map(str, arguments)]
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
 
 
@@ -51,7 +57,7 @@ def test_a_scores_file_is_evaluated_without_a_model(tmp_path, scores):
     path, folder, listing = tmp_path / "scores.parquet", tmp_path / "out", tmp_path / "modules.json"
     write_scores(path, scores)
     costs = ("--c_fa=2", "--c_fn=3", "--policy=product")
-    done = evaluate(f"--scores={path}", f"--workdir={folder}", *costs, before=("-c", LISTING, listing))
+    done = evaluate_alone(listing, f"--scores={path}", f"--workdir={folder}", *costs)
     assert done.returncode == 0, done.stderr
     loaded = set(json.loads(listing.read_text()))
     assert "prism_jax.evaluation.protocol" in loaded

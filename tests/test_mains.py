@@ -1,13 +1,11 @@
-"""The mains as a user runs them: subprocesses, exit codes, one-line errors, no partial files."""
+"""The mains as a user runs them: processes, exit codes, one-line errors, no partial files."""
 
 import json
-import os
 import pathlib
 import re
 import shutil
-import subprocess
-import sys
 
+import forked
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -31,15 +29,8 @@ TINY = (
 
 
 def run(main, *arguments):
-    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "JAX_DISABLE_MOST_OPTIMIZATIONS": "true"}
-    return subprocess.run(
-        [sys.executable, "-m", f"prism_jax.{main}", *map(str, arguments)],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    environment = {"JAX_PLATFORMS": "cpu", "JAX_DISABLE_MOST_OPTIMIZATIONS": "true"}
+    return forked.run(f"prism_jax.{main}", *arguments, cwd=ROOT, env=environment)
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,7 @@ import pathlib
 import subprocess
 import sys
 
+import forked
 import pytest
 from exported_folder import prism, write
 from fake_reader import MAPS, FakeReader, exported
@@ -22,10 +23,10 @@ COMMAND = pathlib.Path(__file__).parent / "fake_agent.py"
 CANARIES = ("canary@example.com", "4111 1111 1111 1111", "sk-canary0123456789abcdef", "/home/canary/x.txt")
 
 
-def run(root, *arguments, options=(), **settings):
+def run(root, *arguments, options=()):
     command = [sys.executable, str(COMMAND), *options, *map(str, arguments)]
     environment = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(root)}
-    return subprocess.run(command, cwd=root, env=environment, capture_output=True, **settings)
+    return subprocess.run(command, cwd=root, env=environment, capture_output=True)
 
 
 DEFAULTS = dict(
@@ -313,11 +314,12 @@ FLAGS = {
 def test_bad_flags_are_one_line(root, files, case):
     model, _, _ = files
     arguments, message = FLAGS[case]
-    done = run(root, *(argument.format(model=model) for argument in arguments), stdin=subprocess.DEVNULL)
+    given = (argument.format(model=model) for argument in arguments)
+    done = forked.run(COMMAND, *given, cwd=root, env={"JAX_PLATFORMS": "cpu", "PYTHONPATH": str(root)})
     assert done.returncode == 1
-    last = done.stderr.decode().splitlines()[-1]
+    last = done.stderr.splitlines()[-1]
     assert last.startswith("error: ") and message in last
-    assert b"Traceback" not in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_a_fast_only_model_serves(serving, tmp_path):
