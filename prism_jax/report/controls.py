@@ -26,7 +26,7 @@ MOST_ROWS = 20_000
 BROWSED_ROWS = 2_000
 """Number of steps of the streams that can be browsed where there are more than `MOST_ROWS`."""
 MOST_TEXT = 400_000
-"""Characters of event texts in the page; streams beyond them can be browsed without texts."""
+"""Characters of event texts in the page, as JSON in ASCII; events beyond them can be browsed without texts."""
 TEMPERATURES = (0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.9, 1.0, 1.1, 1.25, 1.4, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0)
 """Temperatures that the page can apply on top of the calibration; 1 changes nothing."""
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -140,8 +140,9 @@ def _streams(
             at = {event_of(stream, int(found.step[rows[row]])): row for row in mine}
             start = stream.events[0].time
             for i, event in enumerate(stream.events[: max(at) + 1]):
-                events.append((at.get(i, -1), clock(event.time - start), visible(cut(event.text))))
-            left -= sum(len(text) for *_, text in events)
+                text = visible(cut(event.text)) if left > 0 else ""
+                left -= len(json.dumps(text))  # as it stands in the page, where most scripts take six characters
+                events.append((at.get(i, -1), clock(event.time - start), text))
         else:
             times = found.time[rows[mine]]
             events = [(row, clock(float(time - times[0])), "") for row, time in zip(mine, times, strict=True)]

@@ -79,6 +79,9 @@ def test_texts_that_would_make_the_page_too_large_are_left_out(found, monkeypatc
     known = {name: stream(name, "Types a line.") for name in ("stream-1", "stream-3", "stream-5")}
     streams = controls.control_data(found, "stream-3", known)["streams"]
     assert [any(text for *_, text in one["events"]) for one in streams[:3]] == [True, False, False]
+    known["stream-3"] = stream("stream-3", "\u884c" * 20)
+    events = controls.control_data(found, "stream-3", known)["streams"][0]["events"]
+    assert [bool(text) for *_, text in events[:3]] == [True, False, False]  # each takes 122 characters of JSON
 
 
 def test_hostile_texts_cannot_end_the_element(found):
