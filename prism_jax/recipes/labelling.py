@@ -85,6 +85,9 @@ def label_file(config: TeacherConfig, source: epath.Path, output: epath.Path, ro
     Raises:
       ValueError, OSError, RuntimeError: in one line; nothing is written.
     """
+    for path in (output, rows):
+        if not path.parent.is_dir():
+            raise FileNotFoundError(f"{path}: found no folder {path.parent}, expected an existing one")
     labeller, partial = _Labeller(config), temporary_beside(rows)
     with contextlib.ExitStack() as stack:
         stack.callback(lambda: partial.unlink(missing_ok=True))

@@ -117,3 +117,12 @@ def test_own_proposals_do_not_replace_offers_with_outcomes():
     offered = Step(event=0, candidates=(Candidate(text="Mend it.", logged=True, y_accept=1.0),))
     with pytest.raises(ValueError, match=r"stream 's', steps\[0\]: found candidates with outcomes, expected none"):
         label(stream_of(offered), lambda _: None, proposals=1)
+
+
+def test_a_missing_folder_is_found_before_anything_is_asked(tmp_path):
+    write_streams(tmp_path / "in.jsonl", [stream_of()])
+    config = TeacherConfig(EndpointConfig("m", "http://127.0.0.1:9/v1", input_price=0.0, output_price=0.0))
+    out = epath.Path(tmp_path) / "none" / "out.jsonl"
+    with pytest.raises(FileNotFoundError, match=r"none/out.jsonl: found no folder .*none, expected an existing one"):
+        label_file(config, epath.Path(tmp_path) / "in.jsonl", out, epath.Path(tmp_path) / "rows.jsonl")
+    assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]

@@ -1,0 +1,99 @@
+"""How far people, and what public models did, agree with people's votes on ProactiveBench; no endpoint is asked.
+
+    python -m prism_jax.experiments.judges --source=DIR
+
+DIR has the layout of ProactiveBench's repository. It holds no verdicts of language models as judges. What can be
+compared with people's majority: each annotator with the majority of the others, and models that stayed silent or made
+an offer, read as a verdict on silence. A model that acts was not asked what a judge is asked, so its rows are a
+reference for judges and no measurement of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+from absl import flags
+from etils import epath
+
+from prism_jax.experiments.text_calibrator import Judged, match
+from prism_jax.judges.agreements import HUMAN, Agreements, compare_judges
+from prism_jax.judges.ballots import Ballots, Item, human_ballots, make_ballots
+from prism_jax.judges.panels import PanelConfig, majority
+from prism_jax.report.judges import agreement_tables
+from prism_jax.report.table import Section, Table, print_all
+from prism_jax.runtime import command
+from prism_jax.runtime.flag_checks import refuse_empty
+from prism_jax.streams.proactivebench import load
+from prism_jax.teacher.recorded import read_recordings
+
+NAMED = ("gpt-4o", "claude-3-5-sonnet", "llama3-70b")
+"""The recorded models that the paper's panels of judges name; one of them in an older version."""
+PRESENT = PanelConfig(missing="majority_of_present")
+
+
+def acts(rows: Sequence[Judged], models: Sequence[str]) -> Ballots:
+    """What models did at the judged steps, as verdicts on silence: a model that made an offer rejects it.
+
+    Args:
+      rows: Answers of models, paired with the judged steps.
+      models: Names of the models, in the order of the columns.
+    """
+    found: dict[Item, list[bool | None]] = {}
+    for row in rows:
+        if row.model in models:
+            item = Item(row.example.stream, row.step.event, silence=True)
+            found.setdefault(item, [None] * len(models))[models.index(row.model)] = not row.spoke
+    return make_ballots(found, models)
+
+
+def models_table(rows: Sequence[Judged], people: Ballots, resamples: int) -> tuple[Table, ...]:
+    """Agreement of recorded models, and of their majorities, with people on silence."""
+    everyone = sorted({row.model for row in rows})
+    all_models = majority(acts(rows, everyone), PRESENT)
+    panels = {
+        "three models": acts(rows, NAMED),
+        f"all {len(everyone)} models": Ballots(all_models.items, ("majority",), all_models.verdicts),
+    }
+    found = compare_judges(panels, people, config=PRESENT, resamples=resamples)
+    pairs = tuple(row for row in found.pairs if row.reference == HUMAN)
+    return agreement_tables(found._replace(pairs=pairs))
+
+
+def annotators_table(people: Ballots, resamples: int) -> tuple[Table, ...]:
+    """Each annotator against the majority of the others, who do not include them; no table without a pair."""
+    sections: list[Section] = []
+    shown: list[Table] = []
+    for column, name in enumerate(people.judges):
+        own = Ballots(people.items, (name,), people.verdicts[:, [column]])
+        others = tuple(judge for judge in people.judges if judge != name)
+        rest = Ballots(people.items, others, np.delete(people.verdicts, column, axis=1))
+        found = compare_judges({name: own}, rest, resamples=resamples)
+        pairs = tuple(row for row in found.pairs if row.reference == HUMAN)
+        if not pairs:  # the others are tied wherever this one voted
+            continue
+        shown = [*agreement_tables(Agreements(pairs, ()))[:1]]
+        sections += [
+            dataclasses.replace(section, title=f"{section.title}: {name} and the others")
+            for section in shown[0].sections
+            if section.rows
+        ]
+    title = "One annotator against the majority of the others"
+    return tuple(dataclasses.replace(table, title=title, sections=tuple(sections)) for table in shown)
+
+
+def main() -> None:
+    """Prints the tables; takes seconds."""
+    given, source = flags.FLAGS, epath.Path(flags.FLAGS.source)
+    streams = load(source)
+    people = human_ballots(streams)
+    rows = match(streams, read_recordings(source / "eval" / "traces_new"))
+    print_all([*annotators_table(people, given.resamples), *models_table(rows, people, given.resamples)])
+
+
+if __name__ == "__main__":
+    flags.DEFINE_string("source", None, "Folder with the layout of ProactiveBench's repository.", required=True)
+    flags.DEFINE_integer("resamples", 10_000, "Bootstrap resamples of streams.", lower_bound=1)
+    refuse_empty("source")
+    command.start(main)
