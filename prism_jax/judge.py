@@ -1,7 +1,7 @@
 """Judges streams: `python -m prism_jax.judge --config=configs/judges_paper.py --streams=IN --votes=VOTES --out=OUT`.
 
 Every judge of the config says of each proposal, and of silence, whether the user would accept it now. VOTES holds each
-verdict with its provenance, OUT the streams with the majority's labels (docs/distillation.md). Started again, it asks
+verdict with its provenance, OUT the streams with the majority's labels (docs/judges.md). Started again, it asks
 only what was not answered. With --human, --against or --baseline it also prints how far judges, panels and people
 agree.
 """
