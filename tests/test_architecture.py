@@ -20,7 +20,7 @@ FOLDERS = sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py"))
 # What each part may import. Recipes, experiments and mains combine the parts.
 EVERYTHING = {
     *("runtime", "decision", "streams", "scores", "student", "prompting", "remote", "slots"),
-    *("training", "policy", "teacher", "judges", "evaluation", "report", "recipes"),
+    *("training", "policy", "teacher", "judges", "evaluation", "report", "recipes", "published"),
 }
 MAY_IMPORT = {
     "runtime": set(),
@@ -28,6 +28,7 @@ MAY_IMPORT = {
     "streams": {"runtime"},
     "scores": {"runtime"},
     "student": {"runtime"},
+    "published": {"runtime"},
     "prompting": {"streams", "runtime"},
     "remote": {"runtime"},
     "slots": {"prompting", "student"},
@@ -46,6 +47,7 @@ MAY_IMPORT = {
     "label": EVERYTHING,
     "judge": EVERYTHING,
     "curate": EVERYTHING,
+    "audit": EVERYTHING,
     "preflight": {*EVERYTHING, "train"},
 }
 
@@ -122,7 +124,7 @@ print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules})))
 """
 
 
-@pytest.mark.parametrize("folder", ["decision", "scores", "evaluation", "report"])
+@pytest.mark.parametrize("folder", ["decision", "scores", "published", "evaluation", "report"])
 def test_the_decision_half_loads_no_language_model(folder):
     """Imports every module of the folder in a separate process."""
     command = [sys.executable, "-c", LOADED, f"prism_jax.{folder}"]

@@ -23,11 +23,12 @@ from prism_jax.runtime.shown_text import visible
 
 @dataclasses.dataclass(frozen=True)
 class Column:
-    """A column's heading and, in one sentence, what its numbers mean."""
+    """A column's heading and, in one sentence, what its numbers mean; a column of text is aligned left."""
 
     label: str
     meaning: str = ""
     unit: str = ""
+    text: bool = False
 
     @property
     def heading(self) -> str:
@@ -134,7 +135,8 @@ class Table:
         lines = [r"\begin{table}", r"\centering"]
         if self.title:
             lines.append(rf"\caption{{{_escape_latex(self.title)}}}")
-        lines += [rf"\begin{{tabular}}{{l{'r' * len(self.columns)}}}", r"\toprule"]
+        aligned = "".join("l" if column.text else "r" for column in self.columns)
+        lines += [rf"\begin{{tabular}}{{l{aligned}}}", r"\toprule"]
         lines.append(_latex_line(map(_escape_latex, self.headings)))
         for section in self.sections:
             lines.append(r"\midrule")
@@ -167,7 +169,7 @@ class Table:
         )
         shown.add_column(_text(self.names), no_wrap=True)
         for column in self.columns:
-            shown.add_column(_text(_two_lines(column)), justify="right", no_wrap=True)
+            shown.add_column(_text(_two_lines(column)), justify="left" if column.text else "right", no_wrap=True)
         for section in self.sections:
             if section.title:
                 shown.add_row(_text(section.title, style="italic"))

@@ -15,45 +15,56 @@ from prism_jax.runtime.redaction import without_credentials
 from prism_jax.runtime.shown_text import visible
 
 
-def start(main: Callable[[], Any], renamed: Mapping[str, str] | None = None) -> None:
-    """Parses flags and runs `main`; every error ends in one line on stderr and exit status 1.
+def start(
+    main: Callable[..., Any],
+    renamed: Mapping[str, str] | None = None,
+    *,
+    files: str = "",
+    trouble: int = 1,
+) -> None:
+    """Parses flags and runs `main`; every error ends in one line on stderr and exit status `trouble`.
 
     With --verbosity=1 the traceback is shown as well. An exception that no check foresaw is named with its class.
     Ctrl-C ends with exit status 130, where `main` does not handle it itself.
 
     Args:
-      main: Function to run.
+      main: Function to run. An integer that it returns is the exit status.
       renamed: Maps old dotted config keys to their current names; a flag that overrides an old one is an error.
+      files: What the arguments beside the flags are, such as "FILE.csv"; `main` is called with the list of them, and
+        their absence is an error. By default such an argument is an error.
+      trouble: Exit status of errors, for a main whose status 1 has another meaning.
     """
 
     def wrapped(argv: Sequence[str]) -> int:
         if not flags.FLAGS["verbosity"].present:
             logging.set_verbosity(logging.WARNING)  # the libraries in use log every file that they touch
-        if len(argv) > 1:
-            return _fail(f"found argument {argv[1]!r}, expected flags only (see --help)")
+        if files and len(argv) < 2:
+            return _fail(f"found no argument, expected {files} (see --help)", trouble)
+        if not files and len(argv) > 1:
+            return _fail(f"found argument {argv[1]!r}, expected flags only (see --help)", trouble)
         sys.unraisablehook = _log_unraisable
         try:
-            main()
+            status = main(list(argv[1:])) if files else main()
         except KeyboardInterrupt:
             return _fail("interrupted", 130)
         except Exception as error:  # the last resort: a user needs a line, a developer asks for the traceback
             logging.debug("traceback of the error below", exc_info=True)
-            return _fail(_in_words(error))
-        return 0
+            return _fail(_in_words(error), trouble)
+        return status if isinstance(status, int) else 0
 
     def parse(argv: list[str]) -> list[str]:
         for argument in argv[1:]:
             override = re.match(r"--?\w+\.([\w.]+)", argument)
             if override and override[1] in (renamed or {}):
-                sys.exit(_fail(f"flags: {override[0]}: renamed to {(renamed or {})[override[1]]}"))
+                sys.exit(_fail(f"flags: {override[0]}: renamed to {(renamed or {})[override[1]]}", trouble))
         try:
             rest = flags.FLAGS(argv)
         except Exception as error:  # a config file is a program, which may raise anything
             if any(re.fullmatch(r"--?(verbosity=|v=?)1", argument) for argument in argv[1:]):
                 traceback.print_exception(error)
-            sys.exit(_fail(flag_errors.explain(error, argv)))
+            sys.exit(_fail(flag_errors.explain(error, argv), trouble))
         if wrong := flag_errors.check_config(argv):
-            sys.exit(_fail(wrong))
+            sys.exit(_fail(wrong, trouble))
         return rest
 
     app.run(wrapped, flags_parser=parse)

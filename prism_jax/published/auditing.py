@@ -1,0 +1,56 @@
+"""Runs every check on one or several tables."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from prism_jax.published.between import check_nesting, check_settings, repeats
+from prism_jax.published.counts import Fit, check_ways, fit_row
+from prism_jax.published.findings import Finding
+from prism_jax.published.identities import check_row
+from prism_jax.published.labels import check_labels
+from prism_jax.published.paired import check_paired
+from prism_jax.published.pooling import check_pool
+from prism_jax.published.reading import Sheet
+
+
+@dataclasses.dataclass(frozen=True)
+class Audit:
+    """The result for one table: how its rows can be read, and what was found."""
+
+    sheet: Sheet
+    fits: tuple[Fit, ...]
+    findings: tuple[Finding, ...]
+
+
+def audit(sheets: Sequence[Sheet], steps: Sequence[int] = (), same_labels: bool = False) -> list[Audit]:
+    """Checks tables.
+
+    Args:
+      sheets: The tables; rows of the same setting are compared between them.
+      steps: Numbers of decisions to try, for rows without their own. Any of them may fit.
+      same_labels: Whether the rows of each table were scored on the same steps with the same labels.
+
+    Returns:
+      One result per table, in order; findings that concern several tables stand with the first.
+    """
+    between = check_settings(sheets)
+    results = []
+    for sheet in sheets:
+        fits: list[Fit] = []
+        findings: list[Finding] = []
+        for row in sheet.rows:
+            findings += check_row(sheet.name, row)
+            fit, found = fit_row(sheet.name, row, steps)
+            fits += [fit] if fit else []
+            findings += found
+        findings += check_ways(sheet.name, fits)
+        findings += check_pool(sheet, fits)
+        findings += check_paired(sheet, max(steps, default=None))
+        findings += check_labels(sheet, same_labels)
+        findings += check_nesting(sheet)
+        findings += [finding for finding in between if finding.table == sheet.name]
+        findings += repeats(sheet)
+        results.append(Audit(sheet, tuple(fits), tuple(findings)))
+    return results

@@ -1,0 +1,79 @@
+"""A printed number, and the exact values for which it may stand."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from decimal import Decimal
+from fractions import Fraction
+from typing import Literal
+
+Reading = Literal["rounded", "truncated", "loose"]
+"""How digits were cut: all rounded to the nearest, all cut off, or (loose) each off by up to one unit of its last."""
+
+STABILISER = Fraction(3, 10**8)
+"""How far a ratio may lie above its print, because scorers add 1e-8 to the denominators of precision, recall and F1.
+
+It matters where a ratio is exact: 1/2 becomes 0.499999995 in a scorer that does so, and 49.99 % once it is truncated.
+"""
+BLANK = {"", "-", "--", "–", "—", "−", "n/a", "na", "nan", "none", "null"}
+_NUMBER = re.compile(
+    r"[<~≈]?\s*([+-]?(?:\d{1,3}(?:,\d{3})+|\d+|(?=\.\d))(?:\.\d*)?(?:e[+-]?\d{1,2})?)\s*(%|ms|s)?", re.I | re.A
+)
+_MOST_CHARACTERS = 60
+
+
+@dataclasses.dataclass(frozen=True)
+class Printed:
+    """A number as it was printed.
+
+    Attributes:
+      text: The cell's text.
+      value: The number; of a percentage its hundredth part.
+      unit: One unit of its last printed digit, on the same scale.
+    """
+
+    text: str
+    value: Fraction
+    unit: Fraction
+
+    def interval(self, reading: Reading) -> tuple[Fraction, Fraction]:
+        """Both ends of the values that print as this number; closed, and wider above by `STABILISER`."""
+        below, above = {
+            "rounded": (self.unit / 2, self.unit / 2),
+            "truncated": (Fraction(0), self.unit) if self.value >= 0 else (self.unit, Fraction(0)),
+            "loose": (self.unit, self.unit),
+        }[reading]
+        return self.value - below, self.value + above + STABILISER
+
+
+def parse(text: str, decimals: int | None = None) -> tuple[Printed, bool] | None:
+    r"""Reads one cell.
+
+    Args:
+      text: The text, such as "78.81%", "0.7881", "+3.1", "1,800" or "<0.001". Asterisks and a backslash before the
+        percent sign are ignored; "ms" and "s" after a number are its unit.
+      decimals: Number of decimals that the number was computed to, where its text may have lost final zeros.
+
+    Returns:
+      The number, not yet divided by 100, and whether it had a percent sign; None for a cell without a number.
+
+    Raises:
+      ValueError: for anything else; the message says what was found and what was expected.
+    """
+    plain = text.replace("*", "").replace("\\%", "%").replace("−", "-").strip()
+    if plain.lower() in BLANK or text.strip().lower() in BLANK:
+        return None
+    found = _NUMBER.fullmatch(plain) if len(plain) <= _MOST_CHARACTERS else None
+    if found is None:
+        raise ValueError(f"found {text[:_MOST_CHARACTERS]!r}, expected a number such as 0.92 or 92.4%")
+    number = Decimal(found[1].replace(",", ""))
+    exponent = number.as_tuple().exponent
+    assert isinstance(exponent, int)
+    unit = Fraction(10) ** min(exponent, 0 if decimals is None else -decimals)
+    return Printed(text.strip(), Fraction(number), unit), found[2] == "%"
+
+
+def as_percentage(printed: Printed) -> Printed:
+    """The number divided by 100."""
+    return Printed(printed.text, printed.value / 100, printed.unit / 100)

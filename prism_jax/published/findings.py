@@ -1,0 +1,40 @@
+"""What the audit reports, and how it prints numbers."""
+
+from __future__ import annotations
+
+import dataclasses
+from fractions import Fraction
+from typing import Literal
+
+Level = Literal["impossible", "last digit", "note"]
+"""No values can be printed so; only if digits were cut in different ways or one is off by one; worth knowing."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """One check that failed, or a note.
+
+    Attributes:
+      table: Name of the file.
+      row: Name of the row, or of several.
+      check: What was checked, in a few words.
+      level: How certain it is. Notes are no findings.
+      arithmetic: The calculation, which a reader can repeat by hand from the printed numbers.
+    """
+
+    table: str
+    row: str
+    check: str
+    level: Level
+    arithmetic: str
+
+
+def percent(value: Fraction | float, decimals: int = 2) -> str:
+    """A share in percent, without the sign."""
+    return f"{100 * float(value):.{decimals}f}"
+
+
+def between(low: Fraction | float, high: Fraction | float, decimals: int = 2) -> str:
+    """A range of shares in percent, as one number where both ends print alike."""
+    first, last = percent(low, decimals), percent(high, decimals)
+    return first if first == last else f"{first} to {last}"

@@ -1,0 +1,174 @@
+"""Identities and inequalities that the rates of one row must satisfy, whatever the number of decisions."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+
+from prism_jax.published.cells import Printed, Reading
+from prism_jax.published.findings import Finding, percent
+from prism_jax.published.quantities import COUNTS, RATIOS, SHARES, SHORT
+from prism_jax.published.reading import PrintedRow
+
+COMPLEMENTS = (
+    ("precision", "false alarm"),
+    ("accept rate", "false alarm"),
+    ("recall", "missed"),
+    ("specificity", "false positive rate"),
+)
+Interval = tuple[Fraction, Fraction]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Identity:
+    """A check of some quantities.
+
+    `gap` says for one reading whether the row satisfies it; `arithmetic` says in numbers why it does not.
+    """
+
+    check: str
+    holds: Callable[[Reading], bool]
+    arithmetic: str
+
+
+def check_row(table: str, row: PrintedRow) -> list[Finding]:
+    """The identities that a row breaks.
+
+    A row passes if it satisfies the identity with all digits rounded or all digits truncated. Where it does only if
+    each digit may be off by one, the level is "last digit".
+    """
+    found = []
+    for identity in _identities(row):
+        if identity.holds("rounded") or identity.holds("truncated"):
+            continue
+        level = "last digit" if identity.holds("loose") else "impossible"
+        found.append(Finding(table, row.name, identity.check, level, identity.arithmetic))  # type: ignore[arg-type]
+    return found
+
+
+def _identities(row: PrintedRow) -> Iterator[_Identity]:
+    cells = row.cells
+    for name in (*RATIOS, *SHARES):
+        if name in cells and not 0 <= cells[name].value <= 1:
+            outside = f"{cells[name].text} is no share between 0 and 100 %"
+            yield _Identity(f"0 ≤ {_short(name)} ≤ 1", lambda reading: False, outside)
+    for one, other in COMPLEMENTS:
+        if one in cells and other in cells:
+            yield from _complement(cells[one], cells[other], one, other)
+    precision = _precision(cells)
+    recall = cells.get("recall")
+    if "F1" in cells and precision and recall:
+        yield _f1(cells["F1"], precision, recall)
+    elif "F1" in cells and (precision or recall):
+        yield _largest_f1(cells["F1"], precision or recall, "P" if precision else "R")  # type: ignore[arg-type]
+    if "accuracy" in cells:
+        yield from _smallest_accuracy(cells, precision, recall)
+    if "ECE" in cells and "Brier" in cells:
+        yield _brier(cells["ECE"], cells["Brier"])
+    if "N" in cells and all(name in cells for name in COUNTS):
+        values = [int(cells[name].value) for name in COUNTS]
+        total = int(cells["N"].value)
+        sums = f"{' + '.join(map(str, values))} = {sum(values)}, and N = {total}"
+        yield _Identity("TP + FP + FN + TN = N", lambda reading: sum(values) == total, sums)
+
+
+def _short(name: str) -> str:
+    return SHORT.get(name, name)
+
+
+def _precision(cells: dict[str, Printed]) -> Printed | None:
+    """Precision as printed, or 1 minus the false-alarm column."""
+    if "precision" in cells:
+        return cells["precision"]
+    if "false alarm" not in cells:
+        return None
+    alarm = cells["false alarm"]
+    return dataclasses.replace(alarm, text=f"100 − {percent(alarm.value)}", value=1 - alarm.value)
+
+
+def _complement(a: Printed, b: Printed, one: str, other: str) -> Iterator[_Identity]:
+    def holds(reading: Reading) -> bool:
+        (low, high), (other_low, other_high) = a.interval(reading), b.interval(reading)
+        return low + other_low <= 1 <= high + other_high
+
+    if a.value == b.value == 0:  # neither has a denominator: no offers, for example
+        return
+    total = f"{percent(a.value)} + {percent(b.value)} = {percent(a.value + b.value)}, not 100"
+    yield _Identity(f"{_short(one)} + {_short(other)} = 100 %", holds, total)
+
+
+def _f1(printed: Printed, precision: Printed, recall: Printed) -> _Identity:
+    def values(reading: Reading) -> Interval:
+        (p, more_p), (r, more_r) = precision.interval(reading), recall.interval(reading)
+        return _harmonic(p, r), _harmonic(min(more_p, Fraction(1)), min(more_r, Fraction(1)))
+
+    p, r = percent(precision.value), percent(recall.value)
+    exact = _harmonic(precision.value, recall.value)
+    words = f"2 × {p} × {r} / ({p} + {r}) = {percent(exact)}, printed {percent(printed.value)}"
+    return _Identity("F1 = 2PR / (P + R)", lambda reading: _meet(values(reading), printed.interval(reading)), words)
+
+
+def _largest_f1(printed: Printed, known: Printed, letter: str) -> _Identity:
+    """F1 for the other rate at 1 is the largest that the known rate allows."""
+
+    def holds(reading: Reading) -> bool:
+        most = _harmonic(min(known.interval(reading)[1], Fraction(1)), Fraction(1))
+        return printed.interval(reading)[0] <= most
+
+    value, other = percent(known.value), "R" if letter == "P" else "P"
+    most = percent(_harmonic(known.value, Fraction(1)))
+    words = (
+        f"{letter} = {known.text.rstrip('%')} allows at most 2 × {value} / (100 + {value}) = {most} "
+        f"(at {other} = 100), printed {percent(printed.value)}"
+    )
+    return _Identity(f"F1 ≤ 2{letter} / (1 + {letter})", holds, words)
+
+
+def _smallest_accuracy(
+    cells: dict[str, Printed], precision: Printed | None, recall: Printed | None
+) -> Iterator[_Identity]:
+    """With F1 given, accuracy is smallest where nothing is correctly silent: (TP + 0) / N = F1 / (2 - F1)."""
+    accuracy = cells["accuracy"]
+
+    def f1(reading: Reading) -> Interval:
+        if precision and recall:
+            return tuple(  # type: ignore[return-value]
+                _harmonic(p, r) for p, r in zip(precision.interval(reading), recall.interval(reading), strict=True)
+            )
+        return cells["F1"].interval(reading)
+
+    if not (precision and recall) and "F1" not in cells:
+        return
+    value = _harmonic(precision.value, recall.value) if precision and recall else cells["F1"].value
+
+    def holds(reading: Reading) -> bool:
+        low = max(f1(reading)[0], Fraction(0))
+        return accuracy.interval(reading)[1] >= low / (2 - low)
+
+    source = "2PR / (P + R)" if precision and recall else "F1"
+    words = (
+        f"F1 = {source} = {percent(value)}, so accuracy is at least {percent(value)} / (200 − {percent(value)}) = "
+        f"{percent(value / (2 - value))} (reached where TN = 0), printed {percent(accuracy.value)}"
+    )
+    yield _Identity("Acc ≥ F1 / (2 − F1)", holds, words)
+
+
+def _brier(ece: Printed, brier: Printed) -> _Identity:
+    """ECE <= mean |p - y| <= the root of mean (p - y)^2, by Jensen's inequality in each bin and over the rows."""
+
+    def holds(reading: Reading) -> bool:
+        return max(ece.interval(reading)[0], Fraction(0)) ** 2 <= brier.interval(reading)[1]
+
+    root = 100 * float(brier.value) ** 0.5
+    words = f"√({float(brier.value):.4f}) = {root:.2f} %, printed ECE {percent(ece.value)} %"
+    return _Identity("ECE ≤ √Brier", holds, words)
+
+
+def _harmonic(p: Fraction, r: Fraction) -> Fraction:
+    p, r = max(p, Fraction(0)), max(r, Fraction(0))
+    return 2 * p * r / (p + r) if p + r else Fraction(0)
+
+
+def _meet(one: Interval, other: Interval) -> bool:
+    return max(one[0], other[0]) <= min(one[1], other[1])

@@ -1,0 +1,126 @@
+"""The job of `prism_jax.audit`: reads tables of printed numbers, checks them, prints and writes what was found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from etils import epath
+
+from prism_jax.published.auditing import Audit, audit
+from prism_jax.published.counts import Fit
+from prism_jax.published.quantities import COUNTS
+from prism_jax.published.reading import FalseAlarm, read_table
+from prism_jax.report.table import Column, Row, Section, Table, print_all
+from prism_jax.runtime.files import write_files
+
+
+def audit_files(
+    paths: Sequence[str],
+    *,
+    steps: Sequence[int] = (),
+    decimals: int | None = None,
+    false_alarm: FalseAlarm = "discovery",
+    same_labels: bool = False,
+    out: str | None = None,
+) -> int:
+    """Audits tables and prints the result.
+
+    Args:
+      paths: CSV files.
+      steps: Numbers of decisions to try, for rows without their own.
+      decimals: Decimals of every number, where final zeros were lost.
+      false_alarm: What a "false-alarm" column holds.
+      same_labels: Whether the rows of each table were scored on the same steps with the same labels.
+      out: Folder for the tables as CSV, Markdown and LaTeX; None writes nothing.
+
+    Returns:
+      The number of findings; notes are not counted.
+
+    Raises:
+      ValueError, OSError: in one line, for files that cannot be read as tables.
+    """
+    sheets = [read_table(path, decimals=decimals, false_alarm=false_alarm) for path in paths]
+    audits = audit(sheets, steps, same_labels)
+    tables = [table for table in (columns_table(audits), fits_table(audits), findings_table(audits)) if table]
+    if out:
+        names = {table.title: name for table, name in zip(tables, _names(audits), strict=True)}
+        kinds = {"csv": Table.to_csv, "md": Table.to_markdown, "tex": Table.to_latex}
+        folder = epath.Path(out)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_files(
+            {
+                folder / f"{names[table.title]}.{kind}": render(table).encode()
+                for table in tables
+                for kind, render in kinds.items()
+            }
+        )
+    print_all(tables)
+    found = [finding for one in audits for finding in one.findings]
+    counted = sum(finding.level != "note" for finding in found)
+    print(f"{counted} findings and {len(found) - counted} notes in {len(audits)} tables")
+    return counted
+
+
+def columns_table(audits: Sequence[Audit]) -> Table:
+    """How each column was understood."""
+    sections = []
+    for one in audits:
+        rows = [
+            Row(heading, (quantity, "percent" if percent else "as printed"))
+            for heading, quantity, percent in one.sheet.columns
+        ]
+        rows += [Row(heading, ("ignored", "")) for heading in one.sheet.ignored]
+        sections.append(Section(one.sheet.name, tuple(rows)))
+    columns = (Column("read as", text=True), Column("scale", text=True))
+    return Table("How the columns were read", "column", columns, tuple(sections))
+
+
+def fits_table(audits: Sequence[Audit]) -> Table | None:
+    """The counts behind each row; None if no number of decisions is known."""
+    sections = [Section(one.sheet.name, tuple(_fit_row(fit) for fit in one.fits)) for one in audits if one.fits]
+    if not sections:
+        return None
+    columns = (
+        Column("fits", "Numbers of decisions N, and ways of cutting digits, for which counts exist", text=True),
+        Column("solutions", "Number of confusions for the first of these"),
+        *(Column(name) for name in COUNTS),
+    )
+    note = "Counts are those of the first fit; in parentheses, those with a last digit off by one."
+    return Table("Counts that the printed rates allow", "row", columns, tuple(sections), note)
+
+
+def findings_table(audits: Sequence[Audit]) -> Table | None:
+    """Findings and notes, in the order of the tables; None if there are none."""
+    sections = [
+        Section(
+            one.sheet.name,
+            tuple(Row(found.row, (found.level, found.check, found.arithmetic)) for found in one.findings),
+        )
+        for one in audits
+        if one.findings
+    ]
+    if not sections:
+        return None
+    columns = (Column("level", text=True), Column("check", text=True), Column("arithmetic", text=True))
+    note = "last digit: possible only if digits were cut in different ways. A note is no finding."
+    return Table("Findings", "row", columns, tuple(sections), note)
+
+
+def _names(audits: Sequence[Audit]) -> list[str]:
+    fits, findings = any(one.fits for one in audits), any(one.findings for one in audits)
+    return ["columns", *["counts"] * fits, *["findings"] * findings]
+
+
+def _fit_row(fit: Fit) -> Row:
+    solutions = fit.solutions
+    ways = ", ".join(f"{n} {reading}" for n, reading in fit.ways) or "none"
+    if not solutions.number:
+        return Row(fit.row, (ways, "0", *[""] * len(COUNTS)))
+    number = f"{'' if solutions.complete else '≥ '}{solutions.number}"
+    cells = [
+        str(low) if low == high else f"{low} to {high}"
+        for low, high in zip(solutions.lowest, solutions.highest, strict=True)
+    ]
+    if not fit.ways:
+        number, cells = f"({number})", [f"({cell})" for cell in cells]
+    return Row(fit.row, (ways, number, *cells))
