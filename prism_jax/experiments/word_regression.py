@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import importlib.util
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from jaxtyping import Float
 
 from prism_jax.scores import Scores
 from prism_jax.streams import Candidate, Stream
 from prism_jax.streams.splits import Splits
+
+DEFAULT = 1.0
+"""scikit-learn's own C, the inverse strength of regularisation."""
 
 
 class Row(NamedTuple):
@@ -43,46 +47,70 @@ def score_words(splits: Splits, fold: int) -> Scores:
     Raises:
       RuntimeError: if scikit-learn is missing; the extra `study` installs it.
     """
-    if importlib.util.find_spec("sklearn") is None:
-        raise RuntimeError("word_regression: found no scikit-learn, expected it: pip install 'prism_jax[study]'")
-    need, accept = (_fit([row for row in rows(splits.train) if row.y is not None]) for rows in (_needs, _offers))
+    check_installed()
+    need, accept = (fit_words(rows(splits.train))[DEFAULT] for rows in (needs, offers))
     table: list[dict[str, Any]] = []
     for split in ("calibration", "test"):
         streams: Sequence[Stream] = getattr(splits, split)
-        of_step = iter(_predict(need, list(_needs(streams))).tolist())
-        of_offer = iter(_predict(accept, list(_offers(streams))).tolist())
-        for stream in streams:
-            for number, step in enumerate(stream.steps):
-                p_need = next(of_step)
-                for index, offer in enumerate(step.candidates):
-                    table.append(
-                        {
-                            "stream": stream.id,
-                            "step": number,
-                            "candidate": index,
-                            "domain": stream.domain,
-                            "split": split,
-                            "fold": fold,
-                            "p_need_fast": p_need,
-                            "p_accept_fast": next(of_offer),
-                            "y_need": step.y_need,
-                            "y_accept": offer.y_accept,
-                            "votes": list(offer.votes) or None,
-                            "logged": offer.logged,
-                            "propensity": offer.propensity,
-                        }
-                    )
+        p_need, p_accept = predict_words(need, list(needs(streams))), predict_words(accept, list(offers(streams)))
+        table += score_rows(streams, split, fold, p_need, p_accept)
     return Scores.from_rows(table)
 
 
-def _needs(streams: Sequence[Stream]) -> Iterator[Row]:
+def check_installed() -> None:
+    """Raises RuntimeError if scikit-learn is missing."""
+    if importlib.util.find_spec("sklearn") is None:
+        raise RuntimeError("word_regression: found no scikit-learn, expected it: pip install 'prism_jax[study]'")
+
+
+def score_rows(
+    streams: Sequence[Stream],
+    split: str,
+    fold: int,
+    p_need: Float[np.ndarray, " steps"],
+    p_accept: Float[np.ndarray, " offers"],
+) -> Iterator[dict[str, Any]]:
+    """Yields the rows of a scores table, one per offer.
+
+    Args:
+      streams: The streams.
+      split: Name of their split.
+      fold: Number of the fold.
+      p_need: Probability of need at each step, in the order of `needs`.
+      p_accept: Probability of acceptance of each offer, in the order of `offers`.
+    """
+    of_step, of_offer = iter(p_need.tolist()), iter(p_accept.tolist())
+    for stream in streams:
+        for number, step in enumerate(stream.steps):
+            need = next(of_step)
+            for index, offer in enumerate(step.candidates):
+                yield {
+                    "stream": stream.id,
+                    "step": number,
+                    "candidate": index,
+                    "domain": stream.domain,
+                    "split": split,
+                    "fold": fold,
+                    "p_need_fast": need,
+                    "p_accept_fast": next(of_offer),
+                    "y_need": step.y_need,
+                    "y_accept": offer.y_accept,
+                    "votes": list(offer.votes) or None,
+                    "logged": offer.logged,
+                    "propensity": offer.propensity,
+                }
+
+
+def needs(streams: Sequence[Stream]) -> Iterator[Row]:
+    """Yields a row per step, for need."""
     for stream in streams:
         for step in stream.steps:
             texts, numbers = _history(stream, step.event)
             yield Row(texts, numbers, step.y_need)
 
 
-def _offers(streams: Sequence[Stream]) -> Iterator[Row]:
+def offers(streams: Sequence[Stream]) -> Iterator[Row]:
+    """Yields a row per offer, for acceptance."""
     for stream in streams:
         for step in stream.steps:
             for offer in step.candidates:
@@ -104,32 +132,48 @@ def _of_offer(offer: Candidate, newest: str) -> tuple[float, float]:
     return math.log1p(len(offer.text or "")), sum(word in seen for word in words) / max(1, len(words))
 
 
-class _Fitted(NamedTuple):
+class Fitted(NamedTuple):
+    """A fitted regression: the vocabulary of each text, the scale of the numbers, and the model."""
+
     vocabularies: list[Any]
     scale: Any
     model: Any
 
 
-def _fit(rows: list[Row]) -> _Fitted:
+def fit_words(rows: Iterable[Row], strengths: Sequence[float] = (DEFAULT,)) -> dict[float, Fitted]:
+    """Fits one regression for each value of scikit-learn's C on the rows whose label is known.
+
+    A label between 0 and 1 counts as that share of a 1 and the rest of a 0.
+    """
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression
     from sklearn.preprocessing import StandardScaler
 
+    rows = [row for row in rows if row.y is not None]
     vocabularies = [
         TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True).fit(texts)
         for texts in zip(*(row.texts for row in rows), strict=True)
     ]
     scale = StandardScaler().fit([row.numbers for row in rows])
-    fitted = _Fitted(vocabularies, scale, LogisticRegression(max_iter=1000))
-    fitted.model.fit(_features(fitted, rows), [row.y for row in rows])
-    return fitted
+    y = np.array([row.y for row in rows])
+    some = np.concatenate([np.flatnonzero(y > 0), np.flatnonzero(y < 1)])  # a soft label is there as 1 and as 0
+    label = np.repeat([1, 0], [(y > 0).sum(), (y < 1).sum()])
+    weight = np.where(label == 1, y[some], 1 - y[some])
+    features = _features(Fitted(vocabularies, scale, None), rows)[some]
+    return {
+        strength: Fitted(
+            vocabularies, scale, LogisticRegression(C=strength, max_iter=1000).fit(features, label, weight)
+        )
+        for strength in strengths
+    }
 
 
-def _predict(fitted: _Fitted, rows: list[Row]) -> np.ndarray:
+def predict_words(fitted: Fitted, rows: list[Row]) -> Float[np.ndarray, " rows"]:
+    """The probability of label 1 of each row."""
     return fitted.model.predict_proba(_features(fitted, rows))[:, 1]
 
 
-def _features(fitted: _Fitted, rows: list[Row]) -> Any:
+def _features(fitted: Fitted, rows: list[Row]) -> Any:
     from scipy import sparse
 
     columns = zip(fitted.vocabularies, zip(*(row.texts for row in rows), strict=True), strict=True)

@@ -17,7 +17,7 @@ import dataclasses
 import hashlib
 import json
 import reprlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from etils import epath
@@ -124,13 +124,27 @@ def _stream_files(source: epath.Path) -> dict[str, list[str]]:
     return files
 
 
+def read_rows(source: epath.Path, name: str) -> Iterator[Row]:
+    """Yields the rows of one reward file.
+
+    Args:
+      source: Folder of the repository.
+      name: One of `REWARD_FILES`.
+
+    Raises:
+      FileNotFoundError: if the file is missing.
+      StreamError: naming file, line and field, for a malformed row.
+    """
+    path = _existing(source / name)
+    for number, value in json_lines(path):
+        yield _row(value, f"{path}:{number}")
+
+
 def _rows(source: epath.Path) -> list[Row]:
     """The rows of both reward files, without duplicates."""
     rows: dict[tuple[Any, ...], Row] = {}
     for name in REWARD_FILES:
-        path = _existing(source / name)
-        for number, value in json_lines(path):
-            row = _row(value, f"{path}:{number}")
+        for row in read_rows(source, name):
             rows.setdefault((row.events, row.offer, row.valid, row.help_needed, row.votes), row)
     if not rows:
         raise StreamError(f"{source}: found no rows in {' and '.join(REWARD_FILES)}, expected one per judgement")

@@ -1,0 +1,225 @@
+"""ProactiveBench's human labels: does the two-signal gate beat p_accept alone at the same speak rate?
+
+    python -m prism_jax.experiments.human_labels --source=DIR
+
+Every stream is tested once, by default alone (--folds=K groups them), and everything else is fitted and chosen on the
+other streams. The words baseline needs only scikit-learn. --scores=NAME=FILE adds the out-of-fold scores of anybody's
+agent on the same steps and offers. docs/proactivebench.md describes the protocol and its result.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, get_args
+
+import numpy as np
+from absl import flags
+from etils import epath
+
+from prism_jax.decision.uncertainty import Interval
+from prism_jax.evaluation import signals
+from prism_jax.evaluation.fits import Signal
+from prism_jax.evaluation.protocol import CALIBRATION, TEST, calibrate, rows_of
+from prism_jax.evaluation.replay import RATIOS, FoldReplay, gains, policy_rows, replay_fold
+from prism_jax.experiments.annotators import need_against_others, votes_against_votes
+from prism_jax.experiments.nested_words import outer_folds, score_words_nested
+from prism_jax.experiments.ranking import Ranked, intervals
+from prism_jax.report.human_labels import gain_table, leakage_table, policy_table, ranking_table
+from prism_jax.report.table import Table, print_all
+from prism_jax.runtime import command
+from prism_jax.runtime.files import write_files
+from prism_jax.runtime.flag_checks import refuse_empty
+from prism_jax.scores import Scores, ScoresError, read_scores
+from prism_jax.streams import Step, Stream, proactivebench
+from prism_jax.streams.edit import map_steps
+from prism_jax.streams.proactivebench import Need
+from prism_jax.streams.proactivebench_leakage import measure_leakage
+from prism_jax.training.pathways.soft_labels import with_soft_labels
+
+Labels = Literal["majority", "votes"]
+WORDS = "words"
+SIGNALS: tuple[Signal, ...] = ("accept", "need")
+
+
+def study(
+    streams: Sequence[Stream],
+    *,
+    folds: int | None,
+    labels: Labels,
+    scores: Mapping[str, Scores] | None = None,
+    ratios: Sequence[float] = RATIOS,
+    resamples: int = 10_000,
+) -> list[Table]:
+    """Runs the protocol and returns its tables.
+
+    Args:
+      streams: Streams with hard labels and raw votes.
+      folds: Number of outer folds; None leaves out one stream at a time.
+      labels: `votes` takes the share of votes for every label; AUROCs round it.
+      scores: Further methods by name: raw signals on the same steps and offers, from models that did not see a step's
+        stream. Their labels are not read.
+      ratios: Cost ratios.
+      resamples: Number of bootstrap resamples of whole streams.
+
+    Raises:
+      ScoresError: for scores that lack a judged offer, or have other votes on it.
+    """
+    judged = [in_fixed_order(stream) for stream in streams]
+    used = soft(judged) if labels == "votes" else judged
+    divided = outer_folds(used, folds)
+    by_method: dict[str, list[Scores]] = {
+        WORDS: [score_words_nested(*pair, fold)[0] for fold, pair in enumerate(divided)]
+    }
+    for name, table in (scores or {}).items():
+        labelled = with_labels(table, soft(streams) if labels == "votes" else streams)
+        by_method[name] = [split_by(labelled, [one.id for one in test], fold) for fold, (_, test) in enumerate(divided)]
+    replays: dict[str, Sequence[FoldReplay]] = {
+        name: [replay_fold(table, calibrate(table)) for table in tables] for name, tables in by_method.items()
+    }
+    found = {ratio: policy_rows(dict(replays), ratio, resamples=resamples) for ratio in ratios}
+    return [
+        *(_ranking(by_method, judged, signal, resamples) for signal in SIGNALS),
+        policy_table(found),
+        gain_table(gains(dict(replays), ratios=ratios, resamples=resamples)),
+    ]
+
+
+def in_fixed_order(stream: Stream) -> Stream:
+    """The stream with each step's offers in the order of their texts, which does not tell their labels."""
+
+    def ordered(step: Step) -> Step:
+        return dataclasses.replace(
+            step,
+            candidates=tuple(sorted(step.candidates, key=lambda one: (one.text or "", one.votes, one.y_accept or 0))),
+        )
+
+    return map_steps(stream, ordered)
+
+
+def soft(streams: Sequence[Stream]) -> list[Stream]:
+    """The streams with shares of votes as labels: of those who accept an offer, and of those who wanted one at a step.
+
+    A step without votes on silence keeps its label: nobody ticked an offer there.
+    """
+
+    def needed(step: Step) -> Step:
+        return dataclasses.replace(step, y_need=1 - sum(step.votes) / len(step.votes)) if step.votes else step
+
+    return [map_steps(stream, needed) for stream in with_soft_labels(streams)]
+
+
+def with_labels(scores: Scores, streams: Sequence[Stream]) -> Scores:
+    """The scores' signals with the streams' labels; rows of offers that nobody judged are left out.
+
+    Raises:
+      ScoresError: naming stream, step and offer, if a judged offer is missing, twice, or has other votes.
+    """
+    rows: dict[tuple[str, int, int], int] = {}
+    keys = zip(scores.stream.tolist(), scores.step.tolist(), scores.candidate.tolist(), strict=True)
+    for position, key in enumerate(keys):
+        if key in rows:
+            raise ScoresError(f"found stream {key[0]!r}, step {key[1]}, candidate {key[2]} twice, expected it once")
+        rows[key] = position
+    table: list[dict[str, Any]] = []
+    for stream in streams:
+        for number, step in enumerate(stream.steps):
+            for index, offer in enumerate(step.candidates):
+                if offer.y_accept is None:
+                    continue
+                place = f"stream {stream.id!r}, step {number}, candidate {index}"
+                row = rows.get((stream.id, number, index))
+                if row is None:
+                    raise ScoresError(f"found no row for {place}, expected one for every judged offer")
+                if scores.votes is not None and tuple(scores.votes[row] or ()) not in ((), offer.votes):
+                    raise ScoresError(
+                        f"{place}: found the votes of another offer, expected {list(offer.votes)}", "votes"
+                    )
+                table.append(
+                    {
+                        "stream": stream.id,
+                        "step": number,
+                        "candidate": index,
+                        "domain": stream.domain,
+                        "split": TEST,
+                        "p_need_fast": float(scores.p_need_fast[row]),
+                        "p_accept_fast": float(scores.p_accept_fast[row]),
+                        "y_need": step.y_need,
+                        "y_accept": offer.y_accept,
+                        "votes": list(offer.votes) or None,
+                    }
+                )
+    return Scores.from_rows(table)
+
+
+def split_by(scores: Scores, test: Sequence[str], fold: int) -> Scores:
+    """The scores with these streams as test split and all others as calibration split."""
+    inside = np.isin(scores.stream.astype(str), list(test))
+    split = np.where(inside, TEST, CALIBRATION)
+    columns = {name: column for name, column in scores.columns().items() if name not in ("split", "fold")}
+    return Scores.from_columns({**columns, "split": split.astype(object), "fold": np.full(len(split), fold)})
+
+
+def _ranking(
+    by_method: Mapping[str, Sequence[Scores]], judged: Sequence[Stream], signal: Signal, resamples: int
+) -> Table:
+    """AUROCs of each method's raw signal, and of one annotator against the others."""
+    found: dict[str, Mapping[str, Interval]] = {}
+    for name, tables in by_method.items():
+        rows = [_ranked(table, signal) for table in tables]
+        ranked = Ranked(*(np.concatenate(column) for column in zip(*rows, strict=True)))
+        found[name] = intervals(ranked, resamples=resamples)
+    human = votes_against_votes(judged) if signal == "accept" else need_against_others(judged)
+    if 0 < human.y.mean() < 1:
+        found["one annotator, against the others"] = intervals(human, resamples=resamples)
+    return ranking_table(found, {"accept": "Acceptance of an offer", "need": "Need at a step"}[signal])
+
+
+def _ranked(table: Scores, signal: Signal) -> Ranked:
+    """One signal on the test streams of a fold; a share of votes of one half is no label, another rounds to one."""
+    readings = signals.read(rows_of(table, TEST), signal, "fast")
+    known = ~np.isnan(readings.y) & (readings.y != 0.5)
+    p = readings.p[known]
+    return Ranked(p, p, (readings.y[known] > 0.5).astype(float), np.asarray(readings.rows.stream, str)[known])
+
+
+def define_flags() -> None:
+    """Defines the command-line flags."""
+    flags.DEFINE_string("source", None, "Folder with ProactiveBench's repository.")
+    flags.DEFINE_string("data_dir", None, "Folder in which prepared data is cached.")
+    flags.DEFINE_integer("folds", None, "Number of outer folds; by default one per stream.", lower_bound=2)
+    flags.DEFINE_enum("need", "strict", get_args(Need), "Definition of need.")
+    flags.DEFINE_enum("labels", "majority", get_args(Labels), "Majorities as labels, or shares of votes.")
+    flags.DEFINE_multi_string("scores", [], "NAME=FILE with the out-of-fold scores of another method.")
+    flags.DEFINE_integer("resamples", 10_000, "Bootstrap resamples of whole streams.", lower_bound=100)
+    flags.DEFINE_string("out", None, "Folder for the tables as CSV.")
+    flags.mark_flags_as_required(["source"])
+    refuse_empty("source", "data_dir", "out")
+
+
+def main() -> None:
+    """Prints the tables; takes about a minute of processor time."""
+    given = flags.FLAGS
+    streams = proactivebench.load(given.source, given.data_dir, need=given.need)
+    scores = {}
+    for entry in given.scores:
+        name, _, path = entry.partition("=")
+        if not name or not path or name == WORDS or name in scores:
+            raise ValueError(f"scores: found {entry!r}, expected NAME=FILE with a new name")
+        scores[name] = read_scores(path)
+    print(f"{len(streams)} streams, {sum(len(one.steps) for one in streams)} steps; need: {given.need}")
+    tables = [
+        *study(streams, folds=given.folds, labels=given.labels, scores=scores, resamples=given.resamples),
+        leakage_table(measure_leakage(given.source)),
+    ]
+    print_all(tables)
+    if given.out:
+        out = epath.Path(given.out)
+        out.mkdir(parents=True, exist_ok=True)
+        names = ("ranking_accept", "ranking_need", "policies", "gate_minus_accept", "leakage")
+        write_files({out / f"{name}.csv": one.to_csv().encode() for name, one in zip(names, tables, strict=True)})
+
+
+if __name__ == "__main__":
+    define_flags()
+    command.start(main)

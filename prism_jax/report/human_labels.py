@@ -1,0 +1,92 @@
+"""Tables of policies replayed on human labels, and of how far the official split leaks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from prism_jax.decision.uncertainty import Interval
+from prism_jax.evaluation.replay import MATCHED, Gain, PolicyReplay
+from prism_jax.report.table import Column, Row, Section, Table
+from prism_jax.report.tables import number, percent
+from prism_jax.streams.proactivebench_leakage import Leakage
+
+_NOTE = "95 % intervals over whole streams in brackets; costs per step in units of C_FA."
+
+
+def policy_table(rows: Mapping[float, Sequence[PolicyReplay]]) -> Table:
+    """Every policy at each cost ratio."""
+    columns = (
+        Column("speak rate", "Share of steps with an offer.", "%"),
+        Column("accepted", "Share of the offers that are accepted.", "%"),
+        Column("realised cost", "Offers that are not accepted, and silence where an accepted offer was needed."),
+        Column("gold cost", "The same, where an offer that was not needed counts as not accepted."),
+    )
+    sections = tuple(
+        Section(
+            f"C_FN / C_FA = {ratio:g}",
+            tuple(
+                Row(row.name, (percent(row.speak_rate), percent(row.precision), shown(row.realised), shown(row.gold)))
+                for row in found
+            ),
+        )
+        for ratio, found in rows.items()
+    )
+    return Table("Policies replayed on human labels", "policy", columns, sections, _NOTE)
+
+
+def gain_table(found: Sequence[Gain]) -> Table:
+    """What the two-signal gate costs more than p_accept alone."""
+    columns = (Column("realised cost", "Of the gate, minus that of p_accept alone."), Column("gold cost", "Likewise."))
+    sections = []
+    for method in dict.fromkeys(gain.method for gain in found):
+        for matching in dict.fromkeys(gain.matching for gain in found):
+            rows = tuple(
+                Row(
+                    "mean over the ratios" if gain.ratio is None else f"C_FN / C_FA = {gain.ratio:g}",
+                    (shown(gain.realised, sign=True), shown(gain.gold, sign=True)),
+                    strong=gain.ratio is None,
+                )
+                for gain in found
+                if (gain.method, gain.matching) == (method, matching)
+            )
+            words = "exactly the same speak rate" if matching == MATCHED else "threshold of the training streams"
+            sections.append(Section(f"{method}, {words}", rows))
+    title = "The gate minus p_accept alone (below 0: the gate is cheaper)"
+    return Table(title, "costs", columns, tuple(sections), _NOTE, mark="mean")
+
+
+def ranking_table(found: Mapping[str, Mapping[str, Interval]], title: str) -> Table:
+    """AUROCs of the raw signals, pooled and within streams."""
+    columns = (
+        Column("AUROC, pooled", "Over all pairs of a positive and a negative label."),
+        Column("AUROC, within streams", "Over the pairs within one stream."),
+    )
+    rows = tuple(
+        Row(name, (shown(measures["auroc"]), shown(measures["auroc_within"]))) for name, measures in found.items()
+    )
+    return Table(title, "ranked by", columns, (Section("", rows),), _NOTE)
+
+
+def leakage_table(found: Leakage) -> Table:
+    """How many official test rows share something with the official training rows."""
+    columns = (Column("rows"), Column("share", "Of the official test rows.", "%"))
+    words = {
+        "rows": "all official test rows",
+        "same_stream": "their stream has training rows",
+        "same_step": "their step, with its whole history, has training rows",
+        "same_need": "a training row states their step's need label",
+        "same_row": "the same offer or silence at the same step is a training row",
+    }
+    rows = tuple(
+        Row(text, (str(getattr(found, name)), percent(getattr(found, name) / found.rows if found.rows else None)))
+        for name, text in words.items()
+    )
+    return Table("What the official split leaks", "official test rows", columns, (Section("", rows),))
+
+
+def shown(value: Interval, *, sign: bool = False) -> str:
+    """An estimate with its interval, three decimals."""
+    texts = [number(float(one), 3) for one in value[:3]]
+    if sign:
+        texts = [f"+{text}" if float(one) > 0 else text for text, one in zip(texts, value[:3], strict=True)]
+    return f"{texts[0]} [{texts[1]}, {texts[2]}]"
