@@ -26,7 +26,7 @@ from prism_jax.streams import Stream
 SIGNALS: tuple[Signal, ...] = ("accept", "need")
 PARTS = {"headline": slice(1, None), "fold 0": slice(0, 1), "all folds": slice(None)}
 NAMES = {
-    "student": "SmolLM2-135M, upper blocks trained",
+    "student": "SmolLM2-135M, upper blocks trained (not nested)",
     "words": "TF-IDF and simple features, logistic regression",
     "tiny": "tiny student",
     "annotator": "one annotator, against the others",
