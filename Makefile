@@ -7,11 +7,14 @@ unexport PYTHONDONTWRITEBYTECODE
 # Bytecode is written when a module is first imported; most installed modules never are.
 PIP := $(BIN)/pip install --quiet --no-compile
 
-.PHONY: quickstart test test-slow lint docs clean
+.PHONY: quickstart distill-demo test test-slow lint docs clean
 .DELETE_ON_ERROR:
 
 quickstart: .venv/installed
 	$(BIN)/python -m prism_jax.train --config=configs/quickstart.py --workdir=runs/quickstart
+
+distill-demo: .venv/installed-remote
+	$(BIN)/python -m prism_jax.experiments.distill_demo --workdir=runs/distill_demo
 
 test: .venv/installed-dev
 	$(BIN)/python -m pytest -n 2 --dist=worksteal -m "not slow"
@@ -36,9 +39,13 @@ docs: .venv/installed-dev
 	$(PIP) --editable .
 	touch $@
 
+.venv/installed-remote: setup.py pyproject.toml | .venv/bin/python
+	$(PIP) --editable '.[remote]'
+	touch $@ .venv/installed
+
 .venv/installed-dev: setup.py pyproject.toml | .venv/bin/python
 	$(PIP) --editable '.[dev]'
-	touch $@ .venv/installed
+	touch $@ .venv/installed .venv/installed-remote
 
 clean:
 	rm -rf .venv runs build dist *.egg-info

@@ -15,10 +15,15 @@ from prism_jax.training.workdir import Workdir
 
 ROOT = pathlib.Path(__file__).parents[1]
 FILES = sorted((ROOT / "configs").glob("*.py"))
-KINDS = {"teacher": TeacherConfig, **dict.fromkeys(("judges_paper", "judges_pool_a", "judges_pool_b"), JudgesConfig)}
+KINDS = {
+    **dict.fromkeys(("teacher", "simulated_teacher"), TeacherConfig),
+    **dict.fromkeys(("judges_paper", "judges_pool_a", "judges_pool_b", "simulated_judges"), JudgesConfig),
+}
 """The configs of other mains than `prism_jax.train`."""
 RECIPES = {"qwen3_8b_a100", "qwen3_8b_a100x8", "qwen3_0_6b"}
 """These read a teacher's labels; tests/test_recipe_configs.py takes a step of each."""
+DEMO = {"distilled"}
+"""This reads what the demo writes; tests/slow/test_distill_demo.py trains it."""
 
 
 def load(path):
@@ -40,7 +45,7 @@ def test_it_round_trips_and_states_how_to_run_it(path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "path", [path for path in FILES if path.stem not in {*RECIPES, *KINDS}], ids=lambda path: path.stem
+    "path", [path for path in FILES if path.stem not in {*RECIPES, *KINDS, *DEMO}], ids=lambda path: path.stem
 )
 def test_it_takes_one_step(path, tmp_path, monkeypatch, request):
     monkeypatch.chdir(ROOT)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, get_args
 
 from absl import flags
 from etils import epath
@@ -25,7 +25,7 @@ from prism_jax.streams import Stream
 from prism_jax.streams.edit import without_answers
 from prism_jax.streams.jsonl import write_streams
 from prism_jax.streams.simulator import simulate
-from prism_jax.streams.simulator_config import SimulatorConfig
+from prism_jax.streams.simulator_config import Population, SimulatorConfig
 from prism_jax.streams.sources import simulated_index
 from prism_jax.teacher.prompts import PromptSettings
 from prism_jax.teacher.simulated import SimulatedTeacher, TeacherQuality
@@ -65,8 +65,11 @@ def brains(
 def define_flags() -> None:
     """Defines the flags."""
     flags.DEFINE_string("folder", None, "Existing folder for the streams.", required=True)
-    flags.DEFINE_integer("train", 1200, "Number of training streams.", lower_bound=1)
-    flags.DEFINE_integer("calibration", 150, "Number of calibration streams.", lower_bound=1)
+    flags.DEFINE_enum("population", "switches", get_args(Population), "Which simulated users (docs/simulator.md).")
+    flags.DEFINE_integer("min_events", 8, "Fewest events of a stream.", lower_bound=2)
+    flags.DEFINE_integer("max_events", 10, "Most events of a stream.", lower_bound=2)
+    flags.DEFINE_integer("train", 1000, "Number of training streams.", lower_bound=1)
+    flags.DEFINE_integer("calibration", 100, "Number of calibration streams.", lower_bound=1)
     flags.DEFINE_integer("held_out", 150, "Number of held-out streams.", lower_bound=1)
     flags.DEFINE_integer("judges", 3, "Number of judges.", lower_bound=1)
     flags.DEFINE_float("accuracy", 0.9, "Share of a judge's verdicts that are right.", 0.5, 1.0)
@@ -77,13 +80,15 @@ def define_flags() -> None:
     flags.DEFINE_integer("proposals", 0, "Offers that the teacher proposes, as prompt.proposals of its config.", 0)
     flags.DEFINE_integer("most_events", 40, "Most events in a judge's question, as in the judges' config.")
     flags.DEFINE_integer("seed", 0, "Seed of the population and of the teacher's errors.")
+    flags.DEFINE_integer("port", 0, "Port to listen on; 0 is a free one.", 0, 65535)
 
 
 def main() -> None:
     """Writes the streams and serves the endpoint."""
     given, folder = flags.FLAGS, epath.Path(flags.FLAGS.folder)
     sizes = {"train": given.train, "calibration": given.calibration, "test": given.held_out}
-    users = population(sizes, SimulatorConfig(seed=given.seed, responses=0))
+    settings = {name: getattr(given, name) for name in ("population", "min_events", "max_events", "seed")}
+    users = population(sizes, SimulatorConfig(responses=0, **settings))
     for split, name in FILES.items():
         write_streams(folder / name, map(without_answers, users[split]))
     write_streams(folder / ANSWERS, users["test"])
@@ -96,7 +101,7 @@ def main() -> None:
     )
     everyone = tuple(stream for streams in users.values() for stream in streams)
     models = brains(everyone, quality, given.judges, given.accuracy, given.most_events, given.proposals)
-    with FakeEndpoint(lambda body: models[body["model"]](body)) as endpoint:
+    with FakeEndpoint(lambda body: models[body["model"]](body), port=given.port) as endpoint:
         print(json.dumps({"url": endpoint.url}), flush=True)
         sys.stdin.read()
 

@@ -6,6 +6,8 @@ import dataclasses
 import math
 from typing import Literal
 
+Population = Literal["items", "switches"]
+
 
 @dataclasses.dataclass(frozen=True)
 class SimulatorConfig:
@@ -29,7 +31,7 @@ class SimulatorConfig:
       teacher_bias: Bias of the teacher, added to all of its log-odds; above 0 it overestimates need and acceptance.
     """
 
-    population: Literal["items", "switches"] = "items"
+    population: Population = "items"
     switches: int = 2
     seed: int = 0
     min_events: int = 6

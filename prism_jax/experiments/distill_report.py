@@ -1,0 +1,221 @@
+"""The demo's report: the student's decisions on held-out streams beside those of its teacher.
+
+This is the only part of the demo that reads what the users would have answered (`answers.jsonl`). It compares decisions
+that were made without it: the agent's records, and the gate on the teacher's probabilities. The teacher's temperatures
+are fitted like the student's, on the calibration streams and the judges' labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from etils import epath
+from jaxtyping import Bool, Float64, Shaped
+
+from prism_jax.decision import gate, metrics
+from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.decision.uncertainty import Cells, interval
+from prism_jax.evaluation.protocol import calibrate
+from prism_jax.experiments.intervals import show_interval
+from prism_jax.report.table import Column, Row, Section, Table
+from prism_jax.runtime.files import parse_json, read_lines
+from prism_jax.scores import Scores
+from prism_jax.streams import Stream
+
+RESAMPLES, SEED = 2000, 0
+
+COLUMNS = (
+    Column("realised cost", "Mean cost of the decisions under the users' answers, with a 95 % interval."),
+    Column("minus the teacher's", "The difference to the calibrated teacher, paired by stream, with its interval."),
+    Column("expected cost", "The expectation of the cost under the simulator's true probabilities."),
+    Column("gap closed %", "Share of the expected-cost gap between the better constant and Bayes that is closed."),
+    Column("gold F1", "F1 against need and acceptance together."),
+    Column("offers %", "Share of the steps with an offer."),
+    Column("slow %", "Share of the steps that the slow pass thought about."),
+)
+TEACHER = "teacher, calibrated"
+
+
+class Truth(NamedTuple):
+    """What held-out users would have answered to an offer at every step, and with which probabilities."""
+
+    stream: Shaped[np.ndarray, "steps"]
+    need: Float64[np.ndarray, "steps"]
+    accept: Float64[np.ndarray, "steps"]
+    p_accept: Float64[np.ndarray, "steps"]
+    p_both: Float64[np.ndarray, "steps"]
+
+    @classmethod
+    def of(cls, streams: Sequence[Stream]) -> Truth:
+        """Reads simulated streams on which every step has one candidate, which was offered."""
+        columns = zip(
+            *(
+                (stream.id, step.y_need, offer.y_accept, offer.p_accept_true, offer.p_both_true)
+                for stream in streams
+                for step in stream.steps
+                for offer in step.candidates[:1]
+            ),
+            strict=True,
+        )
+        names, *numbers = columns
+        return cls(np.array(names, str), *(np.array(column, np.float64) for column in numbers))
+
+
+class Decisions(NamedTuple):
+    """Whether a system offered at each held-out step, and where it thought; None for a system that cannot."""
+
+    offer: Bool[np.ndarray, "steps"]
+    slow: Bool[np.ndarray, "steps"] | None = None
+
+
+def read_records(path: epath.PathLike) -> Iterator[dict[str, Any]]:
+    """Yields the decision records of a file."""
+    with epath.Path(path).open("rb") as file:
+        for number, line in read_lines(file, str(path)):
+            record = parse_json(line, f"{path}:{number}")
+            if record["kind"] == "decision":
+                yield record
+
+
+def decided(records: epath.PathLike, streams: Sequence[Stream]) -> Decisions:
+    """The agent's decisions at the steps of some streams; it also decided on events that are no step.
+
+    Raises:
+      ValueError: naming the stream and the event of a step without a record.
+    """
+    found = {(record["stream"], record["event"]): record for record in read_records(records)}
+    steps = [(stream.id, step.event) for stream in streams for step in stream.steps]
+    for stream, event in steps:
+        if (stream, event) not in found:
+            raise ValueError(f"{records}: found no decision on event {event} of {stream!r}, expected one")
+    offers, thoughts = ([found[step][key] for step in steps] for key in ("spoke", "thought"))
+    return Decisions(np.array(offers, bool), np.array(thoughts, bool))
+
+
+def taught(streams: Sequence[Stream], split: str) -> Scores:
+    """A teacher's probabilities as a scores table with whatever labels the streams have.
+
+    Raises:
+      ValueError: naming the stream and the event of a step without the teacher's probabilities.
+    """
+    rows = []
+    for stream in streams:
+        for number, step in enumerate(stream.steps):
+            offer = step.candidates[0]
+            if step.teacher_need is None or offer.teacher_accept is None:
+                raise ValueError(f"stream {stream.id!r}, event {step.event}: found no probabilities of the teacher")
+            rows.append(
+                {
+                    "stream": stream.id,
+                    "step": number,
+                    "candidate": 0,
+                    "split": split,
+                    "p_need_fast": step.teacher_need,
+                    "p_accept_fast": offer.teacher_accept,
+                    "y_need": step.y_need,
+                    "y_accept": offer.y_accept,
+                }
+            )
+    return Scores.from_rows(rows)
+
+
+def teachers_decisions(
+    held_out: Sequence[Stream], calibration: Sequence[Stream], point: OperatingPoint
+) -> dict[str, Decisions]:
+    """The gate on the teacher's probabilities: as the teacher gave them, and at its temperatures.
+
+    Args:
+      held_out: Streams with the teacher's probabilities; their labels are not read.
+      calibration: Streams with the teacher's probabilities and the judges' labels.
+      point: Costs.
+    """
+    rows, fits = taught(held_out, "test"), calibrate(taught(calibration, "calibration"))
+    signals = {
+        "teacher": (rows.p_need_fast, rows.p_accept_fast),
+        TEACHER: tuple(fits.calibrated(signal, "fast", rows) for signal in ("need", "accept")),
+    }
+    return {
+        name: Decisions(np.asarray(gate.decide(need, accept, point.c_fa, point.c_fn)))
+        for name, (need, accept) in signals.items()
+    }
+
+
+def references(truth: Truth, point: OperatingPoint) -> dict[str, Decisions]:
+    """Constant decisions, and those of an agent that knows the true probabilities."""
+    count = len(truth.need)
+    return {
+        "never": Decisions(np.zeros(count, bool)),
+        "always": Decisions(np.ones(count, bool)),
+        "Bayes, on the true probabilities": Decisions(
+            np.asarray(gate.intervene(truth.p_accept, truth.p_both, point.c_fa, point.c_fn))
+        ),
+    }
+
+
+def report(truth: Truth, systems: Mapping[str, Decisions], point: OperatingPoint) -> Table:
+    """One row per system.
+
+    Args:
+      truth: The users' answers and their probabilities.
+      systems: The decisions of each system by name, `TEACHER` among them, in the order of the table.
+      point: Costs.
+    """
+    known = references(truth, point)
+    rows = [_row(name, one, systems[TEACHER], known, truth, point) for name, one in {**systems, **known}.items()]
+    sections = (Section("", tuple(rows[: len(systems)])), Section("for reference", tuple(rows[len(systems) :])))
+    streams = len(set(truth.stream.tolist()))
+    note = (
+        f"{len(truth.need):,} steps of {streams:,} held-out streams; C_FA = {point.c_fa:g}, C_FN = {point.c_fn:g}. "
+        "Intervals resample whole streams. Only this table has seen what these users would have answered."
+    )
+    return Table("The student beside its teacher, on held-out streams", "", COLUMNS, sections, note)
+
+
+def _row(
+    name: str,
+    system: Decisions,
+    teacher: Decisions,
+    known: Mapping[str, Decisions],
+    truth: Truth,
+    point: OperatingPoint,
+) -> Row:
+    costs = _costs(system, truth, point)
+    change = "" if system is teacher else _interval(costs - _costs(teacher, truth, point), truth, "+")
+    expected = {name: _expected(one, truth, point) for name, one in {**known, "": system}.items()}
+    never, always, bayes, own = expected.values()
+    better = min(never, always)
+    rates = metrics.rates(metrics.confusion(system.offer, truth.need * truth.accept))
+    return Row(
+        name,
+        (
+            _interval(costs, truth),
+            change,
+            f"{own:.3f}",
+            f"{100 * (better - own) / (better - bayes):.1f}",
+            "" if np.isnan(rates.f1) else f"{float(rates.f1):.3f}",
+            f"{100 * system.offer.mean():.1f}",
+            "" if system.slow is None else f"{100 * system.slow.mean():.1f}",
+        ),
+    )
+
+
+def _costs(system: Decisions, truth: Truth, point: OperatingPoint) -> Float64[np.ndarray, "steps"]:
+    """The cost of each decision under the answer."""
+    rejected, missed = point.c_fa * (1 - truth.accept), point.c_fn * truth.need * truth.accept
+    return np.where(system.offer, rejected, missed)
+
+
+def _expected(system: Decisions, truth: Truth, point: OperatingPoint) -> float:
+    costs = point.c_fa, point.c_fn
+    return float(metrics.expected_realised_cost(system.offer, truth.p_accept, truth.p_both, *costs))
+
+
+def _interval(values: Float64[np.ndarray, "steps"], truth: Truth, sign: str = "") -> str:
+    """The mean over steps with its bootstrap interval over streams."""
+    names, stream = np.unique(truth.stream, return_inverse=True)
+    sums = [np.bincount(stream, weights=column, minlength=len(names)) for column in (values, np.ones_like(values))]
+    cells = Cells(np.stack(sums, axis=1), np.ones(len(names), np.int64))
+    found = interval(cells, lambda totals: totals[..., 0] / totals[..., 1], resamples=RESAMPLES, seed=SEED)
+    return show_interval(float(found.estimate), float(found.low), float(found.high), sign=sign)
