@@ -18,6 +18,7 @@ from prism_jax.decision.uncertainty import (
     count_cells,
     interval,
     mcnemar,
+    paired_p_values,
     paired_rates,
     rate_intervals,
     resample,
@@ -260,6 +261,22 @@ def test_pairing_removes_what_policies_share():
     assert paired.standard_error < 0.5 * math.hypot(*(one.standard_error for one in alone))
     swapped = paired_rates(other, decision, y, streams=stream, names=["accuracy"])["accuracy"]
     assert swapped.estimate == pytest.approx(-paired.estimate)
+
+
+def test_p_values_agree_with_percentile_intervals_and_with_counts_of_the_replicates():
+    decision, _, y, stream = sample(8, n=600)
+    for flipped in (4, 9, 30):
+        other = decision.copy()
+        other[:: 600 // flipped] ^= True
+        given = {"streams": stream, "names": ["accuracy", "speak_rate"], "resamples": 999}
+        p_values, found = paired_p_values(decision, other, y, **given), paired_rates(decision, other, y, **given)
+        for name, p in p_values.items():
+            outside = found[name].low > 0 or found[name].high < 0
+            assert outside == (p < 0.05) or abs(p - 0.05) < 0.01
+            assert paired_p_values(other, decision, y, **given)[name] == p, "two-sided"
+    assert paired_p_values(decision, decision, y, **given) == {"accuracy": 1.0, "speak_rate": 1.0}
+    never = paired_p_values(decision & False, other & False, y, streams=stream, names=["precision"], resamples=9)
+    assert math.isnan(never["precision"]), "a precision without offers is undefined"
 
 
 @given(rows=decisions)
