@@ -131,7 +131,7 @@ def evaluate(scores: Scores, calibration: Calibration, point: OperatingPoint) ->
       ScoresError: for an empty split, one without a step whose need and acceptance labels are both known, or rows that
         the calibration does not apply to.
     """
-    data, off = _data(scores, calibration, point)
+    data, off = prepare(scores, calibration, point)
     rows, steps = evaluated_rows(scores), data.steps
     fitted = _fitted(scores, steps, calibration) if data.slow else []
     if data.slow and not fitted:
@@ -164,14 +164,27 @@ def explore(scores: Scores, calibration: Calibration, point: OperatingPoint) -> 
     Raises:
       ScoresError: as `evaluate`.
     """
-    data, _ = _data(scores, calibration, point)
+    data, _ = prepare(scores, calibration, point)
     return surfaces.uncountable(data) or surfaces.explore(data)
 
 
-def _data(
+def prepare(
     scores: Scores, calibration: Calibration, point: OperatingPoint
 ) -> tuple[policies.EvaluationData, dict[str, str]]:
-    """The steps with everything that policies need, and the results that are switched off, each with its reason."""
+    """The steps with everything that policies need, and the results that are switched off, each with its reason.
+
+    Args:
+      scores: The scores table.
+      calibration: The map of each signal.
+      point: The operating point.
+
+    Returns:
+      The steps, and the reasons by the keys `truth`, `slow pass`, `value` and `weights`; a key is absent where nothing
+      is missing.
+
+    Raises:
+      ScoresError: as `evaluate`.
+    """
     rows = evaluated_rows(scores)
     steps = rows.steps()
     off = _missing(rows, steps, calibration)
