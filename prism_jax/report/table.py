@@ -244,6 +244,16 @@ _LATEX = {
     "×": r"\ensuremath{\times}",
     "²": r"\textsuperscript{2}",
     "–": "--",
+    "≤": r"\ensuremath{\leq}",
+    "≥": r"\ensuremath{\geq}",
+    "±": r"\ensuremath{\pm}",
+    "α": r"\ensuremath{\alpha}",
+    "δ": r"\ensuremath{\delta}",
+    "ε": r"\ensuremath{\varepsilon}",
+    "κ": r"\ensuremath{\kappa}",
+    "σ": r"\ensuremath{\sigma}",
+    "τ": r"\ensuremath{\tau}",
+    "▸": r"\ensuremath{\triangleright}",
 }
 
 

@@ -151,6 +151,7 @@ COMMANDS = (
     *("begin", "end", "centering", "caption", "toprule", "midrule", "bottomrule", "multicolumn", "emph", "textbf"),
     *("par", "smallskip", "footnotesize", "textbackslash", "textasciicircum", "textasciitilde", "textless"),
     *("textgreater", "textbar", "textquotedbl", "ensuremath", "infty", "times", "textsuperscript"),
+    *("leq", "geq", "pm", "alpha", "delta", "varepsilon", "kappa", "sigma", "tau", "triangleright"),
 )
 
 
