@@ -46,4 +46,4 @@ def main(paths: Sequence[str]) -> int:
 
 if __name__ == "__main__":
     define_flags()
-    command.start(main, files="FILE.csv", trouble=2)
+    command.start(main, arguments="FILE.csv", trouble=2)

@@ -19,7 +19,7 @@ def start(
     main: Callable[..., Any],
     renamed: Mapping[str, str] | None = None,
     *,
-    files: str = "",
+    arguments: str = "",
     trouble: int = 1,
 ) -> None:
     """Parses flags and runs `main`; every error ends in one line on stderr and exit status `trouble`.
@@ -30,21 +30,21 @@ def start(
     Args:
       main: Function to run. An integer that it returns is the exit status.
       renamed: Maps old dotted config keys to their current names; a flag that overrides an old one is an error.
-      files: What the arguments beside the flags are, such as "FILE.csv"; `main` is called with the list of them, and
-        their absence is an error. By default such an argument is an error.
+      arguments: What the arguments beside the flags are, such as "FILE.csv"; `main` is called with the list of them,
+        and their absence is an error. By default such an argument is an error.
       trouble: Exit status of errors, for a main whose status 1 has another meaning.
     """
 
     def wrapped(argv: Sequence[str]) -> int:
         if not flags.FLAGS["verbosity"].present:
             logging.set_verbosity(logging.WARNING)  # the libraries in use log every file that they touch
-        if files and len(argv) < 2:
-            return _fail(f"found no argument, expected {files} (see --help)", trouble)
-        if not files and len(argv) > 1:
+        if arguments and len(argv) < 2:
+            return _fail(f"found no argument, expected {arguments} (see --help)", trouble)
+        if not arguments and len(argv) > 1:
             return _fail(f"found argument {argv[1]!r}, expected flags only (see --help)", trouble)
         sys.unraisablehook = _log_unraisable
         try:
-            status = main(list(argv[1:])) if files else main()
+            status = main(list(argv[1:])) if arguments else main()
         except KeyboardInterrupt:
             return _fail("interrupted", 130)
         except Exception as error:  # the last resort: a user needs a line, a developer asks for the traceback

@@ -1,0 +1,73 @@
+"""How well the signals are calibrated before and after their maps, and what that changes in the decisions."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from prism_jax.evaluation import signals
+from prism_jax.evaluation.fits import Thinking
+from prism_jax.evaluation.protocol import evaluated_rows
+from prism_jax.evaluation.results import Form, SignalRow
+from prism_jax.experiments.paper import cells, references
+from prism_jax.experiments.paper.sheet import Line, Measure, Number, Sheet
+from prism_jax.experiments.paper.study import Outcome, Study
+
+MEASURES = {
+    "t_need": Measure("T need", "Temperature of p_need, where one applies to all rows.", digits=3),
+    "t_accept": Measure("T accept", "Temperature of p_accept.", digits=3),
+    "ece_need": Measure("ECE need", "Expected calibration error of p_need, 15 bins of equal width.", "%", 2),
+    "ece_accept": Measure("ECE accept", "The same of p_accept.", "%", 2),
+    "debiased_need": Measure("debiased need", "ECE of p_need minus what the labels' noise adds to it.", "%", 2),
+    "debiased_accept": Measure("debiased accept", "The same of p_accept.", "%", 2),
+    "brier_need": Measure("Brier need", "Mean of (p − y)² of p_need.", "%", 2),
+    "brier_accept": Measure("Brier accept", "The same of p_accept.", "%", 2),
+    "f1": cells.RATES["f1"],
+    "false_alarm": cells.RATES["false_alarm"],
+}
+
+
+def make(study: Study) -> Outcome:
+    """Measures both passes that the scores have, raw and calibrated, and the gate on each."""
+    data, rows = study.at(), evaluated_rows(study.scores)
+    passes: tuple[Thinking, ...] = ("fast", "slow") if data.slow else ("fast",)
+    forms: tuple[Form, ...] = ("raw", "calibrated")
+    lines, drawn = [], {}
+    for thinking in passes:
+        need, accept = (signals.measure(rows, signal, thinking, study.fits) for signal in ("need", "accept"))
+        if thinking == "fast":
+            drawn = {"need": need, "accept": accept}
+        for index, form in enumerate(forms):
+            decided = data.decide("dynamic" if thinking == "fast" else "slow_only", form)
+            rates = cells.rates(data, decided, study.settings)
+            found = {**_measured(need[index], "need"), **_measured(accept[index], "accept")}
+            found |= {key: rates[key] for key in ("f1", "false_alarm")}
+            printed = references.CALIBRATION[form] if thinking == "fast" else None
+            lines.append(Line(form, cells.beside(found, printed), f"{thinking} pass"))
+    maps = ", ".join(f"{name}: {study.fits.in_words(name, 'fast')}" for name in ("need", "accept"))
+    note = study.note(f"Maps of the fast pass: {maps}.", "Errors have no interval; labels as in the report.")
+    title = "Quality of calibration"
+    sheet = Sheet("calibration_quality", title, "signals", MEASURES, tuple(lines), note)
+    return Outcome((sheet,), lambda figure: _reliability(figure, drawn))
+
+
+def _measured(row: SignalRow, signal: str) -> dict[str, Number]:
+    temperature = math.nan if row.temperature is None else row.temperature
+    values = {"t": temperature, "ece": row.ece, "debiased": row.ece_debiased, "brier": row.brier}
+    return {f"{name}_{signal}": Number(value) for name, value in values.items()}
+
+
+def _reliability(figure: Any, drawn: dict[str, list[SignalRow]]) -> None:
+    """A reliability diagram per signal, before and after its map; the size of a dot is the number of labels."""
+    for axes, (signal, rows) in zip(figure.subplots(1, len(drawn)), drawn.items(), strict=True):
+        axes.plot([0, 1], [0, 1], "--", color="grey", linewidth=1)
+        for row, colour in zip(rows, ("#d1812a", "#3b8f5a"), strict=True):
+            bins = row.reliability
+            used = bins.count > 0
+            axes.plot(bins.mean_p[used], bins.mean_y[used], color=colour, label=row.form)
+            size = 3 + 60 * bins.count[used] / bins.count.max()
+            axes.scatter(bins.mean_p[used], bins.mean_y[used], s=size, color=colour)
+        axes.set_title(f"p_{signal}")
+        axes.set_xlabel("mean probability of the bin")
+        axes.set_ylabel("share of labels that are 1")
+        axes.legend(frameon=False)

@@ -1,0 +1,146 @@
+"""The numbers that many tables share: rates, AUDBC, cost, tokens, each with its interval over whole streams."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from prism_jax.decision import metrics
+from prism_jax.decision.audbc import audbc, policy_signals
+from prism_jax.decision.uncertainty import Cells, Interval, interval, rate_intervals
+from prism_jax.evaluation.policies import SLOW_POLICIES, Decided, EvaluationData
+from prism_jax.evaluation.results import Form
+from prism_jax.evaluation.signals import acceptance_weight
+from prism_jax.experiments.paper.sheet import Measure, Number
+from prism_jax.experiments.paper.study import Settings
+
+RATES = {
+    "recall": Measure("recall", "TP / (TP + FN), on steps with both labels.", "%"),
+    "precision": Measure("precision", "TP / (TP + FP).", "%"),
+    "accuracy": Measure("accuracy", "(TP + TN) / all.", "%"),
+    "false_alarm": Measure("false alarm", "FP / (TP + FP) = 1 − precision: the paper's False-Alarm.", "%"),
+    "f1": Measure("F1", "Harmonic mean of recall and precision.", "%"),
+}
+AREA = {"audbc": Measure("AUDBC", "Area under benefit over burden, divided by the oracle's.", "%")}
+COST = {"cost": Measure("cost", "Mean realised cost: C_FA for an offer not accepted, C_FN for help missed.", "", 4)}
+SLOW = {"slow_rate": Measure("slow rate", "Share of all steps on which the slow pass ran.", "%")}
+TOKENS = {"tokens": Measure("tokens", "Mean tokens of both passes per step.")}
+
+
+def rates(data: EvaluationData, decided: Decided, settings: Settings) -> dict[str, Number]:
+    """The rates of `RATES` on judged steps; without intervals for soft labels or a single stream."""
+    offer, gold, weight, streams = _judged(data, decided)
+    found = metrics.rates(metrics.confusion(offer, gold, weight))
+    values = {name: float(getattr(found, name)) for name in RATES}
+    defined = [name for name, value in values.items() if not math.isnan(value)]
+    intervals: dict[str, Interval] = {}
+    if resampled(gold, streams) and defined:
+        given: dict[str, Any] = {
+            "streams": streams,
+            "weight": None if (weight == 1).all() else weight,
+            "names": defined,
+        }
+        intervals = rate_intervals(offer, gold, **given, **settings.keywords())
+    return {
+        name: Number(value, float(intervals[name].low), float(intervals[name].high))
+        if name in intervals
+        else Number(value)
+        for name, value in values.items()
+    }
+
+
+def area(data: EvaluationData, policy: str, form: Form, settings: Settings, margin: float | None = None) -> Number:
+    """AUDBC of a policy that depends on the cost ratio, NaN where the labels have none.
+
+    Args:
+      data: The steps.
+      policy: One of `policies.ANSWERING_TO_RATIO`, or `slow_on_margin`, for which `slow_only` is margin 1.
+      form: Whether it decides on raw or calibrated signals.
+      settings: Settings of the interval.
+      margin: The slow margin; None is that of the operating point.
+    """
+    judged = data.judged
+    need, accept = data.label("need")[judged], data.label("accept")[judged]
+    gold, streams = need * accept, data.steps.stream[judged]
+    thought = need * data.label("accept", data.everywhere_slow)[judged]
+    if not (resampled(gold, streams) and resampled(thought, streams) and gold.any()):
+        return Number()
+    fast = [data.signal(f"{signal}_fast", form)[judged] for signal in ("need", "accept")]
+    given: dict[str, Any] = {}
+    if policy in SLOW_POLICIES:
+        signals: Any = fast
+        delta = 1.0 if policy == "slow_only" else data.point.margin if margin is None else margin
+        if delta > 0:
+            slow = (data.signal(f"{signal}_slow", form)[judged] for signal in ("need", "accept"))
+            given = dict(zip(("p_need_slow", "p_accept_slow"), slow, strict=True)) | {"margin": delta}
+            given |= {"y_slow": thought} if data.two_candidates else {}
+    else:
+        rate = data.fits.offer_rates(data.steps)[judged]
+        signals = (
+            np.broadcast_to(np.asarray(value, np.float64), gold.shape)
+            for value in policy_signals(fast[0], fast[1], policy, base_rate=rate)
+        )
+    weight = acceptance_weight(data.steps)[judged]
+    p_need, p_accept = signals
+    found = audbc(p_need, p_accept, gold, streams=streams, weight=weight, **given, **settings.keywords())
+    return Number(found.value, found.low, found.high)
+
+
+def cost(data: EvaluationData, decided: Decided, settings: Settings) -> Number:
+    """Mean realised cost on judged steps."""
+    point, judged = data.point, data.judged
+    need, accept = (data.label(signal, decided)[judged] for signal in ("need", "accept"))
+    costs = np.where(decided.offer[judged], point.c_fa * (1 - accept), point.c_fn * (need * accept))
+    return mean(costs, acceptance_weight(data.steps)[judged], data.steps.stream[judged], settings)
+
+
+def mean(values: np.ndarray, weight: np.ndarray, streams: np.ndarray, settings: Settings) -> Number:
+    """A weighted mean over steps, with its interval over whole streams where there are at least two."""
+    names, stream = np.unique(streams.astype(str), return_inverse=True)
+    sums = [np.bincount(stream, one, minlength=len(names)) for one in (weight * values, weight)]
+    estimate = float(sums[0].sum() / sums[1].sum())
+    if len(names) < 2:
+        return Number(estimate)
+    cells = Cells(np.stack(sums, axis=1), np.ones(len(names), np.int64))
+    found = interval(cells, lambda counts: counts[..., 0] / counts[..., 1], **settings.keywords())
+    return Number(estimate, float(found.low), float(found.high))
+
+
+def slow_rate(decided: Decided) -> Number:
+    """Share of all steps on which the slow pass ran."""
+    return Number(float(decided.slow.mean()))
+
+
+def tokens(data: EvaluationData, decided: Decided) -> Number:
+    """Mean tokens of both passes over all steps; NaN where the scores do not say."""
+    fast = data.steps.tokens_fast
+    slow = None if data.thought is None else data.thought.tokens_slow
+    if fast is None or (slow is None and decided.slow.any()):
+        return Number()
+    spent = fast if slow is None else fast + np.where(decided.slow, slow, 0)
+    return Number(float(spent.mean()))
+
+
+def beside(cells: Mapping[str, Number | str], paper: Mapping[str, float] | None) -> dict[str, Number | str]:
+    """The cells with the paper's numbers beside them; a number that only the paper has becomes a cell of its own."""
+    printed = dict(paper or {})
+    found: dict[str, Number | str] = {}
+    for key, cell in cells.items():
+        number = printed.pop(key, math.nan)
+        found[key] = cell if isinstance(cell, str) else Number(cell.value, cell.low, cell.high, number)
+    return found | {key: Number(paper=number) for key, number in printed.items()}
+
+
+def _judged(data: EvaluationData, decided: Decided) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Decision, gold label, weight and stream of each judged step."""
+    judged = data.judged
+    gold = (data.label("need", decided) * data.label("accept", decided))[judged]
+    return decided.offer[judged], gold, acceptance_weight(data.steps)[judged], data.steps.stream[judged]
+
+
+def resampled(gold: np.ndarray, streams: np.ndarray) -> bool:
+    """Whether labels are hard and of two streams or more, as the bootstrap needs them."""
+    return bool(((gold == 0) | (gold == 1)).all()) and len(set(streams.tolist())) > 1

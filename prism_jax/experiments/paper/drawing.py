@@ -1,0 +1,156 @@
+"""Figures of the experiments, drawn on a `matplotlib.figure.Figure` and saved as SVG and PNG with constant bytes.
+
+matplotlib is an extra: nothing here imports it before a figure is saved.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from prism_jax.experiments.paper.sheet import Line, Measure, Number
+
+COLOURS = ("#1f5f8b", "#d1812a", "#3b8f5a", "#8a4f9e", "#7a7a7a", "#b23a48")
+"""One colour per series, told apart by most colour-blind readers."""
+MISSING = "figures: matplotlib is not installed, so only tables are written (pip install 'prism_jax[figures]')"
+
+
+def can_draw() -> bool:
+    """Whether matplotlib is installed."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def save(draw: Callable[[Any], None], size: tuple[float, float] = (7.0, 4.0)) -> dict[str, bytes]:
+    """Draws a figure and encodes it.
+
+    Args:
+      draw: Draws on an empty figure.
+      size: Width and height in inches.
+
+    Returns:
+      The bytes by suffix, svg and png; they depend only on what is drawn and on matplotlib's version.
+    """
+    import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context({"svg.hashsalt": "prism_jax", "svg.fonttype": "none", "font.size": 9}):
+        figure = Figure(figsize=size, layout="constrained")
+        FigureCanvasAgg(figure)
+        draw(figure)
+        found = {}
+        for suffix, metadata in (("svg", {"Date": None}), ("png", {"Software": None})):
+            file = io.BytesIO()
+            figure.savefig(file, format=suffix, dpi=150, metadata=metadata)
+            found[suffix] = file.getvalue()
+    return found
+
+
+def _of(line: Line, key: str) -> Number:
+    cell = line.cells.get(key, Number())
+    return Number() if isinstance(cell, str) else cell
+
+
+def _scaled(measure: Measure, numbers: Sequence[Number], part: str = "value") -> np.ndarray:
+    """One part of some numbers in the unit of their axis."""
+    return np.array([getattr(number, part) for number in numbers]) * (100 if measure.unit == "%" else 1)
+
+
+def _errors(measure: Measure, numbers: Sequence[Number]) -> np.ndarray:
+    """Lengths of the error bars below and above; 0 without an interval."""
+    value, low, high = (_scaled(measure, numbers, part) for part in ("value", "low", "high"))
+    return np.nan_to_num(np.clip(np.stack([value - low, high - value]), 0, None))
+
+
+def _heading(measure: Measure) -> str:
+    return f"{measure.label} ({measure.unit})" if measure.unit else measure.label
+
+
+def bars(figure: Any, lines: Sequence[Line], measures: Mapping[str, Measure]) -> None:
+    """One panel per measure: a horizontal bar per row with its interval, and a cross for the paper's number."""
+    names = [f"{line.section}: {line.name}" if line.section != lines[0].section else line.name for line in lines]
+    place = np.arange(len(lines))
+    for number, (axes, (key, measure)) in enumerate(
+        zip(np.atleast_1d(figure.subplots(1, len(measures), sharey=True)), measures.items(), strict=True)
+    ):
+        found = [_of(line, key) for line in lines]
+        axes.barh(place, _scaled(measure, found), xerr=_errors(measure, found), color=COLOURS[number], height=0.65)
+        axes.scatter(_scaled(measure, found, "paper"), place, marker="x", color="black", zorder=3, label="paper")
+        axes.set_xlabel(_heading(measure))
+        axes.set_yticks(place, names)
+        axes.grid(axis="x", alpha=0.3)
+    axes.invert_yaxis()
+    if any(not math.isnan(_of(line, key).paper) for line in lines for key in measures):
+        axes.legend(loc="lower right", frameon=False)
+
+
+def curves(
+    figure: Any,
+    x: Sequence[float],
+    series: Mapping[str, Sequence[Line]],
+    measures: Mapping[str, Measure],
+    label: str,
+) -> None:
+    """One panel per measure: a curve per series with intervals, and a dashed one for the paper's numbers.
+
+    Args:
+      figure: The empty figure.
+      x: Positions of the rows of every series.
+      series: Rows by the name of their series.
+      measures: The measures to draw.
+      label: Name of the horizontal axis.
+    """
+    for axes, (key, measure) in zip(np.atleast_1d(figure.subplots(1, len(measures))), measures.items(), strict=True):
+        for colour, (name, lines) in zip(_cycle(len(series)), series.items(), strict=True):
+            found = [_of(line, key) for line in lines]
+            errors = _errors(measure, found)
+            axes.errorbar(x, _scaled(measure, found), yerr=errors, color=colour, marker="o", ms=3, label=name)
+            paper = _scaled(measure, found, "paper")
+            if not np.isnan(paper).all():
+                whose = f"{name}, paper" if len(series) > 1 else "paper"
+                axes.plot(x, paper, "--", color=colour, alpha=0.6, label=whose)
+        axes.set_xlabel(label)
+        axes.set_ylabel(_heading(measure))
+        axes.grid(alpha=0.3)
+    axes.legend(frameon=False, fontsize=7)
+
+
+def heatmaps(
+    figure: Any,
+    grids: Mapping[str, np.ndarray],
+    rows: Sequence[str],
+    columns: Sequence[str],
+    labels: tuple[str, str],
+) -> None:
+    """One panel per grid, with the values written into the cells.
+
+    Args:
+      figure: The empty figure.
+      grids: Values [rows, columns] by title.
+      rows: Names of the rows.
+      columns: Names of the columns.
+      labels: Names of the vertical and the horizontal axis.
+    """
+    for axes, (title, values) in zip(np.atleast_1d(figure.subplots(1, len(grids))), grids.items(), strict=True):
+        axes.imshow(values, cmap="viridis", aspect="auto")
+        middle = (np.nanmin(values) + np.nanmax(values)) / 2
+        for (row, column), value in np.ndenumerate(values):
+            colour = "white" if value < middle else "black"
+            axes.text(column, row, f"{value:.1f}", ha="center", va="center", color=colour, fontsize=7)
+        axes.set_xticks(range(len(columns)), columns)
+        axes.set_yticks(range(len(rows)), rows)
+        axes.set_title(title, fontsize=9)
+        axes.set_ylabel(labels[0])
+        axes.set_xlabel(labels[1])
+
+
+def _cycle(count: int) -> list[str]:
+    return [COLOURS[index % len(COLOURS)] for index in range(count)]

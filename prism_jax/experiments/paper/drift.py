@@ -1,0 +1,77 @@
+"""What happens to the gate if its calibration drifts: rescaled signals and a shifted threshold."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from prism_jax.decision import calibration, drift
+from prism_jax.decision.audbc import audbc
+from prism_jax.evaluation.policies import Decided, EvaluationData
+from prism_jax.evaluation.signals import acceptance_weight
+from prism_jax.experiments.paper import cells, references
+from prism_jax.experiments.paper.drawing import heatmaps
+from prism_jax.experiments.paper.sheet import Line, Measure, Number, Sheet
+from prism_jax.experiments.paper.study import Outcome, Settings, Study
+
+MEASURES = {
+    **cells.RATES,
+    **cells.AREA,
+    **cells.COST,
+    "flip_rate": Measure("flip rate", "Share of all steps whose decision differs from the baseline's.", "%", 2),
+}
+TEMPERATURES = (0.5, 0.75, 1.0, 1.25, 1.5)
+SHIFTS = (-0.3, -0.15, 0.0, 0.15, 0.3)
+"""The grid of the figure."""
+
+
+def make(study: Study) -> Outcome:
+    """The paper's scenarios, around the gate on the calibrated signals of the fast pass."""
+    data, lines = study.at(), []
+    for temperature, epsilon in drift.PAPER_GRID:
+        name = f"T = {temperature:g}, ε = {epsilon:g}".replace("-", "−")
+        decided = Decided(_decide(data, temperature, epsilon), np.zeros(len(data.steps), bool))
+        found = cells.rates(data, decided, study.settings) | {
+            "audbc": _area(data, temperature, epsilon, study.settings),
+            "cost": cells.cost(data, decided, study.settings),
+            "flip_rate": Number(_flips(data, temperature, epsilon)),
+        }
+        kind = "baseline" if epsilon == 0 and temperature == 1 else "moderate" if abs(epsilon) < 0.3 else "extreme"
+        lines.append(Line(name, cells.beside(found, references.DRIFT[name]), kind))
+    note = study.note(
+        "Signals become sigmoid(logit(p) / T), and the threshold is lowered by ε.",
+        "The paper's baseline is its uncalibrated student, ours the calibrated one.",
+    )
+    sheet = Sheet("drift", "Drift of the calibration", "drift", MEASURES, tuple(lines), note)
+    flips = np.array([[100 * _flips(data, one, epsilon) for epsilon in SHIFTS] for one in TEMPERATURES])
+    rows, columns = ([f"{value:g}" for value in axis] for axis in (TEMPERATURES, SHIFTS))
+    grids = {"decisions that flip (%)": flips}
+    return Outcome((sheet,), lambda figure: heatmaps(figure, grids, rows, columns, ("T", "ε")))
+
+
+def _signals(data: EvaluationData) -> tuple[np.ndarray, np.ndarray]:
+    return data.signal("need_fast", "calibrated"), data.signal("accept_fast", "calibrated")
+
+
+def _decide(data: EvaluationData, temperature: float, epsilon: float) -> np.ndarray:
+    return np.asarray(drift.decide(*_signals(data), data.point.c_fa, data.point.c_fn, temperature, epsilon))
+
+
+def _flips(data: EvaluationData, temperature: float, epsilon: float) -> float:
+    return float(drift.flip_rate(*_signals(data), data.point.c_fa, data.point.c_fn, temperature, epsilon))
+
+
+def _area(data: EvaluationData, temperature: float, epsilon: float, settings: Settings) -> Number:
+    """AUDBC of the drifted gate: it ranks steps by p_accept,T + ε, within [0, 1], in place of p_accept.
+
+    A step whose p_accept or p_need is 0 stays silent at every cost ratio under any drift, as in `drift.decide`.
+    """
+    judged = data.judged
+    need, accept = (np.asarray(calibration.apply_temperature(p, temperature))[judged] for p in _signals(data))
+    shifted = np.where(accept * need > 0, np.clip(accept + epsilon, 0.0, 1.0), 0.0)
+    gold = (data.label("need") * data.label("accept"))[judged]
+    streams = data.steps.stream[judged]
+    if not (cells.resampled(gold, streams) and gold.any()):
+        return Number()
+    weight = acceptance_weight(data.steps)[judged]
+    found = audbc(need, shifted, gold, streams=streams, weight=weight, **settings.keywords())
+    return Number(found.value, found.low, found.high)

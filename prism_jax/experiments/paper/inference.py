@@ -1,0 +1,44 @@
+"""Ablation B: the fast pass alone, the slow pass alone, and the slow pass within the margin."""
+
+from __future__ import annotations
+
+from prism_jax.evaluation.policies import Decided, EvaluationData
+from prism_jax.experiments.paper import cells, references
+from prism_jax.experiments.paper.drawing import bars
+from prism_jax.experiments.paper.sheet import Line, Number, Sheet
+from prism_jax.experiments.paper.study import Outcome, Study
+
+STRATEGIES = {"fast only": "dynamic", "slow only": "slow_only", "slow on margin": "slow_on_margin"}
+MEASURES = {**cells.RATES, **cells.AREA, **cells.COST, **cells.SLOW, **cells.TOKENS}
+
+
+def make(study: Study) -> Outcome:
+    """Compares the three strategies at the operating point, on calibrated signals."""
+    data = study.with_slow()
+    lines = tuple(
+        Line(name, cells.beside(numbers(study, data, policy)[1], _printed(name))) for name, policy in STRATEGIES.items()
+    )
+    note = study.note(
+        f"C_FA = {study.point.c_fa:g}, C_FN = {study.point.c_fn:g}, margin {study.point.margin:g}.",
+        "The paper's AUDBC is another area, and its tokens are those of an 8B model's prompt.",
+    )
+    sheet = Sheet("inference", "Ablation B: inference strategy", "strategy", MEASURES, lines, note)
+    last = "cost" if study.scores.tokens_slow is None else "tokens"
+    shown = {key: MEASURES[key] for key in ("f1", "audbc", last)}
+    return Outcome((sheet,), lambda figure: bars(figure, lines, shown))
+
+
+def numbers(
+    study: Study, data: EvaluationData, policy: str, *, with_area: bool = True
+) -> tuple[Decided, dict[str, Number]]:
+    """The decisions of a policy on calibrated signals and its numbers: rates, AUDBC, cost, slow rate and tokens."""
+    decided = data.decide(policy, "calibrated")
+    found = cells.rates(data, decided, study.settings)
+    if with_area:
+        found["audbc"] = cells.area(data, policy, "calibrated", study.settings)
+    found["cost"] = cells.cost(data, decided, study.settings)
+    return decided, found | {"slow_rate": cells.slow_rate(decided), "tokens": cells.tokens(data, decided)}
+
+
+def _printed(name: str) -> dict[str, float]:
+    return {key: value for key, value in references.INFERENCE[name].items() if key != "latency"}

@@ -1,0 +1,50 @@
+"""The paper's main comparison: the deployed policy beside constants, the gate's parts, and the systems of the paper."""
+
+from __future__ import annotations
+
+from prism_jax.evaluation.policies import Decided, EvaluationData
+from prism_jax.evaluation.results import Form
+from prism_jax.experiments.paper import cells, references
+from prism_jax.experiments.paper.drawing import bars
+from prism_jax.experiments.paper.sheet import Line, Sheet
+from prism_jax.experiments.paper.study import Outcome, Study
+
+ROWS: dict[str, tuple[str, Form, str]] = {
+    "always offers": ("always", "raw", "Offers at every step."),
+    "never offers": ("never", "raw", "Stays silent at every step."),
+    "p_accept alone": ("static", "calibrated", "Offers where calibrated p_accept reaches C_FA / (C_FA + C_FN)."),
+    "gate, uncalibrated": ("dynamic", "raw", "The gate on raw signals of the fast pass."),
+    "gate": ("dynamic", "calibrated", "The gate on calibrated signals of the fast pass."),
+}
+"""Policy and form behind each row, in the order of the table."""
+MEASURES = {**cells.RATES, **cells.COST}
+
+
+def make(study: Study) -> Outcome:
+    """Compares the policies of one agent, and lists the paper's systems below."""
+    data = study.at()
+    ours = [
+        _line(study, data, name, data.decide(policy, form), meaning) for name, (policy, form, meaning) in ROWS.items()
+    ]
+    if data.deployed() not in ("dynamic", "static"):
+        words = "The policy of the operating point, on calibrated signals."
+        ours.append(_line(study, data, "deployed policy", data.decide(data.deployed(), "calibrated"), words))
+    last = ours[-1]
+    ours[-1] = Line(last.name, cells.beside(last.cells, references.MAIN["Qwen3-8B-PRISM"]), "ours", last.meaning, True)
+    theirs = [
+        Line(name, cells.beside({}, numbers), "the paper's systems")
+        for name, numbers in references.MAIN.items()
+        if name != "Qwen3-8B-PRISM"
+    ]
+    note = study.note(
+        f"C_FA = {study.point.c_fa:g}, C_FN = {study.point.c_fn:g}, margin {study.point.margin:g}.",
+        "Our last row stands beside the paper's Qwen3-8B-PRISM.",
+    )
+    sheet = Sheet("main", "Main comparison", "policy", MEASURES, (*ours, *theirs), note)
+    shown = {key: MEASURES[key] for key in ("f1", "false_alarm", "cost")}
+    return Outcome((sheet,), lambda figure: bars(figure, ours, shown))
+
+
+def _line(study: Study, data: EvaluationData, name: str, decided: Decided, meaning: str) -> Line:
+    found = cells.rates(data, decided, study.settings) | {"cost": cells.cost(data, decided, study.settings)}
+    return Line(name, found, "ours", meaning)

@@ -1,0 +1,33 @@
+"""Ablation D: which signals the gate needs, and what calibration adds."""
+
+from __future__ import annotations
+
+from prism_jax.evaluation.results import Form
+from prism_jax.experiments.paper import cells, references
+from prism_jax.experiments.paper.drawing import bars
+from prism_jax.experiments.paper.sheet import Line, Sheet
+from prism_jax.experiments.paper.study import Outcome, Study
+
+ROWS: dict[str, tuple[str, Form, str]] = {
+    "accept only": ("static", "calibrated", "p_need = 1: offers where p_accept reaches C_FA / (C_FA + C_FN)."),
+    "need only": ("need_only", "calibrated", "p_accept is the acceptance rate of the calibration split's offers."),
+    "need only, as printed": ("need_only_paper", "raw", "p_accept = τ(p_need) is an equality: offers at every step."),
+    "both, uncalibrated": ("dynamic", "raw", "The gate on raw signals."),
+    "both, calibrated": ("dynamic", "calibrated", "The gate on calibrated signals."),
+}
+MEASURES = {**cells.RATES, **cells.AREA, **cells.COST}
+
+
+def make(study: Study) -> Outcome:
+    """Switches each signal and the calibration off in turn, on the fast pass."""
+    data, lines = study.at(), []
+    for name, (policy, form, meaning) in ROWS.items():
+        decided = data.decide(policy, form)
+        found = cells.rates(data, decided, study.settings) | {"cost": cells.cost(data, decided, study.settings)}
+        if policy != "need_only_paper":
+            found["audbc"] = cells.area(data, policy, form, study.settings)
+        lines.append(Line(name, cells.beside(found, references.MECHANISM.get(name)), meaning=meaning))
+    note = study.note(f"C_FA = {study.point.c_fa:g}, C_FN = {study.point.c_fn:g}, no slow pass.")
+    sheet = Sheet("mechanism", "Ablation D: signals and calibration", "gate", MEASURES, tuple(lines), note)
+    shown = {key: MEASURES[key] for key in ("f1", "audbc", "cost")}
+    return Outcome((sheet,), lambda figure: bars(figure, lines, shown))

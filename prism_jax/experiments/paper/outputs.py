@@ -1,0 +1,40 @@
+"""Writes the files of an experiment: each sheet as CSV, Markdown and LaTeX, the figure, and what produced them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from etils import epath
+
+from prism_jax.experiments.paper import drawing
+from prism_jax.experiments.paper.study import Outcome
+from prism_jax.runtime.files import encode_json, write_files
+
+
+def write(folder: epath.Path, name: str, outcome: Outcome, facts: Mapping[str, Any]) -> list[str]:
+    """Writes all files of one experiment at once; a reader never sees those of two calls mixed within a file.
+
+    Args:
+      folder: Folder to write to; it is created if it does not exist.
+      name: Name of the experiment, the stem of its figure and of its facts.
+      outcome: What the experiment made.
+      facts: What produced it, for NAME.json.
+
+    Returns:
+      The names of the files. The figure is left out where matplotlib is not installed.
+    """
+    contents: dict[str, bytes] = {}
+    for sheet in outcome.sheets:
+        table = sheet.table()
+        contents[f"{sheet.name}.csv"] = sheet.to_csv().encode()
+        contents[f"{sheet.name}.md"] = table.to_markdown().encode()
+        contents[f"{sheet.name}.tex"] = table.to_latex().encode()
+    if outcome.draw is not None and drawing.can_draw():
+        contents |= {f"{name}.{suffix}": content for suffix, content in drawing.save(outcome.draw).items()}
+    contents[f"{name}.json"] = encode_json({"experiment": name, **facts, "files": sorted(contents)})
+    folder.mkdir(parents=True, exist_ok=True)
+    paths: dict[str | os.PathLike[str], bytes] = {folder / file: content for file, content in contents.items()}
+    write_files(paths)
+    return list(contents)

@@ -1,0 +1,166 @@
+"""A sheet of numbers with intervals and the paper's own values, which becomes a `Table` and a CSV file.
+
+The table shows an estimate and its interval in one cell, the CSV in columns of their own, with six significant digits.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import itertools
+import math
+from collections.abc import Mapping
+
+from prism_jax.report.table import Column, Row, Section, Table
+from prism_jax.report.tables import DASH, number
+
+NOT_REPRODUCIBLE = "not reproducible without the 8B weights and the paper's judges"
+"""What stands beside every number of the paper."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Number:
+    """One number, NaN where undefined, with its interval and the paper's number where there are such.
+
+    Attributes:
+      value: Our number.
+      low: Lower end of its interval, or NaN.
+      high: Upper end, or NaN.
+      paper: The number that the paper prints at this place, or NaN.
+    """
+
+    value: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+    paper: float = math.nan
+
+
+@dataclasses.dataclass(frozen=True)
+class Measure:
+    """A column of a sheet.
+
+    Attributes:
+      label: Heading of the table.
+      meaning: What the numbers mean, in a sentence.
+      unit: Unit, shown in the heading; "%" multiplies shares by 100 in the table, but not in the CSV.
+      digits: Decimals in the table.
+    """
+
+    label: str
+    meaning: str
+    unit: str = ""
+    digits: int = 1
+
+    def show(self, value: float, *, sign: bool = False) -> str:
+        """Formats one value for the table, with a sign where differences need it."""
+        text = number(100 * value if self.unit == "%" else value, self.digits)
+        return f"+{text}" if sign and value > 0 else text
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+    """A row of a sheet.
+
+    Attributes:
+      name: Name of the row.
+      cells: Numbers, or texts, by the key of their measure; a missing one is unknown.
+      section: Heading of the rows that it belongs to; may be empty.
+      meaning: What the row is, in a sentence.
+      strong: Whether it is emphasised.
+    """
+
+    name: str
+    cells: Mapping[str, Number | str]
+    section: str = ""
+    meaning: str = ""
+    strong: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Sheet:
+    """A table of an experiment.
+
+    Attributes:
+      name: Stem of its files.
+      title: Heading.
+      names: Heading of the rows' names.
+      measures: Its columns by key; the key is the column's name in the CSV.
+      lines: Its rows; those of one section stand together.
+      note: What to know to read it.
+      signed: Keys of measures that are differences, shown with their sign.
+    """
+
+    name: str
+    title: str
+    names: str
+    measures: Mapping[str, Measure]
+    lines: tuple[Line, ...]
+    note: str = ""
+    signed: tuple[str, ...] = ()
+
+    def table(self) -> Table:
+        """The sheet as a table: estimate and interval in one cell, and the paper's number in the next one."""
+        columns: list[Column] = []
+        for key, measure in self.measures.items():
+            columns.append(Column(measure.label, measure.meaning, measure.unit))
+            if self._has(key, "paper"):
+                columns.append(Column("paper*", f"The paper's number; {NOT_REPRODUCIBLE}.", measure.unit))
+        sections = tuple(
+            Section(title, tuple(Row(line.name, self._shown(line), line.meaning, line.strong) for line in lines))
+            for title, lines in itertools.groupby(self.lines, key=lambda line: line.section)
+        )
+        star = f" *{NOT_REPRODUCIBLE}." if any(self._has(key, "paper") for key in self.measures) else ""
+        return Table(self.title, self.names, tuple(columns), sections, note=f"{self.note}{star}".strip())
+
+    def to_csv(self) -> str:
+        """The sheet as CSV (RFC 4180): estimate, ends of the interval and the paper's number in columns of their own.
+
+        Shares are fractions, not percentages. An empty cell is unknown or undefined. Rows with a number of the paper
+        say in the last column that it is not reproducible.
+        """
+        with_section = any(line.section for line in self.lines)
+        parts = ("value", "low", "high", "paper")
+        columns = [(key, part) for key in self.measures for part in parts if part == "value" or self._has(key, part)]
+        with_paper = any(part == "paper" for _, part in columns)
+        names = [key if part == "value" else f"{key}_{part}" for key, part in columns]
+        file = io.StringIO()
+        writer = csv.writer(file)
+        first = ["section"] * with_section + [self.names or "row"]
+        writer.writerow([*first, *names, *["paper_status"] * with_paper])
+        for line in self.lines:
+            cells = [_plain(line.cells.get(key, Number()), part) for key, part in columns]
+            printed = any(part == "paper" and cell for (_, part), cell in zip(columns, cells, strict=True))
+            status = [NOT_REPRODUCIBLE if printed else ""] * with_paper
+            writer.writerow([line.section] * with_section + [line.name, *cells, *status])
+        return file.getvalue()
+
+    def _has(self, key: str, part: str) -> bool:
+        """Whether a row has this part of a measure."""
+        cells = (line.cells.get(key) for line in self.lines)
+        return any(isinstance(cell, Number) and not math.isnan(getattr(cell, part)) for cell in cells)
+
+    def _shown(self, line: Line) -> tuple[str, ...]:
+        shown = []
+        for key, measure in self.measures.items():
+            cell = line.cells.get(key, Number())
+            signed = key in self.signed
+            if isinstance(cell, str):
+                shown.append(cell)
+                cell = Number()
+            elif math.isnan(cell.low):
+                shown.append(measure.show(cell.value, sign=signed))
+            else:
+                value, low, high = (measure.show(one, sign=signed) for one in (cell.value, cell.low, cell.high))
+                shown.append(f"{value} [{low}, {high}]")
+            if self._has(key, "paper"):
+                shown.append(DASH if math.isnan(cell.paper) else measure.show(cell.paper, sign=signed))
+        return tuple(shown)
+
+
+def _plain(cell: Number | str, part: str) -> str:
+    """One part of a cell for CSV; empty where unknown."""
+    if isinstance(cell, str):
+        return cell if part == "value" else ""
+    value = getattr(cell, part)
+    return "" if math.isnan(value) else f"{value + 0.0:.6g}"

@@ -1,0 +1,118 @@
+"""Paired differences of two policies on the same steps: intervals, p-values, McNemar's test, equivalence."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from prism_jax.decision.uncertainty import mcnemar, paired_p_values, paired_rates, tost
+from prism_jax.evaluation.policies import Decided, EvaluationData
+from prism_jax.evaluation.results import Form
+from prism_jax.evaluation.signals import acceptance_weight
+from prism_jax.experiments.paper import cells, references
+from prism_jax.experiments.paper.drawing import bars
+from prism_jax.experiments.paper.sheet import Line, Measure, Number, Sheet
+from prism_jax.experiments.paper.study import Outcome, SkippedError, Study
+
+BOUND = 0.02
+"""The largest difference of a rate, either way, that the test of equivalence takes for none."""
+MEASURES = {
+    "first": Measure("first", "The rate of the first policy.", "%"),
+    "second": Measure("second", "The rate of the second policy.", "%"),
+    "difference": Measure("difference", "Second minus first, with its paired interval.", "%", 2),
+    "p_value": Measure("p-value", "Two-sided bootstrap p-value of no difference.", digits=4),
+    "p_equivalence": Measure("p, equivalence", f"Two one-sided tests: not within ±{100 * BOUND:g} points.", digits=4),
+}
+COUNTS = {
+    "only_first": Measure("only first right", "Steps that only the first policy got right.", digits=0),
+    "only_second": Measure("only second right", "Steps that only the second policy got right.", digits=0),
+    "p_mcnemar": Measure("McNemar's p", "Exact, but takes the steps of a stream as independent.", digits=4),
+}
+
+
+class Pair(NamedTuple):
+    """Two policies to compare, each with the form of its signals, and the words for both."""
+
+    first: tuple[str, Form]
+    second: tuple[str, Form]
+    words: str
+
+
+PAIRS = (
+    Pair(("static", "calibrated"), ("dynamic", "calibrated"), "gate minus p_accept alone"),
+    Pair(("dynamic", "raw"), ("dynamic", "calibrated"), "gate: calibrated minus raw"),
+    Pair(("dynamic", "calibrated"), ("slow_on_margin", "calibrated"), "slow on margin minus fast only"),
+    Pair(("slow_only", "calibrated"), ("slow_on_margin", "calibrated"), "slow on margin minus slow only"),
+)
+
+
+def make(study: Study) -> Outcome:
+    """Tests every pair whose policies the scores allow."""
+    data = study.at()
+    if not cells.resampled(_gold(data, data.everywhere_slow), data.steps.stream[data.judged]):
+        raise SkippedError("paired tests: expected labels of 0 and 1 on the steps of at least two streams")
+    lines: list[Line] = []
+    counts: list[Line] = []
+    for pair in PAIRS:
+        known = {"static", "dynamic", *data.slow_policies}
+        if pair.first[0] in known and pair.second[0] in known:
+            first, second = data.decide(*pair.first), data.decide(*pair.second)
+            if np.array_equal(_gold(data, first), _gold(data, second)):
+                lines += _tests(study, data, first, second, pair.words)
+                counts.append(_counts(data, first, second, pair.words))
+    lines += [
+        Line(cells.RATES[name].label, cells.beside({}, numbers), "the paper: PRISM minus DeepSeek-R1")
+        for name, numbers in references.SIGNIFICANCE.items()
+    ]
+    note = study.note("Pairs whose passes pick different offers at some step are left out.")
+    title = "Steps that one of two policies got right"
+    sheets = (
+        Sheet("significance", "Paired differences", "rate", MEASURES, tuple(lines), note, signed=("difference",)),
+        Sheet("significance_mcnemar", title, "pair", COUNTS, tuple(counts), f"On {study.source}."),
+    )
+    ours = [line for line in lines if line.section and not line.section.startswith("the paper")]
+    return Outcome(sheets, lambda figure: bars(figure, ours, {"difference": MEASURES["difference"]}))
+
+
+def _gold(data: EvaluationData, decided: Decided) -> np.ndarray:
+    return (data.label("need", decided) * data.label("accept", decided))[data.judged]
+
+
+def _tests(study: Study, data: EvaluationData, first: Decided, second: Decided, words: str) -> list[Line]:
+    """One row per rate that both policies define."""
+    judged, settings = data.judged, study.settings
+    both = [cells.rates(data, one, settings) for one in (first, second)]
+    names = [name for name in cells.RATES if not any(math.isnan(found[name].value) for found in both)]
+    given = (first.offer[judged], second.offer[judged], _gold(data, first))
+    weight = acceptance_weight(data.steps)[judged]
+    shared: dict[str, Any] = {
+        "streams": data.steps.stream[judged],
+        "weight": None if (weight == 1).all() else weight,
+        "names": names,
+        "resamples": settings.resamples,
+        "seed": settings.seed,
+    }
+    differences = paired_rates(*given, **shared, level=settings.level)
+    p_values = paired_p_values(*given, **shared)
+    lines = []
+    for name in names:
+        found = differences[name]
+        error = float(found.standard_error)
+        equivalence = tost(float(found.estimate), error, -BOUND, BOUND).p_value if error > 0 else math.nan
+        row = {
+            **{key: Number(one[name].value) for key, one in zip(("first", "second"), both, strict=True)},
+            "difference": Number(*(float(value) for value in (found.estimate, found.low, found.high))),
+            "p_value": Number(p_values[name]),
+            "p_equivalence": Number(equivalence),
+        }
+        lines.append(Line(cells.RATES[name].label, row, words))
+    return lines
+
+
+def _counts(data: EvaluationData, first: Decided, second: Decided, words: str) -> Line:
+    judged = data.judged
+    found = mcnemar(first.offer[judged], second.offer[judged], _gold(data, first))
+    row = {"only_first": found.only_first, "only_second": found.only_second, "p_mcnemar": found.p_value}
+    return Line(words, {name: Number(float(value)) for name, value in row.items()})

@@ -1,0 +1,102 @@
+"""What the tables of one call are computed on: scores, their calibration, and settings."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.evaluation import protocol
+from prism_jax.evaluation.fits import Calibration
+from prism_jax.evaluation.policies import EvaluationData
+from prism_jax.experiments.paper.sheet import Sheet
+from prism_jax.scores import Scores
+
+
+class SkippedError(ValueError):
+    """An experiment that cannot run on what is there; the message says what is missing."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """Settings of all intervals.
+
+    Attributes:
+      resamples: Number of bootstrap resamples of whole streams.
+      seed: Seed of the resamples.
+      level: Nominal coverage.
+    """
+
+    resamples: int = 2000
+    seed: int = 0
+    level: float = 0.95
+
+    def __post_init__(self) -> None:
+        if self.resamples < 1:
+            raise ValueError(f"resamples: found {self.resamples}, expected at least 1")
+
+    @property
+    def words(self) -> str:
+        """The settings as the end of a table's note."""
+        return f"{100 * self.level:g} % intervals over {self.resamples} resamples of whole streams, seed {self.seed}."
+
+    def keywords(self) -> dict[str, Any]:
+        """The settings as arguments of the bootstrap."""
+        return dataclasses.asdict(self)
+
+
+@dataclasses.dataclass(frozen=True)
+class Study:
+    """Scores with everything that the tables need.
+
+    Attributes:
+      scores: The scores, raw.
+      fits: The maps of its signals.
+      source: Words for where the scores come from.
+      point: Costs and margin of tables that do not vary them.
+      settings: Settings of the intervals.
+    """
+
+    scores: Scores
+    fits: Calibration
+    source: str
+    point: OperatingPoint = dataclasses.field(default_factory=OperatingPoint)
+    settings: Settings = dataclasses.field(default_factory=Settings)
+
+    def at(self, point: OperatingPoint | None = None) -> EvaluationData:
+        """The test steps at an operating point, by default that of the study."""
+        return self._prepared(self.point if point is None else point)[0]
+
+    def with_slow(self, point: OperatingPoint | None = None) -> EvaluationData:
+        """The same, for a table that needs the slow pass.
+
+        Raises:
+          SkippedError: if there is none; the message says why.
+        """
+        data, off = self._prepared(self.point if point is None else point)
+        if not data.slow:
+            raise SkippedError(off["slow pass"])
+        return data
+
+    @functools.cached_property
+    def _prepared(self) -> Callable[[OperatingPoint], tuple[EvaluationData, dict[str, str]]]:
+        return functools.cache(lambda point: protocol.prepare(self.scores, self.fits, point))
+
+    def note(self, *sentences: str) -> str:
+        """The note of a table: its own sentences, the source and the intervals."""
+        return " ".join([*sentences, f"On {self.source}.", self.settings.words])
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What an experiment made.
+
+    Attributes:
+      sheets: Its tables; the name of each is the stem of its files.
+      draw: Draws its figure on an empty `matplotlib.figure.Figure`; None without a figure.
+    """
+
+    sheets: tuple[Sheet, ...]
+    draw: Callable[[Any], None] | None = None

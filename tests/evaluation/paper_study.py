@@ -1,0 +1,26 @@
+"""A small study of simulated scores, for the tests of the paper's tables."""
+
+import numpy as np
+from synthetic_scores import make_columns
+
+from prism_jax.evaluation import protocol
+from prism_jax.experiments.paper.study import Settings, Study
+from prism_jax.scores import Scores
+
+SETTINGS = Settings(resamples=20)
+
+
+def columns(**knobs):
+    found = make_columns(streams=24, **knobs)
+    n = len(found["stream"])
+    return found | {"tokens_fast": np.full(n, 100), "tokens_slow": 10 + np.arange(n) % 7}
+
+
+def study_of(values, **knobs):
+    scores = Scores.from_columns(values)
+    return Study(scores, protocol.calibrate(scores), "simulated steps", settings=SETTINGS, **knobs)
+
+
+def cells(sheet, name, section=None):
+    (line,) = [line for line in sheet.lines if line.name == name and section in (None, line.section)]
+    return line.cells

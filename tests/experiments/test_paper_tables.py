@@ -1,0 +1,265 @@
+"""The paper's tables on a simulated scores file: every cell is the library's own number, and files are constant."""
+
+import dataclasses
+import json
+import math
+import re
+
+import numpy as np
+import pytest
+from etils import epath
+from paper_study import cells, columns, study_of
+
+from prism_jax.decision import drift, metrics
+from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.decision.uncertainty import paired_rates
+from prism_jax.evaluation import protocol
+from prism_jax.experiments.paper import case_study, drawing, pareto, references, registry, runner
+from prism_jax.experiments.paper.sheet import NOT_REPRODUCIBLE, Line, Measure, Number, Sheet
+from prism_jax.experiments.paper.study import Settings, SkippedError
+
+
+@pytest.fixture(scope="module")
+def study():
+    return study_of(columns())
+
+
+@pytest.fixture(scope="module")
+def sheets(study):
+    """The sheets of every experiment that runs on scores, by name."""
+    return {sheet.name: sheet for name in list(registry.EXPERIMENTS) for sheet in registry.function(name)(study).sheets}
+
+
+@pytest.fixture(scope="module")
+def evaluation(study):
+    return protocol.evaluate(study.scores, study.fits, study.point)
+
+
+def agrees(found, row):
+    for key in ("recall", "precision", "accuracy", "false_alarm", "f1"):
+        assert found[key].value == pytest.approx(getattr(row, key), nan_ok=True)
+    if "cost" in found:
+        assert found["cost"].value == pytest.approx(row.realised_cost)
+    if "slow_rate" in found:
+        assert found["slow_rate"].value == pytest.approx(row.slow_rate)
+
+
+@pytest.mark.parametrize(
+    ("sheet", "line", "section", "policy", "form"),
+    [
+        ("main", "always offers", None, "always", "raw"),
+        ("main", "gate", None, "dynamic", "calibrated"),
+        ("main", "deployed policy", None, "slow_on_margin", "calibrated"),
+        ("thresholds", "fixed τ", "raw signals", "fixed", "raw"),
+        ("thresholds", "dynamic τ(p_need)", "calibrated signals", "dynamic", "calibrated"),
+        ("inference", "slow only", None, "slow_only", "calibrated"),
+        ("inference", "slow on margin", None, "slow_on_margin", "calibrated"),
+        ("mechanism", "accept only", None, "static", "calibrated"),
+        ("mechanism", "need only", None, "need_only", "calibrated"),
+        ("mechanism", "need only, as printed", None, "always", "raw"),
+        ("mechanism", "both, uncalibrated", None, "dynamic", "raw"),
+        ("margin_sweep", "0", None, "dynamic", "calibrated"),
+        ("margin_sweep", "1", None, "slow_only", "calibrated"),
+        ("cost_margin_grid", "0.1", "1:2", "slow_on_margin", "calibrated"),
+        ("cost_sensitivity", "1:2", None, "slow_on_margin", "calibrated"),
+        ("drift", "T = 1, ε = 0", None, "dynamic", "calibrated"),
+    ],
+)
+def test_rates_and_costs_are_those_of_the_evaluation(sheets, evaluation, sheet, line, section, policy, form):
+    row = next(row for row in evaluation.policies if row.policy == policy and row.form in (form, None))
+    agrees(cells(sheets[sheet], line, section), row)
+
+
+@pytest.mark.parametrize(
+    ("sheet", "line", "policy", "form"),
+    [
+        ("mechanism", "accept only", "static", "calibrated"),
+        ("mechanism", "need only", "need_only", "calibrated"),
+        ("inference", "slow only", "slow_only", "calibrated"),
+        ("inference", "slow on margin", "slow_on_margin", "calibrated"),
+        ("cost_sensitivity", "1:4", "slow_on_margin", "calibrated"),
+        ("drift", "T = 1, ε = 0", "dynamic", "calibrated"),
+    ],
+)
+def test_areas_are_those_of_the_evaluation(sheets, evaluation, sheet, line, policy, form):
+    row = next(row for row in evaluation.ratios.rows if (row.policy, row.form) == (policy, form))
+    assert cells(sheets[sheet], line)["audbc"].value == pytest.approx(row.audbc)
+
+
+def test_other_costs_of_the_grid_are_other_operating_points(study, sheets):
+    point = OperatingPoint(c_fa=1.2, c_fn=1.0, margin=0.05)
+    row = protocol.evaluate(study.scores, study.fits, point).policy("slow_on_margin", "calibrated")
+    agrees(cells(sheets["cost_margin_grid"], "0.05", "1.2:1"), row)
+
+
+def test_tokens_are_those_of_both_passes(study, sheets):
+    data = study.at()
+    slow = data.decide("slow_on_margin", "calibrated").slow
+    expected = data.steps.tokens_fast.mean() + (slow * data.steps.tokens_slow).mean()
+    assert cells(sheets["inference"], "slow on margin")["tokens"].value == pytest.approx(expected)
+    assert cells(sheets["inference"], "fast only")["tokens"].value == 100
+
+
+def test_calibration_errors_are_those_of_the_evaluation(sheets, evaluation):
+    for row in evaluation.signals:
+        found = cells(sheets["calibration_quality"], row.form, f"{row.thinking} pass")
+        values = {"t": row.temperature, "ece": row.ece, "debiased": row.ece_debiased, "brier": row.brier}
+        assert {name: found[f"{name}_{row.signal}"].value for name in values} == pytest.approx(values)
+
+
+def test_drift_flips_what_the_library_flips(study, sheets):
+    data = study.at()
+    signals = [data.signal(f"{name}_fast", "calibrated") for name in ("need", "accept")]
+    for (temperature, epsilon), line in zip(drift.PAPER_GRID, sheets["drift"].lines, strict=True):
+        decided = drift.decide(*signals, 1.0, 2.0, temperature, epsilon)
+        gold = (data.label("need") * data.label("accept"))[data.judged]
+        rates = metrics.rates(metrics.confusion(np.asarray(decided)[data.judged], gold))
+        assert line.cells["f1"].value == pytest.approx(float(rates.f1))
+        flips = drift.flip_rate(*signals, 1.0, 2.0, temperature, epsilon)
+        assert line.cells["flip_rate"].value == pytest.approx(float(flips))
+
+
+def test_significance_is_the_librarys_paired_difference(study, sheets):
+    data, judged = study.at(), study.at().judged
+    first, second = data.decide("static", "calibrated"), data.decide("dynamic", "calibrated")
+    gold = (data.label("need") * data.label("accept"))[judged]
+    found = paired_rates(
+        first.offer[judged],
+        second.offer[judged],
+        gold,
+        streams=data.steps.stream[judged],
+        names=["f1"],
+        resamples=20,
+    )["f1"]
+    ours = cells(sheets["significance"], "F1", "gate minus p_accept alone")["difference"]
+    assert (ours.value, ours.low, ours.high) == pytest.approx(tuple(found[:3]))
+
+
+def test_intervals_enclose_their_estimates_and_shares_are_shares(sheets):
+    for sheet in sheets.values():
+        for line in sheet.lines:
+            for key, cell in line.cells.items():
+                if isinstance(cell, Number) and not math.isnan(cell.low):
+                    assert cell.low - 1e-9 <= cell.value <= cell.high + 1e-9, (sheet.name, line.name, key)
+                if isinstance(cell, Number) and sheet.measures[key].unit == "%" and key not in sheet.signed:
+                    assert not abs(cell.value) > 1 and not abs(cell.paper) > 1, (sheet.name, line.name, key)
+
+
+def test_the_case_study_follows_its_rule(study):
+    data = study.at()
+    step = case_study.choose(data)
+    fast, both = data.decide("dynamic", "calibrated"), data.decide("slow_on_margin", "calibrated")
+    gold = data.label("need") * data.label("accept") == 1
+    better = both.slow & (fast.offer != gold) & (both.offer == gold)
+    assert better[step]
+    tau = 1 / (1 + 2 * data.signal("need_fast", "calibrated"))
+    distance = np.abs(data.signal("accept_fast", "calibrated") - tau)
+    assert distance[step] == distance[better].min()
+
+
+def test_the_case_study_without_a_slow_pass_is_the_step_nearest_to_the_threshold():
+    study = study_of(columns(slow=False) | {})
+    data = study.at()
+    distance = np.abs(data.signal("accept_fast", "calibrated") - 1 / (1 + 2 * data.signal("need_fast", "calibrated")))
+    assert distance[case_study.choose(data)] == distance.min()
+
+
+def test_the_frontier_has_no_point_that_another_beats():
+    points = [(1.0, 0.5), (2.0, 0.7), (2.0, 0.6), (3.0, 0.7), (1.0, 0.5)]
+    assert pareto.frontier(points) == [True, True, False, False, True]
+
+
+def test_every_experiment_has_a_function_and_the_page_lists_it(root):
+    page = (root / "docs" / "paper_tables.md").read_text(encoding="utf-8")
+    listed = set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))
+    assert listed == set(registry.EXPERIMENTS)
+    for name, experiment in registry.EXPERIMENTS.items():
+        assert callable(registry.function(name)), name
+        assert experiment.shows.endswith(".")
+
+
+def test_an_unknown_name_lists_all():
+    with pytest.raises(ValueError, match="experiment: found 'tables', expected all or one of main, thresholds"):
+        registry.chosen("tables")
+    assert registry.chosen("all") == tuple(registry.EXPERIMENTS)
+
+
+@pytest.fixture
+def no_figures(monkeypatch):
+    monkeypatch.setattr(drawing, "can_draw", lambda: False)
+
+
+def test_without_matplotlib_tables_are_written_and_one_line_names_the_extra(tmp_path, no_figures, capsys, study):
+    runner.run(("main",), study, epath.Path(tmp_path), {})
+    assert {path.name for path in tmp_path.iterdir()} == {"main.csv", "main.md", "main.tex", "main.json"}
+    assert capsys.readouterr().out.count("prism_jax[figures]") == 1
+
+
+def test_one_experiment_that_cannot_run_is_an_error(tmp_path):
+    with pytest.raises(SkippedError, match="inference: slow pass: there is no column p_"):
+        runner.run(("inference",), study_of(columns(slow=False)), epath.Path(tmp_path), {})
+    assert not list(tmp_path.iterdir())
+
+
+BROKEN = {
+    "one row": (lambda v: {k: c[:1] for k, c in v.items()}, "found only the label"),
+    "a missing column": (lambda v: {k: c for k, c in v.items() if k != "p_accept_fast"}, "p_accept_fast: found only"),
+    "NaN": (lambda v: v | {"p_need_fast": np.where(np.arange(288) == 5, np.nan, v["p_need_fast"])}, "p_need_fast"),
+    "duplicates": (lambda v: {k: [*c, c[-1]] for k, c in v.items()}, "a second time, expected each once"),
+    "one class to calibrate on": (lambda v: v | {"y_need": np.ones(288)}, "y_need: "),
+    "no labels": (lambda v: v | {"y_need": np.full(288, np.nan)}, "y_need: found no label"),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_scores_that_cannot_be_used_are_one_line_that_names_the_place(case, tmp_path):
+    change, message = BROKEN[case]
+    values = {name: list(column) for name, column in change({k: np.array(v) for k, v in columns().items()}).items()}
+    rows = [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)]
+    path = tmp_path / "scores.jsonl"
+    plain = [{k: v.item() if isinstance(v, np.generic) else v for k, v in row.items()} for row in rows]
+    plain = [{k: None if v != v and k != "p_need_fast" else v for k, v in row.items()} for row in plain]
+    path.write_text("".join(json.dumps(row) + "\n" for row in plain))
+    with pytest.raises(ValueError, match=re.escape(str(path))) as caught:
+        runner.study_of_scores(str(path))
+    assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_sheet_with_sections_texts_and_differences():
+    measures = {"a": Measure("a", "A share.", "%", 0), "b": Measure("b", "A text.")}
+    lines = (Line("x", {"a": Number(0.5, 0.25, 1.0, 0.75), "b": "t"}, "one"), Line("y", {"a": Number(-0.5)}, "two"))
+    sheet = Sheet("s", "S", "row", measures, lines, "Note.", signed=("a",))
+    table = sheet.table()
+    assert table.headings == ("row", "a (%)", "paper* (%)", "b")
+    assert [row.cells for section in table.sections for row in section.rows] == [
+        ("+50 [+25, +100]", "+75", "t"),
+        ("−50", "–", "–"),
+    ]
+    assert table.note == f"Note. *{NOT_REPRODUCIBLE}."
+    assert sheet.to_csv().splitlines() == [
+        "section,row,a,a_low,a_high,a_paper,b,paper_status",
+        f"one,x,0.5,0.25,1,0.75,t,{NOT_REPRODUCIBLE}",
+        "two,y,-0.5,,,,,",
+    ]
+
+
+def test_the_papers_numbers_are_those_of_its_tables():
+    """A sample of each table, typed a second time from the paper."""
+    assert references.MAIN["Qwen3-8B-PRISM"]["f1"] == pytest.approx(0.8661)
+    assert references.THRESHOLDS["static"]["recall"] == pytest.approx(0.3854)
+    assert references.GRID["1.2:1, 0.1"] == pytest.approx(
+        dict(
+            recall=0.8962,
+            precision=0.7683,
+            accuracy=0.7959,
+            false_alarm=0.2316,
+            f1=0.8374,
+            audbc=0.7934,
+            tokens=528,
+            latency=0.178,
+        )
+    )
+    assert references.CALIBRATION["calibrated"]["t_need"] == 0.5
+    assert references.COSTS["1:4"]["slow_rate"] == pytest.approx(0.1545)
+    assert references.DRIFT["T = 1.5, ε = −0.3"]["flip_rate"] == pytest.approx(0.7295)
+    assert dataclasses.asdict(Settings()) == {"resamples": 2000, "seed": 0, "level": 0.95}
