@@ -23,7 +23,7 @@ KINDS = {
 RECIPES = {"qwen3_8b_a100", "qwen3_8b_a100x8", "qwen3_0_6b"}
 """These read a teacher's labels; tests/test_recipe_configs.py takes a step of each."""
 DEMO = {"distilled"}
-"""This reads what the demo writes; tests/slow/test_distill_demo.py trains it."""
+"""This reads what the demo writes; tests/slow/test_distill_demo_end_to_end.py trains it."""
 
 
 def load(path):

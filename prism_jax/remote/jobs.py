@@ -68,11 +68,10 @@ def run(
                     yield _shown(pending.popleft().result(), bar, tally)
             while pending:
                 yield _shown(pending.popleft().result(), bar, tally)
-        except KeyboardInterrupt:
-            tqdm.write("waiting for answers to what was sent; Ctrl-C again leaves them", file=sys.stderr)
-            raise
         finally:
             stopped.set()
+            if not all(one.done() for one in pending):
+                tqdm.write("waiting for answers to what was sent; Ctrl-C leaves them", file=sys.stderr)
             concurrent.futures.wait(pending, timeout=GRACE)
 
 

@@ -61,7 +61,8 @@ def test_an_outage_a_storm_of_429_and_half_the_answers_malformed_end_complete(tm
 
 
 JOB = """
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background processes ignore it
 sys.path.insert(0, sys.argv[4])
 from test_remote_storm import Squared, endpoint_of
 from prism_jax.remote import jobs
