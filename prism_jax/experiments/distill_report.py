@@ -181,19 +181,18 @@ def _row(
     truth: Truth,
     point: OperatingPoint,
 ) -> Row:
-    costs = _costs(system, truth, point)
-    change = "" if system is teacher else _interval(costs - _costs(teacher, truth, point), truth, "+")
-    expected = {name: _expected(one, truth, point) for name, one in {**known, "": system}.items()}
+    own_costs = costs(system, truth, point)
+    change = "" if system is teacher else mean_interval(own_costs - costs(teacher, truth, point), truth, "+")
+    expected = {name: expected_cost(one, truth, point) for name, one in {**known, "": system}.items()}
     never, always, bayes, own = expected.values()
-    better = min(never, always)
     rates = metrics.rates(metrics.confusion(system.offer, truth.need * truth.accept))
     return Row(
         name,
         (
-            _interval(costs, truth),
+            mean_interval(own_costs, truth),
             change,
             f"{own:.3f}",
-            f"{100 * (better - own) / (better - bayes):.1f}",
+            f"{100 * gap_closed(own, never, always, bayes):.1f}",
             "" if np.isnan(rates.f1) else f"{float(rates.f1):.3f}",
             f"{100 * system.offer.mean():.1f}",
             "" if system.slow is None else f"{100 * system.slow.mean():.1f}",
@@ -201,18 +200,24 @@ def _row(
     )
 
 
-def _costs(system: Decisions, truth: Truth, point: OperatingPoint) -> Float64[np.ndarray, "steps"]:
+def gap_closed(own: float, never: float, always: float, bayes: float) -> float:
+    """Share of the gap in expected cost between the better constant decision and Bayes that a system closes."""
+    better = min(never, always)
+    return (better - own) / (better - bayes)
+
+
+def costs(system: Decisions, truth: Truth, point: OperatingPoint) -> Float64[np.ndarray, "steps"]:
     """The cost of each decision under the answer."""
     rejected, missed = point.c_fa * (1 - truth.accept), point.c_fn * truth.need * truth.accept
     return np.where(system.offer, rejected, missed)
 
 
-def _expected(system: Decisions, truth: Truth, point: OperatingPoint) -> float:
-    costs = point.c_fa, point.c_fn
-    return float(metrics.expected_realised_cost(system.offer, truth.p_accept, truth.p_both, *costs))
+def expected_cost(system: Decisions, truth: Truth, point: OperatingPoint) -> float:
+    """The mean expected cost of the decisions under the true probabilities."""
+    return float(metrics.expected_realised_cost(system.offer, truth.p_accept, truth.p_both, point.c_fa, point.c_fn))
 
 
-def _interval(values: Float64[np.ndarray, "steps"], truth: Truth, sign: str = "") -> str:
+def mean_interval(values: Float64[np.ndarray, "steps"], truth: Truth, sign: str = "") -> str:
     """The mean over steps with its bootstrap interval over streams."""
     names, stream = np.unique(truth.stream, return_inverse=True)
     sums = [np.bincount(stream, weights=column, minlength=len(names)) for column in (values, np.ones_like(values))]

@@ -1,0 +1,339 @@
+"""What is curation worth to a distilled student, and what does the quality of its teacher cost it?
+
+    python -m prism_jax.experiments.distillation --workdir=runs/distillation_study
+
+The pipeline of the demo (prism_jax/experiments/distill_demo.py) without HTTP: a simulated teacher labels the streams of
+simulated users, three simulated judges with seeds of their own say what these users would have accepted, rows are
+curated, and the student of configs/distilled.py trains on them.
+
+- Three seeds: a student on the curated rows, one on all rows, and one on as many rows drawn at random. All take the
+  same number of optimizer steps. Each seed sets the users, the errors of teacher and judges, the draw, the initial
+  parameters and the order of the data.
+- Four teachers, from good to bad, on the users of the first seed: a student on the rows curated by each.
+
+Users, teacher, judges and training are small (`SIZES`), so differences of a few thousandths per step are not resolved.
+Data, trainings and scores are kept in the workdir; a second call repeats none of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from absl import flags
+from etils import epath
+
+from prism_jax.decision import gate
+from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.evaluation.protocol import calibrate, evaluated_rows
+from prism_jax.experiments import distill_report
+from prism_jax.experiments.distill_report import Decisions, Truth
+from prism_jax.experiments.distillation_tables import (
+    FAST,
+    MARGIN,
+    Measured,
+    Taught,
+    curve_table,
+    difference_table,
+    rows_table,
+    student_table,
+    trained_on,
+)
+from prism_jax.experiments.simulated_users import population
+from prism_jax.judges.judging import Verdict
+from prism_jax.judges.labelling import Place, label_streams
+from prism_jax.judges.panels import PanelConfig
+from prism_jax.judges.prompts import questions
+from prism_jax.judges.simulated import SimulatedJudge
+from prism_jax.policy.passes import Passes
+from prism_jax.recipes.distillation import DISTILLED, sources
+from prism_jax.recipes.runs import score_run, train_run
+from prism_jax.remote.structured import Reply, parse
+from prism_jax.report.table import print_all
+from prism_jax.runtime import command
+from prism_jax.runtime.files import read_object, write_json
+from prism_jax.runtime.flag_checks import refuse_empty
+from prism_jax.scores import Scores, read_scores, write_scores
+from prism_jax.streams import Stream
+from prism_jax.streams.edit import keep_candidates, without_answers
+from prism_jax.streams.jsonl import read_streams, write_streams
+from prism_jax.teacher.labelling import LabellingConfig, label_stream
+from prism_jax.teacher.prompts import PromptSettings
+from prism_jax.teacher.simulated import SimulatedTeacher, TeacherQuality
+from prism_jax.training.config import RunConfig
+from prism_jax.training.pathways.curated import curate
+from prism_jax.training.workdir import Workdir
+
+ARMS = ("curated", "all", "random")
+"""The rows that a student trains on."""
+TEACHERS = {
+    "good": TeacherQuality(blur=0.25, bias=0.0, field_errors=0.0, response_errors=0.0),
+    "fair": TeacherQuality(blur=1.0, bias=0.3, field_errors=0.05, response_errors=0.05),
+    "poor": TeacherQuality(blur=2.0, bias=0.6, field_errors=0.15, response_errors=0.15),
+    "bad": TeacherQuality(blur=3.0, bias=1.0, field_errors=0.3, response_errors=0.3),
+}
+ACCURACY, MOST_EVENTS, JUDGES = 0.9, 40, 3
+"""Share of a judge's verdicts that are right, most events in a question, and number of judges."""
+MADE_BY = "study.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class Sizes:
+    """The size of the study.
+
+    Attributes:
+      train: Number of training streams of each seed.
+      calibration: Number of calibration streams.
+      held_out: Number of held-out streams.
+      steps: Number of optimizer steps of every student.
+      seeds: Seeds of the comparison; the first is that of the curve.
+      teacher: Name of the teacher of the comparison.
+      curve: Names of the teachers of the curve, the best one first.
+    """
+
+    train: int = 400
+    calibration: int = 100
+    held_out: int = 200
+    steps: int = 200
+    seeds: tuple[int, ...] = (0, 1, 2)
+    teacher: str = "fair"
+    curve: tuple[str, ...] = ("good", "fair", "poor", "bad")
+
+    def as_json(self) -> dict[str, Any]:
+        """The sizes as a file has them."""
+        return {**dataclasses.asdict(self), "seeds": list(self.seeds), "curve": list(self.curve)}
+
+
+SIZES = Sizes()
+
+
+class Files(NamedTuple):
+    """The streams of one seed and teacher: for training by arm, judged for calibration, and held out."""
+
+    folder: epath.Path
+
+    def train(self, arm: str) -> epath.Path:
+        """The training streams of an arm."""
+        return self.folder / f"{arm}.jsonl"
+
+    @property
+    def calibration(self) -> epath.Path:
+        """Streams with the teacher's probabilities and the judges' labels."""
+        return self.folder / "calibration.jsonl"
+
+    @property
+    def taught(self) -> epath.Path:
+        """The held-out streams with the teacher's probabilities."""
+        return self.folder / "taught.jsonl"
+
+    @property
+    def answers(self) -> epath.Path:
+        """The held-out streams with what their users would answer, to measure with."""
+        return self.folder / "answers.jsonl"
+
+    @property
+    def true_train(self) -> epath.Path:
+        """The training streams with what their users would answer, to count wrong labels; nothing trains on it."""
+        return self.folder / "true_train.jsonl"
+
+
+def labelled(streams: Sequence[Stream], everyone: Sequence[Stream], quality: TeacherQuality) -> list[Stream]:
+    """The streams as a simulated teacher labels them, without any other label.
+
+    Args:
+      streams: The streams to label.
+      everyone: All streams that the teacher knows.
+      quality: How it errs.
+    """
+    brain = SimulatedTeacher(everyone, PromptSettings(), quality)
+
+    async def ask(messages: Sequence[Any], kind: type[Any]) -> Reply[Any]:
+        return Reply(parse(brain({"messages": [message._asdict() for message in messages]}), kind), None, ())
+
+    async def all_of_them() -> list[Stream]:
+        return [
+            (await label_stream(without_answers(stream), ask, PromptSettings(), LabellingConfig())).stream
+            for stream in streams
+        ]
+
+    return asyncio.run(all_of_them())
+
+
+def judged(streams: Sequence[Stream], everyone: Sequence[Stream], seed: int) -> list[Stream]:
+    """The streams with the labels of the majority of simulated judges.
+
+    Args:
+      streams: The streams to judge.
+      everyone: All streams that the judges know.
+      seed: Seed of the study; each judge errs with a seed of its own.
+    """
+    panel = [
+        SimulatedJudge(
+            everyone,
+            sensitivity=ACCURACY,
+            specificity=ACCURACY,
+            seed=1000 * (seed + 1) + number,
+            most_events=MOST_EVENTS,
+        )
+        for number in range(JUDGES)
+    ]
+    verdicts = {}
+    for stream in streams:
+        for question in questions(stream, MOST_EVENTS):
+            body = {"messages": [{"role": "user", "content": question.text}]}
+            place = Place(question.digest, question.stream, question.step, question.candidate)
+            verdicts[place] = tuple(parse(judge(body), Verdict).accepted for judge in panel)
+    return list(label_streams(streams, verdicts, MOST_EVENTS, PanelConfig()))
+
+
+def draw(streams: Sequence[Stream], count: int, seed: int) -> tuple[Stream, ...]:
+    """Draws rows uniformly at random, each at most once; the streams are marked as those of curation are.
+
+    Args:
+      streams: Streams with all their rows; a row is one candidate of one step.
+      count: Number of rows to keep.
+      seed: Seed of the draw.
+
+    Raises:
+      ValueError: for more rows than there are.
+    """
+    total = sum(len(step.candidates) for stream in streams for step in stream.steps)
+    if count > total:
+        raise ValueError(f"count: found {count}, expected at most the {total} rows of the streams")
+    kept = np.zeros(total, bool)
+    kept[np.random.default_rng(2000 + seed).choice(total, count, replace=False)] = True
+    row = iter(kept.tolist())  # in the order in which `keep_candidates` visits the candidates
+    left = [keep_candidates(stream, lambda _: next(row)) for stream in streams]
+    how = f"{count:,} of {total:,} rows drawn at random"
+    return tuple(dataclasses.replace(stream, curated=how) for stream in left if stream is not None)
+
+
+def prepare(folder: epath.Path, config: RunConfig, sizes: Sizes, seed: int, teacher: str) -> Files:
+    """Writes the streams of one seed and teacher, unless they are there."""
+    files = Files(folder)
+    if files.true_train.exists():  # the last file that is written
+        return files
+    folder.mkdir(parents=True, exist_ok=True)
+    counts = {"train": sizes.train, "calibration": sizes.calibration, "test": sizes.held_out}
+    users = population(counts, dataclasses.replace(config.simulator, seed=seed))
+    everyone = tuple(stream for streams in users.values() for stream in streams)
+    quality = dataclasses.replace(TEACHERS[teacher], seed=seed)
+    train, calibration, held_out = (labelled(users[split], everyone, quality) for split in counts)
+    rows = judged(train, everyone, seed)
+    curated = curate(rows, config.pathway)
+    write_streams(files.train("all"), rows)
+    write_streams(files.train("curated"), curated.streams)
+    write_streams(files.train("random"), draw(rows, curated.total("kept"), seed))
+    write_streams(files.calibration, judged(calibration, everyone, seed))
+    write_streams(files.taught, held_out)
+    write_streams(files.answers, users["test"])
+    write_streams(files.true_train, users["train"])
+    return files
+
+
+def student(files: Files, config: RunConfig, arm: str, seed: int) -> Scores:
+    """The scores of a student, which is trained on the rows of an arm unless it was before."""
+    folder = files.folder / arm
+    written = folder / "scores.parquet"
+    if not written.exists():
+        began = time.monotonic()
+        of_seed = dataclasses.replace(
+            config,
+            data=sources(*map(str, (files.train(arm), files.calibration, files.answers))),
+            training=dataclasses.replace(config.training, seed=seed),
+        )
+        run, params = train_run(of_seed, Workdir(folder), report=False)
+        write_scores(written, score_run(run, params, passes=Passes(slow=True, writing=config.writing)))
+        print(f"{folder}: trained and scored in {time.monotonic() - began:.0f} s", flush=True)
+    return read_scores(written)
+
+
+def decisions(scores: Scores, point: OperatingPoint) -> dict[str, Decisions]:
+    """What a student decides on its test rows, fast only and slow on margin, at its own temperatures."""
+    fits, rows = calibrate(scores), evaluated_rows(scores)
+    need, accept, need_slow, accept_slow = (
+        fits.calibrated(signal, thinking, rows) for thinking in ("fast", "slow") for signal in ("need", "accept")
+    )
+    costs = point.c_fa, point.c_fn
+    fast = np.asarray(gate.decide(need, accept, *costs))
+    offer, slow = gate.decide_with_slow(need, accept, need_slow, accept_slow, *costs, point.margin)
+    return {FAST: Decisions(fast, np.zeros(len(fast), bool)), MARGIN: Decisions(np.asarray(offer), np.asarray(slow))}
+
+
+def measured(files: Files, students: dict[str, Scores], point: OperatingPoint) -> Measured:
+    """The held-out steps of one seed and teacher with the decisions of the teacher and of some students.
+
+    Raises:
+      ValueError: for scores of other steps, or in another order.
+    """
+    held_out, answers = read_streams(files.taught), read_streams(files.answers)
+    steps = [(stream.id, number) for stream in answers for number in range(len(stream.steps))]
+    for name, scores in students.items():
+        rows = evaluated_rows(scores)
+        if list(zip(rows.stream.tolist(), rows.step.tolist(), strict=True)) != steps:
+            raise ValueError(f"{files.folder}: found other steps in the scores of {name!r}, expected those held out")
+    teacher = distill_report.teachers_decisions(held_out, read_streams(files.calibration), point)
+    systems = {(name, key): one for name, scores in students.items() for key, one in decisions(scores, point).items()}
+    return Measured(Truth.of(answers), {**systems, **{(name, ""): one for name, one in teacher.items()}})
+
+
+class Found(NamedTuple):
+    """What the study found.
+
+    Attributes:
+      seeds: The students of each seed on their held-out steps.
+      trained_on: What the rows of each arm are like, by seed.
+      curve: The student of each teacher beside it.
+    """
+
+    seeds: list[Measured]
+    trained_on: list[dict[str, Taught]]
+    curve: dict[str, Measured]
+
+
+def study(folder: epath.Path, sizes: Sizes = SIZES, config: RunConfig = DISTILLED) -> Found:
+    """Makes whatever the workdir lacks, and compares the decisions.
+
+    Raises:
+      ValueError: for a workdir that was made with other sizes.
+    """
+    made, given = folder / MADE_BY, sizes.as_json()
+    if made.exists() and (before := read_object(made, str(made))) != given:
+        raise ValueError(f"--workdir: found {made}, made with {before}, expected {given}")
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(made, given)
+    training = dataclasses.replace(config.training, steps=sizes.steps, checkpoint_every=sizes.steps)
+    config = dataclasses.replace(config, training=training)
+
+    def of(seed: int, teacher: str) -> Files:
+        return prepare(folder / f"seed-{seed}-{teacher}", config, sizes, seed, teacher)
+
+    # First the comparison, whose students on curated rows are points of the curve too.
+    seeds, facts = [], []
+    for seed in sizes.seeds:
+        files = of(seed, sizes.teacher)
+        scores = {arm: student(files, config, arm, seed) for arm in ARMS}
+        seeds.append(measured(files, scores, config.decision))
+        facts.append(trained_on({arm: read_streams(files.train(arm)) for arm in ARMS}, read_streams(files.true_train)))
+    curve, first = {}, sizes.seeds[0]
+    for teacher in sizes.curve:
+        files = of(first, teacher)
+        curve[teacher] = measured(files, {"curated": student(files, config, "curated", first)}, config.decision)
+    return Found(seeds, facts, curve)
+
+
+def main() -> None:
+    """Runs the study and prints its tables."""
+    found, point = study(epath.Path(flags.FLAGS.workdir)), DISTILLED.decision
+    tables = [rows_table(found.trained_on), student_table(found.seeds, point), difference_table(found.seeds, point)]
+    print_all([*tables, curve_table(found.curve, TEACHERS, point)])
+
+
+if __name__ == "__main__":
+    flags.DEFINE_string("workdir", None, "Folder for data, trainings and scores.", required=True)
+    refuse_empty("workdir")
+    command.start(main)

@@ -1,0 +1,236 @@
+"""The tables of the study of distillation: rows, students, paired differences, and the curve over teachers.
+
+Everything here compares decisions that were made before, with what the users of the held-out streams would have
+answered. Steps of several seeds are pooled; intervals resample whole streams, and differences are paired by stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.experiments.distill_report import (
+    TEACHER,
+    Decisions,
+    Truth,
+    costs,
+    expected_cost,
+    gap_closed,
+    mean_interval,
+    references,
+)
+from prism_jax.experiments.intervals import MeanInterval, show_interval
+from prism_jax.report.table import Column, Row, Section, Table
+from prism_jax.streams import Stream
+from prism_jax.teacher.simulated import TeacherQuality
+
+FAST, MARGIN = "fast only", "slow on margin"
+PAIRS = (("curated", "all"), ("curated", "random"), ("random", "all"))
+"""The differences of the comparison: the first arm minus the second."""
+
+System = tuple[str, str]
+"""An arm and a pass; the teacher has no pass."""
+
+
+class Measured(NamedTuple):
+    """Held-out steps, and what each system decides there."""
+
+    truth: Truth
+    systems: dict[System, Decisions]
+
+
+class Taught(NamedTuple):
+    """What the training rows of an arm are like.
+
+    Attributes:
+      rows: Number of rows.
+      wrong_need: Share of the need labels that are not what the user would have answered.
+      wrong_accept: The same of the acceptance labels.
+      need: Share of the rows whose need label is 1.
+      accept: Share of the rows whose acceptance label is 1.
+    """
+
+    rows: int
+    wrong_need: float
+    wrong_accept: float
+    need: float
+    accept: float
+
+
+def trained_on(arms: Mapping[str, Sequence[Stream]], users: Sequence[Stream]) -> dict[str, Taught]:
+    """Compares the labels of each arm with what the users would have answered.
+
+    Args:
+      arms: Judged training streams with one candidate per step, by arm.
+      users: The same streams with the users' answers.
+    """
+    answers = {(s.id, step.event): (step.y_need, step.candidates[0].y_accept) for s in users for step in s.steps}
+    found = {}
+    for arm, streams in arms.items():
+        steps = [(stream.id, step) for stream in streams for step in stream.steps]
+        labels = np.array([(step.y_need, step.candidates[0].y_accept) for _, step in steps], float)
+        wrong = labels != np.array([answers[name, step.event] for name, step in steps], float)
+        found[arm] = Taught(len(steps), *wrong.mean(0).tolist(), *labels.mean(0).tolist())
+    return found
+
+
+def rows_table(found: Sequence[Mapping[str, Taught]]) -> Table:
+    """The training rows of each arm, averaged over seeds."""
+    columns = (
+        Column("rows", "Mean number of rows."),
+        Column("wrong need labels %", "Share of the judges' need labels that differ from the user's answer."),
+        Column("wrong accept labels %", "The same of acceptance."),
+        Column("need %", "Share of the rows labelled as need."),
+        Column("accept %", "Share of the rows labelled as accepted."),
+    )
+    rows = []
+    for arm in found[0]:
+        mean = np.mean([one[arm] for one in found], axis=0)
+        rows.append(Row(arm, (f"{mean[0]:,.0f}", *(f"{100 * share:.1f}" for share in mean[1:]))))
+    return Table(
+        "What each student trains on", "", columns, (Section("", tuple(rows)),), f"Means of {len(found)} seeds."
+    )
+
+
+def pool(found: Sequence[Measured]) -> Measured:
+    """The steps of several seeds, one after another; streams of different seeds stay different streams."""
+    truths = [one.truth._replace(stream=np.char.add(f"{n}/", one.truth.stream)) for n, one in enumerate(found)]
+    truth = Truth(*(np.concatenate(columns) for columns in zip(*truths, strict=True)))
+    systems = {}
+    for name, one in found[0].systems.items():
+        offers = np.concatenate([seed.systems[name].offer for seed in found])
+        thoughts = [seed.systems[name].slow for seed in found]
+        slow = None if one.slow is None else np.concatenate([t for t in thoughts if t is not None])
+        systems[name] = Decisions(offers, slow)
+    return Measured(truth, systems)
+
+
+SYSTEMS = (
+    Column("realised cost", "Mean cost of the decisions under the users' answers, with a 95 % interval."),
+    Column("expected cost", "The expectation of the cost under the simulator's true probabilities."),
+    Column("gap closed %", "Share of the expected-cost gap between the better constant and Bayes that is closed."),
+    Column("slow %", "Share of the steps that the slow pass thought about."),
+)
+
+
+def student_table(found: Sequence[Measured], point: OperatingPoint) -> Table:
+    """Every student and the teacher, on the steps of all seeds."""
+    pooled = pool(found)
+    rows = [Row(_name(system), _cells(one, pooled.truth, point)) for system, one in pooled.systems.items()]
+    known = references(pooled.truth, point).items()
+    constants = [Row(name, _cells(one, pooled.truth, point)) for name, one in known]
+    sections = (Section("", tuple(rows)), Section("for reference", tuple(constants)))
+    title = "Students on curated rows, on all rows and on rows drawn at random"
+    return Table(title, "", SYSTEMS, sections, _note(pooled.truth, len(found), point))
+
+
+def _name(system: System) -> str:
+    return ", ".join(part for part in system if part)
+
+
+def _note(truth: Truth, seeds: int, point: OperatingPoint) -> str:
+    return (
+        f"{len(truth.need):,} steps of {len(set(truth.stream.tolist())):,} held-out streams, {seeds} "
+        f"{'seed' if seeds == 1 else 'seeds'}; C_FA = {point.c_fa:g}, C_FN = {point.c_fn:g}. "
+        "Intervals resample whole streams."
+    )
+
+
+def _cells(system: Decisions, truth: Truth, point: OperatingPoint) -> tuple[str, ...]:
+    own = expected_cost(system, truth, point)
+    return (
+        mean_interval(costs(system, truth, point), truth),
+        f"{own:.3f}",
+        f"{100 * _gap(own, truth, point):.1f}",
+        "" if system.slow is None else f"{100 * system.slow.mean():.1f}",
+    )
+
+
+def _gap(own: float, truth: Truth, point: OperatingPoint) -> float:
+    return gap_closed(own, *(expected_cost(one, truth, point) for one in references(truth, point).values()))
+
+
+def difference_table(found: Sequence[Measured], point: OperatingPoint) -> Table:
+    """The students' differences in cost, in realised cost by stream and in expected cost by seed."""
+    columns = (
+        Column("realised cost", "Difference on the pooled steps; its interval resamples streams, not trainings."),
+        Column("expected cost by seed", "Mean over seeds of the difference, with its t interval."),
+        Column("each seed", "The difference in expected cost of each seed.", text=True),
+    )
+    pooled, sections = pool(found), []
+    for thinking in (FAST, MARGIN):
+        rows = []
+        for first, second in PAIRS:
+            one, other = (pooled.systems[name, thinking] for name in (first, second))
+            change = costs(one, pooled.truth, point) - costs(other, pooled.truth, point)
+            of_seeds = np.array([_expected_change(seed, (first, second), thinking, point) for seed in found])
+            cells = mean_interval(change, pooled.truth, "+"), _over_seeds(of_seeds)
+            rows.append(Row(f"{first} − {second}", (*cells, ", ".join(f"{value:+.3f}" for value in of_seeds))))
+        sections.append(Section(thinking, tuple(rows)))
+    note = (
+        "Below 0, the first student decides better. 95 % intervals; the one by seed includes the spread of trainings."
+    )
+    return Table("What curation changes, paired", "", columns, tuple(sections), note)
+
+
+def _expected_change(seed: Measured, pair: tuple[str, str], thinking: str, point: OperatingPoint) -> float:
+    first, second = (expected_cost(seed.systems[name, thinking], seed.truth, point) for name in pair)
+    return first - second
+
+
+def _over_seeds(values: np.ndarray) -> str:
+    """The mean with its t interval, which a single seed does not have."""
+    if len(values) == 1:
+        return f"{values[0]:+.3f}"
+    return show_interval(*MeanInterval.of(values), sign="+")
+
+
+CURVE = (
+    Column("teacher", "Mean expected cost of the gate on the teacher's own probabilities."),
+    Column("teacher, calibrated", "The same at temperatures fitted on the judges' labels."),
+    Column("student, fast only", "Mean expected cost of its student."),
+    Column("student, slow on margin", "The same with the slow pass near the threshold."),
+    Column("gap closed %", "By the student that is slow on margin."),
+    Column(
+        "minus the best teacher's student", "Realised cost, slow on margin, paired by stream, with a 95 % interval."
+    ),
+)
+
+
+def curve_table(curve: Mapping[str, Measured], teachers: Mapping[str, TeacherQuality], point: OperatingPoint) -> Table:
+    """The student's cost beside its teacher's, by teacher.
+
+    Args:
+      curve: The decisions of teacher and student by the teacher's name, the best one first; the held-out steps are the
+        same everywhere.
+      teachers: How each teacher errs.
+      point: Costs.
+    """
+    best = next(iter(curve.values()))
+    student = best.systems["curated", MARGIN]
+    rows = tuple(Row(in_words(teachers[name]), _point(one, student, point)) for name, one in curve.items())
+    title = "What the teacher's quality costs its student"
+    return Table(title, "teacher's errors", CURVE, (Section("", rows),), _note(best.truth, 1, point))
+
+
+def in_words(quality: TeacherQuality) -> str:
+    """How a teacher errs, as the name of a row."""
+    return (
+        f"blur {quality.blur:g}, bias {quality.bias:g}, {100 * quality.field_errors:g} % of fields, "
+        f"{100 * quality.response_errors:g} % of responses"
+    )
+
+
+def _point(one: Measured, best: Decisions, point: OperatingPoint) -> tuple[str, ...]:
+    names = (("teacher", ""), (TEACHER, ""), ("curated", FAST), ("curated", MARGIN))
+    expected = [expected_cost(one.systems[name], one.truth, point) for name in names]
+    own = one.systems["curated", MARGIN]
+    change = costs(own, one.truth, point) - costs(best, one.truth, point)
+    return (
+        *(f"{value:.3f}" for value in expected),
+        f"{100 * _gap(expected[-1], one.truth, point):.1f}",
+        "" if own is best else mean_interval(change, one.truth, "+"),
+    )
