@@ -147,7 +147,7 @@ class _Search:
     """One order of the unknowns: m = c_i + c_j, then x = c_i, then z = c_k, with c_l = N - m - z."""
 
     def __init__(self, order: tuple[int, int, int, int], steps: int, constraints: np.ndarray) -> None:
-        i, j, k, l = order  # noqa: E741
+        i, j, k, l = order  # noqa: E741 -- the names of the class docstring
         w = constraints
         self.order, self.steps = order, steps
         self.of_m, self.of_x, self.of_z = w[:, j] - w[:, l], w[:, i] - w[:, j], w[:, k] - w[:, l]
@@ -176,7 +176,7 @@ class _Search:
                 _bound(low, high, slack, int(self.of_z[row]))
             fits = low <= high
             m, x, low, high = m[fits], x[fits], low[fits], high[fits]
-            i, j, k, l = self.order  # noqa: E741
+            i, j, k, l = self.order  # noqa: E741 -- the names of the class docstring
             starts, direction = np.empty((4, len(m)), np.int64), np.zeros(4, np.int64)
             starts[i], starts[j], starts[k], starts[l] = x, m - x, low, self.steps - m - low
             direction[k], direction[l] = 1, -1

@@ -169,7 +169,7 @@ class FakeEndpoint:
             self.billed[key] += 1
             try:
                 answer = self._complete(json.loads(content), key, nth)
-            except Exception as error:
+            except Exception as error:  # the brain is any function, and its error a reply of the server
                 return _response(500, {"error": {"message": f"the brain raised {error!r}"}})
             if once:
                 self._answers[once] = answer
