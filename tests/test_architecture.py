@@ -21,6 +21,7 @@ FOLDERS = sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py"))
 EVERYTHING = {
     *("runtime", "decision", "streams", "scores", "student", "prompting", "remote", "slots"),
     *("training", "policy", "teacher", "judges", "evaluation", "report", "recipes", "published"),
+    "people",
 }
 MAY_IMPORT = {
     "runtime": set(),
@@ -32,6 +33,7 @@ MAY_IMPORT = {
     "prompting": {"streams", "runtime"},
     "remote": {"runtime"},
     "slots": {"prompting", "student"},
+    "people": {"decision", "scores", "runtime"},
     "training": {"slots", "prompting", "student", "decision", "streams", "runtime"},
     "policy": {"slots", "prompting", "student", "decision", "streams", "scores", "runtime"},
     "teacher": {"remote", "prompting", "decision", "streams", "runtime"},
@@ -124,7 +126,7 @@ print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules})))
 """
 
 
-@pytest.mark.parametrize("folder", ["decision", "scores", "published", "evaluation", "report"])
+@pytest.mark.parametrize("folder", ["decision", "scores", "published", "people", "evaluation", "report"])
 def test_the_decision_half_loads_no_language_model(folder):
     """Imports every module of the folder in a separate process."""
     command = [sys.executable, "-c", LOADED, f"prism_jax.{folder}"]

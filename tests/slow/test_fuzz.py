@@ -10,6 +10,9 @@ import tracemalloc
 import chex
 import jax
 import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
 import pytest
 import tiny
 from fake_reader import FakeReader, exported
@@ -22,6 +25,7 @@ from mutations import BINARY, TEXT, damaged
 from prism_jax.decision.calibration import Temperature
 from prism_jax.evaluation.fits import Calibration, SignalFit, read_calibration, write_calibration
 from prism_jax.judges.votes import Vote, read_votes, write_votes
+from prism_jax.people import LogColumns, read_log
 from prism_jax.policy.agent import Agent
 from prism_jax.policy.lines import Lines, parse_line
 from prism_jax.policy.records import encode
@@ -97,6 +101,7 @@ def files(tmp_path_factory):
     write_gguf_tokenizer(folder / "tokenizer.gguf", contents((folder / "tokenizer.json").read_text()))
     write_gguf(folder / "model.gguf", random_model("Llama"))
     write_agents_files(folder, streams)
+    write_logs(folder)
     return folder
 
 
@@ -144,6 +149,27 @@ def write_agents_files(folder, streams):
     assert len(records) > sum(len(stream.events) for stream in streams), "some offers must have an outcome"
     (folder / "events.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (folder / "records.jsonl").write_bytes(b"".join(map(encode, records)))
+
+
+def write_logs(folder):
+    """An acceptance log in both formats."""
+    rng = np.random.default_rng(0)
+    log = pa.table(
+        {
+            "who": [f"p{i // 8}" for i in range(40)],
+            "at": 1e9 + rng.random(40),
+            "took": rng.random(40) < 0.5,
+            "score": rng.random(40),
+            "kind": rng.choice(["code", "mail", ""], 40),
+            "slow": rng.random(40) < 0.5,
+        }
+    )
+    pq.write_table(log, folder / "log.parquet")
+    pa.csv.write_csv(log, folder / "log.csv")
+
+
+def read_acceptance(path):
+    read_log(path, LogColumns(person="who", time="at", accepted="took", score="score"), ["kind", "slow"])
 
 
 def read_model(path):
@@ -196,6 +222,8 @@ READERS = {
     "model config": ("model/config.json", TEXT, read_model),
     "tokenizer": ("tokenizer.json", TEXT, Tokenizer.load),
     "calibration": ("calibration.json", TEXT, read_calibration),
+    "acceptance log, Parquet": ("log.parquet", BINARY, read_acceptance),
+    "acceptance log, CSV": ("log.csv", TEXT, read_acceptance),
     "traces": ("recorded/code_1.json", TEXT, read_trace),
     "recorded answers": ("recorded/code_1.json", TEXT, read_answers),
     "conversations": ("rows.jsonl", TEXT, read_sharegpt),

@@ -1,0 +1,109 @@
+"""Which columns of a file make an acceptance log: `person=user,time=shown_at,accepted=rating>=4,score=confidence`."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import re
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+Comparison = Literal[">=", "<=", "==", ">", "<"]
+
+_CONDITION = re.compile(r"(.+?)\s*(>=|<=|==|>|<)\s*(.+)")
+
+
+class LogError(ValueError):
+    """An invalid log or description of its columns: one line with the place, what was found, what was expected.
+
+    Messages hold numbers and the names of files and columns. They never hold a text out of a row, which could be
+    personal.
+    """
+
+
+@dataclasses.dataclass(frozen=True)
+class Condition:
+    """A column compared with a constant, such as `rating>=4` or `outcome==accepted`."""
+
+    column: str
+    comparison: Comparison
+    constant: str
+
+
+@dataclasses.dataclass(frozen=True)
+class LogColumns:
+    """The columns of a file that have a role in an acceptance log.
+
+    Attributes:
+      person: Column that tells people apart; texts or integers.
+      accepted: Column of true/false or 1/0, or a condition such as `rating>=4`.
+      time: Column of seconds or timestamps of the offers; None takes the order of the file.
+      score: Column of any number that should rank accepted offers first. It need not be a probability.
+      answered: Column of the times of the answers, which may not lie before the offers.
+      logged: Column of true/false or 1/0: whether the offer was made at all. Only offers that were made have answers.
+      propensity: Column of the probabilities, above 0 and up to 1, with which the logging policy made the offers.
+
+    Raises:
+      LogError: for an empty name, or one column in two roles.
+    """
+
+    person: str
+    accepted: str
+    time: str | None = None
+    score: str | None = None
+    answered: str | None = None
+    logged: str | None = None
+    propensity: str | None = None
+
+    def __post_init__(self) -> None:
+        roles: dict[str, str] = {}
+        for role, column in dataclasses.asdict(self).items():
+            if column is None:
+                continue
+            if not column.strip():
+                raise LogError(f"columns: found no name for {role}, expected {role}=COLUMN")
+            if column in roles:
+                raise LogError(
+                    f"columns: found the column {column!r} as {roles[column]} and as {role}, expected two columns"
+                )
+            roles[column] = role
+
+
+def parse_columns(items: str | Iterable[str]) -> LogColumns:
+    """Reads `person=COLUMN,accepted=COLUMN[,time=COLUMN…]`.
+
+    Args:
+      items: The text, or its parts, each of the form ROLE=COLUMN. Everything after the first "=" is the column's name.
+
+    Raises:
+      LogError: for a part of another form, an unknown role, a role given twice, or one that is missing.
+    """
+    roles = [field.name for field in dataclasses.fields(LogColumns)]
+    found: dict[str, str] = {}
+    for item in items.split(",") if isinstance(items, str) else items:
+        role, equals, column = (part.strip() for part in item.partition("="))
+        if not equals:
+            raise LogError(f"columns: found {item!r}, expected ROLE=COLUMN with a role of {', '.join(roles)}")
+        if role not in roles:
+            raise LogError(f"columns: found the role {role!r}{did_you_mean(role, roles)}, expected {', '.join(roles)}")
+        if role in found:
+            raise LogError(f"columns: found {role} twice, expected it once")
+        found[role] = column
+    missing = [role for role in ("person", "accepted") if role not in found]
+    if missing:
+        raise LogError(f"columns: found no {missing[0]}, expected {missing[0]}=COLUMN")
+    return LogColumns(**found)
+
+
+def split_condition(accepted: str, names: Sequence[str]) -> Condition | None:
+    """The condition that `accepted` states; None if it is the name of a column."""
+    if accepted in names:
+        return None
+    match = _CONDITION.fullmatch(accepted)
+    return Condition(match[1], match[2], match[3]) if match else None  # type: ignore[arg-type]
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A suggestion for a misspelt name, or nothing."""
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f" (did you mean {near[0]!r}?)" if near else ""

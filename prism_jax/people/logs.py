@@ -1,0 +1,238 @@
+"""Reads an acceptance log: one row per offer, with the person it was made to and whether it was accepted.
+
+The file is CSV or Parquet with columns of any name; `LogColumns` says which is which.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Sequence
+
+import numpy as np
+from absl import logging
+from jaxtyping import Bool, Float64, Int32, Int64
+
+from prism_jax.people.cells import Cells, Kind
+from prism_jax.people.columns import LogColumns, LogError, did_you_mean, split_condition
+from prism_jax.people.log_files import LogFile, open_log_file
+
+MOST_CONTEXT = 200
+"""Largest number of context columns."""
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class ContextColumn:
+    """What was known at the moment of the offer.
+
+    Attributes:
+      name: Name of the column.
+      kind: number, flag, or category.
+      values: Numbers, NaN where missing. Of a category: places in `levels`, -1 where missing.
+      levels: The distinct values of a category in sorted order; empty for numbers and flags.
+    """
+
+    name: str
+    kind: Kind
+    values: Float64[np.ndarray, " rows"] | Int32[np.ndarray, " rows"]
+    levels: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class AcceptanceLog:
+    """Offers and their answers, in the order of the file. Names of people do not appear in its representation.
+
+    Attributes:
+      names: Names of the people in sorted order.
+      person: Place of each row's person in `names`.
+      accepted: 1 or 0; NaN only where no offer was made.
+      time: Seconds; the row's number where the log has no times.
+      timed: Whether `time` are seconds.
+      logged: Whether the offer was made; all true where the log does not say.
+      score: Any number, NaN where missing; None if the log has no score.
+      answered: Seconds, NaN where missing; None if the log has no times of answers.
+      propensity: Probability with which the offer was made, NaN where none was; None if the log has none.
+      context: What else was known at the moment of each offer.
+    """
+
+    names: tuple[str, ...]
+    person: Int32[np.ndarray, " rows"]
+    accepted: Float64[np.ndarray, " rows"]
+    time: Float64[np.ndarray, " rows"]
+    timed: bool
+    logged: Bool[np.ndarray, " rows"]
+    score: Float64[np.ndarray, " rows"] | None = None
+    answered: Float64[np.ndarray, " rows"] | None = None
+    propensity: Float64[np.ndarray, " rows"] | None = None
+    context: tuple[ContextColumn, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.person)
+
+    def __repr__(self) -> str:
+        return f"AcceptanceLog({len(self)} rows, {len(self.names)} people)"
+
+    @property
+    def order(self) -> Int64[np.ndarray, " rows"]:
+        """Rows sorted by person and time; rows of equal time keep the order of the file."""
+        return np.lexsort((self.time, self.person))
+
+    @property
+    def score_is_probability(self) -> bool:
+        """Whether there is a score and every value of it lies between 0 and 1."""
+        return self.score is not None and not bool(((self.score < 0) | (self.score > 1)).any())
+
+
+def read_log(
+    path: str | os.PathLike[str], columns: LogColumns, context: Sequence[str] = (), *, least_people: int = 2
+) -> AcceptanceLog:
+    """Reads an acceptance log from a .csv or .parquet file.
+
+    Rows are counted from 0, below the header. Rows that do not stand in the order of time are sorted, with a warning.
+
+    Args:
+      path: The file; Parquet, or CSV in UTF-8 with commas and a header.
+      columns: Which columns are which.
+      context: Names of columns that were known at the moment of the offer: numbers, flags or texts of few kinds.
+      least_people: Smallest number of people that the caller can use.
+
+    Raises:
+      LogError: in one line, naming the file and where possible the row and column.
+      FileNotFoundError: when there is no such file.
+    """
+    place = str(path)
+    table = _Table(open_log_file(path), columns, context)
+    names, person = table.cells(columns.person).people()
+    logged = table.logged()
+    accepted = table.accepted(logged)
+    time = table.time()
+    log = AcceptanceLog(
+        names=names,
+        person=person,
+        accepted=accepted,
+        time=time,
+        timed=columns.time is not None,
+        logged=logged,
+        score=table.cells(columns.score).numbers() if columns.score else None,
+        answered=table.answered(time),
+        propensity=table.propensity(logged),
+        context=tuple(table.context(name) for name in context),
+    )
+    _check_usable(place, log, least_people)
+    if backwards := int((np.diff(person) == 0)[np.diff(time) < 0].sum()):
+        logging.warning("%s: %d rows have an earlier time than the row before them; sorted by time", place, backwards)
+    return log
+
+
+def _check_usable(place: str, log: AcceptanceLog, least_people: int) -> None:
+    """Raises a LogError for a log from which nothing can be learned."""
+    people = len(np.unique(log.person[log.logged]))
+    if people < least_people:
+        raise LogError(f"{place}: found answers of {people} people, expected at least {least_people}")
+    answers = log.accepted[log.logged]
+    if answers.min() == answers.max():
+        what = "accepted" if answers[0] else "rejected"
+        raise LogError(f"{place}: found {len(answers)} answers that all {what} the offer, expected both kinds")
+
+
+class _Table:
+    """The columns of a file that were asked for."""
+
+    def __init__(self, file: LogFile, columns: LogColumns, context: Sequence[str]) -> None:
+        place = self.place = file.place
+        self.columns = columns
+        self.condition = split_condition(columns.accepted, file.names)
+        accepted = self.condition.column if self.condition else columns.accepted
+        roles = dataclasses.asdict(columns) | {"accepted": accepted}
+        wanted = {name: role for role, name in roles.items() if name is not None}
+        for name in wanted:
+            _check_column(place, name, file.names)
+        if len(context) > MOST_CONTEXT:
+            raise LogError(f"context: found {len(context)} columns, expected at most {MOST_CONTEXT}")
+        for i, name in enumerate(context):
+            _check_column(place, name, file.names)
+            if name in context[:i]:
+                raise LogError(f"context: found the column {name!r} twice, expected it once")
+            if wanted.get(name) in ("person", "accepted", "answered", "logged", "propensity"):
+                raise LogError(f"context: found {name!r}, the column of {wanted[name]}, expected what was known before")
+        self._accepted_name = accepted
+        self._read = file.read(sorted({*wanted, *context}))
+        if not len(self._read):
+            raise LogError(f"{place}: found no rows, expected one per offer")
+
+    def cells(self, name: str) -> Cells:
+        return Cells(self.place, name, self._read[name])
+
+    def time(self) -> Float64[np.ndarray, " rows"]:
+        if self.columns.time is None:
+            return np.arange(len(self._read), dtype=np.float64)
+        cells = self.cells(self.columns.time)
+        values = cells.times()
+        _refuse_missing(cells, values, np.ones(len(values), bool), "the time of the offer")
+        return values
+
+    def logged(self) -> Bool[np.ndarray, " rows"]:
+        if self.columns.logged is None:
+            return np.ones(len(self._read), bool)
+        cells = self.cells(self.columns.logged)
+        flags = cells.flags()
+        _refuse_missing(cells, flags, np.ones(len(flags), bool), "whether the offer was made")
+        if not flags.any():
+            raise LogError(f"{self.place}, column {cells.name!r}: found no offer that was made, expected some")
+        return flags == 1.0
+
+    def accepted(self, logged: Bool[np.ndarray, " rows"]) -> Float64[np.ndarray, " rows"]:
+        cells = self.cells(self._accepted_name)
+        values = cells.met(self.condition) if self.condition else cells.flags()
+        hint = "" if self.columns.logged else "; logged=COLUMN says which offers were made"
+        _refuse_missing(cells, values, logged, f"an answer to the offer{hint}")
+        return np.where(logged, values, np.nan)
+
+    def answered(self, time: Float64[np.ndarray, " rows"]) -> Float64[np.ndarray, " rows"] | None:
+        if self.columns.answered is None:
+            return None
+        if self.columns.time is None:
+            raise LogError("columns: found answered without time, expected time=COLUMN beside it")
+        cells = self.cells(self.columns.answered)
+        values = cells.times()
+        if (values < time).any():
+            row = int((values < time).argmax())
+            cells.refuse(row, f"an answer {time[row] - values[row]:.6g} s before its offer", "one after it")
+        return values
+
+    def propensity(self, logged: Bool[np.ndarray, " rows"]) -> Float64[np.ndarray, " rows"] | None:
+        if self.columns.propensity is None:
+            return None
+        expected = "a probability above 0 and up to 1 for every offer that was made"
+        cells = self.cells(self.columns.propensity)
+        values = cells.numbers(expected)
+        _refuse_missing(cells, values, logged, expected)
+        bad = ~np.isnan(values) & ((values < 0) | (values > 1) | (logged & (values == 0)))
+        if bad.any():
+            row = int(bad.argmax())
+            cells.refuse(row, f"{values[row]:.6g}", expected)
+        return values
+
+    def context(self, name: str) -> ContextColumn:
+        cells = self.cells(name)
+        kind = cells.kind()
+        if kind == "category":
+            levels, codes = cells.categories()
+            return ContextColumn(name, kind, codes, levels)
+        return ContextColumn(name, kind, cells.flags() if kind == "flag" else cells.numbers())
+
+
+def _refuse_missing(
+    cells: Cells, values: Float64[np.ndarray, " rows"], where: Bool[np.ndarray, " rows"], expected: str
+) -> None:
+    missing = np.isnan(values) & where
+    if missing.any():
+        cells.refuse(int(missing.argmax()), "nothing", expected)
+
+
+def _check_column(place: str, name: str, names: Sequence[str]) -> None:
+    if names.count(name) > 1:
+        raise LogError(f"{place}: found {names.count(name)} columns called {name!r}, expected one")
+    if name not in names:
+        shown = ", ".join(names[:30]) + (", …" if len(names) > 30 else "")
+        raise LogError(f"{place}: found no column {name!r}{did_you_mean(name, names)}, expected one of {shown}")
