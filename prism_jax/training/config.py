@@ -250,6 +250,11 @@ class RunConfig:
                     f"training.{name}: found {getattr(self.training, name)} with data.validation = 0, expected 0 or a "
                     "share of the training streams in data.validation"
                 )
+        if self.loss.need_target == "given_accept" and self.pathway.alpha:
+            raise ValueError(
+                f"loss.need_target: found 'given_accept' with pathway.alpha = {self.pathway.alpha}, expected "
+                "'marginal' or pathway.alpha = 0: a teacher's need is not conditional on acceptance"
+            )
         self._check_mesh()
 
     def _check_mesh(self) -> None:

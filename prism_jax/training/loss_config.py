@@ -16,6 +16,9 @@ class LossConfig:
       response: Weight lambda_LM of the cross-entropy of response tokens; at 0 the term is reported but no gradient is
         computed for it.
       need: Weight lambda_n of the need loss.
+      need_target: What the need slot learns. `marginal` is Pr(need | what is seen). `given_accept` is Pr(need | what is
+        seen, the offer accepted), with which the gate is optimal however need and acceptance depend on each other
+        (docs/maths.md, section 2); it learns from accepted offers only.
       accept: Weight lambda_a of the acceptance loss.
       burden: Weight lambda_b of the burden.
       slow: Cost lambda_slow * c_slow of one token of the slow pass within the burden, for students that train slow
@@ -36,6 +39,7 @@ class LossConfig:
 
     response: float = 1.0
     need: float = 1.0
+    need_target: Literal["marginal", "given_accept"] = "marginal"
     accept: float = 1.0
     burden: float = 0.1
     slow: float = 1e-4

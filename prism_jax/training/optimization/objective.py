@@ -10,11 +10,12 @@ sums, so that the sums of microbatches add up to the sums of their batch
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from prism_jax.decision import losses
 from prism_jax.decision.operating_point import OperatingPoint
@@ -151,11 +152,53 @@ def _decision_sums(
         mu=batch.accept_mu.ravel(),
     )
     return Terms(
-        need=losses.need_sums(z_need.ravel(), batch.need_target.ravel(), batch.need_weight.ravel()),
+        need=_need_sums(z_need, z_accept, batch, propensity, config),
         accept=accept,
         burden=_burden_sums(z_need, z_accept, batch, propensity, config, point, width),
         response=losses.Sums(jnp.zeros(()), jnp.sum(batch.response_weight)),
     )
+
+
+def _need_sums(
+    z_need: Float[Array, "B S"],
+    z_accept: Float[Array, "B C"],
+    batch: Packed,
+    propensity: Float[Array, "B C"],
+    config: LossConfig,
+) -> losses.Sums:
+    """The sums of L_need, on all labelled steps or, for `given_accept`, weighted by the acceptance of their offer.
+
+    A step's offer is its candidate of highest p_accept, the one that would be made. No denominator may depend on the
+    logits, so that of several candidates holds their mean acceptance; with one candidate they are the same. In rows of
+    single decisions every candidate counts as its step's offer, with its share of the step's weight.
+    """
+    weight = whole = batch.need_weight
+    if config.need_target == "given_accept":
+        accepted = batch.accept_weight * batch.logged * _inverse(propensity, config) * batch.y_accept
+        real = batch.accept_slot > 0  # the first token of a branch is never an accept slot, and padding has 0
+        best = _over_steps(jax.ops.segment_max, jnp.where(real, jax.lax.stop_gradient(z_accept), -jnp.inf), batch)
+        top = real & (z_accept == jnp.take_along_axis(best, batch.accept_step, axis=1))
+        weight *= _mean_over_steps(accepted, top, batch)
+        whole *= _mean_over_steps(accepted, real, batch)
+    sums = losses.need_sums(z_need.ravel(), batch.need_target.ravel(), weight.ravel())
+    return sums._replace(denominator=jnp.sum(whole))
+
+
+def _over_steps(segment: Callable[..., Array], values: Float[Array, "B C"], batch: Packed) -> Float[Array, "B S"]:
+    """A reduction of candidates' values over the candidates of every step, such as `jax.ops.segment_sum`."""
+    steps = batch.need_slot.shape[1]
+    return jax.vmap(lambda row, step: segment(row, step, num_segments=steps))(values, batch.accept_step)
+
+
+def _mean_over_steps(values: Float[Array, "B C"], counted: Bool[Array, "B C"], batch: Packed) -> Float[Array, "B S"]:
+    """The mean over the counted candidates of every step; 0 for a step that has none."""
+    total, count = (_over_steps(jax.ops.segment_sum, part * counted, batch) for part in (values, jnp.ones_like(values)))
+    return total / jnp.maximum(count, 1)
+
+
+def _inverse(propensity: Float[Array, "B C"], config: LossConfig) -> Float[Array, "B C"]:
+    """The clipped inverse propensities of offers that were made."""
+    return jnp.minimum(1.0 / jnp.maximum(propensity, config.e_min), config.w_max)
 
 
 def _burden_sums(
@@ -176,11 +219,10 @@ def _burden_sums(
     def of_step(values_BxS: Float[Array, "B S"]) -> Array:
         return jnp.take_along_axis(values_BxS, batch.accept_step, axis=1)
 
-    inverse = jnp.minimum(1.0 / jnp.maximum(propensity, config.e_min), config.w_max)
     # In rows of single decisions, the weight of a need label is shared between the candidates of its step. The burden
     # counts every candidate with full weight.
     judged = of_step(batch.need_weight) > 0
-    observed = batch.accept_weight * batch.logged * judged * inverse
+    observed = batch.accept_weight * batch.logged * judged * _inverse(propensity, config)
     priced = {"margin": point.slow_margin, "slow_width": config.slow_width, "slow_tokens": batch.slow_tokens.ravel()}
     sums = losses.burden_sums(
         of_step(z_need).ravel(),
