@@ -33,10 +33,13 @@ class _Groups:
     def __init__(self, data: EvaluationData):
         self.data, self.deployed = data, trace(data)
         self.weight = acceptance_weight(data.steps)
+        self.need_weight = np.ones_like(self.weight)
         self.gold = data.label("need") * data.label("accept")
         always, never = data.point.c_fa * (1 - data.label("accept")), data.point.c_fn * self.gold
         one = self.deployed
         offered, silent = data.point.c_fa * (1 - one.y_accept), data.point.c_fn * (one.y_need * one.y_accept)
+        if data.steps.need_given_accept:
+            self.need_weight = self.weight * np.nan_to_num(one.y_accept)
         self.costs = {"always": always, "never": never, "realised_cost": np.where(one.decision, offered, silent)}
 
     def row(self, column: str, value: str, member: Bool[np.ndarray, "steps"]) -> GroupRow:
@@ -51,7 +54,7 @@ class _Groups:
             positive=self._mean(self.gold, judged),
             **{name: self._mean(cost, judged) for name, cost in self.costs.items()},
             speak_rate=float(self.deployed.decision[member].mean()),
-            ece_need=self._ece(self.deployed.p_need, self.deployed.y_need, np.ones_like(self.weight), member),
+            ece_need=self._ece(self.deployed.p_need, self.deployed.y_need, self.need_weight, member),
             ece_accept=self._ece(self.deployed.p_accept, self.deployed.y_accept, self.weight, member),
         )
 
@@ -65,7 +68,7 @@ class _Groups:
         weight: Float64[np.ndarray, "steps"],
         member: Bool[np.ndarray, "steps"],
     ) -> float:
-        known = member & ~np.isnan(y)
+        known = member & ~np.isnan(y) & (weight > 0)
         if not known.any():
             return np.nan
         return float(measures.expected_calibration_error(p[known], y[known], weight[known], debiased=True))

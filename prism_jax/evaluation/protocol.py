@@ -16,7 +16,7 @@ import numpy as np
 
 from prism_jax.decision.calibration import CalibrationConfig
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.evaluation import breakdowns, policies, ratios, signals, surfaces, triggers
+from prism_jax.evaluation import breakdowns, policies, ratios, second_signal, signals, surfaces, triggers
 from prism_jax.evaluation.fits import Calibration, Signal, Thinking
 from prism_jax.evaluation.results import Counts, Evaluation, SignalRow
 from prism_jax.evaluation.surfaces import Exploration
@@ -147,6 +147,8 @@ def evaluate(scores: Scores, calibration: Calibration, point: OperatingPoint) ->
         switched_off=(*off.values(), *([across.no_area] if across.no_area else [])),
         trace=policies.trace(data),
         triggers=triggers.compare_triggers(data, fitted) if fitted else None,
+        second_signal=second_signal.second_signal(data),
+        need_given_accept=steps.need_given_accept,
     )
 
 

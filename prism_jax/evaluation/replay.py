@@ -17,10 +17,11 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float64, Int, Shaped
 
-from prism_jax.decision import arrays, gate
+from prism_jax.decision import gate
 from prism_jax.decision.uncertainty import Cells, Interval, interval
 from prism_jax.evaluation.fits import Calibration
 from prism_jax.evaluation.protocol import CALIBRATION, TEST
+from prism_jax.evaluation.second_signal import most_accepted
 from prism_jax.scores import Scores
 
 RATIOS = (4.0, 2.0, 1.0, 0.5)
@@ -112,16 +113,6 @@ def pooled(folds: Sequence[Replay]) -> Replay:
 def gate_offers(steps: Replay, ratio: float) -> Float64[np.ndarray, " steps"]:
     """The two-signal gate's decisions at C_FN = `ratio` and C_FA = 1, as 0 and 1."""
     return np.asarray(gate.decide(steps.p_need, steps.p_accept, 1.0, ratio), np.float64)
-
-
-def most_accepted(p_accept: Float64[np.ndarray, " steps"], number: float) -> Float64[np.ndarray, " steps"]:
-    """Offers at the `number` steps of highest p_accept; steps that tie at the boundary share what is left."""
-    arrays.check_range("number", number, 0.0, float(len(p_accept)), f"at most {len(p_accept)} steps")
-    offers = np.zeros(len(p_accept))
-    for value in np.unique(p_accept)[::-1]:
-        here = p_accept == value
-        offers[here] = min(1.0, max(0.0, number - offers.sum()) / here.sum())
-    return offers
 
 
 def trained_threshold(steps: Replay, number: int) -> float:

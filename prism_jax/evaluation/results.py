@@ -329,6 +329,29 @@ class Trace:
 
 
 @dataclasses.dataclass(frozen=True)
+class SecondSignalRow:
+    """The gate and p_accept alone at one cost ratio, on calibrated signals of the fast pass.
+
+    Attributes:
+      ratio: Cost ratio C_FN / C_FA.
+      speak_rate: Share of judged steps with an offer, of both.
+      gate: Mean realised cost of the gate.
+      accept_alone: Mean realised cost of p_accept alone.
+      difference: Cost of the gate minus that of p_accept alone; below 0 the second signal saves.
+      low: Lower end of its interval; None for a single stream.
+      high: Upper end.
+    """
+
+    ratio: float
+    speak_rate: float
+    gate: float
+    accept_alone: float
+    difference: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
 class Evaluation:
     """All results of `protocol.evaluate` on the test split.
 
@@ -344,6 +367,8 @@ class Evaluation:
       population: Words for the rows that were evaluated, if these are not all; empty otherwise.
       calibrated: Words for what the signals were calibrated on, if not on the calibration split; empty otherwise.
       base: The same results for the student before training; None if it was not evaluated.
+      second_signal: The gate beside p_accept alone at equal speak rates, by cost ratio.
+      need_given_accept: Whether p_need estimates need given that the step's offer is accepted.
       triggers: Triggers of the slow pass at equal budgets; None without a slow pass or without calibration rows.
     """
 
@@ -359,6 +384,8 @@ class Evaluation:
     calibrated: str = ""
     base: Evaluation | None = None
     triggers: Triggers | None = None
+    second_signal: tuple[SecondSignalRow, ...] = ()
+    need_given_accept: bool = False
 
     def policy(self, name: str, form: Form | None = None) -> PolicyRow:
         """The row of one policy.

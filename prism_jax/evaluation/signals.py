@@ -62,12 +62,28 @@ class Readings(NamedTuple):
 
 
 def read(rows: Scores, signal: Signal, thinking: Thinking) -> Readings:
-    """One signal of some rows; a column that is not in the table is NaN everywhere."""
-    table = rows.steps() if signal == "need" else rows
-    unknown = np.full(len(table), np.nan)
-    columns = (getattr(table, name) for name in (f"p_{signal}_{thinking}", f"y_{signal}", f"p_{signal}_true"))
-    p, y, true = (unknown if column is None else column for column in columns)
-    return Readings(table, p, y, true, np.ones(len(table)) if signal == "need" else acceptance_weight(table))
+    """One signal of some rows; a column that is not in the table is NaN everywhere.
+
+    Need given acceptance (`Scores.need_given_accept`) is read on steps whose offer was accepted: the label of need is
+    NaN elsewhere, and counts with the weight of the acceptance (docs/maths.md, section 2).
+    """
+    given_accept = signal == "need" and rows.need_given_accept
+    own_offer = given_accept and not np.isnan(_column(rows, f"p_accept_{thinking}")).any()
+    table = rows.steps(thinking if own_offer else "fast") if signal == "need" else rows
+    names = (f"p_{signal}_{thinking}", f"y_{signal}", f"p_{signal}_true")
+    p, y, true = (_column(table, name) for name in names)
+    if not given_accept:
+        return Readings(table, p, y, true, np.ones(len(table)) if signal == "need" else acceptance_weight(table))
+    accepted = acceptance_weight(table) * np.nan_to_num(_column(table, "y_accept"))
+    with np.errstate(invalid="ignore"):  # an offer that is never accepted has no need given acceptance: NaN
+        true = _column(table, "p_both_true") / _column(table, "p_accept_true")
+    return Readings(table, p, np.where(accepted > 0, y, np.nan), true, accepted)
+
+
+def _column(table: Scores, name: str) -> Float64[np.ndarray, "rows"]:
+    """A column, NaN on every row of a table without it."""
+    column = getattr(table, name)
+    return np.full(len(table), np.nan) if column is None else column
 
 
 def check_domains(rows: Scores, config: measures.CalibrationConfig) -> None:

@@ -109,6 +109,7 @@ def _prism(template: Template, config: RunConfig, calibration: Calibration, step
         "decision": dataclasses.asdict(config.decision),
         "writing": dataclasses.asdict(config.writing),
         "dynamic": RULE,
+        "need_target": config.loss.need_target,
         "checkpoint": step,
     }
     temperatures = {name: fit.temperature for name, fit in fits.items()}

@@ -89,13 +89,14 @@ def check_evaluable(run: Run) -> None:
 
     def rows(split: str) -> Iterator[dict[str, Any]]:
         try:
-            yield from unscored(
+            for row in unscored(
                 run.template,
                 getattr(run.splits, split),
                 split=split,
                 fold=run.config.data.fold,
                 context=run.config.packing.context,
-            )
+            ):
+                yield row | _need_target(run)
         except ValueError as error:
             raise ValueError(f"split {split!r}: {error}") from error
 
@@ -125,10 +126,11 @@ def score_run(
       passes: What the student does beside the fast pass; None is all that it was trained for (`passes_of`).
     """
     given = passes_of(run) if passes is None else passes
+    need_target = _need_target(run)
 
     def rows() -> Iterator[dict[str, Any]]:
         for split in splits:
-            yield from score_passes(
+            scored = score_passes(
                 run.model,
                 params,
                 run.template,
@@ -139,8 +141,15 @@ def score_run(
                 context=run.config.packing.context,
                 batch=batch or run.config.training.batch,
             )
+            yield from ({**row, **need_target} for row in scored)
 
     return Scores.from_rows(rows())
+
+
+def _need_target(run: Run) -> dict[str, str]:
+    """The column that says what p_need estimates, where it is not the unconditional need."""
+    target = run.config.loss.need_target
+    return {} if target == "marginal" else {"need_target": target}
 
 
 def passes_of(run: Run) -> Passes:

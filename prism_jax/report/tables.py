@@ -189,6 +189,34 @@ def group_tables(evaluation: Evaluation) -> tuple[Table, ...]:
     return tuple(tables)
 
 
+def second_signal_table(evaluation: Evaluation) -> Table:
+    """The gate beside p_accept alone at equal speak rates: what the second signal saves."""
+    across = evaluation.ratios
+    rows = tuple(
+        Row(
+            f"{row.ratio:g}",
+            (
+                percent(row.speak_rate),
+                *(number(value) for value in (row.gate, row.accept_alone, row.difference)),
+                DASH if row.low is None else f"[{number(row.low)}, {number(row.high)}]",
+            ),
+        )
+        for row in evaluation.second_signal
+    )
+    columns = (
+        Column("speak rate", "Share of judged steps with an offer, of both.", "%"),
+        Column("gate", "Mean realised cost of the gate on both signals."),
+        Column("p_accept alone", "Mean realised cost of as many offers, where p_accept is highest."),
+        Column("difference", "Cost of the gate minus that of p_accept alone: below 0 the second signal saves."),
+        Column("interval", "Of the difference, paired."),
+    )
+    note = (
+        f"Calibrated signals of the fast pass at equal speak rates; {100 * across.level:g} % intervals, "
+        f"{across.resamples} resamples of whole streams, seed {across.seed}."
+    )
+    return Table("What the second signal is worth", "C_FN / C_FA", columns, (Section("", rows),), note=note)
+
+
 def ratio_table(evaluation: Evaluation) -> Table:
     """AUDBC and mean cost over a range of cost ratios, for each policy that depends on the cost ratio."""
     across = evaluation.ratios
@@ -237,7 +265,8 @@ def signal_table(evaluation: Evaluation) -> Table:
     """How well each signal is calibrated, raw and calibrated."""
     chosen = _known(evaluation.signals, _SIGNALS)
     sections = []
-    for signal, title in (("need", "p_need"), ("accept", "p_accept")):
+    need = "p_need, given that the offer is accepted" if evaluation.need_given_accept else "p_need"
+    for signal, title in (("need", need), ("accept", "p_accept")):
         rows = [(f"{row.thinking}, {row.form}", row) for row in evaluation.signals if row.signal == signal]
         if evaluation.base is not None:
             before = (row for row in evaluation.base.signals if row.signal == signal)
@@ -251,7 +280,7 @@ def signal_table(evaluation: Evaluation) -> Table:
 
 def decision_tables(evaluation: Evaluation) -> tuple[Table, ...]:
     """The tables about decisions: costs and rates, at the operating point, across ratios, by trigger and by group."""
-    tables = (cost_table, interval_table, rate_table, ratio_table)
+    tables = (cost_table, interval_table, rate_table, ratio_table, second_signal_table)
     more = *trigger_tables(evaluation), *group_tables(evaluation)
     return tuple(_titled(table, evaluation) for table in (*(make(evaluation) for make in tables), *more))
 

@@ -78,7 +78,10 @@ COLUMNS: dict[str, Column] = {
     "tokens_slow": Column("count", nullable=True),
     "tokens_response": Column("count", nullable=True),
     "fields_correct": Column("unit", nullable=True, constant_within="step"),
+    "need_target": Column("text"),
 }
+NEED_TARGETS = ("marginal", "given_accept")
+"""What p_need estimates: Pr(need), or Pr(need | the step's offer accepted). One value per table."""
 REQUIRED = ("stream", "step", "p_need_fast", "p_accept_fast")
 
 

@@ -21,6 +21,7 @@ from jaxtyping import Bool, Float64, Int, Int64, Shaped
 
 from prism_jax.scores.schema import (
     COLUMNS,
+    NEED_TARGETS,
     REQUIRED,
     ScoresError,
     as_column,
@@ -65,6 +66,8 @@ class Scores:
       tokens_response: Number of tokens of the response.
       fields_correct: Share of the fields that the slow pass wrote exactly as the data have them; null where these have
         none.
+      need_target: What p_need estimates, the same on every row: `marginal`, as without this column, Pr(need | history);
+        `given_accept`, Pr(need | history, the step's offer accepted).
       extra: Columns that the schema does not know, as arrays of objects by name; they are kept and not read.
 
     Raises:
@@ -95,6 +98,7 @@ class Scores:
     tokens_slow: Float64[np.ndarray, "rows"] | None = None
     tokens_response: Float64[np.ndarray, "rows"] | None = None
     fields_correct: Float64[np.ndarray, "rows"] | None = None
+    need_target: Shaped[np.ndarray, "rows"] | None = None
     extra: Mapping[str, Shaped[np.ndarray, "rows"]] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -103,6 +107,7 @@ class Scores:
         _check_lengths({**self.columns(), **self.extra})
         for name, array in self.columns().items():
             check_range(name, array)
+        _check_need_target(self)
         _check_log(self)
         _check_slow(self)
         _check_structure(self)
@@ -110,6 +115,11 @@ class Scores:
     def __len__(self) -> int:
         """Number of rows."""
         return len(self.stream)
+
+    @property
+    def need_given_accept(self) -> bool:
+        """Whether p_need estimates need given that the step's offer is accepted."""
+        return self.need_target is not None and self.need_target[0] == "given_accept"
 
     def columns(self) -> dict[str, np.ndarray]:
         """The columns of the schema that the table has, by name, in the order of the schema."""
@@ -210,6 +220,15 @@ def _check_lengths(columns: Mapping[str, np.ndarray]) -> None:
     for name, array in columns.items():
         if len(array) != rows:
             raise ScoresError(f"found {len(array)} rows, expected {rows}, as many as in stream", name)
+
+
+def _check_need_target(scores: Scores) -> None:
+    """Checks that p_need means the same on every row."""
+    target = scores.need_target
+    if target is None:
+        return
+    fail_at(~np.isin(target.astype(str), NEED_TARGETS), "need_target", target, f"one of {', '.join(NEED_TARGETS)}")
+    fail_at(target != target[0], "need_target", target, f"{target[0]!r} as in row 0: one table has one meaning of need")
 
 
 def _check_log(scores: Scores) -> None:

@@ -7,6 +7,8 @@ from typing import Literal
 
 from prism_jax.runtime.config import check_above, check_at_least
 
+NeedTarget = Literal["marginal", "given_accept"]
+
 
 @dataclasses.dataclass(frozen=True)
 class LossConfig:
@@ -39,7 +41,7 @@ class LossConfig:
 
     response: float = 1.0
     need: float = 1.0
-    need_target: Literal["marginal", "given_accept"] = "marginal"
+    need_target: NeedTarget = "marginal"
     accept: float = 1.0
     burden: float = 0.1
     slow: float = 1e-4

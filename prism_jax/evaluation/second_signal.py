@@ -1,0 +1,83 @@
+"""What the second signal is worth: the two-signal gate beside p_accept alone, at the same speak rate.
+
+A gate that speaks more or less often also costs more or less, whatever it ranks by. So p_accept alone offers at as
+many judged steps as the gate does, those where it is highest. Both decide about the same offers. The difference is
+paired: whole streams are resampled with the decisions as they are (docs/maths.md, sections 2 and 10).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Float64
+
+from prism_jax.decision import arrays, gate
+from prism_jax.decision.uncertainty import Cells, interval
+from prism_jax.evaluation.intervals import LEVEL, RESAMPLES, SEED
+from prism_jax.evaluation.policies import EvaluationData
+from prism_jax.evaluation.results import SecondSignalRow
+from prism_jax.evaluation.signals import acceptance_weight
+
+RATIOS = (0.5, 1.0, 2.0, 4.0)
+"""Cost ratios C_FN / C_FA that are compared beside the operating point's own."""
+
+
+def most_accepted(p_accept: Float64[np.ndarray, "steps"], number: float) -> Float64[np.ndarray, "steps"]:
+    """Offers at the `number` steps of highest p_accept; steps that tie at the boundary share what is left."""
+    arrays.check_range("number", number, 0.0, float(len(p_accept)), f"at most {len(p_accept)} steps")
+    if not number:
+        return np.zeros(len(p_accept))
+    last = len(p_accept) - int(np.ceil(number))
+    boundary = np.partition(p_accept, last)[last]
+    above, tied = p_accept > boundary, p_accept == boundary
+    return above + tied * ((number - above.sum()) / tied.sum())
+
+
+def second_signal(data: EvaluationData) -> tuple[SecondSignalRow, ...]:
+    """Compares the gate with p_accept alone at the cost ratios of `RATIOS` and of the operating point."""
+    judged, point = data.judged, data.point
+    need, accept = (data.signal(f"{signal}_fast", "calibrated")[judged] for signal in ("need", "accept"))
+    y_accept = data.label("accept")[judged]
+    gold = data.label("need")[judged] * y_accept
+    ratios = sorted({*RATIOS, point.c_fn / point.c_fa})
+    offers, costs = [], []
+    for ratio in ratios:
+        c_fn = ratio * point.c_fa
+        ours = np.asarray(gate.decide(need, accept, point.c_fa, c_fn), np.float64)
+        alone = most_accepted(accept, float(ours.sum()))
+        offers.append(ours.mean())
+        costs += [part * (point.c_fa * (1 - y_accept)) + (1 - part) * (c_fn * gold) for part in (ours, alone)]
+    estimate, low, high = _means(data, np.stack(costs))
+    return tuple(
+        SecondSignalRow(
+            ratio=ratio,
+            speak_rate=float(offers[i]),
+            gate=float(estimate[2 * i]),
+            accept_alone=float(estimate[2 * i + 1]),
+            difference=float(estimate[2 * i] - estimate[2 * i + 1]),
+            low=None if low is None else float(low[i]),
+            high=None if high is None else float(high[i]),
+        )
+        for i, ratio in enumerate(ratios)
+    )
+
+
+def _means(
+    data: EvaluationData, costs: Float64[np.ndarray, "rows judged"]
+) -> tuple[Float64[np.ndarray, "rows"], Float64[np.ndarray, "pairs"] | None, Float64[np.ndarray, "pairs"] | None]:
+    """Weighted mean costs of rows in pairs, and the ends of the interval of each pair's difference."""
+    weight = acceptance_weight(data.steps)[data.judged]
+    names, stream = np.unique(data.steps.stream[data.judged].astype(str), return_inverse=True)
+    sums = np.stack([np.bincount(stream, row, minlength=len(names)) for row in (*(costs * weight), weight)], axis=1)
+    total = sums.sum(axis=0)
+    estimate = total[:-1] / total[-1]
+    if len(names) < 2:
+        return estimate, None, None
+
+    def differences(totals: np.ndarray) -> np.ndarray:
+        mean = totals[..., :-1] / totals[..., -1:]
+        return mean[..., ::2] - mean[..., 1::2]
+
+    found = interval(
+        Cells(sums, np.ones(len(names), np.int64)), differences, level=LEVEL, resamples=RESAMPLES, seed=SEED
+    )
+    return estimate, np.asarray(found.low), np.asarray(found.high)
