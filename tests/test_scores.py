@@ -37,6 +37,7 @@ FULL_ROW = {
     "tokens_slow": 77,
     "tokens_response": 0,
     "fields_correct": 0.75,
+    "need_target": "given_accept",
 }
 NULLABLE = [name for name, column in COLUMNS.items() if column.nullable]
 SUFFIXES = pytest.mark.parametrize("suffix", [".parquet", ".jsonl"])

@@ -1,5 +1,6 @@
 """Decision records as a scores table: rows, labels, propensities; and what evaluation makes of them."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -9,7 +10,7 @@ from fake_reader import FakeReader, exported
 
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.policy.agent import Agent
-from prism_jax.policy.settings import Exploration, Settings, Terms
+from prism_jax.policy.settings import Exploration, Settings, Terms, terms_from_record
 from prism_jax.policy.steps import Observation
 from prism_jax.recipes.scores_files import evaluate_scores
 from prism_jax.scores import ScoresError, read_scores
@@ -142,3 +143,14 @@ def test_damaged_records_are_named_by_line(tmp_path):
     ):
         with pytest.raises(ScoresError, match=f"^{path}, .*{message}"):
             read_scores(write(path, content))
+
+
+def test_the_table_says_which_need_the_model_estimates(tmp_path):
+    """An export that says `given_accept` reaches the scores table through the records, and replays as recorded."""
+    for target in ("marginal", "given_accept"):
+        model = dataclasses.replace(exported(), need_target=target)
+        deciding = Agent(FakeReader(), model, Settings(Terms(OperatingPoint())))
+        record = deciding.observe("s", Event(time=0.0, text="x")).record()
+        scores = read_scores(write(tmp_path / f"{target}.jsonl", [record]))
+        assert scores.need_given_accept == (target == "given_accept")
+        assert terms_from_record(record).need_target == target

@@ -55,7 +55,7 @@ class Agent:
             raise ValueError("calibration: found no maps of the slow pass, expected them: the reader has a slow pass")
         self.reader, self.exported = reader, exported
         settings = Settings(Terms(exported.point)) if settings is None else settings
-        terms = dataclasses.replace(settings.terms, thinking=exported.thinking)
+        terms = dataclasses.replace(settings.terms, thinking=exported.thinking, need_target=exported.need_target)
         if reader.has_slow_pass:
             check_trigger(terms)
         self.settings = dataclasses.replace(settings, terms=terms)

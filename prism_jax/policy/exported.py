@@ -19,15 +19,19 @@ from prism_jax.decision.calibration import Map, map_from_dict
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.runtime.config import ConfigError, from_config_dict
 from prism_jax.runtime.files import read_bounded, read_object
+from prism_jax.scores.schema import NEED_TARGETS
 
 SOURCE = "`python -m prism_jax.export`"
 SIGNALS = ("need_fast", "accept_fast", "need_slow", "accept_slow")
 _FAST, _SLOW = SIGNALS[:2], SIGNALS[2:]
 _REQUIRED = ("format", "slots", "probability", "calibration", "decision", "dynamic", "checkpoint")
-_OPTIONAL = ("temperatures", "writing", "responses")
+_OPTIONAL = ("temperatures", "writing", "responses", "need_target")
 THINKING = "thinking"
 """Key of the calibration that says what the slow pass does."""
 FORMAT = 1
+
+
+MARGINAL = "marginal"
 
 
 class ExportedError(ValueError):
@@ -73,6 +77,7 @@ class Exported:
       writes_responses: Whether the model was trained to write responses; True if the export does not say.
       fingerprints: SHA-256 of `model` (the digests of all files, weights and tokenizer among them), `calibration` and
         `config` (slots and operating point), each 64 hexadecimal digits.
+      need_target: What p_need estimates, one of `NEED_TARGETS`; `marginal` if the export does not say.
     """
 
     slots: Mapping[str, Any]
@@ -82,6 +87,7 @@ class Exported:
     writing: Mapping[str, Any] | None
     writes_responses: bool
     fingerprints: Mapping[str, str]
+    need_target: str = MARGINAL
 
     @property
     def has_slow_pass(self) -> bool:
@@ -129,12 +135,32 @@ def read_exported(folder: epath.PathLike) -> Exported:
         thinking=_thinking(path, calibration),
         writing=_section(path, tree, "writing") if "writing" in tree else None,
         writes_responses=responses,
+        need_target=_need_target(path, tree),
         fingerprints={
             "model": hashlib.sha256(read_bounded(folder / "digests.json", ExportedError)).hexdigest(),
             "calibration": fingerprint(calibration),
             "config": fingerprint([slots, decision]),
         },
     )
+
+
+def need_target_from(tree: Mapping[str, Any]) -> str:
+    """Reads what p_need estimates; `marginal` where nothing is said.
+
+    Raises:
+      ValueError: for anything but one of `NEED_TARGETS`.
+    """
+    target = tree.get("need_target", MARGINAL)
+    if target not in NEED_TARGETS:
+        raise ValueError(f"need_target: found {target!r:.80}, expected one of {', '.join(NEED_TARGETS)}")
+    return target
+
+
+def _need_target(path: epath.Path, tree: Mapping[str, Any]) -> str:
+    try:
+        return need_target_from(tree)
+    except ValueError as error:
+        raise ExportedError(f"{path}: {error}") from None
 
 
 def fingerprint(value: Any) -> str:

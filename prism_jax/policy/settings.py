@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.policy.exported import Thinking, thinking_from
+from prism_jax.policy.exported import MARGINAL, Thinking, need_target_from, thinking_from
 from prism_jax.runtime.config import from_config_dict
 
 MOST_BUDGET = 1000
@@ -73,6 +73,7 @@ class Terms:
       thoughts: Slow budget of the stream; None is no limit.
       exploration: None is off.
       thinking: What the slow pass does, which the trigger `value` needs; an agent takes it from the export.
+      need_target: What p_need estimates, one of `NEED_TARGETS`; an agent takes it from the export.
     """
 
     point: OperatingPoint
@@ -80,6 +81,7 @@ class Terms:
     thoughts: Budget | None = None
     exploration: Exploration | None = None
     thinking: Thinking | None = None
+    need_target: str = MARGINAL
 
     @functools.cached_property
     def record(self) -> dict[str, Any]:
@@ -93,7 +95,11 @@ class Terms:
                 "price": point.price,
                 "thinking": known and {**known.moves._asdict(), "tokens": known.tokens},
             },
-            "policy": {"name": point.policy, "fixed_threshold": point.fixed_threshold},
+            "policy": {
+                "name": point.policy,
+                "fixed_threshold": point.fixed_threshold,
+                **({} if self.need_target == MARGINAL else {"need_target": self.need_target}),
+            },
             "budgets": {"offers": _plain(self.offers), "thoughts": _plain(self.thoughts)},
             "exploration": _plain(self.exploration),
         }
@@ -123,6 +129,7 @@ def terms_from_record(record: Mapping[str, Any]) -> Terms:
         _from_record(Budget, thoughts, "budgets.thoughts"),
         _from_record(Exploration, record["exploration"], "exploration"),
         None if trigger["thinking"] is None else thinking_from(trigger["thinking"]),
+        need_target_from(policy),
     )
 
 

@@ -197,8 +197,7 @@ def second_signal_table(evaluation: Evaluation) -> Table:
             f"{row.ratio:g}",
             (
                 percent(row.speak_rate),
-                *(number(value) for value in (row.gate, row.accept_alone, row.difference)),
-                DASH if row.low is None else f"[{number(row.low)}, {number(row.high)}]",
+                *(number(value) for value in (row.gate, row.accept_alone, row.difference, row.low, row.high)),
             ),
         )
         for row in evaluation.second_signal
@@ -208,7 +207,8 @@ def second_signal_table(evaluation: Evaluation) -> Table:
         Column("gate", "Mean realised cost of the gate on both signals."),
         Column("p_accept alone", "Mean realised cost of as many offers, where p_accept is highest."),
         Column("difference", "Cost of the gate minus that of p_accept alone: below 0 the second signal saves."),
-        Column("interval", "Of the difference, paired."),
+        Column("low", "Lower end of the difference's interval, paired."),
+        Column("high", "Upper end."),
     )
     note = (
         f"Calibrated signals of the fast pass at equal speak rates; {100 * across.level:g} % intervals, "

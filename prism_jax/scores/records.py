@@ -42,6 +42,8 @@ def scores_of_records(lines: Iterable[Mapping[str, Any]], timeout: float = TIMEO
     for line, found in _rows(records, timeout):
         rows.append(found)
         origin.append(line)
+    if all(row["need_target"] == "marginal" for row in rows):
+        rows = [{name: value for name, value in row.items() if name != "need_target"} for row in rows]
     try:
         return Scores.from_rows(rows)
     except ScoresError as error:
@@ -123,4 +125,5 @@ def _candidates(
             "tokens_fast": tokens["read"],
             "tokens_slow": tokens["think"] if record["thought"] else None,
             "tokens_response": tokens["respond"],
+            "need_target": record["policy"].get("need_target", "marginal"),
         }

@@ -81,6 +81,7 @@ BAD = {
     "a later format": (("format",), 2, "format: found 2, expected 1"),
     "true": (("format",), True, "format: found True, expected 1"),
     "responses in words": (("responses",), "no", "responses: found 'no', expected true or false"),
+    "another need": (("need_target",), "joint", "need_target: found 'joint', expected one of marginal, given_accept"),
     "slots in words": (("slots",), "x", "slots: found 'x', expected an object"),
     "half a slow pass": (("calibration", "need_slow"), ..., "calibration.need_slow: found no such key"),
     "no fast map": (("calibration", "accept_fast"), ..., "calibration.accept_fast: found no such key"),

@@ -1,0 +1,89 @@
+"""Need given acceptance in calibration and evaluation, and the gate beside p_accept alone at equal speak rates."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from synthetic_scores import POINT, evaluate, make_columns, sigmoid
+
+from prism_jax.decision import gate
+from prism_jax.evaluation import protocol, signals
+from prism_jax.evaluation.second_signal import most_accepted
+from prism_jax.report.tables import second_signal_table, signal_table
+from prism_jax.scores import Scores, ScoresError
+
+
+def dependent_scores(target, seed=0, streams=1200, steps=4):
+    """Scores whose labels depend on each other, with the exact probabilities at temperature one half."""
+    columns = make_columns(seed, streams, steps, slow=False)
+    rng = np.random.default_rng(seed + 1)
+    p_need, p_accept = columns["p_need_true"], columns["p_accept_true"]
+    p_both = np.minimum(p_need, p_accept)
+    accept = rng.random(len(p_accept)) < p_accept
+    given = np.where(accept, p_both / p_accept, (p_need - p_both) / (1 - p_accept))
+    need = rng.random(len(p_accept)) < given
+    signal = np.minimum(p_both / p_accept if target == "given_accept" else p_need, 1 - 1e-9)
+    blunt = {name: sigmoid(2 * (np.log(p) - np.log1p(-p))) for name, p in (("need", signal), ("accept", p_accept))}
+    columns |= {f"p_{name}_fast": p for name, p in blunt.items()}
+    columns |= {"y_need": need.astype(float), "y_accept": accept.astype(float), "p_both_true": p_both}
+    return Scores.from_columns(columns | {"need_target": [target] * len(need)})
+
+
+def test_need_given_acceptance_is_calibrated_on_accepted_offers():
+    scores = dependent_scores("given_accept")
+    fit = protocol.calibrate(scores).need_fast
+    rows = protocol.rows_of(scores, "calibration")
+    assert fit.count == int(rows.y_accept.sum()) < len(rows)
+    assert fit.base_rate == pytest.approx(rows.y_need[rows.y_accept == 1].mean())
+    assert fit.temperature == pytest.approx(2.0, rel=0.1)
+    readings = signals.read(rows, "need", "fast")
+    np.testing.assert_allclose(readings.true, rows.p_both_true / rows.p_accept_true)
+
+
+def test_with_it_the_gate_has_no_regret_where_the_unconditional_need_has():
+    found = {target: dependent_scores(target) for target in ("given_accept", "marginal")}
+    regret = {}
+    for target, scores in found.items():
+        evaluation = protocol.evaluate(scores, protocol.calibrate(scores), POINT)
+        regret[target] = evaluation.policy("dynamic", "calibrated").regret
+    assert regret["given_accept"] < 2e-4 < 2e-3 < regret["marginal"]
+
+
+def test_one_table_has_one_meaning_of_need():
+    columns = make_columns(streams=4, steps=2, slow=False)
+    with pytest.raises(ScoresError, match=r"row 5, need_target: found 'given_accept', expected 'marginal' as in row 0"):
+        Scores.from_columns(columns | {"need_target": ["marginal"] * 5 + ["given_accept"] * 3})
+    with pytest.raises(ScoresError, match="need_target: found 'joint', expected one of marginal, given_accept"):
+        Scores.from_columns(columns | {"need_target": ["joint"] * 8})
+
+
+def test_the_gate_and_p_accept_alone_are_compared_at_the_same_speak_rate():
+    scores = dependent_scores("given_accept", streams=60)
+    evaluation = evaluate(scores, POINT)
+    steps = protocol.evaluated_rows(scores).steps()
+    fits = protocol.calibrate(scores)
+    need, accept = (fits.calibrated(signal, "fast", steps) for signal in ("need", "accept"))
+    gold = steps.y_need * steps.y_accept
+    for row in evaluation.second_signal:
+        ours = np.asarray(gate.decide(need, accept, POINT.c_fa, row.ratio * POINT.c_fa))
+        alone = np.zeros_like(ours)
+        alone[np.argsort(-accept)[: ours.sum()]] = True
+        costs = [np.where(offer, 1 - steps.y_accept, row.ratio * gold).mean() for offer in (ours, alone)]
+        assert (row.gate, row.accept_alone) == pytest.approx(costs)
+        assert row.difference == pytest.approx(costs[0] - costs[1]) and row.low <= row.difference <= row.high
+        assert row.speak_rate == ours.mean()
+    shown = second_signal_table(evaluation)
+    assert [row.name for row in shown.sections[0].rows] == ["0.5", "1", "2", "4"]
+    assert signal_table(evaluation).sections[0].title == "p_need, given that the offer is accepted"
+
+
+def test_a_single_stream_has_no_interval():
+    scores = Scores.from_columns(make_columns(streams=2, steps=40, slow=False))
+    (row, *_) = evaluate(scores, dataclasses.replace(POINT, c_fn=0.5)).second_signal
+    assert row.low is None and row.high is None
+
+
+def test_ties_share_what_is_left():
+    np.testing.assert_allclose(most_accepted(np.array([0.2, 0.7, 0.7, 0.9]), 2.0), [0, 0.5, 0.5, 1])
+    np.testing.assert_array_equal(most_accepted(np.array([0.2, 0.7]), 0.0), [0, 0])
+    np.testing.assert_array_equal(most_accepted(np.array([0.2, 0.7]), 2.0), [1, 1])
