@@ -215,6 +215,7 @@ def favour_special_tokens(template):
     return change
 
 
+@pytest.mark.slow
 def test_a_student_that_wants_special_tokens_cannot_write_them(template, monkeypatch):
     change, written, special = favour_special_tokens(template), [], specials(template)
     model = Qwen3(StudentConfig(vocab_size=template.tokenizer.size, tied=False, **SIZES))

@@ -24,6 +24,9 @@ class Squared(pydantic.BaseModel):
     square: int
 
 
+pytestmark = pytest.mark.slow
+
+
 def brain(body):
     number = int(next(one["content"] for one in body["messages"] if one["role"] == "user"))
     return f'{{"square": {number * number}}}'

@@ -70,7 +70,7 @@ def check(model, params, trunks, reading, logits):
             np.testing.assert_allclose(row, cold(model, params, [*trunk, *part]), atol=2e-4)
 
 
-@pytest.mark.parametrize("pages", [7, 40], ids=["parked often", "all resident"])
+@pytest.mark.parametrize("pages", [7, pytest.param(40, marks=pytest.mark.slow)], ids=["parked often", "all resident"])
 def test_every_reading_equals_a_cold_start(model, params, pages):
     """Random interleaving of seven streams, with long events, dropped ones and, in a small pool, parked streams."""
     trunks, rng = make(model, params, pages), random.Random(pages)
@@ -148,7 +148,7 @@ def test_a_parked_stream_that_is_written_twice_is_read_once(model, params):
     check(model, params, trunks, Reading("a", (), branches), trunks.read([Reading("a", (), branches)])[0])
 
 
-@pytest.mark.parametrize("loaded", [False, True])
+@pytest.mark.parametrize("loaded", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_nothing_compiles_after_the_warm_up(model, params, all_compilations, loaded):
     """Whether parameters were made by a program or put on their device, as those of a file are."""
     if loaded:

@@ -30,6 +30,7 @@ def with_offers(stream):
     return map_steps(stream, lambda step: dataclasses.replace(step, candidates=(*step.candidates, other)))
 
 
+@pytest.mark.slow
 def test_the_loss_of_an_epoch_does_not_depend_on_the_decisions_per_row():
     found = supervised(tuple(with_offers(stream) for stream in STREAMS[:3]), slow=0.5)
     params = RUN.model.init(jax.random.key(0))

@@ -86,6 +86,7 @@ def test_every_file_but_those_that_orbax_writes_last_has_its_digest(copy):
     assert any(name.startswith("state/d/") for name in expected)
 
 
+@pytest.mark.slow
 def test_no_flipped_byte_changes_what_is_read(abstract, copy):
     """Flips one byte at a time over all files, in proportion to their sizes and at least once in each."""
     folder, step = Workdir(copy).checkpoints, copy / "checkpoints" / "4"

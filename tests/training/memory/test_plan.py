@@ -95,6 +95,7 @@ def test_the_estimate_is_within_a_quarter_of_what_the_step_compiles_to(layers, r
     assert estimated == pytest.approx(compiled, rel=0.25)
 
 
+@pytest.mark.slow
 def test_without_responses_the_loss_needs_no_memory():
     student = dataclasses.replace(WIDE, vocab_size=16384, num_layers=1)
     planned = shape(student, responses=0)

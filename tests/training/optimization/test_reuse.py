@@ -48,6 +48,7 @@ def test_depth_counts_completely_frozen_blocks_from_the_lowest_if_the_embedding_
         assert Partition(shapes, patterns).depth == depth, patterns
 
 
+@pytest.mark.slow
 def test_features_give_the_losses_and_the_gradient_of_ids(params):
     """From ids and from features, with the frozen blocks cut off; the oracle differentiates through all blocks."""
     batch = tiny_step.batch_of(0, 1)

@@ -90,6 +90,7 @@ def test_without_slow_branches_the_margin_changes_nothing():
     assert terms(OperatingPoint(), tiny.CONFIG.loss, example)[1]["burden_slow"] == 0
 
 
+@pytest.mark.slow
 def test_the_sums_of_microbatches_add_up():
     def sums(rows):
         part = jax.tree.map(lambda leaf: leaf[rows], EXAMPLE.batch)

@@ -67,6 +67,7 @@ def test_own_fields_are_read_and_not_trained_on():
     np.testing.assert_array_equal(ours.y_need, theirs.y_need)
 
 
+@pytest.mark.slow
 def test_the_chosen_steps_read_what_the_student_of_the_start_writes(start):
     run = open_run(resolve(second(start)))
     pathway, seed = run.config.pathway, run.config.training.seed
