@@ -158,7 +158,7 @@ def paired(difference: Float[np.ndarray, " streams"]) -> Interval:
 
 
 def main() -> None:
-    """Prints the table; takes about a quarter of an hour of processor time."""
+    """Prints the table; takes about eleven minutes of processor time."""
     print_all([table({dependence: of_seeds(CONFIG, dependence, SEEDS) for dependence in DEPENDENCES})])
 
 
