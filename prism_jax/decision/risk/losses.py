@@ -1,0 +1,199 @@
+"""Losses of streams or people under an ordered family of rules, all rules in one pass (docs/maths.md, section 14).
+
+The rules are numbered from the most silent to the most talkative, and each offers wherever the one before it does. A
+step is then described by one number, the first rule that offers at it: `first_gate` computes it for the gate over
+cost ratios, `first_rule` for thresholds of any score. The family must be fixed beforehand or on other units than those
+that certify it.
+
+Axes: n steps, U units (streams or people), G rules.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int, Int64, Real, Shaped
+
+from prism_jax.decision import arrays, gate
+
+MOST_RULES = 1_000
+"""Bound of the number of rules, and so of the memory: 8 bytes per unit and rule."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Risk:
+    """What a step contributes to the loss of its unit, which is the mean over the unit's steps.
+
+    Attributes:
+      meaning: The loss of a unit in words.
+      grows: Whether the loss never falls as rules become more talkative (True), never rises (False), or either (None).
+    """
+
+    meaning: str
+    grows: bool | None
+
+
+RISKS: dict[str, Risk] = {
+    "false_alarms": Risk("offers that are not gold, per step", grows=True),
+    "burden": Risk("offers per step", grows=True),
+    "missed_help": Risk("silence where an offer would be gold, per step", grows=False),
+    "false_discovery": Risk("share of offers that are not gold, both counted per step", grows=None),
+}
+"""The risks that can be promised. An offer is gold where help is needed and the offer would be accepted."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Promise:
+    """That the mean of a risk over new units is at most a limit.
+
+    Attributes:
+      risk: One of `RISKS`.
+      limit: The limit alpha, in (0, 1).
+    """
+
+    risk: str
+    limit: float
+
+    def __post_init__(self) -> None:
+        arrays.check_choice("risk", self.risk, tuple(RISKS))
+        if not 0 < self.limit < 1:
+            raise ValueError(f"{self.risk}: found the limit {self.limit}, expected a number above 0 and below 1")
+
+    @classmethod
+    def parse(cls, text: str) -> Promise:
+        """Reads a promise such as "false_alarms<=0.05".
+
+        Raises:
+          ValueError: for another form, an unknown risk, or a limit outside (0, 1).
+        """
+        found = re.fullmatch(r"\s*(\w+)\s*<=\s*([\d.]+(?:e-?\d+)?)\s*", text)
+        if found is None or found[1] not in RISKS:
+            names = ", ".join(RISKS)
+            raise ValueError(f"promise: found {text!r}, expected RISK<=LIMIT, such as false_alarms<=0.05, of {names}")
+        try:
+            limit = float(found[2])
+        except ValueError:
+            raise ValueError(f"promise: found the limit {found[2]!r}, expected a number above 0 and below 1") from None
+        return cls(found[1], limit)
+
+    def __str__(self) -> str:
+        return f"{self.risk}<={self.limit:g}"
+
+    @property
+    def grows(self) -> bool | None:
+        """Whether the loss grows as rules become more talkative; None where it may do either."""
+        return RISKS[self.risk].grows
+
+
+def first_rule(score: Real[np.ndarray, "n"], thresholds: Float[np.ndarray, "G"]) -> Int64[np.ndarray, "n"]:
+    """The first of the rules "offer where score >= threshold" that offers at each step; G where none does.
+
+    Args:
+      score: One number per step; higher is offered first.
+      thresholds: Thresholds in descending order, from silent to talkative.
+
+    Raises:
+      ValueError: for NaN, thresholds out of order, or too many of them.
+    """
+    arrays.check_lengths(score=score)
+    arrays.check_not_nan("score", score)
+    _check_order("thresholds", thresholds, descending=True)
+    return np.searchsorted(-np.asarray(thresholds, np.float64), -arrays.host(score), side="left").astype(np.int64)
+
+
+def first_gate(
+    p_need: Float[np.ndarray, "n"], p_accept: Float[np.ndarray, "n"], cost_ratios: Float[np.ndarray, "G"]
+) -> Int64[np.ndarray, "n"]:
+    """The first cost ratio r = C_FN / C_FA at which the gate offers at each step; G where it offers at none.
+
+    The comparison is the gate's own (`gate.intervene`) at C_FA = 1, ties included.
+
+    Args:
+      p_need: Need probability of each step; ones for the gate on acceptance alone.
+      p_accept: Acceptance probability of each step.
+      cost_ratios: Cost ratios in ascending order, from silent to talkative.
+
+    Raises:
+      ValueError: for a value outside its range, unequal lengths, or ratios out of order.
+    """
+    arrays.check_lengths(p_need=p_need, p_accept=p_accept)
+    arrays.check_probability("p_need", p_need)
+    arrays.check_probability("p_accept", p_accept)
+    arrays.check_range("cost_ratios", cost_ratios, 0.0, np.inf, "a finite ratio of at least 0")
+    _check_order("cost_ratios", cost_ratios, descending=False)
+    both = np.asarray(p_accept * p_need)
+    low, high = np.zeros(len(both), np.int64), np.full(len(both), len(cost_ratios), np.int64)
+    for _ in range(len(cost_ratios).bit_length()):  # halves the range in which the first ratio lies
+        middle = np.minimum((low + high) // 2, len(cost_ratios) - 1)
+        offer, silence = gate.expected_costs(p_accept, both, 1.0, cost_ratios[middle])
+        offers = (offer <= silence) & (both > 0)
+        high = np.where(offers & (low < high), middle, high)
+        low = np.where(~offers & (low < high), middle + 1, low)
+    return low
+
+
+def unit_losses(
+    first: Int[np.ndarray, "n"], y: Real[np.ndarray, "n"], unit: Shaped[np.ndarray, "n"], rules: int, promise: Promise
+) -> Float[np.ndarray, "U G"]:
+    """The loss of every unit under every rule, in [0, 1]; units are in the order of `np.unique`.
+
+    With a_t and s_t the loss of an offer and of silence at step t, a unit's loss is the mean over its steps: a = 1 - y
+    and s = 0 for false alarms; a = 1 and s = 0 for burden; a = 0 and s = y for missed help. For false discovery it is
+    alpha + mean((1 - y - alpha) * offer), whose mean over units is at most alpha exactly where false alarms per step
+    are at most alpha times the offers per step.
+
+    Args:
+      first: The first rule that offers at each step, from `first_gate` or `first_rule`; `rules` where none does.
+      y: Gold label of each step, in [0, 1].
+      unit: The stream or person of each step. Steps of one unit may depend on each other in any way.
+      rules: The number G of rules, at most `MOST_RULES`.
+      promise: The promise; its limit enters the loss of false discovery.
+
+    Raises:
+      ValueError: where every unit has a single step (rows are no units), for too many rules, an index outside
+        [0, rules], a label outside [0, 1], or unequal lengths.
+    """
+    arrays.check_lengths(first=first, y=y, unit=unit)
+    arrays.check_label("y", y)
+    if not 1 <= rules <= MOST_RULES:
+        raise ValueError(f"rules: found {rules}, expected 1 to {MOST_RULES}")
+    arrays.check_range("first", first, 0.0, float(rules), f"the index of a rule, or {rules} where none offers")
+    names, code = np.unique(unit, return_inverse=True)
+    if len(names) == len(code):
+        raise ValueError(
+            f"unit: found {len(names)} units with one step each, expected streams or people with several: a promise "
+            "made on rows breaks where the rows of one person depend on each other"
+        )
+    offer, silence, shift = _step_losses(np.asarray(y, np.float64), promise)
+    # From rule first_t on, an offer at step t changes the sum over the unit by offer_t - silence_t.
+    width = rules + 1
+    flat = np.bincount(code * width + first, weights=offer - silence, minlength=len(names) * width)
+    change_UxG = flat.reshape(len(names), width)[:, :rules]
+    total_UxG = np.cumsum(change_UxG, axis=1) + np.bincount(code, weights=silence, minlength=len(names))[:, None]
+    loss_UxG = total_UxG / np.bincount(code)[:, None] + shift
+    return np.clip(loss_UxG, 0.0, 1.0)  # removes rounding only
+
+
+def _step_losses(y: Float[np.ndarray, "n"], promise: Promise) -> tuple[Any, Any, float]:
+    """Loss of an offer and of silence at each step, and what is added to a unit's mean."""
+    none, one = np.zeros_like(y), np.ones_like(y)
+    table = {
+        "false_alarms": (1 - y, none, 0.0),
+        "burden": (one, none, 0.0),
+        "missed_help": (none, y, 0.0),
+        "false_discovery": (1 - y - promise.limit, none, promise.limit),
+    }
+    return table[promise.risk]
+
+
+def _check_order(name: str, values: Float[np.ndarray, "G"], *, descending: bool) -> None:
+    arrays.check_lengths(**{name: values})
+    arrays.check_not_nan(name, values)
+    if len(values) > MOST_RULES:
+        raise ValueError(f"{name}: found {len(values)} rules, expected at most {MOST_RULES}")
+    steps = np.diff(np.asarray(values, np.float64))
+    if ((steps >= 0) if descending else (steps <= 0)).any():
+        raise ValueError(f"{name}: found values out of order, expected {'de' if descending else 'a'}scending ones")
