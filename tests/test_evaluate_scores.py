@@ -94,6 +94,36 @@ BAD = {
 }
 
 
+CALIBRATED = np.arange(240) < 120
+UNUSABLE = {
+    "no label of need": (lambda columns: columns.pop("y_need"), "y_need: found no label on the calibration split"),
+    "one class": (
+        lambda columns: columns.update(y_accept=np.where(CALIBRATED, 0.0, columns["y_accept"])),
+        "y_accept: cannot calibrate p_accept_fast: y: found only the label 0",
+    ),
+    "no label on the test split": (
+        lambda columns: columns.update(y_need=np.where(CALIBRATED, columns["y_need"], np.nan)),
+        "split 'test': found no step with both y_need and y_accept among 120",
+    ),
+    "one row": (
+        lambda columns: columns.update({name: column[:1] for name, column in columns.items()}),
+        "y_need: cannot calibrate p_need_fast: y: found only the label 1",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", UNUSABLE)
+def test_tables_that_cannot_be_evaluated_give_one_line(tmp_path, scores, case):
+    change, message = UNUSABLE[case]
+    columns = scores.columns()
+    change(columns)
+    write_scores(tmp_path / "scores.parquet", Scores.from_columns(columns))
+    done = evaluate(f"--scores={tmp_path / 'scores.parquet'}", f"--workdir={tmp_path / 'out'}")
+    (line,) = [line for line in done.stderr.splitlines() if line.strip()]
+    assert done.returncode == 1 and line.startswith("error: ") and message in line
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize("case", BAD)
 def test_bad_input_gives_one_line_and_writes_nothing(tmp_path, scores, case):
     names = {name: str(tmp_path / name) for name in ("out", "run", "scores.parquet", "cut.parquet")}

@@ -324,6 +324,44 @@ def test_narrower_and_dictionary_types_of_other_writers_are_read(tmp_path):
     assert np.isnan(scores.y_accept).all()
 
 
+def test_parquet_is_read_in_batches_with_one_object_for_equal_texts(tmp_path, monkeypatch):
+    monkeypatch.setattr("prism_jax.scores.files._BATCH", 7)
+    scores = Scores.from_rows({**FULL_ROW, "stream": f"s{i // 5}", "step": i, "time": i / 3} for i in range(40))
+    write_scores(tmp_path / "x.parquet", scores)
+    pq.write_table(pq.read_table(tmp_path / "x.parquet"), tmp_path / "x.parquet", row_group_size=11)
+    again = read_scores(tmp_path / "x.parquet")
+    assert equal(again, scores)
+    assert len(set(map(id, again.stream))) == 8
+    assert len(set(map(id, again.domain))) == len(set(map(id, again.votes))) == 1
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "message"),
+    [
+        ("p_accept_fast", [0.5] * 23 + [None] * 17, "row 23, p_accept_fast: found null"),
+        ("y_need", [0.5] * 29 + [float("nan")] * 11, "row 29, y_need: found nan"),
+        ("y_accept", [1.0] * 38 + [1.5, 1.0], r"row 38, y_accept: found 1\.5"),
+        ("step", [*range(39), 38], "row 39: found stream 'a', step 38, candidate 0 a second time"),
+        ("domain", ["coding"] * 31 + ["writing"] * 9, "row 31, domain: found 'writing', expected 'coding'"),
+    ],
+)
+def test_rows_are_counted_over_the_whole_parquet_file(tmp_path, monkeypatch, column, values, message):
+    monkeypatch.setattr("prism_jax.scores.files._BATCH", 7)
+    half = [0.5] * 40
+    columns = {"stream": ["a"] * 40, "step": list(range(40)), "p_need_fast": half, "p_accept_fast": half}
+    pq.write_table(pa.table(columns | {column: values}), tmp_path / "x.parquet", row_group_size=11)
+    with pytest.raises(ScoresError, match=f"^{tmp_path / 'x.parquet'}, {message}"):
+        read_scores(tmp_path / "x.parquet")
+
+
+def test_unknown_columns_of_parquet_need_not_be_read(tmp_path, caplog):
+    columns = {name: [value] for name, value in REQUIRED_ROW.items()}
+    pq.write_table(pa.table(columns | {"latency": [1.5]}), tmp_path / "x.parquet")
+    assert read_scores(tmp_path / "x.parquet").extra["latency"].tolist() == [1.5]
+    assert read_scores(tmp_path / "x.parquet", extra=False).extra == {}
+    assert caplog.messages[-1].endswith("columns without a meaning here, not read: latency")
+
+
 def test_other_suffixes_are_refused(tmp_path):
     for use in (lambda path: read_scores(path), lambda path: write_scores(path, Scores.from_rows([REQUIRED_ROW]))):
         with pytest.raises(ScoresError, match=r"found the suffix '\.csv', expected \.parquet or \.jsonl"):

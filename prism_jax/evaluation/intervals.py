@@ -7,10 +7,10 @@ a difference is computed within each resample: it is paired (docs/maths.md, sect
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
-from jaxtyping import Float64, Shaped
+from jaxtyping import Float64, Int64
 
 from prism_jax.decision.uncertainty import Cells, interval
 from prism_jax.evaluation.results import PolicyRow
@@ -21,32 +21,33 @@ LEVEL, RESAMPLES, SEED = 0.95, 1000, 0
 
 def with_intervals(
     rows: Sequence[PolicyRow],
-    costs: Float64[np.ndarray, "policies judged"],
+    costs: Iterable[Float64[np.ndarray, "judged"]],
     weight: Float64[np.ndarray, "judged"],
-    streams: Shaped[np.ndarray, "judged"],
+    streams: Int64[np.ndarray, "judged"],
 ) -> tuple[PolicyRow, ...]:
     """Adds intervals of realised costs, and paired differences to the deployed policy.
 
     Args:
       rows: The policies; exactly one is deployed.
-      costs: Realised cost of every policy at every judged step.
+      costs: Realised cost of each policy at every judged step; only their sums by stream are kept.
       weight: Weights of the judged steps.
-      streams: Streams of the judged steps.
+      streams: Numbers of the judged steps' streams, from 0.
 
     Returns:
       The rows; without intervals if all steps are of one stream, which cannot be resampled.
     """
-    names, stream = np.unique(streams.astype(str), return_inverse=True)
-    if len(names) < 2:
+    number = int(streams.max()) + 1
+    if number < 2:
         return tuple(rows)
-    sums = [np.bincount(stream, weights=row, minlength=len(names)) for row in (*(costs * weight), weight)]
+    sums = [np.bincount(streams, weights=cost * weight) for cost in costs]
+    sums.append(np.bincount(streams, weights=weight))
     deployed = next(i for i, row in enumerate(rows) if row.deployed)
 
     def means(totals: np.ndarray) -> np.ndarray:
         mean = totals[..., :-1] / totals[..., -1:]
         return np.concatenate([mean, mean - mean[..., deployed, None]], axis=-1)
 
-    cells = Cells(np.stack(sums, axis=1), np.ones(len(names), np.int64))
+    cells = Cells(np.stack(sums, axis=1), np.ones(number, np.int64))
     found = interval(cells, means, level=LEVEL, resamples=RESAMPLES, seed=SEED)
     count = len(rows)
     return tuple(

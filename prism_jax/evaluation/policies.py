@@ -14,7 +14,7 @@ import functools
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float64
+from jaxtyping import Bool, Float64, Int64
 
 from prism_jax.decision import arrays, gate, metrics, thinking
 from prism_jax.decision.operating_point import OperatingPoint
@@ -24,6 +24,7 @@ from prism_jax.evaluation.intervals import with_intervals
 from prism_jax.evaluation.results import Form, PolicyRow, Trace
 from prism_jax.evaluation.signals import acceptance_weight
 from prism_jax.scores import Scores
+from prism_jax.scores.texts import ordered
 
 FAST_POLICIES = tuple(name for name, policy in POLICIES.items() if policy.constant is None)
 """The policies that decide on the fast signals."""
@@ -117,6 +118,11 @@ class EvaluationData:
         """Steps whose need and acceptance labels are known, of both passes' candidates."""
         return judged(self.steps, self.thought)
 
+    @functools.cached_property
+    def judged_streams(self) -> Int64[np.ndarray, "judged"]:
+        """The stream of each judged step, the unit of resampling, as its number in alphabetical order."""
+        return ordered(self.steps.stream[self.judged])[1]
+
     def label(self, signal: str, decided: Decided | None = None) -> Float64[np.ndarray, "steps"]:
         """Labels of `need` or `accept`, NaN where unknown: of the fast pass's candidate, or of that `decided` about."""
         label = _label(self.steps, signal)
@@ -198,8 +204,8 @@ def compare(data: EvaluationData) -> tuple[PolicyRow, ...]:
     made.append(("clairvoyant", None, data.oracle(Truth(y_accept, y_need * y_accept))))
     compared = (*FAST_POLICIES, *data.slow_policies)
     made += [(name, form, data.decide(name, form)) for form in FORMS for name in compared]
-    costs = np.stack([table.step_costs(decided) for _, _, decided in made])
-    return with_intervals([table.row(*row) for row in made], costs, table.weight, data.steps.stream[data.judged])
+    costs = (table.step_costs(decided) for _, _, decided in made)
+    return with_intervals([table.row(*row) for row in made], costs, table.weight, data.judged_streams)
 
 
 class _Table:

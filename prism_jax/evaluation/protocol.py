@@ -21,6 +21,7 @@ from prism_jax.evaluation.fits import Calibration, Signal, Thinking
 from prism_jax.evaluation.results import Counts, Evaluation, SignalRow
 from prism_jax.evaluation.surfaces import Exploration
 from prism_jax.scores import Scores, ScoresError
+from prism_jax.scores.texts import numbered
 
 CALIBRATION, TEST = "calibration", "test"
 
@@ -246,7 +247,7 @@ def rows_of(scores: Scores, split: str) -> Scores:
         counts = collections.Counter(scores.split.tolist())
         found = ", ".join(f"{count} of {name!r}" for name, count in sorted(counts.items()))
         raise ScoresError(f"found no row of the split {split!r} (there are {found}), expected at least one", "split")
-    return scores.take(mask)
+    return scores if mask.all() else scores.take(mask)
 
 
 def _signals(rows: Scores, calibration: Calibration) -> tuple[SignalRow, ...]:
@@ -311,7 +312,7 @@ def _count(rows: Scores, data: policies.EvaluationData) -> Counts:
     weight = signals.acceptance_weight(data.steps)[judged]
     gold = (data.label("need") * data.label("accept"))[judged]
     return Counts(
-        streams=len(set(data.steps.stream)),
+        streams=len(numbered(data.steps.stream)[0]),
         steps=len(data.steps),
         rows=len(rows),
         judged=int(judged.sum()),

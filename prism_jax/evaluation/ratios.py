@@ -31,9 +31,9 @@ def compare_ratios(data: EvaluationData) -> Ratios:
     judged = data.judged
     weight = acceptance_weight(data.steps)[judged]
     need, accept = data.label("need")[judged], data.label("accept")[judged]
-    streams = data.steps.stream[judged].astype(str)
+    streams, number = data.judged_streams, int(data.judged_streams.max()) + 1
     thought = data.label("accept", data.everywhere_slow)[judged]
-    off = _no_area(need * accept, need * thought, streams)
+    off = _no_area(need * accept, need * thought, number)
     rows = _references(need, accept, weight)
     for form in FORMS:
         for deciding in _deciding(data, form):
@@ -43,7 +43,7 @@ def compare_ratios(data: EvaluationData) -> Ratios:
     return Ratios(
         rows=tuple(rows),
         steps=int(judged.sum()),
-        streams=len(set(streams)),
+        streams=number,
         low_ratio=LOW_RATIO,
         high_ratio=HIGH_RATIO,
         level=LEVEL,
@@ -121,21 +121,19 @@ def _deciding(data: EvaluationData, form: Form) -> Iterator[_Deciding | ByValue]
             yield ByValue("slow_on_value", (*fast, *slow), need, accept, thought, *own)
 
 
-def _no_area(
-    gold: Float64[np.ndarray, "judged"], thought: Float64[np.ndarray, "judged"], streams: np.ndarray
-) -> str | None:
+def _no_area(gold: Float64[np.ndarray, "judged"], thought: Float64[np.ndarray, "judged"], streams: int) -> str | None:
     """The reason why there is no AUDBC with an interval; None if there is one.
 
     Args:
       gold: Gold labels of the fast pass's candidates.
       thought: Gold labels of the slow pass's candidates.
-      streams: Streams of the steps.
+      streams: Number of the steps' streams.
     """
     if any(((labels != 0) & (labels != 1)).any() for labels in (gold, thought)):
         return "AUDBC: some labels are soft, neither 0 nor 1"
     if not gold.any():
         return "AUDBC: no judged step is gold"
-    if len(set(streams)) < 2:
+    if streams < 2:
         return "AUDBC: all judged steps are of one stream, and its interval resamples streams"
     return None
 

@@ -151,9 +151,8 @@ def fit_thinking(rows: Scores, fits: Calibration) -> ThinkingFit | None:
     """
     if fits.need_slow is None or fits.accept_slow is None or rows.p_accept_slow is None:
         return None
-    _, stream = np.unique(rows.stream.astype(str), return_inverse=True)
-    _, step = np.unique(np.stack([stream, rows.step]), axis=1, return_inverse=True)
-    incomplete = np.bincount(step.ravel(), np.isnan(rows.p_accept_slow))[step.ravel()] > 0
+    step = rows.step_numbers()
+    incomplete = np.bincount(step, np.isnan(rows.p_accept_slow))[step] > 0
     if incomplete.all():
         return None
     known = rows.take(~incomplete)

@@ -17,6 +17,7 @@ from prism_jax.decision.thinking import value_of_thinking
 from prism_jax.decision.value_surface import ValueSurface, prices_reached, value_surface
 from prism_jax.evaluation.policies import EvaluationData
 from prism_jax.evaluation.signals import acceptance_weight
+from prism_jax.scores.texts import ordered
 
 _ROUND = (1.0, 1.1, 1.25, 1.4, 1.6, 1.8, 2.0, 2.25, 2.5, 2.8, 3.2, 3.6, 4.0, 4.5, 5.0, 5.6, 6.3, 7.1, 8.0, 9.0)
 RATIOS = (*(one / 10 for one in _ROUND), *_ROUND, 10.0)
@@ -157,11 +158,15 @@ def _groups(
     """Columns, groups and the group of each step: as many of the columns as make at most `MOST_GROUPS` groups."""
     known = [name for name in ("domain", "persona") if getattr(data.steps, name) is not None]
     for columns in (known, known[:1], known[1:]):
-        pairs = list(zip(*(getattr(data.steps, name).tolist() for name in columns), strict=True))
-        groups = sorted(set(pairs))
-        if columns and len(groups) <= MOST_GROUPS:
-            place = {pair: index for index, pair in enumerate(groups)}
-            return tuple(columns), tuple(groups), np.array([place[pair] for pair in pairs], np.int64)
+        if not columns:
+            continue
+        texts, codes = zip(*(ordered(getattr(data.steps, name)) for name in columns), strict=True)
+        sizes = tuple(map(len, texts))
+        found, group = np.unique(np.ravel_multi_index(codes, sizes), return_inverse=True)
+        if len(found) <= MOST_GROUPS:
+            places = zip(*(place.tolist() for place in np.unravel_index(found, sizes)), strict=True)
+            groups = tuple(tuple(names[i] for names, i in zip(texts, place, strict=True)) for place in places)
+            return tuple(columns), groups, group.astype(np.int64)
     return (), ((),), np.zeros(len(data.steps), np.int64)
 
 

@@ -49,11 +49,11 @@ class Passes(NamedTuple):
 
 
 class _Share(NamedTuple):
-    """How much of each test step is thought about: 0 or 1, or the probability of a random trigger."""
+    """How much of each test step is thought about: whether it is, or the probability of a random trigger."""
 
     trigger: str
     budget: float | None
-    of: Float64[np.ndarray, "steps"]
+    of: Bool[np.ndarray, "steps"] | Float64[np.ndarray, "steps"]
 
     def mix(self, passes: Passes) -> Float64[np.ndarray, "steps"]:
         """The mean of what not thinking and thinking bring at each step."""
@@ -73,7 +73,7 @@ def compare_triggers(data: EvaluationData, fitted: Sequence[Fitted]) -> Triggers
     """
     shares = _shares(data, fitted)
     realised, expected, tokens = _costs(data)
-    estimates = _Estimates(data, shares, np.stack([share.mix(realised) for share in shares])[:, data.judged])
+    estimates = _Estimates(data, shares, realised)
     rows = []
     for i, share in enumerate(shares):
         truth = None if expected is None else float(share.mix(expected).mean())
@@ -95,9 +95,9 @@ def compare_triggers(data: EvaluationData, fitted: Sequence[Fitted]) -> Triggers
 def _shares(data: EvaluationData, fitted: Sequence[Fitted]) -> list[_Share]:
     """Never, always, and the steps that each trigger thinks about at each budget."""
     number, costs = len(data.steps), (data.point.c_fa, data.point.c_fn)
-    shares = [_Share("never", None, np.zeros(number)), _Share("always", None, np.ones(number))]
+    shares = [_Share("never", None, np.zeros(number, bool)), _Share("always", None, np.ones(number, bool))]
     need, accept = data.signal("need_fast", "calibrated"), data.signal("accept_fast", "calibrated")
-    inside: dict[tuple[str, float], Float64[np.ndarray, "steps"]] = {}
+    inside: dict[tuple[str, float], Bool[np.ndarray, "steps"]] = {}
     moves = data.fits.moves(data.steps)
     triggers = [name for name in budgets.TRIGGERS if name != "random" and (name != "value" or moves is not None)]
     for part, trigger in itertools.product(fitted, triggers):
@@ -106,11 +106,11 @@ def _shares(data: EvaluationData, fitted: Sequence[Fitted]) -> list[_Share]:
         found = budgets.urgency(trigger, need, accept, *costs, moves)
         for budget in BUDGETS:
             runs = found >= budgets.threshold_at_rate(known, budget)
-            of = inside.setdefault((trigger, budget), np.zeros(number))
+            of = inside.setdefault((trigger, budget), np.zeros(number, bool))
             of[part.member] = np.asarray(runs)[part.member]
     for budget in BUDGETS:
         shares += [_Share(trigger, budget, inside[trigger, budget]) for trigger in triggers]
-        shares.append(_Share("random", budget, np.full(number, budget)))
+        shares.append(_Share("random", budget, np.broadcast_to(np.float64(budget), number)))
     return shares
 
 
@@ -134,19 +134,24 @@ def _costs(data: EvaluationData) -> tuple[Passes, Passes | None, Passes | None]:
 class _Estimates:
     """Means, shares kept and differences of all rows, with paired intervals over resamples of whole streams."""
 
-    def __init__(self, data: EvaluationData, shares: Sequence[_Share], costs: Float64[np.ndarray, "rows judged"]):
+    def __init__(self, data: EvaluationData, shares: Sequence[_Share], realised: Passes):
         self.count = len(shares)
         # Every row is compared with the margin at the same budget; never and always with themselves.
         margin = {share.budget: i for i, share in enumerate(shares) if share.trigger == "margin"}
         self.rival = [margin.get(share.budget, i) for i, share in enumerate(shares)]
         weight = acceptance_weight(data.steps)[data.judged]
-        totals = np.append(costs @ weight, weight.sum())
+        stream, number = data.judged_streams, int(data.judged_streams.max()) + 1
+        means, sums = [], []  # of one share after the other: their costs at every step together would be many
+        for share in shares:
+            cost = share.mix(realised)[data.judged]
+            means.append(cost @ weight)
+            sums.append(np.bincount(stream, cost * weight))
+        totals = np.append(means, weight.sum())
         self.saves = bool(totals[0] > totals[1])
         self.estimate, self.found = self.numbers(totals), None
-        names, stream = np.unique(data.steps.stream[data.judged].astype(str), return_inverse=True)
-        if len(names) > 1:
-            sums = [np.bincount(stream, row, minlength=len(names)) for row in (*(costs * weight), weight)]
-            cells = Cells(np.stack(sums, axis=1), np.ones(len(names), np.int64))
+        if number > 1:
+            sums.append(np.bincount(stream, weight))
+            cells = Cells(np.stack(sums, axis=1), np.ones(number, np.int64))
             self.found = interval(cells, self.numbers, level=LEVEL, resamples=RESAMPLES, seed=SEED)
 
     def numbers(self, totals: Float64[np.ndarray, "*resamples sums"]) -> Float64[np.ndarray, "*resamples numbers"]:

@@ -47,7 +47,7 @@ def evaluate_scores(
     if calibrator is not None and calibration is not None:
         raise ValueError("--calibrator: found it with --calibration, expected one of them")
     fits = None if calibration is None else read_calibration(calibration).pooled()
-    scores = read_scores(path)
+    scores = read_scores(path, extra=False)  # nothing here reads columns without a meaning
     if shown_only:
         scores = _shown(path, scores)
     else:
@@ -82,9 +82,7 @@ def _shown(path: str, scores: Scores) -> Scores:
 
 def _by_step(scores: Scores, holds: Bool[np.ndarray, "rows"]) -> Bool[np.ndarray, "steps"]:
     """Whether a condition holds on any row of each step."""
-    _, stream = np.unique(scores.stream.astype(str), return_inverse=True)
-    _, step = np.unique(np.stack([stream, scores.step]), axis=1, return_inverse=True)
-    return np.bincount(step, holds) > 0
+    return np.bincount(scores.step_numbers(), holds) > 0
 
 
 def _need_propensities(path: str, scores: Scores) -> None:

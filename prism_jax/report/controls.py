@@ -19,6 +19,7 @@ from jaxtyping import Float64, Int
 from prism_jax.evaluation.surfaces import Exploration, Table
 from prism_jax.report.timeline import clock, cut, event_of
 from prism_jax.runtime.shown_text import visible
+from prism_jax.scores.texts import numbered
 from prism_jax.streams import Stream
 
 MOST_ROWS = 20_000
@@ -45,9 +46,11 @@ def control_data(found: Exploration, first: str, streams: Mapping[str, Stream]) 
       ValueError: if a stream lacks a step of the scores.
     """
     complete = len(found.stream) <= MOST_ROWS
-    names = list(dict.fromkeys(found.stream.tolist()))
-    names.insert(0, names.pop(names.index(first)))
-    rows = np.arange(len(found.stream)) if complete else _browsed(found, names)
+    names, stream = numbered(found.stream)
+    of_name = {name: number for number, name in enumerate(names)}
+    names.insert(0, names.pop(of_name[first]))
+    chosen = [of_name[name] for name in names[:BROWSED_ROWS]]  # each has a step, so that more are never needed
+    rows = np.arange(len(found.stream)) if complete else _browsed(stream, chosen)
     browsed = set(found.stream[rows].tolist())
     return {
         "cFa": found.c_fa,
@@ -71,13 +74,15 @@ def as_script_text(data: Mapping[str, Any]) -> markupsafe.Markup:
     return markupsafe.Markup(text.translate({ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&"}))
 
 
-def _browsed(found: Exploration, names: list[str]) -> Int[np.ndarray, " rows"]:
-    """The steps of the first of the named streams, about `BROWSED_ROWS` in all; of a longer stream, its beginning."""
+def _browsed(stream: Int[np.ndarray, " steps"], chosen: list[int]) -> Int[np.ndarray, " rows"]:
+    """The steps of the first of the chosen streams, about `BROWSED_ROWS` in all; of a longer stream, its beginning."""
+    candidates = np.flatnonzero(np.isin(stream, chosen))
+    of_step = stream[candidates]
     rows, left = [], BROWSED_ROWS
-    for name in names:
+    for number in chosen:
         if left <= 0:
             break
-        mine = np.flatnonzero(found.stream == name)[:BROWSED_ROWS]
+        mine = candidates[of_step == number][:BROWSED_ROWS]
         rows.append(mine)
         left -= len(mine)
     return np.sort(np.concatenate(rows))

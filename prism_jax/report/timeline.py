@@ -14,6 +14,7 @@ import numpy as np
 from prism_jax.evaluation.results import Evaluation, Trace
 from prism_jax.report.figures import Mark, Scale, polyline
 from prism_jax.report.tables import number
+from prism_jax.scores.texts import numbered
 from prism_jax.streams import Stream
 
 MAX_STEPS = 40  # more would be unreadable
@@ -63,10 +64,12 @@ def choose_stream(trace: Trace, known: Collection[str] = ()) -> str:
     If any stream is in `known`, which names the streams with texts, only those are considered.
     """
     texts = set(known)
-    names = list(dict.fromkeys(trace.stream))
-    names = ([name for name in names if name in texts] or names)[:100]
-    changes = [np.count_nonzero(np.diff(trace.decision[trace.stream == name][:MAX_STEPS])) for name in names]
-    return names[int(np.argmax(changes))]
+    names, stream = numbered(trace.stream)
+    chosen = ([i for i, name in enumerate(names) if name in texts] or list(range(len(names))))[:100]
+    rows = np.flatnonzero(np.isin(stream, chosen))
+    of_row, decisions = stream[rows], trace.decision[rows]
+    changes = [np.count_nonzero(np.diff(decisions[of_row == i][:MAX_STEPS])) for i in chosen]
+    return names[chosen[int(np.argmax(changes))]]
 
 
 def timeline(evaluation: Evaluation, name: str, times: np.ndarray | None, stream: Stream | None) -> Timeline:

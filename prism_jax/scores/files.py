@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import itertools
 import json
 import os
@@ -18,9 +19,12 @@ from etils import epath
 from prism_jax.runtime.files import JsonError, parse_json, read_lines, write_bytes
 from prism_jax.runtime.shown_text import visible
 from prism_jax.scores.records import is_record, scores_of_records
-from prism_jax.scores.schema import COLUMNS, Column, Kind, ScoresError, is_known, object_array
+from prism_jax.scores.schema import COLUMNS, Column, Kind, ScoresError, check_extra, is_known
 from prism_jax.scores.table import Scores
+from prism_jax.scores.texts import Pool
 
+_BATCH = 2**17
+"""Rows of a Parquet file that are decoded at once."""
 _TYPES: dict[Kind, pa.DataType] = {
     "text": pa.string(),
     "index": pa.int64(),
@@ -32,10 +36,15 @@ _TYPES: dict[Kind, pa.DataType] = {
 }
 
 
-def read_scores(path: str | os.PathLike[str]) -> Scores:
+def read_scores(path: str | os.PathLike[str], *, extra: bool = True) -> Scores:
     """Reads a scores table from a .parquet or .jsonl file, or from the decision records of an agent (.jsonl).
 
-    Columns that the schema does not know are kept in `Scores.extra`, and one warning names them.
+    Columns that the schema does not know are kept in `Scores.extra`, and one warning names them. Parquet is read in
+    batches; docs/scores.md says how much memory that takes.
+
+    Args:
+      path: The file.
+      extra: Whether to keep unknown columns; without them, those of Parquet are not even read.
 
     Raises:
       ScoresError: when the table is not valid, in one line that names the file, the line (JSONL, from 1) or row
@@ -48,7 +57,7 @@ def read_scores(path: str | os.PathLike[str]) -> Scores:
         found = "a folder" if file.is_dir() else "no such file"
         raise FileNotFoundError(f"{path}: found {found}, expected a scores table (docs/scores.md)")
     try:
-        scores = _read_parquet(file) if file.suffix == ".parquet" else _from_lines(_read_jsonl(file))
+        scores = _read_parquet(file, extra) if file.suffix == ".parquet" else _from_lines(_read_jsonl(file))
     except ScoresError as error:
         raise located(error, path) from None
     if scores.extra:
@@ -118,17 +127,54 @@ def _from_lines(lines: Iterator[dict[str, Any]]) -> Scores:
     return scores_of_records(whole) if first is not None and is_record(first) else Scores.from_rows(whole)
 
 
-def _read_parquet(path: epath.Path) -> Scores:
-    data = path.read_bytes()
-    try:
-        # In one thread: those of `read_table` can outlive an error and then abort the process as it ends.
-        table = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False).read(use_threads=False)
-        table.validate(full=True)  # that texts are UTF-8, for one
-        names = table.column_names
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # OSError: damaged or encrypted
-        raise ScoresError(f"found no readable Parquet ({str(error).splitlines()[0]})") from None
-    read = {name: _from_arrow(name, table[name]) if is_known(name) else table[name].to_pylist() for name in names}
-    return Scores.from_columns(read)
+def _read_parquet(path: epath.Path, extra: bool) -> Scores:
+    """Reads batch by batch into compact columns, so that nothing but these grows with the number of rows."""
+    with path.open("rb") as file:
+        try:
+            # In one thread: those of others can outlive an error and then abort the process as it ends.
+            reader = pq.ParquetFile(file, pre_buffer=False)
+            unknown = _unknown(reader.schema_arrow.names)
+            scores = Scores.from_columns(_columns(reader, unknown, extra))
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # OSError: damaged or encrypted
+            raise ScoresError(f"found no readable Parquet ({str(error).splitlines()[0]})") from None
+    if unknown and not extra:
+        logging.warning("%s: columns without a meaning here, not read: %s", path, visible(", ".join(unknown)))
+    return scores
+
+
+def _unknown(names: list[str]) -> list[str]:
+    """The columns of a file that the schema does not know; raises for a column that is there twice."""
+    if twice := [name for name, count in collections.Counter(names).items() if count > 1]:
+        raise ScoresError(f"found the column {twice[0]!r} twice, expected each once")
+    unknown = [name for name in names if not is_known(name)]
+    check_extra(unknown)
+    return unknown
+
+
+def _columns(reader: pq.ParquetFile, unknown: list[str], extra: bool) -> dict[str, Any]:
+    """The columns of a file by name, as arrays, or lists of the values that the schema does not know."""
+    schema = reader.schema_arrow
+    names = [name for name in schema.names if extra or name not in unknown]
+    pools = {name: Pool() for name in names}
+    nothing = schema.empty_table()
+    parts: dict[str, list[Any]] = {}
+    for name in names:  # wrong types are found before anything is read
+        parts[name] = [] if name in unknown else [_from_arrow(name, nothing[name].combine_chunks(), 0, pools[name])]
+    start = 0
+    for batch in reader.iter_batches(_BATCH, columns=names, use_threads=False):
+        batch.validate(full=True)  # that texts are UTF-8, for one
+        for name, part in parts.items():
+            column = batch.column(name)
+            part.append(column.to_pylist() if name in unknown else _from_arrow(name, column, start, pools[name]))
+        start += len(batch)
+    return {name: list(itertools.chain(*part)) if name in unknown else _joined(part) for name, part in parts.items()}
+
+
+def _joined(parts: list[np.ndarray]) -> np.ndarray:
+    """One array of the parts, which are let go."""
+    joined = np.concatenate(parts)
+    parts.clear()
+    return joined
 
 
 def _extra_to_arrow(name: str, array: np.ndarray) -> pa.Array:
@@ -139,26 +185,27 @@ def _extra_to_arrow(name: str, array: np.ndarray) -> pa.Array:
         raise ScoresError(f"cannot write these values ({str(error).splitlines()[0]})", name) from None
 
 
-def _from_arrow(name: str, column: pa.ChunkedArray) -> np.ndarray:
-    """Converts an Arrow column to the array that holds it in memory."""
+def _from_arrow(name: str, column: pa.Array, start: int, pool: Pool) -> np.ndarray:
+    """Converts some rows of an Arrow column, from row `start` on, to the array that holds them in memory."""
     spec = COLUMNS[name]
     if pa.types.is_null(column.type):
         column = column.cast(_TYPES[spec.kind])
     if not _has_kind(column.type, spec.kind):
         raise ScoresError(f"found the type {column.type}, expected {_TYPES[spec.kind]}: {spec.expected}", name)
-    null = column.is_null().to_numpy()
+    null = column.is_null().to_numpy(zero_copy_only=False)
     if null.any() and not spec.nullable:
-        raise ScoresError(f"found null, expected {spec.expected}", name, int(null.argmax()))
+        raise ScoresError(f"found null, expected {spec.expected}", name, start + int(null.argmax()))
     if spec.kind == "text":
-        return object_array(column.to_pylist())
+        return pool.texts(column)
     if spec.kind == "votes":
-        return object_array([tuple(votes or ()) for votes in column.to_pylist()])
+        return pool.votes(column)
     if spec.kind == "index":
-        return column.to_numpy().astype(np.int64)
-    values = column.cast(pa.int8() if spec.kind == "flag" else pa.float64()).to_numpy().astype(np.float64)
+        return column.to_numpy(zero_copy_only=False).astype(np.int64)
+    column = column.cast(pa.int8() if spec.kind == "flag" else pa.float64())
+    values = column.to_numpy(zero_copy_only=False).astype(np.float64)
     bad = np.isnan(values) & ~null
     if bad.any():
-        raise ScoresError(f"found nan, expected {spec.expected}", name, int(bad.argmax()))
+        raise ScoresError(f"found nan, expected {spec.expected}", name, start + int(bad.argmax()))
     return values
 
 

@@ -122,12 +122,18 @@ def as_column(name: str, values: Any) -> np.ndarray:
             raise ScoresError(f"found the shape {values.shape}, expected one value per row", name)
         if values.dtype.kind in {"index": "iu", "flag": "fiub", "text": "U", "votes": ""}.get(spec.kind, "fiu"):
             return values.astype({"index": np.int64, "text": object}.get(spec.kind, np.float64), copy=False)
+        if spec.kind == "text" and values.dtype == object and set(map(type, values)) <= {str}:
+            return values  # as they are: a list of millions of texts would be a second copy
     values = list(values)
     if not set(map(type, values)) <= _PLAIN[spec.kind] | ({type(None)} if spec.nullable else set()):
         for row, value in enumerate(values):
             _check_value(name, spec, row, value)
-    if spec.kind in ("text", "votes"):
-        return object_array(values if spec.kind == "text" else [tuple(map(bool, votes or ())) for votes in values])
+    if spec.kind == "text":
+        return object_array(values)
+    if spec.kind == "votes":
+        kept: dict[tuple[bool, ...], tuple[bool, ...]] = {}  # equal votes are one object
+        every = (tuple(map(bool, votes or ())) for votes in values)
+        return object_array([kept.setdefault(votes, votes) for votes in every])
     nulls = sum(value is None for value in values)
     try:
         array = np.array(values, np.int64 if spec.kind == "index" else np.float64)

@@ -16,7 +16,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 import numpy as np
-import pyarrow as pa
 from jaxtyping import Bool, Float64, Int, Int64, Shaped
 
 from prism_jax.scores.schema import (
@@ -32,6 +31,7 @@ from prism_jax.scores.schema import (
     object_array,
     shown,
 )
+from prism_jax.scores.texts import numbered
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -156,10 +156,20 @@ class Scores:
             raise ScoresError("found no such column, expected it to rank the candidates of each step", name)
         fail_at(np.isnan(column), name, column, "a number: it ranks the candidates of each step")
         order, starts = _by_step(self)
+        if isinstance(order, slice) and len(starts) == len(self):
+            return self  # one candidate at every step, in order: a copy would double the memory
         p = column[order]
         best = np.repeat(np.maximum.reduceat(p, starts), np.diff(starts, append=len(p)))
         hits = np.flatnonzero(p == best)
-        return self.take(order[hits[np.searchsorted(hits, starts)]])
+        chosen = hits[np.searchsorted(hits, starts)]
+        return self.take(chosen if isinstance(order, slice) else order[chosen])
+
+    def step_numbers(self) -> Int64[np.ndarray, "rows"]:
+        """Numbers the steps: equal where stream and step are."""
+        order, starts = _by_step(self)
+        numbers = np.empty(len(self), np.int64)
+        numbers[order] = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(self)))
+        return numbers
 
     @classmethod
     def from_rows(cls, rows: Iterable[Mapping[str, Any]]) -> Scores:
@@ -265,39 +275,69 @@ def _check_slow(scores: Scores) -> None:
         raise ScoresError(f"found no such column beside {present}, expected both or neither", missing)
 
 
-def _stream_codes(scores: Scores) -> Int64[np.ndarray, "rows"]:
-    """Numbers the streams by first appearance."""
-    return pa.array(scores.stream).dictionary_encode().indices.to_numpy().astype(np.int64)
+def _by_step(scores: Scores) -> tuple[Int[np.ndarray, "rows"] | slice, Int[np.ndarray, "steps"]]:
+    """Row numbers ordered by stream (first appearance), step, candidate; and where in that order each step starts.
+
+    The order of rows that are in order already, as most files have them, is a slice: it selects views and no copies.
+    """
+    return _ordered(scores, numbered(scores.stream)[1])
 
 
-def _by_step(scores: Scores) -> tuple[Int[np.ndarray, "rows"], Int[np.ndarray, "steps"]]:
-    """Row numbers ordered by stream (first appearance), step, candidate; and where in that order each step starts."""
-    codes = _stream_codes(scores)
-    order = np.lexsort((scores.candidate, scores.step, codes))
-    new = (np.diff(codes[order]) != 0) | (np.diff(scores.step[order]) != 0)
+def _ordered(
+    scores: Scores, codes: Int64[np.ndarray, "rows"]
+) -> tuple[Int[np.ndarray, "rows"] | slice, Int[np.ndarray, "steps"]]:
+    """`_by_step` for known numbers of the streams."""
+    order: Int[np.ndarray, "rows"] | slice = slice(None)
+    if not _in_order(codes, scores.step, scores.candidate):
+        order = np.lexsort((scores.candidate, scores.step, codes))
+    step, codes = scores.step[order], codes[order]
+    new = (codes[1:] != codes[:-1]) | (step[1:] != step[:-1])
     return order, np.flatnonzero(np.concatenate([[True], new]))
+
+
+def _in_order(*keys: Int64[np.ndarray, "rows"]) -> bool:
+    """Whether the rows are in ascending order by the first key, then by the second, and so on."""
+    tied = np.ones(len(keys[0]) - 1, bool)
+    for key in keys:
+        if (tied & (key[1:] < key[:-1])).any():
+            return False
+        tied &= key[1:] == key[:-1]
+    return True
 
 
 def _check_structure(scores: Scores) -> None:
     """Checks that (stream, step, candidate) is unique, and that columns are constant in the scope of the schema."""
-    order, starts = _by_step(scores)
-    first_of_step = np.empty(len(scores), np.int64)
-    first_of_step[order] = np.repeat(order[starts], np.diff(starts, append=len(order)))
-    codes = _stream_codes(scores)
-    first_of_stream = np.unique(codes, return_index=True)[1][codes]
-    same = (first_of_step[order[1:]] == first_of_step[order[:-1]]) & (np.diff(scores.candidate[order]) == 0)
+    codes = numbered(scores.stream)[1]
+    order, starts = _ordered(scores, codes)
+    candidate, within_step = scores.candidate[order], np.ones(len(scores) - 1, bool)
+    within_step[starts[1:] - 1] = False
+    same = within_step & (candidate[1:] == candidate[:-1])
     if same.any():
-        row = int(order[int(same.argmax()) + 1])
+        row = int(np.arange(len(scores))[order][int(same.argmax()) + 1])
         key = f"stream {scores.stream[row]!r}, step {scores.step[row]}, candidate {scores.candidate[row]}"
         raise ScoresError(f"found {key} a second time, expected each once", None, row)
+    within_stream = codes[order][1:] == codes[order][:-1]
     for name, array in scores.columns().items():
         scope = COLUMNS[name].constant_within
         if scope == "row":
             continue
-        first = array[first_of_step if scope == "step" else first_of_stream]
-        bad = (array != first) & ~((array != array) & (first != first))
-        if bad.any():
-            row = int(bad.argmax())
-            place = f"stream {scores.stream[row]!r}" + (f", step {scores.step[row]}" if scope == "step" else "")
-            expected = f"{shown(name, first[row])} as elsewhere in {place}: constant within a {scope}"
-            raise ScoresError(f"found {shown(name, array[row])}, expected {expected}", name, row)
+        values = array[order]
+        changed = (values[1:] != values[:-1]) & ~((values[1:] != values[1:]) & (values[:-1] != values[:-1]))
+        if (changed & (within_step if scope == "step" else within_stream)).any():
+            raise _not_constant(scores, name, codes)
+
+
+def _not_constant(scores: Scores, name: str, codes: Int64[np.ndarray, "rows"]) -> ScoresError:
+    """The error for the first row whose value is not that of the first row of its step or stream."""
+    array, scope = getattr(scores, name), COLUMNS[name].constant_within
+    if scope == "step":
+        order, starts = _ordered(scores, codes)
+        first = np.empty(len(scores), np.int64)
+        first[order] = np.repeat(np.arange(len(scores))[order][starts], np.diff(starts, append=len(scores)))
+    else:
+        first = np.unique(codes, return_index=True)[1][codes]
+    expected = array[first]
+    row = int(((array != expected) & ~((array != array) & (expected != expected))).argmax())
+    place = f"stream {scores.stream[row]!r}" + (f", step {scores.step[row]}" if scope == "step" else "")
+    as_elsewhere = f"{shown(name, expected[row])} as elsewhere in {place}: constant within a {scope}"
+    return ScoresError(f"found {shown(name, array[row])}, expected {as_elsewhere}", name, row)

@@ -71,7 +71,7 @@ def test_every_policy_has_an_interval_around_its_cost(evaluation):
 
 
 def test_one_stream_cannot_be_resampled(evaluation):
-    (row, _) = with_costs(evaluation, np.ones((2, 5)), np.ones(5), np.zeros(5))
+    (row, _) = with_costs(evaluation, np.ones((2, 5)), np.ones(5), np.zeros(5, int))
     assert row.realised_low is None and row.difference is None
 
 

@@ -64,7 +64,7 @@ def area(data: EvaluationData, policy: str, form: Form, settings: Settings, marg
     """
     judged = data.judged
     need, accept = data.label("need")[judged], data.label("accept")[judged]
-    gold, streams = need * accept, data.steps.stream[judged]
+    gold, streams = need * accept, data.judged_streams
     thought = need * data.label("accept", data.everywhere_slow)[judged]
     if not (resampled(gold, streams) and resampled(thought, streams) and gold.any()):
         return Number()
@@ -94,17 +94,16 @@ def cost(data: EvaluationData, decided: Decided, settings: Settings) -> Number:
     point, judged = data.point, data.judged
     need, accept = (data.label(signal, decided)[judged] for signal in ("need", "accept"))
     costs = np.where(decided.offer[judged], point.c_fa * (1 - accept), point.c_fn * (need * accept))
-    return mean(costs, acceptance_weight(data.steps)[judged], data.steps.stream[judged], settings)
+    return mean(costs, acceptance_weight(data.steps)[judged], data.judged_streams, settings)
 
 
 def mean(values: np.ndarray, weight: np.ndarray, streams: np.ndarray, settings: Settings) -> Number:
-    """A weighted mean over steps, with its interval over whole streams where there are at least two."""
-    names, stream = np.unique(streams.astype(str), return_inverse=True)
-    sums = [np.bincount(stream, one, minlength=len(names)) for one in (weight * values, weight)]
+    """A weighted mean over steps, with its interval over whole streams (numbers from 0) where there are two or more."""
+    sums = [np.bincount(streams, one) for one in (weight * values, weight)]
     estimate = float(sums[0].sum() / sums[1].sum())
-    if len(names) < 2:
+    if len(sums[0]) < 2:
         return Number(estimate)
-    cells = Cells(np.stack(sums, axis=1), np.ones(len(names), np.int64))
+    cells = Cells(np.stack(sums, axis=1), np.ones(len(sums[0]), np.int64))
     found = interval(cells, lambda counts: counts[..., 0] / counts[..., 1], **settings.keywords())
     return Number(estimate, float(found.low), float(found.high))
 
@@ -138,9 +137,9 @@ def _judged(data: EvaluationData, decided: Decided) -> tuple[np.ndarray, np.ndar
     """Decision, gold label, weight and stream of each judged step."""
     judged = data.judged
     gold = (data.label("need", decided) * data.label("accept", decided))[judged]
-    return decided.offer[judged], gold, acceptance_weight(data.steps)[judged], data.steps.stream[judged]
+    return decided.offer[judged], gold, acceptance_weight(data.steps)[judged], data.judged_streams
 
 
 def resampled(gold: np.ndarray, streams: np.ndarray) -> bool:
     """Whether labels are hard and of two streams or more, as the bootstrap needs them."""
-    return bool(((gold == 0) | (gold == 1)).all()) and len(set(streams.tolist())) > 1
+    return bool(((gold == 0) | (gold == 1)).all() and streams.max() > streams.min())

@@ -29,7 +29,7 @@ def study_of_scores(path: str, **knobs: Any) -> tuple[Study, dict[str, Any]]:
       ValueError: naming the place, for a file that is no scores table, or that cannot be calibrated or evaluated.
       OSError: if it cannot be read.
     """
-    scores = read_scores(path)
+    scores = read_scores(path, extra=False)  # no table reads columns without a meaning
     try:
         fits = protocol.calibrate(scores)
         steps = protocol.evaluated_rows(scores).steps()
@@ -37,7 +37,8 @@ def study_of_scores(path: str, **knobs: Any) -> tuple[Study, dict[str, Any]]:
         study.at()
     except ScoresError as error:
         raise located(error, path) from None
-    digest = hashlib.sha256(epath.Path(path).read_bytes()).hexdigest()
+    with epath.Path(path).open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
     return study, {"scores": path, "sha256": digest}
 
 

@@ -51,7 +51,7 @@ PAIRS = (
 def make(study: Study) -> Outcome:
     """Tests every pair whose policies the scores allow."""
     data = study.at()
-    if not cells.resampled(_gold(data, data.everywhere_slow), data.steps.stream[data.judged]):
+    if not cells.resampled(_gold(data, data.everywhere_slow), data.judged_streams):
         raise SkippedError("paired tests: expected labels of 0 and 1 on the steps of at least two streams")
     lines: list[Line] = []
     counts: list[Line] = []
@@ -88,7 +88,7 @@ def _tests(study: Study, data: EvaluationData, first: Decided, second: Decided, 
     given = (first.offer[judged], second.offer[judged], _gold(data, first))
     weight = acceptance_weight(data.steps)[judged]
     shared: dict[str, Any] = {
-        "streams": data.steps.stream[judged],
+        "streams": data.judged_streams,
         "weight": None if (weight == 1).all() else weight,
         "names": names,
         "resamples": settings.resamples,

@@ -82,7 +82,8 @@ class Study:
 
     @functools.cached_property
     def _prepared(self) -> Callable[[OperatingPoint], tuple[EvaluationData, dict[str, str]]]:
-        return functools.cache(lambda point: protocol.prepare(self.scores, self.fits, point))
+        data, off = protocol.prepare(self.scores, self.fits, self.point)  # once: at another point, the steps are these
+        return functools.cache(lambda point: (dataclasses.replace(data, point=point), off))
 
     def note(self, *sentences: str) -> str:
         """The note of a table: its own sentences, the source and the intervals."""

@@ -1,0 +1,53 @@
+"""Columns of text with many rows: the same text is one object, and codes stand for texts in computations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from jaxtyping import Int64, Shaped
+
+_BATCH = 2**20
+"""Rows that are encoded at once, which bounds the memory that encoding needs beside the codes."""
+
+
+def numbered(texts: Shaped[np.ndarray, "rows"]) -> tuple[list[str], Int64[np.ndarray, "rows"]]:
+    """The distinct texts in the order of their first appearance, and the number of each row's text."""
+    place: dict[str, int] = {}
+    codes = np.empty(len(texts), np.int64)
+    for start in range(0, len(texts), _BATCH):
+        part = pa.array(texts[start : start + _BATCH], pa.string()).dictionary_encode()
+        known = [place.setdefault(text, len(place)) for text in part.dictionary.to_pylist()]
+        codes[start : start + _BATCH] = np.array(known, np.int64)[part.indices.to_numpy()]
+    return list(place), codes
+
+
+def ordered(texts: Shaped[np.ndarray, "rows"]) -> tuple[list[str], Int64[np.ndarray, "rows"]]:
+    """The distinct texts in alphabetical order (of code points), and the number of each row's text."""
+    names, codes = numbered(texts)
+    order = sorted(range(len(names)), key=names.__getitem__)
+    place = np.empty(len(names), np.int64)
+    place[order] = np.arange(len(names))
+    return [names[number] for number in order], place[codes]
+
+
+class Pool:
+    """Values of which each is kept once, so that a row costs a pointer and not an object."""
+
+    def __init__(self) -> None:
+        self._kept: dict[Any, Any] = {}
+
+    def texts(self, column: pa.Array) -> Shaped[np.ndarray, "rows"]:
+        """The rows of a column of text without nulls."""
+        encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+        return self._objects(encoded.dictionary.to_pylist())[encoded.indices.to_numpy()]
+
+    def votes(self, column: pa.Array) -> Shaped[np.ndarray, "rows"]:
+        """The rows of a column of lists as tuples, of null as an empty one."""
+        return self._objects([tuple(votes or ()) for votes in column.to_pylist()])
+
+    def _objects(self, values: list[Any]) -> Shaped[np.ndarray, "values"]:
+        array = np.empty(len(values), object)
+        array[:] = [self._kept.setdefault(value, value) for value in values]
+        return array
