@@ -21,7 +21,7 @@ FOLDERS = sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py"))
 EVERYTHING = {
     *("runtime", "decision", "streams", "scores", "student", "prompting", "remote", "slots"),
     *("training", "policy", "teacher", "judges", "evaluation", "report", "recipes", "published"),
-    "people",
+    *("people", "probe"),
 }
 MAY_IMPORT = {
     "runtime": set(),
@@ -34,6 +34,7 @@ MAY_IMPORT = {
     "remote": {"runtime"},
     "slots": {"prompting", "student"},
     "people": {"decision", "scores", "runtime"},
+    "probe": {"slots", "prompting", "student", "decision", "streams", "scores", "runtime"},
     "training": {"slots", "prompting", "student", "decision", "streams", "runtime"},
     "policy": {"slots", "prompting", "student", "decision", "streams", "scores", "runtime"},
     "teacher": {"remote", "prompting", "decision", "streams", "runtime"},

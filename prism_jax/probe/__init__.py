@@ -1,0 +1,6 @@
+"""A probe: p_need and p_accept from words and from a frozen model's states, without fine-tuning a student.
+
+Belongs here: the features of an offer and of its history, the regressions on them, reading states off a frozen model,
+and the files of a saved probe. A probe is trained in about a minute on two processors and writes the same scores table
+as a student. It may not import training, evaluation or the report; `__main__` alone calls the recipe that does.
+"""

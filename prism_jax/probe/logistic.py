@@ -1,0 +1,133 @@
+"""Logistic regression with a ridge on standardised columns and one intercept per training stream.
+
+The intercept of a stream takes up how often its user accepts anything, so that the weights explain differences within
+streams. It is dropped for a stream that was not trained on.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+from jaxtyping import Float, Shaped
+from scipy import special
+
+STREAM_RIDGE = 0.5
+"""Ridge of the streams' intercepts."""
+PLATT_RIDGE = 1e-3
+"""Ridge of the two numbers of a Platt map, so that separable labels have an answer."""
+_PRECISION, _STEPS = 1e-12, 100
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Linear:
+    """A fitted regression: log-odds = intercept + Σ weight · (x - mean) / scale, where a missing x is its mean.
+
+    Attributes:
+      mean: [d] mean of each column over the training rows.
+      scale: [d] standard deviation of each column; 1 for a constant one.
+      weight: [d] weight of each standardised column.
+      intercept: The intercept that all streams share.
+    """
+
+    mean: Float[np.ndarray, " d"]
+    scale: Float[np.ndarray, " d"]
+    weight: Float[np.ndarray, " d"]
+    intercept: float
+
+    def log_odds(self, x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, " n"]:
+        """Computes the log-odds of rows; NaN is a missing value."""
+        return standardise(x, self.mean, self.scale) @ self.weight + self.intercept
+
+
+def moments(x: Float[np.ndarray, "n d"]) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, " d"]]:
+    """Mean and standard deviation of each column over its known values; the deviation of a constant column is 1."""
+    known = ~np.isnan(x)
+    number = np.maximum(known.sum(0), 1)
+    mean = np.where(known, x, 0.0).sum(0) / number
+    deviation = np.sqrt(np.where(known, (x - mean) ** 2, 0.0).sum(0) / number)
+    return mean, np.where(deviation > 1e-9, deviation, 1.0)
+
+
+def standardise(
+    x: Float[np.ndarray, "n d"], mean: Float[np.ndarray, " d"], scale: Float[np.ndarray, " d"]
+) -> Float[np.ndarray, "n d"]:
+    """Standardises columns; a missing value becomes 0, the mean."""
+    return np.nan_to_num((x - mean) / scale, nan=0.0)
+
+
+def fit(
+    x: Float[np.ndarray, "n d"],
+    y: Float[np.ndarray, " n"],
+    weight: Float[np.ndarray, " n"],
+    stream: Shaped[np.ndarray, " n"],
+    ridge: float,
+) -> Linear:
+    """Minimises Σ weight · cross-entropy + ridge/2 · |weights|² + STREAM_RIDGE/2 · |intercepts of streams|².
+
+    Args:
+      x: Features; NaN is a missing value.
+      y: Labels in [0, 1]; a share of votes counts as that share of a 1.
+      weight: Weight of each row.
+      stream: The stream of each row.
+      ridge: Ridge on the weights of the standardised columns; the shared intercept has none.
+
+    Raises:
+      ValueError: for labels that are all 0, or all 1, or none.
+    """
+    if not len(y) or y.max() == 0 or y.min() == 1:
+        found = f"{len(y)} labels, all of them {y[0]:g}" if len(y) else "no label"
+        raise ValueError(f"found {found} on the training streams, expected some above 0 and some below 1")
+    mean, scale = moments(x)
+    _, index = np.unique(stream, return_inverse=True)
+    own = np.eye(index.max() + 1)[index]
+    design = np.concatenate([np.ones((len(y), 1)), standardise(x, mean, scale), own], axis=1)
+    penalty = np.concatenate([[0.0], np.full(x.shape[1], ridge), np.full(own.shape[1], STREAM_RIDGE)])
+    theta = _minimise(design, y, weight, penalty)
+    return Linear(mean, scale, theta[1 : 1 + x.shape[1]], float(theta[0]))
+
+
+@dataclasses.dataclass(frozen=True)
+class Platt:
+    """The map z → a + b · z of log-odds."""
+
+    a: float
+    b: float
+
+    def __call__(self, z: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+        """Maps log-odds."""
+        return self.a + self.b * z
+
+
+def fit_platt(z: Float[np.ndarray, " n"], y: Float[np.ndarray, " n"], weight: Float[np.ndarray, " n"]) -> Platt:
+    """Fits the map of least weighted cross-entropy from log-odds to labels in [0, 1]."""
+    theta = _minimise(np.stack([np.ones_like(z), z], axis=1), y, weight, np.full(2, PLATT_RIDGE))
+    return Platt(float(theta[0]), float(theta[1]))
+
+
+def _minimise(
+    design: Float[np.ndarray, "n d"],
+    y: Float[np.ndarray, " n"],
+    weight: Float[np.ndarray, " n"],
+    penalty: Float[np.ndarray, " d"],
+) -> Float[np.ndarray, " d"]:
+    """Newton's method; a step along which the convex loss would rise is halved."""
+
+    def loss(theta: np.ndarray) -> float:
+        z = design @ theta
+        return float(weight @ (np.logaddexp(0, z) - y * z) + 0.5 * penalty @ theta**2)
+
+    theta = np.zeros(design.shape[1])
+    current = loss(theta)
+    for _ in range(_STEPS):
+        p = special.expit(design @ theta)
+        gradient = design.T @ (weight * (p - y)) + penalty * theta
+        hessian = (design * (weight * p * (1 - p))[:, None]).T @ design + np.diag(penalty + 1e-10)
+        step, size = np.linalg.solve(hessian, gradient), 1.0
+        while loss(theta - size * step) > current and size > 1e-6:
+            size /= 2
+        theta, previous = theta - size * step, current
+        current = loss(theta)
+        if previous - current <= _PRECISION * abs(current):
+            break
+    return theta

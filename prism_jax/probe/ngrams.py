@@ -1,0 +1,103 @@
+"""Character n-grams of words as sparse TF-IDF vectors; the IDFs come from the training streams only.
+
+A text is lower-cased and cut into words, each with a space on both sides. Its n-grams are the runs of 3 to 5 characters
+inside these words, so that "searches" and "search" share most of theirs. A count c has the weight 1 + log c, times the
+n-gram's IDF. An n-gram that no training text holds has the IDF of one in no document: what only a new stream talks
+about is what tells its texts apart.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import functools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+from scipy import sparse
+
+SHORTEST, LONGEST = 3, 5
+"""Numbers of characters of an n-gram."""
+
+
+@functools.lru_cache(maxsize=65_536)
+def ngrams(word: str) -> tuple[str, ...]:
+    """The n-grams of one lower-case word with a space on both sides; one shorter than n counts once as a whole."""
+    padded = f" {word} "
+    found: list[str] = []
+    for size in range(SHORTEST, LONGEST + 1):
+        found += [padded[at : at + size] for at in range(max(1, len(padded) - size + 1))]
+        if len(padded) <= size:
+            break
+    return tuple(found)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Counted:
+    """The n-grams of some texts, such as those of a stream.
+
+    Attributes:
+      names: The n-gram of each column.
+      matrix: [texts, n-grams] 1 + log of each count.
+      distinct: Number of distinct texts.
+      holding: Number of distinct texts that hold each n-gram, [n-grams].
+    """
+
+    names: tuple[str, ...]
+    matrix: sparse.csr_array
+    distinct: int
+    holding: np.ndarray
+
+
+def count_texts(texts: Sequence[str]) -> Counted:
+    """Counts the n-grams of texts."""
+    columns: dict[str, int] = {}
+    indices: list[int] = []
+    values: list[float] = []
+    ends = [0]
+    for text in texts:
+        counts: collections.Counter[str] = collections.Counter()
+        for word in text.lower().split():
+            counts.update(ngrams(word))
+        for name, times in counts.items():
+            indices.append(columns.setdefault(name, len(columns)))
+            values.append(1 + math.log(times))
+        ends.append(len(indices))
+    shape = (len(texts), max(1, len(columns)))
+    matrix = sparse.csr_array((np.array(values), np.array(indices, np.int64), np.array(ends)), shape=shape)
+    first = sorted({text: row for row, text in enumerate(texts)}.values())
+    holding = np.asarray((matrix[first] > 0).sum(axis=0)).ravel() if first else np.zeros(shape[1])
+    return Counted(tuple(columns), matrix, len(first), holding[: len(columns)].astype(int))
+
+
+@dataclasses.dataclass(frozen=True)
+class Idf:
+    """Inverse document frequencies, log((1 + documents) / (1 + documents with the n-gram)) + 1.
+
+    Attributes:
+      documents: Number of training texts; a text counts once per stream.
+      frequency: Number of them that hold each n-gram.
+    """
+
+    documents: int
+    frequency: Mapping[str, int]
+
+    @classmethod
+    def fit(cls, counted: Iterable[Counted]) -> Idf:
+        """Adds up the texts of several streams."""
+        documents, frequency = 0, collections.Counter[str]()
+        for one in counted:
+            documents += one.distinct
+            frequency.update(dict(zip(one.names, one.holding.tolist(), strict=True)))
+        return cls(documents, dict(sorted(frequency.items())))
+
+    def vectors(self, counted: Counted) -> sparse.csr_array:
+        """Vectors of unit length, one row per text; a text without n-grams has the vector 0."""
+        holding = np.array([self.frequency.get(name, 0) for name in counted.names], float)
+        weights = np.log((1 + self.documents) / (1 + holding)) + 1
+        matrix = counted.matrix.copy()
+        matrix.data = matrix.data * weights[matrix.indices]
+        lengths = np.sqrt(np.asarray((matrix**2).sum(axis=1)).ravel())
+        matrix.data /= np.repeat(lengths, np.diff(matrix.indptr))
+        return matrix

@@ -1,0 +1,197 @@
+"""The folder of a saved probe: plain files, which are checked and never executed.
+
+    probe.json            format, names of the columns, intercepts, maps, the language model, digests of the other two
+    ngrams.json           number of training texts, and how many of them hold each n-gram
+    weights.safetensors   mean, scale and weight of every column of each regression
+
+The n-grams are pieces of 3 to 5 characters of the training texts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+from etils import epath
+
+from prism_jax.probe.fitting import Probe, Regressions
+from prism_jax.probe.logistic import Linear, Platt
+from prism_jax.probe.ngrams import Idf
+from prism_jax.probe.words import ACCEPT_COLUMNS, NEED_COLUMNS
+from prism_jax.runtime.files import check_absent, encode_json, new_folder, parse_json, read_bounded, read_object
+
+FORMAT = 1
+SOURCE = "`python -m prism_jax.probe`"
+_COLUMNS = {"accept": ACCEPT_COLUMNS, "need": NEED_COLUMNS}
+_PARTS = ("mean", "scale", "weight")
+_KEYS = ("format", "columns", "intercepts", "maps", "states", "digests")
+_FILES = ("ngrams.json", "weights.safetensors")
+_MOST_BYTES = 2**30
+
+
+class SavedProbeError(ValueError):
+    """A folder that holds no usable probe; the message names file and key, what was found and what was expected."""
+
+
+@dataclasses.dataclass(frozen=True)
+class SavedProbe:
+    """A probe as it is on disk.
+
+    Attributes:
+      probe: The probe.
+      states: What identifies the language model and how it is read, as plain data; None for words alone.
+    """
+
+    probe: Probe
+    states: Mapping[str, Any] | None = None
+
+
+def save_probe(folder: epath.PathLike, saved: SavedProbe) -> None:
+    """Writes a probe into a new folder, which appears once it is complete.
+
+    Raises:
+      FileExistsError: if there is something at `folder`.
+    """
+    check_absent(folder)
+    found, regressions = saved.probe, saved.probe.regressions
+    linear = _linear(regressions)
+    tensors = {
+        f"{name}.{part}": np.ascontiguousarray(getattr(one, part)) for name, one in linear.items() for part in _PARTS
+    }
+    idf = regressions.idf
+    contents = {
+        "ngrams.json": encode_json({"documents": idf.documents, "frequency": dict(idf.frequency)}),
+        "weights.safetensors": safetensors.numpy.save(tensors),
+    }
+    head = {
+        "format": FORMAT,
+        "columns": {name: list(columns) for name, columns in _COLUMNS.items()},
+        "intercepts": {name: one.intercept for name, one in linear.items()},
+        "maps": {name: dataclasses.asdict(getattr(found, name)) for name in _COLUMNS},
+        "states": saved.states,
+        "digests": {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()},
+    }
+    with new_folder(folder) as partial:
+        for name, content in {**contents, "probe.json": encode_json(head)}.items():
+            (partial / name).write_bytes(content)
+
+
+def load_probe(folder: epath.PathLike) -> SavedProbe:
+    """Reads a probe.
+
+    Raises:
+      FileNotFoundError: if a file is missing.
+      SavedProbeError: naming file and key, for another format, columns that this version does not compute, a file that
+        was changed, or a number that is not finite.
+    """
+    folder = epath.Path(folder)
+    path = folder / "probe.json"
+    head = read_object(path, SOURCE, SavedProbeError)
+    _check_keys(path, head)
+    contents = {name: _read(folder / name, head["digests"]) for name in _FILES}
+    tensors = _tensors(folder / "weights.safetensors", contents["weights.safetensors"])
+    names = [*_COLUMNS, *(["states"] if head["states"] is not None else [])]
+    linear = {name: _regression(path, name, tensors, head["intercepts"]) for name in names}
+    regressions = Regressions(
+        _idf(folder / "ngrams.json", contents["ngrams.json"]), linear["accept"], linear["need"], linear.get("states")
+    )
+    maps = {name: _platt(path, name, head["maps"]) for name in _COLUMNS}
+    return SavedProbe(Probe(regressions, maps["accept"], maps["need"]), head["states"])
+
+
+def _linear(regressions: Regressions) -> dict[str, Linear]:
+    found = {"accept": regressions.accept, "need": regressions.need}
+    return found if regressions.states is None else {**found, "states": regressions.states}
+
+
+def _check_keys(path: epath.Path, head: Mapping[str, Any]) -> None:
+    if head.get("format") != FORMAT or isinstance(head.get("format"), bool):
+        raise SavedProbeError(
+            f"{path}: format: found {head.get('format')!r:.40}, expected {FORMAT}: train the probe again"
+        )
+    for key in _KEYS:
+        if key not in head:
+            raise SavedProbeError(f"{path}: {key}: found no such key, expected it: {SOURCE} writes it")
+    for key in head:
+        if key not in _KEYS:
+            raise SavedProbeError(f"{path}: {key}: found an unknown key, expected one of {', '.join(_KEYS)}")
+    for key in ("columns", "intercepts", "maps", "digests"):
+        if not isinstance(head[key], dict):
+            raise SavedProbeError(f"{path}: {key}: found {head[key]!r:.40}, expected an object with keys")
+    if head["states"] is not None and not isinstance(head["states"], dict):
+        raise SavedProbeError(f"{path}: states: found {head['states']!r:.40}, expected an object with keys or null")
+    for name, columns in _COLUMNS.items():
+        if head["columns"].get(name) != list(columns):
+            raise SavedProbeError(
+                f"{path}: columns.{name}: found other columns than the {len(columns)} that this version computes, "
+                "expected the same: train the probe again"
+            )
+
+
+def _read(path: epath.Path, digests: Mapping[str, Any]) -> bytes:
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: no such file, expected what {SOURCE} writes")
+    content = read_bounded(path, SavedProbeError, _MOST_BYTES)
+    found = hashlib.sha256(content).hexdigest()
+    if digests.get(path.name) != found:
+        raise SavedProbeError(
+            f"{path}: found the SHA-256 {found[:12]}…, expected {str(digests.get(path.name))[:12]}… as in probe.json: "
+            "the file was changed after the training"
+        )
+    return content
+
+
+def _tensors(path: epath.Path, content: bytes) -> dict[str, np.ndarray]:
+    try:
+        return safetensors.numpy.load(content)
+    except (safetensors.SafetensorError, ValueError, KeyError) as error:
+        raise SavedProbeError(f"{path}: found no safetensors ({error}), expected what {SOURCE} writes") from error
+
+
+def _regression(
+    path: epath.Path, name: str, tensors: Mapping[str, np.ndarray], intercepts: Mapping[str, Any]
+) -> Linear:
+    parts = []
+    width = len(_COLUMNS[name]) if name in _COLUMNS else None
+    for part in _PARTS:
+        found = tensors.get(f"{name}.{part}")
+        place = f"{path.parent / 'weights.safetensors'}: {name}.{part}"
+        if found is None:
+            raise SavedProbeError(f"{place}: found no such tensor, expected it")
+        width = width or len(found)
+        if found.shape != (width,) or found.dtype != np.float64:
+            raise SavedProbeError(f"{place}: found {found.dtype} {found.shape}, expected float64 ({width},)")
+        if not np.isfinite(found).all() or (part == "scale" and (found <= 0).any()):
+            raise SavedProbeError(f"{place}: found a value out of range, expected finite numbers (a scale above 0)")
+        parts.append(found)
+    return Linear(*parts, _number(path, f"intercepts.{name}", intercepts.get(name)))
+
+
+def _platt(path: epath.Path, name: str, maps: Mapping[str, Any]) -> Platt:
+    found = maps.get(name)
+    if not isinstance(found, dict) or set(found) != {"a", "b"}:
+        raise SavedProbeError(f"{path}: maps.{name}: found {found!r:.40}, expected numbers named a and b")
+    return Platt(*(_number(path, f"maps.{name}.{key}", found[key]) for key in ("a", "b")))
+
+
+def _number(path: epath.Path, key: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not np.isfinite(value):
+        raise SavedProbeError(f"{path}: {key}: found {value!r:.40}, expected a finite number")
+    return float(value)
+
+
+def _idf(path: epath.Path, content: bytes) -> Idf:
+    tree = parse_json(content, str(path), SavedProbeError)
+    documents = tree.get("documents") if isinstance(tree, dict) else None
+    frequency = tree.get("frequency") if isinstance(tree, dict) else None
+    if type(documents) is not int or not isinstance(frequency, dict):
+        raise SavedProbeError(f"{path}: found other keys, expected documents (a number) and frequency (an object)")
+    for name, count in frequency.items():
+        if type(count) is not int or not 0 < count <= documents:
+            raise SavedProbeError(f"{path}: frequency.{name!a}: found {count!r:.40}, expected 1 to {documents}")
+    return Idf(documents, frequency)

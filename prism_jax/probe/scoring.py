@@ -1,0 +1,48 @@
+"""A probe's probabilities as rows of the scores table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from prism_jax.probe.fitting import Probe, Seen
+
+
+def score(probe: Probe, streams: Sequence[Seen], *, split: str, fold: int) -> Iterator[dict[str, Any]]:
+    """Yields one row per offer, with the columns that a student's fast pass has; no token is read to decide by words.
+
+    Args:
+      probe: The probe.
+      streams: Streams, none of which it was fitted on.
+      split: Name of their split.
+      fold: Number of the fold.
+
+    Raises:
+      ValueError: as `Probe.predict`.
+    """
+    for seen in streams:
+        stream = seen.words.stream
+        p_need, p_accept = (p.tolist() for p in probe.predict(seen))
+        accept = iter(p_accept)
+        for number, step in enumerate(stream.steps):
+            for index, offer in enumerate(step.candidates):
+                yield {
+                    "stream": stream.id,
+                    "step": number,
+                    "candidate": index,
+                    "time": float(stream.events[step.event].time),
+                    "domain": stream.domain,
+                    "persona": stream.persona,
+                    "split": split,
+                    "fold": fold,
+                    "p_need_fast": p_need[number],
+                    "p_accept_fast": next(accept),
+                    "y_need": step.y_need,
+                    "y_accept": offer.y_accept,
+                    "votes": list(offer.votes) or None,
+                    "logged": offer.logged,
+                    "propensity": offer.propensity,
+                    "p_need_true": step.p_need_true,
+                    "p_accept_true": offer.p_accept_true,
+                    "p_both_true": offer.p_both_true,
+                }

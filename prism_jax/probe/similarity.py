@@ -1,0 +1,92 @@
+"""How much an offer's text is like the events before it and like the other offers: cosines of its n-grams.
+
+A value that does not exist, such as the cosine to another offer where there is none, is NaN; the regression puts the
+mean of the training rows in its place. The number of offers is no feature: in a judged data set it may tell the labels.
+An offer's place in its step is none either: equal cosines count half, whichever offer comes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float
+from scipy import sparse
+
+from prism_jax.streams import Step
+
+DECAY = 0.6
+"""Weight of an event in the decayed mean, relative to the event after it."""
+
+NAMES = (
+    "newest",
+    "previous",
+    "max",
+    "mean",
+    "decayed_mean",
+    "newest_minus_older",
+    "older_below_newest",
+    "others_mean",
+    "others_max",
+    "earlier_offers_max",
+    "newest_minus_others",
+    "others_below",
+)
+"""Names of the columns, in order."""
+
+
+def similarities(
+    of_event: sparse.csr_array, of_offer: sparse.csr_array, steps: Sequence[Step]
+) -> Float[np.ndarray, "offers 12"]:
+    """Computes the columns `NAMES` for every offer of a stream, in the order of its steps and their offers.
+
+    An offer sees the events up to its step's, the other offers of its step, and those of earlier steps.
+
+    Args:
+      of_event: Vectors of the events' texts, of unit length.
+      of_offer: Vectors of the offers' texts.
+      steps: The steps of the stream.
+    """
+    to_event = (of_offer @ of_event.T).toarray()
+    to_offer = (of_offer @ of_offer.T).toarray()
+    rows, first = [np.zeros((0, len(NAMES)))], 0
+    for step in steps:
+        last = first + len(step.candidates)
+        seen = to_event[first:last, : step.event + 1]
+        rows.append(_of_step(seen, to_offer[first:last, first:last], to_offer[first:last, :first]))
+        first = last
+    return np.concatenate(rows)
+
+
+def _of_step(
+    seen: Float[np.ndarray, "k events"], among: Float[np.ndarray, "k k"], earlier: Float[np.ndarray, "k earlier"]
+) -> Float[np.ndarray, "k 12"]:
+    """The columns of one step's k offers, from their cosines to the events, to each other and to earlier offers."""
+    count, events = seen.shape
+    newest, older = seen[:, -1], seen[:, :-1]
+    decay = DECAY ** np.arange(events - 1, -1, -1)
+    is_other = ~np.eye(count, dtype=bool)
+    others = among[is_other].reshape(count, count - 1)
+    newest_of_others = np.tile(newest, (count, 1))[is_other].reshape(count, count - 1)
+    nothing = np.full(count, np.nan)
+    alone, begins = count == 1, events == 1
+    columns = (
+        newest,
+        nothing if begins else older[:, -1],
+        seen.max(1),
+        seen.mean(1),
+        seen @ decay / decay.sum(),
+        nothing if begins else newest - older.mean(1),
+        nothing if begins else _share_below(older, newest),
+        nothing if alone else others.mean(1),
+        nothing if alone else others.max(1),
+        earlier.max(1) if earlier.shape[1] else nothing,
+        nothing if alone else newest - newest_of_others.max(1),
+        nothing if alone else _share_below(newest_of_others, newest),
+    )
+    return np.stack(columns, axis=1)
+
+
+def _share_below(values: Float[np.ndarray, "k n"], bound: Float[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
+    """Share of each row's values below its bound; an equal value counts half."""
+    return ((values < bound[:, None]) + 0.5 * (values == bound[:, None])).mean(1)
