@@ -156,7 +156,7 @@ def _tensors(path: epath.Path, content: bytes) -> dict[str, np.ndarray]:
 def _regression(
     path: epath.Path, name: str, tensors: Mapping[str, np.ndarray], intercepts: Mapping[str, Any]
 ) -> Linear:
-    parts = []
+    parts: dict[str, np.ndarray] = {}
     width = len(_COLUMNS[name]) if name in _COLUMNS else None
     for part in _PARTS:
         found = tensors.get(f"{name}.{part}")
@@ -168,8 +168,8 @@ def _regression(
             raise SavedProbeError(f"{place}: found {found.dtype} {found.shape}, expected float64 ({width},)")
         if not np.isfinite(found).all() or (part == "scale" and (found <= 0).any()):
             raise SavedProbeError(f"{place}: found a value out of range, expected finite numbers (a scale above 0)")
-        parts.append(found)
-    return Linear(*parts, _number(path, f"intercepts.{name}", intercepts.get(name)))
+        parts[part] = found
+    return Linear(**parts, intercept=_number(path, f"intercepts.{name}", intercepts.get(name)))
 
 
 def _platt(path: epath.Path, name: str, maps: Mapping[str, Any]) -> Platt:

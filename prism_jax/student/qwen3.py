@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from typing import Any, NamedTuple
 
 import jax
@@ -170,6 +171,39 @@ class Qwen3:
         lower = jax.tree.map(lambda leaf: leaf[:done], params["layers"])
         x = self._blocks(lower, x, positions, mask, visible)
         return x[:, : tree.trunk.shape[1]], x[:, tree.trunk.shape[1] :]
+
+    def branch_states(
+        self,
+        params: Params,
+        tree: Tree,
+        window: int,
+        visible: Visible = None,
+        at: tuple[int, ...] = (),
+    ) -> tuple[Float[Array, "B R D"], ...]:
+        """Computes the residual stream of the branches after each of some numbers of blocks, and no block above them.
+
+        Only the requested states are kept; those of other blocks, and those of the trunk, are not.
+
+        Args:
+          params: Parameters as `init` returns them.
+          tree: Trunk and branches, as token ids.
+          window: As for `branch_hidden`.
+          visible: As for `branch_hidden`.
+          at: Numbers of blocks, ascending, each from 1 to the number of layers.
+
+        Raises:
+          ValueError: for numbers that are not as described.
+        """
+        layers = self.config.num_layers
+        if not at or list(at) != sorted(set(at)) or at[0] < 1 or at[-1] > layers:
+            raise ValueError(f"at: found {at}, expected ascending numbers of blocks from 1 to {layers}")
+        x, positions, mask = _join(tree, window)
+        x, found = self._embed(params, x), []
+        for begin, end in itertools.pairwise((0, *at)):
+            between = jax.tree.map(lambda leaf: leaf[begin:end], params["layers"])  # noqa: B023 (it runs at once)
+            x = self._blocks(between, x, positions, mask, visible)
+            found.append(x[:, tree.trunk.shape[1] :])
+        return tuple(found)
 
     def head(self, params: Params) -> Float[Array, "V D"]:
         """Returns the output head, one row per token of the vocabulary."""

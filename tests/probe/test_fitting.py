@@ -15,13 +15,13 @@ from prism_jax.scores import Scores
 from prism_jax.streams import Candidate
 from prism_jax.streams.edit import map_candidates, map_steps
 
-TRAIN = [make_stream(number) for number in range(8)]
-TEST = [make_stream(number) for number in range(20, 24)]
+TRAIN = [make_stream(number) for number in range(6)]
+TEST = [make_stream(number) for number in range(20, 23)]
 
 
 def fitted(streams, states=None, **settings):
     seen = [Seen(describe(one), None if states is None else states[one.id]) for one in streams]
-    return fit_probe(seen, FitConfig(**{"ridge": 10.0, **settings}), StatesConfig(components=4))
+    return fit_probe(seen, FitConfig(**{"ridge": 10.0, "inner": 2, **settings}), StatesConfig(components=4))
 
 
 def table(probe, streams):

@@ -1,0 +1,97 @@
+"""What a frozen language model holds in the middle about every offer: its states, read in one pass per stream.
+
+The stream is packed as for the student: its events once, as a trunk, and every offer as a leaf of a branch. At each
+requested block, the states of the tokens of an offer's own text are averaged, and the state at its answer slot is
+taken. Nothing above the highest requested block is computed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from prism_jax.prompting.packing import Packed, Sizes, pad, sizes
+from prism_jax.prompting.rows import pack_whole
+from prism_jax.prompting.template import Template
+from prism_jax.slots import Slots
+from prism_jax.streams import Stream
+from prism_jax.streams.edit import without_answers
+from prism_jax.student.qwen3 import Params, Qwen3, Tree, take
+
+
+@dataclasses.dataclass(frozen=True)
+class Reader:
+    """A frozen language model and the blocks at which it is read.
+
+    Attributes:
+      model: The static half of the model.
+      params: Its parameters.
+      template: The prompt.
+      blocks: Numbers of blocks, ascending; the states after each of them are read.
+      context: Maximum number of tokens up to the end of one decision; a longer stream is cut, as for the student.
+    """
+
+    model: Qwen3
+    params: Params
+    template: Template
+    blocks: tuple[int, ...]
+    context: int
+
+    def read(self, streams: Sequence[Stream]) -> Iterator[Float[np.ndarray, "offers width"]]:
+        """Yields the states of each stream's offers, in the order of its steps and their offers.
+
+        The width is (2 · blocks) · D: at each block the mean over the offer's tokens, then the answer slot.
+        """
+        rows = [self.packed(stream) for stream in streams]
+        every = [row for parts in rows for row in parts]
+        if not every:
+            return
+        size = sizes(every)
+        slots = Slots(self.model, self.template.yes, self.template.no, size.window, size.visible)
+        read = jax.jit(functools.partial(_states, slots, self.blocks))
+        for parts in rows:
+            found = [self._of_row(read, row, size) for row in parts]
+            yield np.concatenate(found) if found else np.zeros((0, 2 * len(self.blocks) * self.model.config.hidden_dim))
+
+    def packed(self, stream: Stream) -> list[Packed]:
+        """The packed rows of a stream without its labels and responses."""
+        return pack_whole(without_answers(stream), self.template, self.context).parts()
+
+    def _of_row(self, read: Any, row: Packed, size: Sizes) -> Float[np.ndarray, "offers width"]:
+        owner = np.full(size.branches, size.candidates, np.int32)
+        owner[: len(row.tokens)] = _owner(row, self.template, size.candidates)
+        batch = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], pad(row, size, self.template.tokenizer.pad))
+        return np.asarray(read(self.params, batch, jnp.asarray(owner)), np.float32)[: len(row.accept_slot)]
+
+
+def _owner(row: Packed, template: Template, nobody: int) -> Int[np.ndarray, " R"]:
+    """Number of the offer whose own text each branch token belongs to; `nobody` for all other tokens."""
+    written = template.describe()
+    before, after = (len(written[name]["ids"]) for name in ("offer", "accept"))
+    owner = np.full(len(row.tokens), nobody, np.int32)
+    for number, slot in enumerate(row.accept_slot.tolist()):
+        mine = np.flatnonzero((row.branch == row.branch[slot]) & (row.leaf == row.leaf[slot]))
+        owner[mine[before : len(mine) - after]] = number
+    return owner
+
+
+def _states(
+    slots: Slots, blocks: tuple[int, ...], params: Params, batch: Packed, owner: Int[Array, " R"]
+) -> Float[Array, "C width"]:
+    """Means over the tokens of each offer, and answer slots, at each block."""
+    window, visible = slots.reach(batch)
+    count = batch.accept_slot.shape[1]
+    found = []
+    for state in slots.model.branch_states(params, Tree.of(batch), window, visible, blocks):
+        state = state.astype(jnp.float32)
+        total = jax.ops.segment_sum(state[0], owner, count + 1)[:count]
+        tokens = jax.ops.segment_sum(jnp.ones(owner.shape[0]), owner, count + 1)[:count]
+        found += [total / jnp.maximum(tokens, 1)[:, None], take(state, batch.accept_slot)[0]]
+    return jnp.concatenate(found, axis=1)
