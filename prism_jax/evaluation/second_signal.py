@@ -38,22 +38,25 @@ def second_signal(data: EvaluationData) -> tuple[SecondSignalRow, ...]:
     need, accept = (data.signal(f"{signal}_fast", "calibrated")[judged] for signal in ("need", "accept"))
     y_accept = data.label("accept")[judged]
     gold = data.label("need")[judged] * y_accept
+    weight = acceptance_weight(data.steps)[judged]
     ratios = sorted({*RATIOS, point.c_fn / point.c_fa})
-    offers, costs = [], []
+    offers, sums = [], []
     for ratio in ratios:
         c_fn = ratio * point.c_fa
         ours = np.asarray(gate.decide(need, accept, point.c_fa, c_fn), np.float64)
-        alone = most_accepted(accept, float(ours.sum()))
-        offers.append(ours.mean())
-        costs += [part * (point.c_fa * (1 - y_accept)) + (1 - part) * (c_fn * gold) for part in (ours, alone)]
-    estimate, low, high = _means(data, np.stack(costs))
+        offers.append(float(ours.mean()))
+        for offer in (ours, most_accepted(accept, float(ours.sum()))):
+            cost = offer * (point.c_fa * (1 - y_accept)) + (1 - offer) * (c_fn * gold)
+            sums.append(np.bincount(data.judged_streams, cost * weight))  # only sums by stream are kept
+    sums.append(np.bincount(data.judged_streams, weight))
+    cost, difference, low, high = _means(np.stack(sums, axis=1))
     return tuple(
         SecondSignalRow(
             ratio=ratio,
-            speak_rate=float(offers[i]),
-            gate=float(estimate[2 * i]),
-            accept_alone=float(estimate[2 * i + 1]),
-            difference=float(estimate[2 * i] - estimate[2 * i + 1]),
+            speak_rate=offers[i],
+            gate=float(cost[2 * i]),
+            accept_alone=float(cost[2 * i + 1]),
+            difference=float(difference[i]),
             low=None if low is None else float(low[i]),
             high=None if high is None else float(high[i]),
         )
@@ -62,22 +65,27 @@ def second_signal(data: EvaluationData) -> tuple[SecondSignalRow, ...]:
 
 
 def _means(
-    data: EvaluationData, costs: Float64[np.ndarray, "rows judged"]
-) -> tuple[Float64[np.ndarray, "rows"], Float64[np.ndarray, "pairs"] | None, Float64[np.ndarray, "pairs"] | None]:
-    """Weighted mean costs of rows in pairs, and the ends of the interval of each pair's difference."""
-    weight = acceptance_weight(data.steps)[data.judged]
-    names, stream = np.unique(data.steps.stream[data.judged].astype(str), return_inverse=True)
-    sums = np.stack([np.bincount(stream, row, minlength=len(names)) for row in (*(costs * weight), weight)], axis=1)
-    total = sums.sum(axis=0)
-    estimate = total[:-1] / total[-1]
-    if len(names) < 2:
-        return estimate, None, None
+    sums: Float64[np.ndarray, "streams sums"],
+) -> tuple[
+    Float64[np.ndarray, "costs"],
+    Float64[np.ndarray, "pairs"],
+    Float64[np.ndarray, "pairs"] | None,
+    Float64[np.ndarray, "pairs"] | None,
+]:
+    """Mean costs, which come in pairs, the difference of each pair, and its interval.
+
+    Args:
+      sums: Weighted sums of each cost by stream, and last the sum of weights.
+    """
 
     def differences(totals: np.ndarray) -> np.ndarray:
         mean = totals[..., :-1] / totals[..., -1:]
         return mean[..., ::2] - mean[..., 1::2]
 
-    found = interval(
-        Cells(sums, np.ones(len(names), np.int64)), differences, level=LEVEL, resamples=RESAMPLES, seed=SEED
-    )
-    return estimate, np.asarray(found.low), np.asarray(found.high)
+    total = sums.sum(axis=0)
+    cost = total[:-1] / total[-1]
+    if len(sums) < 2:
+        return cost, differences(total), None, None
+    cells = Cells(sums, np.ones(len(sums), np.int64))
+    found = interval(cells, differences, level=LEVEL, resamples=RESAMPLES, seed=SEED)
+    return cost, differences(total), np.asarray(found.low), np.asarray(found.high)
