@@ -214,6 +214,22 @@ def test_an_empty_path_is_one_line_and_writes_nothing(main):
     assert sorted(ROOT.iterdir()) == before
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("tables",), "experiment: found 'tables', expected all or one of main, thresholds"),
+        (("all", "--scores=FILE", "--seeds=2"), "--seeds: found 2 beside --scores, expected 1"),
+        (("pathways", "--scores=FILE"), "pathways: it needs trainings, which a call with --scores does not make"),
+    ],
+)
+def test_an_experiment_that_cannot_run_is_one_line_and_writes_nothing(arguments, message, tmp_path):
+    result = run("experiments", *arguments, f"--workdir={tmp_path / 'tables'}")
+    assert result.returncode == 1
+    assert message in result.stderr.splitlines()[-1]
+    assert "Traceback" not in result.stderr
+    assert not (tmp_path / "tables").exists()
+
+
 STUDIES = [
     "injections",
     *(pytest.param(name, marks=pytest.mark.slow) for name in ("live_context", "pathways", "propensities")),

@@ -1,6 +1,6 @@
 """Compares the training pathways on the simulator (paper, ablation C), and crosses filter and losses as a 2 x 2.
 
-    python -m prism_jax.experiments.pathways
+    python -m prism_jax.experiments.pathways --workdir=DIR
 
 Every pathway trains on the same streams for the same number of steps from the same initial parameters, and the same
 fast pass scores it. A second stage spends the first half of its steps on an rdc_sft run and continues from it for the
@@ -9,18 +9,19 @@ remove and a bias that can mislead a student. Offers were logged by a policy tha
 The test streams are a trial in which every step has an offer, so all costs are observed.
 
 Each seed sets the streams, the teacher, the initial parameters and the order of the data. Intervals are 95 % t
-intervals over seeds; differences are paired by seed.
+intervals over seeds; differences are paired by seed. Trainings are kept in DIR/trainings, which the tables of
+`python -m prism_jax.experiments` share; a second call repeats none of them.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import tempfile
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import tqdm
+from absl import flags
 from etils import epath
 
 from prism_jax.decision.calibration import CalibrationConfig
@@ -29,17 +30,16 @@ from prism_jax.evaluation.protocol import calibrate, evaluate
 from prism_jax.evaluation.results import Evaluation, Form, PolicyRow
 from prism_jax.experiments import tiny
 from prism_jax.experiments.intervals import MeanInterval, show_interval
-from prism_jax.policy.passes import Passes
-from prism_jax.recipes.runs import score_run, train_run
+from prism_jax.recipes.store import Store, of_seed
 from prism_jax.report.table import Column, Row, Section, Table, print_all
 from prism_jax.runtime import command
+from prism_jax.runtime.flag_checks import refuse_empty
 from prism_jax.scores import Scores
 from prism_jax.streams.simulator import SimulatorConfig
 from prism_jax.streams.sources import DataConfig
 from prism_jax.training.config import RunConfig, TrainingConfig
 from prism_jax.training.loss_config import LossConfig
 from prism_jax.training.pathways.table import SECOND_STAGES, PathwayConfig
-from prism_jax.training.workdir import Workdir
 
 SEEDS = (0, 1, 2)
 CONFIG = RunConfig(
@@ -48,7 +48,7 @@ CONFIG = RunConfig(
     prompt=tiny.PROMPT,
     student=tiny.STUDENT,
     loss=LossConfig(response=0.2, accept=1.2),
-    training=TrainingConfig(steps=400, batch=32, learning_rate=4e-3, checkpoint_every=10_000),
+    training=TrainingConfig(steps=400, batch=32, learning_rate=4e-3, checkpoint_every=100),
 )
 """A tiny student on streams of three decisions."""
 
@@ -115,15 +115,20 @@ ERRORS = (
 """`COLUMNS` and `ERRORS` are the headings of the fields of `Outcome`."""
 
 
-def outcome(config: RunConfig, folder: epath.Path) -> Outcome:
-    """Trains a student in a folder and evaluates it; a second stage trains its first stage there before."""
-    steps = config.training.steps
-    if config.pathway.name in SECOND_STAGES:
-        first = _with(config, PathwayConfig(name="rdc_sft"), steps=steps // 2, start="")
-        train_run(first, Workdir(folder / "first"), report=False)
-        config = _with(config, config.pathway, steps=steps - steps // 2, start=str(folder / "first"))
-    run, params = train_run(config, Workdir(folder / "run"), report=False)
-    return _measure(score_run(run, params, batch=50, passes=Passes()), config)
+def scores_of(config: RunConfig, pathway: PathwayConfig, store: Store) -> Scores:
+    """The scores of the fast pass of a student that was trained on a pathway.
+
+    Args:
+      config: The config of the other settings; `training.steps` is the number of both stages together.
+      pathway: The pathway. A second stage starts from an rdc_sft run of the first half of the steps.
+      store: Where the trainings are kept.
+    """
+    name, steps = f"pathway-{pathway.name}", config.training.steps
+    if pathway.name not in SECOND_STAGES:
+        return store.scores(name, _with(config, pathway), "fast")
+    first = _with(config, PathwayConfig(name="rdc_sft"), steps=steps // 2)
+    start = store.finished("pathway-first-stage", first).resolve()
+    return store.scores(name, _with(config, pathway, steps=steps - steps // 2, start=str(start)), "fast")
 
 
 def _with(config: RunConfig, pathway: PathwayConfig, **training: Any) -> RunConfig:
@@ -132,7 +137,8 @@ def _with(config: RunConfig, pathway: PathwayConfig, **training: Any) -> RunConf
     return dataclasses.replace(config, pathway=pathway, training=changed)
 
 
-def _measure(scores: Scores, config: RunConfig) -> Outcome:
+def measure(scores: Scores, config: RunConfig) -> Outcome:
+    """The results of a student, whose scores are of the fast pass, at the config's operating point."""
     found, platt = (
         evaluate(scores, calibrate(scores, CalibrationConfig(calibrator)), config.decision)
         for calibrator in ("temperature", "platt")
@@ -153,23 +159,16 @@ def _measure(scores: Scores, config: RunConfig) -> Outcome:
     return Outcome(*costs, calibrated.f1, calibrated.speak_rate, *errors("need"), *errors("accept"))
 
 
-def study(config: RunConfig, seeds: Sequence[int]) -> dict[PathwayConfig, np.ndarray]:
+def study(config: RunConfig, seeds: Sequence[int], store: Store) -> dict[PathwayConfig, np.ndarray]:
     """Trains and evaluates every pathway and every corner of the 2 x 2.
 
     Returns:
       For each pathway, an array [seeds, fields of `Outcome`].
     """
-    found: dict[PathwayConfig, np.ndarray] = {}
-    for pathway in tqdm.tqdm(dict.fromkeys((*PATHWAYS.values(), *SQUARE.values())), unit="pathway"):
-        outcomes = []
-        for seed in seeds:
-            with tempfile.TemporaryDirectory() as folder:
-                simulator = dataclasses.replace(config.simulator, seed=seed)
-                start = "a first stage" if pathway.name in SECOND_STAGES else ""
-                of_seed = _with(dataclasses.replace(config, simulator=simulator), pathway, seed=seed, start=start)
-                outcomes.append(outcome(of_seed, epath.Path(folder)))
-        found[pathway] = np.array(outcomes)
-    return found
+    return {
+        pathway: np.array([measure(scores_of(of_seed(config, seed), pathway, store), config) for seed in seeds])
+        for pathway in tqdm.tqdm(dict.fromkeys((*PATHWAYS.values(), *SQUARE.values())), unit="pathway")
+    }
 
 
 def tables(found: dict[PathwayConfig, np.ndarray]) -> tuple[Table, Table, Table]:
@@ -210,8 +209,12 @@ def _show(values: np.ndarray, sign: str = "") -> str:
 
 def main() -> None:
     """Prints the tables; takes 10 to 20 minutes on two cores."""
-    print_all(tables(study(CONFIG, SEEDS)))
+    store = Store(epath.Path(flags.FLAGS.workdir) / "trainings")
+    with store.claimed():
+        print_all(tables(study(CONFIG, SEEDS, store)))
 
 
 if __name__ == "__main__":
+    flags.DEFINE_string("workdir", None, "Folder for the trainings.", required=True)
+    refuse_empty("workdir")
     command.start(main)

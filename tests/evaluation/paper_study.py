@@ -4,8 +4,9 @@ import numpy as np
 from synthetic_scores import make_columns
 
 from prism_jax.evaluation import protocol
+from prism_jax.experiments.paper.runner import Given
 from prism_jax.experiments.paper.study import Settings, Study
-from prism_jax.scores import Scores
+from prism_jax.scores import Scores, write_scores
 
 SETTINGS = Settings(resamples=20)
 
@@ -24,3 +25,10 @@ def study_of(values, **knobs):
 def cells(sheet, name, section=None):
     (line,) = [line for line in sheet.lines if line.name == name and section in (None, line.section)]
     return line.cells
+
+
+def given_of(values, folder):
+    """What a call with these scores in a file gives to its experiments."""
+    path = folder.parent / f"{folder.name}.parquet"  # beside the folder of the tables
+    write_scores(path, Scores.from_columns(values))
+    return Given(scores=str(path), settings=SETTINGS)

@@ -1,6 +1,5 @@
 """The paper's tables on a simulated scores file: every cell is the library's own number, and files are constant."""
 
-import dataclasses
 import json
 import math
 import re
@@ -8,7 +7,7 @@ import re
 import numpy as np
 import pytest
 from etils import epath
-from paper_study import cells, columns, study_of
+from paper_study import cells, columns, given_of, study_of
 
 from prism_jax.decision import drift, metrics
 from prism_jax.decision.operating_point import OperatingPoint
@@ -27,7 +26,7 @@ def study():
 @pytest.fixture(scope="module")
 def sheets(study):
     """The sheets of every experiment that runs on scores, by name."""
-    return {sheet.name: sheet for name in list(registry.EXPERIMENTS) for sheet in registry.function(name)(study).sheets}
+    return {sheet.name: sheet for name in registry.made_of("scores") for sheet in registry.function(name)(study).sheets}
 
 
 @pytest.fixture(scope="module")
@@ -189,15 +188,15 @@ def no_figures(monkeypatch):
     monkeypatch.setattr(drawing, "can_draw", lambda: False)
 
 
-def test_without_matplotlib_tables_are_written_and_one_line_names_the_extra(tmp_path, no_figures, capsys, study):
-    runner.run(("main",), study, epath.Path(tmp_path), {})
+def test_without_matplotlib_tables_are_written_and_one_line_names_the_extra(tmp_path, no_figures, capsys):
+    runner.run(("main",), given_of(columns(), tmp_path), epath.Path(tmp_path))
     assert {path.name for path in tmp_path.iterdir()} == {"main.csv", "main.md", "main.tex", "main.json"}
     assert capsys.readouterr().out.count("prism_jax[figures]") == 1
 
 
 def test_one_experiment_that_cannot_run_is_an_error(tmp_path):
     with pytest.raises(SkippedError, match="inference: slow pass: there is no column p_"):
-        runner.run(("inference",), study_of(columns(slow=False)), epath.Path(tmp_path), {})
+        runner.run(("inference",), given_of(columns(slow=False), tmp_path), epath.Path(tmp_path))
     assert not list(tmp_path.iterdir())
 
 
@@ -221,7 +220,7 @@ def test_scores_that_cannot_be_used_are_one_line_that_names_the_place(case, tmp_
     plain = [{k: None if v != v and k != "p_need_fast" else v for k, v in row.items()} for row in plain]
     path.write_text("".join(json.dumps(row) + "\n" for row in plain))
     with pytest.raises(ValueError, match=re.escape(str(path))) as caught:
-        runner.study_of_scores(str(path))
+        _ = runner.Given(scores=str(path)).studies
     assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
@@ -262,4 +261,4 @@ def test_the_papers_numbers_are_those_of_its_tables():
     assert references.CALIBRATION["calibrated"]["t_need"] == 0.5
     assert references.COSTS["1:4"]["slow_rate"] == pytest.approx(0.1545)
     assert references.DRIFT["T = 1.5, ε = −0.3"]["flip_rate"] == pytest.approx(0.7295)
-    assert dataclasses.asdict(Settings()) == {"resamples": 2000, "seed": 0, "level": 0.95}
+    assert Settings().keywords() == {"resamples": 2000, "seed": 0, "level": 0.95}

@@ -9,13 +9,13 @@ import re
 import numpy as np
 import pytest
 from etils import epath
-from paper_study import SETTINGS, cells, columns, study_of
+from paper_study import cells, columns, given_of, study_of
 
 from prism_jax.experiments.paper import drawing, registry, runner
 from prism_jax.experiments.paper.sheet import NOT_REPRODUCIBLE
-from prism_jax.scores import Scores, write_scores
 
 pytestmark = pytest.mark.slow
+ON_SCORES = registry.made_of("scores")
 
 
 @pytest.fixture
@@ -27,22 +27,20 @@ def no_figures(monkeypatch):
 def written(tmp_path_factory):
     """The files of all experiments on one scores file, written twice; the second time with one figure only."""
     folder = epath.Path(tmp_path_factory.mktemp("tables"))
-    write_scores(folder / "scores.parquet", Scores.from_columns(columns()))
     for place in ("one", "two"):
-        study, facts = runner.study_of_scores(str(folder / "scores.parquet"), settings=SETTINGS)
-        names = registry.chosen("all") if place == "one" else ("case_study",)
-        runner.run(names, study, folder / place, facts)
+        given = given_of(columns(), folder / "scores")
+        runner.run(ON_SCORES if place == "one" else ("case_study",), given, folder / place)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(drawing, "can_draw", lambda: False)
-        runner.run(list(registry.EXPERIMENTS)[:-1], study, folder / "two", facts)
+        runner.run([name for name in ON_SCORES if name != "case_study"], given, folder / "two")
     return folder
 
 
 def test_files_are_written_for_every_table_and_have_the_same_bytes_twice(written):
     one, two = ({path.name: path.read_bytes() for path in (written / place).iterdir()} for place in ("one", "two"))
     assert two.keys() == {name for name in one if not name.endswith((".svg", ".png")) or name.startswith("case_study")}
-    assert {name for name in one if name.endswith(".csv")} >= {f"{name}.csv" for name in list(registry.EXPERIMENTS)}
-    for name in list(registry.EXPERIMENTS):
+    assert {name for name in one if name.endswith(".csv")} >= {f"{name}.csv" for name in ON_SCORES}
+    for name in ON_SCORES:
         files = set(json.loads(one[f"{name}.json"])["files"])
         assert files <= one.keys() and {f"{name}.{kind}" for kind in ("csv", "md", "tex", "svg", "png")} <= files
     for name, content in two.items():
@@ -78,9 +76,8 @@ WITHOUT = {
 @pytest.mark.parametrize("what", WITHOUT)
 def test_what_is_missing_skips_by_name_what_needs_it(what, tmp_path, capsys, no_figures):
     values, skipped = WITHOUT[what]
-    study = study_of(values())
-    made = runner.run(list(registry.EXPERIMENTS), study, epath.Path(tmp_path), {})
-    assert set(list(registry.EXPERIMENTS)) - set(made) == skipped
+    made = runner.run(ON_SCORES, given_of(values(), tmp_path), epath.Path(tmp_path))
+    assert set(ON_SCORES) - set(made) == skipped
     lines = re.findall(r"^skipped (\w+): (.+)$", capsys.readouterr().out, re.MULTILINE)
     assert {name for name, _ in lines} == skipped and all("column" in reason for _, reason in lines)
 
@@ -93,8 +90,8 @@ def test_one_stream_gives_numbers_without_intervals(tmp_path, no_figures):
     values["step"] = np.where(test, np.cumsum(test), values["step"])
     values.pop("time")
     study = study_of(values)
-    made = runner.run(list(registry.EXPERIMENTS), study, epath.Path(tmp_path), {})
-    assert set(list(registry.EXPERIMENTS)) - set(made) == {"significance"}
+    made = runner.run(ON_SCORES, given_of(values, tmp_path), epath.Path(tmp_path))
+    assert set(ON_SCORES) - set(made) == {"significance"}
     (line,) = [line for line in registry.function("main")(study).sheets[0].lines if line.name == "gate"]
     assert math.isnan(line.cells["f1"].low) and line.cells["f1"].value > 0
 
@@ -103,6 +100,6 @@ def test_a_single_class_on_the_test_split_leaves_undefined_cells(tmp_path, no_fi
     values = columns()
     values["y_accept"] = np.where(np.array(values["split"]) == "test", 0.0, values["y_accept"])
     study = study_of(values)
-    runner.run(list(registry.EXPERIMENTS), study, epath.Path(tmp_path), {})
+    runner.run(ON_SCORES, given_of(values, tmp_path), epath.Path(tmp_path))
     found = cells(registry.function("mechanism")(study).sheets[0], "both, calibrated")
     assert math.isnan(found["audbc"].value) and math.isnan(found["recall"].value) and found["precision"].value == 0

@@ -62,6 +62,17 @@ INFERENCE = _rows(
 )
 """Ablation B, by strategy; latencies are 95th percentiles."""
 
+PATHWAYS = _rows(
+    _FIVE,
+    {
+        "sft": (100.00, 72.43, 69.52, 27.56, 76.09),
+        "dft": (80.14, 72.43, 69.52, 27.56, 76.09),
+        "weighted_sft": (93.70, 70.68, 72.10, 29.31, 80.59),
+        "rdc_sft": (98.88, 77.05, 76.39, 22.49, 86.61),
+    },
+)
+"""Ablation C, by pathway."""
+
 MECHANISM = _rows(
     "recall precision false_alarm f1 audbc",
     {
@@ -119,6 +130,17 @@ COSTS = _rows(
     },
 )
 """Sensitivity to costs, by "C_FA:C_FN"."""
+
+DOMAINS = _rows(
+    "recall precision false_alarm f1 audbc",
+    {
+        "in domain, raw": (98.80, 74.77, 25.23, 85.12, 86.43),
+        "in domain, calibrated": (98.80, 74.77, 25.23, 85.12, 86.43),
+        "out of domain, raw": (95.83, 71.39, 28.61, 81.37, 82.15),
+        "out of domain, calibrated": (98.37, 73.37, 26.63, 82.63, 84.66),
+    },
+)
+"""Domain transfer, from coding to writing."""
 
 CALIBRATION = _rows(
     "t_need t_accept ece_need ece_accept brier_need brier_accept f1 false_alarm",

@@ -1,6 +1,7 @@
-"""Every experiment by name: the module that makes it, and what it shows.
+"""Every experiment by name: the module that makes it, what it is made of, and what it shows.
 
-To add one, write a module with a function `make(study) -> Outcome` and list it here; docs/paper_tables.md gets a row.
+To add one, write a module with a function `make` of what it is made of, which returns an `Outcome`, and list it here;
+docs/paper_tables.md gets a row.
 """
 
 from __future__ import annotations
@@ -8,8 +9,12 @@ from __future__ import annotations
 import dataclasses
 import importlib
 from collections.abc import Callable
+from typing import Any, Literal
 
-from prism_jax.experiments.paper.study import Outcome, Study
+from prism_jax.experiments.paper.study import Outcome
+
+Of = Literal["scores", "student", "trainings"]
+"""What `make` is called with: the `Study` of any scores, that of a student trained here, or trainings (`Subject`)."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,34 +23,42 @@ class Experiment:
 
     Attributes:
       shows: What it shows, in a sentence.
-      module: Module with the function `make`; empty is the module of its own name in this package.
+      of: What it is made of.
+      one_seed: Whether it shows the first seed alone, where others take the mean over seeds.
     """
 
     shows: str
-    module: str = ""
+    of: Of = "scores"
+    one_seed: bool = False
 
 
 EXPERIMENTS: dict[str, Experiment] = {
     "main": Experiment("The deployed policy beside constants and the paper's systems."),
     "thresholds": Experiment("Ablation A: fixed, static and dynamic thresholds."),
     "inference": Experiment("Ablation B: fast pass, slow pass, slow pass within the margin."),
+    "pathways": Experiment("Ablation C: training pathways.", "trainings"),
     "mechanism": Experiment("Ablation D: the gate without each signal, and without calibration."),
     "margin_sweep": Experiment("Results by slow margin."),
     "cost_margin_grid": Experiment("Results by cost ratio and slow margin."),
     "cost_sensitivity": Experiment("Results by cost ratio."),
+    "domain_transfer": Experiment("A domain that training leaves out, before and after temperatures.", "trainings"),
     "calibration_quality": Experiment("Temperatures, calibration errors and Brier scores, before and after."),
     "drift": Experiment("Decisions under wrong temperatures and shifted thresholds."),
     "significance": Experiment("Paired differences with p-values, McNemar's test and equivalence."),
     "pareto": Experiment("AUDBC against tokens, with the efficient frontier."),
-    "case_study": Experiment("One step, chosen by a stated rule."),
+    "case_study": Experiment("One step, chosen by a stated rule.", one_seed=True),
 }
 """In the order in which `all` runs them."""
 
 
-def function(name: str) -> Callable[[Study], Outcome]:
+def function(name: str) -> Callable[[Any], Outcome]:
     """The function that makes an experiment."""
-    module = EXPERIMENTS[name].module or f"prism_jax.experiments.paper.{name}"
-    return importlib.import_module(module).make
+    return importlib.import_module(f"prism_jax.experiments.paper.{name}").make
+
+
+def made_of(*subjects: Of) -> tuple[str, ...]:
+    """The names of the experiments that are made of some subjects."""
+    return tuple(name for name, experiment in EXPERIMENTS.items() if experiment.of in subjects)
 
 
 def chosen(name: str) -> tuple[str, ...]:

@@ -3,76 +3,128 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 from collections.abc import Sequence
 from typing import Any
 
 from etils import epath
 
+from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation import protocol
 from prism_jax.experiments.paper import drawing, outputs
-from prism_jax.experiments.paper.registry import function
-from prism_jax.experiments.paper.study import SkippedError, Study
+from prism_jax.experiments.paper.over_seeds import merged
+from prism_jax.experiments.paper.registry import EXPERIMENTS, function
+from prism_jax.experiments.paper.study import Outcome, Settings, SkippedError, Study, Subject
+from prism_jax.experiments.paper.trainings import Trainings
 from prism_jax.report.table import print_all
 from prism_jax.runtime.provenance import provenance
 from prism_jax.scores import ScoresError, located, read_scores
 
 
-def study_of_scores(path: str, **knobs: Any) -> tuple[Study, dict[str, Any]]:
-    """The study of a scores file, and the facts about it that every experiment records.
+@dataclasses.dataclass(frozen=True)
+class Given:
+    """What a call gives to its experiments: the scores of a file, or trainings.
 
-    Args:
-      path: The file, .parquet or .jsonl (docs/scores.md).
-      **knobs: Point and settings of the `Study`.
-
-    Raises:
-      ValueError: naming the place, for a file that is no scores table, or that cannot be calibrated or evaluated.
-      OSError: if it cannot be read.
+    Attributes:
+      scores: Scores file, .parquet or .jsonl (docs/scores.md); None to train.
+      trainings: The trainings of each seed.
+      point: Costs and margin of tables that do not vary them.
+      settings: Settings of the intervals.
     """
-    scores = read_scores(path, extra=False)  # no table reads columns without a meaning
-    try:
-        fits = protocol.calibrate(scores)
-        steps = protocol.evaluated_rows(scores).steps()
-        study = Study(scores, fits, f"{len(steps)} test steps of {epath.Path(path).name}", **knobs)
-        study.at()
-    except ScoresError as error:
-        raise located(error, path) from None
-    with epath.Path(path).open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return study, {"scores": path, "sha256": digest}
+
+    scores: str | None = None
+    trainings: tuple[Trainings, ...] = ()
+    point: OperatingPoint = dataclasses.field(default_factory=OperatingPoint)
+    settings: Settings = dataclasses.field(default_factory=Settings)
+
+    @functools.cached_property
+    def studies(self) -> tuple[Study, ...]:
+        """The study of the file, or that of each seed's student, who is trained unless that was done before.
+
+        Raises:
+          ValueError: naming the place, for a file that is no scores table, or that cannot be calibrated or evaluated.
+          OSError, RuntimeError: if it cannot be read, or a training fails.
+        """
+        if self.scores is not None:
+            return (self._of_file(self.scores),)
+        return tuple(self._of_student(trainings) for trainings in self.trainings)
+
+    @property
+    def subjects(self) -> tuple[Subject, ...]:
+        """The trainings of each seed."""
+        return tuple(Subject(trainings, self.point, self.settings) for trainings in self.trainings)
+
+    @functools.cached_property
+    def facts(self) -> dict[str, Any]:
+        """What the numbers come from, for the file beside each table."""
+        settings = {**dataclasses.asdict(self.settings), "point": dataclasses.asdict(self.point)}
+        if self.scores is not None:
+            with epath.Path(self.scores).open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+            return {"scores": self.scores, "sha256": digest, "settings": settings}
+        return {"students": [trainings.workdir for trainings in self.trainings], "settings": settings}
+
+    def _of_file(self, path: str) -> Study:
+        scores = read_scores(path, extra=False)  # no table reads columns without a meaning
+        try:
+            fits = protocol.calibrate(scores)
+            steps = protocol.evaluated_rows(scores).steps()
+            study = Study(
+                scores, fits, f"{len(steps)} test steps of {epath.Path(path).name}", self.point, self.settings
+            )
+            study.at()
+        except ScoresError as error:
+            raise located(error, path) from None
+        return study
+
+    def _of_student(self, trainings: Trainings) -> Study:
+        scores = trainings.scores()
+        steps = f"{len(protocol.evaluated_rows(scores).steps())} test steps of simulated streams"
+        source = f"{steps}, seed {trainings.seed}" if len(self.trainings) == 1 else f"{steps} in the first seed"
+        return Study(scores, protocol.calibrate(scores), source, self.point, self.settings, trainings)
 
 
-def run(names: Sequence[str], study: Study, folder: epath.Path, facts: dict[str, Any]) -> list[str]:
+def run(names: Sequence[str], given: Given, folder: epath.Path) -> list[str]:
     """Makes experiments, prints their tables and writes their files.
 
     An experiment that cannot run is skipped, with one line that says why; the others are unaffected.
 
     Args:
       names: Names of experiments.
-      study: What they are computed on.
+      given: What they are made of.
       folder: Folder for the files.
-      facts: What to record beside each experiment.
 
     Returns:
       The names of those that were made.
 
     Raises:
       SkippedError: if the only experiment was skipped.
+      ValueError, OSError, RuntimeError: as `Given.studies`.
     """
     made = []
     for name in names:
         try:
-            outcome = function(name)(study)
+            outcome = _make(name, given)
         except SkippedError as error:
             if len(names) == 1:
                 raise SkippedError(f"{name}: {error}") from None
             print(f"skipped {name}: {error}")
             continue
-        settings = dataclasses.asdict(study.settings) | {"point": dataclasses.asdict(study.point)}
-        files = outputs.write(folder, name, outcome, {**facts, "settings": settings, "made": provenance()})
+        files = outputs.write(folder, name, outcome, {**given.facts, "made": provenance()})
         print_all([sheet.table() for sheet in outcome.sheets])
-        print(f"{name}: {len(files)} files in {folder}\n")
+        print(f"{name}: {len(files)} files in {folder}\n", flush=True)
         made.append(name)
     if made and not drawing.can_draw():
         print(drawing.MISSING)
     return made
+
+
+def _make(name: str, given: Given) -> Outcome:
+    """One experiment over all seeds."""
+    experiment = EXPERIMENTS[name]
+    if experiment.of != "scores" and given.scores is not None:
+        raise SkippedError("it needs trainings, which a call with --scores does not make")
+    subjects = given.subjects if experiment.of == "trainings" else given.studies
+    chosen = subjects[:1] if experiment.one_seed else subjects
+    return merged([function(name)(subject) for subject in chosen])

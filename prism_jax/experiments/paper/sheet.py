@@ -45,12 +45,14 @@ class Measure:
       meaning: What the numbers mean, in a sentence.
       unit: Unit, shown in the heading; "%" multiplies shares by 100 in the table, but not in the CSV.
       digits: Decimals in the table.
+      averaged: Whether its mean over seeds means anything; that of p-values does not.
     """
 
     label: str
     meaning: str
     unit: str = ""
     digits: int = 1
+    averaged: bool = True
 
     def show(self, value: float, *, sign: bool = False) -> str:
         """Formats one value for the table, with a sign where differences need it."""

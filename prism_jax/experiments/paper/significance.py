@@ -22,13 +22,20 @@ MEASURES = {
     "first": Measure("first", "The rate of the first policy.", "%"),
     "second": Measure("second", "The rate of the second policy.", "%"),
     "difference": Measure("difference", "Second minus first, with its paired interval.", "%", 2),
-    "p_value": Measure("p-value", "Two-sided bootstrap p-value of no difference.", digits=4),
-    "p_equivalence": Measure("p, equivalence", f"Two one-sided tests: not within ±{100 * BOUND:g} points.", digits=4),
+    "p_value": Measure("p-value", "Two-sided bootstrap p-value of no difference.", digits=4, averaged=False),
+    "p_equivalence": Measure(
+        "p, equivalence",
+        f"Two one-sided tests: not within ±{100 * BOUND:g} points.",
+        digits=4,
+        averaged=False,
+    ),
 }
 COUNTS = {
     "only_first": Measure("only first right", "Steps that only the first policy got right.", digits=0),
     "only_second": Measure("only second right", "Steps that only the second policy got right.", digits=0),
-    "p_mcnemar": Measure("McNemar's p", "Exact, but takes the steps of a stream as independent.", digits=4),
+    "p_mcnemar": Measure(
+        "McNemar's p", "Exact, but takes the steps of a stream as independent.", digits=4, averaged=False
+    ),
 }
 
 

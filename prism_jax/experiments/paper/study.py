@@ -12,6 +12,7 @@ from prism_jax.evaluation import protocol
 from prism_jax.evaluation.fits import Calibration
 from prism_jax.evaluation.policies import EvaluationData
 from prism_jax.experiments.paper.sheet import Sheet
+from prism_jax.experiments.paper.trainings import Trainings
 from prism_jax.scores import Scores
 
 
@@ -27,11 +28,13 @@ class Settings:
       resamples: Number of bootstrap resamples of whole streams.
       seed: Seed of the resamples.
       level: Nominal coverage.
+      seeds: Number of seeds that the tables average over; above 1, intervals are over seeds (`over_seeds`).
     """
 
     resamples: int = 2000
     seed: int = 0
     level: float = 0.95
+    seeds: int = 1
 
     def __post_init__(self) -> None:
         if self.resamples < 1:
@@ -40,11 +43,32 @@ class Settings:
     @property
     def words(self) -> str:
         """The settings as the end of a table's note."""
+        if self.seeds > 1:
+            return ""
         return f"{100 * self.level:g} % intervals over {self.resamples} resamples of whole streams, seed {self.seed}."
 
     def keywords(self) -> dict[str, Any]:
         """The settings as arguments of the bootstrap."""
-        return dataclasses.asdict(self)
+        return {"resamples": self.resamples, "seed": self.seed, "level": self.level}
+
+
+@dataclasses.dataclass(frozen=True)
+class Subject:
+    """What an experiment with trainings of its own is made of.
+
+    Attributes:
+      trainings: The trainings of one seed.
+      point: Costs and margin.
+      settings: Settings of the intervals.
+    """
+
+    trainings: Trainings
+    point: OperatingPoint = dataclasses.field(default_factory=OperatingPoint)
+    settings: Settings = dataclasses.field(default_factory=Settings)
+
+    def note(self, *sentences: str) -> str:
+        """The note of a table: its own sentences, the source and the intervals."""
+        return " ".join([*sentences, "On simulated streams.", self.settings.words]).rstrip()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,6 +81,7 @@ class Study:
       source: Words for where the scores come from.
       point: Costs and margin of tables that do not vary them.
       settings: Settings of the intervals.
+      trainings: The trainings that the scores are of; None for scores of a file.
     """
 
     scores: Scores
@@ -64,6 +89,7 @@ class Study:
     source: str
     point: OperatingPoint = dataclasses.field(default_factory=OperatingPoint)
     settings: Settings = dataclasses.field(default_factory=Settings)
+    trainings: Trainings | None = None
 
     def at(self, point: OperatingPoint | None = None) -> EvaluationData:
         """The test steps at an operating point, by default that of the study."""
@@ -87,7 +113,7 @@ class Study:
 
     def note(self, *sentences: str) -> str:
         """The note of a table: its own sentences, the source and the intervals."""
-        return " ".join([*sentences, f"On {self.source}.", self.settings.words])
+        return " ".join([*sentences, f"On {self.source}.", self.settings.words]).rstrip()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from prism_jax.evaluation.policies import FORMS
+from prism_jax.evaluation import protocol
+from prism_jax.evaluation.policies import FORMS, EvaluationData
+from prism_jax.evaluation.results import Form
 from prism_jax.experiments.paper import cells, references
 from prism_jax.experiments.paper.drawing import bars
 from prism_jax.experiments.paper.sheet import Line, Sheet
@@ -10,18 +12,22 @@ from prism_jax.experiments.paper.study import Outcome, Study
 
 NAMES = {"fixed": "fixed τ", "static": "static cost τ", "dynamic": "dynamic τ(p_need)"}
 SECTIONS = {"raw": "raw signals", "calibrated": "calibrated signals"}
+UNTRAINED = "untrained student, "
 MEASURES = {**cells.RATES, **cells.COST}
 
 
 def make(study: Study) -> Outcome:
-    """Compares the three rules; the paper's numbers stand beside raw signals, as it uses no calibration here."""
-    data, lines = study.at(), []
-    for form in reversed(FORMS):
-        for policy, name in NAMES.items():
-            decided = data.decide(policy, form)
-            found = cells.rates(data, decided, study.settings) | {"cost": cells.cost(data, decided, study.settings)}
-            printed = references.THRESHOLDS[policy] if form == "raw" else None
-            lines.append(Line(name, cells.beside(found, printed), SECTIONS[form]))
+    """Compares the three rules, on a student that was trained here also before its training.
+
+    The paper's numbers stand beside raw signals, as it uses no calibration here, and of the untrained student where
+    there is one.
+    """
+    own = study.at()
+    lines = [line for form in reversed(FORMS) for line in _lines(study, own, form, paper=study.trainings is None)]
+    if study.trainings is not None:
+        scores = study.trainings.untrained()
+        before = protocol.prepare(scores, protocol.calibrate(scores), study.point)[0]
+        lines += [line for form in reversed(FORMS) for line in _lines(study, before, form, UNTRAINED, paper=True)]
     note = study.note(
         f"Fixed τ = {study.point.fixed_threshold:g}; C_FA = {study.point.c_fa:g}, C_FN = {study.point.c_fn:g}.",
         "The paper's rows are an untrained Qwen3-8B without calibration.",
@@ -29,3 +35,14 @@ def make(study: Study) -> Outcome:
     sheet = Sheet("thresholds", "Ablation A: thresholds", "threshold", MEASURES, tuple(lines), note)
     shown = {key: MEASURES[key] for key in ("f1", "false_alarm", "cost")}
     return Outcome((sheet,), lambda figure: bars(figure, lines, shown))
+
+
+def _lines(study: Study, data: EvaluationData, form: Form, whose: str = "", *, paper: bool) -> list[Line]:
+    """The three rules on one form of one student's signals."""
+    lines = []
+    for policy, name in NAMES.items():
+        decided = data.decide(policy, form)
+        found = cells.rates(data, decided, study.settings) | {"cost": cells.cost(data, decided, study.settings)}
+        printed = references.THRESHOLDS[policy] if paper and form == "raw" else None
+        lines.append(Line(name, cells.beside(found, printed), whose + SECTIONS[form]))
+    return lines

@@ -1,0 +1,145 @@
+"""Training without a domain and deciding in it, before and after temperatures, beside the domains that were seen."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import itertools
+import json
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+import numpy as np
+from etils import epath
+
+from prism_jax.evaluation import protocol, signals
+from prism_jax.evaluation.fits import Calibration
+from prism_jax.evaluation.policies import EvaluationData
+from prism_jax.evaluation.results import Form
+from prism_jax.experiments.paper import cells, references
+from prism_jax.experiments.paper.drawing import bars
+from prism_jax.experiments.paper.sheet import Line, Measure, Number, Sheet
+from prism_jax.experiments.paper.study import Outcome, Settings, Subject
+from prism_jax.recipes.distillation import sources
+from prism_jax.recipes.store import of_seed
+from prism_jax.scores import Scores
+from prism_jax.streams import Stream
+from prism_jax.streams.jsonl import write_streams
+from prism_jax.streams.simulator import simulate
+from prism_jax.streams.simulator_config import SimulatorConfig
+from prism_jax.streams.simulator_text import PHRASES
+from prism_jax.streams.sources import simulated_index
+from prism_jax.training.config import RunConfig
+
+HELD_OUT = "writing"
+"""The domain that the paper holds out too."""
+SEEN = tuple(domain for domain in PHRASES if domain != HELD_OUT)
+MEASURES = {
+    **cells.RATES,
+    **cells.AREA,
+    **cells.COST,
+    "ece_need": Measure("ECE need", "Expected calibration error of p_need, 15 bins of equal width.", "%", 2),
+    "ece_accept": Measure("ECE accept", "The same of p_accept.", "%", 2),
+}
+WITHOUT, WITH = f"trained without {HELD_OUT}", "trained on every domain"
+
+
+def make(subject: Subject) -> Outcome:
+    """Compares a student that never saw the domain with itself elsewhere, and with one that saw it."""
+    without, everywhere = (_scores(subject, domains) for domains in (SEEN, tuple(PHRASES)))
+    seen = protocol.calibrate(_only(without, SEEN))
+    own = protocol.calibrate(_only(without, (HELD_OUT,)))
+    every = protocol.calibrate(everywhere)
+    in_domain, out = f"{WITHOUT}, tested on {' and '.join(SEEN)}", f"{WITHOUT}, tested on {HELD_OUT}"
+    rows = (
+        _Row("raw", in_domain, without, SEEN, seen, "raw", "in domain, raw"),
+        _Row("calibrated", in_domain, without, SEEN, seen, "calibrated", "in domain, calibrated"),
+        _Row("raw", out, without, (HELD_OUT,), seen, "raw", "out of domain, raw"),
+        _Row("calibrated elsewhere", out, without, (HELD_OUT,), seen, "calibrated", "out of domain, calibrated"),
+        _Row(f"calibrated on {HELD_OUT}", out, without, (HELD_OUT,), own, "calibrated"),
+        _Row("raw", f"{WITH}, tested on {HELD_OUT}", everywhere, (HELD_OUT,), every, "raw"),
+        _Row("calibrated", f"{WITH}, tested on {HELD_OUT}", everywhere, (HELD_OUT,), every, "calibrated"),
+    )
+    lines = tuple(_line(row, subject) for row in rows)
+    note = subject.note(
+        f"C_FA = {subject.point.c_fa:g}, C_FN = {subject.point.c_fn:g}; the gate on the fast pass.",
+        "Both students take the same number of streams and steps.",
+        "The paper trains mostly on coding, and prints equal rows before and after temperatures in domain.",
+    )
+    sheet = Sheet("domain_transfer", "Domain transfer", "signals", MEASURES, lines, note)
+    shown = {key: MEASURES[key] for key in ("f1", "audbc", "cost")}
+    return Outcome((sheet,), lambda figure: bars(figure, lines, shown))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Row:
+    """One row: the student's scores, the domains to test on, and the calibration; the name of the paper's row."""
+
+    name: str
+    section: str
+    scores: Scores
+    domains: Sequence[str]
+    fits: Calibration
+    form: Form
+    paper: str = ""
+
+
+def _line(row: _Row, subject: Subject) -> Line:
+    tested = _only(row.scores, row.domains)
+    data = protocol.prepare(tested, row.fits, subject.point)[0]
+    found = _numbers(data, row.form, subject.settings)
+    for signal in ("need", "accept"):
+        before, after = signals.measure(protocol.evaluated_rows(tested), signal, "fast", row.fits)
+        found[f"ece_{signal}"] = Number((before if row.form == "raw" else after).ece)
+    return Line(row.name, cells.beside(found, references.DOMAINS.get(row.paper)), row.section)
+
+
+def _numbers(data: EvaluationData, form: Form, settings: Settings) -> dict[str, Number]:
+    decided = data.decide("dynamic", form)
+    found = cells.rates(data, decided, settings)
+    found["audbc"] = cells.area(data, "dynamic", form, settings)
+    return found | {"cost": cells.cost(data, decided, settings)}
+
+
+def _only(scores: Scores, domains: Sequence[str]) -> Scores:
+    """The rows of some domains."""
+    assert scores.domain is not None, "every simulated stream has a domain"
+    return scores.take(np.isin(scores.domain.astype(str), list(domains)))
+
+
+def _scores(subject: Subject, domains: tuple[str, ...]) -> Scores:
+    """The scores on every domain of a student that was trained on some of them."""
+    trainings = subject.trainings
+    config = of_seed(trainings.recipes.transfer, trainings.seed)
+    name = "transfer-" + "-".join(domains)
+    return trainings.store.scores(name, with_files(config, trainings.store.folder / "streams", domains), "fast")
+
+
+def with_files(config: RunConfig, folder: epath.Path, domains: tuple[str, ...]) -> RunConfig:
+    """The config on files of simulated streams: those of some domains to train on, and of all for the other splits.
+
+    Args:
+      config: The config; its `data` says how many streams each split has, and its `simulator` what they are like.
+      folder: Where the files are written, unless they are there.
+      domains: The domains of the training streams.
+    """
+    counts = {"train": config.data.train_streams, "calibration": config.data.calibration_streams}
+    paths = []
+    for split, count in (counts | {"test": config.data.test_streams}).items():
+        drawn = domains if split == "train" else tuple(PHRASES)
+        key = json.dumps([dataclasses.asdict(config.simulator), split, count, drawn], sort_keys=True)
+        path = folder / f"{split}-{hashlib.sha256(key.encode()).hexdigest()[:12]}.jsonl"
+        if not path.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            write_streams(path, itertools.islice(_draw(config.simulator, split, drawn), count))
+        paths.append(str(path.resolve()))
+    return dataclasses.replace(config, data=sources(*paths))
+
+
+def _draw(config: SimulatorConfig, split: str, domains: Sequence[str]) -> Iterator[Stream]:
+    """The streams of some domains among those of a split; on the test split every offer is made."""
+    logging: Literal["policy", "always"] = "always" if split == "test" else "policy"
+    for number in itertools.count():
+        stream = simulate(config, simulated_index(split, number), logging)
+        if stream.domain in domains:
+            yield stream

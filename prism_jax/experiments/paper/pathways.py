@@ -1,0 +1,48 @@
+"""Ablation C: what the students of each training pathway decide."""
+
+from __future__ import annotations
+
+from prism_jax.evaluation import protocol
+from prism_jax.evaluation.policies import FORMS
+from prism_jax.experiments import pathways
+from prism_jax.experiments.paper import cells, references
+from prism_jax.experiments.paper.drawing import bars
+from prism_jax.experiments.paper.sheet import Line, Sheet
+from prism_jax.experiments.paper.study import Outcome, Subject
+from prism_jax.recipes.store import of_seed
+
+NAMES = {
+    "sft": "SFT",
+    "dft": "DFT, second stage",
+    "weighted_sft": "Weighted-SFT, second stage",
+    "rdc_sft": "RDC-SFT",
+    "schema_sft": "schema SFT",
+}
+SECTIONS = {"raw": "raw signals", "calibrated": "calibrated signals"}
+MEASURES = {**cells.RATES, **cells.AREA, **cells.COST}
+
+
+def make(subject: Subject) -> Outcome:
+    """Compares the gate on the fast pass of each student; the paper's numbers stand beside calibrated signals."""
+    trainings = subject.trainings
+    config, found = of_seed(trainings.recipes.pathways, trainings.seed), {}
+    for pathway in NAMES:
+        scores = pathways.scores_of(config, pathways.PATHWAYS[pathway], trainings.store)
+        found[pathway] = protocol.prepare(scores, protocol.calibrate(scores), subject.point)[0]
+    lines = []
+    for form in reversed(FORMS):
+        for pathway, data in found.items():
+            decided = data.decide("dynamic", form)
+            row = cells.rates(data, decided, subject.settings)
+            row["audbc"] = cells.area(data, "dynamic", form, subject.settings)
+            row["cost"] = cells.cost(data, decided, subject.settings)
+            printed = references.PATHWAYS.get(pathway) if form == "calibrated" else None
+            lines.append(Line(NAMES[pathway], cells.beside(row, printed), SECTIONS[form]))
+    note = subject.note(
+        f"C_FA = {subject.point.c_fa:g}, C_FN = {subject.point.c_fn:g}; the gate on the fast pass.",
+        f"Each student takes {config.training.steps} steps; a second stage spends the first half of them on RDC-SFT "
+        "and starts from it.",
+    )
+    sheet = Sheet("pathways", "Ablation C: training pathways", "pathway", MEASURES, tuple(lines), note)
+    shown = {key: MEASURES[key] for key in ("f1", "false_alarm", "cost")}
+    return Outcome((sheet,), lambda figure: bars(figure, lines, shown))

@@ -1,0 +1,80 @@
+"""What the experiments that train share: the recipes of their students, and the store that keeps the trainings."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from prism_jax.experiments import pathways, tiny
+from prism_jax.recipes.store import Store, of_seed
+from prism_jax.recipes.thinking import THINKING
+from prism_jax.scores import Scores
+from prism_jax.streams.simulator_config import SimulatorConfig
+from prism_jax.streams.sources import DataConfig
+from prism_jax.student.qwen3 import Params
+from prism_jax.training.config import RunConfig, TrainingConfig
+from prism_jax.training.loss_config import LossConfig
+from prism_jax.training.run import Run
+
+STUDENT = "student"
+"""Name of the student of most tables; the study of thinking trains the same."""
+TRANSFER = RunConfig(
+    data=DataConfig(train_streams=8000, calibration_streams=600, test_streams=1500),
+    simulator=SimulatorConfig(min_events=4, max_events=4, responses=0),
+    prompt=tiny.PROMPT,
+    student=tiny.STUDENT,
+    loss=LossConfig(response=0.0, accept=1.2),
+    training=TrainingConfig(steps=400, batch=32, learning_rate=4e-3, checkpoint_every=100),
+)
+"""The tiny student of the pathways, on short streams of the population `items`, without a teacher."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipes:
+    """The configs of all trainings; the seed of each is replaced.
+
+    Attributes:
+      student: The student with a fast and a slow pass, on which most tables are computed.
+      pathways: The students of ablation C, apart from their pathway.
+      transfer: The students of domain transfer, apart from the files of their streams; `data` says how many to draw.
+    """
+
+    student: RunConfig = THINKING
+    pathways: RunConfig = pathways.CONFIG
+    transfer: RunConfig = TRANSFER
+
+
+@dataclasses.dataclass(frozen=True)
+class Trainings:
+    """The trainings of one seed.
+
+    Attributes:
+      store: Where they are kept.
+      seed: Seed of the streams, the initial parameters and the order of the data.
+      recipes: Their configs.
+    """
+
+    store: Store
+    seed: int = 0
+    recipes: Recipes = dataclasses.field(default_factory=Recipes)
+
+    @property
+    def config(self) -> RunConfig:
+        """The config of the student."""
+        return of_seed(self.recipes.student, self.seed)
+
+    def scores(self) -> Scores:
+        """The student's raw scores, both passes."""
+        return self.store.scores(STUDENT, self.config)
+
+    def untrained(self) -> Scores:
+        """The raw scores of the same student before training, its fast pass alone."""
+        return self.store.scores(STUDENT, self.config, "untrained")
+
+    def student(self) -> tuple[Run, Params]:
+        """The trained student itself."""
+        return self.store.trained(STUDENT, self.config)
+
+    @property
+    def workdir(self) -> str:
+        """The name of the student's folder in the store."""
+        return self.store.place(STUDENT, self.config).name
