@@ -234,6 +234,7 @@ STUDIES = [
     "injections",
     *(pytest.param(name, marks=pytest.mark.slow) for name in ("live_context", "pathways", "propensities")),
     pytest.param("text_calibrator", marks=pytest.mark.slow),
+    *("official_scores", "export_traces", "human_labels", "distillation", "judges"),
 ]
 
 

@@ -301,9 +301,11 @@ def _missing(rows: Scores, steps: Scores, calibration: Calibration) -> dict[str,
                 off[key] = f"{what}: {name} is null on {np.isnan(column).sum()} of {len(table)} test {units}"
     if "slow pass" not in off and (calibration.need_slow is None or calibration.accept_slow is None):
         off["slow pass"] = "slow pass: the calibration has no slow signals"
-    if steps.logged is None or steps.propensity is None:
-        missing = "logged" if steps.logged is None else "propensity"
-        off["weights"] = f"inverse-propensity weights (all are 1): there is no column {missing}"
+    for name in ("propensity", "logged"):
+        column = getattr(steps, name)
+        if column is None or np.isnan(column).all():
+            missing = f"there is no column {name}" if column is None else f"{name} is null on every test step"
+            off["weights"] = f"inverse-propensity weights (all are 1): {missing}"
     return off
 
 

@@ -25,7 +25,8 @@ def acceptance_weight(scores: Scores) -> Float64[np.ndarray, "rows"]:
     weight = np.ones(len(scores))
     if scores.logged is not None and scores.propensity is not None:
         offered = (scores.logged == 1) & ~np.isnan(scores.propensity)
-        weight[offered] = propensity_weight(scores.logged[offered], scores.propensity[offered])
+        if offered.any():  # columns that are null in every row are as good as none
+            weight[offered] = propensity_weight(scores.logged[offered], scores.propensity[offered])
     return weight
 
 

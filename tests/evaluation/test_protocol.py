@@ -86,6 +86,18 @@ def test_a_missing_column_switches_off_by_name_what_needs_it(without, message, g
     assert gone not in [row.policy for row in evaluation.policies]
 
 
+@pytest.mark.parametrize("names", [("logged",), ("propensity",), ("logged", "propensity")])
+def test_a_log_that_is_null_in_every_row_is_as_good_as_none(names):
+    columns = make_columns(slow=False, streams=20)
+    without = evaluate(Scores.from_columns(columns))
+    log = {"logged": np.ones(len(columns["step"])), "propensity": np.full(len(columns["step"]), 0.5)}
+    log |= {name: np.full(len(columns["step"]), np.nan) for name in names}
+    found = evaluate(Scores.from_columns(columns | log))
+    assert f"inverse-propensity weights (all are 1): {names[0]} is null on every test step" in found.switched_off
+    assert found.to_dict()["policies"] == without.to_dict()["policies"]
+    assert [row.nll for row in found.signals] == [row.nll for row in without.signals]
+
+
 def test_a_signal_that_is_null_in_places_switches_off_what_needs_it_everywhere():
     scores = make_scores(logging=True)
     one = np.arange(len(scores)) == np.flatnonzero(scores.split == "test")[0]

@@ -35,6 +35,7 @@ from prism_jax.policy.steps import Observation
 from prism_jax.prompting.gguf_tokenizer import read_gguf_tokenizer
 from prism_jax.prompting.template import PromptConfig, make_tokenizer
 from prism_jax.prompting.tokenizer import Tokenizer
+from prism_jax.published.reading import read_table
 from prism_jax.runtime.gguf_file import read_gguf_header
 from prism_jax.scores import Scores, read_scores, write_scores
 from prism_jax.streams.jsonl import read_streams, write_streams
@@ -102,6 +103,9 @@ def files(tmp_path_factory):
     write_gguf(folder / "model.gguf", random_model("Llama"))
     write_agents_files(folder, streams)
     write_logs(folder)
+    (folder / "printed.csv").write_text(
+        "policy,N,Recall,Precision,F1,Accuracy\nours,233,81.3%,70.1%,75.3%,80.2\ntheirs,233,64.9%,66.0%,65.4%,74.1\n"
+    )
     return folder
 
 
@@ -172,6 +176,10 @@ def read_acceptance(path):
     read_log(path, LogColumns(person="who", time="at", accepted="took", score="score"), ["kind", "slow"])
 
 
+def read_printed(path):
+    read_table(str(path))
+
+
 def read_model(path):
     return load_hf(path.parent, "float32")
 
@@ -224,6 +232,7 @@ READERS = {
     "calibration": ("calibration.json", TEXT, read_calibration),
     "acceptance log, Parquet": ("log.parquet", BINARY, read_acceptance),
     "acceptance log, CSV": ("log.csv", TEXT, read_acceptance),
+    "printed tables": ("printed.csv", TEXT, read_printed),
     "traces": ("recorded/code_1.json", TEXT, read_trace),
     "recorded answers": ("recorded/code_1.json", TEXT, read_answers),
     "conversations": ("rows.jsonl", TEXT, read_sharegpt),
