@@ -6,13 +6,21 @@ Imports `prism_jax.decision`, `prism_jax.scores` and `prism_jax.runtime`; only `
 """
 
 from prism_jax.people.columns import LogColumns, LogError, parse_columns
+from prism_jax.people.layer import Belief, Population, believe, fit_population, predict, prequential, update
 from prism_jax.people.logs import AcceptanceLog, ContextColumn, read_log
 
 __all__ = [
     "AcceptanceLog",
+    "Belief",
     "ContextColumn",
     "LogColumns",
     "LogError",
+    "Population",
+    "believe",
+    "fit_population",
     "parse_columns",
+    "predict",
+    "prequential",
     "read_log",
+    "update",
 ]

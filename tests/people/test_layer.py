@@ -1,0 +1,112 @@
+"""The person layer: single steps against numerical oracles, and what a prediction may know."""
+
+import chex
+import jax
+import numpy as np
+import pytest
+from scipy import optimize, special
+
+from prism_jax.people.layer import Belief, Population, believe, fit_population, lanes, predict, prequential, update
+from prism_jax.people.layer import _gradient as gradient
+
+POPULATION = Population(0.8, -0.3, 0.9, 0.02)
+
+
+def draw(rows=300, people=9, seed=0):
+    rng = np.random.default_rng(seed)
+    person = rng.integers(0, people, rows) ** 2 // people  # some people have many rows
+    log_odds = rng.normal(size=rows)
+    rate = rng.normal(0, 1.2, people)
+    return log_odds, (rng.random(rows) < special.expit(log_odds + rate[person])).astype(float), person
+
+
+def one_by_one(log_odds, accepted, person, population, answered=None):
+    """The same as `prequential`, a dictionary of beliefs and one row after another."""
+    beliefs, out = {}, []
+    for row, who in enumerate(person):
+        belief = beliefs.get(who, believe(population))
+        out.append((predict(belief, log_odds[row], population), *belief))
+        if answered is None or answered[row]:
+            beliefs[who] = update(belief, log_odds[row], accepted[row], population)
+    return np.array(out).T
+
+
+def test_an_update_is_one_newton_step_on_the_log_posterior():
+    """Derivatives of the log posterior by finite differences, at the old mean."""
+    belief, z, y, step = Belief(0.4, 0.7), 0.5, 1.0, 1e-4
+
+    def log_posterior(u):
+        own = POPULATION.scale * z + POPULATION.bias + u
+        return y * own - np.logaddexp(0, own) - (u - belief.mean) ** 2 / (2 * belief.variance)
+
+    low, here, high = (log_posterior(belief.mean + d) for d in (-step, 0.0, step))
+    slope, curvature = (high - low) / (2 * step), (high - 2 * here + low) / step**2
+    after = update(belief, z, y, POPULATION)
+    np.testing.assert_allclose(after.variance, -1 / curvature + POPULATION.drift, rtol=1e-6)
+    np.testing.assert_allclose(after.mean, belief.mean - slope / curvature, rtol=1e-6)
+
+
+def test_a_prediction_averages_over_the_doubt():
+    nodes, weights = np.polynomial.hermite_e.hermegauss(60)
+    for mean, variance in ((0.0, 0.5), (1.0, 1.0), (-2.0, 0.3)):
+        exact = (weights @ special.expit(0.8 * 0.5 - 0.3 + mean + variance**0.5 * nodes)) / weights.sum()
+        assert special.expit(predict(Belief(mean, variance), 0.5, POPULATION)) == pytest.approx(exact, abs=0.01)
+
+
+def test_lanes_give_what_one_row_after_another_gives():
+    log_odds, accepted, person = draw()
+    answered = np.random.default_rng(1).random(len(person)) < 0.8
+    run = prequential(log_odds, np.where(answered, accepted, np.nan), person, POPULATION, answered)
+    expected = one_by_one(log_odds, accepted, person, POPULATION, answered)
+    np.testing.assert_allclose(np.stack([run.log_odds, *run.belief]), expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("counts", [[1], [5, 1, 1], [1] * 20_000, [3000] + [1] * 3000, [2, 9, 4] * 50])
+def test_lanes_hold_every_row_once_and_at_most_twice_as_many_places(counts):
+    person = np.random.default_rng(0).permutation(np.repeat(np.arange(len(counts)), counts))
+    places = lanes(person)
+    assert len(set(zip(places.step.tolist(), places.lane.tolist(), strict=True))) == len(person)
+    assert places.first.sum() == len(counts)
+    assert places.first.size <= 2 * len(person) + places.shape[1]
+    back = places.spread(np.arange(1, len(person) + 1))  # down a lane: one person after another, each in order
+    person_of = places.spread(person)
+    same = (back[1:] > 0) & ~places.first[1:]
+    assert (person_of[1:] == person_of[:-1])[same].all() and (back[1:] > back[:-1])[same].all()
+
+
+def test_names_and_later_answers_change_no_prediction():
+    log_odds, accepted, person = draw()
+    before = prequential(log_odds, accepted, person, POPULATION).log_odds
+    renamed = np.random.default_rng(2).permutation(person.max() + 1)[person]
+    np.testing.assert_allclose(prequential(log_odds, accepted, renamed, POPULATION).log_odds, before, rtol=1e-12)
+    changed = np.where(np.arange(300) < 150, accepted, 1 - accepted)
+    after = prequential(log_odds, changed, person, POPULATION).log_odds
+    np.testing.assert_array_equal(after[:151], before[:151])
+    assert (after[200:] != before[200:]).any()
+
+
+def test_the_gradient_is_that_of_finite_differences():
+    log_odds, accepted, person = draw()
+    places = lanes(person)
+    weight = np.full(300, 1 / 300)
+    arrays = [places.spread(values) for values in (log_odds, accepted, np.ones(300), weight)]
+    theta = np.array([0.8, -0.3, np.log(0.9), np.log(0.02)])
+    with jax.enable_x64(True):
+        found, value = gradient(theta, *arrays, places.first)
+        expected = optimize.approx_fprime(theta, lambda t: float(gradient(t, *arrays, places.first)[1]), 1e-6)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-7)
+    predicted = prequential(log_odds, accepted, person, Population(0.8, -0.3, 0.9, 0.02)).log_odds
+    np.testing.assert_allclose(value, np.mean(np.logaddexp(0, predicted) - accepted * predicted), rtol=1e-12)
+
+
+def test_the_fit_finds_the_population_and_sees_only_who_counts():
+    rng = np.random.default_rng(3)
+    person = np.repeat(np.arange(400), 25)
+    log_odds, rate = rng.normal(size=len(person)), rng.normal(0, 0.9, 400)
+    p = special.expit(0.8 * log_odds - 0.3 + rate[person])
+    accepted = (rng.random(len(person)) < p).astype(float)
+    counted = person < 300
+    found = fit_population(log_odds, accepted, person, counted)
+    chex.assert_trees_all_close(np.array(found[:3]), np.array([0.8, -0.3, 0.9]), atol=0.12)
+    other = np.where(counted, accepted, 1 - accepted)
+    assert fit_population(log_odds, other, person, counted) == found
