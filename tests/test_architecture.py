@@ -23,6 +23,8 @@ EVERYTHING = {
     *("training", "policy", "teacher", "judges", "evaluation", "report", "recipes", "published"),
     *("people", "probe"),
 }
+MAINS = {"prism_jax.probe.__main__"}
+"""Mains in the folder of the part that they run; like other mains they call a recipe, which stands above the part."""
 MAY_IMPORT = {
     "runtime": set(),
     "decision": set(),
@@ -68,7 +70,7 @@ def arrows():
     """For each part of the package, the parts that it imports."""
     graph = grimp.build_graph("prism_jax", cache_dir=None)
     found = {part.removeprefix("prism_jax."): set() for part in graph.find_children("prism_jax")}
-    for module in graph.modules - {"prism_jax"}:
+    for module in graph.modules - {"prism_jax", *MAINS}:
         part = module.split(".")[1]
         imported = graph.find_modules_directly_imported_by(module) - {"prism_jax"}
         found[part] |= {other.split(".")[1] for other in imported} - {part}

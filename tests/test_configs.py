@@ -7,6 +7,7 @@ import pathlib
 import pytest
 
 from prism_jax.judges.config import JudgesConfig
+from prism_jax.probe.config import ProbeConfig
 from prism_jax.recipes.runs import train_and_evaluate
 from prism_jax.runtime.config import from_config_dict, to_config_dict
 from prism_jax.teacher.config import TeacherConfig
@@ -18,6 +19,7 @@ FILES = sorted((ROOT / "configs").glob("*.py"))
 KINDS = {
     **dict.fromkeys(("teacher", "simulated_teacher"), TeacherConfig),
     **dict.fromkeys(("judges_paper", "judges_pool_a", "judges_pool_b", "simulated_judges"), JudgesConfig),
+    **dict.fromkeys(("probe_simulator", "probe_proactivebench"), ProbeConfig),
 }
 """The configs of other mains than `prism_jax.train`."""
 RECIPES = {"qwen3_8b_a100", "qwen3_8b_a100x8", "qwen3_0_6b"}

@@ -195,6 +195,7 @@ EMPTY = {
     "evaluate": ("--scores=scores.parquet", "--workdir="),
     "export": ("--workdir=runs/none", "--output="),
     "curate": ("--streams=streams.jsonl", "--out="),
+    "probe": ("--config=configs/probe_simulator.py", "--workdir="),
     "experiments.proactivebench": ("--workdir= ",),
     "experiments.thinking": ("--workdir=",),
     "experiments.injections": ("--weights=",),

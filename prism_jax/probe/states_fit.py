@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from jaxtyping import Float, Shaped
+from scipy import linalg
 
 from prism_jax.probe.config import StatesConfig
 from prism_jax.probe.logistic import Linear, fit, moments, standardise
@@ -33,12 +34,9 @@ def fit_states(
 def _components(z: Float[np.ndarray, "n width"], count: int) -> Float[np.ndarray, "width k"]:
     """The first principal directions, of unit length; fewer than `count` where the rank is lower."""
     n, width = z.shape
-    if n < width:  # the smaller of the two Gram matrices
-        value, left = np.linalg.eigh(z @ z.T)
-        directions = z.T @ left[:, ::-1]
-    else:
-        value, directions = np.linalg.eigh(z.T @ z)
-        directions = directions[:, ::-1]
-    rank = int((value[::-1] > 1e-9 * max(value[-1], 1e-30)).sum())
-    directions = directions[:, : min(count, rank)]
+    gram = z @ z.T if n < width else z.T @ z
+    size = len(gram)
+    value, vector = linalg.eigh(gram, subset_by_index=(max(0, size - count), size - 1))
+    vector = vector[:, value > 1e-9 * max(value.max(), 1e-30)]
+    directions = z.T @ vector if n < width else vector
     return directions / np.maximum(np.linalg.norm(directions, axis=0), 1e-30)

@@ -1,0 +1,166 @@
+"""How far do words and a frozen model's states go on ProactiveBench's human labels, without fine-tuning?
+
+    python -m prism_jax.experiments.probe --source=DIR --workdir=DIR [--weights=GGUF]
+
+Every stream is tested once, alone; everything else is fitted on the other streams: the IDFs, the regressions, and, on
+inner folds of them, the maps to probabilities. The settings are the defaults of `prism_jax.probe.config`. The rows are
+TF-IDF of words with its strength chosen on inner folds (`prism_jax.experiments.nested_words`), the probe on words, and,
+with --weights, the probe on words and states. probe_words.parquet and probe_states.parquet in the workdir are their
+out-of-fold scores, which `prism_jax.experiments.human_labels --scores=NAME=FILE` takes. docs/probe.md has the results.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import get_args
+
+import numpy as np
+from absl import flags
+from etils import epath
+from jaxtyping import Float
+
+from prism_jax.evaluation.fits import Signal
+from prism_jax.evaluation.protocol import calibrate
+from prism_jax.experiments.nested_words import outer_folds, score_words_nested
+from prism_jax.experiments.proactivebench_results import COLUMNS, Fold, signal_of
+from prism_jax.experiments.ranking import MEASURES, Ranked, intervals
+from prism_jax.probe.config import FitConfig, StatesConfig
+from prism_jax.probe.fitting import Seen, fit_probe
+from prism_jax.probe.kept_states import states_of
+from prism_jax.probe.scoring import score
+from prism_jax.probe.words import describe_all
+from prism_jax.report.human_labels import shown
+from prism_jax.report.table import Row, Section, Table, print_all
+from prism_jax.runtime import command
+from prism_jax.runtime.files import write_files
+from prism_jax.runtime.flag_checks import refuse_empty
+from prism_jax.scores import Scores, write_scores
+from prism_jax.streams import Stream, proactivebench
+from prism_jax.streams.proactivebench import Need
+
+TFIDF, WORDS, STATES = "TF-IDF of words and bigrams", "probe on words", "probe on words and states"
+FILES = {WORDS: "probe_words.parquet", STATES: "probe_states.parquet"}
+States = Sequence[Float[np.ndarray, "offers width"]]
+
+
+def score_probe(streams: Sequence[Stream], states: States | None, config: FitConfig, reading: StatesConfig) -> Scores:
+    """Scores every stream by a probe that was fitted on all the others.
+
+    Args:
+      streams: Streams with their labels.
+      states: States of each stream's offers; None for words alone.
+      config: How the probe is fitted.
+      reading: How the regression on states is fitted.
+
+    Returns:
+      One row per offer, split "test"; the fold is the number of the stream.
+    """
+    seen = [
+        Seen(words, None if states is None else states[number]) for number, words in enumerate(describe_all(streams))
+    ]
+    rows = []
+    for fold, left_out in enumerate(seen):
+        probe = fit_probe([one for one in seen if one is not left_out], config, reading)
+        rows += list(score(probe, [left_out], split="test", fold=fold))
+    return Scores.from_rows(rows)
+
+
+def measure(ranked: Mapping[str, Ranked], title: str, resamples: int) -> Table:
+    """Measures of every row, and of each minus the row before it."""
+    names = list(ranked)
+    rows = [
+        Row(name, tuple(shown(intervals(one, resamples=resamples)[of]) for of in MEASURES))
+        for name, one in ranked.items()
+    ]
+    for before, after in itertools.pairwise(names):
+        found = intervals(ranked[before], ranked[after], resamples=resamples)
+        rows.append(Row(f"{after} minus {before}", tuple(shown(found[of], sign=True) for of in MEASURES)))
+    labels = ranked[names[0]].y
+    return Table(
+        f"{title} ({len(labels)} labels, {labels.mean():.0%} positive)",
+        "",
+        COLUMNS,
+        (Section("", tuple(rows)),),
+        "95 % intervals over whole streams in brackets.",
+    )
+
+
+def score_tfidf(streams: Sequence[Stream]) -> list[Fold]:
+    """Scores every stream by TF-IDF fitted on the others, with temperatures that are fitted on inner folds."""
+    tables = [score_words_nested(*pair, fold)[0] for fold, pair in enumerate(outer_folds(streams, None))]
+    return [Fold(table, calibrate(table)) for table in tables]
+
+
+def ranked_by_probe(scores: Scores, signal: Signal) -> Ranked:
+    """A probe's own probabilities, which need no temperature; both fits of one are by nested predictions."""
+    steps = scores.candidate == 0 if signal == "need" else np.ones(len(scores), bool)
+    y = scores.y_need if signal == "need" else scores.y_accept
+    p = scores.p_need_fast if signal == "need" else scores.p_accept_fast
+    assert y is not None, "ProactiveBench is labelled"
+    known = steps & ~np.isnan(y)
+    return Ranked(p[known], p[known], y[known], np.asarray(scores.stream, str)[known])
+
+
+def study(
+    source: str, needs: Sequence[Need], workdir: epath.Path, reading: StatesConfig, resamples: int
+) -> list[Table]:
+    """Runs the protocol; writes the scores with the first definition of need into the workdir.
+
+    Args:
+      source: Folder with ProactiveBench's repository.
+      needs: Definitions of need, each with a table.
+      workdir: Folder for scores and states.
+      reading: The language model; without weights, words alone.
+      resamples: Number of bootstrap resamples of whole streams.
+
+    Returns:
+      The table of acceptance, and one of need for each definition.
+    """
+    tables: list[Table] = []
+    states: States | None = None
+    for need in needs:
+        streams = proactivebench.load(source, need=need)
+        if reading.weights and states is None:
+            states = states_of(streams, reading, workdir / "states")
+        found = {WORDS: score_probe(streams, None, FitConfig(), reading)}
+        if states is not None:
+            found[STATES] = score_probe(streams, states, FitConfig(), reading)
+        folds = score_tfidf(streams)
+        signals: tuple[Signal, ...] = ("need",) if tables else ("accept", "need")
+        for signal in signals:
+            ranked = {TFIDF: signal_of(folds, signal)}
+            ranked |= {name: ranked_by_probe(scores, signal) for name, scores in found.items()}
+            title = "Acceptance of an offer" if signal == "accept" else f"Need at a step, {need}"
+            tables.append(measure(ranked, title, resamples))
+        if need == needs[0]:
+            for name, scores in found.items():
+                write_scores(workdir / FILES[name], scores)
+    return tables
+
+
+def define_flags() -> None:
+    """Defines the command-line flags."""
+    flags.DEFINE_string("source", None, "Folder with ProactiveBench's repository.")
+    flags.DEFINE_string("workdir", None, "Folder for scores, states and tables.")
+    flags.DEFINE_string("weights", "", "Weights of the frozen model; empty reads words alone.")
+    flags.DEFINE_integer("resamples", 10_000, "Bootstrap resamples of whole streams.", lower_bound=100)
+    flags.mark_flags_as_required(["source", "workdir"])
+    refuse_empty("source", "workdir")
+
+
+def main() -> None:
+    """Prints the tables."""
+    given = flags.FLAGS
+    workdir = epath.Path(given.workdir)
+    workdir.mkdir(parents=True, exist_ok=True)
+    needs = get_args(Need)
+    tables = study(given.source, needs, workdir, StatesConfig(weights=given.weights), given.resamples)
+    print_all(tables)
+    names = ("accept", *(f"need_{need}" for need in needs))
+    write_files({workdir / f"{name}.csv": one.to_csv().encode() for name, one in zip(names, tables, strict=True)})
+
+
+if __name__ == "__main__":
+    define_flags()
+    command.start(main)

@@ -1,0 +1,39 @@
+"""Trains, calibrates and evaluates a probe.
+
+    python -m prism_jax.probe --config=configs/probe_simulator.py --workdir=DIR
+
+A probe predicts acceptance and need from words, and with --config.states.weights=PATH also from a frozen model's
+states, without fine-tuning. The workdir gets the files of a student's run and the probe itself, as plain files
+(docs/probe.md). Started again on the same workdir, it evaluates the probe that is there.
+"""
+
+from __future__ import annotations
+
+from absl import flags
+from ml_collections import config_flags
+
+from prism_jax.probe.config import ProbeConfig
+from prism_jax.recipes.probing import train_and_evaluate_probe
+from prism_jax.runtime import command
+from prism_jax.runtime.config import from_config_dict
+from prism_jax.runtime.flag_checks import refuse_empty
+
+
+def define_flags() -> None:
+    """Defines the flags."""
+    config_flags.DEFINE_config_file("config", None, "A file of configs/; --config.x.y=value overrides a setting.")
+    flags.DEFINE_string("workdir", None, "Folder for everything that the run leaves behind.", required=True)
+    flags.DEFINE_bool("texts", True, "Whether report.html may show events' texts; --notexts leaves them out.")
+    flags.mark_flag_as_required("config")
+    refuse_empty("workdir")
+
+
+def main() -> None:
+    """Runs what the flags say."""
+    given = flags.FLAGS
+    train_and_evaluate_probe(from_config_dict(ProbeConfig, given.config), given.workdir, texts=given.texts)
+
+
+if __name__ == "__main__":
+    define_flags()
+    command.start(main)

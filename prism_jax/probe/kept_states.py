@@ -1,0 +1,115 @@
+"""States of streams, kept in a folder under a digest of everything that they depend on.
+
+A stream is read once; the weights are loaded only where some stream was not read before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+from etils import epath
+from jaxtyping import Float
+
+from prism_jax.probe.config import StatesConfig
+from prism_jax.probe.states import Reader
+from prism_jax.prompting.template import PromptConfig, Template
+from prism_jax.prompting.tokenizer import Tokenizer
+from prism_jax.runtime.files import write_bytes
+from prism_jax.streams import Stream
+from prism_jax.streams.edit import without_answers
+from prism_jax.streams.jsonl import encode_stream
+from prism_jax.student import weights
+
+_READ = ("*.safetensors", "*.json", "*.txt", "*.jinja")
+"""The files of a model directory that its states depend on."""
+_CHUNK = 2**22
+
+
+def describe_states(config: StatesConfig) -> dict[str, Any]:
+    """Everything that the states of a stream depend on beside the stream, as plain data.
+
+    Raises:
+      FileNotFoundError: if the weights are missing.
+    """
+    return {
+        "weights_sha256": _digest(epath.Path(config.weights)),
+        "blocks": list(config.blocks),
+        "system": config.system,
+        "context": config.context,
+    }
+
+
+def states_of(
+    streams: Sequence[Stream], config: StatesConfig, folder: epath.PathLike
+) -> list[Float[np.ndarray, "offers width"]]:
+    """Returns the states of every stream's offers, from files of an earlier call where there are any.
+
+    Args:
+      streams: The streams; their labels are not read.
+      config: The language model and where it is read.
+      folder: Folder of the files, one per stream.
+
+    Raises:
+      ValueError, OSError, RuntimeError: for weights or streams that cannot be read; what was read until then is kept.
+    """
+    about = json.dumps(describe_states(config), sort_keys=True)
+    paths = [epath.Path(folder) / f"{_key(about, stream)}.safetensors" for stream in streams]
+    missing = [(stream, path) for stream, path in zip(streams, paths, strict=True) if not _has_states(path)]
+    if missing:
+        epath.Path(folder).mkdir(parents=True, exist_ok=True)
+        reader = load_reader(config)
+        for (_, path), states in zip(missing, reader.read([stream for stream, _ in missing]), strict=True):
+            write_bytes(path, safetensors.numpy.save({"states": states}))
+    return [safetensors.numpy.load(path.read_bytes())["states"] for path in paths]
+
+
+def load_reader(config: StatesConfig) -> Reader:
+    """Loads the language model of a config.
+
+    Raises:
+      ValueError: if the model has fewer blocks than are to be read.
+      OSError, RuntimeError: as `weights.load` and `Tokenizer.load`.
+    """
+    found = weights.read_config(config.weights, "float32")
+    if config.blocks[-1] > found.num_layers:
+        raise ValueError(
+            f"states.blocks: found {config.blocks}, expected at most the {found.num_layers} blocks of {config.weights}"
+        )
+    template = Template(Tokenizer.load(config.weights), PromptConfig(system=config.system))
+    loaded = weights.load(config.weights, "float32")
+    return Reader(loaded.model, loaded.params, template, config.blocks, config.context)
+
+
+def _key(about: str, stream: Stream) -> str:
+    shown = encode_stream(without_answers(stream))
+    return hashlib.sha256(f"{about}\n{shown}".encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _has_states(path: epath.Path) -> bool:
+    """Whether there are whole states in a file; a damaged one is read again."""
+    if not path.exists():
+        return False
+    try:
+        return "states" in safetensors.numpy.load(path.read_bytes())
+    except safetensors.SafetensorError:
+        return False
+
+
+def _digest(path: epath.Path) -> str:
+    """SHA-256 of a file, or of the files of a model directory in the order of their names."""
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: no such file, expected in states.weights a GGUF file or a model directory")
+    files = [path] if not path.is_dir() else sorted({file for pattern in _READ for file in path.glob(pattern)})
+    found = hashlib.sha256()
+    for file in files:
+        found.update(f"{file.name if path.is_dir() else ''}\n".encode())
+        with file.open("rb") as opened:
+            while block := opened.read(_CHUNK):
+                found.update(block)
+    return found.hexdigest()

@@ -1,0 +1,108 @@
+"""Trains a probe, scores the calibration and test streams, and evaluates them as a student's run does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from etils import epath
+
+from prism_jax.probe.config import ProbeConfig
+from prism_jax.probe.fitting import Probe, Seen, fit_probe
+from prism_jax.probe.kept_states import describe_states, states_of
+from prism_jax.probe.saved import SavedProbe, load_probe, save_probe
+from prism_jax.probe.scoring import score
+from prism_jax.probe.words import describe_all
+from prism_jax.report.outputs import evaluate_into
+from prism_jax.runtime.config import ConfigError, from_config_dict, to_dict
+from prism_jax.runtime.files import read_object, write_json
+from prism_jax.runtime.provenance import as_facts, provenance
+from prism_jax.scores import Scores
+from prism_jax.streams import Stream
+from prism_jax.streams.sources import load_splits
+from prism_jax.streams.splits import Splits
+from prism_jax.streams.summary import summarise
+
+SPLITS = ("train", "calibration", "test")
+
+
+def train_and_evaluate_probe(config: ProbeConfig, workdir: epath.PathLike, *, texts: bool = True) -> None:
+    """Trains a probe into `workdir`/probe unless it is there, and evaluates it.
+
+    The workdir gets config.json, run.json, probe/, states/ (with a language model), and what an evaluation writes:
+    scores.parquet, calibration.json, evaluation.json and report.html.
+
+    Args:
+      config: Config of the run.
+      workdir: Folder to write to; it may hold an earlier run of the same config.
+      texts: Whether the report may show the texts of events.
+
+    Raises:
+      ValueError, OSError, RuntimeError: in one line; nothing is written if the config, the data source or the weights
+        cannot be used, or if the folder holds a run of another config.
+    """
+    workdir = epath.Path(workdir)
+    splits = load_splits(config.data, config.simulator)
+    about = describe_states(config.states) if config.states.weights else None
+    _claim(config, workdir)
+    seen = {name: _see(getattr(splits, name), config, workdir) for name in SPLITS}
+    probe = _fitted(seen["train"], config, workdir / "probe", about)
+    rows = [
+        row for name in ("calibration", "test") for row in score(probe, seen[name], split=name, fold=config.data.fold)
+    ]
+    made = as_facts(provenance())
+    evaluate_into(
+        workdir,
+        Scores.from_rows(rows),
+        config.decision,
+        facts={"command": made.pop("command"), **_facts(config, splits), **made},
+        keep_scores=True,
+        streams=splits.test if texts else (),
+        calibrator=config.calibration,
+    )
+
+
+def _fitted(streams: Sequence[Seen], config: ProbeConfig, folder: epath.Path, about: dict[str, Any] | None) -> Probe:
+    """The probe of an earlier call in this folder, or a new one, which is saved there."""
+    if folder.exists():
+        saved = load_probe(folder)
+        if saved.states != about:
+            raise ConfigError(
+                f"{folder}: states: found a probe on other weights or blocks, expected those of the config; choose "
+                "another --workdir"
+            )
+        return saved.probe
+    probe = fit_probe(streams, config.fit, config.states)
+    save_probe(folder, SavedProbe(probe, about))
+    return probe
+
+
+def _see(streams: Sequence[Stream], config: ProbeConfig, workdir: epath.Path) -> list[Seen]:
+    """The words of streams, and their states where the config names a language model."""
+    words = describe_all(streams)
+    if not config.states.weights:
+        return [Seen(one) for one in words]
+    return [Seen(*both) for both in zip(words, states_of(streams, config.states, workdir / "states"), strict=True)]
+
+
+def _claim(config: ProbeConfig, workdir: epath.Path) -> None:
+    """Writes config.json and run.json; an existing config.json must hold the same config."""
+    path = workdir / "config.json"
+    if path.exists():
+        found = from_config_dict(ProbeConfig, read_object(path, "prism_jax.probe", ConfigError), f"{path}: config")
+        if found != config:
+            raise ConfigError(f"{path}: found a run of another config, expected this one; choose another --workdir")
+        return
+    workdir.mkdir(parents=True, exist_ok=True)
+    write_json(path, to_dict(config))
+    write_json(workdir / "run.json", provenance())
+
+
+def _facts(config: ProbeConfig, splits: Splits) -> dict[str, str]:
+    """Describes probe and data, for the terminal and the report."""
+    source = config.data.source or ("the official archive" if config.data.name == "proactivebench" else "built in")
+    return {
+        "probe": f"words and states of {config.states.weights}" if config.states.weights else "words",
+        "data": f"{config.data.name} ({source})",
+        **{name: str(summarise(getattr(splits, name))["all"]) for name in SPLITS},
+    }

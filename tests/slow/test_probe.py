@@ -1,0 +1,108 @@
+"""The main of the probe as a user runs it, and the study, on few streams and with a tiny frozen model."""
+
+import json
+import pathlib
+
+import forked
+import jax
+import numpy as np
+import pytest
+
+from prism_jax.prompting.template import PromptConfig, make_tokenizer
+from prism_jax.scores import read_scores
+from prism_jax.student import Qwen3, StudentConfig
+from prism_jax.student.weights import save_hf
+
+pytestmark = pytest.mark.slow
+ROOT = pathlib.Path(__file__).parents[2]
+FEW = (
+    "--config=configs/probe_simulator.py",
+    "--config.data.train_streams=16",
+    "--config.data.calibration_streams=12",
+    "--config.data.test_streams=12",
+)
+
+
+def run(main, *arguments):
+    return forked.run(f"prism_jax.{main}", *arguments, cwd=ROOT, env={"JAX_PLATFORMS": "cpu"})
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    workdir = tmp_path_factory.mktemp("runs") / "probe"
+    result = run("probe", *FEW, f"--workdir={workdir}")
+    assert result.returncode == 0, result.stderr
+    return workdir
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory, simulated):
+    """A directory with a tiny random model and its tokenizer."""
+    tokenizer = make_tokenizer(simulated, PromptConfig(vocab_size=600))
+    config = StudentConfig(
+        vocab_size=tokenizer.size, hidden_dim=16, num_layers=2, num_heads=2, num_kv_heads=1, head_dim=8, mlp_dim=32
+    )
+    folder = tmp_path_factory.mktemp("weights")
+    model = Qwen3(config)
+    save_hf(folder, model, model.init(jax.random.key(0)))
+    tokenizer.save(folder / "tokenizer.json")
+    return folder
+
+
+def test_a_run_leaves_the_files_of_a_students_run(finished):
+    names = {"config.json", "run.json", "probe", "scores.parquet", "calibration.json", "evaluation.json", "report.html"}
+    assert {path.name for path in finished.iterdir()} == names
+    scores = read_scores(finished / "scores.parquet")
+    assert set(scores.split) == {"calibration", "test"}
+    assert scores.p_both_true is not None
+
+
+def test_the_scores_can_be_evaluated_like_anybodys(finished, tmp_path):
+    result = run("evaluate", f"--scores={finished / 'scores.parquet'}", f"--workdir={tmp_path / 'again'}")
+    assert result.returncode == 0, result.stderr
+    for name in ("calibration.json", "evaluation.json"):
+        assert (tmp_path / "again" / name).read_bytes() == (finished / name).read_bytes()
+
+
+def test_again_it_evaluates_the_probe_that_is_there(finished):
+    names = ("scores.parquet", "calibration.json", "evaluation.json", "probe/probe.json")
+    before = {name: (finished / name).read_bytes() for name in names}
+    result = run("probe", *FEW, f"--workdir={finished}")
+    assert result.returncode == 0, result.stderr
+    assert {name: (finished / name).read_bytes() for name in names} == before
+    other = run("probe", *FEW, "--config.fit.ridge=3.0", f"--workdir={finished}")
+    assert other.returncode == 1
+    assert "config.json: found a run of another config" in other.stderr.splitlines()[-1]
+
+
+def test_states_are_read_once(weights, tmp_path):
+    """The second run reads only the stream whose file is damaged, alone in its batch, so equal up to rounding."""
+    states = (f"--config.states.weights={weights}", "--config.states.blocks=(1,2)", "--config.states.components=4")
+    workdir = tmp_path / "run"
+    result = run("probe", *FEW, *states, f"--workdir={workdir}")
+    assert result.returncode == 0, result.stderr
+    kept = {path: path.stat().st_mtime_ns for path in (workdir / "states").iterdir()}
+    assert len(kept) == 40
+    assert json.loads((workdir / "probe" / "probe.json").read_text())["states"]["blocks"] == [1, 2]
+    damaged = min(kept)
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    before = read_scores(workdir / "scores.parquet")
+    again = run("probe", *FEW, *states, f"--workdir={workdir}")
+    assert again.returncode == 0, again.stderr
+    np.testing.assert_allclose(read_scores(workdir / "scores.parquet").p_accept_fast, before.p_accept_fast, atol=1e-5)
+    assert {path for path in kept if path.stat().st_mtime_ns != kept[path]} == {damaged}
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--config.states.weights=/nowhere.gguf",), "/nowhere.gguf: no such file, expected in states.weights"),
+        (("--config.states.blocks=(2,1)",), "config.states.blocks: found (2, 1), expected ascending numbers"),
+        (("--config.fit.ridge=0.0",), "config.fit.ridge: found 0.0, expected above 0"),
+    ],
+)
+def test_bad_settings_are_one_line_and_write_nothing(tmp_path, flags, message):
+    result = run("probe", *FEW, *flags, f"--workdir={tmp_path / 'run'}")
+    assert result.returncode == 1
+    assert message in result.stderr.splitlines()[-1]
+    assert not (tmp_path / "run").exists()
