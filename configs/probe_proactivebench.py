@@ -9,9 +9,9 @@
 `any_valid` the definition of need.
 
 Time: about fifteen seconds on two CPU cores for words; with states, about eight seconds more for each stream.
-Result: on fold 0, four test streams, the Brier score of raw p_accept is 0.191, where a constant's is 0.219, and the raw
-dynamic gate costs 0.442 per step, where always offering costs 0.519 and never offering 0.675. Temperatures fitted on two
-calibration streams make both worse. docs/probe.md has the results over all streams.
+Result: on fold 0, four test streams, the Brier score of raw p_accept is 0.191, where a constant's is 0.219, and the
+raw dynamic gate costs 0.442 per step, where always offering costs 0.519 and never offering 0.675. Temperatures fitted
+on two calibration streams make both worse. docs/probe.md has the results over all streams.
 """
 
 from prism_jax.probe.config import ProbeConfig

@@ -3,9 +3,9 @@
     python -m prism_jax.probe --config=configs/probe_simulator.py --workdir=runs/probe_simulator
 
 Time: ten to thirty seconds on two CPU cores.
-Result: little, because the simulator's offers have no text of their own, and cosines to them say nothing: the calibrated
-dynamic gate closes 2 % of the expected-cost gap between the better constant policy and the Bayes oracle, where the tiny
-student of configs/quickstart.py closes over 80 %. It shows that the whole pipeline runs.
+Result: little, because the simulator's offers have no text of their own, and cosines to them say nothing. The
+calibrated dynamic gate closes 2 % of the expected-cost gap between the better constant policy and the Bayes oracle,
+where the tiny student of configs/quickstart.py closes over 80 %. It shows that the whole pipeline runs.
 """
 
 from prism_jax.probe.config import ProbeConfig
