@@ -53,6 +53,7 @@ MAY_IMPORT = {
     "judge": EVERYTHING,
     "curate": EVERYTHING,
     "audit": EVERYTHING,
+    "promise": EVERYTHING,
     "preflight": {*EVERYTHING, "train"},
 }
 

@@ -196,6 +196,7 @@ EMPTY = {
     "export": ("--workdir=runs/none", "--output="),
     "curate": ("--streams=streams.jsonl", "--out="),
     "probe": ("--config=configs/probe_simulator.py", "--workdir="),
+    "promise": ("--promise=burden<=0.2", "--scores="),
     "experiments.proactivebench": ("--workdir= ",),
     "experiments.thinking": ("--workdir=",),
     "experiments.injections": ("--weights=",),

@@ -1,0 +1,55 @@
+"""Finds gates that keep promises for new people: `python -m prism_jax.promise --scores=FILE --promise="burden<=0.2"`.
+
+    python -m prism_jax.promise --scores=FILE --promise="false_alarms<=0.05" [--promise="missed_help<=0.2"]
+        [--promise_level=0.9] [--c_fa=1 --c_fn=2] [--policy=dynamic] [--calibration=FILE] [--out=FILE.json]
+
+Certified on the people (or streams) of the calibration split and measured on those of the test split
+(docs/promises.md). Prints the certified cost ratios, the one nearest to the stated costs, and the speak rate it leaves.
+"""
+
+from __future__ import annotations
+
+from absl import flags
+
+from prism_jax.decision.calibration import CALIBRATORS
+from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.evaluation.promises import POLICIES
+from prism_jax.recipes.promising import promise_scores
+from prism_jax.runtime import command
+from prism_jax.runtime.flag_checks import refuse_empty
+
+
+def define_flags() -> None:
+    """Defines the flags."""
+    flags.DEFINE_string("scores", None, "Scores file, .parquet or .jsonl, with the splits calibration and test.")
+    flags.DEFINE_multi_string("promise", None, "RISK<=LIMIT; several are kept together.")
+    flags.DEFINE_float("promise_level", 0.9, "Probability with which they hold.", 0.5, 0.9999)
+    flags.DEFINE_float("c_fa", OperatingPoint.c_fa, "C_FA, the cost of an offer that is not accepted.")
+    flags.DEFINE_float("c_fn", OperatingPoint.c_fn, "C_FN, the cost of missed help; the gate comes as near as allowed.")
+    flags.DEFINE_enum("policy", OperatingPoint.policy, POLICIES, "The rule that decides.")
+    flags.DEFINE_enum("calibrator", None, CALIBRATORS, "The map of every signal, by default temperature.")
+    flags.DEFINE_string("calibration", None, "calibration.json of other people, to apply instead of fitting one.")
+    flags.DEFINE_float("start", None, "Cost ratio at which the tests of false_discovery begin.", 1e-6, 1e6)
+    flags.DEFINE_string("out", None, "JSON file for the result.")
+    flags.mark_flags_as_required(["scores", "promise"])
+    refuse_empty("scores", "calibration", "out")
+
+
+def main() -> None:
+    """Certifies and prints."""
+    given = flags.FLAGS
+    promise_scores(
+        given.scores,
+        given.promise,
+        OperatingPoint(c_fa=given.c_fa, c_fn=given.c_fn, policy=given.policy, margin=0.0),
+        level=given.promise_level,
+        calibrator=given.calibrator,
+        calibration=given.calibration,
+        start=given.start,
+        out=given.out,
+    )
+
+
+if __name__ == "__main__":
+    define_flags()
+    command.start(main)
