@@ -183,6 +183,10 @@ def test_what_cannot_be_exported_leaves_nothing(exported, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+ACCEPTANCE = (
+    '{"need_fast": null, "accept_fast": {"calibrator": "temperature", "temperature": 1.0, "base_rate": 0.5, "count": 4, '
+    '"effective_count": 4.0, "offer_rate": null}, "need_slow": null, "accept_slow": null}'
+)
 FITS = '{"need_fast": %s, "accept_fast": null, "need_slow": null, "accept_slow": null}'
 
 
@@ -194,7 +198,8 @@ FITS = '{"need_fast": %s, "accept_fast": null, "need_slow": null, "accept_slow":
         ('{"need_fast": {}}', r": found \['need_fast'\], expected the keys need_fast, accept_fast"),
         ("{", r": found broken JSON at column 2 "),
         ("", r": found nothing, expected a JSON value"),
-        (FITS % "null", r", need_fast: found None, expected an object with the fit's keys"),
+        (FITS % "null", r", accept_fast: found None, expected an object with the fit's keys"),
+        (ACCEPTANCE, r", need_fast: found None, expected an object with the fit's keys"),
         (FITS % "3", r", need_fast: found 3, expected an object with the fit's keys"),
         (FITS % '{"temperature": 0}', r", need_fast\.temperature: found 0, expected a finite number above 0"),
     ],

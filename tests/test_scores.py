@@ -21,6 +21,7 @@ FULL_ROW = {
     "time": 12.5,
     "domain": "coding",
     "persona": "expert",
+    "person": "someone",
     "split": "test",
     "fold": 3,
     "p_need_slow": 0.375,
@@ -91,6 +92,8 @@ def tables(draw):
                     }
                 )
     dropped = draw(st.sets(st.sampled_from([name for name in rows[0] if name not in (*REQUIRED, "candidate")])))
+    if "p_need_fast" in dropped:
+        dropped.add("y_need")
     order = draw(st.permutations(range(len(rows))))
     return [{name: value for name, value in rows[i].items() if name not in dropped} for i in order]
 

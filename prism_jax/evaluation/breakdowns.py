@@ -54,7 +54,9 @@ class _Groups:
             positive=self._mean(self.gold, judged),
             **{name: self._mean(cost, judged) for name, cost in self.costs.items()},
             speak_rate=float(self.deployed.decision[member].mean()),
-            ece_need=self._ece(self.deployed.p_need, self.deployed.y_need, self.need_weight, member),
+            ece_need=self._ece(self.deployed.p_need, self.deployed.y_need, self.need_weight, member)
+            if self.data.has_need
+            else None,
             ece_accept=self._ece(self.deployed.p_accept, self.deployed.y_accept, self.weight, member),
         )
 

@@ -103,7 +103,7 @@ class ThinkingFit:
 
 @dataclasses.dataclass(frozen=True)
 class Calibration:
-    """One fit per signal and pass; None for a pass that the scores do not have.
+    """One fit per signal and pass; None for a pass, and for need, that the scores do not have.
 
     Attributes:
       need_fast: Fit of the fast pass's need.
@@ -116,7 +116,7 @@ class Calibration:
         fitted.
     """
 
-    need_fast: SignalFit
+    need_fast: SignalFit | None
     accept_fast: SignalFit
     need_slow: SignalFit | None = None
     accept_slow: SignalFit | None = None
@@ -127,7 +127,7 @@ class Calibration:
         """The fit of one signal, on all calibration rows.
 
         Raises:
-          ValueError: for a pass that was not calibrated.
+          ValueError: for a signal or pass that was not calibrated.
         """
         fit = getattr(self, f"{signal}_{thinking}")
         if fit is None:
@@ -261,6 +261,8 @@ def _calibration(tree: Any, place: str, *, folds: bool) -> Calibration:
     fits: dict[str, Any] = {name: _fit(f"{place}, {name}", name, tree[name]) for name in SIGNALS}
     if tree.get("thinking") is not None:
         fits["thinking"] = _thinking(f"{place}, thinking", tree["thinking"])
+    if fits["need_fast"] is None and fits["need_slow"] is not None:
+        raise ValueError(f"{place}, need_fast: found null beside need_slow, expected both or neither")
     parts = tree.get("folds", {})
     if not isinstance(parts, dict) or not all(name.isascii() and name.isdecimal() for name in parts):
         raise ValueError(f"{place}, folds: found {reprlib.repr(parts)}, expected an object with folds as keys")
@@ -293,7 +295,7 @@ def _check_number(place: str, number: Any, *, whole: bool) -> None:
 
 
 def _fit(place: str, name: str, value: Any) -> SignalFit | None:
-    if value is None and name.endswith("_slow"):
+    if value is None and name != "accept_fast":
         return None
     if not isinstance(value, dict):
         raise ValueError(f"{place}: found {value!r}, expected an object with the fit's keys")

@@ -1,7 +1,8 @@
 """Intervals of the policies' realised costs, and of their differences to the deployed policy.
 
-Streams are the independent units, so whole streams are resampled. Every policy is evaluated on the same resamples, and
-a difference is computed within each resample: it is paired (docs/maths.md, section 10).
+Streams are the independent units, or people where one of them has several streams, so whole units are resampled. Every
+policy is evaluated on the same resamples, and a difference is computed within each resample: it is paired
+(docs/maths.md, section 10).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ def with_intervals(
     rows: Sequence[PolicyRow],
     costs: Iterable[Float64[np.ndarray, "judged"]],
     weight: Float64[np.ndarray, "judged"],
-    streams: Int64[np.ndarray, "judged"],
+    units: Int64[np.ndarray, "judged"],
 ) -> tuple[PolicyRow, ...]:
     """Adds intervals of realised costs, and paired differences to the deployed policy.
 
@@ -31,16 +32,16 @@ def with_intervals(
       rows: The policies; exactly one is deployed.
       costs: Realised cost of each policy at every judged step; only their sums by stream are kept.
       weight: Weights of the judged steps.
-      streams: Numbers of the judged steps' streams, from 0.
+      units: Numbers of the judged steps' streams, or people, from 0.
 
     Returns:
-      The rows; without intervals if all steps are of one stream, which cannot be resampled.
+      The rows; without intervals if all steps are of one unit, which cannot be resampled.
     """
-    number = int(streams.max()) + 1
+    number = int(units.max()) + 1
     if number < 2:
         return tuple(rows)
-    sums = [np.bincount(streams, weights=cost * weight) for cost in costs]
-    sums.append(np.bincount(streams, weights=weight))
+    sums = [np.bincount(units, weights=cost * weight) for cost in costs]
+    sums.append(np.bincount(units, weights=weight))
     deployed = next(i for i, row in enumerate(rows) if row.deployed)
 
     def means(totals: np.ndarray) -> np.ndarray:

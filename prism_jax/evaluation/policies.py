@@ -25,6 +25,7 @@ from prism_jax.evaluation.results import Form, PolicyRow, Trace
 from prism_jax.evaluation.signals import acceptance_weight
 from prism_jax.scores import Scores
 from prism_jax.scores.texts import ordered
+from prism_jax.scores.units import Unit, independent_unit
 
 FAST_POLICIES = tuple(name for name, policy in POLICIES.items() if policy.constant is None)
 """The policies that decide on the fast signals."""
@@ -47,6 +48,8 @@ SLOW_POLICIES = {
 }
 ALL_POLICIES = {**POLICIES, **ORACLES, **SLOW_POLICIES}
 """Every policy that a row of an evaluation may name."""
+NOT_WITHOUT_NEED = ("static", "product", "need_only")
+"""Policies that are not compared where need is certain: the first two decide as `dynamic`, the last always the same."""
 FORMS: tuple[Form, ...] = ("calibrated", "raw")
 
 
@@ -87,6 +90,7 @@ class EvaluationData:
       thought: The same steps, with the slow pass's candidate; None if not every candidate has slow signals.
       has_truth: Whether the simulator's true probabilities are known at every step.
       has_value: Whether the calibration knows the moves and tokens of the slow pass, by which thinking has a value.
+      has_need: Whether need is a signal with labels; otherwise it is taken as certain (`evaluation.need`).
     """
 
     steps: Scores
@@ -95,11 +99,23 @@ class EvaluationData:
     thought: Scores | None
     has_truth: bool
     has_value: bool = False
+    has_need: bool = True
 
     @property
     def slow(self) -> bool:
         """Whether there is a slow pass."""
         return self.thought is not None
+
+    @property
+    def fast_policies(self) -> tuple[str, ...]:
+        """The policies on the fast signals that tell something of their own, and the deployed one."""
+        left_out = () if self.has_need else NOT_WITHOUT_NEED
+        return tuple(name for name in FAST_POLICIES if name not in left_out or name == self.deployed())
+
+    @functools.cached_property
+    def unit(self) -> Unit:
+        """What intervals resample whole: streams, or people where one of them has several streams."""
+        return independent_unit(self.steps.stream, self.steps.person)
 
     @property
     def slow_policies(self) -> tuple[str, ...]:
@@ -119,9 +135,11 @@ class EvaluationData:
         return judged(self.steps, self.thought)
 
     @functools.cached_property
-    def judged_streams(self) -> Int64[np.ndarray, "judged"]:
-        """The stream of each judged step, the unit of resampling, as its number in alphabetical order."""
-        return ordered(self.steps.stream[self.judged])[1]
+    def judged_units(self) -> Int64[np.ndarray, "judged"]:
+        """The unit of resampling of each judged step, as its number in alphabetical order."""
+        name = self.steps.stream if self.unit == "streams" else self.steps.person
+        assert name is not None, "`unit` looked at it"
+        return ordered(name[self.judged])[1]
 
     def label(self, signal: str, decided: Decided | None = None) -> Float64[np.ndarray, "steps"]:
         """Labels of `need` or `accept`, NaN where unknown: of the fast pass's candidate, or of that `decided` about."""
@@ -202,10 +220,10 @@ def compare(data: EvaluationData) -> tuple[PolicyRow, ...]:
     y_need, y_accept = (np.where(data.judged, data.label(signal), 0.0) for signal in ("need", "accept"))
     made: list[tuple[str, Form | None, Decided]] = [(name, None, decided) for name, decided in references.items()]
     made.append(("clairvoyant", None, data.oracle(Truth(y_accept, y_need * y_accept))))
-    compared = (*FAST_POLICIES, *data.slow_policies)
+    compared = (*data.fast_policies, *data.slow_policies)
     made += [(name, form, data.decide(name, form)) for form in FORMS for name in compared]
     costs = (table.step_costs(decided) for _, _, decided in made)
-    return with_intervals([table.row(*row) for row in made], costs, table.weight, data.judged_streams)
+    return with_intervals([table.row(*row) for row in made], costs, table.weight, data.judged_units)
 
 
 class _Table:

@@ -18,6 +18,7 @@ from prism_jax.decision.calibration import CalibrationConfig
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation import breakdowns, policies, ratios, second_signal, signals, surfaces, triggers
 from prism_jax.evaluation.fits import Calibration, Signal, Thinking
+from prism_jax.evaluation.need import check_need, with_need
 from prism_jax.evaluation.results import Counts, Evaluation, SignalRow
 from prism_jax.evaluation.surfaces import Exploration
 from prism_jax.scores import Scores, ScoresError
@@ -63,11 +64,12 @@ def calibrate(scores: Scores, config: CalibrationConfig | None = None) -> Calibr
 
 def _fit(rows: Scores, config: CalibrationConfig) -> Calibration:
     """One map per signal and pass, and the moves of the slow pass, on all the given rows."""
+    check_need(rows)
     need, accept = (signals.fit(rows, signal, "fast", config) for signal in _KINDS)
-    assert need is not None and accept is not None, "a scores table has both fast signals everywhere"
+    assert accept is not None, "a scores table has p_accept_fast everywhere"
     need_slow, accept_slow = (signals.fit(rows, signal, "slow", config) for signal in _KINDS)
     fits = Calibration(need, accept, need_slow, accept_slow)
-    return dataclasses.replace(fits, thinking=signals.fit_thinking(rows, fits))
+    return dataclasses.replace(fits, thinking=signals.fit_thinking(*with_need(rows, fits)))
 
 
 _KINDS: tuple[Signal, ...] = ("need", "accept")
@@ -102,8 +104,9 @@ def check_labels(scores: Scores, config: CalibrationConfig | None = None) -> Non
         and acceptance labels are both known, or a missing column `domain` for the calibrator `grouped`.
     """
     rows = rows_of(scores, CALIBRATION)
+    check_need(scores)
     signals.check_domains(rows, CalibrationConfig() if config is None else config)
-    for signal in _KINDS:
+    for signal in _KINDS if scores.has_need else _KINDS[1:]:
         _, labels, _ = signals.read(rows, signal, "fast").labelled()
         if len(labels) == 0 or labels.max() == 0 or labels.min() == 1:
             found = f"only {labels[0]:g} among {len(labels)} labels" if len(labels) else "no label"
@@ -111,13 +114,15 @@ def check_labels(scores: Scores, config: CalibrationConfig | None = None) -> Non
                 f"split {CALIBRATION!r}: found {found}, expected both classes: the signals are calibrated on them",
                 f"y_{signal}",
             )
-    steps = rows_of(scores, TEST).steps()
+    known = scores if scores.has_need else scores.with_certain_need()
+    steps = rows_of(known, TEST).steps()
     if not policies.judged(steps).any():
-        raise ScoresError(_no_judged_step(steps))
+        raise ScoresError(_no_judged_step(steps, scores.has_need))
 
 
-def _no_judged_step(steps: Scores) -> str:
-    return f"split {TEST!r}: found no step with both y_need and y_accept among {len(steps)}, expected at least one"
+def _no_judged_step(steps: Scores, has_need: bool) -> str:
+    what = "both y_need and y_accept" if has_need else "y_accept"
+    return f"split {TEST!r}: found no step with {what} among {len(steps)}, expected at least one"
 
 
 def evaluate(scores: Scores, calibration: Calibration, point: OperatingPoint) -> Evaluation:
@@ -134,7 +139,7 @@ def evaluate(scores: Scores, calibration: Calibration, point: OperatingPoint) ->
     """
     data, off = prepare(scores, calibration, point)
     rows, steps = evaluated_rows(scores), data.steps
-    fitted = _fitted(scores, steps, calibration) if data.slow else []
+    fitted = _fitted(*with_need(scores, calibration), steps) if data.slow else []
     if data.slow and not fitted:
         off["triggers"] = "triggers at one budget: there are no calibration rows to choose their thresholds on"
     across = ratios.compare_ratios(data)
@@ -148,8 +153,10 @@ def evaluate(scores: Scores, calibration: Calibration, point: OperatingPoint) ->
         switched_off=(*off.values(), *([across.no_area] if across.no_area else [])),
         trace=policies.trace(data),
         triggers=triggers.compare_triggers(data, fitted) if fitted else None,
-        second_signal=second_signal.second_signal(data),
+        second_signal=second_signal.second_signal(data) if data.has_need else (),
         need_given_accept=steps.need_given_accept,
+        has_need=data.has_need,
+        unit=data.unit,
     )
 
 
@@ -182,15 +189,17 @@ def prepare(
       point: The operating point.
 
     Returns:
-      The steps, and the reasons by the keys `truth`, `slow pass`, `value` and `weights`; a key is absent where nothing
-      is missing.
+      The steps, and the reasons by the keys `need`, `truth`, `slow pass`, `value` and `weights`; a key is absent where
+      nothing is missing.
 
     Raises:
       ScoresError: as `evaluate`.
     """
+    has_need = scores.has_need
+    scores, calibration = with_need(scores, calibration)
     rows = evaluated_rows(scores)
     steps = rows.steps()
-    off = _missing(rows, steps, calibration)
+    off = ({} if has_need else {"need": _without_need(point)}) | _missing(rows, steps, calibration, has_need)
     thought = None if "slow pass" in off else rows.steps("slow")
     if thought is not None and (reason := _incomparable(steps, thought)):
         off["slow pass"], thought = reason, None
@@ -199,10 +208,19 @@ def prepare(
     has_value = thought is not None and "value" not in off
     if point.trigger == "value" and not has_value:
         off["value" if "value" in off else "slow pass"] += "; the trigger value has no effect: the fast pass decides"
-    data = policies.EvaluationData(steps, calibration, point, thought, "truth" not in off, has_value)
+    data = policies.EvaluationData(steps, calibration, point, thought, "truth" not in off, has_value, has_need)
     if not data.judged.any():
-        raise ScoresError(_no_judged_step(steps))
+        raise ScoresError(_no_judged_step(steps, has_need))
     return data, off
+
+
+def _without_need(point: OperatingPoint) -> str:
+    """What a table without need leaves out, and what its gate is."""
+    return (
+        "need: there is no column p_need_fast, so p_accept alone decides; the gate is p_accept ≥ C_FA / (C_FA + C_FN) "
+        f"= {point.c_fa / (point.c_fa + point.c_fn):.4g}, as which static and product would decide; these, need only "
+        "and the calibration of need are left out"
+    )
 
 
 def _without_value(scores: Scores, steps: Scores, calibration: Calibration) -> str | None:
@@ -216,7 +234,7 @@ def _without_value(scores: Scores, steps: Scores, calibration: Calibration) -> s
     return "slow on value: the calibration has no tokens of the slow pass"
 
 
-def _fitted(scores: Scores, steps: Scores, calibration: Calibration) -> list[triggers.Fitted]:
+def _fitted(scores: Scores, calibration: Calibration, steps: Scores) -> list[triggers.Fitted]:
     """The calibration steps on which thresholds for the test steps are chosen; empty if there are none."""
     everywhere = np.ones(len(steps), bool)
     if scores.split is not None and (scores.split == CALIBRATION).any():
@@ -278,7 +296,7 @@ def _incomparable(steps: Scores, thought: Scores) -> str | None:
     )
 
 
-def _missing(rows: Scores, steps: Scores, calibration: Calibration) -> dict[str, str]:
+def _missing(rows: Scores, steps: Scores, calibration: Calibration, has_need: bool) -> dict[str, str]:
     """The results that cannot be computed on the test split, each with the missing input.
 
     The slow pass ranks all candidates of a step, so it needs slow signals on every row.
@@ -287,7 +305,7 @@ def _missing(rows: Scores, steps: Scores, calibration: Calibration) -> dict[str,
     needed = {
         "truth": (
             "Bayes oracle, regret, gap closed and distance to the truth",
-            ("need_true", "accept_true", "both_true"),
+            ("need_true", "accept_true", "both_true") if has_need else ("accept_true",),
         ),
         "slow pass": ("slow pass", ("need_slow", "accept_slow")),
     }
@@ -323,6 +341,7 @@ def _count(rows: Scores, data: policies.EvaluationData) -> Counts:
         positive=float(np.average(gold, weights=weight)),
         effective=signals.effective_count(weight),
         fields_correct=_all_fields_correct(data.steps) if data.slow else None,
+        people=None if data.steps.person is None else len(set(data.steps.person)),
     )
 
 

@@ -31,19 +31,19 @@ def compare_ratios(data: EvaluationData) -> Ratios:
     judged = data.judged
     weight = acceptance_weight(data.steps)[judged]
     need, accept = data.label("need")[judged], data.label("accept")[judged]
-    streams, number = data.judged_streams, int(data.judged_streams.max()) + 1
+    units, number = data.judged_units, int(data.judged_units.max()) + 1
     thought = data.label("accept", data.everywhere_slow)[judged]
-    off = _no_area(need * accept, need * thought, number)
+    off = _no_area(need * accept, need * thought, number, data.unit)
     rows = _references(need, accept, weight)
     for form in FORMS:
         for deciding in _deciding(data, form):
-            area, mean = deciding.area_and_cost(weight, None if off else streams)
+            area, mean = deciding.area_and_cost(weight, None if off else units)
             deployed = form == "calibrated" and deciding.policy == data.deployed()
             rows.append(_row(deciding.policy, form, deployed, area, mean.cost, mean.rescaled))
     return Ratios(
         rows=tuple(rows),
         steps=int(judged.sum()),
-        streams=number,
+        streams=len(numbered(data.steps.stream[judged])[0]),
         low_ratio=LOW_RATIO,
         high_ratio=HIGH_RATIO,
         level=LEVEL,
@@ -93,7 +93,7 @@ def _deciding(data: EvaluationData, form: Form) -> Iterator[_Deciding | ByValue]
     need, accept = data.label("need")[judged], data.label("accept")[judged]
     fast = data.signal("need_fast", form)[judged], data.signal("accept_fast", form)[judged]
     rates = data.fits.offer_rates(data.steps)[judged]
-    for policy in ANSWERING_TO_RATIO:
+    for policy in (name for name in data.fast_policies if name in ANSWERING_TO_RATIO):
         yield _Deciding(policy, *policy_signals(*fast, policy, base_rate=rates), need, accept, {})
     if data.slow:
         slow = data.signal("need_slow", form)[judged], data.signal("accept_slow", form)[judged]
@@ -121,20 +121,22 @@ def _deciding(data: EvaluationData, form: Form) -> Iterator[_Deciding | ByValue]
             yield ByValue("slow_on_value", (*fast, *slow), need, accept, thought, *own)
 
 
-def _no_area(gold: Float64[np.ndarray, "judged"], thought: Float64[np.ndarray, "judged"], streams: int) -> str | None:
+def _no_area(gold: Float64[np.ndarray, "judged"], thought: Float64[np.ndarray, "judged"], number: int, unit: Unit) -> str | None:
     """The reason why there is no AUDBC with an interval; None if there is one.
 
     Args:
       gold: Gold labels of the fast pass's candidates.
       thought: Gold labels of the slow pass's candidates.
-      streams: Number of the steps' streams.
+      number: Number of the steps' streams, or people.
+      unit: Which of these.
     """
     if any(((labels != 0) & (labels != 1)).any() for labels in (gold, thought)):
         return "AUDBC: some labels are soft, neither 0 nor 1"
     if not gold.any():
         return "AUDBC: no judged step is gold"
-    if streams < 2:
-        return "AUDBC: all judged steps are of one stream, and its interval resamples streams"
+    if number < 2:
+        one = "person" if unit == "people" else "stream"
+        return f"AUDBC: all judged steps are of one {one}, and its interval resamples {unit}"
     return None
 
 

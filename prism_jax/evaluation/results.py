@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float64, Int64, Shaped
 from prism_jax.decision.calibration import Reliability
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation.fits import Signal, Thinking
+from prism_jax.scores.units import Unit
 
 Form = Literal["raw", "calibrated"]
 
@@ -45,7 +46,7 @@ class PolicyRow:
       fp: Other offers.
       fn: Silences with y_n y_a = 1.
       tn: Other silences.
-      realised_low: Lower end of the interval of `realised_cost`, over resamples of whole streams (`Resampling`).
+      realised_low: Lower end of the interval of `realised_cost`, over resamples of whole units (`Evaluation.unit`).
       realised_high: Upper end of that interval.
       difference: Realised cost minus that of the deployed policy, on the same steps.
       difference_low: Lower end of its paired interval: both policies on the same resamples.
@@ -97,7 +98,7 @@ class GroupRow:
       always: Mean realised cost of an offer at every step.
       never: Mean realised cost of silence.
       speak_rate: Share of all steps with an offer.
-      ece_need: Debiased expected calibration error of the deployed signals of need.
+      ece_need: Debiased expected calibration error of the deployed signals of need; None without need.
       ece_accept: The same of acceptance, on the steps' offers.
     """
 
@@ -111,7 +112,7 @@ class GroupRow:
     always: float
     never: float
     speak_rate: float
-    ece_need: float
+    ece_need: float | None
     ece_accept: float
 
 
@@ -149,7 +150,7 @@ class Ratios:
     Attributes:
       rows: One row per policy: references, then policies on calibrated signals, then on raw signals.
       steps: Number of judged steps.
-      streams: Number of their streams, which the interval resamples.
+      streams: Number of their streams.
       low_ratio: Smallest cost ratio of the mean cost.
       high_ratio: Largest cost ratio of the mean cost.
       level: Nominal coverage of the interval.
@@ -183,7 +184,7 @@ class TriggerRow:
       expected_cost: Mean expected cost under the simulator's truth, on all steps.
       tokens: Mean slow tokens per step.
       token_cost: Price of these tokens; it stands beside the costs and is never part of them.
-      realised_low: Lower end of the interval of `realised_cost`; all intervals resample whole streams.
+      realised_low: Lower end of the interval of `realised_cost`; all intervals resample whole units.
       realised_high: Upper end of that interval.
       kept_low: Lower end of the interval of `kept`.
       kept_high: Upper end of that interval.
@@ -288,6 +289,7 @@ class Counts:
       positive: Weighted share of judged steps with y_n y_a = 1, the prevalence.
       effective: (sum w)^2 / sum w^2 of the judged steps' weights.
       fields_correct: Share of steps at which the slow pass wrote all fields as the data have them; None if not known.
+      people: Number of people; None if not known.
     """
 
     streams: int
@@ -299,6 +301,7 @@ class Counts:
     positive: float
     effective: float
     fields_correct: float | None = None
+    people: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -367,9 +370,11 @@ class Evaluation:
       population: Words for the rows that were evaluated, if these are not all; empty otherwise.
       calibrated: Words for what the signals were calibrated on, if not on the calibration split; empty otherwise.
       base: The same results for the student before training; None if it was not evaluated.
-      second_signal: The gate beside p_accept alone at equal speak rates, by cost ratio.
+      second_signal: The gate beside p_accept alone at equal speak rates, by cost ratio; empty without need.
       need_given_accept: Whether p_need estimates need given that the step's offer is accepted.
       triggers: Triggers of the slow pass at equal budgets; None without a slow pass or without calibration rows.
+      has_need: Whether need is a signal with labels; otherwise p_accept alone was evaluated, with need as certain.
+      unit: What intervals resample whole: streams, or people where one of them has several streams.
     """
 
     point: OperatingPoint
@@ -386,6 +391,8 @@ class Evaluation:
     triggers: Triggers | None = None
     second_signal: tuple[SecondSignalRow, ...] = ()
     need_given_accept: bool = False
+    has_need: bool = True
+    unit: Unit = "streams"
 
     def policy(self, name: str, form: Form | None = None) -> PolicyRow:
         """The row of one policy.

@@ -47,8 +47,8 @@ def second_signal(data: EvaluationData) -> tuple[SecondSignalRow, ...]:
         offers.append(float(ours.mean()))
         for offer in (ours, most_accepted(accept, float(ours.sum()))):
             cost = offer * (point.c_fa * (1 - y_accept)) + (1 - offer) * (c_fn * gold)
-            sums.append(np.bincount(data.judged_streams, cost * weight))  # only sums by stream are kept
-    sums.append(np.bincount(data.judged_streams, weight))
+            sums.append(np.bincount(data.judged_units, cost * weight))  # only sums by stream are kept
+    sums.append(np.bincount(data.judged_units, weight))
     cost, difference, low, high = _means(np.stack(sums, axis=1))
     return tuple(
         SecondSignalRow(

@@ -110,7 +110,10 @@ def fit(rows: Scores, signal: Signal, thinking: Thinking, config: measures.Calib
     known = readings.known
     p, y, weight = readings.labelled()
     if len(y) == 0:
-        raise ScoresError("found no label on the calibration split, expected some of both classes", f"y_{signal}")
+        without = "; without any column of need, p_accept alone is evaluated" if signal == "need" else ""
+        raise ScoresError(
+            f"found no label on the calibration split, expected some of both classes{without}", f"y_{signal}"
+        )
     domain = readings.rows.domain
     check_domains(rows, config)
     with warnings.catch_warnings(record=True) as caught:

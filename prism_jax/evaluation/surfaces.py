@@ -81,6 +81,7 @@ class Exploration:
       signals: Calibrated p_need and p_accept of the fast pass, then those of the slow pass if there is one.
       y_need: Need labels, NaN where unknown.
       y_accept: Acceptance labels of the fast pass's candidates, and those of the slow pass's if there is one.
+      has_need: Whether need is a signal; otherwise it is taken as certain.
     """
 
     c_fa: float
@@ -97,6 +98,7 @@ class Exploration:
     signals: tuple[Float64[np.ndarray, " steps"], ...]
     y_need: Float64[np.ndarray, " steps"]
     y_accept: tuple[Float64[np.ndarray, " steps"], ...]
+    has_need: bool = True
 
 
 def uncountable(data: EvaluationData) -> str | None:
@@ -137,6 +139,7 @@ def explore(data: EvaluationData) -> Exploration:
         signals=tuple(data.signal(name, "calibrated") for name in names),
         y_need=data.label("need"),
         y_accept=tuple(accept),
+        has_need=data.has_need,
     )
     tables = [_by_margin(found, data.point.margin)]
     if data.has_value:

@@ -132,7 +132,7 @@ def _costs(data: EvaluationData) -> tuple[Passes, Passes | None, Passes | None]:
 
 
 class _Estimates:
-    """Means, shares kept and differences of all rows, with paired intervals over resamples of whole streams."""
+    """Means, shares kept and differences of all rows, with paired intervals over resamples of whole units."""
 
     def __init__(self, data: EvaluationData, shares: Sequence[_Share], realised: Passes):
         self.count = len(shares)
@@ -140,7 +140,7 @@ class _Estimates:
         margin = {share.budget: i for i, share in enumerate(shares) if share.trigger == "margin"}
         self.rival = [margin.get(share.budget, i) for i, share in enumerate(shares)]
         weight = acceptance_weight(data.steps)[data.judged]
-        stream, number = data.judged_streams, int(data.judged_streams.max()) + 1
+        stream, number = data.judged_units, int(data.judged_units.max()) + 1
         means, sums = [], []  # of one share after the other: their costs at every step together would be many
         for share in shares:
             cost = share.mix(realised)[data.judged]

@@ -132,6 +132,7 @@ def teachers_decisions(
       point: Costs.
     """
     rows, fits = taught(held_out, "test"), calibrate(taught(calibration, "calibration"))
+    assert rows.p_need_fast is not None, "`taught` gives every row one"
     signals = {
         "teacher": (rows.p_need_fast, rows.p_accept_fast),
         TEACHER: tuple(fits.calibrated(signal, "fast", rows) for signal in ("need", "accept")),

@@ -113,8 +113,10 @@ def with_labels(scores: Scores, streams: Sequence[Stream]) -> Scores:
     """The scores' signals with the streams' labels; rows of offers that nobody judged are left out.
 
     Raises:
-      ScoresError: naming stream, step and offer, if a judged offer is missing, twice, or has other votes.
+      ScoresError: naming stream, step and offer, if a judged offer is missing, twice, or has other votes; or no need.
     """
+    if scores.p_need_fast is None:
+        raise ScoresError("found no such column, expected it: people judged need too", "p_need_fast")
     rows: dict[tuple[str, int, int], int] = {}
     keys = zip(scores.stream.tolist(), scores.step.tolist(), scores.candidate.tolist(), strict=True)
     for position, key in enumerate(keys):

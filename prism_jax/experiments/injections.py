@@ -79,8 +79,8 @@ class Student:
                 need[i], accept[i] = p_need[0], p_accept[0]
         if self.calibration is not None:
             domain = np.array([stream.domain for stream in streams])
-            need = apply_map(self.calibration.need_fast.map, need, domain)
-            accept = apply_map(self.calibration.accept_fast.map, accept, domain)
+            need = apply_map(self.calibration.fit("need", "fast").map, need, domain)
+            accept = apply_map(self.calibration.fit("accept", "fast").map, accept, domain)
         return Signals(need, accept)
 
 

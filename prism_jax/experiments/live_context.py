@@ -111,8 +111,8 @@ def decide(raw: Raw, streams: Sequence[Stream], maps: Calibration, point: Operat
         domain = np.array([stream.domain])
         for number, step in enumerate(stream.steps):
             raw_need, raw_accept = raw[stream.id, number]
-            need = float(apply_map(maps.need_fast.map, np.array([raw_need]), domain)[0])
-            accept = apply_map(maps.accept_fast.map, np.array(raw_accept), np.repeat(domain, len(raw_accept)))
+            need = float(apply_map(maps.fit("need", "fast").map, np.array([raw_need]), domain)[0])
+            accept = apply_map(maps.fit("accept", "fast").map, np.array(raw_accept), np.repeat(domain, len(raw_accept)))
             best = int(np.argmax(raw_accept))
             offers = float(gate.decide(need, float(accept[best]), c_fa=point.c_fa, c_fn=point.c_fn))
             y_need, y_accept = step.y_need, step.candidates[best].y_accept

@@ -112,7 +112,8 @@
 
   // ---- The inputs
 
-  const inputs = Object.fromEntries(["ratio", "trigger", "setting", "need-temperature", "accept-temperature", "domain", "persona", "stream", "only-stream"].map((id) => [id, $(id)]));
+  const TEMPERATURES = [...(data.hasNeed ? ["need-temperature"] : []), "accept-temperature"];
+  const inputs = Object.fromEntries(["ratio", "trigger", "setting", ...TEMPERATURES, "domain", "persona", "stream", "only-stream"].map((id) => [id, $(id)]));
   const WORDS = { none: "never: there is no slow pass", margin: "near the threshold", value: "where worth its price" };
 
   function option(select, value, text) {
@@ -131,7 +132,7 @@
       if (column >= 0) for (const value of [...new Set(data.groups.map((group) => group[column]))].sort()) option(inputs[name], `=${value}`, value);
     }
     inputs.ratio.max = K - 1;
-    for (const name of ["need-temperature", "accept-temperature"]) {
+    for (const name of TEMPERATURES) {
       inputs[name].max = data.temperatures.length - 1;
       $(`${name}-row`).hidden = !data.complete;
     }
@@ -155,7 +156,7 @@
     inputs.ratio.value = data.ratio;
     inputs.trigger.value = 0;
     chooseTrigger();
-    for (const name of ["need-temperature", "accept-temperature"]) inputs[name].value = AS_CALIBRATED;
+    for (const name of TEMPERATURES) inputs[name].value = AS_CALIBRATED;
     inputs.domain.value = inputs.persona.value = "";
     inputs["only-stream"].checked = false;
     listStreams();
@@ -168,7 +169,7 @@
     document.querySelector("label[for=setting]").textContent = byValue ? "Price of thinking" : "Margin";
     $("setting-hint").textContent = byValue ? "cost of one slow token, in units of C_FA; 0 always thinks" : "distance from the threshold; 0 never thinks, 1 always";
     // How much thinking saves was computed at the calibrated signals.
-    for (const name of ["need-temperature", "accept-temperature"]) {
+    for (const name of TEMPERATURES) {
       if (byValue) inputs[name].value = AS_CALIBRATED;
       inputs[name].disabled = byValue;
     }
@@ -223,11 +224,11 @@
     const table = tables[inputs.trigger.value], stream = data.streams[inputs.stream.value];
     const at = {
       table, setting: Number(inputs.setting.value), ratio: Number(inputs.ratio.value),
-      need: data.temperatures[inputs["need-temperature"].value], accept: data.temperatures[inputs["accept-temperature"].value],
+      need: data.hasNeed ? data.temperatures[inputs["need-temperature"].value] : 1, accept: data.temperatures[inputs["accept-temperature"].value],
     };
     label("ratio", compact(data.ratios[at.ratio]));
     label("setting", table.settings[at.setting] === 0 || table.trigger === "margin" ? compact(table.settings[at.setting]) : table.settings[at.setting].toExponential());
-    label("need-temperature", `× ${at.need}`);
+    if (data.hasNeed) label("need-temperature", `× ${at.need}`);
     label("accept-temperature", `× ${at.accept}`);
     const groups = chosenGroups(), ofStream = stream ? span(stream) : [], alone = inputs["only-stream"].checked;
     const member = new Set(groups), calibrated = at.need === 1 && at.accept === 1;
@@ -319,8 +320,9 @@
 
   function sentence(one, at) {
     const threshold = thresholdOf(one, at), reached = Number.isFinite(threshold) ? fixed(threshold, 3) : "unreachable";
-    return `step ${rows.step[one.row]}: p_need ${fixed(one.need, 3)}, p_accept ${fixed(one.accept, 3)}, threshold ${reached}, ` +
-      `${one.offer ? "offer" : "silent"}${one.slow ? " after thinking slowly" : ""}; need ${word(one.yNeed)}, accept ${word(one.yAccept)}, cost ${costOf(one, at)}`;
+    const [signal, told] = data.hasNeed ? [`p_need ${fixed(one.need, 3)}, `, `need ${word(one.yNeed)}, `] : ["", ""];
+    return `step ${rows.step[one.row]}: ${signal}p_accept ${fixed(one.accept, 3)}, threshold ${reached}, ` +
+      `${one.offer ? "offer" : "silent"}${one.slow ? " after thinking slowly" : ""}; ${told}accept ${word(one.yAccept)}, cost ${costOf(one, at)}`;
   }
 
   function showStream(stream, moments, at) {
@@ -334,13 +336,15 @@
   function drawStream(place, moments, at) {
     const width = Math.max(640, 90 + 24 * moments.length), step = (width - 76) / moments.length;
     const x = (i) => 56 + step * (i + 0.5), y = (p) => 184 - 170 * p;
-    const svg = draw("svg", { viewBox: `0 0 ${width} 266`, width: Math.round(width * 0.9), role: "img", "aria-label": "Need, acceptance, threshold and decision at each step; the table below holds the same numbers" });
+    const svg = draw("svg", { viewBox: `0 0 ${width} 266`, width: Math.round(width * 0.9), role: "img", "aria-label": `${data.hasNeed ? "Need, acceptance" : "Acceptance"}, threshold and decision at each step; the table below holds the same numbers` });
     for (const tick of [0, 0.25, 0.5, 0.75, 1]) {
       svg.append(draw("path", { class: "grid", d: `M56 ${y(tick)}H${width - 20}` }), draw("text", { x: 48, y: y(tick), dy: 4, "text-anchor": "end" }, String(tick)));
     }
     const thresholds = moments.flatMap((one, i) => { const level = y(Math.min(thresholdOf(one, at), 1)); return [[x(i - 0.5), level], [x(i + 0.5), level]]; });
-    svg.append(path(thresholds, "threshold"), path(moments.map((one, i) => [x(i), y(one.need)]), "line need"), path(moments.map((one, i) => [x(i), y(one.accept)]), "line accept"));
-    moments.forEach((one, i) => svg.append(draw("rect", { class: "dot need", x: x(i) - 4, y: y(one.need) - 4, width: 8, height: 8 })));
+    svg.append(path(thresholds, "threshold"));
+    if (data.hasNeed) svg.append(path(moments.map((one, i) => [x(i), y(one.need)]), "line need"));
+    svg.append(path(moments.map((one, i) => [x(i), y(one.accept)]), "line accept"));
+    if (data.hasNeed) moments.forEach((one, i) => svg.append(draw("rect", { class: "dot need", x: x(i) - 4, y: y(one.need) - 4, width: 8, height: 8 })));
     for (const [name, level] of [["offer", 214], ["slow", 236], ["step", 260]]) if (name !== "slow" || SLOW) svg.append(draw("text", { x: 48, y: level, "text-anchor": "end" }, name));
     moments.forEach((one, i) => {
       const told = [draw("circle", { class: `${one.offer ? "dot" : "ring"} accept`, cx: x(i), cy: y(one.accept), r: 5.5 }), draw("circle", { class: one.offer ? "dot accept" : "hollow", cx: x(i), cy: 210, r: 7 })];
@@ -362,16 +366,17 @@
     const event = Object.assign(document.createElement("bdi"), { textContent: text });
     if (!one) {
       made.className = "quiet";
-      for (const [content, kind] of [["", ""], [time, ""], [event, "what"], ...Array(7).fill(["", ""])]) cell(content, kind);
+      for (const [content, kind] of [["", ""], [time, ""], [event, "what"], ...Array(data.hasNeed ? 7 : 5).fill(["", ""])]) cell(content, kind);
       return made;
     }
+    const ofNeed = (cell) => data.hasNeed ? [cell] : [];
     const threshold = thresholdOf(one, at), decision = document.createElement("span");
     decision.className = `pill ${one.offer ? "offer" : "silent"}`;
     decision.textContent = one.offer ? "offer" : "silent";
     const said = document.createElement("span");
     said.append(decision, one.slow ? " slow" : "");
-    const cells = [[String(rows.step[one.row]), ""], [time, ""], [event, "what"], [fixed(one.need, 3), ""], [fixed(one.accept, 3), ""],
-      [Number.isFinite(threshold) ? fixed(threshold, 3) : "unreachable", ""], [said, "left"], [word(one.yNeed), word(one.yNeed)], [word(one.yAccept), word(one.yAccept)], [costOf(one, at), ""]];
+    const cells = [[String(rows.step[one.row]), ""], [time, ""], [event, "what"], ...ofNeed([fixed(one.need, 3), ""]), [fixed(one.accept, 3), ""],
+      [Number.isFinite(threshold) ? fixed(threshold, 3) : "unreachable", ""], [said, "left"], ...ofNeed([word(one.yNeed), word(one.yNeed)]), [word(one.yAccept), word(one.yAccept)], [costOf(one, at), ""]];
     for (const [content, kind] of cells) cell(content, kind);
     return made;
   }

@@ -63,6 +63,7 @@ def control_data(found: Exploration, first: str, streams: Mapping[str, Stream]) 
         **_totals(found),
         "tables": [_table(table, rows) for table in found.tables],
         "complete": complete,
+        "hasNeed": found.has_need,
         "rows": _rows(found, rows),
         "streams": _streams(found, rows, [name for name in names if name in browsed], streams),
     }

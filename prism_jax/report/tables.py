@@ -14,11 +14,13 @@ import rich.console
 import rich.text
 
 from prism_jax.evaluation.policies import ALL_POLICIES
-from prism_jax.evaluation.results import Evaluation, PolicyRow, RatioRow, SignalRow, TriggerRow
+from prism_jax.evaluation.results import Evaluation, GroupRow, PolicyRow, RatioRow, SignalRow, TriggerRow
 from prism_jax.report.table import Column, Row, Section, Table, wide_console
 from prism_jax.runtime.shown_text import visible
 
 DASH = "–"
+ALONE = "p_accept alone"
+"""What the title of every table says where there are no columns of need."""
 SECTIONS = {None: "References", "calibrated": "Calibrated", "raw": "Raw"}
 
 
@@ -42,7 +44,7 @@ def count(value: float | int) -> str:
 
 
 Format = Callable[[Any], str]
-AnyRow = PolicyRow | RatioRow | SignalRow | TriggerRow
+AnyRow = PolicyRow | RatioRow | SignalRow | TriggerRow | GroupRow
 
 _COSTS: dict[str, tuple[Column, Format]] = {
     "realised_cost": (Column("realised cost", "Mean of C_FA for an offer not accepted, C_FN for help missed."), number),
@@ -151,7 +153,8 @@ _SIGNALS: dict[str, tuple[Column, Format]] = {
 
 def cost_table(evaluation: Evaluation) -> Table:
     """The costs of each policy's decisions, and how often it speaks."""
-    return _policy_table("What decisions cost, per step", evaluation.policies, _COSTS, _before(evaluation))
+    columns = {name: column for name, column in _COSTS.items() if evaluation.has_need or name != "gold_cost"}
+    return _policy_table("What decisions cost, per step", evaluation.policies, columns, _before(evaluation))
 
 
 def rate_table(evaluation: Evaluation) -> Table:
@@ -163,7 +166,8 @@ def interval_table(evaluation: Evaluation) -> Table:
     """Realised costs with intervals, and their paired differences to the policy of the operating point."""
     across = evaluation.ratios
     note = (
-        f"{100 * across.level:g} % intervals, {across.resamples} resamples of whole streams, seed {across.seed}; "
+        f"{100 * across.level:g} % intervals, {across.resamples} resamples of whole {evaluation.unit}, seed "
+        f"{across.seed}; "
         "differences are paired: both policies on the same resamples."
     )
     before = [
@@ -177,15 +181,12 @@ def interval_table(evaluation: Evaluation) -> Table:
 def group_tables(evaluation: Evaluation) -> tuple[Table, ...]:
     """The policy of the operating point by domain and by persona, where the scores have these columns."""
     columns = dict.fromkeys(row.column for row in evaluation.groups)
+    chosen = _known(evaluation.groups, _GROUPS)
     tables = []
     for column in columns:
-        rows = tuple(
-            Row(row.value, tuple(show(getattr(row, name)) for name, (_, show) in _GROUPS.items()))
-            for row in evaluation.groups
-            if row.column == column
-        )
+        rows = tuple(Row(row.value, _cells(row, chosen)) for row in evaluation.groups if row.column == column)
         note = "The policy of the operating point; debiased ECE. Small groups have wide errors, see their streams."
-        tables.append(Table(f"By {column}", column, _columns(_GROUPS), (Section("", rows),), note=note))
+        tables.append(Table(f"By {column}", column, _columns(chosen), (Section("", rows),), note=note))
     return tuple(tables)
 
 
@@ -226,7 +227,8 @@ def ratio_table(evaluation: Evaluation) -> Table:
     )
     if across.no_area is None:
         note += (
-            f" Interval: {100 * across.level:g} %, {across.resamples} resamples of whole streams, seed {across.seed}."
+            f" Interval: {100 * across.level:g} %, {across.resamples} resamples of whole {evaluation.unit}, seed "
+            f"{across.seed}."
         )
     before = [] if evaluation.base is None else [row for row in evaluation.base.ratios.rows if row.deployed]
     return dataclasses.replace(_policy_table("Across cost ratios", across.rows, _RATIOS, before), note=note)
@@ -256,7 +258,7 @@ def trigger_tables(evaluation: Evaluation) -> tuple[Table, ...]:
     if compared.gain_low is not None:
         note += (
             f" [{number(compared.gain_low)}, {number(compared.gain_high)}] per step. {100 * compared.level:g} % "
-            f"intervals, {compared.resamples} resamples of whole streams, seed {compared.seed}"
+            f"intervals, {compared.resamples} resamples of whole {evaluation.unit}, seed {compared.seed}"
         )
     return (Table("When to think", "trigger", _columns(chosen), tuple(sections), note=f"{note}."),)
 
@@ -316,17 +318,19 @@ def what_was_measured(evaluation: Evaluation) -> str:
     labels = "all judged" if masked == 0 else f"{counts.judged} judged and {masked} masked because a label is missing"
     rows = f"; {evaluation.population}" if evaluation.population else ""
     how = f"; {evaluation.calibrated}" if evaluation.calibrated else ""
-    gold = f"{100 * counts.positive:.1f} % gold"
+    gold = f"{100 * counts.positive:.1f} % {'gold' if evaluation.has_need else 'accepted'}"
     fields = ""
     if counts.fields_correct is not None:
         fields = f"; the slow pass wrote all fields right at {100 * counts.fields_correct:.1f} % of the steps"
-    return f"{counts.steps} test steps of {counts.streams} streams, {labels}; {gold}{fields}{rows}{how}."
+    people = "" if counts.people is None else f" of {counts.people} people"
+    alone = "" if evaluation.has_need else f"; {ALONE}"
+    return f"{counts.steps} test steps of {counts.streams} streams{people}, {labels}; {gold}{fields}{alone}{rows}{how}."
 
 
 def _titled(table: Table, evaluation: Evaluation) -> Table:
-    """The table with a title that says which rows were evaluated, if not all were."""
-    title = f"{table.title}, {evaluation.population}" if evaluation.population else table.title
-    return dataclasses.replace(table, title=title)
+    """The table with a title that says what was evaluated, if not all rows or not both signals were."""
+    words = ("" if evaluation.has_need else ALONE, evaluation.population)
+    return dataclasses.replace(table, title=", ".join(filter(None, (table.title, *words))))
 
 
 def _before(evaluation: Evaluation) -> list[PolicyRow]:

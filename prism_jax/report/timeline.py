@@ -56,6 +56,7 @@ class Timeline:
     accept_marks: list[Mark]
     strip: list[tuple[str, Moment, str]]
     moments: list[Moment]
+    has_need: bool = True
 
 
 def choose_stream(trace: Trace, known: Collection[str] = ()) -> str:
@@ -93,7 +94,7 @@ def timeline(evaluation: Evaluation, name: str, times: np.ndarray | None, stream
     if stream is None and times is not None:
         first = times[rows[0]]
         moments = {row: dataclasses.replace(moments[row], time=clock(times[row] - first)) for row in rows}
-    sentences = {row: _sentence(moments[row]) for row in rows}
+    sentences = {row: _sentence(moments[row], evaluation.has_need) for row in rows}
     places = {row: x(i) for i, row in enumerate(rows)}
 
     def marks(values: np.ndarray, kind: str = "") -> list[Mark]:
@@ -117,6 +118,7 @@ def timeline(evaluation: Evaluation, name: str, times: np.ndarray | None, stream
         accept_marks=marks(trace.p_accept),
         strip=[(places[row], moments[row], sentences[row]) for row in rows],
         moments=_with_events(trace, rows, moments, stream),
+        has_need=evaluation.has_need,
     )
 
 
@@ -187,12 +189,13 @@ def cut(text: str) -> str:
     return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]} … ({len(text)} characters)"
 
 
-def _sentence(moment: Moment) -> str:
+def _sentence(moment: Moment, has_need: bool) -> str:
     """Describes a step in words."""
     slow = " after thinking slowly" if moment.slow else ""
+    signal, label = (f"p_need {moment.p_need}, ", f"need {moment.y_need}, ") if has_need else ("", "")
     return (
-        f"step {moment.number}: p_need {moment.p_need}, p_accept {moment.p_accept}, threshold {moment.threshold}, "
-        f"{moment.decision}{slow}; need {moment.y_need}, accept {moment.y_accept}, cost {moment.cost}"
+        f"step {moment.number}: {signal}p_accept {moment.p_accept}, threshold {moment.threshold}, "
+        f"{moment.decision}{slow}; {label}accept {moment.y_accept}, cost {moment.cost}"
     )
 
 

@@ -60,6 +60,7 @@ COLUMNS: dict[str, Column] = {
     "time": Column("number", nullable=True, constant_within="step"),
     "domain": Column("text", constant_within="stream"),
     "persona": Column("text", constant_within="stream"),
+    "person": Column("text", constant_within="stream"),
     "split": Column("text", constant_within="stream"),
     "fold": Column("index", constant_within="stream"),
     "p_need_fast": Column("unit", constant_within="step"),
@@ -82,7 +83,7 @@ COLUMNS: dict[str, Column] = {
 }
 NEED_TARGETS = ("marginal", "given_accept")
 """What p_need estimates: Pr(need), or Pr(need | the step's offer accepted). One value per table."""
-REQUIRED = ("stream", "step", "p_need_fast", "p_accept_fast")
+REQUIRED = ("stream", "step", "p_accept_fast")
 
 
 MOST_EXTRA = 100

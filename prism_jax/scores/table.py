@@ -3,7 +3,7 @@
 The table has one row per (step, candidate). Probabilities are raw (temperature T = 1); calibrated values come from the
 temperatures in calibration.json. Need belongs to the step and acceptance to the candidate: p_need and y_need are
 constant within a step, and the decision of a step uses its candidate with the highest p_accept of the pass that decides
-(`Scores.steps`).
+(`Scores.steps`). A log of answers to offers may know nothing of need; it has none of the columns of need then.
 
 A nullable column is float64 with NaN for null; flags are 0 and 1.
 """
@@ -32,6 +32,7 @@ from prism_jax.scores.schema import (
     shown,
 )
 from prism_jax.scores.texts import numbered
+from prism_jax.scores.units import check_people
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -47,9 +48,10 @@ class Scores:
       time: Time in seconds, from an origin that is the same for the whole stream.
       domain: Subject area, for example coding, writing or life.
       persona: Kind of user.
+      person: The user; intervals resample people where one has several streams, and no split or fold divides a person.
       split: Name of the split, for example train, calibration or test.
       fold: Number of the cross-validation fold whose test split contains the stream.
-      p_need_fast: Pr(need | history) from the fast pass, raw.
+      p_need_fast: Pr(need | history) from the fast pass, raw; a table without it has no other column of need either.
       p_accept_fast: Pr(accept | history, offered) from the fast pass, raw.
       p_need_slow: Pr(need | history) from the slow pass, raw; null where there was none.
       p_accept_slow: Pr(accept | history, offered) from the slow pass, raw; null where there was none.
@@ -80,9 +82,10 @@ class Scores:
     time: Float64[np.ndarray, "rows"] | None = None
     domain: Shaped[np.ndarray, "rows"] | None = None
     persona: Shaped[np.ndarray, "rows"] | None = None
+    person: Shaped[np.ndarray, "rows"] | None = None
     split: Shaped[np.ndarray, "rows"] | None = None
     fold: Int64[np.ndarray, "rows"] | None = None
-    p_need_fast: Float64[np.ndarray, "rows"]
+    p_need_fast: Float64[np.ndarray, "rows"] | None = None
     p_accept_fast: Float64[np.ndarray, "rows"]
     p_need_slow: Float64[np.ndarray, "rows"] | None = None
     p_accept_slow: Float64[np.ndarray, "rows"] | None = None
@@ -109,12 +112,19 @@ class Scores:
             check_range(name, array)
         _check_need_target(self)
         _check_log(self)
+        _check_need(self)
         _check_slow(self)
         _check_structure(self)
+        check_people(self.columns())
 
     def __len__(self) -> int:
         """Number of rows."""
         return len(self.stream)
+
+    @property
+    def has_need(self) -> bool:
+        """Whether the table knows of need; without it, p_accept alone can be evaluated."""
+        return self.p_need_fast is not None
 
     @property
     def need_given_accept(self) -> bool:
@@ -137,6 +147,19 @@ class Scores:
         object.__setattr__(taken, "extra", {name: array[rows] for name, array in self.extra.items()})
         _check_lengths(taken.columns())
         return taken
+
+    def with_certain_need(self) -> Scores:
+        """The same table with p_need = 1 and y_need = 1 at every step; only acceptance is uncertain."""
+        filled = copy.copy(self)  # what is set is valid, so that no second check is needed
+        certain = np.broadcast_to(np.float64(1.0), len(self))
+        filled._set("p_need_fast", certain)
+        filled._set("y_need", certain)
+        if self.p_accept_slow is not None:
+            filled._set("p_need_slow", np.where(np.isnan(self.p_accept_slow), np.nan, 1.0))
+        if self.p_accept_true is not None:
+            filled._set("p_need_true", certain)
+            filled._set("p_both_true", self.p_accept_true)
+        return filled
 
     def steps(self, thinking: Literal["fast", "slow"] = "fast") -> Scores:
         """A table with one row per step: its candidate with the highest p_accept; the lowest-numbered of a tie.
@@ -264,9 +287,26 @@ def _check_log(scores: Scores) -> None:
     )
 
 
+NEED = ("p_need_slow", "y_need", "p_need_true", "p_both_true", "need_target")
+"""The columns of need that make no sense without `p_need_fast`."""
+
+
+def _check_need(scores: Scores) -> None:
+    """Checks that a table without probabilities of need has no other column of need."""
+    present = [name for name in NEED if getattr(scores, name) is not None]
+    if present and not scores.has_need:
+        raise ScoresError(
+            f"found no such column beside {present[0]}, expected both p_need_fast and y_need, or no column of need, "
+            "which evaluates p_accept alone",
+            "p_need_fast",
+        )
+
+
 def _check_slow(scores: Scores) -> None:
-    """Checks that a row has both probabilities of the slow pass or neither."""
+    """Checks that a row has both probabilities of the slow pass or neither; without need there is only one."""
     need, accept = scores.p_need_slow, scores.p_accept_slow
+    if not scores.has_need:
+        return
     if need is not None and accept is not None:
         fail_at(np.isnan(accept) & ~np.isnan(need), "p_accept_slow", accept, "a number, as p_need_slow has one")
         fail_at(np.isnan(need) & ~np.isnan(accept), "p_need_slow", need, "a number, as p_accept_slow has one")

@@ -143,7 +143,8 @@ def test_calibration_round_trips(tmp_path):
     [
         (lambda tree: tree.pop("need_fast"), "expected the keys need_fast, accept_fast"),
         (lambda tree: tree.update(extra=1), "expected the keys need_fast, accept_fast"),
-        (lambda tree: tree.update(need_fast=None), "need_fast: found None, expected an object"),
+        (lambda tree: tree.update(accept_fast=None), "accept_fast: found None, expected an object"),
+        (lambda tree: tree.update(need_fast=None, need_slow=tree["accept_fast"]), "need_fast: found null beside need_"),
         (
             lambda tree: tree["need_fast"].pop("count"),
             "need_fast: found base_rate, effective_count, offer_rate beside the map, expected the keys",

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from prism_jax.evaluation import signals
-from prism_jax.evaluation.fits import Thinking
+from prism_jax.evaluation.fits import Signal, Thinking
 from prism_jax.evaluation.protocol import evaluated_rows
 from prism_jax.evaluation.results import Form, SignalRow
 from prism_jax.experiments.paper import cells, references
@@ -32,22 +35,27 @@ def make(study: Study) -> Outcome:
     data, rows = study.at(), evaluated_rows(study.scores)
     passes: tuple[Thinking, ...] = ("fast", "slow") if data.slow else ("fast",)
     forms: tuple[Form, ...] = ("raw", "calibrated")
+    kinds: tuple[Signal, ...] = ("need", "accept") if data.has_need else ("accept",)
+    shown = {key: one for key, one in MEASURES.items() if data.has_need or not key.endswith("_need")}
     lines, drawn = [], {}
     for thinking in passes:
-        need, accept = (signals.measure(rows, signal, thinking, study.fits) for signal in ("need", "accept"))
+        measured = {signal: signals.measure(rows, signal, thinking, study.fits) for signal in kinds}
         if thinking == "fast":
-            drawn = {"need": need, "accept": accept}
+            drawn = measured
         for index, form in enumerate(forms):
             decided = data.decide("dynamic" if thinking == "fast" else "slow_only", form)
             rates = cells.rates(data, decided, study.settings)
-            found = {**_measured(need[index], "need"), **_measured(accept[index], "accept")}
+            found: dict[str, Number] = {}
+            for signal, of_form in measured.items():
+                found |= _measured(of_form[index], signal)
             found |= {key: rates[key] for key in ("f1", "false_alarm")}
-            printed = references.CALIBRATION[form] if thinking == "fast" else None
+            printed = references.CALIBRATION[form] if thinking == "fast" else {}
+            printed = {key: number for key, number in printed.items() if key in shown}
             lines.append(Line(form, cells.beside(found, printed), f"{thinking} pass"))
-    maps = ", ".join(f"{name}: {study.fits.in_words(name, 'fast')}" for name in ("need", "accept"))
+    maps = ", ".join(f"{name}: {study.fits.in_words(name, 'fast')}" for name in kinds)
     note = study.note(f"Maps of the fast pass: {maps}.", "Errors have no interval; labels as in the report.")
     title = "Quality of calibration"
-    sheet = Sheet("calibration_quality", title, "signals", MEASURES, tuple(lines), note)
+    sheet = Sheet("calibration_quality", title, "signals", shown, tuple(lines), note)
     return Outcome((sheet,), lambda figure: _reliability(figure, drawn))
 
 
@@ -57,9 +65,10 @@ def _measured(row: SignalRow, signal: str) -> dict[str, Number]:
     return {f"{name}_{signal}": Number(value) for name, value in values.items()}
 
 
-def _reliability(figure: Any, drawn: dict[str, list[SignalRow]]) -> None:
+def _reliability(figure: Any, drawn: Mapping[Signal, list[SignalRow]]) -> None:
     """A reliability diagram per signal, before and after its map; the size of a dot is the number of labels."""
-    for axes, (signal, rows) in zip(figure.subplots(1, len(drawn)), drawn.items(), strict=True):
+    panels = np.atleast_1d(figure.subplots(1, len(drawn)))
+    for axes, (signal, rows) in zip(panels, drawn.items(), strict=True):
         axes.plot([0, 1], [0, 1], "--", color="grey", linewidth=1)
         for row, colour in zip(rows, ("#d1812a", "#3b8f5a"), strict=True):
             bins = row.reliability

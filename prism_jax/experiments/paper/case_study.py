@@ -30,11 +30,13 @@ def make(study: Study) -> Outcome:
     stream, position = str(data.steps.stream[step]), int(data.steps.step[step])
     passes = ("fast", "slow") if data.slow and _margin(data).slow[step] else ("fast",)
     lines = [_pass(data, step, thinking) for thinking in passes]
-    labels = {f"p_{signal}": Number(float(data.label(signal)[step])) for signal in ("need", "accept")}
+    kinds = ("need", "accept") if data.has_need else ("accept",)
+    labels = {f"p_{signal}": Number(float(data.label(signal)[step])) for signal in kinds}
     lines.append(Line("label", labels, "what was right"))
     note = f"{RULE} C_FA = {study.point.c_fa:g}, C_FN = {study.point.c_fn:g}, margin {study.point.margin:g}."
     title = f"Case study: stream {stream}, step {position}"
-    sheet = Sheet("case_study", title, "stage", MEASURES, tuple(lines), f"{note} On {study.source}.")
+    measures = {key: one for key, one in MEASURES.items() if data.has_need or key != "p_need"}
+    sheet = Sheet("case_study", title, "stage", measures, tuple(lines), f"{note} On {study.source}.")
     return Outcome((sheet,), lambda figure: _draw(figure, data, step))
 
 
@@ -80,8 +82,9 @@ def _draw(figure: Any, data: EvaluationData, step: int) -> None:
     threshold = least_acceptance("dynamic", need, data.point)
     axes = figure.subplots()
     axes.plot(x, accept, "-o", ms=3, color="#1f5f8b", label="p_accept, fast")
-    axes.plot(x, need, ":", color="#7a7a7a", label="p_need, fast")
-    axes.plot(x, threshold, "-", color="#b23a48", label="τ(p_need)")
+    if data.has_need:
+        axes.plot(x, need, ":", color="#7a7a7a", label="p_need, fast")
+    axes.plot(x, threshold, "-", color="#b23a48", label="τ(p_need)" if data.has_need else "τ")
     axes.fill_between(x, threshold - data.point.margin, threshold + data.point.margin, color="#b23a48", alpha=0.12)
     axes.axvline(data.steps.step[step], color="black", linewidth=0.8)
     if data.slow:

@@ -1,4 +1,4 @@
-"""The numbers that many tables share: rates, AUDBC, cost, tokens, each with its interval over whole streams."""
+"""Numbers that many tables share: rates, AUDBC, cost, tokens, each with its interval over whole streams or people."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def area(data: EvaluationData, policy: str, form: Form, settings: Settings, marg
     """
     judged = data.judged
     need, accept = data.label("need")[judged], data.label("accept")[judged]
-    gold, streams = need * accept, data.judged_streams
+    gold, streams = need * accept, data.judged_units
     thought = need * data.label("accept", data.everywhere_slow)[judged]
     if not (resampled(gold, streams) and resampled(thought, streams) and gold.any()):
         return Number()
@@ -94,7 +94,7 @@ def cost(data: EvaluationData, decided: Decided, settings: Settings) -> Number:
     point, judged = data.point, data.judged
     need, accept = (data.label(signal, decided)[judged] for signal in ("need", "accept"))
     costs = np.where(decided.offer[judged], point.c_fa * (1 - accept), point.c_fn * (need * accept))
-    return mean(costs, acceptance_weight(data.steps)[judged], data.judged_streams, settings)
+    return mean(costs, acceptance_weight(data.steps)[judged], data.judged_units, settings)
 
 
 def mean(values: np.ndarray, weight: np.ndarray, streams: np.ndarray, settings: Settings) -> Number:
@@ -134,10 +134,10 @@ def beside(cells: Mapping[str, Number | str], paper: Mapping[str, float] | None)
 
 
 def _judged(data: EvaluationData, decided: Decided) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Decision, gold label, weight and stream of each judged step."""
+    """Decision, gold label, weight and independent unit of each judged step."""
     judged = data.judged
     gold = (data.label("need", decided) * data.label("accept", decided))[judged]
-    return decided.offer[judged], gold, acceptance_weight(data.steps)[judged], data.judged_streams
+    return decided.offer[judged], gold, acceptance_weight(data.steps)[judged], data.judged_units
 
 
 def resampled(gold: np.ndarray, streams: np.ndarray) -> bool:

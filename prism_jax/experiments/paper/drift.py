@@ -69,7 +69,7 @@ def _area(data: EvaluationData, temperature: float, epsilon: float, settings: Se
     need, accept = (np.asarray(calibration.apply_temperature(p, temperature))[judged] for p in _signals(data))
     shifted = np.where(accept * need > 0, np.clip(accept + epsilon, 0.0, 1.0), 0.0)
     gold = (data.label("need") * data.label("accept"))[judged]
-    streams = data.judged_streams
+    streams = data.judged_units
     if not (cells.resampled(gold, streams) and gold.any()):
         return Number()
     weight = acceptance_weight(data.steps)[judged]

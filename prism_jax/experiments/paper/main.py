@@ -17,14 +17,20 @@ ROWS: dict[str, tuple[str, Form, str]] = {
     "gate": ("dynamic", "calibrated", "The gate on calibrated signals of the fast pass."),
 }
 """Policy and form behind each row, in the order of the table."""
+ROWS_WITHOUT_NEED: dict[str, tuple[str, Form, str]] = {
+    **{name: row for name, row in ROWS.items() if row[0] in ("always", "never")},
+    "p_accept alone, uncalibrated": ("static", "raw", "The gate on the raw signal of the fast pass."),
+    "p_accept alone": ROWS["p_accept alone"],
+}
 MEASURES = {**cells.RATES, **cells.COST}
 
 
 def make(study: Study) -> Outcome:
     """Compares the policies of one agent, and lists the paper's systems below."""
     data = study.at()
+    rows = ROWS if data.has_need else ROWS_WITHOUT_NEED
     ours = [
-        _line(study, data, name, data.decide(policy, form), meaning) for name, (policy, form, meaning) in ROWS.items()
+        _line(study, data, name, data.decide(policy, form), meaning) for name, (policy, form, meaning) in rows.items()
     ]
     if data.deployed() not in ("dynamic", "static"):
         words = "The policy of the operating point, on calibrated signals."

@@ -20,7 +20,7 @@ MEASURES = {**cells.RATES, **cells.AREA, **cells.COST}
 
 def make(study: Study) -> Outcome:
     """Switches each signal and the calibration off in turn, on the fast pass."""
-    data, lines = study.at(), []
+    data, lines = study.with_need(), []
     for name, (policy, form, meaning) in ROWS.items():
         decided = data.decide(policy, form)
         found = cells.rates(data, decided, study.settings) | {"cost": cells.cost(data, decided, study.settings)}

@@ -18,6 +18,7 @@ from prism_jax.experiments.paper.registry import EXPERIMENTS, function
 from prism_jax.experiments.paper.study import Outcome, Settings, SkippedError, Study, Subject
 from prism_jax.experiments.paper.trainings import Trainings
 from prism_jax.report.table import print_all
+from prism_jax.report.tables import ALONE
 from prism_jax.runtime.provenance import provenance
 from prism_jax.scores import ScoresError, located, read_scores
 
@@ -127,4 +128,12 @@ def _make(name: str, given: Given) -> Outcome:
         raise SkippedError("it needs trainings, which a call with --scores does not make")
     subjects = given.subjects if experiment.of == "trainings" else given.studies
     chosen = subjects[:1] if experiment.one_seed else subjects
-    return merged([function(name)(subject) for subject in chosen])
+    outcome = merged([function(name)(subject) for subject in chosen])
+    alone = given.scores is not None and not given.studies[0].scores.has_need
+    return _titled(outcome) if alone else outcome
+
+
+def _titled(outcome: Outcome) -> Outcome:
+    """The outcome with titles that say that p_accept alone was evaluated."""
+    sheets = tuple(dataclasses.replace(sheet, title=f"{sheet.title}, {ALONE}") for sheet in outcome.sheets)
+    return dataclasses.replace(outcome, sheets=sheets)

@@ -58,13 +58,14 @@ PAIRS = (
 def make(study: Study) -> Outcome:
     """Tests every pair whose policies the scores allow."""
     data = study.at()
-    if not cells.resampled(_gold(data, data.everywhere_slow), data.judged_streams):
-        raise SkippedError("paired tests: expected labels of 0 and 1 on the steps of at least two streams")
+    if not cells.resampled(_gold(data, data.everywhere_slow), data.judged_units):
+        raise SkippedError("paired tests: expected labels of 0 and 1 on the steps of at least two streams or people")
     lines: list[Line] = []
     counts: list[Line] = []
     for pair in PAIRS:
         known = {"static", "dynamic", *data.slow_policies}
-        if pair.first[0] in known and pair.second[0] in known:
+        of_need = {pair.first[0], pair.second[0]} == {"static", "dynamic"}
+        if pair.first[0] in known and pair.second[0] in known and (data.has_need or not of_need):
             first, second = data.decide(*pair.first), data.decide(*pair.second)
             if np.array_equal(_gold(data, first), _gold(data, second)):
                 lines += _tests(study, data, first, second, pair.words)
@@ -73,7 +74,8 @@ def make(study: Study) -> Outcome:
         Line(cells.RATES[name].label, cells.beside({}, numbers), "the paper: PRISM minus DeepSeek-R1")
         for name, numbers in references.SIGNIFICANCE.items()
     ]
-    note = study.note("Pairs whose passes pick different offers at some step are left out.")
+    left_out = [] if data.has_need else ["There is no need, so the gate is p_accept alone and is not compared with it."]
+    note = study.note("Pairs whose passes pick different offers at some step are left out.", *left_out)
     title = "Steps that one of two policies got right"
     sheets = (
         Sheet("significance", "Paired differences", "rate", MEASURES, tuple(lines), note, signed=("difference",)),
@@ -95,7 +97,7 @@ def _tests(study: Study, data: EvaluationData, first: Decided, second: Decided, 
     given = (first.offer[judged], second.offer[judged], _gold(data, first))
     weight = acceptance_weight(data.steps)[judged]
     shared: dict[str, Any] = {
-        "streams": data.judged_streams,
+        "streams": data.judged_units,
         "weight": None if (weight == 1).all() else weight,
         "names": names,
         "resamples": settings.resamples,

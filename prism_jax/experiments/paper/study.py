@@ -14,6 +14,7 @@ from prism_jax.evaluation.policies import EvaluationData
 from prism_jax.experiments.paper.sheet import Sheet
 from prism_jax.experiments.paper.trainings import Trainings
 from prism_jax.scores import Scores
+from prism_jax.scores.units import Unit
 
 
 class SkippedError(ValueError):
@@ -25,7 +26,7 @@ class Settings:
     """Settings of all intervals.
 
     Attributes:
-      resamples: Number of bootstrap resamples of whole streams.
+      resamples: Number of bootstrap resamples of whole streams, or of whole people (`EvaluationData.unit`).
       seed: Seed of the resamples.
       level: Nominal coverage.
       seeds: Number of seeds that the tables average over; above 1, intervals are over seeds (`over_seeds`).
@@ -40,12 +41,11 @@ class Settings:
         if self.resamples < 1:
             raise ValueError(f"resamples: found {self.resamples}, expected at least 1")
 
-    @property
-    def words(self) -> str:
-        """The settings as the end of a table's note."""
+    def in_words(self, unit: Unit) -> str:
+        """The settings as the end of a table's note, with what is resampled whole."""
         if self.seeds > 1:
             return ""
-        return f"{100 * self.level:g} % intervals over {self.resamples} resamples of whole streams, seed {self.seed}."
+        return f"{100 * self.level:g} % intervals over {self.resamples} resamples of whole {unit}, seed {self.seed}."
 
     def keywords(self) -> dict[str, Any]:
         """The settings as arguments of the bootstrap."""
@@ -68,7 +68,7 @@ class Subject:
 
     def note(self, *sentences: str) -> str:
         """The note of a table: its own sentences, the source and the intervals."""
-        return " ".join([*sentences, "On simulated streams.", self.settings.words]).rstrip()
+        return " ".join([*sentences, "On simulated streams.", self.settings.in_words("streams")]).rstrip()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,6 +95,16 @@ class Study:
         """The test steps at an operating point, by default that of the study."""
         return self._prepared(self.point if point is None else point)[0]
 
+    def with_need(self) -> EvaluationData:
+        """The same at the study's own point, for a table that is about the signal of need.
+
+        Raises:
+          SkippedError: if there is none.
+        """
+        if not self.scores.has_need:
+            raise SkippedError("need: there is no column p_need_fast")
+        return self.at()
+
     def with_slow(self, point: OperatingPoint | None = None) -> EvaluationData:
         """The same, for a table that needs the slow pass.
 
@@ -113,7 +123,7 @@ class Study:
 
     def note(self, *sentences: str) -> str:
         """The note of a table: its own sentences, the source and the intervals."""
-        return " ".join([*sentences, f"On {self.source}.", self.settings.words]).rstrip()
+        return " ".join([*sentences, f"On {self.source}.", self.settings.in_words(self.at().unit)]).rstrip()
 
 
 @dataclasses.dataclass(frozen=True)

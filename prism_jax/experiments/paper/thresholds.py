@@ -41,6 +41,8 @@ def _lines(study: Study, data: EvaluationData, form: Form, whose: str = "", *, p
     """The three rules on one form of one student's signals."""
     lines = []
     for policy, name in NAMES.items():
+        if policy == "dynamic" and not data.has_need:
+            continue  # decides as the static threshold does
         decided = data.decide(policy, form)
         found = cells.rates(data, decided, study.settings) | {"cost": cells.cost(data, decided, study.settings)}
         printed = references.THRESHOLDS[policy] if paper and form == "raw" else None

@@ -1,0 +1,70 @@
+"""The independent units of a scores table: its streams, or its people where one of them has several streams.
+
+Answers of one person depend on each other. So intervals resample whole units, and no split or fold divides one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Int64, Shaped
+
+from prism_jax.scores.schema import ScoresError, shown
+from prism_jax.scores.texts import numbered
+
+Unit = Literal["streams", "people"]
+
+
+def check_people(columns: Mapping[str, Shaped[np.ndarray, "rows"]]) -> None:
+    """Checks that no split and no fold divides a person.
+
+    The calibration, or the model, would otherwise have seen the people that it is measured on, and results would not
+    hold for new people. Who wants to measure known people later leaves out the column `person`.
+
+    Args:
+      columns: The columns of a scores table by name.
+
+    Raises:
+      ScoresError: naming the first row of a person that stands in another split or fold than before.
+    """
+    if "person" not in columns:
+        return
+    first = _first_rows(numbered(columns["person"])[1])
+    for name in ("split", "fold"):
+        if name not in columns:
+            continue
+        column = columns[name]
+        bad = column != column[first]
+        if bad.any():
+            row = int(bad.argmax())
+            raise ScoresError(
+                f"found {shown(name, column[row])}, expected {shown(name, column[first[row]])} as elsewhere for the "
+                f"same person: constant within a person (row {first[row]}); leave out the column person to measure "
+                "people that the calibration knows",
+                name,
+                row,
+            )
+
+
+def independent_unit(stream: Shaped[np.ndarray, "rows"], person: Shaped[np.ndarray, "rows"] | None) -> Unit:
+    """What the independent units are.
+
+    Args:
+      stream: The stream of each row.
+      person: The person of each row; None if the table does not know them.
+
+    Returns:
+      people if one of them has several streams; otherwise streams.
+    """
+    if person is None or len(numbered(person)[0]) == len(numbered(stream)[0]):
+        return "streams"
+    return "people"
+
+
+def _first_rows(numbers: Int64[np.ndarray, "rows"]) -> Int64[np.ndarray, "rows"]:
+    """The first row that has each row's number."""
+    first = np.empty(numbers.max() + 1, np.int64)
+    first[numbers[::-1]] = np.arange(len(numbers))[::-1]
+    return first[numbers]
