@@ -96,7 +96,7 @@ BAD = {
 
 CALIBRATED = np.arange(240) < 120
 UNUSABLE = {
-    "no label of need": (lambda columns: columns.pop("y_need"), "y_need: found no label on the calibration split"),
+    "no label of need": (lambda columns: columns.pop("y_need"), "y_need: found no such column beside p_need_fast"),
     "one class": (
         lambda columns: columns.update(y_accept=np.where(CALIBRATED, 0.0, columns["y_accept"])),
         "y_accept: cannot calibrate p_accept_fast: y: found only the label 0",

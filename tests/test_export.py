@@ -183,9 +183,14 @@ def test_what_cannot_be_exported_leaves_nothing(exported, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-ACCEPTANCE = (
-    '{"need_fast": null, "accept_fast": {"calibrator": "temperature", "temperature": 1.0, "base_rate": 0.5, "count": 4, '
-    '"effective_count": 4.0, "offer_rate": null}, "need_slow": null, "accept_slow": null}'
+ACCEPTANCE = json.dumps(
+    {
+        "need_fast": None,
+        "accept_fast": {"calibrator": "temperature", "temperature": 1.0, "base_rate": 0.5, "count": 4}
+        | {"effective_count": 4.0, "offer_rate": None},
+        "need_slow": None,
+        "accept_slow": None,
+    }
 )
 FITS = '{"need_fast": %s, "accept_fast": null, "need_slow": null, "accept_slow": null}'
 

@@ -152,7 +152,7 @@ def test_the_dataclass_has_the_schemas_columns_and_only_the_required_ones_are_re
     assert [name for name in fields if fields[name].default is not None] == [
         name for name in COLUMNS if name in (*REQUIRED, "candidate")
     ]
-    assert list(Scores.from_rows([REQUIRED_ROW]).columns()) == [
+    assert list(Scores.from_rows([{name: REQUIRED_ROW[name] for name in REQUIRED}]).columns()) == [
         name for name in COLUMNS if name in (*REQUIRED, "candidate")
     ]
 

@@ -218,8 +218,8 @@ def _without_need(point: OperatingPoint) -> str:
     """What a table without need leaves out, and what its gate is."""
     return (
         "need: there is no column p_need_fast, so p_accept alone decides; the gate is p_accept ≥ C_FA / (C_FA + C_FN) "
-        f"= {point.c_fa / (point.c_fa + point.c_fn):.4g}, as which static and product would decide; these, need only "
-        "and the calibration of need are left out"
+        f"= {point.c_fa / (point.c_fa + point.c_fn):.4g}, as which static and product would decide; these, need only, "
+        "the second signal and the calibration of need are left out"
     )
 
 

@@ -24,6 +24,8 @@ from prism_jax.evaluation.policies import FORMS, EvaluationData
 from prism_jax.evaluation.results import Form, RatioRow, Ratios
 from prism_jax.evaluation.signals import acceptance_weight
 from prism_jax.evaluation.value_ratios import ByValue
+from prism_jax.scores.texts import numbered
+from prism_jax.scores.units import Unit
 
 
 def compare_ratios(data: EvaluationData) -> Ratios:
@@ -121,7 +123,9 @@ def _deciding(data: EvaluationData, form: Form) -> Iterator[_Deciding | ByValue]
             yield ByValue("slow_on_value", (*fast, *slow), need, accept, thought, *own)
 
 
-def _no_area(gold: Float64[np.ndarray, "judged"], thought: Float64[np.ndarray, "judged"], number: int, unit: Unit) -> str | None:
+def _no_area(
+    gold: Float64[np.ndarray, "judged"], thought: Float64[np.ndarray, "judged"], number: int, unit: Unit
+) -> str | None:
     """The reason why there is no AUDBC with an interval; None if there is one.
 
     Args:

@@ -213,7 +213,7 @@ def second_signal_table(evaluation: Evaluation) -> Table:
     )
     note = (
         f"Calibrated signals of the fast pass at equal speak rates; {100 * across.level:g} % intervals, "
-        f"{across.resamples} resamples of whole streams, seed {across.seed}."
+        f"{across.resamples} resamples of whole {evaluation.unit}, seed {across.seed}."
     )
     return Table("What the second signal is worth", "C_FN / C_FA", columns, (Section("", rows),), note=note)
 
@@ -282,7 +282,8 @@ def signal_table(evaluation: Evaluation) -> Table:
 
 def decision_tables(evaluation: Evaluation) -> tuple[Table, ...]:
     """The tables about decisions: costs and rates, at the operating point, across ratios, by trigger and by group."""
-    tables = (cost_table, interval_table, rate_table, ratio_table, second_signal_table)
+    second = (second_signal_table,) if evaluation.has_need else ()
+    tables = (cost_table, interval_table, rate_table, ratio_table, *second)
     more = *trigger_tables(evaluation), *group_tables(evaluation)
     return tuple(_titled(table, evaluation) for table in (*(make(evaluation) for make in tables), *more))
 

@@ -116,7 +116,7 @@ def test_labels_that_no_temperature_can_be_fitted_on_are_refused():
     with pytest.raises(ScoresError, match="y_accept: found no label on the calibration split"):
         protocol.calibrate(changed(scores, True, y_accept=np.nan))
     bare = {name: column for name, column in scores.columns().items() if name != "y_need"}
-    with pytest.raises(ScoresError, match="y_need: found no label on the calibration split"):
+    with pytest.raises(ScoresError, match="y_need: found no such column beside p_need_fast"):
         protocol.calibrate(Scores.from_columns(bare))
 
 

@@ -3,7 +3,7 @@
 import dataclasses
 
 import pytest
-from judged_units import bare, labelled, votes_of
+from judged_streams import bare, labelled, votes_of
 
 from prism_jax.judges.config import JudgesConfig
 from prism_jax.judges.votes import write_votes

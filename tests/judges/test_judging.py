@@ -3,7 +3,7 @@
 import dataclasses
 
 import pytest
-from judged_units import MOST_EVENTS, bare, body, labelled
+from judged_streams import MOST_EVENTS, bare, body, labelled
 
 from prism_jax.judges.config import JudgesConfig
 from prism_jax.judges.judging import judge_streams

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from judged_units import MOST_EVENTS, bare, body, labelled
+from judged_streams import MOST_EVENTS, bare, body, labelled
 
 from prism_jax.judges.prompts import SYSTEM, digest, questions
 from prism_jax.judges.simulated import SimulatedJudge

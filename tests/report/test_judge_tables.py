@@ -7,7 +7,7 @@ import re
 
 import numpy as np
 import pytest
-from judged_units import MOST_EVENTS, bare, labelled, votes_of
+from judged_streams import MOST_EVENTS, bare, labelled, votes_of
 
 from prism_jax.decision import metrics
 from prism_jax.judges.agreements import HUMAN_CONFIG, KINDS, compare_judges

@@ -1,7 +1,7 @@
 """kill -9 of judging at ten random moments: no verdict is lost, none billed twice, and no partial file appears."""
 
 import pytest
-from judged_units import bare, labelled
+from judged_streams import bare, labelled
 from killed import assert_none_paid_twice, finish, kill_again_and_again, start
 from test_judging import minds, panel
 
