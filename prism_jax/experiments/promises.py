@@ -205,6 +205,7 @@ def of_proactivebench(source: str, data_dir: str | None) -> Population:
     parts = []
     for steps in tables:
         assert steps.y_need is not None and steps.y_accept is not None, "the scored rows have labels or nulls"
+        assert steps.p_need_fast is not None, "words score both signals"
         known = ~np.isnan(steps.y_need * steps.y_accept)
         score = np.asarray(gate.score(steps.p_need_fast, steps.p_accept_fast))
         parts.append((score[known], (steps.y_need * steps.y_accept)[known], steps.stream.astype(str)[known]))
