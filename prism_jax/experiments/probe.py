@@ -144,6 +144,7 @@ def define_flags() -> None:
     flags.DEFINE_string("source", None, "Folder with ProactiveBench's repository.")
     flags.DEFINE_string("workdir", None, "Folder for scores, states and tables.")
     flags.DEFINE_string("weights", "", "Weights of the frozen model; empty reads words alone.")
+    flags.DEFINE_multi_enum("need", get_args(Need), get_args(Need), "Definitions of need; each has a table.")
     flags.DEFINE_integer("resamples", 10_000, "Bootstrap resamples of whole streams.", lower_bound=100)
     flags.mark_flags_as_required(["source", "workdir"])
     refuse_empty("source", "workdir")
@@ -154,10 +155,9 @@ def main() -> None:
     given = flags.FLAGS
     workdir = epath.Path(given.workdir)
     workdir.mkdir(parents=True, exist_ok=True)
-    needs = get_args(Need)
-    tables = study(given.source, needs, workdir, StatesConfig(weights=given.weights), given.resamples)
+    tables = study(given.source, given.need, workdir, StatesConfig(weights=given.weights), given.resamples)
     print_all(tables)
-    names = ("accept", *(f"need_{need}" for need in needs))
+    names = ("accept", *(f"need_{need}" for need in given.need))
     write_files({workdir / f"{name}.csv": one.to_csv().encode() for name, one in zip(names, tables, strict=True)})
 
 
