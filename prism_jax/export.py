@@ -1,7 +1,8 @@
 """Exports a trained run as a plain causal language model: `python -m prism_jax.export --workdir=RUN --output=DIR`.
 
 DIR holds what transformers and serving engines load (config.json, safetensors, tokenizer, chat template) and
-prism.json, which says where the two probabilities are read and how the gate decides (docs/export.md).
+prism.json, which says where the two probabilities are read and how the gate decides (docs/export.md). The workdir of a
+probe on words is exported too, for the agent (docs/probe.md).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from absl import flags
 from etils import epath
 
 from prism_jax.recipes.export import export_run
+from prism_jax.recipes.probe_export import export_probe, is_probe
 from prism_jax.runtime import command
 from prism_jax.runtime.flag_checks import refuse_empty
 from prism_jax.training.workdir import Workdir
@@ -29,6 +31,11 @@ def define_flags() -> None:
 def main() -> None:
     """Runs what the flags say."""
     output = epath.Path(flags.FLAGS.output)
+    if is_probe(flags.FLAGS.workdir):
+        if flags.FLAGS.dtype is not None:
+            raise ValueError("--dtype: found it with the workdir of a probe, expected it with that of a student")
+        print(f"exported: {output}, {export_probe(flags.FLAGS.workdir, output)}")
+        return
     checkpoint = export_run(Workdir(flags.FLAGS.workdir), output, dtype=flags.FLAGS.dtype)
     print(f"exported: {output}, checkpoint: {checkpoint}")
 

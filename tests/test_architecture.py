@@ -38,7 +38,7 @@ MAY_IMPORT = {
     "people": {"decision", "scores", "runtime"},
     "probe": {"slots", "prompting", "student", "decision", "streams", "scores", "runtime"},
     "training": {"slots", "prompting", "student", "decision", "streams", "runtime"},
-    "policy": {"slots", "prompting", "student", "decision", "streams", "scores", "runtime"},
+    "policy": {"probe", "slots", "prompting", "student", "decision", "streams", "scores", "runtime"},
     "teacher": {"remote", "prompting", "decision", "streams", "runtime"},
     "evaluation": {"decision", "scores", "streams", "runtime"},
     "judges": {"remote", "prompting", "decision", "streams", "runtime"},

@@ -25,7 +25,7 @@ SOURCE = "`python -m prism_jax.export`"
 SIGNALS = ("need_fast", "accept_fast", "need_slow", "accept_slow")
 _FAST, _SLOW = SIGNALS[:2], SIGNALS[2:]
 _REQUIRED = ("format", "slots", "probability", "calibration", "decision", "dynamic", "checkpoint")
-_OPTIONAL = ("temperatures", "writing", "responses", "need_target")
+_OPTIONAL = ("temperatures", "writing", "responses", "need_target", "probe")
 THINKING = "thinking"
 """Key of the calibration that says what the slow pass does."""
 FORMAT = 1
@@ -78,6 +78,7 @@ class Exported:
       fingerprints: SHA-256 of `model` (the digests of all files, weights and tokenizer among them), `calibration` and
         `config` (slots and operating point), each 64 hexadecimal digits.
       need_target: What p_need estimates, one of `NEED_TARGETS`; `marginal` if the export does not say.
+      is_probe: Whether the directory holds a probe on words instead of a language model.
     """
 
     slots: Mapping[str, Any]
@@ -88,6 +89,7 @@ class Exported:
     writes_responses: bool
     fingerprints: Mapping[str, str]
     need_target: str = MARGINAL
+    is_probe: bool = False
 
     @property
     def has_slow_pass(self) -> bool:
@@ -125,9 +127,7 @@ def read_exported(folder: epath.PathLike) -> Exported:
     except ConfigError as error:
         raise ExportedError(str(error)) from error
     calibration = _section(path, tree, "calibration")
-    responses = tree.get("responses", True)
-    if type(responses) is not bool:
-        raise ExportedError(f"{path}: responses: found {responses!r:.80}, expected true or false")
+    responses, is_probe = _switch(path, tree, "responses", True), _switch(path, tree, "probe", False)
     return Exported(
         slots=slots,
         maps=_maps(path, calibration),
@@ -136,12 +136,20 @@ def read_exported(folder: epath.PathLike) -> Exported:
         writing=_section(path, tree, "writing") if "writing" in tree else None,
         writes_responses=responses,
         need_target=_need_target(path, tree),
+        is_probe=is_probe,
         fingerprints={
             "model": hashlib.sha256(read_bounded(folder / "digests.json", ExportedError)).hexdigest(),
             "calibration": fingerprint(calibration),
             "config": fingerprint([slots, decision]),
         },
     )
+
+
+def _switch(path: epath.Path, tree: Mapping[str, Any], key: str, default: bool) -> bool:
+    value = tree.get(key, default)
+    if type(value) is not bool:
+        raise ExportedError(f"{path}: {key}: found {value!r:.80}, expected true or false")
+    return value
 
 
 def need_target_from(tree: Mapping[str, Any]) -> str:

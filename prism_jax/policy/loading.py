@@ -19,11 +19,11 @@ def load_reader(
     memory: int | None = None,
     keep: float | None = None,
 ) -> Reader:
-    """Loads the student, its tokenizer and template, and makes the live reader.
+    """Loads the student, its tokenizer and template, and makes the live reader; or loads a probe, which needs neither.
 
     Args:
       folder: The exported directory.
-      exported: What `read_exported` read of it.
+      exported: What `read_exported` read of it. A probe has no use for the arguments after it.
       dtype: Dtype of the parameters.
       context: Largest number of tokens up to the end of one decision; None is the reader's default.
       memory: Bytes for the trunks of live streams; streams beyond it are parked and read again on demand. None is the
@@ -34,6 +34,11 @@ def load_reader(
     Raises:
       ValueError, OSError: naming the file that cannot be used.
     """
+    if exported.is_probe:
+        from prism_jax.policy.words_reader import WordsReader
+        from prism_jax.probe.saved import load_probe
+
+        return WordsReader(load_probe(folder).probe)
     from prism_jax.policy.live import Live, LiveConfig
     from prism_jax.prompting.template import PromptConfig, Template, WritingConfig
     from prism_jax.prompting.tokenizer import Tokenizer

@@ -31,6 +31,8 @@ _COLUMNS = {"accept": ACCEPT_COLUMNS, "need": NEED_COLUMNS}
 _PARTS = ("mean", "scale", "weight")
 _KEYS = ("format", "columns", "intercepts", "maps", "states", "digests")
 _FILES = ("ngrams.json", "weights.safetensors")
+FILES = ("probe.json", *_FILES)
+"""The files of a saved probe."""
 _MOST_BYTES = 2**30
 
 

@@ -106,3 +106,20 @@ def test_bad_settings_are_one_line_and_write_nothing(tmp_path, flags, message):
     assert result.returncode == 1
     assert message in result.stderr.splitlines()[-1]
     assert not (tmp_path / "run").exists()
+
+
+def test_the_agent_serves_an_exported_probe(finished, tmp_path):
+    model = tmp_path / "model"
+    exported = run("export", f"--workdir={finished}", f"--output={model}")
+    assert exported.returncode == 0, exported.stderr
+    files = {"probe.json", "ngrams.json", "weights.safetensors", "prism.json", "digests.json"}
+    assert {path.name for path in model.iterdir()} == files
+    events = tmp_path / "events.jsonl"
+    lines = [{"stream": "ann", "time": 60 * i, "text": text} for i, text in enumerate(("Opens a file", "Is stuck"))]
+    events.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    records = tmp_path / "records.jsonl"
+    served = run("agent", f"--model={model}", f"--input={events}", f"--records={records}")
+    assert served.returncode == 0, served.stderr
+    decisions = [json.loads(line) for line in records.read_text().splitlines()]
+    assert [one["kind"] for one in decisions] == ["decision", "decision"]
+    assert all(0 < one["p_accept"] < 1 for one in decisions)
