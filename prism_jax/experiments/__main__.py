@@ -10,6 +10,9 @@ where matplotlib is installed (`pip install 'prism_jax[figures]'`). docs/paper_t
 Without --scores, tiny students are trained on the built-in simulator. Trainings are kept in DIR/trainings: a call that
 was interrupted resumes them, and a later one computes tables without training again. With --scores, the tables are
 computed on a scores file of any agent (docs/scores.md), and those that need a training are skipped.
+
+`all` makes the paper's tables. The studies thinking, distillation, propensities, proactivebench, human_labels and
+official_scores are run by name alone: they take longer, or need --source (ProactiveBench's repository) and --weights.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from etils import epath
 
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.experiments.paper import registry, runner
-from prism_jax.experiments.paper.study import Settings
+from prism_jax.experiments.paper.study import Files, Settings
 from prism_jax.experiments.paper.trainings import Trainings
 from prism_jax.recipes.store import Store
 from prism_jax.runtime import command
@@ -34,6 +37,8 @@ def define_flags() -> None:
     flags.DEFINE_string(
         "scores", None, "Scores file of any agent, .parquet or .jsonl; by default students are trained."
     )
+    flags.DEFINE_string("source", "", "Folder with ProactiveBench's repository, for studies of people's votes.")
+    flags.DEFINE_string("weights", "", "Weights of the pretrained student of `proactivebench`.")
     flags.DEFINE_integer("seeds", 1, "Number of seeds to train with; tables show means over them.", 1)
     flags.DEFINE_integer("resamples", Settings.resamples, "Number of bootstrap resamples of each interval.", 1)
     for name, what in {"c_fa": "Cost C_FA", "c_fn": "Cost C_FN", "margin": "Slow margin"}.items():
@@ -56,6 +61,7 @@ def main(arguments: list[str]) -> None:
         trainings=() if given.scores else tuple(Trainings(store, seed) for seed in range(given.seeds)),
         point=OperatingPoint(c_fa=given.c_fa, c_fn=given.c_fn, margin=given.margin),
         settings=Settings(resamples=given.resamples, seeds=given.seeds),
+        files=Files(folder, given.source, given.weights),
     )
     with contextlib.nullcontext() if given.scores else store.claimed():
         runner.run(names, call, folder)

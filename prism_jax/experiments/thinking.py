@@ -6,8 +6,9 @@ Trains a tiny student on the simulator's switches (docs/simulator.md) with three
 evaluates it on held-out streams: the fast pass alone, the slow pass on fields that the student wrote itself, and every
 trigger at equal slow budgets. A second stage then trains the slots on the student's own fields. Temperatures are fitted
 for each student, and the test streams of all seeds are pooled; intervals resample whole streams. Trainings are kept in
-the workdir; a second call resumes them. The pooled scores are written as scores.parquet, calibrated. --settings=3
-studies the population in which three settings have to agree.
+the workdir's folder `trainings`, which `python -m prism_jax.experiments` shares; a second call repeats none. The pooled
+scores are written as scores.parquet, calibrated. --settings=3 studies the population in which three settings have to
+agree.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from prism_jax.evaluation.protocol import calibrate, evaluate
 from prism_jax.evaluation.results import Evaluation, PolicyRow, RatioRow, SignalRow
 from prism_jax.policy.slow import field_accuracy, write_fields
 from prism_jax.policy.writing import Writer
-from prism_jax.recipes.runs import score_run, train_run
+from prism_jax.recipes.store import Store, of_seed
 from prism_jax.recipes.thinking import THINKING, THREE_SETTINGS
 from prism_jax.report.table import Column, Row, Section, Table, print_all
 from prism_jax.report.tables import trigger_tables
@@ -34,9 +35,10 @@ from prism_jax.runtime.files import write_files
 from prism_jax.runtime.flag_checks import refuse_empty
 from prism_jax.scores import Scores, encode_scores
 from prism_jax.training.config import RunConfig
-from prism_jax.training.workdir import Workdir
 
 SEEDS = (0, 1, 2)
+FIRST = "student"
+"""Name of the first stage in the store; the paper's tables are computed on the same student."""
 RATIOS = (1.0, 2.0, 4.0)
 SECOND_STEPS, SECOND_RATE = 140, 1e-3
 """Number of steps and peak learning rate of the second stage."""
@@ -54,15 +56,15 @@ class Student(NamedTuple):
     accuracy: dict[str, float]
 
 
-def student(config: RunConfig, folder: epath.Path, seed: int) -> Student:
-    """Trains a student in a folder, or resumes it there, and scores it."""
-    run, params = train_run(config, Workdir(folder), report=False)
-    scores = score_run(run, params)
+def student(store: Store, name: str, config: RunConfig) -> Student:
+    """A student of the store, which is trained and scored unless it was before."""
+    scores = store.scores(name, config)
+    run, params = store.trained(name, config)
     writer = Writer(run.model, params, run.template.tokenizer, config.training.batch)
     context, limit = config.packing.context, config.writing.field_tokens
     some = run.splits.test[:100]
     written = write_fields(writer, run.template, some, context=context, limit=limit)
-    return Student(_calibrated(scores, f"{seed}/"), field_accuracy(written, some))
+    return Student(_calibrated(scores, f"{config.training.seed}/"), field_accuracy(written, some))
 
 
 def _calibrated(scores: Scores, prefix: str) -> Scores:
@@ -97,20 +99,25 @@ def second_stage(config: RunConfig, start: epath.Path) -> RunConfig:
     )
 
 
-def study(
-    config: RunConfig, seeds: Sequence[int], folder: epath.Path, *, second: bool = True
-) -> dict[str, list[Student]]:
+def study(config: RunConfig, seeds: Sequence[int], store: Store, *, second: bool = True) -> dict[str, list[Student]]:
     """Trains and scores every student of both stages, or of the first alone."""
     found: dict[str, list[Student]] = {stage: [] for stage in ("first stage", "second stage")[: 1 + second]}
     for seed in seeds:
-        simulator = dataclasses.replace(config.simulator, seed=seed)
-        training = dataclasses.replace(config.training, seed=seed)
-        first = dataclasses.replace(config, simulator=simulator, training=training)
-        start = folder / f"first-{seed}"
-        found["first stage"].append(student(first, start, seed))
+        first = of_seed(config, seed)
+        found["first stage"].append(student(store, FIRST, first))
         if second:
-            found["second stage"].append(student(second_stage(first, start), folder / f"second-{seed}", seed))
+            start = store.finished(FIRST, first).resolve()
+            found["second stage"].append(student(store, "student-own-fields", second_stage(first, start)))
     return found
+
+
+def tables(found: dict[str, list[Student]]) -> list[Table]:
+    """What the students write, and for each stage what the passes and the triggers reach."""
+    shown = [accuracy_table(found)]
+    for name, students in found.items():
+        evaluated = evaluations(students)
+        shown += [pass_table(name, evaluated), *(table for one in evaluated for table in trigger_tables(one))]
+    return shown
 
 
 def evaluations(students: Sequence[Student], ratios: Sequence[float] = RATIOS) -> list[Evaluation]:
@@ -185,11 +192,10 @@ def main() -> None:
     """Trains the students and prints the tables."""
     folder = epath.Path(flags.FLAGS.workdir)
     config = {2: THINKING, 3: THREE_SETTINGS}[flags.FLAGS.settings]
-    found = study(config, SEEDS, folder, second=flags.FLAGS.second_stage)
-    print_all([accuracy_table(found)])
-    for name, students in found.items():
-        evaluated = evaluations(students)
-        print_all([pass_table(name, evaluated), *(table for one in evaluated for table in trigger_tables(one))])
+    store = Store(folder / "trainings")
+    with store.claimed():
+        found = study(config, SEEDS, store, second=flags.FLAGS.second_stage)
+    print_all(tables(found))
     scores = pool([one.scores for one in found["first stage"]])
     write_files({folder / "scores.parquet": encode_scores("scores.parquet", scores)})
 

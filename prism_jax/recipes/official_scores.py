@@ -41,7 +41,18 @@ JUDGES = ("votes", "judged_by", "labels")
 
 
 def score_official(given: Mapping[str, Any]) -> None:
-    """Prints the tables, and writes one CSV per model and mode where a folder is given.
+    """Prints the tables of `official_tables`, and writes its CSV files where a folder is given."""
+    tables, contents = official_tables(given)
+    print_all(tables)
+    if given["out"] and contents:
+        out = epath.Path(given["out"])
+        for name in contents:
+            (out / name).parent.mkdir(parents=True, exist_ok=True)
+        write_files({out / name: content for name, content in contents.items()})
+
+
+def official_tables(given: Mapping[str, Any]) -> tuple[list[Table], dict[str, bytes]]:
+    """The tables of published and of own scores, and a CSV per mode and model in the published format.
 
     Args:
       given: Values of the flags of `prism_jax.experiments.official_scores`.
@@ -64,12 +75,7 @@ def score_official(given: Mapping[str, Any]) -> None:
         scores = {name: score_traces(traces, judged[name], mode, categories) for name, traces in models.items()}
         tables.append(score_table(scores, mode, _judge_name(given)))
         contents |= {f"{mode}/{name}.csv": scores_csv(found).encode() for name, found in scores.items()}
-    print_all(tables)
-    if given["out"] and contents:
-        out = epath.Path(given["out"])
-        for mode in modes:
-            (out / mode).mkdir(parents=True, exist_ok=True)
-        write_files({out / name: content for name, content in contents.items()})
+    return tables, contents
 
 
 def _check_flags(given: Mapping[str, Any]) -> None:

@@ -18,6 +18,7 @@ from prism_jax.experiments.thinking import (
 )
 from prism_jax.policy.slow import field_accuracy
 from prism_jax.prompting.template import SLOW_FIELDS
+from prism_jax.recipes.store import Store
 from prism_jax.recipes.thinking import THINKING
 from prism_jax.runtime.config import from_config_dict
 from prism_jax.scores import Scores
@@ -96,7 +97,7 @@ def test_both_stages_train_on_the_studys_config(tmp_path):
         writing=dataclasses.replace(THINKING.writing, field_tokens=4),
     )
     assert second_stage(small, epath.Path("first")).pathway.own_fields == 1.0
-    found = study(small, (3,), epath.Path(tmp_path))
+    found = study(small, (3,), Store(tmp_path))
     assert [*found] == ["first stage", "second stage"]
     for students in found.values():
         [one] = students

@@ -26,11 +26,11 @@ def write(folder: epath.Path, name: str, outcome: Outcome, facts: Mapping[str, A
       The names of the files. The figure is left out where matplotlib is not installed.
     """
     contents: dict[str, bytes] = {}
-    for sheet in outcome.sheets:
-        table = sheet.table()
-        contents[f"{sheet.name}.csv"] = sheet.to_csv().encode()
-        contents[f"{sheet.name}.md"] = table.to_markdown().encode()
-        contents[f"{sheet.name}.tex"] = table.to_latex().encode()
+    for stem, table in outcome.tables.items():
+        contents[f"{stem}.csv"] = table.to_csv().encode()
+        contents[f"{stem}.md"] = table.to_markdown().encode()
+        contents[f"{stem}.tex"] = table.to_latex().encode()
+    contents |= {f"{sheet.name}.csv": sheet.to_csv().encode() for sheet in outcome.sheets}
     if outcome.draw is not None and drawing.can_draw():
         contents |= {f"{name}.{suffix}": content for suffix, content in drawing.save(outcome.draw).items()}
     contents[f"{name}.json"] = encode_json({"experiment": name, **facts, "files": sorted(contents)})

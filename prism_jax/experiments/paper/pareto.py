@@ -16,7 +16,7 @@ MEASURES = {
     **cells.AREA,
     "f1": cells.RATES["f1"],
     **cells.COST,
-    "frontier": Measure("frontier", "Whether no other row is at least as good in tokens and AUDBC, and better in one."),
+    "frontier": Measure("frontier", "Whether no other row is at least as good in both axes, and better in one."),
 }
 
 

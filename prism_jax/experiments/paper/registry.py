@@ -13,8 +13,9 @@ from typing import Any, Literal
 
 from prism_jax.experiments.paper.study import Outcome
 
-Of = Literal["scores", "student", "trainings"]
-"""What `make` is called with: the `Study` of any scores, that of a student trained here, or trainings (`Subject`)."""
+Of = Literal["scores", "student", "trainings", "files"]
+"""What `make` is called with: the `Study` of any scores, that of a student trained here, trainings (`Subject`), or
+public data (`Files`)."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,11 +26,18 @@ class Experiment:
       shows: What it shows, in a sentence.
       of: What it is made of.
       one_seed: Whether it shows the first seed alone, where others take the mean over seeds.
+      in_all: Whether `all` runs it: the paper's tables, but not the studies in `studies`, which take longer or need
+        public data.
     """
 
     shows: str
     of: Of = "scores"
     one_seed: bool = False
+    in_all: bool = True
+
+
+def _study(shows: str, of: Of) -> Experiment:
+    return Experiment(shows, of, one_seed=True, in_all=False)
 
 
 EXPERIMENTS: dict[str, Experiment] = {
@@ -45,14 +53,26 @@ EXPERIMENTS: dict[str, Experiment] = {
     "calibration_quality": Experiment("Temperatures, calibration errors and Brier scores, before and after."),
     "drift": Experiment("Decisions under wrong temperatures and shifted thresholds."),
     "significance": Experiment("Paired differences with p-values, McNemar's test and equivalence."),
+    "judge_agreement": Experiment("Agreement of pools of simulated judges with each other and the truth.", "student"),
+    "judge_robustness": Experiment("The gain over a baseline under each pool of simulated judges.", "student"),
+    "latency": Experiment("Seconds and tokens by phase and by policy.", "student"),
     "pareto": Experiment("AUDBC against tokens, with the efficient frontier."),
+    "latency_pareto": Experiment("AUDBC against seconds.", "student"),
     "case_study": Experiment("One step, chosen by a stated rule.", one_seed=True),
+    "thinking": _study("What the slow pass is worth, over three seeds.", "trainings"),
+    "distillation": _study("What curation and the teacher's quality are worth.", "trainings"),
+    "propensities": _study("What inverse propensities gain, over six seeds.", "trainings"),
+    "proactivebench": _study("A pretrained student on people's votes, fold by fold.", "files"),
+    "human_labels": _study("Policies on people's votes.", "files"),
+    "official_scores": _study("ProactiveBench's published scores, checked, and its traces scored.", "files"),
 }
-"""In the order in which `all` runs them."""
+"""In the order in which `all` runs them; after them the studies that it leaves out."""
 
 
 def function(name: str) -> Callable[[Any], Outcome]:
     """The function that makes an experiment."""
+    if not EXPERIMENTS[name].in_all:
+        return importlib.import_module("prism_jax.experiments.paper.studies").STUDIES[name]
     return importlib.import_module(f"prism_jax.experiments.paper.{name}").make
 
 
@@ -68,7 +88,7 @@ def chosen(name: str) -> tuple[str, ...]:
       ValueError: for an unknown name; it lists all.
     """
     if name == "all":
-        return tuple(EXPERIMENTS)
+        return tuple(name for name, experiment in EXPERIMENTS.items() if experiment.in_all)
     if name not in EXPERIMENTS:
         raise ValueError(f"experiment: found {name!r}, expected all or one of {', '.join(EXPERIMENTS)}")
     return (name,)

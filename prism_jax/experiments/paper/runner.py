@@ -15,7 +15,7 @@ from prism_jax.evaluation import protocol
 from prism_jax.experiments.paper import drawing, outputs
 from prism_jax.experiments.paper.over_seeds import merged
 from prism_jax.experiments.paper.registry import EXPERIMENTS, function
-from prism_jax.experiments.paper.study import Outcome, Settings, SkippedError, Study, Subject
+from prism_jax.experiments.paper.study import Files, Outcome, Settings, SkippedError, Study, Subject
 from prism_jax.experiments.paper.trainings import Trainings
 from prism_jax.report.table import print_all
 from prism_jax.report.tables import ALONE
@@ -32,12 +32,14 @@ class Given:
       trainings: The trainings of each seed.
       point: Costs and margin of tables that do not vary them.
       settings: Settings of the intervals.
+      files: Public data.
     """
 
     scores: str | None = None
     trainings: tuple[Trainings, ...] = ()
     point: OperatingPoint = dataclasses.field(default_factory=OperatingPoint)
     settings: Settings = dataclasses.field(default_factory=Settings)
+    files: Files | None = None
 
     @functools.cached_property
     def studies(self) -> tuple[Study, ...]:
@@ -113,7 +115,7 @@ def run(names: Sequence[str], given: Given, folder: epath.Path) -> list[str]:
             print(f"skipped {name}: {error}")
             continue
         files = outputs.write(folder, name, outcome, {**given.facts, "made": provenance()})
-        print_all([sheet.table() for sheet in outcome.sheets])
+        print_all(list(outcome.tables.values()))
         print(f"{name}: {len(files)} files in {folder}\n", flush=True)
         made.append(name)
     if made and not drawing.can_draw():
@@ -124,6 +126,10 @@ def run(names: Sequence[str], given: Given, folder: epath.Path) -> list[str]:
 def _make(name: str, given: Given) -> Outcome:
     """One experiment over all seeds."""
     experiment = EXPERIMENTS[name]
+    if experiment.of == "files":
+        if given.files is None:
+            raise SkippedError("found no folder of public data, expected --source")
+        return function(name)(given.files)
     if experiment.of != "scores" and given.scores is not None:
         raise SkippedError("it needs trainings, which a call with --scores does not make")
     subjects = given.subjects if experiment.of == "trainings" else given.studies

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
+
+from etils import epath
 
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation import protocol
@@ -13,6 +15,7 @@ from prism_jax.evaluation.fits import Calibration
 from prism_jax.evaluation.policies import EvaluationData
 from prism_jax.experiments.paper.sheet import Sheet
 from prism_jax.experiments.paper.trainings import Trainings
+from prism_jax.report.table import Table
 from prism_jax.scores import Scores
 from prism_jax.scores.units import Unit
 
@@ -69,6 +72,21 @@ class Subject:
     def note(self, *sentences: str) -> str:
         """The note of a table: its own sentences, the source and the intervals."""
         return " ".join([*sentences, "On simulated streams.", self.settings.in_words("streams")]).rstrip()
+
+
+@dataclasses.dataclass(frozen=True)
+class Files:
+    """What studies of public data are made of.
+
+    Attributes:
+      workdir: Folder of the call, for trainings of the studies' own.
+      source: Folder with ProactiveBench's repository; empty for none.
+      weights: Weights to start from; empty for none.
+    """
+
+    workdir: epath.Path
+    source: str = ""
+    weights: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,7 +151,14 @@ class Outcome:
     Attributes:
       sheets: Its tables; the name of each is the stem of its files.
       draw: Draws its figure on an empty `matplotlib.figure.Figure`; None without a figure.
+      others: Tables of a study that makes its own, by the stem of their files.
     """
 
-    sheets: tuple[Sheet, ...]
+    sheets: tuple[Sheet, ...] = ()
     draw: Callable[[Any], None] | None = None
+    others: Mapping[str, Table] = dataclasses.field(default_factory=dict)
+
+    @property
+    def tables(self) -> dict[str, Table]:
+        """All tables by the stem of their files."""
+        return {**{sheet.name: sheet.table() for sheet in self.sheets}, **self.others}

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 
-from prism_jax.experiments import pathways, tiny
+from prism_jax.experiments import pathways, thinking, tiny
 from prism_jax.recipes.store import Store, of_seed
 from prism_jax.recipes.thinking import THINKING
 from prism_jax.scores import Scores
+from prism_jax.streams import Stream
 from prism_jax.streams.simulator_config import SimulatorConfig
-from prism_jax.streams.sources import DataConfig
+from prism_jax.streams.sources import DataConfig, load_splits
 from prism_jax.student.qwen3 import Params
 from prism_jax.training.config import RunConfig, TrainingConfig
 from prism_jax.training.loss_config import LossConfig
@@ -36,11 +37,13 @@ class Recipes:
       student: The student with a fast and a slow pass, on which most tables are computed.
       pathways: The students of ablation C, apart from their pathway.
       transfer: The students of domain transfer, apart from the files of their streams; `data` says how many to draw.
+      timed_streams: Number of test streams on which the live passes of the student are timed.
     """
 
     student: RunConfig = THINKING
     pathways: RunConfig = pathways.CONFIG
     transfer: RunConfig = TRANSFER
+    timed_streams: int = 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,19 +65,29 @@ class Trainings:
         """The config of the student."""
         return of_seed(self.recipes.student, self.seed)
 
+    @property
+    def named(self) -> tuple[str, RunConfig]:
+        """The name and the config of the student in the store, which the study of thinking shares."""
+        return thinking.FIRST, self.config
+
     def scores(self) -> Scores:
         """The student's raw scores, both passes."""
-        return self.store.scores(STUDENT, self.config)
+        return self.store.scores(*self.named)
 
     def untrained(self) -> Scores:
         """The raw scores of the same student before training, its fast pass alone."""
-        return self.store.scores(STUDENT, self.config, "untrained")
+        return self.store.scores(*self.named, "untrained")
 
     def student(self) -> tuple[Run, Params]:
         """The trained student itself."""
-        return self.store.trained(STUDENT, self.config)
+        return self.store.trained(*self.named)
+
+    def test_streams(self) -> tuple[Stream, ...]:
+        """The student's test streams with their labels."""
+        alone = dataclasses.replace(self.config.data, train_streams=1, calibration_streams=1)
+        return load_splits(alone, self.config.simulator).test
 
     @property
     def workdir(self) -> str:
         """The name of the student's folder in the store."""
-        return self.store.place(STUDENT, self.config).name
+        return self.store.place(*self.named).name

@@ -28,4 +28,5 @@ RECIPES = dataclasses.replace(
     ),
     pathways=shrunk(FULL.pathways),
     transfer=shrunk(FULL.transfer),
+    timed_streams=2,
 )

@@ -1,0 +1,104 @@
+"""How far pools of simulated judges agree with each other and with the truth."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from prism_jax.decision.uncertainty import Interval
+from prism_jax.experiments.paper import cells, pools, references
+from prism_jax.experiments.paper.sheet import Line, Measure, Number, Sheet
+from prism_jax.experiments.paper.study import Outcome, Study
+from prism_jax.judges.agreements import HUMAN, PairRow, compare_judges
+
+PAIRS = {
+    (pools.ENSEMBLE, HUMAN): f"{pools.ENSEMBLE} and {pools.TRUTH}",
+    (pools.POOL_A, HUMAN): f"{pools.POOL_A} and {pools.TRUTH}",
+    (pools.POOL_B, HUMAN): f"{pools.POOL_B} and {pools.TRUTH}",
+    (pools.POOL_A, pools.POOL_B): f"{pools.POOL_A} and {pools.POOL_B}",
+}
+"""The paper's comparisons of majorities; the rows of single judges stand below."""
+MEASURES = {
+    "support": Measure("items", "Verdicts that both have.", digits=0),
+    "agreement": Measure("agreement", "Share of items with the same verdict.", "%"),
+    "kappa": Measure("Cohen's κ", "Agreement beyond chance.", digits=2),
+    "mcc": Measure("MCC", "Matthews' correlation coefficient.", digits=2),
+    "constant": Measure("constant judge", "Agreement of the better constant judge with the second rater.", "%"),
+    "sensitivity": Measure("sensitivity", "Share of what the second accepts that the first accepts.", "%"),
+    "specificity": Measure("specificity", "Share of what the second rejects that the first rejects.", "%"),
+}
+WITHIN = {
+    "support": MEASURES["support"],
+    "agreement": Measure("agreement", "Share of the pairs of verdicts on one item that agree.", "%"),
+    "fleiss": Measure("Fleiss' κ", "Agreement beyond chance.", digits=2),
+    "alpha": Measure("Krippendorff's α", "Agreement beyond chance.", digits=2),
+}
+
+
+def make(study: Study) -> Outcome:
+    """Compares majorities and single judges with the truth, pools with each other, and judges within a pool."""
+    assert study.trainings is not None, "the runner calls this with a student that was trained here"
+    streams = study.trainings.test_streams()
+    found = compare_judges(
+        pools.panels(streams, study.trainings.seed),
+        pools.truth(streams),
+        resamples=study.settings.resamples,
+        seed=study.settings.seed,
+    )
+    lines = [
+        *(_line(row, PAIRS[row.judge, row.reference], row.kind) for row in found.pairs if _is_printed(row)),
+        *(_line(row, row.judge, f"{row.kind}: single judges and {pools.TRUTH}") for row in found.pairs if _single(row)),
+    ]
+    rates = ", ".join(f"{pool}: {one.sensitivity:g} and {one.specificity:g}" for pool, one in pools.ERRORS.items())
+    note = study.note(
+        f"Judges know the truth and err independently of each other; sensitivity and specificity of {rates}.",
+        "Errors of language models are not independent, so their majorities gain less.",
+        "The paper does not say whether its events are offers or silences, nor what people would agree on by chance.",
+    )
+    sheets = (
+        Sheet("judge_agreement", "Agreement of two raters", "raters", MEASURES, tuple(lines), note),
+        Sheet(
+            "judge_agreement_within",
+            "Agreement within a pool",
+            "judges",
+            WITHIN,
+            tuple(
+                Line(row.panel, {"support": Number(float(row.items)), **_numbers(row.measures)}, row.kind)
+                for row in found.panels
+                if row.panel != "human votes"
+            ),
+            study.note(),
+        ),
+    )
+    return Outcome(sheets)
+
+
+def _is_printed(row: PairRow) -> bool:
+    return (row.judge, row.reference) in PAIRS
+
+
+def _single(row: PairRow) -> bool:
+    """Whether the row compares one judge of a pool with the truth; the ensemble's judges are also in a pool."""
+    return row.reference == HUMAN and not _is_printed(row) and not row.judge.startswith(pools.ENSEMBLE)
+
+
+def _line(row: PairRow, name: str, section: str) -> Line:
+    found: dict[str, Number | str] = {
+        "support": Number(float(row.items)),
+        "agreement": _number(row.measures["agreement"]),
+        "kappa": _number(row.measures["kappa"]),
+        "mcc": _number(row.measures["matthews"]),
+        "constant": Number(row.constant),
+        "sensitivity": _number(row.sensitivity),
+        "specificity": _number(row.specificity),
+    }
+    return Line(name, cells.beside(found, references.AGREEMENT.get(name) if section == "offers" else None), section)
+
+
+def _numbers(measures: Mapping[str, Interval]) -> dict[str, Number]:
+    return {name: _number(found) for name, found in measures.items()}
+
+
+def _number(found: Interval) -> Number:
+    estimate, low, high = (float(value) for value in (found.estimate, found.low, found.high))
+    return Number(estimate) if math.isnan(low) else Number(estimate, low, high)

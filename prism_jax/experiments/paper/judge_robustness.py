@@ -1,0 +1,85 @@
+"""Whether the gain of the deployed policy over a baseline depends on who judges it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from prism_jax.decision.uncertainty import Interval
+from prism_jax.evaluation.policies import Decided, EvaluationData
+from prism_jax.evaluation.results import Form
+from prism_jax.experiments.paper import cells, pools, references
+from prism_jax.experiments.paper.sheet import Line, Measure, Number, Sheet
+from prism_jax.experiments.paper.study import Outcome, Study
+from prism_jax.judges.panels import majority
+from prism_jax.judges.robustness import compare_systems
+from prism_jax.streams import Step, Stream
+from prism_jax.streams.edit import map_candidates, without_answers
+
+BASELINE: tuple[str, Form] = ("fixed", "raw")
+"""The rule of ablation A on raw signals of the fast pass; the paper's baseline is the student's teacher."""
+_LAST = ("precision", "recall", "accuracy", "false_alarm")
+MEASURES = {
+    "f1": cells.RATES["f1"],
+    "gain": Measure("gain of F1", "F1 minus the baseline's, with its paired interval.", "%", 2),
+    **{name: dataclasses.replace(cells.RATES[name], meaning="By ProactiveBench's own counts.") for name in _LAST},
+}
+
+
+def make(study: Study) -> Outcome:
+    """Scores both systems by each pool's majority and by the truth, with ProactiveBench's own counts."""
+    assert study.trainings is not None, "the runner calls this with a student that was trained here"
+    streams, data = study.trainings.test_streams(), study.at()
+    baseline, system = (
+        deciding(streams, _offers(data, decided))
+        for decided in (data.decide(*BASELINE), data.decide(data.deployed(), "calibrated"))
+    )
+    judged = pools.panels(streams, study.trainings.seed)
+    raters = {pool: majority(judged[pool]) for pool in (pools.POOL_A, pools.POOL_B)}
+    lines = []
+    for row in compare_systems(
+        baseline,
+        system,
+        raters | {pools.TRUTH: pools.truth(streams)},
+        resamples=study.settings.resamples,
+        seed=study.settings.seed,
+    ):
+        rates = {name: row.rates[name] for name in ("f1", *_LAST)}
+        first = {name: _number(rate.first) for name, rate in rates.items()}
+        second = {name: _number(rate.second) for name, rate in rates.items()}
+        second["gain"] = _number(rates["f1"].difference)
+        printed = references.ROBUSTNESS[row.panel]
+        lines += [
+            Line("baseline", cells.beside(first, {"f1": printed["baseline"]}), row.panel),
+            Line("deployed policy", cells.beside(second, {"f1": printed["f1"], "gain": printed["gain"]}), row.panel),
+        ]
+    note = study.note(
+        f"Baseline: fixed τ = {study.point.fixed_threshold:g} on raw p_accept; the paper's is its teacher.",
+        "Steps count as in ProactiveBench: a rejected silence is a miss.",
+    )
+    title = "Two systems under each pool of judges"
+    sheet = Sheet("judge_robustness", title, "system", MEASURES, tuple(lines), note, signed=("gain",))
+    return Outcome((sheet,))
+
+
+def _offers(data: EvaluationData, decided: Decided) -> dict[tuple[str, int], bool]:
+    """Whether a policy offers, by stream and number of the step."""
+    places = zip(data.steps.stream.tolist(), data.steps.step.tolist(), strict=True)
+    return dict(zip(places, decided.offer.tolist(), strict=True))
+
+
+def deciding(streams: Sequence[Stream], offers: Mapping[tuple[str, int], bool]) -> list[Stream]:
+    """The streams as a log of what a policy did: it offered the only candidate of a step, or stayed silent."""
+
+    def did(stream: Stream, number: int, step: Step) -> Step:
+        made = offers[stream.id, number]
+        return map_candidates(step, lambda candidate: dataclasses.replace(candidate, logged=made))
+
+    return [
+        dataclasses.replace(stream, steps=tuple(did(stream, number, step) for number, step in enumerate(stream.steps)))
+        for stream in map(without_answers, streams)  # an answer to an offer that was not made is no part of a log
+    ]
+
+
+def _number(found: Interval) -> Number:
+    return Number(*(float(value) for value in (found.estimate, found.low, found.high)))

@@ -1,0 +1,136 @@
+"""Seconds of the live passes of a student, measured once and kept beside its other files.
+
+Every step of some test streams is decided as a live agent would, one stream at a time: the event is read against the
+cached trunk of its stream (fast pass), then the fields are written and the slots read again (slow pass). Afterwards
+each stream is read from nothing in one go (prefill), as after a restart. Programs are compiled before.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+from etils import epath
+from jaxtyping import Float64, Int
+
+from prism_jax.experiments.paper.trainings import Trainings
+from prism_jax.policy.live import Live, LiveConfig
+from prism_jax.policy.reader import Asked
+from prism_jax.runtime.files import read_object, write_json
+from prism_jax.streams import Stream
+from prism_jax.student.branches import Branch
+from prism_jax.student.qwen3 import Params
+from prism_jax.student.trunks import Reading, Trunks
+from prism_jax.training.run import Run
+
+FILE = "seconds.json"
+PHASES = ("prefill", "fast", "slow")
+Result = TypeVar("Result")
+
+
+class Phase(NamedTuple):
+    """One phase: of the steps in their order, or, for prefill, of the streams.
+
+    Attributes:
+      seconds: Seconds of each.
+      tokens: Tokens that were read, or written in the slow pass.
+    """
+
+    seconds: Float64[np.ndarray, " n"]
+    tokens: Int[np.ndarray, " n"]
+
+
+class Timing(NamedTuple):
+    """What was measured.
+
+    Attributes:
+      steps: Stream and number of each step.
+      phases: The numbers of `PHASES`.
+    """
+
+    steps: list[tuple[str, int]]
+    phases: dict[str, Phase]
+
+
+def timing(trainings: Trainings) -> Timing:
+    """The seconds of the student's live passes; measured unless the file is there."""
+    path = trainings.store.place(*trainings.named) / FILE
+    if not path.exists():
+        run, params = trainings.student()
+        streams = run.splits.test[: trainings.recipes.timed_streams]
+        write_json(path, _steps(run, params, streams) | {"prefill": _prefill(run, params, streams)})
+    return _read(path)
+
+
+def _read(path: epath.Path) -> Timing:
+    found = read_object(path, "prism_jax.experiments")
+    phases = {
+        name: Phase(np.array(found[name]["seconds"], np.float64), np.array(found[name]["tokens"], np.int64))
+        for name in PHASES
+    }
+    return Timing([(stream, step) for stream, step in found["steps"]], phases)
+
+
+def _timed(work: Callable[..., Result], *arguments: Any) -> tuple[float, Result]:
+    began = time.perf_counter()
+    result = work(*arguments)
+    return time.perf_counter() - began, result
+
+
+def _phase(rows: list[tuple[float, int]]) -> dict[str, Any]:
+    seconds, tokens = zip(*rows, strict=True)
+    return {"seconds": list(seconds), "tokens": list(tokens)}
+
+
+def _steps(run: Run, params: Params, streams: tuple[Stream, ...]) -> dict[str, Any]:
+    """The fast and the slow pass of every step."""
+    live = Live(
+        run.model,
+        params,
+        run.template,
+        has_slow_pass=True,
+        writes_responses=False,
+        writing=run.config.writing,
+        config=LiveConfig(context=run.config.packing.context, batches=(1,)),
+    )
+    live.warm_up()
+    steps, fast, slow = list[tuple[str, int]](), list[tuple[float, int]](), list[tuple[float, int]]()
+    for stream in streams:
+        number_of = {step.event: number for number, step in enumerate(stream.steps)}
+        for place, event in enumerate(stream.events):
+            number = number_of.get(place)
+            offers = stream.steps[0 if number is None else number].candidates
+            seconds, reading = _timed(live.observe, [(stream.id, event, offers)])
+            if number is None:  # the arrival, at which nothing is decided
+                continue
+            steps.append((stream.id, number))
+            fast.append((seconds, reading[0].tokens))
+            seconds, thought = _timed(live.think, [Asked(stream.id, offers)])
+            slow.append((seconds, thought[0].tokens))
+        live.forget(stream.id)
+    return {"steps": steps, "fast": _phase(fast), "slow": _phase(slow)}
+
+
+def _prefill(run: Run, params: Params, streams: tuple[Stream, ...]) -> dict[str, Any]:
+    """Reads each whole stream with the slots of its last step."""
+    template = run.template
+    answers = template.yes, template.no
+    trunks = Trunks(run.model, params, answers, budget=run.config.packing.context, memory=1 << 28, batches=(1,))
+    trunks.warm_up()
+    rows = []
+    for stream in streams:
+        pairs = zip(stream.events, (None, *stream.events), strict=False)  # each event with the one before it
+        ids = [token for event, last in pairs for token in template.event(event, last)]
+        leaves = tuple(tuple(template.leaf(offer)) for offer in stream.steps[-1].candidates)
+        branch = Branch(tuple(template.head()), leaves)
+        seconds, _ = _timed(_read_whole, trunks, template.system(), Reading(stream.id, ids, [branch]))
+        rows.append((seconds, len(template.system()) + len(ids) + len(branch.ids)))
+        trunks.close(stream.id)
+    return _phase(rows)
+
+
+def _read_whole(trunks: Trunks, system: list[int], reading: Reading) -> None:
+    trunks.open(reading.stream, system)
+    trunks.read([reading])

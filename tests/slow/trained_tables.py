@@ -1,0 +1,38 @@
+"""The paper's tables on shrunken trainings, made in a separate process that a test may kill."""
+
+import multiprocessing
+
+import jax
+from etils import epath
+from tiny_trainings import RECIPES
+
+from prism_jax.experiments.paper.runner import Given, run
+from prism_jax.experiments.paper.study import Settings
+from prism_jax.experiments.paper.trainings import Trainings
+from prism_jax.recipes.store import Store
+
+
+def start(folder, names, cache, seeds=1):
+    """Starts `python -m prism_jax.experiments` on shrunken recipes, forked from a server that has imported everything.
+
+    Args:
+      folder: The workdir.
+      names: Names of experiments.
+      cache: Folder of compiled programs.
+      seeds: Number of seeds.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["trained_tables", "tensorboardX", "prism_jax.policy.live"])
+    process = context.Process(target=_make, args=(str(folder), names, str(cache), seeds))
+    process.start()
+    return process
+
+
+def _make(folder, names, cache, seeds):
+    jax.config.update("jax_disable_most_optimizations", True)
+    jax.config.update("jax_compilation_cache_dir", cache)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    store = Store(epath.Path(folder) / "trainings")
+    trainings = tuple(Trainings(store, seed, RECIPES) for seed in range(seeds))
+    with store.claimed():
+        run(names, Given(trainings=trainings, settings=Settings(resamples=20, seeds=seeds)), epath.Path(folder))
