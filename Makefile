@@ -7,7 +7,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Bytecode is written when a module is first imported; most installed modules never are.
 PIP := $(BIN)/pip install --quiet --no-compile
 
-.PHONY: quickstart distill-demo test test-slow lint docs clean
+.PHONY: quickstart distill-demo people-demo test test-slow lint docs clean
 .DELETE_ON_ERROR:
 
 quickstart: .venv/installed
@@ -15,6 +15,9 @@ quickstart: .venv/installed
 
 distill-demo: .venv/installed-remote
 	$(BIN)/python -m prism_jax.experiments.distill_demo --workdir=runs/distill_demo
+
+people-demo: .venv/installed
+	$(BIN)/python -m prism_jax.experiments.people_demo --workdir=runs/people_demo
 
 test: .venv/installed-dev
 	$(BIN)/python -m pytest -n 2 --dist=worksteal -m "not slow"

@@ -23,7 +23,7 @@ EVERYTHING = {
     *("training", "policy", "teacher", "judges", "evaluation", "report", "recipes", "published"),
     *("people", "probe"),
 }
-MAINS = {"prism_jax.probe.__main__"}
+MAINS = {"prism_jax.people.__main__", "prism_jax.probe.__main__"}
 """Mains in the folder of the part that they run; like other mains they call a recipe, which stands above the part."""
 MAY_IMPORT = {
     "runtime": set(),

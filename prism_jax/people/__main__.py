@@ -1,0 +1,41 @@
+"""Predicts the answers of an acceptance log from other people and from each person's own past (docs/people.md).
+
+    python -m prism_jax.people --log=log.csv --columns=person=user,time=shown_at,accepted=taken,score=confidence \
+        --context=task,length --workdir=runs/people
+
+The log is CSV or Parquet. `accepted` may be a condition such as accepted=rating>=4; `time` and `score` are optional.
+"""
+
+from __future__ import annotations
+
+from absl import flags
+
+from prism_jax.people.columns import parse_columns
+from prism_jax.recipes.people import run_people
+from prism_jax.runtime import command
+from prism_jax.runtime.flag_checks import refuse_empty
+
+
+def define_flags() -> None:
+    """Defines the flags."""
+    flags.DEFINE_string("log", None, "Acceptance log: .csv or .parquet, one row per offer.")
+    flags.DEFINE_list(
+        "columns", None, "Roles of columns: person=..,accepted=..[,time=..,score=..,answered=..,logged=..]."
+    )
+    flags.DEFINE_list("context", [], "Columns known at the moment of the offer: numbers, flags or categories.")
+    flags.DEFINE_string("workdir", None, "Folder for people.json and the tables.")
+    flags.DEFINE_integer("seed", 0, "Seed of the folds and of the resampling.", lower_bound=0)
+    flags.mark_flags_as_required(["log", "columns", "workdir"])
+    refuse_empty("log", "workdir")
+
+
+def main() -> None:
+    """Runs what the flags say."""
+    given = flags.FLAGS
+    run_people(given.log, parse_columns(given.columns), given.context, given.workdir, seed=given.seed)
+    print(f"results: {given.workdir}/people.json")
+
+
+if __name__ == "__main__":
+    define_flags()
+    command.start(main)

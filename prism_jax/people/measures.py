@@ -1,0 +1,132 @@
+"""How well predictions of acceptance rank and how well they are calibrated, with intervals over people.
+
+auroc is the probability that an accepted offer is ranked above a rejected one, over all pairs of the log; within_person
+is the same over the pairs that belong to one person, so that a difference between people cannot help. brier is the mean
+of (p - y)^2 and ece the expected calibration error in 15 equal bins. Intervals redraw whole people.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy
+from jaxtyping import Float, Float64, Int
+
+from prism_jax.decision.calibration import brier_score, expected_calibration_error
+from prism_jax.decision.uncertainty import Cells, interval
+
+RESAMPLES = 1000
+BINS = 15
+_MOST_RANKS = 512
+"""Distinct ranks in the interval of auroc; the estimate itself uses every rank."""
+
+
+class Measure(NamedTuple):
+    """A number and its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+class Measures(NamedTuple):
+    """One row of the results; None where a measure is not defined for the row."""
+
+    auroc: Measure | None
+    within_person: Measure | None
+    brier: Measure | None
+    ece: Measure | None
+
+
+def auroc(scores: Float[np.ndarray, " rows"], y: Float[np.ndarray, " rows"]) -> float:
+    """Share of pairs of an accepted and a rejected offer that the scores rank right; ties count half."""
+    concordant, pairs = _pairs(scores, y)
+    return concordant / pairs if pairs else float("nan")
+
+
+def pairs_by_person(
+    scores: Float[np.ndarray, " rows"], y: Float[np.ndarray, " rows"], person: Int[np.ndarray, " rows"]
+) -> Float64[np.ndarray, "people 2"]:
+    """For each person, the number of pairs that are ranked right (ties count half) and the number of all pairs."""
+    order = np.argsort(person, kind="stable")
+    parts = np.split(order, np.flatnonzero(np.diff(person[order])) + 1)
+    return np.array([_pairs(scores[rows], y[rows]) for rows in parts])
+
+
+def measure(
+    scores: Float[np.ndarray, " rows"],
+    y: Float[np.ndarray, " rows"],
+    person: Int[np.ndarray, " rows"],
+    *,
+    probability: bool = True,
+    ranking: Float[np.ndarray, " rows"] | None = None,
+    seed: int = 0,
+) -> Measures:
+    """Measures predictions against answers.
+
+    Args:
+      scores: Predicted probabilities, or any numbers that rank.
+      y: Answers, 1 or 0.
+      person: Code of each row's person.
+      probability: Whether the scores are probabilities; otherwise brier and ece are None.
+      ranking: Numbers that rank in place of the scores.
+      seed: Seed of the resampling.
+    """
+    order = scores if ranking is None else ranking
+    person = np.unique(person, return_inverse=True)[1]
+    people = int(person.max()) + 1
+
+    def bounds(units: np.ndarray, statistic: object, value: float) -> Measure:
+        found = interval(Cells(units, np.ones(people, np.int64)), statistic, resamples=RESAMPLES, seed=seed)  # type: ignore[arg-type]
+        return Measure(value, float(found.low), float(found.high))
+
+    def ratio(sums: Any) -> Any:
+        with np.errstate(invalid="ignore"):
+            return sums[..., 0] / sums[..., 1]
+
+    rank = _coarse_ranks(order)
+    number = int(rank.max()) + 1
+    cells = np.bincount(person * 2 * number + np.where(y == 1, rank, number + rank), minlength=people * 2 * number)
+    ranked = bounds(cells.reshape(people, -1).astype(float), _auroc_of_counts, auroc(order, y))
+    pairs = pairs_by_person(order, y, person)
+    within = bounds(pairs, ratio, float(ratio(pairs.sum(axis=0)))) if pairs[:, 1].any() else None
+    if not probability:
+        return Measures(ranked, within, None, None)
+    squares = np.stack([np.bincount(person, (scores - y) ** 2), np.bincount(person)], axis=1)
+    bin_of = np.minimum((scores * BINS).astype(np.int64), BINS - 1)
+    gaps = np.bincount(person * BINS + bin_of, scores - y, people * BINS).reshape(people, BINS)
+    return Measures(
+        ranked,
+        within,
+        bounds(squares, ratio, float(brier_score(scores, y))),
+        bounds(
+            np.column_stack([gaps, squares[:, 1]]),
+            lambda sums: np.abs(sums[..., :-1]).sum(axis=-1) / sums[..., -1],
+            float(expected_calibration_error(scores, y, bins=BINS)),
+        ),
+    )
+
+
+def _pairs(scores: np.ndarray, y: np.ndarray) -> tuple[float, float]:
+    positive = float(y.sum())
+    ranks = scipy.stats.rankdata(scores)
+    return float(ranks[y == 1].sum()) - positive * (positive + 1) / 2, positive * (len(y) - positive)
+
+
+def _coarse_ranks(scores: np.ndarray) -> Int[np.ndarray, " rows"]:
+    """Ranks from 0; equal scores share one, and so do neighbours where there are too many."""
+    levels, rank = np.unique(scores, return_inverse=True)
+    if len(levels) <= _MOST_RANKS:
+        return rank
+    place = np.searchsorted(np.sort(scores), levels)
+    coarse = place * _MOST_RANKS // len(scores)
+    return np.unique(coarse, return_inverse=True)[1][rank]
+
+
+def _auroc_of_counts(counts: Any) -> Any:
+    """AUROC from counts of accepted and rejected offers at every rank, [..., 2 ranks]."""
+    accepted, rejected = np.split(counts, 2, axis=-1)
+    below = np.cumsum(rejected, axis=-1) - rejected / 2
+    with np.errstate(invalid="ignore"):
+        return (accepted * below).sum(axis=-1) / (accepted.sum(axis=-1) * rejected.sum(axis=-1))

@@ -1,0 +1,158 @@
+"""Predicts every answer of a log from other people, and from the person's own earlier answers.
+
+Folds hold whole people: ten of them, or one per person where there are fewer. Every setting is fitted or chosen on the
+people outside the fold. Inside it a prediction is made before its answer is seen.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+
+import numpy as np
+import scipy
+from jaxtyping import Bool, Float64, Int
+
+from prism_jax.decision.calibration import CalibrationWarning, Temperature, fit_platt, fit_temperature
+from prism_jax.people.context import fit_head, folds_of_people
+from prism_jax.people.layer import Population, fit_population, lanes, prequential
+from prism_jax.people.logs import AcceptanceLog, ContextColumn
+
+FOLDS = 10
+SPREADS = (None, 1.0)
+"""Standard deviations of people's intercepts beside the context head that are compared; None has no intercepts."""
+MEANINGS = {
+    "constant": "The acceptance rate of the other people.",
+    "score": "The log's own score, as it is; the constant where it is missing.",
+    "score, temperature": "The score with one temperature, fitted on the other people.",
+    "score, Platt": "The score with scale and bias on its log-odds, fitted on the other people.",
+    "score+person": "The person layer on the score.",
+    "context": "A logistic regression on the context columns, and the score if there is one.",
+    "person": "The person layer alone.",
+    "context+person": "The person layer on the context head.",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Study:
+    """Predictions by row of the results. Arrays are those of answered offers, by person and time.
+
+    Attributes:
+      predictions: Probabilities of acceptance; the numbers of a score that is no probability.
+      accepted: Answers.
+      person: Code of each row's person.
+      row: Row of the log.
+      seen: Number of earlier answers of the person.
+      folds: Number of folds.
+      populations: The parameters of the person layer on the context head in each fold (alone, without a head).
+    """
+
+    predictions: dict[str, Float64[np.ndarray, " rows"]]
+    accepted: Float64[np.ndarray, " rows"]
+    person: Int[np.ndarray, " rows"]
+    row: Int[np.ndarray, " rows"]
+    seen: Int[np.ndarray, " rows"]
+    folds: int
+    populations: tuple[Population, ...]
+
+
+def study(log: AcceptanceLog, seed: int = 0) -> Study:
+    """Runs the protocol.
+
+    Args:
+      log: At least two people with answers of both kinds.
+      seed: Seed of the folds.
+
+    Raises:
+      ValueError: if the people outside some fold have answers of one kind only.
+    """
+    rows = log.order[log.logged[log.order]]
+    y, person = log.accepted[rows], log.person[rows]
+    context = tuple(dataclasses.replace(column, values=column.values[rows]) for column in log.context)
+    score = None if log.score is None else log.score[rows]
+    fold = folds_of_people(person, FOLDS, seed)
+    out: dict[str, Float64[np.ndarray, " rows"]] = {}
+    populations = []
+    for number in range(int(fold.max()) + 1):
+        held = fold == number
+        if len(np.unique(y[~held])) < 2:
+            raise ValueError("log: found people whose removal leaves answers of one kind, expected both among the rest")
+        found = _Fold(y, person, ~held).predictions(context, score, log.score_is_probability)
+        populations.append(found.population)
+        for name, p in found.p.items():
+            out.setdefault(name, np.empty(len(y)))[held] = p[held]
+    begins = np.flatnonzero(np.diff(person, prepend=-1))
+    seen = np.arange(len(y)) - np.repeat(begins, np.diff(begins, append=len(y)))
+    out = {name: out[name] for name in MEANINGS if name in out}
+    return Study(out, y, person, rows, seen, int(fold.max()) + 1, tuple(populations))
+
+
+@dataclasses.dataclass
+class _Found:
+    p: dict[str, Float64[np.ndarray, " rows"]]
+    population: Population
+
+
+class _Fold:
+    """The people outside a fold, and predictions of every row from them."""
+
+    def __init__(
+        self, y: Float64[np.ndarray, " rows"], person: Int[np.ndarray, " rows"], train: Bool[np.ndarray, " rows"]
+    ) -> None:
+        self.y, self.person, self.train = y, person, train
+        self.places = lanes(person)
+        self.base = float(y[train].mean())
+
+    def predictions(
+        self, context: tuple[ContextColumn, ...], score: Float64[np.ndarray, " rows"] | None, probability: bool
+    ) -> _Found:
+        """Every row of the results that the log allows."""
+        nothing = np.zeros(len(self.y))
+        p = {"constant": np.full(len(self.y), self.base)}
+        p["person"], population, _ = self._with_person(nothing)
+        if score is not None:
+            scored, log_odds = self._scored(score, probability)
+            p |= scored
+            p["score+person"], _, _ = self._with_person(log_odds)
+            context = (
+                *context,
+                ContextColumn("log-odds of the score", "number", np.where(np.isnan(score), np.nan, log_odds)),
+            )
+        if context:
+            heads = [fit_head(context, self.y, self.person, self.train, spread).log_odds for spread in SPREADS]
+            p["context"] = scipy.special.expit(heads[0])
+            layered = [self._with_person(head) for head in heads]
+            p["context+person"], population, _ = min(layered, key=lambda one: one[2])
+        return _Found(p, population)
+
+    def _with_person(
+        self, log_odds: Float64[np.ndarray, " rows"]
+    ) -> tuple[Float64[np.ndarray, " rows"], Population, float]:
+        """The person layer's probabilities, its parameters, and its loss on the people outside the fold."""
+        population = fit_population(log_odds, self.y, self.person, self.train, places=self.places)
+        z = prequential(log_odds, self.y, self.person, population, places=self.places).log_odds
+        y, inside = self.y[self.train], z[self.train]
+        return scipy.special.expit(z), population, float(np.mean(np.logaddexp(0, inside) - y * inside))
+
+    def _scored(
+        self, score: Float64[np.ndarray, " rows"], probability: bool
+    ) -> tuple[dict[str, Float64[np.ndarray, " rows"]], Float64[np.ndarray, " rows"]]:
+        """Rows of the score, and its recalibrated log-odds."""
+        known = ~np.isnan(score)
+        fitting = known & self.train
+        raw = np.where(known, score, self.base)
+        found = {"score": raw}
+        if not probability:
+            middle, width = score[fitting].mean(), score[fitting].std() or 1.0
+            found["score"] = np.where(known, score, middle)
+            raw = scipy.special.expit((found["score"] - middle) / width)
+        p = np.clip(raw, 1e-6, 1 - 1e-6)
+        if probability:
+            with warnings.catch_warnings():
+                # A temperature at its bound says that the score misleads, which is what the row is there to show.
+                warnings.simplefilter("ignore", CalibrationWarning)
+                temperature = Temperature(fit_temperature(p[fitting], self.y[fitting]))
+            found["score, temperature"] = np.where(known, temperature(p), self.base)
+        platt = fit_platt(p[fitting], self.y[fitting])
+        found["score, Platt"] = np.where(known, platt(p), self.base)
+        return found, scipy.special.logit(found["score, Platt"])

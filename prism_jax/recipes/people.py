@@ -1,0 +1,149 @@
+"""The job of `prism_jax.people`: reads an acceptance log, predicts it from other people, prints and writes the results.
+
+Files in the workdir: people.json with every number, and the tables as people.csv, people.md, by_answers.csv and
+by_answers.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from etils import epath
+from jaxtyping import Float64
+
+from prism_jax.people.columns import LogColumns
+from prism_jax.people.logs import AcceptanceLog, read_log
+from prism_jax.people.measures import Measure, Measures, measure
+from prism_jax.people.study import MEANINGS, Study, study
+from prism_jax.report.table import Column, Row, Section, Table, print_all
+from prism_jax.runtime.files import encode_json, write_files
+
+SEEN = ((0, 0), (1, 4), (5, 19), (20, None))
+"""Numbers of earlier answers of the person, from and to, that the second table compares."""
+TRUTH = "The true probability, which knows every person's own rate."
+
+
+def run_people(
+    path: str,
+    columns: LogColumns,
+    context: Sequence[str],
+    workdir: str,
+    *,
+    seed: int = 0,
+    truth: Float64[np.ndarray, " rows"] | None = None,
+) -> Mapping[str, Any]:
+    """Runs the study of one log.
+
+    Args:
+      path: The log, CSV or Parquet.
+      columns: Which columns are which.
+      context: Columns that were known at the moment of the offer.
+      workdir: Folder for the results.
+      seed: Seed of the folds and of the resampling.
+      truth: True probability of each row of the file, where it is simulated.
+
+    Returns:
+      What people.json holds.
+
+    Raises:
+      ValueError, OSError: in one line, for a log that cannot be read or that teaches nothing.
+    """
+    log = read_log(path, columns, context)
+    found = study(log, seed)
+    y, person = found.accepted, found.person
+    predictions = dict(found.predictions) | ({} if truth is None else {"truth": truth[found.row]})
+    plain = {"score"} if log.score is not None and not log.score_is_probability else set()
+    # Folds differ in their constant by who is left out, which ranks nothing.
+    ranking = {"constant": np.zeros(len(y))}
+    results = {
+        name: measure(p, y, person, probability=name not in plain, ranking=ranking.get(name), seed=seed)
+        for name, p in predictions.items()
+    }
+    by_seen = _by_seen(found)
+    tables = {"people": _results_table(log, found, results), "by_answers": _seen_table(by_seen)}
+    value = {
+        "log": {"rows": len(log), "answers": len(y), "people": len(log.names), "accepted": float(y.mean())},
+        "protocol": {"folds": found.folds, "seed": seed, "timed": log.timed, "context": list(context)},
+        "populations": [one._asdict() for one in found.populations],
+        "rows": {name: _as_json(one) for name, one in results.items()},
+        "by_answers": by_seen,
+    }
+    folder = epath.Path(workdir)
+    folder.mkdir(parents=True, exist_ok=True)
+    files = {folder / f"{name}.{kind}": text for name, table in tables.items() for kind, text in _texts(table)}
+    write_files({**files, folder / "people.json": encode_json(value)})
+    print_all(list(tables.values()))
+    return value
+
+
+def _texts(table: Table) -> list[tuple[str, bytes]]:
+    return [("csv", table.to_csv().encode()), ("md", table.to_markdown().encode())]
+
+
+def _as_json(found: Measures) -> dict[str, Any]:
+    values: dict[str, Any] = {name: None if one is None else one.value for name, one in found._asdict().items()}
+    ranges = {name: None if one is None else [one.low, one.high] for name, one in found._asdict().items()}
+    return values | {"intervals": ranges}
+
+
+def _by_seen(found: Study) -> list[dict[str, Any]]:
+    """Brier scores of the rows of results, by how many answers of the person had been seen."""
+    parts = []
+    for low, high in SEEN:
+        here = (found.seen >= low) & (found.seen <= (high if high is not None else np.inf))
+        if not here.any():
+            continue
+        brier = {
+            name: float(np.mean((p[here] - found.accepted[here]) ** 2))
+            for name, p in found.predictions.items()
+            if ((p >= 0) & (p <= 1)).all()
+        }
+        parts.append({"from": low, "to": high, "answers": int(here.sum()), "brier": brier})
+    return parts
+
+
+def _results_table(log: AcceptanceLog, found: Study, results: Mapping[str, Measures]) -> Table:
+    columns = (
+        Column("AUROC", "Share of pairs of an accepted and a rejected offer that are ranked right."),
+        Column("AUROC, within person", "The same over the pairs that belong to one person."),
+        Column("Brier", "Mean squared error of the probability."),
+        Column("ECE", "Expected calibration error in 15 equal bins."),
+    )
+    meanings = MEANINGS | {"truth": TRUTH}
+    rows = tuple(
+        Row(name, tuple(map(_shown, one)), meanings[name], strong=name == "context+person")
+        for name, one in results.items()
+    )
+    note = (
+        f"{len(found.accepted):,} answers of {len(np.unique(found.person)):,} people, "
+        f"{found.accepted.mean():.1%} accepted. "
+        f"{found.folds} folds of whole people; every prediction is made before its answer is seen. "
+        "95 % intervals over people."
+    )
+    if log.score is not None and (missing := int(np.isnan(log.score[found.row]).sum())):
+        note += f" The score is missing on {missing:,} rows, which take the constant."
+    if log.score is not None and not log.score_is_probability:
+        note += " The score is no probability, so it has no Brier score and no ECE as it is."
+    return Table("Who accepts", "prediction", columns, (Section("", rows),), note, mark="ours")
+
+
+def _seen_table(parts: Sequence[Mapping[str, Any]]) -> Table:
+    names = list(parts[0]["brier"])
+    columns = (Column("answers", "Number of rows"), *(Column(name, f"Brier score. {MEANINGS[name]}") for name in names))
+    rows = []
+    for part in parts:
+        low, high = part["from"], part["to"]
+        name = f"{low} or more" if high is None else (str(low) if low == high else f"{low} to {high}")
+        rows.append(Row(name, (f"{part['answers']:,}", *(_digits(part["brier"][column]) for column in names))))
+    title = "Brier score by how many answers of the person had been seen"
+    return Table(title, "seen before", columns, (Section("", tuple(rows)),))
+
+
+def _shown(one: Measure | None) -> str:
+    return "–" if one is None else f"{_digits(one.value)} [{_digits(one.low)}, {_digits(one.high)}]"
+
+
+def _digits(value: float) -> str:
+    return f"{value:.3f}"
