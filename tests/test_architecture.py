@@ -54,6 +54,7 @@ MAY_IMPORT = {
     "curate": EVERYTHING,
     "audit": EVERYTHING,
     "promise": EVERYTHING,
+    "counterfactual": EVERYTHING,
     "preflight": {*EVERYTHING, "train"},
 }
 

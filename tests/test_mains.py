@@ -237,6 +237,7 @@ STUDIES = [
     *(pytest.param(name, marks=pytest.mark.slow) for name in ("live_context", "pathways", "propensities")),
     pytest.param("text_calibrator", marks=pytest.mark.slow),
     *("official_scores", "export_traces", "human_labels", "distillation", "judges"),
+    pytest.param("counterfactual", marks=pytest.mark.slow),
 ]
 
 

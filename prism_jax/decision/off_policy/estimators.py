@@ -1,0 +1,155 @@
+"""Inverse-propensity, self-normalised and doubly robust estimates, each as one number per row whose mean it is.
+
+An offer costs C_FA if it is not accepted; silence costs C_FN if help was needed and the offer would have been accepted.
+With d = C_FA (1 - y_a) - C_FN y_n y_a, an offer in place of silence changes the cost of a row by d, which is known only
+where the offer was made. A target policy that offers with probability pi changes the mean cost of the log by
+E[(pi - A) d] (docs/maths.md, section 15).
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, get_args
+
+import numpy as np
+from jaxtyping import Bool, Float64, Int
+
+Estimator = Literal["ips", "snips", "dr"]
+ESTIMATORS: tuple[Estimator, ...] = get_args(Estimator)
+Rows = Float64[np.ndarray, " rows"]
+
+_RIDGE = 1.0
+"""Ridge of the model of d on standardised features: one pseudo-row."""
+
+
+class Logged(NamedTuple):
+    """What a log knows of every row.
+
+    Attributes:
+      offered: A, whether the offer was made.
+      propensity: e, the probability that it was made; NaN where unknown, 0 where it could not be made.
+      accepted: y_a where the offer was made; not read elsewhere.
+      needed: y_n in [0, 1] where the offer was made. A log without judgements of need has 1: an acceptable offer that
+        is not made counts as missed.
+    """
+
+    offered: Bool[np.ndarray, " rows"]
+    propensity: Rows
+    accepted: Rows
+    needed: Rows
+
+
+def savings(logged: Logged, c_fa: float, c_fn: float) -> Rows:
+    """d: what an offer costs more than silence at each row; 0 where no offer was made, as nobody knows it."""
+    d = c_fa * (1 - logged.accepted) - c_fn * logged.needed * logged.accepted
+    return np.where(logged.offered, d, 0.0)
+
+
+def difference_terms(
+    estimator: Estimator, target: Rows, logged: Logged, d: Rows, model: Rows | None = None, most: float = np.inf
+) -> Rows:
+    """Terms whose mean estimates E[(pi - A) d], the change of the mean cost.
+
+    The self-normalised estimate is a ratio; its terms are linearised at the estimate, so that their mean is exactly it.
+
+    Args:
+      estimator: `ips` has terms A (pi / e - 1) d. `snips` scales the weights of the offers to the mean of pi. `dr` adds
+        a model of d, which is right whatever the model is, and varies less if it is good.
+      target: pi, the probability that the target policy makes the offer.
+      logged: The log.
+      d: `savings`.
+      model: Predictions of d for every row by a model that did not see the row's person; for `dr`.
+      most: Largest weight pi / e; larger ones are clipped to it, which biases the estimate.
+
+    Raises:
+      ValueError: for `dr` without a model, or `snips` without a row that both policies offer.
+    """
+    weight = _weight(target, logged, most)
+    made = np.where(logged.offered, d, 0.0)
+    if estimator == "ips":
+        return weight * d - made
+    if estimator == "dr":
+        return _target(target, model) + weight * (d - _known(model)) - made
+    total = weight.sum()
+    if not target.any():
+        return -made
+    if total == 0:
+        raise ValueError("snips: found no row that both policies offer, expected some")
+    mean = (weight * d).sum() / total
+    return weight * (d - mean) * (target.sum() / total) + target * mean - made
+
+
+def level_terms(
+    estimator: Estimator,
+    target: Rows,
+    logged: Logged,
+    d: Rows,
+    silence: Rows,
+    model: Rows | None = None,
+    silence_model: Rows | None = None,
+) -> Rows:
+    """Terms whose mean estimates the target's mean cost, E[silence + pi d]: every row needs a propensity above 0.
+
+    Args:
+      estimator: As in `difference_terms`, with weights A / e.
+      target: pi.
+      logged: The log.
+      d: `savings`.
+      silence: C_FN y_n y_a, what silence costs, where the offer was made; not read elsewhere.
+      model: Predictions of d, for `dr`.
+      silence_model: Predictions of `silence`, for `dr`.
+    """
+    weight = _weight(np.ones_like(target), logged, np.inf)
+    cost = np.where(logged.offered, silence + target * d, 0.0)
+    if estimator == "ips":
+        return weight * cost
+    if estimator == "dr":
+        predicted = _known(silence_model) + target * _known(model)
+        return predicted + weight * (cost - predicted)
+    mean = (weight * cost).sum() / weight.sum()
+    return weight * (cost - mean) * (len(weight) / weight.sum()) + mean
+
+
+def cross_fitted(
+    features: Float64[np.ndarray, "rows features"],
+    outcome: Rows,
+    logged: Logged,
+    fold: Int[np.ndarray, " rows"],
+) -> Rows:
+    """Predictions of an outcome for every row, by linear models that were fitted on the offers of the other folds.
+
+    Args:
+      features: What was known at the moment of the offer, finite.
+      outcome: The outcome; read where the offer was made.
+      logged: The log.
+      fold: Fold of each row, from 0; all rows of a person are in one.
+    """
+    spread = features.std(axis=0)
+    x = np.column_stack([np.ones(len(features)), (features - features.mean(axis=0)) / np.where(spread > 0, spread, 1)])
+    outcomes = np.where(logged.offered, outcome, 0.0)
+    folds = [np.flatnonzero(fold == one) for one in range(int(fold.max()) + 1)]
+    products = []  # of each fold, so that the model for a fold takes the sums of all others
+    for rows in folds:
+        used = rows[logged.offered[rows]]
+        products.append(x[used].T @ np.column_stack([x[used], outcomes[used]]))
+    ridge = _RIDGE * np.diag([1e-9, *np.ones(x.shape[1] - 1)])
+    predictions = np.empty(len(x))
+    for rows, own in zip(folds, products, strict=True):
+        others = sum(products) - own
+        predictions[rows] = x[rows] @ np.linalg.solve(others[:, :-1] + ridge, others[:, -1])
+    return predictions
+
+
+def _weight(target: Rows, logged: Logged, most: float) -> Rows:
+    """A pi / e, at most `most`."""
+    e = np.where(logged.offered, logged.propensity, 1.0)
+    return np.where(logged.offered, np.minimum(target / e, most), 0.0)
+
+
+def _target(target: Rows, model: Rows | None) -> Rows:
+    return target * _known(model)
+
+
+def _known(model: Rows | None) -> Rows:
+    if model is None:
+        raise ValueError("dr: found no model, expected its predictions for every row")
+    return model

@@ -1,0 +1,138 @@
+"""Logs with known propensities, drawn from a log in which every offer was answered, and what estimates make of them.
+
+Every replication redraws people with replacement from the full log, draws for each row whether a logging policy makes
+the offer, and hides the answers to the others. The full log says what the target policy would have cost.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float64, Int
+
+from prism_jax.decision import off_policy
+from prism_jax.decision.off_policy import ESTIMATORS, Logged, OverlapError
+
+FOLDS = 5
+"""Folds of people for the model of the doubly robust estimate."""
+Rows = Float64[np.ndarray, " rows"]
+
+
+@dataclasses.dataclass(frozen=True)
+class FullLog:
+    """A log in which every offer was answered, sorted by person.
+
+    Attributes:
+      starts: First row of each person.
+      sizes: Number of rows of each person.
+      accepted: y_a.
+      rank: Rank of each row's score, in (0, 1).
+    """
+
+    starts: Int[np.ndarray, " people"]
+    sizes: Int[np.ndarray, " people"]
+    accepted: Rows
+    rank: Rows
+
+    @classmethod
+    def of(cls, person: Int[np.ndarray, " rows"], accepted: Rows, score: Rows) -> FullLog:
+        """Sorts the rows by person and ranks their scores; ties share their mean rank."""
+        order = np.argsort(person, kind="stable")
+        sizes = np.bincount(person)
+        _, level, counts = np.unique(score[order], return_inverse=True, return_counts=True)
+        rank = (np.cumsum(counts) - counts / 2)[level] / len(score)
+        return cls(np.cumsum(sizes) - sizes, sizes, accepted[order], rank)
+
+
+class Policies(NamedTuple):
+    """A logging policy and a target policy, as probabilities of an offer at each row of the full log."""
+
+    logging: Rows
+    target: Rows
+
+
+@dataclasses.dataclass(frozen=True)
+class Replicated:
+    """One estimator over all replications.
+
+    Attributes:
+      estimator: Its name.
+      truth: The difference in the full log.
+      estimate: The estimate of each replication that was not refused.
+      covered: Whether its interval held the truth.
+      width: Width of the interval.
+      refused: Share of replications that were refused.
+    """
+
+    estimator: str
+    truth: float
+    estimate: Rows
+    covered: Bool[np.ndarray, " rows"]
+    width: Rows
+    refused: float
+
+    @property
+    def bias(self) -> tuple[float, float]:
+        """Mean error of the estimate, and its standard error over replications; NaN where all were refused."""
+        if not len(self.estimate):
+            return np.nan, np.nan
+        return float(self.estimate.mean() - self.truth), float(self.estimate.std() / np.sqrt(len(self.estimate)))
+
+
+def replicate(
+    log: FullLog,
+    policies: Policies,
+    people: int,
+    replications: int,
+    *,
+    c_fa: float,
+    c_fn: float,
+    resamples: int = 1000,
+    seed: int = 0,
+) -> list[Replicated]:
+    """Estimates the difference from the logging policy in many redrawn logs; one result per estimator.
+
+    Args:
+      log: The full log.
+      policies: The policy that makes the log, and the target.
+      people: People of each redrawn log.
+      replications: Number of redrawn logs.
+      c_fa: Cost of an offer that is not accepted.
+      c_fn: Cost of not making an offer that would have been accepted.
+      resamples: Bootstrap resamples of each interval.
+      seed: Seed of all draws.
+    """
+    generator = np.random.default_rng(seed)
+    full = c_fa * (1 - log.accepted) - c_fn * log.accepted
+    truth = float(((policies.target - policies.logging) * full).mean())
+    found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in ESTIMATORS}
+    refused = 0
+    for _ in range(replications):
+        drawn = generator.integers(0, len(log.sizes), people)
+        sizes = log.sizes[drawn]
+        first = np.cumsum(sizes) - sizes
+        rows = np.arange(sizes.sum()) + np.repeat(log.starts[drawn] - first, sizes)
+        person = np.repeat(np.arange(people), sizes)
+        e, target = policies.logging[rows], policies.target[rows]
+        offered = generator.random(len(rows)) < e
+        seen = Logged(offered, e, np.where(offered, log.accepted[rows], 0.0), np.ones(len(rows)))
+        try:
+            off_policy.check_support(off_policy.measure_support(target, seen))
+        except OverlapError:
+            refused += 1
+            continue
+        d = off_policy.savings(seen, c_fa, c_fn)
+        rank = log.rank[rows]
+        model = off_policy.cross_fitted(np.column_stack([rank, rank**2]), d, seen, person % min(FOLDS, people))
+        for name in ESTIMATORS:
+            terms = off_policy.difference_terms(name, target, seen, d, model)
+            interval = off_policy.mean_over_people(terms, person, resamples=resamples, seed=seed)
+            found[name].append(interval[:3])
+    results = []
+    for name in ESTIMATORS:
+        estimate, low, high = np.array(found[name], np.float64).reshape(-1, 3).T
+        covered = (low <= truth) & (truth <= high)
+        results.append(Replicated(name, truth, estimate, covered, high - low, refused / replications))
+    return results

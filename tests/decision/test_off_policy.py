@@ -1,0 +1,130 @@
+"""Counterfactual costs: unbiased by enumeration, obp's numbers, intervals over people, and what is refused."""
+
+import itertools
+
+import numpy as np
+import pytest
+from sklearn import linear_model
+
+from prism_jax.decision import off_policy
+from prism_jax.decision.off_policy import Logged, OverlapError
+
+C_FA, C_FN = 1.0, 3.0
+PROPENSITY = np.array([0.3, 0.9, 0.5, 0.2, 1.0])
+TARGET = np.array([1.0, 0.0, 0.25, 1.0, 0.5])
+ACCEPTED = np.array([1.0, 0.0, 0.4, 1.0, 0.0])
+NEEDED = np.array([1.0, 1.0, 0.0, 0.5, 1.0])
+MODEL = np.array([-0.7, 0.3, 0.0, -1.0, 2.0])
+
+
+def log(offered):
+    offered = np.array(offered, bool)
+    return Logged(offered, PROPENSITY, np.where(offered, ACCEPTED, 0.0), np.where(offered, NEEDED, 0.0))
+
+
+def expectation(estimate):
+    """The mean of an estimate over every way in which the logging policy's coins can fall."""
+    total = 0.0
+    for offered in itertools.product([False, True], repeat=5):
+        chance = np.prod(np.where(offered, PROPENSITY, 1 - PROPENSITY))
+        total += chance * estimate(log(offered)) if chance else 0.0
+    return total
+
+
+@pytest.mark.parametrize("name", ["ips", "dr"])
+def test_differences_and_levels_are_unbiased_over_all_logs(name):
+    d = C_FA * (1 - ACCEPTED) - C_FN * NEEDED * ACCEPTED
+    silence = C_FN * NEEDED * ACCEPTED
+
+    def difference(seen):
+        return off_policy.difference_terms(name, TARGET, seen, off_policy.savings(seen, C_FA, C_FN), MODEL).mean()
+
+    def level(seen):
+        known = off_policy.savings(seen, C_FA, C_FN)
+        return off_policy.level_terms(name, TARGET, seen, known, silence, MODEL, MODEL**2).mean()
+
+    assert expectation(difference) == pytest.approx(((TARGET - PROPENSITY) * d).mean(), abs=1e-12)
+    assert expectation(level) == pytest.approx((silence + TARGET * d).mean(), abs=1e-12)
+
+
+OBP = {"ips": -1.8399999999999999, "dr": -1.713333333333333}
+"""E[pi d] by obp 0.4.1: InverseProbabilityWeighting and DoublyRobust with the actions offer and silence, where silence
+brings 0, for the log with offers at rows 0, 2 and 4."""
+
+
+@pytest.mark.parametrize("name", OBP)
+def test_estimates_are_those_of_obp(name):
+    seen = log([True, False, True, False, True])
+    d = off_policy.savings(seen, C_FA, C_FN)
+    ours = off_policy.difference_terms(name, TARGET, seen, d, MODEL) + d  # of the target alone
+    assert ours.mean() == pytest.approx(OBP[name], abs=1e-12)
+
+
+def test_a_target_that_only_drops_offers_of_a_deterministic_log_is_exact():
+    offered = np.array([True, True, False, True])
+    seen = Logged(offered, np.where(offered, 1.0, 0.0), np.array([1.0, 0.0, 0.0, 0.0]), np.ones(4))
+    target = np.array([1.0, 0.0, 0.0, 1.0])
+    d = off_policy.savings(seen, C_FA, C_FN)
+    off_policy.check_support(off_policy.measure_support(target, seen), least_effective=2.0)
+    assert off_policy.difference_terms("ips", target, seen, d).mean() == -0.25  # one rejected offer less of four rows
+    assert off_policy.difference_terms("ips", offered * 1.0, seen, d).tolist() == [0, 0, 0, 0]
+
+
+def test_the_self_normalised_terms_have_the_ratio_as_their_mean():
+    seen = log([True, True, True, False, True])
+    d = off_policy.savings(seen, C_FA, C_FN)
+    weight = seen.offered * TARGET / PROPENSITY
+    expected = (weight * d).sum() / weight.sum() * TARGET.mean() - d.mean()
+    assert off_policy.difference_terms("snips", TARGET, seen, d).mean() == pytest.approx(expected)
+    clipped = off_policy.difference_terms("ips", TARGET, seen, d, most=2.0)
+    np.testing.assert_allclose(clipped, np.minimum(weight, 2) * d - d)
+
+
+def test_the_model_for_a_person_has_not_seen_them():
+    rng = np.random.default_rng(0)
+    features, fold = rng.normal(size=(60, 2)), np.arange(60) % 3
+    seen = Logged(rng.random(60) < 0.7, np.full(60, 0.7), np.ones(60), np.ones(60))
+    outcome = features @ [2.0, -1.0] + 0.5
+    found = off_policy.cross_fitted(features, outcome, seen, fold)
+    x = (features - features.mean(axis=0)) / features.std(axis=0)
+    for one in range(3):
+        known = seen.offered & (fold != one)
+        model = linear_model.Ridge(alpha=1.0).fit(x[known], outcome[known])
+        np.testing.assert_allclose(found[fold == one], model.predict(x[fold == one]), rtol=1e-8)
+    changed = off_policy.cross_fitted(features, np.where(fold == 1, outcome + 99.0, outcome), seen, fold)
+    np.testing.assert_allclose(changed[fold == 1], found[fold == 1])
+    assert np.abs(changed - found)[fold != 1].min() > 1
+
+
+def test_intervals_take_people_as_units():
+    rng = np.random.default_rng(1)
+    person, own = np.repeat(np.arange(40), 25), rng.normal(size=40)
+    terms = own[person] + 0.01 * rng.normal(size=1000)
+    found = off_policy.mean_over_people(terms, person)
+    of_people = np.bincount(person, terms) / 25
+    half = 2.02 * of_people.std(ddof=1) / np.sqrt(40)  # Student's t with 39 degrees of freedom
+    assert found.estimate == pytest.approx(terms.mean())
+    assert found.high - found.low == pytest.approx(2 * half, rel=0.1)
+    with pytest.raises(ValueError, match="found 1 person, expected at least 2"):
+        off_policy.mean_over_people(terms, np.zeros(1000, int))
+    flat = off_policy.mean_over_people(np.ones(1000), person)
+    assert (flat.low, flat.high) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("propensity", "message"),
+    [
+        (np.where(np.arange(400) % 4 == 1, np.nan, 0.5), "propensity: found none at 50.0 % of the rows"),
+        (np.where(np.arange(400) % 4 == 1, 0.0, 0.5), "overlap: found that 50.0 % of the target policy's offers"),
+        (np.where(np.arange(400) == 0, 1e-3, 0.5), "effective offers: found 1.4 of 200 offers, expected at least 50"),
+    ],
+)
+def test_what_a_log_cannot_tell_is_refused(propensity, message):
+    offered = np.arange(400) % 2 == 0
+    seen = Logged(offered, propensity, offered * 0.5, np.ones(400))
+    target = (np.arange(400) % 4 < 2) * 1.0
+    with pytest.raises(OverlapError, match=f"^{message}"):
+        off_policy.check_support(off_policy.measure_support(target, seen))
+    nothing = off_policy.measure_support(0 * target, seen)
+    off_policy.check_support(nothing)
+    assert nothing.target == 0

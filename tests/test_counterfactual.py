@@ -1,0 +1,134 @@
+"""What another gate would have cost, as a user asks: records, scores tables, logs of any columns, refusals."""
+
+import json
+import pathlib
+
+import forked
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from fake_reader import FakeReader, exported
+
+from prism_jax.decision.off_policy import OverlapError
+from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.policy.agent import Agent
+from prism_jax.policy.settings import Exploration, Settings, Terms
+from prism_jax.recipes import counterfactual
+from prism_jax.streams import Event
+
+ROOT = pathlib.Path(__file__).parents[1]
+ROWS = 4000
+
+
+@pytest.fixture
+def table():
+    """A log of 40 people by a policy that offers with a known probability, and the truth of every row."""
+    rng = np.random.default_rng(0)
+    p = rng.beta(1.5, 1.5, ROWS)
+    e = np.where(p > 0.9, 0.0, 0.2 + 0.6 * p)
+    offered, accepted = rng.random(ROWS) < e, rng.random(ROWS) < p
+    return {
+        "who": [f"p{i % 40:02d}" for i in range(ROWS)],
+        "p": p,
+        "shown": offered,
+        "e": e,
+        "took": [bool(y) if a else None for y, a in zip(accepted, offered, strict=True)],
+        "timid": np.where((p > 0.6) & (p < 0.9), 0.5, 0.0),
+    }, accepted
+
+
+COLUMNS = "--columns=person=who,accepted=took,logged=shown,propensity=e,score=p"
+
+
+def run(*arguments):
+    return forked.run("prism_jax.counterfactual", *map(str, arguments), cwd=ROOT, env={"JAX_PLATFORMS": "cpu"})
+
+
+def test_a_log_answers_for_another_policy(tmp_path, table):
+    columns, accepted = table
+    pq.write_table(pa.table(columns), tmp_path / "log.parquet")
+    done = run(f"--log={tmp_path / 'log.parquet'}", COLUMNS, "--target=timid", "--c_fn=1", f"--out={tmp_path / 'out'}")
+    assert done.returncode == 0, done.stderr
+    printed = " ".join(done.stdout.split())
+    assert "The mean cost itself is not shown" in printed and "With fewer than 100 people" in printed
+    truth = ((columns["timid"] - columns["e"]) * (1 - 2.0 * accepted)).mean()
+    (line,) = [line for line in (tmp_path / "out" / "difference.csv").read_text().splitlines() if "inverse" in line]
+    low, high = map(float, line.replace("−", "-").split("[")[1].split("]")[0].replace("+", "").split(","))
+    assert low < truth < high
+    assert high - low < 0.08
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        f"{name}.{kind}" for name in ("difference", "support") for kind in ("csv", "md", "tex")
+    }
+
+
+REFUSED = {
+    "no propensities": (lambda columns: columns.pop("e"), "no column of propensities, expected propensity=COLUMN"),
+    "no overlap": (lambda columns: None, "overlap: found that "),
+    "a wrong target": (lambda columns: columns.update(timid=2 * columns["p"]), "'timid': expected the target's prob"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_a_log_cannot_tell_is_one_line(tmp_path, table, case):
+    columns, _ = table
+    change, message = REFUSED[case]
+    change(columns)
+    pq.write_table(pa.table(columns), tmp_path / "log.parquet")
+    roles = COLUMNS if "e" in columns else COLUMNS.replace(",propensity=e", "")
+    target = ["--target=timid"] if case == "a wrong target" else []
+    done = run(f"--log={tmp_path / 'log.parquet'}", roles, *target, f"--out={tmp_path / 'out'}")
+    (line,) = [line for line in done.stderr.splitlines() if line.strip()]
+    assert done.returncode == 1 and line.startswith("error: ") and message in line
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_scores_table_answers_for_the_gate(tmp_path, table):
+    columns, accepted = table
+    need = 0.5 + columns["p"] / 2
+    e = np.full(ROWS, 0.4)
+    offered = np.random.default_rng(1).random(ROWS) < e
+    scores = {
+        "stream": columns["who"],
+        "step": np.arange(ROWS),
+        "p_need_fast": need,
+        "p_accept_fast": columns["p"],
+        "y_need": np.ones(ROWS),
+        "y_accept": pa.array(np.where(offered, accepted, 0.0), mask=~offered),
+        "logged": offered,
+        "propensity": e,
+    }
+    pq.write_table(pa.table(scores), tmp_path / "scores.parquet")
+    settings = counterfactual.Settings(c_fn=3.0)
+    decisions = counterfactual.of_scores(str(tmp_path / "scores.parquet"), settings)
+    gate = (1 - columns["p"]) <= 3 * columns["p"] * need
+    np.testing.assert_array_equal(decisions.target, gate)
+    difference, level, _ = counterfactual.tables(decisions, settings)
+    assert "streams are resampled in their place" in difference.note
+    cost = np.where(gate, 1.0 - accepted, 3.0 * accepted).mean()
+    for row in level.sections[0].rows:
+        low, high = map(float, row.cells[0].replace("−", "-").split("[")[1].rstrip("]").replace("+", "").split(","))
+        assert low < cost < high
+    with pytest.raises(ValueError, match=r"scores\.parquet, timid: found no such column"):
+        counterfactual.of_scores(str(tmp_path / "scores.parquet"), settings, target="timid")
+
+
+def test_records_of_the_agent_answer_where_it_explored(tmp_path):
+    terms = Terms(OperatingPoint(margin=0.0), exploration=Exploration(0.3, loss=1e9))
+    agent = Agent(FakeReader(), exported(), Settings(terms))
+    rng, records = np.random.default_rng(0), []
+    for i in range(600):
+        decision = agent.observe(f"s{i % 30}", Event(time=float(i), text=f"{i}"))
+        records.append(decision.record())
+        if decision.spoke:
+            outcome = "accepted" if rng.random() < decision.p_accept else "dismissed"
+            records.append(agent.outcome(decision.stream, decision.offer, outcome, float(i), needed=True).record())
+    path = tmp_path / "records.jsonl"
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    settings = counterfactual.Settings(c_fn=8.0)
+    decisions = counterfactual.of_scores(str(path), settings, records=True)
+    assert len(decisions.target) == 600 and (decisions.logged.propensity > 0).all()
+    assert len(counterfactual.tables(decisions, settings)) == 3
+    strict = counterfactual.Settings(c_fn=8.0, least_effective=1e6)
+    with pytest.raises(OverlapError, match=r"^effective offers: found \d"):
+        counterfactual.tables(decisions, strict)
