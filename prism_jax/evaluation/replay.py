@@ -11,7 +11,7 @@ Offers that tie for the first place share it: their mean label counts, so the or
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -237,10 +237,22 @@ def policy_rows(
     made["clairvoyant"] = (first.y_best * (1 + ratio * first.y_need) >= 1).astype(np.float64), first.y_best
     gold = first.y_need * first.y_best
     made["clairvoyant, of the gold cost"] = (gold * (1 + ratio) >= 1).astype(np.float64), first.y_best
+    return decided_rows(made, first, ratio, resamples=resamples, seed=seed)
+
+
+def decided_rows(
+    made: Mapping[str, tuple[Float64[np.ndarray, " steps"], Float64[np.ndarray, " steps"]]],
+    steps: Replay,
+    ratio: float,
+    *,
+    resamples: int,
+    seed: int = 0,
+) -> tuple[PolicyReplay, ...]:
+    """One row for each policy by name, from its decisions and the acceptance labels of its offers (see `costs`)."""
     rows = []
     for name, (offers, accepted) in made.items():
-        found = costs(offers, accepted, first, ratio)
-        pair = [mean_interval(column, first.stream, resamples, seed) for column in found]
+        found = costs(offers, accepted, steps, ratio)
+        pair = [mean_interval(column, steps.stream, resamples, seed) for column in found]
         spoken = float(offers.sum())
         precision = float((offers * accepted).sum() / spoken) if spoken else np.nan
         rows.append(PolicyReplay(name, float(offers.mean()), precision, *pair))

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from prism_jax.evaluation.replay import PolicyReplay, Replay, decided_rows
 from prism_jax.experiments.ranking import Ranked
 from prism_jax.scores import Scores
 from prism_jax.streams import Step, Stream
@@ -52,6 +53,48 @@ def _need(step: Step) -> Iterable[tuple[bool, bool]]:
     for i in range(max(counts)):
         others = [votes[:i] + votes[i + 1 :] for votes in ballots]
         yield any(votes[i] for votes in ballots), any(all(votes) for votes in others)
+
+
+def replay_annotators(streams: Iterable[Stream]) -> Replay | None:
+    """Every annotator as a policy that the others judge: one row per annotator and step with at least two ballots.
+
+    `p_accept` is whether the annotator accepted any offer, and `y_first` what share of the others accepted the offers
+    that the annotator did (of all offers where the annotator accepted none). Labels are the others': shares of their
+    votes, and need where all of them accepted the same offer. Steps are left out as in `need_against_others`, and so
+    are steps without offers. None if no step is left.
+    """
+    rows = []
+    for stream in streams:
+        for number, step in enumerate(stream.steps):
+            ballots = [offer.votes for offer in step.candidates if offer.votes]
+            for i, (accepted, needed) in enumerate(_need(step) if ballots else ()):
+                shares = np.array([np.mean(votes[:i] + votes[i + 1 :]) for votes in ballots])
+                own = np.array([votes[i] for votes in ballots])
+                first = shares[own if accepted else ...].mean()
+                rows.append((stream.id, number, 1.0, accepted, needed, first, shares.max(), shares.mean()))
+    if not rows:
+        return None
+    columns = list(zip(*rows, strict=True))
+    return Replay(np.array(columns[0]), np.array(columns[1]), *(np.array(one, np.float64) for one in columns[2:]))
+
+
+def annotator_rows(steps: Replay, ratio: float, *, resamples: int) -> tuple[PolicyReplay, ...]:
+    """What one annotator's decisions cost the others, beside constants and decisions on the others' own labels.
+
+    Args:
+      steps: The rows of `replay_annotators`.
+      ratio: C_FN, with C_FA = 1.
+      resamples: Number of bootstrap resamples of whole streams.
+    """
+    everywhere = np.ones(len(steps))
+    best = (steps.y_best * (1 + ratio * steps.y_need) >= 1).astype(np.float64)
+    made = {
+        "never": (0 * everywhere, steps.y_mean),
+        "always, a random offer": (everywhere, steps.y_mean),
+        "one annotator": (steps.p_accept, steps.y_first),
+        "clairvoyant, of the others": (best, steps.y_best),
+    }
+    return decided_rows(made, steps, ratio, resamples=resamples)
 
 
 def against_votes(rows: Scores, p: np.ndarray) -> Ranked:

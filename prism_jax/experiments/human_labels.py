@@ -22,10 +22,10 @@ from prism_jax.evaluation import signals
 from prism_jax.evaluation.fits import Signal
 from prism_jax.evaluation.protocol import CALIBRATION, TEST, calibrate, rows_of
 from prism_jax.evaluation.replay import RATIOS, FoldReplay, gains, policy_rows, replay_fold
-from prism_jax.experiments.annotators import need_against_others, votes_against_votes
+from prism_jax.experiments.annotators import annotator_rows, need_against_others, replay_annotators, votes_against_votes
 from prism_jax.experiments.nested_words import outer_folds, score_words_nested
 from prism_jax.experiments.ranking import Ranked, intervals
-from prism_jax.report.human_labels import gain_table, leakage_table, policy_table, ranking_table
+from prism_jax.report.human_labels import annotator_table, gain_table, leakage_table, policy_table, ranking_table
 from prism_jax.report.table import Table, print_all
 from prism_jax.runtime import command
 from prism_jax.runtime.files import write_files
@@ -78,10 +78,13 @@ def study(
         name: [replay_fold(table, calibrate(table)) for table in tables] for name, tables in by_method.items()
     }
     found = {ratio: policy_rows(dict(replays), ratio, resamples=resamples) for ratio in ratios}
+    people = replay_annotators(judged)
+    ceiling = {ratio: annotator_rows(people, ratio, resamples=resamples) for ratio in ratios} if people else {}
     return [
         *(_ranking(by_method, judged, signal, resamples) for signal in SIGNALS),
         policy_table(found),
         gain_table(gains(dict(replays), ratios=ratios, resamples=resamples)),
+        *([annotator_table(ceiling)] if people else []),
     ]
 
 
@@ -218,7 +221,8 @@ def main() -> None:
     if given.out:
         out = epath.Path(given.out)
         out.mkdir(parents=True, exist_ok=True)
-        names = ("ranking_accept", "ranking_need", "policies", "gate_minus_accept", "leakage")
+        named = ("ranking_accept", "ranking_need", "policies", "gate_minus_accept", "annotator")[: len(tables) - 1]
+        names = (*named, "leakage")
         write_files({out / f"{name}.csv": one.to_csv().encode() for name, one in zip(names, tables, strict=True)})
 
 

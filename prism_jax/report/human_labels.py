@@ -13,7 +13,9 @@ from prism_jax.streams.proactivebench_leakage import Leakage
 _NOTE = "95 % intervals over whole streams in brackets; costs per step in units of C_FA."
 
 
-def policy_table(rows: Mapping[float, Sequence[PolicyReplay]]) -> Table:
+def policy_table(
+    rows: Mapping[float, Sequence[PolicyReplay]], title: str = "Policies replayed on human labels", note: str = _NOTE
+) -> Table:
     """Every policy at each cost ratio."""
     columns = (
         Column("speak rate", "Share of steps with an offer.", "%"),
@@ -31,7 +33,16 @@ def policy_table(rows: Mapping[float, Sequence[PolicyReplay]]) -> Table:
         )
         for ratio, found in rows.items()
     )
-    return Table("Policies replayed on human labels", "policy", columns, sections, _NOTE)
+    return Table(title, "policy", columns, sections, note)
+
+
+def annotator_table(rows: Mapping[float, Sequence[PolicyReplay]]) -> Table:
+    """One annotator's decisions, judged by the other annotators."""
+    note = (
+        "One row per annotator and step: the others' votes are the labels, so costs are not those of the table above. "
+        "An annotator offers what they would accept; of several offers, any. "
+    )
+    return policy_table(rows, "One annotator decides for the others", note + _NOTE)
 
 
 def gain_table(found: Sequence[Gain]) -> Table:

@@ -1,8 +1,16 @@
 """One annotator against the others, on ballots small enough to count by hand."""
 
 import numpy as np
+import pytest
 
-from prism_jax.experiments.annotators import against_votes, need_against_others, votes_against_votes
+from prism_jax.evaluation.replay import Replay
+from prism_jax.experiments.annotators import (
+    against_votes,
+    annotator_rows,
+    need_against_others,
+    replay_annotators,
+    votes_against_votes,
+)
 from prism_jax.scores import Scores
 from prism_jax.streams import Candidate, Event, Step, Stream
 
@@ -35,6 +43,24 @@ def test_need_is_an_offer_that_all_others_accepted():
     )
     assert list(zip(found.p, found.y, strict=True)) == [(1, 0), (1, 1), (1, 0), (1, 1), (1, 1), (0, 0), (0, 0)]
     assert set(found.stream) == {"s"}
+
+
+def test_an_annotator_as_a_policy_costs_what_the_others_say():
+    steps = stream(
+        offers((1, 0, 1), (0, 1, 0)), offers((1, 1), (0, 0)), {"votes": (True, True)}, offers((0, 1), (0, 1))
+    )
+    found = replay_annotators([steps])
+    assert found.step.tolist() == [0, 0, 0, 1, 1, 3, 3]
+    assert found.p_accept.tolist() == [1, 1, 1, 1, 1, 0, 1]  # whether the annotator speaks
+    assert found.y_first.tolist() == [0.5, 0, 0.5, 1, 1, 1, 0]  # what the others say of the own offer
+    assert found.y_best.tolist() == [0.5, 1, 0.5, 1, 1, 1, 0]
+    assert found.y_need.tolist() == [0, 1, 0, 1, 1, 1, 0]
+    other = Replay(**{**vars(found), "stream": np.array(list("aaabbbb"))})
+    rows = {row.name: row for row in annotator_rows(other, 2.0, resamples=100)}
+    assert rows["one annotator"].realised.estimate == pytest.approx((0.5 + 1 + 0.5 + 0 + 0 + 2 + 1) / 7)
+    assert rows["never"].realised.estimate == pytest.approx(2 * 4 / 7)
+    assert rows["clairvoyant, of the others"].realised.estimate == 0
+    assert replay_annotators([stream({"votes": (True, True)})]) is None
 
 
 def test_a_signal_is_compared_with_every_vote():
