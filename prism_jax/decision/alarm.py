@@ -1,0 +1,181 @@
+"""Has a calibrated probability drifted? An alarm that may be watched at every answer (docs/maths.md, section 16).
+
+While probabilities are calibrated, E[y_t - p_t | past] = 0. A gambler who bets a part lambda * h of the capital on
+y_t - p_t, with |lambda * h| <= 1/2 and h known before the answer, then has a martingale. The mean M_t of several such
+capitals is one as well, and Pr(M_t ever reaches 1 / alpha) <= alpha (Ville's inequality), at whatever time one looks
+and however often. Bets go up and down, on h = 1 (all probabilities are too low or too high), on the log-odds of p
+(they are too timid or too bold), and on answers near the gate.
+
+The state is one number per bet, so it fits in a row per person. `update` takes one answer of any number of people;
+`along` takes a whole log at once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from prism_jax.decision import arrays
+from prism_jax.decision.arrays import Array, Floats, Reals
+
+SIZES = (0.5, -0.5, 0.25, -0.25, 0.1, -0.1)
+"""The bets lambda, of both signs; fixed before any log was looked at."""
+DIRECTIONS = 3
+"""Number of functions h: 1, the clipped log-odds, and the neighbourhood of the gate."""
+COMPONENTS = len(SIZES) * DIRECTIONS
+MOST_LOG_ODDS = 4.0
+"""Log-odds are clipped to this range and divided by it, so that |h| <= 1."""
+NEAR = 1.0
+"""How close to the gate, in log-odds, an answer is near it."""
+_CAP = 600.0
+"""Bound of a log capital, so that it can be averaged; capping a martingale from above raises no false alarm."""
+
+
+def start(people: int | None = None) -> Float[np.ndarray, "*people components"]:
+    """The state before any answer: the log capital 0 of each bet, for one person or for several."""
+    shape = () if people is None else (people,)
+    return np.zeros((*shape, COMPONENTS))
+
+
+def update(state: Float[Array, "*n components"], p: Reals, y: Reals, threshold: Reals = 0.5) -> Floats:
+    """The state after one answer of each person.
+
+    Args:
+      state: From `start`, or an earlier update.
+      p: Probability of acceptance that was stated before the answer, in [0, 1].
+      y: The answer, in [0, 1].
+      threshold: The gate's threshold tau on p at that moment, in (0, 1); it only says which answers are near the gate.
+
+    Returns:
+      The new state, of the same shape.
+
+    Raises:
+      ValueError: for a value outside its range, or shapes that do not broadcast.
+    """
+    return state + log_factors(p, y, threshold)
+
+
+def log_factors(p: Reals, y: Reals, threshold: Reals = 0.5) -> Float[Array, "*n components"]:
+    """log(1 + lambda * h * (y - p)) of every bet, for each answer; the state is their sum over answers.
+
+    Args:
+      p: Probability stated before the answer, in [0, 1].
+      y: The answer, in [0, 1].
+      threshold: The gate's threshold on p, in (0, 1).
+
+    Raises:
+      ValueError: for a value outside its range, or shapes that do not broadcast.
+    """
+    arrays.check_broadcast(p=p, y=y, threshold=threshold)
+    arrays.check_probability("p", p)
+    arrays.check_label("y", y)
+    arrays.check_range("threshold", threshold, 0.0, 1.0, "a threshold above 0 and at most 1", open_low=True)
+    xp, p, y, threshold = arrays.as_floats(p, y, threshold)
+    log_odds, gate = _log_odds(xp, p), _log_odds(xp, threshold)
+    near = xp.abs(log_odds - gate) <= NEAR
+    one = xp.ones_like(log_odds)
+    h_xH = xp.stack([one, log_odds / MOST_LOG_ODDS, xp.where(near, one, 0 * one)], axis=-1)
+    sizes = xp.asarray(SIZES, h_xH.dtype)
+    bet_xHxS = h_xH[..., :, None] * sizes * (xp.asarray(y) - xp.asarray(p))[..., None, None]
+    return xp.log1p(bet_xHxS.reshape(*bet_xHxS.shape[:-2], COMPONENTS))
+
+
+def log_martingale(state: Float[Array, "*n components"]) -> Floats:
+    """Log M of each person: the mean capital of the bets. The alarm is `log_martingale(state) >= log(1 / alpha)`.
+
+    For a family of n people who are watched one by one, compare with log(n / alpha) (Bonferroni).
+    """
+    if isinstance(state, jax.Array):
+        return jax.scipy.special.logsumexp(state, axis=-1) - np.log(state.shape[-1])
+    return np.logaddexp.reduce(state, axis=-1) - np.log(state.shape[-1])
+
+
+def pooled(log_m: Float[np.ndarray, " people"], *, independent: bool = False) -> float:
+    """Log of one martingale for all people: the average of theirs, or the product where people are independent.
+
+    The average notices a few people with much evidence and holds under any dependence between people. The product
+    notices a little evidence in many; its answers of different people must not depend on each other given the past.
+
+    Raises:
+      ValueError: for empty input or NaN.
+    """
+    arrays.check_lengths(log_m=log_m)
+    arrays.check_not_nan("log_m", log_m)
+    if independent:
+        return float(np.sum(log_m))
+    return float(np.logaddexp.reduce(log_m) - np.log(len(log_m)))
+
+
+def along(
+    p: Float[np.ndarray, " n"],
+    y: Float[np.ndarray, " n"],
+    person: Int[np.ndarray, " n"],
+    threshold: Reals = 0.5,
+) -> Float[np.ndarray, " n"]:
+    """Log M of each answer's person after that answer, for a whole log at once.
+
+    Args:
+      p: Probabilities stated before the answers, in the order in which they came.
+      y: The answers.
+      person: Number of the person of each answer.
+      threshold: The gate's threshold on p.
+
+    Raises:
+      ValueError: as `log_factors`, and for unequal lengths.
+    """
+    arrays.check_lengths(p=p, y=y, person=person)
+    order = np.argsort(person, kind="stable")
+    total_NxC = np.cumsum(np.asarray(log_factors(p, y, threshold), np.float64)[order], axis=0)
+    starts = np.flatnonzero(np.diff(person[order], prepend=person[order][0] - 1))
+    before = np.concatenate([np.zeros((1, COMPONENTS)), total_NxC[starts[1:] - 1]])
+    own_NxC = total_NxC - np.repeat(before, np.diff(starts, append=len(order)), axis=0)
+    log_m = np.empty(len(order))
+    log_m[order] = log_martingale(own_NxC)
+    return log_m
+
+
+def pooled_along(
+    log_m: Float[np.ndarray, " n"], person: Int[np.ndarray, " n"], *, independent: bool = False
+) -> Float[np.ndarray, " n"]:
+    """`pooled` after each answer of a log, given `along`; people who have not answered yet count with M = 1."""
+    arrays.check_lengths(log_m=log_m, person=person)
+    order = np.argsort(person, kind="stable")
+    first = np.diff(person[order], prepend=person[order][0] - 1) != 0
+    capped = np.minimum(log_m[order], _CAP)
+    value = capped if independent else np.exp(capped)
+    before = np.where(first, 0.0 if independent else 1.0, np.roll(value, 1))
+    change = np.empty(len(order))
+    change[order] = value - before
+    total = np.cumsum(change)
+    if independent:
+        return total
+    people = int(first.sum())
+    return np.log(np.maximum(people + total, np.finfo(float).tiny) / people)
+
+
+def first_alarm(log_m: Float[np.ndarray, "*n steps"], alpha: float, family: int = 1) -> Int[np.ndarray, "*n"]:
+    """Number of answers after which the alarm first rings, along the last axis; -1 where it never does.
+
+    Args:
+      log_m: log M after each answer.
+      alpha: Probability of a false alarm at any time, in (0, 1).
+      family: Number of people who are watched one by one.
+
+    Raises:
+      ValueError: for an alpha outside (0, 1) or a family below 1.
+    """
+    if not 0 < alpha < 1 or family < 1:
+        raise ValueError(f"alpha, family: found {alpha} and {family}, expected a number in (0, 1) and at least 1")
+    rings: Bool[np.ndarray, "..."] = np.asarray(log_m) >= np.log(family / alpha)
+    return np.where(rings.any(axis=-1), rings.argmax(axis=-1) + 1, -1)
+
+
+def _log_odds(xp: Any, p: Any) -> Any:
+    """Clipped to [-MOST_LOG_ODDS, MOST_LOG_ODDS], also at 0 and 1."""
+    edge = 1 / (1 + np.exp(MOST_LOG_ODDS))
+    inside = xp.clip(xp.asarray(p), edge, 1 - edge)
+    return (xp.log(inside) - xp.log1p(-inside)) if xp is jnp else np.log(inside) - np.log1p(-inside)

@@ -1,0 +1,227 @@
+"""How often and how soon the alarm for drift rings: on simulated people, and on a log of offers.
+
+    python -m prism_jax.experiments.alarms
+    python -m prism_jax.experiments.alarms --log=FILE --columns=person=..,time=..,accepted=..
+
+Without a log: false alarms over null replays, and the delay after a shift of the log-odds. With a log, two forecasts
+are watched, each made from other people and the person's past: the acceptance rate of the others, and the person layer
+on top of it. Then the mood of everybody changes in the middle of their answers, half of the acceptances become
+rejections, and nothing is fitted anew. docs/alarms.md shows what it prints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from absl import flags
+from jaxtyping import Float, Int
+from scipy import special
+
+from prism_jax.decision import alarm
+from prism_jax.people import AcceptanceLog, fit_population, parse_columns, prequential, read_log
+from prism_jax.report.table import Column, Row, Section, Table, print_all
+from prism_jax.report.tables import DASH, number, percent
+from prism_jax.runtime import command
+from prism_jax.runtime.flag_checks import refuse_empty
+
+SHIFTS = (0.0, 0.25, 0.5, 1.0, 2.0, -1.0)
+FOLDS = 5
+RATE, LAYER = "rate of the others", "person layer"
+
+
+def replay(
+    *, shift: float, people: int, answers: int, change: int, alpha: float, seed: int
+) -> Int[np.ndarray, " people"]:
+    """Simulated people with calibrated probabilities, whose log-odds shift after some answers.
+
+    Args:
+      shift: What is added to the true log-odds of every answer after `change`; 0 is a null replay.
+      people: Number of people, each watched alone.
+      answers: Number of answers of each.
+      change: Number of answers before the shift.
+      alpha: Probability of a false alarm.
+      seed: Seed of probabilities and answers.
+
+    Returns:
+      The number of answers after which each alarm first rings, -1 where it never does.
+    """
+    rng = np.random.default_rng(seed)
+    state: Any = alarm.start(people)
+    rings = np.full(people, -1)
+    for t in range(answers):
+        log_odds = rng.normal(-0.5, 1.2, people)
+        truth = special.expit(log_odds + (shift if t >= change else 0.0))
+        state = alarm.update(state, special.expit(log_odds), (rng.random(people) < truth).astype(float), 0.4)
+        rings = np.where((rings < 0) & (alarm.log_martingale(state) >= np.log(1 / alpha)), t + 1, rings)
+    return rings
+
+
+def shift_table(*, people: int, answers: int, alpha: float, seed: int = 0) -> Table:
+    """False alarms and delays of simulated people."""
+    columns = (
+        Column("alarms", "Share of people whose alarm ever rings.", "%"),
+        Column("median delay", "Answers until it rings, over all people."),
+        Column("nine tenths", "Answers until nine tenths of the alarms have rung."),
+    )
+    rows = []
+    for shift in SHIFTS:
+        many = people if shift == 0 else max(people // 10, 1)
+        rings = replay(shift=shift, people=many, answers=answers, change=0, alpha=alpha, seed=seed)
+        late = np.where(rings < 0, np.inf, rings)
+        quantiles = (np.quantile(late, q, method="higher") for q in (0.5, 0.9))
+        cells = (DASH if np.isinf(one) else f"{one:.0f}" for one in quantiles)
+        name = "none (null replays)" if shift == 0 else f"{shift:+g}"
+        rows.append(Row(name, (percent(float((rings > 0).mean())), *cells), strong=shift == 0))
+    note = (
+        f"{people} null replays and a tenth of that per shift, {answers} answers each, alpha = {alpha:g} at any time."
+    )
+    return Table(
+        "Alarms of simulated people", "shift of the log-odds", columns, (Section("", tuple(rows)),), note, "null"
+    )
+
+
+class Watched(NamedTuple):
+    """The alarms of one forecast on one log.
+
+    Attributes:
+      people: Number of people.
+      after: Answers of each person until their own alarm rings at alpha / people, -1 where it never does.
+      changed: Answers of each person before the change of mood; 0 without one.
+      pooled: Answers of everybody until the average of the martingales rings at alpha; -1 if it never does.
+      product: The same of their product.
+      log_loss: Mean negative log-likelihood of the forecasts.
+    """
+
+    people: int
+    after: Int[np.ndarray, " people"]
+    changed: Int[np.ndarray, " people"]
+    pooled: int
+    product: int
+    log_loss: float
+
+
+def forecasts(
+    person: Int[np.ndarray, " n"], fitted: Float[np.ndarray, " n"], accepted: Float[np.ndarray, " n"]
+) -> Mapping[str, Float[np.ndarray, " n"]]:
+    """Two forecasts of each answer, before it is seen, from other people's answers and the person's own past.
+
+    Args:
+      person: Number of the person of each answer, sorted by time within people.
+      fitted: The answers of other people on which everything is fitted, 0 or 1.
+      accepted: The answers that are forecast, and seen afterwards.
+    """
+    rate, layer = np.empty(len(person)), np.empty(len(person))
+    fold = np.random.default_rng(0).permutation(int(person.max()) + 1)[person] % FOLDS
+    for one in range(FOLDS):
+        held = fold == one
+        if not held.any():
+            continue
+        share = float(np.clip(fitted[~held].mean(), 0.01, 0.99))
+        log_odds = np.full(len(person), special.logit(share))
+        rate[held] = share
+        population = fit_population(log_odds[~held], fitted[~held], person[~held])
+        layer[held] = special.expit(prequential(log_odds[held], accepted[held], person[held], population).log_odds)
+    return {RATE: rate, LAYER: layer}
+
+
+def with_changed_mood(
+    person: Int[np.ndarray, " n"], accepted: Float[np.ndarray, " n"], seed: int = 0
+) -> tuple[Float[np.ndarray, " n"], Int[np.ndarray, " people"]]:
+    """From the middle of each person's answers on, half of the acceptances become rejections.
+
+    Returns:
+      The answers, and the number of unchanged answers of each person.
+    """
+    counts = np.bincount(person)
+    order = np.argsort(person, kind="stable")
+    place = np.empty(len(person), np.int64)
+    place[order] = np.arange(len(person)) - np.repeat(np.cumsum(counts) - counts, counts)
+    turned = (place >= counts[person] // 2) & (np.random.default_rng(seed).random(len(person)) < 0.5)
+    return np.where(turned, 0.0, accepted), counts // 2
+
+
+def watch(
+    person: Int[np.ndarray, " n"],
+    time: Float[np.ndarray, " n"],
+    accepted: Float[np.ndarray, " n"],
+    p: Float[np.ndarray, " n"],
+    *,
+    alpha: float,
+    changed: Int[np.ndarray, " people"] | None = None,
+) -> Watched:
+    """Watches one forecast, person by person and pooled in the order of time."""
+    order = np.argsort(time, kind="stable")
+    log_m = alarm.along(p[order], accepted[order], person[order], 0.5)
+    people = int(person.max()) + 1
+    after = np.array([int(alarm.first_alarm(log_m[person[order] == one], alpha, people)) for one in range(people)])
+    average, product = (
+        int(alarm.first_alarm(alarm.pooled_along(log_m, person[order], independent=independent), alpha))
+        for independent in (False, True)
+    )
+    loss = -np.mean(special.xlogy(accepted, p) + special.xlog1py(1 - accepted, -p))
+    changed = np.zeros(people, np.int64) if changed is None else changed
+    return Watched(people, after, changed, average, product, float(loss))
+
+
+def log_table(log: AcceptanceLog, name: str, *, alpha: float) -> Table:
+    """Alarms on the log as it is, and after the change of mood."""
+    rows = log.order[log.logged[log.order]]
+    person = np.unique(log.person[rows], return_inverse=True)[1]
+    time, answers = log.time[rows], log.accepted[rows]
+    moody, unchanged = with_changed_mood(person, answers)
+    columns = (
+        Column("log loss", "Mean negative log-likelihood of the forecasts, in nats."),
+        Column("people alarmed", "People whose own alarm rings, at alpha divided by the number of people."),
+        Column("before change", "Of these, before the change of mood."),
+        Column("median delay", "Answers of the person from the start, or from the change, until the alarm."),
+        Column("average rings", "Answers of everybody until the average of the martingales rings."),
+        Column("product rings", "The same of their product."),
+    )
+    sections = []
+    for title, y, changed in (("the log as it is", answers, None), ("after a change of mood", moody, unchanged)):
+        by_name = forecasts(person, answers, y)
+        found = {name: watch(person, time, y, p, alpha=alpha, changed=changed) for name, p in by_name.items()}
+        sections.append(Section(title, tuple(Row(name, _cells(one)) for name, one in found.items())))
+    note = (
+        f"{len(rows)} answers of {person.max() + 1} people, alpha = {alpha:g}; a forecast is made from other people "
+        "and the person's past. An average or product that never rings is a dash."
+    )
+    return Table(f"Alarms on {name}", "forecast", columns, tuple(sections), note)
+
+
+def _cells(one: Watched) -> tuple[str, ...]:
+    rung = one.after > 0
+    early = rung & (one.changed > 0) & (one.after <= one.changed)
+    late = rung & ~early
+    delay = number(float(np.median((one.after - one.changed)[late])), 0) if late.any() else DASH
+    before = str(int(early.sum())) if one.changed.any() else DASH
+    pooled = (DASH if count < 0 else str(count) for count in (one.pooled, one.product))
+    return (number(one.log_loss, 3), f"{rung.sum()} of {one.people}", before, delay, *pooled)
+
+
+def define_flags() -> None:
+    """Defines the command-line flags."""
+    flags.DEFINE_string("log", None, "Acceptance log, .csv or .parquet; without it, people are simulated.")
+    flags.DEFINE_list("columns", [], "Its columns: person=NAME,time=NAME,accepted=NAME.")
+    flags.DEFINE_float("alpha", 0.05, "Probability of a false alarm at any time.", 1e-6, 0.5)
+    flags.DEFINE_integer("people", 10_000, "Number of null replays.", 10)
+    flags.DEFINE_integer("answers", 300, "Answers of each simulated person.", 1)
+    refuse_empty("log")
+
+
+def main() -> None:
+    """Prints the table; takes seconds."""
+    given = flags.FLAGS
+    if given.log is None:
+        table = shift_table(people=given.people, answers=given.answers, alpha=given.alpha)
+    else:
+        log = read_log(given.log, parse_columns(given.columns))
+        table = log_table(log, given.log.rpartition("/")[2], alpha=given.alpha)
+    print_all([table])
+
+
+if __name__ == "__main__":
+    define_flags()
+    command.start(main)

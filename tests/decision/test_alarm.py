@@ -1,0 +1,99 @@
+"""The alarm: an exact martingale over all sequences of answers, one by one, over a log, pooled and jitted."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from prism_jax.decision import alarm
+
+
+def all_sequences(length=10):
+    """Every sequence of answers, with probabilities that follow the past answers, and its probability."""
+    y = np.array(list(itertools.product((0.0, 1.0), repeat=length)))
+    before = np.concatenate([np.zeros((len(y), 1)), np.cumsum(y, axis=1)[:, :-1]], axis=1)
+    p = (before + 0.3) / (np.arange(length) + 1)
+    return p, y, np.where(y == 1, p, 1 - p).prod(axis=1)
+
+
+def run(p, y, threshold=0.5):
+    """log M after each answer, one update at a time."""
+    state, found = alarm.start(len(p)), []
+    for t in range(p.shape[1]):
+        state = alarm.update(state, p[:, t], y[:, t], threshold)
+        found.append(alarm.log_martingale(state))
+    return np.stack(found, axis=1)
+
+
+def test_over_all_sequences_the_mean_is_one_and_no_level_is_exceeded_at_any_time():
+    p, y, probability = all_sequences()
+    log_m = run(p, y, threshold=0.4)
+    np.testing.assert_allclose(probability @ np.exp(log_m), 1.0, rtol=1e-12)
+    highest = log_m.max(axis=1)
+    for level in np.unique(highest):
+        assert probability[highest >= level].sum() <= np.exp(-level) * (1 + 1e-9)
+
+
+def test_every_bet_alone_is_a_martingale_and_keeps_at_least_half():
+    p, y, probability = all_sequences(6)
+    factors = alarm.log_factors(p, y, 0.4)
+    assert factors.shape == (*p.shape, alarm.COMPONENTS)
+    np.testing.assert_allclose(probability @ np.exp(factors.sum(axis=1)), 1.0, rtol=1e-12)
+    assert factors.min() >= np.log(0.5)
+
+
+def test_a_whole_log_at_once_equals_one_answer_at_a_time():
+    rng = np.random.default_rng(0)
+    person = rng.integers(0, 4, 60)
+    p, y = rng.random(60), (rng.random(60) < 0.5).astype(float)
+    state, people, expected = alarm.start(4), np.zeros(4), []
+    averages, products = [], []
+    for one, prob, answer in zip(person, p, y, strict=True):
+        state[one] = alarm.update(state[one], prob, answer, 0.3)
+        people = alarm.log_martingale(state)
+        expected.append(people[one])
+        averages.append(alarm.pooled(people))
+        products.append(alarm.pooled(people, independent=True))
+    log_m = alarm.along(p, y, person, 0.3)
+    np.testing.assert_allclose(log_m, expected, atol=1e-12)
+    np.testing.assert_allclose(alarm.pooled_along(log_m, person), averages, atol=1e-12)
+    np.testing.assert_allclose(alarm.pooled_along(log_m, person, independent=True), products, atol=1e-12)
+
+
+def test_pooled_evidence_of_people_is_a_martingale_too():
+    """Two independent people answer in turns."""
+    p, y, probability = all_sequences(5)
+    last = run(p, y)[:, -1]
+    pairs = list(itertools.product(range(len(p)), repeat=2))
+    for independent in (False, True):
+        means = [
+            probability[a] * probability[b] * np.exp(alarm.pooled(last[[a, b]], independent=independent))
+            for a, b in pairs
+        ]
+        np.testing.assert_allclose(sum(means), 1.0, rtol=1e-9)
+
+
+def test_under_jit_it_gives_the_same():
+    rng = np.random.default_rng(1)
+    p, y = rng.random(8), (rng.random(8) < 0.5).astype(float)
+    state = rng.normal(size=(8, alarm.COMPONENTS))
+    step = jax.jit(lambda *given: alarm.log_martingale(alarm.update(*given, 0.4)))
+    found = step(*map(jnp.asarray, (state, p, y)))
+    np.testing.assert_allclose(found, alarm.log_martingale(alarm.update(state, p, y, 0.4)), rtol=1e-5)
+
+
+def test_the_first_alarm_counts_answers():
+    log_m = np.log([[1, 5, 30, 2], [1, 2, 3, 4], [25, 1, 1, 1]])
+    assert alarm.first_alarm(log_m, 0.05).tolist() == [3, -1, 1]
+    assert alarm.first_alarm(log_m, 0.05, family=2).tolist() == [-1, -1, -1]
+
+
+def test_bad_input_is_refused():
+    with pytest.raises(ValueError, match=r"p: found 1.5, expected a probability"):
+        alarm.update(alarm.start(), 1.5, 1.0)
+    with pytest.raises(ValueError, match=r"threshold: found 0.0, expected a threshold above 0"):
+        alarm.update(alarm.start(), 0.5, 1.0, 0.0)
+    with pytest.raises(ValueError, match=r"alpha, family: found 1.0 and 1"):
+        alarm.first_alarm(np.zeros((1, 2)), 1.0)
