@@ -121,8 +121,9 @@ def forecasts(
         share = float(np.clip(fitted[~held].mean(), 0.01, 0.99))
         log_odds = np.full(len(person), special.logit(share))
         rate[held] = share
-        population = fit_population(log_odds[~held], fitted[~held], person[~held])
-        layer[held] = special.expit(prequential(log_odds[held], accepted[held], person[held], population).log_odds)
+        # All folds have the same shapes, so that the scan over people is compiled once.
+        population = fit_population(log_odds, fitted, person, counted=~held)
+        layer[held] = special.expit(prequential(log_odds, accepted, person, population).log_odds[held])
     return {RATE: rate, LAYER: layer}
 
 
