@@ -23,6 +23,7 @@ from prism_jax.decision.calibration import CalibrationConfig
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.decision.uncertainty import Cells, Interval, interval
 from prism_jax.evaluation.fits import Calibration
+from prism_jax.evaluation.need import check_need, with_need
 from prism_jax.evaluation.protocol import CALIBRATION, TEST, calibrate, rows_of
 from prism_jax.scores import Scores, ScoresError
 
@@ -120,7 +121,7 @@ def promise(
         at which a calibrated gate would keep the limit at every single offer.
 
     Raises:
-      ScoresError: for missing splits, units in both of them, offers that were not made, or labels that are missing.
+      ScoresError: for missing splits, offers that were not made, or labels that are missing.
       ValueError: for a policy that the cost ratio does not order, or repeated promises.
     """
     if point.policy not in POLICIES:
@@ -129,10 +130,10 @@ def promise(
         raise ValueError(f"promise: found {', '.join(map(str, promises)) or 'none'}, expected each once, and some")
     config = CalibrationConfig() if config is None else config
     _check_answers(scores)
+    check_need(scores)
     rows, test = rows_of(scores, CALIBRATION), rows_of(scores, TEST)
-    _check_apart(rows, test)
     starts = {one: one.limit / (1 - one.limit) if start is None else start for one in promises if one.grows is None}
-    halves = calibration is None and not _maps_cannot_matter(promises, point, config)
+    halves = calibration is None and not _maps_cannot_matter(scores, promises, point, config)
     if calibration is None:
         fitting = _first_half(unit_of(rows)) if halves else np.ones(len(rows), bool)
         calibration = calibrate(rows.take(fitting), config)
@@ -141,7 +142,7 @@ def promise(
     certifying, tested = (_units(one, calibration, point, ratios) for one in (rows, test))
     at = {one: (int(np.searchsorted(ratios, ratio)),) for one, ratio in starts.items()}
     lines = _lines(certifying, tested, ratios, promises, point.cost_ratio, error, at)
-    unit = "stream" if _person(scores) is None else "person"
+    unit = "stream" if scores.person is None else "person"
     return PromiseResult(tuple(promises), error, unit, halves, certifying, tested, tuple(lines))
 
 
@@ -186,40 +187,31 @@ def _with_interval(loss_U: Float[np.ndarray, " U"]) -> Interval:
 
 def unit_of(rows: Scores) -> Shaped[np.ndarray, "rows"]:
     """The unit of each row: its person where the scores know people, else its stream."""
-    person = _person(rows)
-    return (rows.stream if person is None else person).astype(str)
-
-
-def _person(rows: Scores) -> Shaped[np.ndarray, "rows"] | None:
-    return getattr(rows, "person", None)
+    return (rows.stream if rows.person is None else rows.person).astype(str)
 
 
 def _units(rows: Scores, calibration: Calibration, point: OperatingPoint, ratios: Float[np.ndarray, " G"]) -> Units:
     """The judged steps, each with the first cost ratio at which the policy offers."""
-    steps = rows.steps()
-    y_need = np.ones(len(steps)) if steps.y_need is None and not _has_need(rows) else steps.y_need
-    if y_need is None or steps.y_accept is None:
-        missing = "y_need" if y_need is None else "y_accept"
-        raise ScoresError("found no such column, expected it: a promise is about gold labels", missing)
-    gold = y_need * steps.y_accept
+    steps, calibration = with_need(rows.steps(), calibration)
+    if steps.y_accept is None:
+        raise ScoresError("found no such column, expected it: a promise is about gold labels", "y_accept")
+    assert steps.y_need is not None, "`with_need` gives labels of need, or refuses the table"
+    gold = steps.y_need * steps.y_accept
     known = ~np.isnan(gold)
     if not known.any():
         raise ScoresError(f"found no step with both labels among {len(steps)}, expected some", "y_accept")
-    accept = calibration.calibrated("accept", "fast", steps)
-    need = calibration.calibrated("need", "fast", steps) if _has_need(rows) else np.ones(len(steps))
+    need, accept = (calibration.calibrated(signal, "fast", steps) for signal in ("need", "accept"))
     p_need, p_accept = audbc.policy_signals(need, accept, point.policy)
     p_need, p_accept = (np.broadcast_to(np.asarray(one, np.float64), len(steps)) for one in (p_need, p_accept))
     first = risk.first_gate(p_need[known], p_accept[known], ratios)
     return Units(first, gold[known], unit_of(steps)[known], int((~known).sum()))
 
 
-def _has_need(rows: Scores) -> bool:
-    return rows.p_need_fast is not None
-
-
-def _maps_cannot_matter(promises: Sequence[risk.Promise], point: OperatingPoint, config: CalibrationConfig) -> bool:
+def _maps_cannot_matter(
+    scores: Scores, promises: Sequence[risk.Promise], point: OperatingPoint, config: CalibrationConfig
+) -> bool:
     """Whether the maps have no influence on which rules are certified (docs/maths.md, section 14)."""
-    alone = point.policy == "static"
+    alone = point.policy == "static" or not scores.has_need
     return alone and config.calibrator in INCREASING and all(one.grows is not None for one in promises)
 
 
@@ -246,12 +238,4 @@ def _check_answers(scores: Scores) -> None:
             "offers that a log happened to make is not one about the gate",
             "logged",
             row,
-        )
-
-
-def _check_apart(rows: Scores, test: Scores) -> None:
-    both = set(unit_of(rows).tolist()) & set(unit_of(test).tolist())
-    if both:
-        raise ScoresError(
-            f"found {len(both)} units in both splits, expected each in one: test is of new units", "split"
         )

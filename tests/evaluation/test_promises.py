@@ -78,6 +78,14 @@ def test_half_of_the_units_certify_unless_the_maps_cannot_matter(scores):
     assert certifying(POINT, FALSE_DISCOVERY, calibration=calibrate(table(seed=1))) == (False, 120)
 
 
+def test_people_are_the_units_and_scores_without_need_are_acceptance_alone(scores):
+    columns = {name: column for name, column in scores.columns().items() if "need" not in name}
+    pairs = [f"person{int(name[4:]) // 2}" for name in scores.stream]
+    found = promises.promise(Scores.from_columns({**columns, "person": pairs}), [FALSE_ALARMS], POINT, error=0.1)
+    assert (found.unit, found.certifying.number, found.halves) == ("person", 60, False)
+    np.testing.assert_array_equal(found.certifying.y, scores.y_accept[scores.split == CALIBRATION])
+
+
 def test_false_discovery_starts_where_a_calibrated_gate_would_keep_it_and_has_no_row_in_expectation(scores):
     found = promises.promise(scores, [FALSE_DISCOVERY], dataclasses.replace(POINT, policy="product"), error=0.1)
     assert [line.bound for line in found.lines] == ["betting", "hoeffding_bentkus"]
