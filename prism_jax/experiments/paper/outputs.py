@@ -10,7 +10,8 @@ from etils import epath
 
 from prism_jax.experiments.paper import drawing
 from prism_jax.experiments.paper.study import Outcome
-from prism_jax.runtime.files import encode_json, write_files
+from prism_jax.report.table import Table
+from prism_jax.runtime.files import encode_json, write_files, write_text
 
 
 def write(folder: epath.Path, name: str, outcome: Outcome, facts: Mapping[str, Any]) -> list[str]:
@@ -38,3 +39,14 @@ def write(folder: epath.Path, name: str, outcome: Outcome, facts: Mapping[str, A
     paths: dict[str | os.PathLike[str], bytes] = {folder / file: content for file, content in contents.items()}
     write_files(paths)
     return list(contents)
+
+
+PAGE = "tables.md"
+
+
+def write_page(folder: epath.Path, outcomes: Mapping[str, Outcome]) -> None:
+    """Writes the tables of several experiments as one page of Markdown, `PAGE`, under the name of each."""
+    parts = [
+        f"## {name}\n\n" + "\n".join(map(Table.to_markdown, one.tables.values())) for name, one in outcomes.items()
+    ]
+    write_text(folder / PAGE, "\n".join(parts))

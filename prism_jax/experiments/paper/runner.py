@@ -91,7 +91,8 @@ class Given:
 def run(names: Sequence[str], given: Given, folder: epath.Path) -> list[str]:
     """Makes experiments, prints their tables and writes their files.
 
-    An experiment that cannot run is skipped, with one line that says why; the others are unaffected.
+    An experiment that cannot run is skipped, with one line that says why; the others are unaffected. Several are also
+    written together, as one page (`outputs.PAGE`).
 
     Args:
       names: Names of experiments.
@@ -105,7 +106,7 @@ def run(names: Sequence[str], given: Given, folder: epath.Path) -> list[str]:
       SkippedError: if the only experiment was skipped.
       ValueError, OSError, RuntimeError: as `Given.studies`.
     """
-    made = []
+    made: dict[str, Outcome] = {}
     for name in names:
         try:
             outcome = _make(name, given)
@@ -117,10 +118,12 @@ def run(names: Sequence[str], given: Given, folder: epath.Path) -> list[str]:
         files = outputs.write(folder, name, outcome, {**given.facts, "made": provenance()})
         print_all(list(outcome.tables.values()))
         print(f"{name}: {len(files)} files in {folder}\n", flush=True)
-        made.append(name)
+        made[name] = outcome
+    if len(made) > 1:
+        outputs.write_page(folder, made)
     if made and not drawing.can_draw():
         print(drawing.MISSING)
-    return made
+    return list(made)
 
 
 def _make(name: str, given: Given) -> Outcome:
