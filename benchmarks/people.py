@@ -1,23 +1,34 @@
-"""Speed of the person layer: prequential updates over a whole log, beside one scikit-learn model per person.
+"""The person layer beside scikit-learn: its speed on a large log, and its predictions on any log.
 
     python benchmarks/people.py           # a million answers of ten thousand people; about a minute on two cores
     python benchmarks/people.py 100000    # another number of answers, with a hundredth as many people
+    python benchmarks/people.py FILE --columns=person=..,time=..,accepted=.. --context=COL,..
 
-Both sides predict every answer and then see it. Ours is the median of three runs after one that compiles. A loop over
-scikit-learn's SGDClassifier is timed on two thousand answers and scaled up to the whole log.
+Speed: both sides predict every answer and then see it. Ours is the median of three runs after one that compiles. A loop
+over scikit-learn's SGDClassifier is timed on two thousand answers and scaled up to the whole log.
+
+Predictions: the study of `prism_jax.people`, and on the same folds a logistic regression of scikit-learn (C = 0.1) on
+scaled numbers and one-hot categories, with the person's running rate (six pseudo-answers of the base rate) as a
+feature. Its encoders see the columns of all rows, which can only help it.
 """
 
 from __future__ import annotations
 
+import argparse
+import dataclasses
 import resource
 import statistics
-import sys
 import time
 
 import numpy as np
-from sklearn.linear_model import SGDClassifier
+from sklearn.linear_model import LogisticRegression, SGDClassifier
+from sklearn.metrics import brier_score_loss, roc_auc_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from prism_jax.people import Population, prequential
+from prism_jax.people import AcceptanceLog, Population, parse_columns, prequential, read_log
+from prism_jax.people.context import folds_of_people
+from prism_jax.people.study import FOLDS, study
 
 POPULATION = Population(1.0, 0.0, 0.9, 0.005)
 TIMED = 2_000
@@ -56,8 +67,47 @@ def theirs(log_odds: np.ndarray, accepted: np.ndarray, person: np.ndarray) -> fl
     return (time.perf_counter() - start) * len(log_odds) / min(TIMED, len(log_odds))
 
 
-def main() -> None:
-    answers = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
+def columns_of(log: AcceptanceLog, rows: np.ndarray) -> np.ndarray:
+    """Context as scikit-learn's encoders make it, with indicators of missing numbers."""
+    parts = []
+    for column in log.context:
+        values = column.values[rows]
+        if column.kind == "category":
+            encoder = OneHotEncoder(min_frequency=10, sparse_output=False, handle_unknown="infrequent_if_exist")
+            parts.append(encoder.fit_transform(values[:, None]))
+        else:
+            parts.append(np.column_stack([np.nan_to_num(values, nan=np.nanmean(values)), np.isnan(values)]))
+    return np.column_stack(parts) if parts else np.zeros((len(rows), 0))
+
+
+def running_log_odds(y: np.ndarray, person: np.ndarray, base: float) -> np.ndarray:
+    """Log-odds of each person's rate so far, with six answers at the base rate before the first."""
+    begins = np.flatnonzero(np.diff(person, prepend=-1))
+    counts = np.diff(begins, append=len(y))
+    before = np.cumsum(y) - y
+    before -= np.repeat(before[begins], counts)
+    rate = (before + 6 * base) / (np.arange(len(y)) - np.repeat(begins, counts) + 6)
+    return np.log(rate / (1 - rate))
+
+
+def compare(log: AcceptanceLog) -> None:
+    """Prints both sides' AUROC and Brier score on the same folds of people."""
+    found = study(dataclasses.replace(log, score=None))
+    y, person = found.accepted, found.person
+    x, fold, p = columns_of(log, found.row), folds_of_people(person, FOLDS, 0), np.empty(len(y))
+    for number in range(found.folds):
+        train, held = fold != number, fold == number
+        features = np.column_stack([x, running_log_odds(y, person, y[train].mean())])
+        model = make_pipeline(StandardScaler(), LogisticRegression(C=0.1, max_iter=1000)).fit(features[train], y[train])
+        p[held] = model.predict_proba(features[held])[:, 1]
+    print(f"{len(y):,} answers of {len(np.unique(person)):,} people")
+    best = "context+person" if log.context else "person"
+    for name, q in (("scikit-learn, with the running rate", p), (f"ours, {best}", found.predictions[best])):
+        print(f"{name:38} AUROC {roc_auc_score(y, q):.3f}   Brier {brier_score_loss(y, q):.3f}")
+
+
+def speed(answers: int) -> None:
+    """Prints the times of both sides."""
     people = max(2, answers // 100)
     print(f"{answers:,} prequential updates over {people:,} people")
     print(f"{'log':38} {'first run':>10} {'ours':>9} {'per-person SGD':>15} {'ratio':>9} {'peak memory':>12}")
@@ -66,6 +116,19 @@ def main() -> None:
         (first, ours_s), theirs_s = ours(*log), theirs(*log)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
         print(f"{name:38} {first:9.2f}s {ours_s:8.2f}s {theirs_s:14.0f}s {theirs_s / ours_s:8.0f}x {peak:8.0f} MiB")
+
+
+def main() -> None:
+    """Runs what the command line says."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", nargs="?", default="1000000", help="a number of answers, or a log")
+    parser.add_argument("--columns", default="person=person,time=time,accepted=accepted")
+    parser.add_argument("--context", default="")
+    given = parser.parse_args()
+    if given.what.isdigit():
+        speed(int(given.what))
+    else:
+        compare(read_log(given.what, parse_columns(given.columns), [name for name in given.context.split(",") if name]))
 
 
 if __name__ == "__main__":
