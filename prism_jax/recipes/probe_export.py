@@ -43,10 +43,10 @@ def export_probe(workdir: epath.PathLike, output: epath.Path) -> str:
     config = from_config_dict(ProbeConfig, read_object(path, "prism_jax.probe", ConfigError), f"{path}: config")
     WordsReader(load_probe(workdir / "probe").probe)  # raises for one that the agent cannot serve
     calibration = read_calibration(workdir / "calibration.json")
-    maps = {
-        "need_fast": map_to_dict(calibration.need_fast.map),
-        "accept_fast": map_to_dict(calibration.accept_fast.map),
-    }
+    if calibration.need_fast is None:
+        raise ValueError(f"{workdir / 'calibration.json'}: need_fast: found none, expected the map of this signal")
+    fits = {"need_fast": calibration.need_fast, "accept_fast": calibration.accept_fast}
+    maps = {name: map_to_dict(fit.map) for name, fit in fits.items()}
     with new_folder(output) as folder:
         for name in FILES:
             (folder / name).write_bytes((workdir / "probe" / name).read_bytes())

@@ -14,6 +14,7 @@ from prism_jax.evaluation import protocol
 from prism_jax.policy.fast import unscored
 from prism_jax.policy.passes import Passes, score_passes
 from prism_jax.recipes.own_fields import with_own_fields
+from prism_jax.recipes.probe_export import is_probe
 from prism_jax.report.outputs import evaluate_into
 from prism_jax.runtime import distributed
 from prism_jax.runtime.config import ConfigError
@@ -259,4 +260,9 @@ def evaluate_workdir(path: epath.PathLike, *, texts: bool = True, base: bool = F
     Raises:
       ValueError, OSError: in one line, for a folder that holds no run, or a run whose source cannot be read.
     """
+    if is_probe(path):
+        raise ValueError(
+            f"{path}: found the workdir of a probe, expected that of a student; --scores={path}/scores.parquet with "
+            "another --workdir evaluates its scores"
+        )
     evaluate_run(reopen_run(Workdir(path)), texts=texts, base=base)

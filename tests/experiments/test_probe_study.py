@@ -14,8 +14,13 @@ from prism_jax.streams.edit import map_candidates, map_steps
 
 REPOSITORY = pathlib.Path(__file__).parents[2]
 REAL = pathlib.Path(os.environ.get("PRISM_PROACTIVEBENCH", REPOSITORY.parent / "shared" / "proactivebench"))
-STREAMS = [make_stream(number) for number in range(4)]
+STREAMS = [make_stream(number) for number in range(3)]
 FEW = FitConfig(inner=2)
+
+
+@pytest.fixture(scope="module")
+def scores():
+    return score_probe(STREAMS, None, FEW, StatesConfig())
 
 
 def other_labels(stream):
@@ -23,8 +28,8 @@ def other_labels(stream):
     return map_steps(turned, lambda step: dataclasses.replace(step, y_need=1 - step.y_need))
 
 
-def test_a_streams_labels_do_not_reach_its_own_scores():
-    first = score_probe(STREAMS, None, FEW, StatesConfig())
+def test_a_streams_labels_do_not_reach_its_own_scores(scores):
+    first = scores
     second = score_probe([other_labels(STREAMS[0]), *STREAMS[1:]], None, FEW, StatesConfig())
     own = first.stream == STREAMS[0].id
     for name in ("p_accept_fast", "p_need_fast"):
@@ -33,8 +38,7 @@ def test_a_streams_labels_do_not_reach_its_own_scores():
     assert set(first.fold[own]) == {0}
 
 
-def test_rows_count_once_per_offer_and_once_per_step():
-    scores = score_probe(STREAMS, None, FEW, StatesConfig())
+def test_rows_count_once_per_offer_and_once_per_step(scores):
     accept, need = (ranked_by_probe(scores, signal) for signal in ("accept", "need"))
     assert len(accept.y) == sum(len(step.candidates) for stream in STREAMS for step in stream.steps)
     assert len(need.y) == sum(len(stream.steps) for stream in STREAMS)

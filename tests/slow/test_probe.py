@@ -64,6 +64,12 @@ def test_the_scores_can_be_evaluated_like_anybodys(finished, tmp_path):
         assert (tmp_path / "again" / name).read_bytes() == (finished / name).read_bytes()
 
 
+def test_the_workdir_itself_is_not_a_students(finished):
+    result = run("evaluate", f"--workdir={finished}")
+    assert result.returncode == 1
+    assert "found the workdir of a probe, expected that of a student; --scores=" in result.stderr.splitlines()[-1]
+
+
 def test_again_it_evaluates_the_probe_that_is_there(finished):
     names = ("scores.parquet", "calibration.json", "evaluation.json", "probe/probe.json")
     before = {name: (finished / name).read_bytes() for name in names}
