@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Float64, Shaped
@@ -65,7 +65,8 @@ class Line(NamedTuple):
       chosen: The certified ratio nearest to the operating point's; None if there is none.
       speak_rate: Mean speak rate of the certifying units at it; None without one.
       test_speak_rate: The same of the test units.
-      test_risks: Mean risk of the test units per promise, with its interval over units.
+      test_risks: Risk of the test units per promise, with its interval over units; None for false discovery where
+        nothing is offered.
     """
 
     bound: str
@@ -73,7 +74,7 @@ class Line(NamedTuple):
     chosen: float | None = None
     speak_rate: float | None = None
     test_speak_rate: float | None = None
-    test_risks: Mapping[risk.Promise, Interval] = {}
+    test_risks: Mapping[risk.Promise, Interval | None] = {}
 
 
 class PromiseResult(NamedTuple):
@@ -161,9 +162,8 @@ def _lines(
     rules = {bound: risk.certify(losses, error, bound=bound, starts=starts).rules for bound in risk.BOUNDS}
     if all(one.grows is not None for one in promises):
         rules["expectation"] = risk.kept_in_expectation(losses)
-    speaks, test_speaks = (
-        risk.unit_losses(*part[:3], len(ratios), risk.Promise("burden", 0.5)).mean(axis=0)
-        for part in (certifying, test)
+    B_UxG, T_UxG = (
+        risk.unit_losses(*part[:3], len(ratios), risk.Promise("burden", 0.5)) for part in (certifying, test)
     )
     found = []
     for bound, kept in rules.items():
@@ -173,16 +173,26 @@ def _lines(
             continue
         distance = np.abs(np.log(np.maximum(ratios[index], GRID[0] / 2)) - np.log(max(own, GRID[0] / 2)))
         best = int(index[distance.argmin()])
-        risks = {one: _with_interval(tested[one][:, best]) for one in promises}
-        chosen = (float(ratios[best]), float(speaks[best]), float(test_speaks[best]))
+        risks = {one: _with_interval(one, tested[one][:, best], T_UxG[:, best]) for one in promises}
+        chosen = (float(ratios[best]), float(B_UxG[:, best].mean()), float(T_UxG[:, best].mean()))
         found.append(Line(bound, tuple(ratios[index].tolist()), *chosen, risks))
     return found
 
 
-def _with_interval(loss_U: Float[np.ndarray, " U"]) -> Interval:
-    """The mean loss over units, with its interval; of false discovery, the loss that the limit is compared with."""
-    units = Cells(None, np.ones(len(loss_U), np.int64))
-    return interval(units, lambda drawn: drawn @ loss_U / drawn.sum(axis=-1), resamples=2_000)
+def _with_interval(
+    one: risk.Promise, loss_U: Float[np.ndarray, " U"], burden_U: Float[np.ndarray, " U"]
+) -> Interval | None:
+    """The risk over units, with its interval: the mean loss, or of false discovery the share of the offers, if any."""
+    if one.grows is None and not burden_U.any():
+        return None
+
+    def measured(drawn: Any) -> Any:
+        if one.grows is not None:
+            return drawn @ loss_U / drawn.sum(axis=-1)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return one.limit + drawn @ (loss_U - one.limit) / (drawn @ burden_U)
+
+    return interval(Cells(None, np.ones(len(loss_U), np.int64)), measured, resamples=2_000)
 
 
 def unit_of(rows: Scores) -> Shaped[np.ndarray, "rows"]:

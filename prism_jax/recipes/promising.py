@@ -127,7 +127,7 @@ def as_dict(found: PromiseResult, point: OperatingPoint) -> dict[str, Any]:
 
 def _line_dict(line: Line) -> dict[str, Any]:
     risks = {
-        one.risk: {"mean": float(value.estimate), "low": float(value.low), "high": float(value.high)}
+        one.risk: value and {"mean": float(value.estimate), "low": float(value.low), "high": float(value.high)}
         for one, value in line.test_risks.items()
     }
     return {**line._asdict(), "certified": list(line.certified), "test_risks": risks}
@@ -137,7 +137,8 @@ def _cells(line: Line, found: PromiseResult) -> tuple[str, ...]:
     if line.chosen is None:
         return ("none", *[DASH] * (3 + len(found.promises)))
     low, high = line.certified[0], line.certified[-1]
-    risks = (shown(line.test_risks[one]) for one in found.promises)
+    measured = (line.test_risks[one] for one in found.promises)
+    risks = (DASH if value is None else shown(value) for value in measured)
     return (
         f"{low:.3g} to {high:.3g}",
         f"{line.chosen:.4g}",

@@ -90,6 +90,9 @@ def test_false_discovery_starts_where_a_calibrated_gate_would_keep_it_and_has_no
     found = promises.promise(scores, [FALSE_DISCOVERY], dataclasses.replace(POINT, policy="product"), error=0.1)
     assert [line.bound for line in found.lines] == ["betting", "hoeffding_bentkus"]
     assert found.lines[0].certified[0] == pytest.approx(0.7 / 0.3)
+    index = int(np.searchsorted(np.unique([*promises.GRID, 2.0, 0.7 / (1 - 0.7)]), found.lines[0].chosen))
+    offer, y = found.test.first <= index, found.test.y
+    np.testing.assert_allclose(found.lines[0].test_risks[FALSE_DISCOVERY].estimate, 1 - y[offer].mean())
 
 
 def test_the_command_prints_what_to_deploy_and_writes_it(scores, tmp_path, capsys):
