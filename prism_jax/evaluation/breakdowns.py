@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
-from jaxtyping import Bool, Float64
+from jaxtyping import Float64, Int64, Shaped
 
 from prism_jax.decision import calibration as measures
 from prism_jax.evaluation.policies import EvaluationData, trace
 from prism_jax.evaluation.results import GroupRow
 from prism_jax.evaluation.signals import acceptance_weight
+from prism_jax.scores.texts import ordered
 
 COLUMNS = ("domain", "persona")
 
@@ -20,11 +23,18 @@ def by_group(data: EvaluationData) -> tuple[GroupRow, ...]:
     """
     groups = _Groups(data)
     return tuple(
-        groups.row(column, str(value), values == value)
+        groups.row(column, value, members)
         for column in COLUMNS
         if (values := getattr(data.steps, column)) is not None
-        for value in sorted(set(values))
+        for value, members in _members(values)
     )
+
+
+def _members(values: Shaped[np.ndarray, "steps"]) -> Iterator[tuple[str, Int64[np.ndarray, "members"]]]:
+    """Each value in alphabetical order with the steps that have it: one sort, however many values there are."""
+    names, codes = ordered(values)
+    by_value = np.argsort(codes, kind="stable")
+    yield from zip(names, np.split(by_value, np.cumsum(np.bincount(codes))[:-1]), strict=True)
 
 
 class _Groups:
@@ -42,35 +52,35 @@ class _Groups:
             self.need_weight = self.weight * np.nan_to_num(one.y_accept)
         self.costs = {"always": always, "never": never, "realised_cost": np.where(one.decision, offered, silent)}
 
-    def row(self, column: str, value: str, member: Bool[np.ndarray, "steps"]) -> GroupRow:
+    def row(self, column: str, value: str, members: Int64[np.ndarray, "members"]) -> GroupRow:
         """The numbers of one group of steps."""
-        judged = member & self.data.judged
+        judged = members[self.data.judged[members]]
         return GroupRow(
             column=column,
             value=value,
-            streams=len(set(self.data.steps.stream[member])),
-            steps=int(member.sum()),
-            judged=int(judged.sum()),
+            streams=len(set(self.data.steps.stream[members])),
+            steps=len(members),
+            judged=len(judged),
             positive=self._mean(self.gold, judged),
             **{name: self._mean(cost, judged) for name, cost in self.costs.items()},
-            speak_rate=float(self.deployed.decision[member].mean()),
-            ece_need=self._ece(self.deployed.p_need, self.deployed.y_need, self.need_weight, member)
+            speak_rate=float(self.deployed.decision[members].mean()),
+            ece_need=self._ece(self.deployed.p_need, self.deployed.y_need, self.need_weight, members)
             if self.data.has_need
             else None,
-            ece_accept=self._ece(self.deployed.p_accept, self.deployed.y_accept, self.weight, member),
+            ece_accept=self._ece(self.deployed.p_accept, self.deployed.y_accept, self.weight, members),
         )
 
-    def _mean(self, values: Float64[np.ndarray, "steps"], rows: Bool[np.ndarray, "steps"]) -> float:
-        return float(np.average(values[rows], weights=self.weight[rows])) if rows.any() else np.nan
+    def _mean(self, values: Float64[np.ndarray, "steps"], rows: Int64[np.ndarray, "members"]) -> float:
+        return float(np.average(values[rows], weights=self.weight[rows])) if len(rows) else np.nan
 
     def _ece(
         self,
         p: Float64[np.ndarray, "steps"],
         y: Float64[np.ndarray, "steps"],
         weight: Float64[np.ndarray, "steps"],
-        member: Bool[np.ndarray, "steps"],
+        members: Int64[np.ndarray, "members"],
     ) -> float:
-        known = member & ~np.isnan(y) & (weight > 0)
-        if not known.any():
+        known = members[~np.isnan(y[members]) & (weight[members] > 0)]
+        if not len(known):
             return np.nan
         return float(measures.expected_calibration_error(p[known], y[known], weight[known], debiased=True))
