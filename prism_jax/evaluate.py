@@ -4,11 +4,15 @@
     python -m prism_jax.evaluate --config=FILE --workdir=DIR
     python -m prism_jax.evaluate --scores=FILE --workdir=DIR [--c_fa=1 --c_fn=2 --margin=0.1 --policy=dynamic]
         [--trigger=value --price=1e-4] [--calibrator=temperature | --calibration=FILE]
+    python -m prism_jax.evaluate --scores=LOG --columns=person=NAME,accepted=NAME[,time=NAME,score=NAME] --workdir=DIR
+        [--c_fa=1 --c_fn=2] [--export_scores=FILE]
 
 The first reads the run's config.json, tokenizer.json and checkpoint, and writes scores.parquet, calibration.json,
 evaluation.json and report.html beside them; --base adds the student before training to the tables. The second does the
 same for the student of a config straight from its weights (`training.start`, or random ones). The third reads FILE
-(docs/scores.md), needs no model and loads no Flax; it writes the last three into DIR. All print the tables.
+(docs/scores.md), needs no model and loads no Flax; it writes the last three into DIR. The fourth reads a log of answers
+to offers with columns of any name (docs/acceptance_logs.md), CSV or Parquet, and can write it as a scores file. All
+print the tables.
 """
 
 from __future__ import annotations
@@ -22,6 +26,8 @@ from ml_collections import config_flags
 from prism_jax.decision.calibration import CALIBRATORS
 from prism_jax.decision.operating_point import SLOW_TRIGGERS, OperatingPoint
 from prism_jax.decision.policies import DEPLOYABLE
+from prism_jax.people import parse_columns
+from prism_jax.recipes.acceptance_log import evaluate_log
 from prism_jax.recipes.scores_files import evaluate_scores
 from prism_jax.runtime import command
 from prism_jax.runtime.flag_checks import refuse_empty
@@ -52,7 +58,13 @@ def define_flags() -> None:
         "With --scores: the map that recalibrates every signal, by default temperature; a run's config names its own.",
     )
     flags.DEFINE_string("calibration", None, "With --scores: calibration.json to apply instead of fitting one.")
-    refuse_empty("scores", "calibration")
+    flags.DEFINE_list(
+        "columns",
+        None,
+        "With --scores: FILE is a log of answers, and these are its columns: person=NAME,accepted=NAME…",
+    )
+    flags.DEFINE_string("export_scores", None, "With --columns: scores file to write, .parquet or .jsonl.")
+    refuse_empty("scores", "calibration", "export_scores")
     flags.DEFINE_bool("texts", True, "Whether a run's report.html may show events' texts; --notexts leaves them out.")
     for name in sorted(POINT.keys() - {"policy", "trigger"}):
         flags.DEFINE_float(name, getattr(OperatingPoint, name), POINT[name])
@@ -73,9 +85,13 @@ def define_flags() -> None:
 def main() -> None:
     """Runs what the flags say."""
     given: dict[str, Any] = flags.FLAGS.flag_values_dict()
+    if given["columns"] is not None:
+        return _evaluate_log(given)
     if given["scores"] is not None:
         point = OperatingPoint(**{name: given[name] for name in POINT})
         folder = epath.Path(given["workdir"])
+        if given["export_scores"] is not None:
+            raise ValueError("--export_scores: found it without --columns, expected both, of a log")
         return evaluate_scores(
             given["scores"],
             folder,
@@ -84,9 +100,10 @@ def main() -> None:
             calibrator=given["calibrator"],
             calibration=given["calibration"],
         )
-    for name in ("shown_only", "calibrator", "calibration"):
+    for name in ("shown_only", "calibrator", "calibration", "export_scores"):
         if given[name]:
-            raise ValueError(f"--{name}: found it without --scores, expected it with a scores file")
+            expected = "with --columns" if name == "export_scores" else "with a scores file"
+            raise ValueError(f"--{name}: found it without --scores, expected it {expected}")
     # What follows loads a language model and all that it needs.
     from prism_jax.recipes import runs
     from prism_jax.runtime.config import from_config_dict
@@ -98,6 +115,26 @@ def main() -> None:
         return runs.evaluate_workdir(given["workdir"], texts=given["texts"], base=given["base"])
     config = from_config_dict(RunConfig, given["config"], renamed=RENAMED)
     runs.evaluate_untrained(config, Workdir(given["workdir"]), texts=given["texts"])
+
+
+def _evaluate_log(given: dict[str, Any]) -> None:
+    """Evaluates a log of answers to offers."""
+    if given["scores"] is None:
+        raise ValueError("--columns: found it without --scores, expected the log there")
+    chosen = {"shown_only", "calibrator", "calibration", *(POINT.keys() - {"c_fa", "c_fn"})}
+    for name in sorted(chosen):
+        if flags.FLAGS[name].present:
+            raise ValueError(f"--{name}: found it with --columns, expected a scores file (--export_scores writes one)")
+    point = OperatingPoint(c_fa=given["c_fa"], c_fn=given["c_fn"])
+    columns = parse_columns(given["columns"])
+    evaluate_log(
+        given["scores"],
+        columns,
+        given["workdir"],
+        c_fa=point.c_fa,
+        c_fn=point.c_fn,
+        export_scores=given["export_scores"],
+    )
 
 
 if __name__ == "__main__":

@@ -1,0 +1,121 @@
+"""A log of answers: what the gate would have cost, the conversion to a scores file, and what is refused."""
+
+import forked
+import numpy as np
+import pytest
+
+from prism_jax.decision.calibration import fit_platt
+from prism_jax.people import AcceptanceLog, LogError, parse_columns
+from prism_jax.people.study import Study
+from prism_jax.recipes.acceptance_log import (
+    evaluate_log,
+    gate_costs,
+    score_and_constant,
+    score_threshold,
+    scores_of_log,
+)
+from prism_jax.scores import Scores
+
+ROWS, PEOPLE = 60, 6
+
+
+@pytest.fixture
+def log():
+    rng = np.random.default_rng(0)
+    score = rng.random(ROWS)
+    accepted = (rng.random(ROWS) < score).astype(float)
+    score[::7] = np.nan
+    person = rng.permutation(np.arange(ROWS, dtype=np.int32) % PEOPLE)
+    names = tuple(f"person {number}" for number in range(PEOPLE))
+    made = np.ones(ROWS, bool)
+    return AcceptanceLog(names, person, accepted, rng.permutation(ROWS) * 1.0, True, made, score)
+
+
+def study_of(log):
+    rows = log.order
+    p = np.where(np.isnan(log.score), 0.4, log.score)[rows]
+    constant = np.full(ROWS, 0.4)
+    person = log.person[rows]
+    return Study({"constant": constant, "score": p}, log.accepted[rows], person, rows, np.zeros(ROWS, int), PEOPLE, ())
+
+
+def test_the_gates_costs_are_those_of_its_decisions(log):
+    found, weight = study_of(log), np.linspace(1, 3, ROWS)
+    costs = gate_costs(found, weight, ["constant", "score"], 2.0, 3.0)
+    y = found.accepted
+    offer = found.predictions["score"] >= 2 / 5
+    expected = np.average(np.where(offer, 2 * (1 - y), 3 * y), weights=weight)
+    constants = {"always": np.average(2 * (1 - y), weights=weight), "never": np.average(3 * y, weights=weight)}
+    assert costs["score"].cost.value == pytest.approx(expected)
+    assert costs["score"].speak_rate == pytest.approx(np.average(offer, weights=weight))
+    assert costs["score"].gain.value == pytest.approx(expected - min(constants.values()))
+    for name, cost in constants.items():
+        assert costs[name].cost.value == pytest.approx(cost)
+    better = min(constants, key=constants.get)
+    assert costs[better].gain == (0.0, 0.0, 0.0)
+    assert costs["score"].cost.low < expected < costs["score"].cost.high
+
+
+def test_the_score_is_compared_where_it_is_known(log):
+    found = study_of(log)
+    known = ~np.isnan(log.score)
+    compared = score_and_constant(log, found)
+    assert compared["score"].value == pytest.approx(np.mean((log.score - log.accepted)[known] ** 2))
+    assert compared["constant"].value == pytest.approx(np.mean((0.4 - log.accepted[known]) ** 2))
+    assert compared["difference"].value == pytest.approx(compared["score"].value - compared["constant"].value)
+
+
+def test_the_threshold_on_the_score_is_where_the_fitted_map_reaches_the_gates(log):
+    found = study_of(log)
+    known = ~np.isnan(log.score)
+    platt = fit_platt(log.score[known], log.accepted[known])
+    assert platt(np.array([score_threshold(log, found, 0.4)])) == pytest.approx(0.4, abs=1e-6)
+
+
+def test_a_log_becomes_a_scores_table_of_whole_people(log):
+    scores = scores_of_log(log)
+    assert isinstance(scores, Scores) and not scores.has_need and len(scores) == ROWS
+    missing = np.isnan(log.score[log.order])
+    np.testing.assert_array_equal(scores.p_accept_fast[~missing], log.score[log.order][~missing])
+    for row in np.flatnonzero(missing):
+        others = scores.fold != scores.fold[row]
+        assert scores.p_accept_fast[row] == pytest.approx(scores.y_accept[others].mean())
+    for name in log.names:
+        mine = scores.person == name
+        assert scores.step[mine].tolist() == list(range(mine.sum())) and (np.diff(scores.time[mine]) > 0).all()
+        assert len(set(scores.fold[mine])) == 1
+    bare = AcceptanceLog(log.names, log.person, log.accepted, log.time, True, log.logged)
+    with pytest.raises(LogError, match="columns: found no score, expected score=COLUMN"):
+        scores_of_log(bare)
+
+
+BAD = {
+    "no such column": ("person=user,accepted=done", "found no column 'done'"),
+    "not 0 or 1": ("person=user,accepted=stars", "column 'stars': found 4, expected true or false, or 1 or 0"),
+    "one class": ("person=user,accepted=yes", "answers that all accepted the offer, expected both kinds"),
+    "one person": ("person=app,accepted=taken", "found answers of 1 people, expected at least 2"),
+    "an offer not made": ("person=user,accepted=taken,logged=shown", "not made and no propensity"),
+}
+
+
+@pytest.fixture
+def csv(tmp_path):
+    rows = ["user,app,taken,stars,yes,shown", "a,x,1,4,1,1", "a,x,0,2,1,1", "b,x,1,5,1,1", "b,x,0,1,1,0"]
+    (tmp_path / "log.csv").write_text("\n".join(rows) + "\n")
+    return tmp_path / "log.csv"
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_logs_are_refused_and_nothing_is_written(csv, case):
+    columns, message = BAD[case]
+    with pytest.raises(LogError) as refused:
+        evaluate_log(csv, parse_columns(columns), csv.parent / "out", c_fa=1.0, c_fn=2.0)
+    assert message in str(refused.value) and "\n" not in str(refused.value)
+    assert not (csv.parent / "out").exists()
+
+
+def test_flags_of_a_scores_file_are_refused_with_columns(csv):
+    given = (f"--scores={csv}", "--columns=person=user,accepted=taken", f"--workdir={csv.parent / 'out'}")
+    done = forked.run("prism_jax.evaluate", *given, "--policy=fixed", cwd=csv.parent, env={"JAX_PLATFORMS": "cpu"})
+    (line,) = [line for line in done.stderr.splitlines() if line.strip()]
+    assert done.returncode == 1 and line.startswith("error: --policy: found it with --columns, expected a scores file")
