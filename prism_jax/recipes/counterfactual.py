@@ -182,15 +182,10 @@ def run(decisions: Decisions, settings: Settings, out: str | None) -> None:
 
 def _difference(decisions: Decisions, settings: Settings, note: str) -> Table:
     logged, d = decisions.logged, off_policy.savings(decisions.logged, settings.c_fa, settings.c_fn)
-    model = _model(decisions, d)
-    rows = [
-        Row(
-            NAMES[name],
-            (_interval(decisions, off_policy.difference_terms(name, decisions.target, logged, d, model), settings),),
-            strong=name == "ips",
-        )
-        for name in off_policy.ESTIMATORS
-    ]
+    model, rows = _model(decisions, d), []
+    for name in off_policy.ESTIMATORS:
+        terms = off_policy.difference_terms(name, decisions.target, logged, d, model)
+        rows.append(Row(NAMES[name], (_interval(decisions, terms, settings, sign=True),), strong=name == "ips"))
     title = "Cost of the target policy minus that of the policy that made the log (below 0: cheaper)"
     columns = (Column("difference per step", f"C_FA = {settings.c_fa:g}, C_FN = {settings.c_fn:g}."),)
     return Table(title, "estimate", columns, (Section("", tuple(rows)),), note, mark="headline")
@@ -227,9 +222,9 @@ def _support(support: Support) -> Table:
     return Table("What the log can tell", "", (Column("value"),), (Section("", rows),), note)
 
 
-def _interval(decisions: Decisions, terms: Rows, settings: Settings) -> str:
+def _interval(decisions: Decisions, terms: Rows, settings: Settings, *, sign: bool = False) -> str:
     found = off_policy.mean_over_people(terms, decisions.person, resamples=settings.resamples, seed=settings.seed)
-    return shown(found, sign=True)
+    return shown(found, sign=sign)
 
 
 def _model(decisions: Decisions, outcome: Rows) -> Rows:
