@@ -40,6 +40,13 @@ def main() -> None:
     """Runs what the flags say."""
     given = flags.FLAGS
     settings = Settings(given.c_fa, given.c_fn, given.most_uncovered, given.least_effective)
+    if given.log and given.calibration:
+        raise ValueError(
+            "--calibration: found it with --log, expected it with --records or --scores: a log's score is "
+            "taken as it is"
+        )
+    if given.columns and not given.log:
+        raise ValueError("--columns: found it without --log, expected the acceptance log there")
     if given.log:
         decisions = counterfactual.of_log(given.log, given.columns, settings, target=given.target)
     else:

@@ -121,10 +121,10 @@ def _evaluate_log(given: dict[str, Any]) -> None:
     """Evaluates a log of answers to offers."""
     if given["scores"] is None:
         raise ValueError("--columns: found it without --scores, expected the log there")
-    chosen = {"shown_only", "calibrator", "calibration", *(POINT.keys() - {"c_fa", "c_fn"})}
+    chosen = {"shown_only", "calibrator", "calibration", "texts", *(POINT.keys() - {"c_fa", "c_fn"})}
     for name in sorted(chosen):
         if flags.FLAGS[name].present:
-            raise ValueError(f"--{name}: found it with --columns, expected a scores file (--export_scores writes one)")
+            raise ValueError(f"--{name}: found it with --columns, expected it with a scores file only")
     point = OperatingPoint(c_fa=given["c_fa"], c_fn=given["c_fn"])
     columns = parse_columns(given["columns"])
     evaluate_log(

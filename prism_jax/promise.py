@@ -29,7 +29,13 @@ def define_flags() -> None:
     flags.DEFINE_enum("policy", OperatingPoint.policy, POLICIES, "The rule that decides.")
     flags.DEFINE_enum("calibrator", None, CALIBRATORS, "The map of every signal, by default temperature.")
     flags.DEFINE_string("calibration", None, "calibration.json of other people, to apply instead of fitting one.")
-    flags.DEFINE_float("start", None, "Cost ratio at which the tests of false_discovery begin.", 1e-6, 1e6)
+    flags.DEFINE_float(
+        "start",
+        None,
+        "Cost ratio at which the tests of false_discovery begin, fixed beforehand; by default limit / (1 - limit).",
+        1e-6,
+        1e6,
+    )
     flags.DEFINE_string("out", None, "JSON file for the result.")
     flags.mark_flags_as_required(["scores", "promise"])
     refuse_empty("scores", "calibration", "out")

@@ -15,6 +15,7 @@ from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.policy.agent import Agent
 from prism_jax.policy.settings import Exploration, Settings, Terms
 from prism_jax.recipes import counterfactual
+from prism_jax.scores import ScoresError
 from prism_jax.streams import Event
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -65,7 +66,11 @@ def test_a_log_answers_for_another_policy(tmp_path, table):
 REFUSED = {
     "no propensities": (lambda columns: columns.pop("e"), "no column of propensities, expected propensity=COLUMN"),
     "no overlap": (lambda columns: None, "overlap: found that "),
-    "a wrong target": (lambda columns: columns.update(timid=2 * columns["p"]), "'timid': expected the target's prob"),
+    "a wrong target": (
+        lambda columns: columns.update(timid=2 + columns["p"]),
+        "row 0, column 'timid': found 2.",
+    ),
+    "an answer to no offer": (lambda columns: columns.update(took=[True] * ROWS), "found an accepted offer that was"),
 }
 
 
@@ -132,3 +137,19 @@ def test_records_of_the_agent_answer_where_it_explored(tmp_path):
     strict = counterfactual.Settings(c_fn=8.0, least_effective=1e6)
     with pytest.raises(OverlapError, match=r"^effective offers: found \d"):
         counterfactual.tables(decisions, strict)
+
+
+def test_a_scores_table_is_no_file_of_records(tmp_path):
+    path = tmp_path / "scores.jsonl"
+    path.write_text('{"stream": "a", "step": 0, "p_need_fast": 0.5, "p_accept_fast": 0.5}\n')
+    with pytest.raises(ScoresError, match="found a scores table, expected decision records"):
+        counterfactual.of_scores(str(path), counterfactual.Settings(), records=True)
+
+
+def test_flags_without_an_effect_are_refused():
+    for flags, message in (
+        (("--log=x.csv", COLUMNS, "--calibration=c.json"), "--calibration: found it with --log"),
+        (("--scores=x.parquet", COLUMNS), "--columns: found it without --log"),
+    ):
+        done = run(*flags)
+        assert done.returncode == 1 and message in done.stderr

@@ -130,6 +130,7 @@ def promise(
     if len(set(promises)) != len(promises) or not promises:
         raise ValueError(f"promise: found {', '.join(map(str, promises)) or 'none'}, expected each once, and some")
     config = CalibrationConfig() if config is None else config
+    _check_splits(scores)
     _check_answers(scores)
     check_need(scores)
     rows, test = rows_of(scores, CALIBRATION), rows_of(scores, TEST)
@@ -238,6 +239,15 @@ def _first_half(unit: Shaped[np.ndarray, "rows"]) -> Bool[np.ndarray, "rows"]:
     half = np.zeros(len(names), bool)
     half[order[::2]] = True
     return half[code]
+
+
+def _check_splits(scores: Scores) -> None:
+    if scores.split is None:
+        raise ScoresError(
+            f"found no such column, expected the splits {CALIBRATION!r} and {TEST!r}: a promise is certified on units "
+            "that are not measured, and folds, in which every unit is measured, do not do",
+            "split",
+        )
 
 
 def _check_answers(scores: Scores) -> None:

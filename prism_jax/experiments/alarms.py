@@ -207,7 +207,7 @@ def define_flags() -> None:
     flags.DEFINE_string("log", None, "Acceptance log, .csv or .parquet; without it, people are simulated.")
     flags.DEFINE_list("columns", [], "Its columns: person=NAME,time=NAME,accepted=NAME.")
     flags.DEFINE_float("alpha", 0.05, "Probability of a false alarm at any time.", 1e-6, 0.5)
-    flags.DEFINE_integer("people", 10_000, "Number of null replays.", 10)
+    flags.DEFINE_integer("people", 10_000, "Number of simulated people without a change.", 10)
     flags.DEFINE_integer("answers", 300, "Answers of each simulated person.", 1)
     refuse_empty("log")
 
@@ -215,6 +215,12 @@ def define_flags() -> None:
 def main() -> None:
     """Prints the table; takes seconds."""
     given = flags.FLAGS
+    unused = ("columns",) if given.log is None else ("people", "answers")
+    for name in unused:
+        if given[name].present:
+            raise ValueError(
+                f"--{name}: found it {'without' if given.log is None else 'with'} --log, expected the other"
+            )
     if given.log is None:
         table = shift_table(people=given.people, answers=given.answers, alpha=given.alpha)
     else:

@@ -20,7 +20,9 @@ def define_flags() -> None:
     """Defines the flags."""
     flags.DEFINE_string("log", None, "Acceptance log: .csv or .parquet, one row per offer.")
     flags.DEFINE_list(
-        "columns", None, "Roles of columns: person=..,accepted=..[,time=..,score=..,answered=..,logged=..]."
+        "columns",
+        None,
+        "Roles of columns: person=..,accepted=..[,time=..,score=..,answered=..,logged=..,propensity=..].",
     )
     flags.DEFINE_list("context", [], "Columns known at the moment of the offer: numbers, flags or categories.")
     flags.DEFINE_string("workdir", None, "Folder for people.json and the tables.")

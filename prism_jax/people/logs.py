@@ -186,6 +186,9 @@ class _Table:
         values = cells.met(self.condition) if self.condition else cells.flags()
         hint = "" if self.columns.logged else "; logged=COLUMN says which offers were made"
         _refuse_missing(cells, values, logged, f"an answer to the offer{hint}")
+        if (spare := ~logged & (values == 1.0)).any():
+            row = int(spare.argmax())
+            cells.refuse(row, "an accepted offer that was not made", "no answer there, or the other column for logged")
         return np.where(logged, values, np.nan)
 
     def answered(self, time: Float64[np.ndarray, " rows"]) -> Float64[np.ndarray, " rows"] | None:

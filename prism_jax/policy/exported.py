@@ -19,7 +19,6 @@ from prism_jax.decision.calibration import Map, map_from_dict
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.runtime.config import ConfigError, from_config_dict
 from prism_jax.runtime.files import read_bounded, read_object
-from prism_jax.scores.schema import NEED_TARGETS
 
 SOURCE = "`python -m prism_jax.export`"
 SIGNALS = ("need_fast", "accept_fast", "need_slow", "accept_slow")
@@ -32,6 +31,8 @@ FORMAT = 1
 
 
 MARGINAL = "marginal"
+NEED_TARGETS = (MARGINAL, "given_accept")
+"""What p_need may estimate, as in `prism_jax.scores.schema`, which an agent does not load: it needs pyarrow."""
 
 
 class ExportedError(ValueError):

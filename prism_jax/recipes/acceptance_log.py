@@ -315,6 +315,8 @@ def _prediction_table(
         f"accepted; {found.folds} folds of whole people, every prediction before its answer. 95 % intervals, "
         f"{RESAMPLES} resamples of whole people."
     )
+    if silent := int((~log.logged).sum()):
+        note += f" Of shown offers only, without weights: {silent:,} offers were not made."
     if missing := _missing(log, found):
         note += f" The score is missing on {missing:,} rows, which take the constant."
     if compared is not None:

@@ -16,8 +16,9 @@ from prism_jax.people import LogError, parse_columns, read_log
 from prism_jax.report.human_labels import shown
 from prism_jax.report.table import Column, Row, Section, Table, print_all
 from prism_jax.report.tables import number, percent
-from prism_jax.runtime.files import write_files
+from prism_jax.runtime.files import parse_json, read_lines, write_files
 from prism_jax.scores import Scores, ScoresError, located, read_scores
+from prism_jax.scores.records import is_record
 from prism_jax.scores.texts import ordered
 
 FOLDS = 5
@@ -83,6 +84,8 @@ def of_scores(
     Raises:
       ScoresError: for a table without log or propensities.
     """
+    if records:
+        _check_records(path)
     scores = read_scores(path)
     try:
         steps, unknown = _answered(_decided(scores))
@@ -120,15 +123,25 @@ def of_log(path: str, columns: Sequence[str], settings: Settings, *, target: str
     Raises:
       LogError: for a log that cannot be read, or that misses what the estimate needs.
     """
-    log = read_log(path, parse_columns(columns), [target] if target else [])
+    roles = parse_columns(columns)
+    if target is not None and target in dataclasses.asdict(roles).values():
+        raise LogError(f"--target: found {target!r}, which has a role in --columns, expected a column of its own")
+    log = read_log(path, roles, [target] if target else [])
     if log.propensity is None:
         raise LogError(f"{path}: found no column of propensities, expected propensity=COLUMN; 1 where all were offered")
     score = np.full(len(log), 0.5) if log.score is None else log.score
     notes: tuple[str, ...] = ("The log has no judgement of need: every offer that would be accepted counts as needed.",)
     if target:
         pi = log.context[0].values.astype(np.float64)
-        if log.context[0].kind == "category" or not ((pi >= 0) & (pi <= 1)).all():
-            raise LogError(f"{path}, column {target!r}: expected the target's probability of an offer in every row")
+        bad = ~((pi >= 0) & (pi <= 1))
+        if log.context[0].kind == "category" or bad.any():
+            row = int(bad.argmax())
+            found = (
+                "a text" if log.context[0].kind == "category" else "nothing" if np.isnan(pi[row]) else f"{pi[row]:g}"
+            )
+            raise LogError(
+                f"{path}, row {row}, column {target!r}: found {found}, expected the target's probability of an offer"
+            )
     elif log.score is None or not log.score_is_probability or np.isnan(score).any():
         raise LogError(f"{path}: expected score=COLUMN with a probability in every row, or --target=COLUMN")
     else:
@@ -230,6 +243,19 @@ def _interval(decisions: Decisions, terms: Rows, settings: Settings, *, sign: bo
 def _model(decisions: Decisions, outcome: Rows) -> Rows:
     fold = decisions.person % min(FOLDS, int(decisions.person.max()) + 1)
     return off_policy.cross_fitted(decisions.features, outcome, decisions.logged, fold)
+
+
+def _check_records(path: str) -> None:
+    """Raises for a file that holds no decision records: in another table an unknown propensity means something else."""
+    if not path.endswith(".parquet"):
+        with epath.Path(path).open("rb") as file:
+            line = next(iter(read_lines(file, path)), None)
+        value = {} if line is None else parse_json(line[1], path)
+        if isinstance(value, dict) and (line is None or is_record(value)):
+            return
+    raise ScoresError(
+        "found a scores table, expected decision records of prism_jax.agent; --scores reads it", place=path
+    )
 
 
 def _values(scores: Scores, name: str) -> Rows:

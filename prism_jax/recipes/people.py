@@ -122,6 +122,8 @@ def _results_table(log: AcceptanceLog, found: Study, results: Mapping[str, Measu
         f"{found.folds} folds of whole people; every prediction is made before its answer is seen. "
         "95 % intervals over people."
     )
+    if silent := int((~log.logged).sum()):
+        note += f" Of shown offers only: {silent:,} rows whose offer was not made have no answer."
     if log.score is not None and (missing := int(np.isnan(log.score[found.row]).sum())):
         note += f" The score is missing on {missing:,} rows, which take the constant."
     if log.score is not None and not log.score_is_probability:

@@ -104,7 +104,17 @@ def sentences(found: PromiseResult) -> list[str]:
     ]
     share = found.error / len(found.promises)
     smallest = math.ceil(1e4 * risk.smallest_limit(number, share)) / 1e4
-    said.append(f"The smallest limit that {number} {units} can promise, without a single loss, is {smallest:.4f}.")
+    if min(one.limit for one in found.promises) < smallest:
+        said.append(f"The smallest limit that {number} {units} can promise, without a single loss, is {smallest:.4f}.")
+    elif len(found.promises) > 1:
+        said.append(
+            f"{number} {units} could promise each limit from {smallest:.4f} on by itself, without a single loss: the "
+            "gates that keep one of these break another, or are too close to a limit."
+        )
+    else:
+        said.append(
+            f"Without a single loss, {number} {units} could promise {smallest:.4f}; these losses are too large."
+        )
     if any(one.grows is None for one in found.promises):
         said.append("The tests of false_discovery begin at --start; at another start, fixed beforehand, they may pass.")
     return said

@@ -1,13 +1,16 @@
 """prism.json as the agent reads it: what it gives, and the first thing that is wrong with it."""
 
 import json
+from typing import get_args
 
 import pytest
 from exported_folder import prism, write
 from fake_reader import MAPS
 
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.policy.exported import ExportedError, check_slots, read_exported
+from prism_jax.policy.exported import NEED_TARGETS, ExportedError, check_slots, read_exported
+from prism_jax.scores import schema as scores
+from prism_jax.training.loss_config import NeedTarget
 
 
 def test_it_gives_maps_operating_point_and_fingerprints(tmp_path):
@@ -136,3 +139,7 @@ def test_slots_of_another_template_are_named(tmp_path):
     ):
         with pytest.raises(ExportedError, match=message):
             check_slots(found, other, tmp_path)
+
+
+def test_what_p_need_may_estimate_is_the_same_in_exports_scores_and_training():
+    assert NEED_TARGETS == scores.NEED_TARGETS == get_args(NeedTarget)

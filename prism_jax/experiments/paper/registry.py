@@ -90,5 +90,8 @@ def chosen(name: str) -> tuple[str, ...]:
     if name == "all":
         return tuple(name for name, experiment in EXPERIMENTS.items() if experiment.in_all)
     if name not in EXPERIMENTS:
-        raise ValueError(f"experiment: found {name!r}, expected all or one of {', '.join(EXPERIMENTS)}")
+        raise ValueError(
+            f"experiment: found {name!r}, expected all or one of {', '.join(EXPERIMENTS)}; other studies are modules "
+            "of their own, python -m prism_jax.experiments.NAME"
+        )
     return (name,)
