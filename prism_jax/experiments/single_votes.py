@@ -206,8 +206,7 @@ def cost_table(votes: Votes, predicted: Predicted, resamples: int) -> Table:
             after = cost(personal, accepted, ratio)
             found = change(after, before, stream, resamples)
             cells = (percent(blind.mean()), percent(personal.mean()), f"{before.mean():.3f}", f"{after.mean():.3f}")
-            low, high = percent(found.low), percent(found.high)
-            rows.append(Row(f"C_FN / C_FA = {ratio:g}", (*cells, f"{percent(found.estimate)} [{low}, {high}]")))
+            rows.append(Row(f"C_FN / C_FA = {ratio:g}", (*cells, _signed(found))))
     columns = (
         Column("speaks, blind", "Share of turns at which the person-blind gate offers.", "%"),
         Column("speaks, personal", "The same of the personal gate.", "%"),
@@ -224,6 +223,12 @@ def cost_table(votes: Votes, predicted: Predicted, resamples: int) -> Table:
         "ranks first. 95 % intervals over whole streams in brackets."
     )
     return Table("Cost of a personal gate", "costs", columns, sections, note)
+
+
+def _signed(found: Interval) -> str:
+    """A change in percent with its interval, each with its sign."""
+    value, low, high = (f"{100 * float(end):+.1f}".replace("-", "−") for end in (found.estimate, found.low, found.high))
+    return f"{value} [{low}, {high}]"
 
 
 def study(scores: Scores, resamples: int) -> list[Table]:

@@ -1,0 +1,104 @@
+"""The study of single votes: what may reach a prediction, what a turn costs, and what the tables hold."""
+
+import numpy as np
+import pytest
+
+from prism_jax.experiments import single_votes as study
+from prism_jax.scores import Scores
+
+STREAMS, STEPS, OFFERS, PEOPLE = 4, 6, 2, 3
+
+
+def make_scores(change=lambda votes: None):
+    """Scores of steps with two offers and three votes each; `change` edits the votes [stream, step, offer, person]."""
+    rng = np.random.default_rng(0)
+    p = rng.uniform(0.1, 0.9, (STREAMS, STEPS, OFFERS))
+    rate = rng.normal(0, 1.5, (STREAMS, 1, 1, PEOPLE))
+    votes = rng.random((STREAMS, STEPS, OFFERS, PEOPLE)) < 1 / (1 + np.exp(-np.log(p / (1 - p))[..., None] - rate))
+    change(votes)
+    places = list(np.ndindex(STREAMS, STEPS, OFFERS))
+    return Scores.from_columns(
+        {
+            "stream": [f"s{i}" for i, _, _ in places],
+            "step": [j for _, j, _ in places],
+            "candidate": [k for _, _, k in places],
+            "p_need_fast": [0.5] * len(places),
+            "p_accept_fast": p.ravel(),
+            "votes": [votes[place].tolist() for place in places],
+        }
+    )
+
+
+def predicted(change=lambda votes: None):
+    votes = study.single_votes(make_scores(change))
+    return votes, study.predict_votes(votes)
+
+
+VOTES, FOUND = predicted()
+
+
+def flipped(*place):
+    def change(votes):
+        votes[place] = ~votes[place]
+
+    return change
+
+
+def test_people_are_places_in_the_list_of_votes_of_one_stream():
+    assert len(VOTES.p) == STREAMS * STEPS * OFFERS * PEOPLE
+    assert len(np.unique(VOTES.person)) == STREAMS * PEOPLE
+    for person in range(STREAMS * PEOPLE):
+        assert len(set(VOTES.stream[VOTES.person == person])) == 1
+
+
+def test_a_vote_reaches_later_steps_of_its_own_annotator_and_no_others_of_the_stream():
+    _, other = predicted(flipped(1, 2, 0, 0))
+    inside = np.flatnonzero(VOTES.stream == "s1")
+    row = inside[(VOTES.step[inside] == 2)][0]  # the vote that was flipped
+    own = VOTES.person == VOTES.person[row]
+    changed = other.person != FOUND.person
+    later = own & (VOTES.step > 2)
+    assert changed[later].all()
+    assert not changed[inside][~later[inside]].any(), "neither the step's other offers nor other people of the stream"
+    assert not (other.content != FOUND.content)[inside].any(), "the stream's own fit does not see its votes"
+
+
+def test_hidden_votes_have_no_influence_where_only_offers_are_answered():
+    turns = study.turns_of(VOTES)
+    offers = study.offers_where_answered(VOTES, FOUND, turns, 1.0)
+    assert 0 < offers.sum() < len(offers)
+    hidden = np.ones(len(VOTES.p), bool)
+    hidden[turns.top[offers]] = False
+    other = VOTES._replace(accepted=np.where(hidden, 1 - VOTES.accepted, VOTES.accepted))
+    np.testing.assert_array_equal(study.offers_where_answered(other, FOUND, turns, 1.0), offers)
+
+
+def test_a_turn_is_about_the_offer_of_highest_content_score():
+    turns = study.turns_of(VOTES)
+    assert len(turns.top) == STREAMS * STEPS * PEOPLE
+    for row, number in zip(turns.top, turns.number, strict=True):
+        same = (VOTES.person == VOTES.person[row]) & (VOTES.step == VOTES.step[row])
+        assert VOTES.p[row] == VOTES.p[same].max() and number == VOTES.step[row]
+
+
+def test_costs_and_the_gate_by_hand():
+    offers, accepted = np.array([True, True, False, False]), np.array([1.0, 0.0, 1.0, 0.0])
+    np.testing.assert_array_equal(study.cost(offers, accepted, 4.0), [0, 1, 4, 0])
+    at = np.log([0.5, 1.0, 4.0]) * -1
+    for ratio, boundary in zip((0.5, 1.0, 4.0), at, strict=True):
+        optimism = {0.5: 0.5, 1.0: 0.25, 4.0: 0.0}[ratio]
+        near = boundary - optimism + np.array([-1e-9, 1e-9])
+        assert study.passes(near, np.ones(2), ratio).tolist() == [False, True]
+
+
+def test_the_tables_hold_both_predictions_and_every_ratio():
+    ranked, costs = study.study(make_scores(), 100)
+    assert [row.name for row in ranked.sections[0].rows][:2] == [study.CONTENT, study.PERSON]
+    assert "12 annotators" in ranked.title
+    assert [len(section.rows) for section in costs.sections] == [len(study.RATIOS)] * 2
+
+
+def test_votes_of_one_stream_are_an_error():
+    scores = make_scores()
+    with pytest.raises(ValueError, match="votes: found votes in 1 streams, expected at least 2"):
+        study.single_votes(scores.take(scores.stream == "s0"))
