@@ -105,6 +105,7 @@ def test_text_encoded_as_the_page_says_is_as_in_training(exported):
     assert (theirs.eos_token, theirs.pad_token) == ("<|im_end|>", "<|endoftext|>")
 
 
+@pytest.mark.slow
 def test_training_starts_from_what_was_exported(exported, tmp_path):
     """Architecture, vocabulary and weights are the same, so that the new run gives the same scores."""
     folder, _ = exported

@@ -232,12 +232,13 @@ def test_an_experiment_that_cannot_run_is_one_line_and_writes_nothing(arguments,
     assert not (tmp_path / "tables").exists()
 
 
+SLOW_STUDIES = (
+    *("live_context", "pathways", "propensities", "text_calibrator", "official_scores", "human_labels"),
+    *("distillation", "judges", "counterfactual"),
+)
 STUDIES = [
-    "injections",
-    *(pytest.param(name, marks=pytest.mark.slow) for name in ("live_context", "pathways", "propensities")),
-    pytest.param("text_calibrator", marks=pytest.mark.slow),
-    *("official_scores", "export_traces", "human_labels", "distillation", "judges"),
-    pytest.param("counterfactual", marks=pytest.mark.slow),
+    *("injections", "export_traces"),
+    *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW_STUDIES),
 ]
 
 
