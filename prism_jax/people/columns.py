@@ -6,7 +6,7 @@ import dataclasses
 import difflib
 import re
 from collections.abc import Iterable, Sequence
-from typing import Literal
+from typing import Literal, cast
 
 Comparison = Literal[">=", "<=", "==", ">", "<"]
 
@@ -100,7 +100,7 @@ def split_condition(accepted: str, names: Sequence[str]) -> Condition | None:
     if accepted in names:
         return None
     match = _CONDITION.fullmatch(accepted)
-    return Condition(match[1], match[2], match[3]) if match else None  # type: ignore[arg-type]
+    return Condition(match[1], cast(Comparison, match[2]), match[3]) if match else None
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import codecs
 import io
 from collections.abc import Sequence
@@ -23,7 +24,7 @@ _MOST_HEADER = 2**20
 _BROKEN = (pa.ArrowException, OSError, UnicodeDecodeError)  # OSError: damaged or encrypted Parquet
 
 
-class LogFile:
+class LogFile(abc.ABC):
     """An open file.
 
     Attributes:
@@ -34,13 +35,13 @@ class LogFile:
     place: str
     names: tuple[str, ...]
 
+    @abc.abstractmethod
     def read(self, names: Sequence[str]) -> pa.Table:
         """The columns with these names.
 
         Raises:
           LogError: for a file that is damaged, or has too many rows.
         """
-        raise NotImplementedError
 
 
 def open_log_file(path: epath.PathLike) -> LogFile:

@@ -77,8 +77,8 @@ def measure(
     person = np.unique(person, return_inverse=True)[1]
     people = int(person.max()) + 1
 
-    def bounds(units: np.ndarray, statistic: object, value: float) -> Measure:
-        found = interval(Cells(units, np.ones(people, np.int64)), statistic, resamples=RESAMPLES, seed=seed)  # type: ignore[arg-type]
+    def bounds(units: np.ndarray, statistic: Any, value: float) -> Measure:
+        found = interval(Cells(units, np.ones(people, np.int64)), statistic, resamples=RESAMPLES, seed=seed)
         return Measure(value, float(found.low), float(found.high))
 
     def ratio(sums: Any) -> Any:

@@ -17,6 +17,7 @@ from prism_jax.prompting.template import Template
 from prism_jax.slots import Slots
 from prism_jax.streams import Step, Stream
 from prism_jax.streams.edit import map_candidates
+from prism_jax.streams.known import known_columns
 from prism_jax.student import Qwen3
 from prism_jax.student.qwen3 import Params
 
@@ -137,24 +138,11 @@ def _rows(part: Part, p_need: np.ndarray, p_accept: np.ndarray, split: str, fold
     for number, step in part.steps():
         for index, candidate in enumerate(step.candidates):
             yield {
-                "stream": stream.id,
+                **known_columns(stream, step, candidate, split=split, fold=fold),
                 "step": number,
                 "candidate": index,
-                "time": float(stream.events[step.event].time),
-                "domain": stream.domain,
-                "persona": stream.persona,
-                "split": split,
-                "fold": fold,
                 "p_need_fast": float(p_need[number - first]),
                 "p_accept_fast": float(p_accept[slot]),
-                "y_need": step.y_need,
-                "y_accept": candidate.y_accept,
-                "votes": list(candidate.votes) or None,
-                "logged": candidate.logged,
-                "propensity": candidate.propensity,
-                "p_need_true": step.p_need_true,
-                "p_accept_true": candidate.p_accept_true,
-                "p_both_true": candidate.p_both_true,
                 # Tokens to read for this decision alone, without a cache: the visible trunk, the head and this leaf.
                 "tokens_fast": int(packed.positions[packed.accept_slot[slot]]) + 1,
             }

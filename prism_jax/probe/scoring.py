@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from prism_jax.probe.fitting import Probe, Seen
+from prism_jax.streams.known import known_columns
 
 
 def score(probe: Probe, streams: Sequence[Seen], *, split: str, fold: int) -> Iterator[dict[str, Any]]:
@@ -27,22 +28,9 @@ def score(probe: Probe, streams: Sequence[Seen], *, split: str, fold: int) -> It
         for number, step in enumerate(stream.steps):
             for index, offer in enumerate(step.candidates):
                 yield {
-                    "stream": stream.id,
+                    **known_columns(stream, step, offer, split=split, fold=fold),
                     "step": number,
                     "candidate": index,
-                    "time": float(stream.events[step.event].time),
-                    "domain": stream.domain,
-                    "persona": stream.persona,
-                    "split": split,
-                    "fold": fold,
                     "p_need_fast": p_need[number],
                     "p_accept_fast": next(accept),
-                    "y_need": step.y_need,
-                    "y_accept": offer.y_accept,
-                    "votes": list(offer.votes) or None,
-                    "logged": offer.logged,
-                    "propensity": offer.propensity,
-                    "p_need_true": step.p_need_true,
-                    "p_accept_true": offer.p_accept_true,
-                    "p_both_true": offer.p_both_true,
                 }

@@ -1,0 +1,35 @@
+"""What a stream itself says of an offer, as columns of the scores table (docs/scores.md), whoever scores it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from prism_jax.streams.types import Candidate, Step, Stream
+
+
+def known_columns(stream: Stream, step: Step, offer: Candidate, *, split: str, fold: int) -> dict[str, Any]:
+    """The time, the kind, the labels, the log and the truth of an offer; None where the stream does not know.
+
+    Args:
+      stream: The stream.
+      step: One of its steps.
+      offer: One of the step's candidates.
+      split: Name of the stream's split.
+      fold: Number of the fold.
+    """
+    return {
+        "stream": stream.id,
+        "time": float(stream.events[step.event].time),
+        "domain": stream.domain,
+        "persona": stream.persona,
+        "split": split,
+        "fold": fold,
+        "y_need": step.y_need,
+        "y_accept": offer.y_accept,
+        "votes": list(offer.votes) or None,
+        "logged": offer.logged,
+        "propensity": offer.propensity,
+        "p_need_true": step.p_need_true,
+        "p_accept_true": offer.p_accept_true,
+        "p_both_true": offer.p_both_true,
+    }
