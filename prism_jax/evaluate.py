@@ -26,7 +26,7 @@ from ml_collections import config_flags
 from prism_jax.decision.calibration import CALIBRATORS
 from prism_jax.decision.operating_point import SLOW_TRIGGERS, OperatingPoint
 from prism_jax.decision.policies import DEPLOYABLE
-from prism_jax.people import parse_columns
+from prism_jax.people.columns import parse_columns
 from prism_jax.recipes.acceptance_log import evaluate_log
 from prism_jax.recipes.scores_files import evaluate_scores
 from prism_jax.runtime import command

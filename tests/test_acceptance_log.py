@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from prism_jax.decision.calibration import fit_platt
-from prism_jax.people import AcceptanceLog, LogError, parse_columns
+from prism_jax.people.columns import LogError, parse_columns
+from prism_jax.people.logs import AcceptanceLog
 from prism_jax.people.study import Study
 from prism_jax.recipes.acceptance_log import (
     evaluate_log,

@@ -20,7 +20,9 @@ from jaxtyping import Float, Int
 from scipy import special
 
 from prism_jax.decision import alarm
-from prism_jax.people import AcceptanceLog, fit_population, parse_columns, prequential, read_log
+from prism_jax.people.columns import parse_columns
+from prism_jax.people.layer import fit_population, prequential
+from prism_jax.people.logs import AcceptanceLog, read_log
 from prism_jax.report.table import Column, Row, Section, Table, print_all
 from prism_jax.report.tables import DASH, number, percent
 from prism_jax.runtime import command

@@ -17,7 +17,8 @@ from absl import flags
 from jaxtyping import Float64
 
 from prism_jax.experiments.replications import FullLog, Policies, Replicated, replicate
-from prism_jax.people import AcceptanceLog, LogError, parse_columns, read_log
+from prism_jax.people.columns import LogError, parse_columns
+from prism_jax.people.logs import AcceptanceLog, read_log
 from prism_jax.report.table import Column, Row, Section, Table, print_all
 from prism_jax.report.tables import number, percent
 from prism_jax.runtime import command

@@ -10,7 +10,7 @@ from __future__ import annotations
 from absl import flags
 from etils import epath
 
-from prism_jax.people import parse_columns
+from prism_jax.people.columns import parse_columns
 from prism_jax.people.simulated import COLUMNS, CONTEXT, simulate_log
 from prism_jax.recipes.people import run_people
 from prism_jax.runtime import command

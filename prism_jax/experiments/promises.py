@@ -24,7 +24,8 @@ from prism_jax.decision import gate, risk
 from prism_jax.evaluation.protocol import TEST, rows_of
 from prism_jax.experiments.human_labels import in_fixed_order
 from prism_jax.experiments.nested_words import outer_folds, score_words_nested
-from prism_jax.people import parse_columns, read_log
+from prism_jax.people.columns import parse_columns
+from prism_jax.people.logs import read_log
 from prism_jax.report.table import Column, Row, Section, Table, print_all
 from prism_jax.report.tables import number, percent
 from prism_jax.runtime import command

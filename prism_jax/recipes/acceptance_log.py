@@ -18,8 +18,9 @@ from jaxtyping import Bool, Float64, Int
 from prism_jax.decision.calibration import Platt, fit_platt
 from prism_jax.decision.losses import propensity_weight
 from prism_jax.decision.uncertainty import Cells, interval
-from prism_jax.people import AcceptanceLog, LogColumns, LogError, read_log
+from prism_jax.people.columns import LogColumns, LogError
 from prism_jax.people.context import folds_of_people
+from prism_jax.people.logs import AcceptanceLog, read_log
 from prism_jax.people.measures import RESAMPLES, Measure, measure
 from prism_jax.people.study import FOLDS, MEANINGS, Study, study
 from prism_jax.report.table import Column, Row, Section, Table, print_all

@@ -12,7 +12,8 @@ from jaxtyping import Float64, Int
 from prism_jax.decision import gate, off_policy
 from prism_jax.decision.off_policy import Logged, OverlapError, Support
 from prism_jax.evaluation.fits import read_calibration
-from prism_jax.people import LogError, parse_columns, read_log
+from prism_jax.people.columns import LogError, parse_columns
+from prism_jax.people.logs import read_log
 from prism_jax.report.human_labels import shown
 from prism_jax.report.table import Column, Row, Section, Table, print_all
 from prism_jax.report.tables import number, percent

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from prism_jax.people import ContextColumn
 from prism_jax.people.context import fit_head, folds_of_people, regress
 from prism_jax.people.design import design
+from prism_jax.people.logs import ContextColumn
 
 
 def draw(rows=400, people=12):

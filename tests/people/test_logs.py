@@ -7,7 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from prism_jax.people import LogColumns, LogError, parse_columns, read_log
+from prism_jax.people.columns import LogColumns, LogError, parse_columns
+from prism_jax.people.logs import read_log
 
 HEADER = "who,at,took,rating,score,slow,kind,left\n"
 ROWS = (

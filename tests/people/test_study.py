@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from prism_jax.people import parse_columns, read_log
+from prism_jax.people.columns import parse_columns
+from prism_jax.people.logs import read_log
 from prism_jax.people.measures import measure
 from prism_jax.people.simulated import COLUMNS, CONTEXT, simulate_log
 from prism_jax.people.study import study

@@ -5,7 +5,8 @@ import pytest
 
 from prism_jax.experiments import alarms
 from prism_jax.experiments.alarms import replay
-from prism_jax.people import parse_columns, read_log
+from prism_jax.people.columns import parse_columns
+from prism_jax.people.logs import read_log
 
 pytestmark = pytest.mark.slow
 ALPHA = 0.05

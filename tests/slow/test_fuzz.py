@@ -25,7 +25,8 @@ from mutations import BINARY, TEXT, damaged
 from prism_jax.decision.calibration import Temperature
 from prism_jax.evaluation.fits import Calibration, SignalFit, read_calibration, write_calibration
 from prism_jax.judges.votes import Vote, read_votes, write_votes
-from prism_jax.people import LogColumns, read_log
+from prism_jax.people.columns import LogColumns
+from prism_jax.people.logs import read_log
 from prism_jax.policy.agent import Agent
 from prism_jax.policy.lines import Lines, parse_line
 from prism_jax.policy.records import encode

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pytest
 
-from prism_jax.people import parse_columns
+from prism_jax.people.columns import parse_columns
 from prism_jax.people.simulated import COLUMNS, CONTEXT, simulate_log
 from prism_jax.recipes.people import run_people
 
