@@ -26,8 +26,8 @@ REFERENCE = {
     "decision": tuple(f"prism_jax.decision.{name}" for name in DECISION),
     "scores and evaluation": (
         *("prism_jax.scores.files", "prism_jax.scores.table", "prism_jax.evaluation.protocol"),
-        *("prism_jax.evaluation.results", "prism_jax.evaluation.fits", "prism_jax.report.table"),
-        *("prism_jax.report.tables", "prism_jax.report.page"),
+        *("prism_jax.evaluation.results", "prism_jax.evaluation.rows", "prism_jax.evaluation.fits"),
+        *("prism_jax.report.table", "prism_jax.report.tables", "prism_jax.report.page"),
     ),
     "streams": ("prism_jax.streams.types", "prism_jax.streams.jsonl", "prism_jax.streams.simulator_config"),
     "configs": (

@@ -9,7 +9,7 @@ from jaxtyping import Float64, Int64, Shaped
 
 from prism_jax.decision import calibration as measures
 from prism_jax.evaluation.policies import EvaluationData, trace
-from prism_jax.evaluation.results import GroupRow
+from prism_jax.evaluation.rows import GroupRow
 from prism_jax.evaluation.signals import acceptance_weight
 from prism_jax.scores.texts import ordered
 

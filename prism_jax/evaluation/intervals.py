@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float64, Int64
 
 from prism_jax.decision.uncertainty import Cells, interval
-from prism_jax.evaluation.results import PolicyRow
+from prism_jax.evaluation.rows import PolicyRow
 
 LEVEL, RESAMPLES, SEED = 0.95, 1000, 0
 """Nominal coverage of all intervals of an evaluation, their number of resamples, and the seed of these."""

@@ -19,7 +19,8 @@ from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation import breakdowns, policies, ratios, second_signal, signals, surfaces, triggers
 from prism_jax.evaluation.fits import Calibration, Signal, Thinking
 from prism_jax.evaluation.need import check_need, with_need
-from prism_jax.evaluation.results import Counts, Evaluation, SignalRow
+from prism_jax.evaluation.results import Counts, Evaluation
+from prism_jax.evaluation.rows import SignalRow
 from prism_jax.evaluation.surfaces import Exploration
 from prism_jax.scores import Scores, ScoresError
 from prism_jax.scores.texts import numbered

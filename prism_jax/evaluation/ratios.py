@@ -21,7 +21,8 @@ from prism_jax.decision.policies import ANSWERING_TO_RATIO
 from prism_jax.decision.thinking import Moves
 from prism_jax.evaluation.intervals import LEVEL, RESAMPLES, SEED
 from prism_jax.evaluation.policies import FORMS, EvaluationData
-from prism_jax.evaluation.results import Form, RatioRow, Ratios
+from prism_jax.evaluation.results import Ratios
+from prism_jax.evaluation.rows import Form, RatioRow
 from prism_jax.evaluation.signals import acceptance_weight
 from prism_jax.evaluation.value_ratios import ByValue
 from prism_jax.scores.texts import numbered

@@ -14,7 +14,7 @@ from prism_jax.decision import arrays, gate
 from prism_jax.decision.uncertainty import Cells, interval
 from prism_jax.evaluation.intervals import LEVEL, RESAMPLES, SEED
 from prism_jax.evaluation.policies import EvaluationData
-from prism_jax.evaluation.results import SecondSignalRow
+from prism_jax.evaluation.rows import SecondSignalRow
 from prism_jax.evaluation.signals import acceptance_weight
 
 RATIOS = (0.5, 1.0, 2.0, 4.0)

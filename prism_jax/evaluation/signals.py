@@ -16,7 +16,7 @@ from prism_jax.decision import calibration as measures
 from prism_jax.decision import thinking
 from prism_jax.decision.losses import propensity_weight
 from prism_jax.evaluation.fits import Calibration, Signal, SignalFit, Thinking, ThinkingFit
-from prism_jax.evaluation.results import Form, SignalRow
+from prism_jax.evaluation.rows import Form, SignalRow
 from prism_jax.scores import Scores, ScoresError
 
 

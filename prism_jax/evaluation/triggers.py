@@ -19,7 +19,8 @@ from prism_jax.decision.uncertainty import Cells, interval
 from prism_jax.evaluation.fits import Calibration
 from prism_jax.evaluation.intervals import LEVEL, RESAMPLES, SEED
 from prism_jax.evaluation.policies import EvaluationData
-from prism_jax.evaluation.results import TriggerRow, Triggers
+from prism_jax.evaluation.results import Triggers
+from prism_jax.evaluation.rows import TriggerRow
 from prism_jax.evaluation.signals import acceptance_weight
 from prism_jax.scores import Scores
 

@@ -27,7 +27,8 @@ from etils import epath
 from prism_jax.decision.calibration import CalibrationConfig
 from prism_jax.evaluation.fits import Signal
 from prism_jax.evaluation.protocol import calibrate, evaluate
-from prism_jax.evaluation.results import Evaluation, Form, PolicyRow
+from prism_jax.evaluation.results import Evaluation
+from prism_jax.evaluation.rows import Form, PolicyRow
 from prism_jax.experiments import tiny
 from prism_jax.experiments.intervals import MeanInterval, show_interval
 from prism_jax.recipes.store import Store, of_seed

@@ -162,7 +162,7 @@ def offers_where_answered(votes: Votes, predicted: Predicted, turns: Turns, rati
         now = np.flatnonzero(turns.number == number)
         rows = turns.top[now]
         who = votes.person[rows]
-        population = Population(*predicted.populations[rows].T)  # type: ignore[arg-type]
+        population = Population(*predicted.populations[rows].T)
         belief, log_odds = Belief(mean[who], variance[who]), scipy.special.logit(votes.p[rows])
         offers[now] = passes(np.asarray(predict(belief, log_odds, population)), belief.variance, ratio)
         after = update(belief, log_odds, votes.accepted[rows], population)

@@ -23,7 +23,8 @@ from etils import epath
 
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation.protocol import calibrate, evaluate
-from prism_jax.evaluation.results import Evaluation, PolicyRow, RatioRow, SignalRow
+from prism_jax.evaluation.results import Evaluation
+from prism_jax.evaluation.rows import PolicyRow, RatioRow, SignalRow
 from prism_jax.policy.slow import field_accuracy, write_fields
 from prism_jax.policy.writing import Writer
 from prism_jax.recipes.store import Store, of_seed

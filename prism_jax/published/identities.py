@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from fractions import Fraction
 
 from prism_jax.published.cells import Printed, Reading
-from prism_jax.published.findings import Finding, percent
+from prism_jax.published.findings import Finding, Level, percent
 from prism_jax.published.quantities import COUNTS, RATIOS, SHARES, SHORT
 from prism_jax.published.reading import PrintedRow
 
@@ -42,8 +42,8 @@ def check_row(table: str, row: PrintedRow) -> list[Finding]:
     for identity in _identities(row):
         if identity.holds("rounded") or identity.holds("truncated"):
             continue
-        level = "last digit" if identity.holds("loose") else "impossible"
-        found.append(Finding(table, row.name, identity.check, level, identity.arithmetic))  # type: ignore[arg-type]
+        level: Level = "last digit" if identity.holds("loose") else "impossible"
+        found.append(Finding(table, row.name, identity.check, level, identity.arithmetic))
     return found
 
 
@@ -60,8 +60,10 @@ def _identities(row: PrintedRow) -> Iterator[_Identity]:
     recall = cells.get("recall")
     if "F1" in cells and precision and recall:
         yield _f1(cells["F1"], precision, recall)
-    elif "F1" in cells and (precision or recall):
-        yield _largest_f1(cells["F1"], precision or recall, "P" if precision else "R")  # type: ignore[arg-type]
+    elif "F1" in cells and precision:
+        yield _largest_f1(cells["F1"], precision, "P")
+    elif "F1" in cells and recall:
+        yield _largest_f1(cells["F1"], recall, "R")
     if "accuracy" in cells:
         yield from _smallest_accuracy(cells, precision, recall)
     if "ECE" in cells and "Brier" in cells:
@@ -133,9 +135,8 @@ def _smallest_accuracy(
 
     def f1(reading: Reading) -> Interval:
         if precision and recall:
-            return tuple(  # type: ignore[return-value]
-                _harmonic(p, r) for p, r in zip(precision.interval(reading), recall.interval(reading), strict=True)
-            )
+            (p, more_p), (r, more_r) = precision.interval(reading), recall.interval(reading)
+            return _harmonic(p, r), _harmonic(more_p, more_r)
         return cells["F1"].interval(reading)
 
     if not (precision and recall) and "F1" not in cells:

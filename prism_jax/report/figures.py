@@ -13,7 +13,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from prism_jax.evaluation.policies import ALL_POLICIES
-from prism_jax.evaluation.results import Evaluation, SignalRow
+from prism_jax.evaluation.results import Evaluation
+from prism_jax.evaluation.rows import SignalRow
 from prism_jax.report.tables import TRIGGER_MEANINGS, number, percent
 
 MAX_POINTS = 400  # per curve; a screen cannot show more

@@ -14,7 +14,8 @@ import rich.console
 import rich.text
 
 from prism_jax.evaluation.policies import ALL_POLICIES
-from prism_jax.evaluation.results import Evaluation, GroupRow, PolicyRow, RatioRow, SignalRow, TriggerRow
+from prism_jax.evaluation.results import Evaluation
+from prism_jax.evaluation.rows import GroupRow, PolicyRow, RatioRow, SignalRow, TriggerRow
 from prism_jax.report.table import Column, Row, Section, Table, wide_console
 from prism_jax.runtime.shown_text import visible
 

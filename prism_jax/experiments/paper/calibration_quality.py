@@ -11,7 +11,7 @@ import numpy as np
 from prism_jax.evaluation import signals
 from prism_jax.evaluation.fits import Signal, Thinking
 from prism_jax.evaluation.protocol import evaluated_rows
-from prism_jax.evaluation.results import Form, SignalRow
+from prism_jax.evaluation.rows import Form, SignalRow
 from prism_jax.experiments.paper import cells, references
 from prism_jax.experiments.paper.sheet import Line, Measure, Number, Sheet
 from prism_jax.experiments.paper.study import Outcome, Study

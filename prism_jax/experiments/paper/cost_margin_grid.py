@@ -45,8 +45,8 @@ def grid(study: Study) -> Iterator[Cell]:
 
 def make(study: Study) -> Outcome:
     """Sweeps both."""
-    lines = []
-    for cell in grid(study):
+    lines, found = [], list(grid(study))
+    for cell in found:
         name = f"{cell.costs}, {cell.margin:g}"
         printed = {key: value for key, value in references.GRID[name].items() if key != "latency"}
         lines.append(Line(f"{cell.margin:g}", cells.beside(cell.numbers, printed), cell.costs))
@@ -56,7 +56,7 @@ def make(study: Study) -> Outcome:
     sheet = Sheet("cost_margin_grid", "Cost ratio and slow margin", "margin", MEASURES, tuple(lines), note)
 
     def of(key: str) -> np.ndarray:
-        values = [line.cells[key].value for line in lines]  # type: ignore[union-attr]
+        values = [cell.numbers[key].value for cell in found]
         return 100 * np.array(values).reshape(len(COSTS), len(PAPER_MARGINS))
 
     grids = {"F1 (%)": of("f1"), "false alarm (%)": of("false_alarm"), "slow rate (%)": of("slow_rate")}

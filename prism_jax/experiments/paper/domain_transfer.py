@@ -15,7 +15,7 @@ from etils import epath
 from prism_jax.evaluation import protocol, signals
 from prism_jax.evaluation.fits import Calibration
 from prism_jax.evaluation.policies import EvaluationData
-from prism_jax.evaluation.results import Form
+from prism_jax.evaluation.rows import Form
 from prism_jax.experiments.paper import cells, references
 from prism_jax.experiments.paper.drawing import bars
 from prism_jax.experiments.paper.sheet import Line, Measure, Number, Sheet

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from prism_jax.decision.uncertainty import Interval
 from prism_jax.evaluation.policies import Decided, EvaluationData
-from prism_jax.evaluation.results import Form
+from prism_jax.evaluation.rows import Form
 from prism_jax.experiments.paper import cells, pools, references
 from prism_jax.experiments.paper.sheet import Line, Measure, Number, Sheet
 from prism_jax.experiments.paper.study import Outcome, Study

@@ -9,7 +9,7 @@ import numpy as np
 
 from prism_jax.decision.uncertainty import mcnemar, paired_p_values, paired_rates, tost
 from prism_jax.evaluation.policies import Decided, EvaluationData
-from prism_jax.evaluation.results import Form
+from prism_jax.evaluation.rows import Form
 from prism_jax.evaluation.signals import acceptance_weight
 from prism_jax.experiments.paper import cells, references
 from prism_jax.experiments.paper.drawing import bars
