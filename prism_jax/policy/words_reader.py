@@ -40,7 +40,7 @@ class WordsReader:
         Raises:
           ValueError: for a probe that needs the states of a language model.
         """
-        if probe.regressions.states is not None:
+        if probe.acceptance.states is not None:
             raise ValueError(
                 "probe: found one on words and states, expected one on words alone to decide on live streams"
             )

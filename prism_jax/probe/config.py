@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Literal
 
 from prism_jax.decision.calibration import CalibrationConfig
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.runtime.config import check_above, check_at_least
 from prism_jax.streams.simulator import SimulatorConfig
 from prism_jax.streams.sources import DataConfig
+
+NeedTarget = Literal["marginal", "given_accept"]
+"""What p_need estimates, as for a student (`loss.need_target`)."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,11 +50,15 @@ class FitConfig:
       ridge: Ridge on the weights of the standardised columns of words.
       votes: Whether the share of annotators who would accept is the label, where there are votes.
       inner: Number of folds of training streams that give the predictions on which the maps are fitted.
+      need_target: What p_need estimates. `marginal` is Pr(need | what is seen). `given_accept` is Pr(need | what is
+        seen, the offer accepted), fitted on accepted offers, with which the gate is optimal under any dependence of
+        need and acceptance (docs/maths.md, section 2).
     """
 
     ridge: float = 100.0
     votes: bool = True
     inner: int = 4
+    need_target: NeedTarget = "marginal"
 
     def __post_init__(self) -> None:
         check_above(self, 0, "ridge")

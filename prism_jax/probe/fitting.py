@@ -4,7 +4,9 @@
     need         p = σ(mean of the log-odds of a Platt map of the step's largest acceptance, and of words)
 
 The maps are fitted on predictions of training streams by regressions that did not see them, and on the labels
-themselves, of which shares of votes, which the regressions may be trained on, are not the mean.
+themselves, of which shares of votes, which the regressions may be trained on, are not the mean. Need given acceptance
+is fitted in the same way, on steps whose offer was accepted. These count by the share of votes for the offer in a
+regression that is trained on such shares, and by the label of acceptance in the map.
 """
 
 from __future__ import annotations
@@ -18,8 +20,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Shaped
 from scipy import special
 
-from prism_jax.probe.config import FitConfig, StatesConfig
-from prism_jax.probe.labels import Labels, accept_labels, joined, need_labels
+from prism_jax.probe.config import FitConfig, NeedTarget, StatesConfig
+from prism_jax.probe.labels import Labels, accept_labels, given_accept, joined, need_labels
 from prism_jax.probe.logistic import Linear, Platt, fit, fit_platt
 from prism_jax.probe.ngrams import Idf
 from prism_jax.probe.states_fit import fit_states
@@ -40,22 +42,20 @@ class Seen:
 
 
 @dataclasses.dataclass(frozen=True)
-class Regressions:
-    """The regressions of a probe.
+class Acceptance:
+    """The regressions of acceptance.
 
     Attributes:
       idf: Weights of the n-grams.
-      accept: From `words.ACCEPT_COLUMNS` to acceptance.
-      need: From `words.NEED_COLUMNS` to need.
+      words: From `words.ACCEPT_COLUMNS` to acceptance.
       states: From states to acceptance; None for a probe on words alone.
     """
 
     idf: Idf
-    accept: Linear
-    need: Linear
+    words: Linear
     states: Linear | None = None
 
-    def accept_log_odds(self, seen: Seen) -> Float[np.ndarray, " offers"]:
+    def log_odds(self, seen: Seen) -> Float[np.ndarray, " offers"]:
         """The mean of the log-odds from words and from states; those from words alone without states.
 
         Raises:
@@ -66,14 +66,10 @@ class Regressions:
                 f"stream {seen.words.stream.id!r}: found {'no ' * (seen.states is None)}states of a model, expected "
                 f"{'none' if self.states is None else 'them'}, as in the training of the probe"
             )
-        words = self.accept.log_odds(seen.words.accept_columns(self.idf))
+        words = self.words.log_odds(seen.words.accept_columns(self.idf))
         if self.states is None or seen.states is None:
             return words
         return (words + self.states.log_odds(seen.states)) / 2
-
-    def need_log_odds(self, seen: Seen) -> Float[np.ndarray, " steps"]:
-        """The log-odds of need from words."""
-        return self.need.log_odds(seen.words.need_columns(self.idf))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,25 +77,29 @@ class Probe:
     """A fitted probe.
 
     Attributes:
-      regressions: Its regressions, fitted on all training streams.
+      acceptance: Its regressions of acceptance, fitted on all training streams.
+      words: From `words.NEED_COLUMNS` to need.
       accept: Map of the log-odds of acceptance.
       need: Map from a step's largest log-odds of acceptance, before `accept`, to log-odds of need.
+      need_target: What p_need estimates.
     """
 
-    regressions: Regressions
+    acceptance: Acceptance
+    words: Linear
     accept: Platt
     need: Platt
+    need_target: NeedTarget = "marginal"
 
     def predict(self, seen: Seen) -> tuple[Float[np.ndarray, " steps"], Float[np.ndarray, " offers"]]:
         """Computes p_need of each step and p_accept of each offer of a stream, in order.
 
         Raises:
-          ValueError: as `Regressions.accept_log_odds`.
+          ValueError: as `Acceptance.log_odds`.
         """
-        z = self.regressions.accept_log_odds(seen)
+        z = self.acceptance.log_odds(seen)
         from_offers = self.need(seen.words.largest(z))
-        need = (from_offers + self.regressions.need_log_odds(seen)) / 2
-        return special.expit(need), special.expit(self.accept(z))
+        from_words = self.words.log_odds(seen.words.need_columns(self.acceptance.idf))
+        return special.expit((from_offers + from_words) / 2), special.expit(self.accept(z))
 
 
 def fit_probe(streams: Sequence[Seen], config: FitConfig, states: StatesConfig) -> Probe:
@@ -117,35 +117,53 @@ def fit_probe(streams: Sequence[Seen], config: FitConfig, states: StatesConfig) 
         raise ValueError(f"training streams: found {len(streams)}, expected at least two")
     ordered = sorted(streams, key=lambda one: one.words.stream.id)
     folds = [ordered[number :: config.inner] for number in range(min(config.inner, len(ordered)))]
-    held, accept = [], []
+    nested: dict[str, Float[np.ndarray, " offers"]] = {}  # log-odds of acceptance by regressions without the stream
     for fold in folds:
         inside = {one.words.stream.id for one in fold}
-        fitted = fit_regressions([one for one in ordered if one.words.stream.id not in inside], config, states)
-        held += fold
-        accept += [fitted.accept_log_odds(one) for one in fold]
-    of_offer = joined([accept_labels(one.words.stream, votes=False) for one in held])
-    of_step = joined([need_labels(one.words.stream) for one in held])
-    largest = np.concatenate([one.words.largest(z) for one, z in zip(held, accept, strict=True)])
+        fitted = fit_acceptance([one for one in ordered if one.words.stream.id not in inside], config, states)
+        nested |= {one.words.stream.id: fitted.log_odds(one) for one in fold}
+    acceptance = fit_acceptance(ordered, config, states)
+    held = [one.words for fold in folds for one in fold]
+    z = [nested[one.stream.id] for one in held]
+    words = [one.words for one in ordered]
+    need = [_need_labels(one, nested[one.stream.id], config, votes=config.votes) for one in words]
+    of_step = [_need_labels(one, own, config, votes=False) for one, own in zip(held, z, strict=True)]
+    largest = [one.largest(own) for one, own in zip(held, z, strict=True)]
+    signal = "y_need" if config.need_target == "marginal" else "y_need of accepted offers"
     return Probe(
-        fit_regressions(ordered, config, states),
-        _platt(np.concatenate(accept), *of_offer),
-        _platt(largest, *of_step),
+        acceptance,
+        _Known.of(signal, words, need).fit(
+            [one.need_columns(acceptance.idf) for one in words], partial(fit, ridge=config.ridge)
+        ),
+        _platt("y_accept", z, [accept_labels(one.stream, votes=False) for one in held]),
+        _platt(signal, largest, of_step),
+        config.need_target,
     )
 
 
-def fit_regressions(streams: Sequence[Seen], config: FitConfig, states: StatesConfig) -> Regressions:
-    """Fits the regressions alone, on all the given streams; arguments and errors are those of `fit_probe`."""
+def fit_acceptance(streams: Sequence[Seen], config: FitConfig, states: StatesConfig) -> Acceptance:
+    """Fits the regressions of acceptance on all the given streams; arguments and errors are those of `fit_probe`."""
     idf = Idf.fit(one.words.counted for one in streams)
     words = [one.words for one in streams]
-    accept = _Known.of("accept", words, [accept_labels(one.stream, votes=config.votes) for one in words])
-    need = _Known.of("need", words, [need_labels(one.stream) for one in words])
+    accept = _Known.of("y_accept", words, [accept_labels(one.stream, votes=config.votes) for one in words])
     columns = [one.states for one in streams if one.states is not None]
-    return Regressions(
+    return Acceptance(
         idf,
         accept.fit([one.accept_columns(idf) for one in words], partial(fit, ridge=config.ridge)),
-        need.fit([one.need_columns(idf) for one in words], partial(fit, ridge=config.ridge)),
         accept.fit(columns, partial(fit_states, config=states)) if columns else None,
     )
+
+
+def _need_labels(words: Described, z: Float[np.ndarray, " offers"], config: FitConfig, *, votes: bool) -> Labels:
+    """Labels of need: of all steps, or of those whose offer of highest log-odds `z` was accepted.
+
+    The log-odds are nested, so that the offer is chosen as it will be on a new stream.
+    """
+    need = need_labels(words.stream)
+    if config.need_target == "marginal":
+        return need
+    top = z == words.largest(z)[words.step]
+    return given_accept(need, accept_labels(words.stream, votes=votes), top, words.step)
 
 
 class _Known(NamedTuple):
@@ -167,10 +185,17 @@ class _Known(NamedTuple):
         try:
             return how(np.concatenate(columns)[self.known], *self.labels, self.stream)
         except ValueError as error:
-            raise ValueError(f"y_{self.signal}: {error}") from error
+            raise ValueError(f"{self.signal}: {error}") from error
 
 
-def _platt(z: Float[np.ndarray, " n"], y: Float[np.ndarray, " n"], weight: Float[np.ndarray, " n"]) -> Platt:
-    """The Platt map on the rows whose label is known."""
+def _platt(signal: str, z: Sequence[Float[np.ndarray, " _"]], labels: Sequence[Labels]) -> Platt:
+    """The Platt map on the rows whose label is known.
+
+    Raises:
+      ValueError: if there is none.
+    """
+    y, weight = joined(labels)
     known = ~np.isnan(y)
-    return fit_platt(z[known], y[known], weight[known])
+    if not known.any():
+        raise ValueError(f"{signal}: found no label on the training streams, expected some")
+    return fit_platt(np.concatenate(z)[known], y[known], weight[known])

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 
 from prism_jax.streams import Candidate, Stream
 
@@ -44,6 +44,26 @@ def need_labels(stream: Stream) -> Labels:
     """Need labels of the stream's steps."""
     y = np.array([np.nan if step.y_need is None else step.y_need for step in stream.steps], float)
     return Labels(y, np.ones(len(y)))
+
+
+def given_accept(
+    need: Labels, accept: Labels, top: Bool[np.ndarray, " offers"], step: Int[np.ndarray, " offers"]
+) -> Labels:
+    """Need labels of the steps whose offer was accepted, each with the weight of that acceptance.
+
+    A step's offer is the one that would be made. Several that are equally likely to be accepted count by their mean
+    acceptance, as in the training of a student (docs/maths.md, section 4).
+
+    Args:
+      need: Labels of the steps.
+      accept: Labels of their offers; an unknown one counts as not accepted.
+      top: Whether an offer is the one that would be made at its step.
+      step: Number of each offer's step.
+    """
+    accepted = np.nan_to_num(accept.y * accept.weight) * top
+    total, count = (np.bincount(step, values, minlength=len(need.y)) for values in (accepted, top))
+    weight = need.weight * total / np.maximum(count, 1)
+    return Labels(np.where(weight > 0, need.y, np.nan), weight)
 
 
 def joined(labels: Sequence[Labels]) -> Labels:

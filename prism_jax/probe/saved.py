@@ -1,6 +1,7 @@
 """The folder of a saved probe: plain files, which are checked and never executed.
 
-    probe.json            format, names of the columns, intercepts, maps, the language model, digests of the other two
+    probe.json            format, names of the columns, intercepts, maps, what p_need estimates, the language model, and
+                          digests of the other two
     ngrams.json           number of training texts, and how many of them hold each n-gram
     weights.safetensors   mean, scale and weight of every column of each regression
 
@@ -12,14 +13,15 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import safetensors
 import safetensors.numpy
 from etils import epath
 
-from prism_jax.probe.fitting import Probe, Regressions
+from prism_jax.probe.config import NeedTarget
+from prism_jax.probe.fitting import Acceptance, Probe
 from prism_jax.probe.logistic import Linear, Platt
 from prism_jax.probe.ngrams import Idf
 from prism_jax.probe.words import ACCEPT_COLUMNS, NEED_COLUMNS
@@ -30,6 +32,8 @@ SOURCE = "`python -m prism_jax.probe`"
 _COLUMNS = {"accept": ACCEPT_COLUMNS, "need": NEED_COLUMNS}
 _PARTS = ("mean", "scale", "weight")
 _KEYS = ("format", "columns", "intercepts", "maps", "states", "digests")
+_LATER = "need_target"
+"""A key that a probe of an earlier version lacks: its p_need is the unconditional one."""
 _FILES = ("ngrams.json", "weights.safetensors")
 FILES = ("probe.json", *_FILES)
 """The files of a saved probe."""
@@ -60,12 +64,12 @@ def save_probe(folder: epath.PathLike, saved: SavedProbe) -> None:
       FileExistsError: if there is something at `folder`.
     """
     check_absent(folder)
-    found, regressions = saved.probe, saved.probe.regressions
-    linear = _linear(regressions)
+    probe = saved.probe
+    linear = _linear(probe)
     tensors = {
         f"{name}.{part}": np.ascontiguousarray(getattr(one, part)) for name, one in linear.items() for part in _PARTS
     }
-    idf = regressions.idf
+    idf = probe.acceptance.idf
     contents = {
         "ngrams.json": encode_json({"documents": idf.documents, "frequency": dict(idf.frequency)}),
         "weights.safetensors": safetensors.numpy.save(tensors),
@@ -74,7 +78,8 @@ def save_probe(folder: epath.PathLike, saved: SavedProbe) -> None:
         "format": FORMAT,
         "columns": {name: list(columns) for name, columns in _COLUMNS.items()},
         "intercepts": {name: one.intercept for name, one in linear.items()},
-        "maps": {name: dataclasses.asdict(getattr(found, name)) for name in _COLUMNS},
+        "maps": {name: dataclasses.asdict(getattr(probe, name)) for name in _COLUMNS},
+        "need_target": probe.need_target,
         "states": saved.states,
         "digests": {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()},
     }
@@ -99,16 +104,16 @@ def load_probe(folder: epath.PathLike) -> SavedProbe:
     tensors = _tensors(folder / "weights.safetensors", contents["weights.safetensors"])
     names = [*_COLUMNS, *(["states"] if head["states"] is not None else [])]
     linear = {name: _regression(path, name, tensors, head["intercepts"]) for name in names}
-    regressions = Regressions(
-        _idf(folder / "ngrams.json", contents["ngrams.json"]), linear["accept"], linear["need"], linear.get("states")
-    )
+    idf = _idf(folder / "ngrams.json", contents["ngrams.json"])
+    acceptance = Acceptance(idf, linear["accept"], linear.get("states"))
     maps = {name: _platt(path, name, head["maps"]) for name in _COLUMNS}
-    return SavedProbe(Probe(regressions, maps["accept"], maps["need"]), head["states"])
+    probe = Probe(acceptance, linear["need"], maps["accept"], maps["need"], _need_target(path, head))
+    return SavedProbe(probe, head["states"])
 
 
-def _linear(regressions: Regressions) -> dict[str, Linear]:
-    found = {"accept": regressions.accept, "need": regressions.need}
-    return found if regressions.states is None else {**found, "states": regressions.states}
+def _linear(probe: Probe) -> dict[str, Linear]:
+    found = {"accept": probe.acceptance.words, "need": probe.words}
+    return found if probe.acceptance.states is None else {**found, "states": probe.acceptance.states}
 
 
 def _check_keys(path: epath.Path, head: Mapping[str, Any]) -> None:
@@ -120,8 +125,8 @@ def _check_keys(path: epath.Path, head: Mapping[str, Any]) -> None:
         if key not in head:
             raise SavedProbeError(f"{path}: {key}: found no such key, expected it: {SOURCE} writes it")
     for key in head:
-        if key not in _KEYS:
-            raise SavedProbeError(f"{path}: {key}: found an unknown key, expected one of {', '.join(_KEYS)}")
+        if key not in (*_KEYS, _LATER):
+            raise SavedProbeError(f"{path}: {key}: found an unknown key, expected one of {', '.join((*_KEYS, _LATER))}")
     for key in ("columns", "intercepts", "maps", "digests"):
         if not isinstance(head[key], dict):
             raise SavedProbeError(f"{path}: {key}: found {head[key]!r:.40}, expected an object with keys")
@@ -179,6 +184,13 @@ def _platt(path: epath.Path, name: str, maps: Mapping[str, Any]) -> Platt:
     if not isinstance(found, dict) or set(found) != {"a", "b"}:
         raise SavedProbeError(f"{path}: maps.{name}: found {found!r:.40}, expected numbers named a and b")
     return Platt(*(_number(path, f"maps.{name}.{key}", found[key]) for key in ("a", "b")))
+
+
+def _need_target(path: epath.Path, head: Mapping[str, Any]) -> NeedTarget:
+    target, known = head.get(_LATER, "marginal"), get_args(NeedTarget)
+    if target not in known:
+        raise SavedProbeError(f"{path}: {_LATER}: found {target!r:.40}, expected one of {', '.join(known)}")
+    return target
 
 
 def _number(path: epath.Path, key: str, value: Any) -> float:

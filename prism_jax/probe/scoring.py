@@ -21,6 +21,8 @@ def score(probe: Probe, streams: Sequence[Seen], *, split: str, fold: int) -> It
     Raises:
       ValueError: as `Probe.predict`.
     """
+    # A table without the column means the unconditional need, as a student's does.
+    target = {} if probe.need_target == "marginal" else {"need_target": probe.need_target}
     for seen in streams:
         stream = seen.words.stream
         p_need, p_accept = (p.tolist() for p in probe.predict(seen))
@@ -33,4 +35,5 @@ def score(probe: Probe, streams: Sequence[Seen], *, split: str, fold: int) -> It
                     "candidate": index,
                     "p_need_fast": p_need[number],
                     "p_accept_fast": next(accept),
+                    **target,
                 }

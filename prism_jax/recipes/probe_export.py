@@ -41,7 +41,8 @@ def export_probe(workdir: epath.PathLike, output: epath.Path) -> str:
     check_absent(output)
     path = workdir / "config.json"
     config = from_config_dict(ProbeConfig, read_object(path, "prism_jax.probe", ConfigError), f"{path}: config")
-    WordsReader(load_probe(workdir / "probe").probe)  # raises for one that the agent cannot serve
+    saved = load_probe(workdir / "probe")
+    WordsReader(saved.probe)  # raises for one that the agent cannot serve
     calibration = read_calibration(workdir / "calibration.json")
     if calibration.need_fast is None:
         raise ValueError(f"{workdir / 'calibration.json'}: need_fast: found none, expected the map of this signal")
@@ -59,6 +60,7 @@ def export_probe(workdir: epath.PathLike, output: epath.Path) -> str:
             "calibration": maps,
             "decision": dataclasses.asdict(config.decision),
             "dynamic": RULE,
+            "need_target": saved.probe.need_target,
             "responses": False,
             "checkpoint": 0,
         }

@@ -50,8 +50,6 @@ def test_a_refused_event_changes_no_stream(probe):
 
 
 def test_a_probe_on_states_is_refused(probe):
-    with_states = dataclasses.replace(
-        probe, regressions=dataclasses.replace(probe.regressions, states=probe.regressions.need)
-    )
+    with_states = dataclasses.replace(probe, acceptance=dataclasses.replace(probe.acceptance, states=probe.words))
     with pytest.raises(ValueError, match="found one on words and states, expected one on words alone"):
         WordsReader(with_states)

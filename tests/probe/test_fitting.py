@@ -5,14 +5,16 @@ import pytest
 from offers import make_stream
 from scipy import special
 
+from prism_jax.decision import gate
 from prism_jax.experiments.ranking import Ranked, measures
+from prism_jax.probe import logistic
 from prism_jax.probe.config import FitConfig, StatesConfig
-from prism_jax.probe.fitting import Seen, fit_probe
+from prism_jax.probe.fitting import Seen, fit_acceptance, fit_probe
 from prism_jax.probe.labels import accept_labels
 from prism_jax.probe.scoring import score
 from prism_jax.probe.words import describe
 from prism_jax.scores import Scores
-from prism_jax.streams import Candidate
+from prism_jax.streams import Candidate, Event, Step, Stream
 from prism_jax.streams.edit import map_candidates, map_steps
 
 TRAIN = [make_stream(number) for number in range(6)]
@@ -99,9 +101,10 @@ def test_it_learns_what_is_there_and_reads_no_label_of_a_new_stream():
 
 def test_need_is_the_mean_of_two_log_odds():
     probe, seen = fitted(TRAIN), Seen(describe(TEST[0]))
-    z = probe.regressions.accept_log_odds(seen)
+    z = probe.acceptance.log_odds(seen)
     largest = [z[seen.words.step == number].max() for number in range(len(TEST[0].steps))]
-    expected = special.expit((probe.need(np.array(largest)) + probe.regressions.need_log_odds(seen)) / 2)
+    from_words = probe.words.log_odds(seen.words.need_columns(probe.acceptance.idf))
+    expected = special.expit((probe.need(np.array(largest)) + from_words) / 2)
     np.testing.assert_allclose(probe.predict(seen)[0], expected, atol=1e-12)
 
 
@@ -154,3 +157,81 @@ def test_states_of_a_model_are_stacked():
 def test_labels_of_one_kind_are_refused(change, found):
     with pytest.raises(ValueError, match=found):
         fitted([change(one) for one in TRAIN])
+
+
+def of_accepted_offers(stream, z):
+    """Brute force: each step's need label and weight, from the votes and propensity of its offer of highest z."""
+    y, weight, place = [], [], 0
+    for step in stream.steps:
+        own = z[place : place + len(step.candidates)]
+        place += len(step.candidates)
+        offer = step.candidates[int(np.argmax(own))]
+        y.append(step.y_need)
+        weight.append(sum(offer.votes) / len(offer.votes) / (offer.propensity or 1.0))
+    return y, weight
+
+
+@pytest.mark.parametrize("target", ["marginal", "given_accept"])
+def test_need_is_fitted_on_all_steps_or_on_accepted_offers(target):
+    """The regression equals one on plain lists of labels; of a step's offers the one of highest nested log-odds counts.
+
+    The seventh stream has one offer per step, with propensities.
+    """
+    one_offer = map_steps(make_stream(6), lambda step: dataclasses.replace(step, candidates=step.candidates[:1]))
+    logged = map_candidates(one_offer, lambda one: dataclasses.replace(one, logged=True, propensity=0.5))
+    streams = [Seen(describe(one)) for one in (*TRAIN, logged)]
+    config, reading = FitConfig(ridge=10.0, inner=2, need_target=target), StatesConfig()
+    probe = fit_probe(streams, config, reading)
+    assert probe.need_target == target
+    columns, labels, weights, names = [], [], [], []
+    for number, seen in enumerate(streams):  # ids are in the order of the numbers
+        stream = seen.words.stream
+        without = [one for other, one in enumerate(streams) if other % 2 != number % 2]
+        y, weight = of_accepted_offers(stream, fit_acceptance(without, config, reading).log_odds(seen))
+        columns.append(seen.words.need_columns(probe.acceptance.idf))
+        labels += y
+        weights += weight if target == "given_accept" else [1.0] * len(y)
+        names += [stream.id] * len(y)
+    x, y, weight, stream = np.concatenate(columns), np.array(labels), np.array(weights), np.array(names)
+    kept = weight > 0
+    expected = logistic.fit(x[kept], y[kept], weight[kept], stream[kept], 10.0)
+    np.testing.assert_array_equal(probe.words.weight, expected.weight)
+    assert probe.words.intercept == expected.intercept
+
+
+ACCEPTED = {"searches": 0.6, "types": 0.4}
+"""Pr(accept) after an event of each kind."""
+NEEDED = {"searches": {True: 0.8, False: 0.05}, "types": {True: 0.2, False: 0.7}}
+"""Pr(need) after it, given whether the offer is accepted: one half in all after either kind."""
+
+
+def dependent_stream(number, steps=30):
+    rng = np.random.default_rng(number)
+    events, made = [], []
+    for index in range(steps):
+        kind = str(rng.choice(list(ACCEPTED)))
+        accepted = bool(rng.random() < ACCEPTED[kind])
+        needed = float(rng.random() < NEEDED[kind][accepted])
+        events.append(Event(time=60.0 * index, text=f"The user {kind}"))
+        made.append(
+            Step(event=index, candidates=(Candidate(text="Offer help", y_accept=float(accepted)),), y_need=needed)
+        )
+    return Stream(id=f"stream_{number:03d}", events=tuple(events), steps=tuple(made))
+
+
+def test_need_given_acceptance_is_right_where_the_two_depend_and_saves_regret():
+    """With one offer per step. At C_FN = 4 C_FA the unconditional need offers after typing, where it does not pay."""
+    train, test = [dependent_stream(number) for number in range(24)], [dependent_stream(100 + n) for n in range(8)]
+    kinds = [event.text.split()[-1] for stream in test for event in stream.events]
+    accept, given = (np.array([of[kind] for kind in kinds]) for of in (ACCEPTED, {k: NEEDED[k][True] for k in NEEDED}))
+    speak, silent = gate.expected_costs(accept, accept * given, 1.0, 4.0)
+    regret = {}
+    for target, need in (("marginal", 0.5), ("given_accept", given)):
+        scores = table(fitted(train, need_target=target, ridge=30.0), test)
+        assert scores.need_given_accept == (target == "given_accept")
+        assert np.abs(scores.p_need_fast - need).mean() < 0.1
+        offer = np.asarray(gate.decide(scores.p_need_fast, scores.p_accept_fast, 1.0, 4.0))
+        regret[target] = np.where(offer, speak, silent) - np.minimum(speak, silent)
+    saved = (regret["marginal"] - regret["given_accept"]).reshape(len(test), -1).mean(axis=1)
+    assert regret["given_accept"].mean() < 0.02
+    assert saved.mean() > 5 * saved.std(ddof=1) / len(test) ** 0.5

@@ -1,3 +1,4 @@
+import dataclasses
 import json
 
 import numpy as np
@@ -64,6 +65,7 @@ def truncated(name):
         (edited(maps={"accept": {"a": "0", "b": 1}}), "probe.json: maps.accept.a: found '0', expected a finite number"),
         (edited(intercepts={}), "probe.json: intercepts.accept: found None, expected a finite number"),
         (edited(states={}), "weights.safetensors: states.mean: found no such tensor"),
+        (edited(need_target="joint"), "probe.json: need_target: found 'joint', expected one of marginal, given_accept"),
         (edited(more=1), "probe.json: more: found an unknown key"),
         (edited(digests={}), "ngrams.json: found the SHA-256 .* expected None"),
         (truncated("weights.safetensors"), "weights.safetensors: found the SHA-256"),
@@ -79,3 +81,14 @@ def test_a_damaged_probe_is_refused(probes, tmp_path, damage, found):
         return
     with pytest.raises(FileNotFoundError if found is None else SavedProbeError, match=found):
         load_probe(tmp_path / "probe")
+
+
+def test_what_need_means_is_kept_and_an_older_probe_has_the_unconditional_one(probes, tmp_path):
+    for target in ("marginal", "given_accept"):
+        save_probe(tmp_path / target, SavedProbe(dataclasses.replace(probes[None][0], need_target=target)))
+        assert load_probe(tmp_path / target).probe.need_target == target
+    path = tmp_path / "given_accept" / "probe.json"
+    head = json.loads(path.read_text())
+    del head["need_target"]
+    path.write_text(json.dumps(head))
+    assert load_probe(tmp_path / "given_accept").probe.need_target == "marginal"
