@@ -2,7 +2,7 @@
 
 DIR holds what transformers and serving engines load (config.json, safetensors, tokenizer, chat template) and
 prism.json, which says where the two probabilities are read and how the gate decides (docs/export.md). The workdir of a
-probe on words is exported too, for the agent (docs/probe.md).
+probe is exported too, for the agent (docs/probe.md).
 """
 
 from __future__ import annotations

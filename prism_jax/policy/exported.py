@@ -79,7 +79,7 @@ class Exported:
       fingerprints: SHA-256 of `model` (the digests of all files, weights and tokenizer among them), `calibration` and
         `config` (slots and operating point), each 64 hexadecimal digits.
       need_target: What p_need estimates, one of `NEED_TARGETS`; `marginal` if the export does not say.
-      is_probe: Whether the directory holds a probe on words instead of a language model.
+      is_probe: Whether the directory holds a probe (`prism_jax.probe`) instead of a student.
     """
 
     slots: Mapping[str, Any]

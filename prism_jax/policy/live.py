@@ -117,8 +117,7 @@ class Live:
             ids = self._template.event(event, self._newest.get(stream))
             readings.append(trunks.Reading(stream, ids, [self._branch(head, candidates)]))
         longest = max(len(branch.ids) for reading in readings for branch in reading.branches)
-        for reading in readings:
-            self._check_room(reading, longest)
+        check_room(self._trunks, self._template, readings, longest + self._written)
         for reading in readings:
             if reading.stream not in self._trunks:
                 self._trunks.open(reading.stream, self._template.system())
@@ -189,12 +188,19 @@ class Live:
             self._automata[grammar.name] = DeviceAutomaton(own)
         return self._automata[grammar.name]
 
-    def _check_room(self, reading: trunks.Reading, branch: int) -> None:
-        most = self._trunks.budget - len(self._template.system()) - branch - self._written
+
+def check_room(live: trunks.Trunks, template: Template, readings: Sequence[trunks.Reading], reserve: int) -> None:
+    """Checks that each event fits into the context with the system message and what is reserved for a decision.
+
+    Raises:
+      ValueError: naming the stream.
+    """
+    most = live.budget - len(template.system()) - reserve
+    for reading in readings:
         if len(reading.event) > most:
             raise ValueError(
                 f"stream {reading.stream!r}: found an event of {len(reading.event)} tokens, expected at most {most}: "
-                f"the context of {self._trunks.budget} also holds the system message, offers and what may be written"
+                f"the context of {live.budget} also holds the system message, offers and what may be written"
             )
 
 

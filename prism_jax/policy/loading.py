@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 from prism_jax.policy.exported import Exported, ExportedError, check_slots
@@ -19,12 +20,12 @@ def load_reader(
     memory: int | None = None,
     keep: float | None = None,
 ) -> Reader:
-    """Loads the student, its tokenizer and template, and makes the live reader; or loads a probe, which needs neither.
+    """Loads the student or the probe, its tokenizer and template, and makes the live reader.
 
     Args:
       folder: The exported directory.
-      exported: What `read_exported` read of it. A probe has no use for the arguments after it.
-      dtype: Dtype of the parameters.
+      exported: What `read_exported` read of it. A probe on words has no use for the arguments after it.
+      dtype: Dtype of the parameters; a probe on states reads them in the dtype of its training alone.
       context: Largest number of tokens up to the end of one decision; None is the reader's default.
       memory: Bytes for the trunks of live streams; streams beyond it are parked and read again on demand. None is the
         reader's default.
@@ -34,11 +35,10 @@ def load_reader(
     Raises:
       ValueError, OSError: naming the file that cannot be used.
     """
+    options = {"context": context, "memory": memory, "keep": keep}
+    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     if exported.is_probe:
-        from prism_jax.policy.words_reader import WordsReader
-        from prism_jax.probe.saved import load_probe
-
-        return WordsReader(load_probe(folder).probe)
+        return _load_probe(folder, exported, dtype, given)
     from prism_jax.policy.live import Live, LiveConfig
     from prism_jax.prompting.template import PromptConfig, Template, WritingConfig
     from prism_jax.prompting.tokenizer import Tokenizer
@@ -51,7 +51,6 @@ def load_reader(
     except ConfigError as error:
         raise ExportedError(f"{folder}/prism.json: {error}") from error
     loaded = weights.load(folder, dtype)
-    given: dict[str, Any] = {"context": context, "memory": memory, "keep": keep}
     return Live(
         loaded.model,
         loaded.params,
@@ -59,5 +58,24 @@ def load_reader(
         has_slow_pass=exported.has_slow_pass,
         writes_responses=exported.writes_responses,
         writing=writing,
-        config=LiveConfig(**{name: value for name, value in given.items() if value is not None}),
+        config=LiveConfig(**given),
     )
+
+
+def _load_probe(folder: str | os.PathLike[str], exported: Exported, dtype: str, given: Mapping[str, Any]) -> Reader:
+    """Loads a probe and, if it reads one, its language model, which must be the one of its training."""
+    from prism_jax.policy.probe_reader import ProbeReader
+    from prism_jax.probe.saved import load_probe
+
+    saved = load_probe(folder)
+    if saved.states is None:
+        return ProbeReader(saved.probe)
+    from prism_jax.policy.live import LiveConfig
+    from prism_jax.policy.live_states import LiveStates
+    from prism_jax.probe.kept_states import DTYPE, copied_weights, load_reader, reading_of
+
+    if dtype != DTYPE:
+        raise ValueError(f"dtype: found {dtype}, expected {DTYPE}, in which the probe was trained on states")
+    states = load_reader(reading_of(copied_weights(folder), saved.states, f"{folder}/probe.json: states"))
+    check_slots(exported, states.template.describe(), folder)
+    return ProbeReader(saved.probe, LiveStates(states, LiveConfig(**{"context": states.context, **given})))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from prism_jax.probe.config import StatesConfig
 from prism_jax.probe.states import Reader
 from prism_jax.prompting.template import PromptConfig, Template
 from prism_jax.prompting.tokenizer import Tokenizer
+from prism_jax.runtime.config import ConfigError, from_config_dict
 from prism_jax.runtime.files import write_bytes
 from prism_jax.streams import Stream
 from prism_jax.streams.edit import without_answers
@@ -28,7 +29,11 @@ from prism_jax.student import weights
 
 _READ = ("*.safetensors", "*.json", "*.txt", "*.jinja")
 """The files of a model directory that its states depend on."""
+DTYPE = "float32"
+"""Dtype in which the language model is read."""
 _CHUNK = 2**22
+_FILE, _FOLDER = "model.gguf", "model"
+"""Name of a copied file, and of a folder with the copied files of a model directory."""
 
 
 def describe_states(config: StatesConfig) -> dict[str, Any]:
@@ -43,6 +48,50 @@ def describe_states(config: StatesConfig) -> dict[str, Any]:
         "system": config.system,
         "context": config.context,
     }
+
+
+def reading_of(weights: epath.PathLike, about: Mapping[str, Any], place: str) -> StatesConfig:
+    """The settings with which a saved probe reads its language model, of `describe_states`.
+
+    Args:
+      weights: Where the language model is now.
+      about: What the probe says of it.
+      place: Where the probe says it, for messages.
+
+    Raises:
+      FileNotFoundError: if there are no such weights.
+      ValueError: naming place and key, for anything but what `describe_states` writes, or for other weights.
+    """
+    given = {name: value for name, value in about.items() if name != "weights_sha256"}
+    config = from_config_dict(StatesConfig, {**given, "weights": str(weights)}, place)
+    found, expected = _digest(epath.Path(weights)), about.get("weights_sha256")
+    if found != expected:
+        raise ConfigError(
+            f"{weights}: found the SHA-256 {found[:12]}…, expected {str(expected)[:12]}… as in {place}: "
+            "the probe was trained on other weights"
+        )
+    return config
+
+
+def copy_weights(source: epath.PathLike, folder: epath.Path) -> None:
+    """Copies all that a digest of weights covers into a folder, where `copied_weights` finds it.
+
+    Raises:
+      OSError: if a file cannot be read or written.
+    """
+    path = epath.Path(source)
+    if not path.is_dir():
+        path.copy(folder / _FILE)
+        return
+    (folder / _FOLDER).mkdir()
+    for file in _files(path):
+        file.copy(folder / _FOLDER / file.name)
+
+
+def copied_weights(folder: epath.PathLike) -> epath.Path:
+    """The path of weights that `copy_weights` wrote; it need not exist."""
+    file = epath.Path(folder) / _FILE
+    return file if file.exists() else epath.Path(folder) / _FOLDER
 
 
 def states_of(
@@ -76,14 +125,22 @@ def load_reader(config: StatesConfig) -> Reader:
       ValueError: if the model has fewer blocks than are to be read.
       OSError, RuntimeError: as `weights.load` and `Tokenizer.load`.
     """
-    found = weights.read_config(config.weights, "float32")
+    found = weights.read_config(config.weights, DTYPE)
     if config.blocks[-1] > found.num_layers:
         raise ValueError(
             f"states.blocks: found {config.blocks}, expected at most the {found.num_layers} blocks of {config.weights}"
         )
-    template = Template(Tokenizer.load(config.weights), PromptConfig(system=config.system))
-    loaded = weights.load(config.weights, "float32")
-    return Reader(loaded.model, loaded.params, template, config.blocks, config.context)
+    loaded = weights.load(config.weights, DTYPE)
+    return Reader(loaded.model, loaded.params, template_of(config), config.blocks, config.context)
+
+
+def template_of(config: StatesConfig) -> Template:
+    """The prompt over the tokenizer of the language model.
+
+    Raises:
+      OSError, ValueError: as `Tokenizer.load`.
+    """
+    return Template(Tokenizer.load(config.weights), PromptConfig(system=config.system))
 
 
 def _key(about: str, stream: Stream) -> str:
@@ -105,11 +162,15 @@ def _digest(path: epath.Path) -> str:
     """SHA-256 of a file, or of the files of a model directory in the order of their names."""
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file, expected in states.weights a GGUF file or a model directory")
-    files = [path] if not path.is_dir() else sorted({file for pattern in _READ for file in path.glob(pattern)})
     found = hashlib.sha256()
-    for file in files:
+    for file in _files(path) if path.is_dir() else [path]:
         found.update(f"{file.name if path.is_dir() else ''}\n".encode())
         with file.open("rb") as opened:
             while block := opened.read(_CHUNK):
                 found.update(block)
     return found.hexdigest()
+
+
+def _files(folder: epath.Path) -> list[epath.Path]:
+    """The files of a model directory that its states depend on, in the order of their names."""
+    return sorted({file for pattern in _READ for file in folder.glob(pattern)})

@@ -1,16 +1,18 @@
-"""Exports a probe on words as a directory that the agent serves."""
+"""Exports a probe as a directory that the agent serves."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
+from typing import Any
 
 from etils import epath
 
 from prism_jax.decision.calibration import map_to_dict
 from prism_jax.evaluation.fits import read_calibration
-from prism_jax.policy.words_reader import WordsReader
 from prism_jax.probe.config import ProbeConfig
-from prism_jax.probe.saved import FILES, load_probe
+from prism_jax.probe.kept_states import copy_weights, reading_of, template_of
+from prism_jax.probe.saved import FILES, SavedProbe, load_probe
 from prism_jax.recipes.export import PROBABILITY, RULE
 from prism_jax.runtime.config import ConfigError, from_config_dict
 from prism_jax.runtime.files import check_absent, new_folder, read_object, write_json
@@ -25,6 +27,8 @@ def is_probe(workdir: epath.PathLike) -> bool:
 def export_probe(workdir: epath.PathLike, output: epath.Path) -> str:
     """Writes the files of a probe, with the prism.json by which the agent decides.
 
+    The language model of a probe on states is copied, so that the directory is complete.
+
     Args:
       workdir: Folder of a run of `prism_jax.probe`.
       output: A path that does not exist yet.
@@ -34,36 +38,52 @@ def export_probe(workdir: epath.PathLike, output: epath.Path) -> str:
 
     Raises:
       FileExistsError: if `output` already exists.
-      FileNotFoundError: if the run was not evaluated.
-      ValueError: naming a file that cannot be used, or for a probe on states, which cannot be served.
+      FileNotFoundError: if the run was not evaluated, or its language model is gone.
+      ValueError: naming a file that cannot be used, or for other weights than those that the probe was trained on.
     """
     workdir = epath.Path(workdir)
     check_absent(output)
     path = workdir / "config.json"
     config = from_config_dict(ProbeConfig, read_object(path, "prism_jax.probe", ConfigError), f"{path}: config")
     saved = load_probe(workdir / "probe")
-    WordsReader(saved.probe)  # raises for one that the agent cannot serve
-    calibration = read_calibration(workdir / "calibration.json")
-    if calibration.need_fast is None:
-        raise ValueError(f"{workdir / 'calibration.json'}: need_fast: found none, expected the map of this signal")
-    fits = {"need_fast": calibration.need_fast, "accept_fast": calibration.accept_fast}
-    maps = {name: map_to_dict(fit.map) for name, fit in fits.items()}
+    slots: dict[str, Any] = {}
+    if saved.states is not None:
+        reading = reading_of(config.states.weights, saved.states, f"{workdir / 'probe' / 'probe.json'}: states")
+        slots = template_of(reading).describe()
+    prism = _prism(config, saved, _maps(workdir / "calibration.json"), slots)
     with new_folder(output) as folder:
         for name in FILES:
             (folder / name).write_bytes((workdir / "probe" / name).read_bytes())
-        prism = {
-            "format": 1,
-            "slots": {},
-            "probe": True,
-            "probability": PROBABILITY[maps["need_fast"]["calibrator"]].partition(", with")[0]
-            + ", z the probe's log-odds",
-            "calibration": maps,
-            "decision": dataclasses.asdict(config.decision),
-            "dynamic": RULE,
-            "need_target": saved.probe.need_target,
-            "responses": False,
-            "checkpoint": 0,
-        }
+        if saved.states is not None:
+            copy_weights(config.states.weights, folder)
         write_json(folder / "prism.json", prism)
         write_digests(folder)
-    return "a probe on words"
+    return "a probe on words" if saved.states is None else "a probe on words and states, with its language model"
+
+
+def _maps(path: epath.Path) -> dict[str, dict[str, Any]]:
+    """The map of each signal, as evaluation wrote it."""
+    calibration = read_calibration(path)
+    if calibration.need_fast is None:
+        raise ValueError(f"{path}: need_fast: found none, expected the map of this signal")
+    fits = {"need_fast": calibration.need_fast, "accept_fast": calibration.accept_fast}
+    return {name: map_to_dict(fit.map) for name, fit in fits.items()}
+
+
+def _prism(
+    config: ProbeConfig, saved: SavedProbe, maps: Mapping[str, Mapping[str, Any]], slots: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The content of prism.json."""
+    formula = PROBABILITY[maps["need_fast"]["calibrator"]].partition(", with")[0]
+    return {
+        "format": 1,
+        "slots": slots,
+        "probe": True,
+        "probability": f"{formula}, z the probe's log-odds",
+        "calibration": maps,
+        "decision": dataclasses.asdict(config.decision),
+        "dynamic": RULE,
+        "need_target": saved.probe.need_target,
+        "responses": False,
+        "checkpoint": 0,
+    }

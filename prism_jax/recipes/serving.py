@@ -178,14 +178,22 @@ def _opened(path: str) -> Iterator[int]:
 
 @contextlib.contextmanager
 def _exported(folder: str) -> Iterator[epath.Path]:
-    """An exported directory; the workdir of a run is exported to a temporary one."""
+    """An exported directory; the workdir of a run, or of a probe, is exported to a temporary one."""
     path = epath.Path(folder)
-    if (path / "prism.json").exists() or not (path / "checkpoints").exists():
+    workdirs = {"probe": path / "probe" / "probe.json", "student": path / "checkpoints"}
+    kind = next((name for name, mark in workdirs.items() if mark.exists()), None)
+    if kind is None or (path / "prism.json").exists():
         yield path
         return
-    from prism_jax.recipes.export import export_run
-    from prism_jax.training.workdir import Workdir
-
     with tempfile.TemporaryDirectory() as temporary:
-        export_run(Workdir(folder), epath.Path(temporary) / "model")
-        yield epath.Path(temporary) / "model"
+        model = epath.Path(temporary) / "model"
+        if kind == "probe":
+            from prism_jax.recipes.probe_export import export_probe
+
+            export_probe(path, model)
+        else:
+            from prism_jax.recipes.export import export_run
+            from prism_jax.training.workdir import Workdir
+
+            export_run(Workdir(folder), model)
+        yield model

@@ -160,17 +160,39 @@ def read(
       The final hidden states at the marked places, and the keys and values of all new tokens.
     """
     marked = functools.partial(take, place_BxS=places_BxP)
-
-    def attend(
-        past: Sequence[LayerSegment], q: Array, k: Array, v: Array, seen: Array = new_BxLxL
-    ) -> tuple[Array, LayerCache]:
-        fresh, q = _heads_first(k, v), group_queries(q, k.shape[2])
-        own = attend_partially(q, *_for_groups(fresh), seen[:, None, None])
-        return _over(q, [own], past), fresh
-
-    given = [[one.at(layer) for one in past] for layer in range(model.config.num_layers)]
-    attend_last = functools.partial(attend, seen=marked(new_BxLxL))
+    given = _by_layer(past, model.config.num_layers)
+    attend, attend_last = _attend_new(new_BxLxL), _attend_new(marked(new_BxLxL))
     return _through_layers(model, params, tokens_BxL, positions_BxL, given, attend, attend_last, marked)
+
+
+def read_states(
+    model: Qwen3,
+    params: Params,
+    tokens_BxL: Int[Array, "B L"],
+    positions_BxL: Int[Array, "B L"],
+    new_BxLxL: Bool[Array, "#B L L"],
+    at: tuple[int, ...],
+    past: Sequence[Segment] = (),
+) -> tuple[Float[Array, "B L width"], Cache]:
+    """Reads new tokens after cached ones, and returns the residual stream instead of final hidden states.
+
+    Args:
+      model: As for `read`; a model without the blocks above `at[-1]` does not compute them.
+      params: As for `read`.
+      tokens_BxL: As for `read`.
+      positions_BxL: As for `read`.
+      new_BxLxL: As for `read`.
+      at: Numbers of blocks, from 1 to the number of layers.
+      past: As for `read`.
+
+    Returns:
+      The states of every new token after each of these blocks, end to end (len(at) · D columns), and the keys and
+      values of all new tokens.
+    """
+    attend = _attend_new(new_BxLxL)
+    given = _by_layer(past, model.config.num_layers)
+    states, fresh = _residuals(model, params, tokens_BxL, positions_BxL, given, attend, attend)
+    return jnp.concatenate([states[number - 1] for number in at], axis=-1), fresh
 
 
 def read_next(
@@ -203,9 +225,25 @@ def read_next(
         (written,) = write((own,), (_heads_first(k, v),), at)
         return _over(group_queries(q, k.shape[2]), [], [(written, seen), *past]), written
 
-    given = [[one.at(layer) for one in (current, *past)] for layer in range(model.config.num_layers)]
+    given = _by_layer((current, *past), model.config.num_layers)
     hidden, written = _through_layers(model, params, token_B[:, None], position_B[:, None], given, attend, attend)
     return hidden[:, 0], written
+
+
+def _by_layer(past: Sequence[Segment], layers: int) -> list[list[LayerSegment]]:
+    """What each layer has of some caches."""
+    return [[one.at(layer) for one in past] for layer in range(layers)]
+
+
+def _attend_new(seen: Bool[Array, "#B l L"]) -> Attend:
+    """Attention of new tokens over each other, as `seen` allows, and over cached ones; keeps keys and values."""
+
+    def attend(past: Sequence[LayerSegment], q: Array, k: Array, v: Array) -> tuple[Array, LayerCache]:
+        fresh, q = _heads_first(k, v), group_queries(q, k.shape[2])
+        own = attend_partially(q, *_for_groups(fresh), seen[:, None, None])
+        return _over(q, [own], past), fresh
+
+    return attend
 
 
 def _through_layers(
@@ -218,11 +256,29 @@ def _through_layers(
     attend_last: Attend,
     keep: Keep = keep_all,
 ) -> tuple[Float[Array, "B l D"], Cache]:
-    """Applies the embedding, every block with `attend` on what is given to its layer, and the final norm.
+    """The output of the last block of `_residuals` after the final norm, and the keys and values of every layer."""
+    states, kept = _residuals(model, params, tokens_BxL, positions_BxL, given, attend, attend_last, keep)
+    return nnx.merge(final_norm(model.config), params["final_norm"])(states[-1]), kept
+
+
+def _residuals(
+    model: Qwen3,
+    params: Params,
+    tokens_BxL: Int[Array, "B L"],
+    positions_BxL: Int[Array, "B L"],
+    given: Sequence[Any],
+    attend: Attend,
+    attend_last: Attend,
+    keep: Keep = keep_all,
+) -> tuple[list[Float[Array, "B _ D"]], Cache]:
+    """Applies the embedding, and every block with `attend` on what is given to its layer.
 
     The last block attends by `attend_last`, and computes outputs only for the positions that `keep` selects.
+
+    Returns:
+      The output of every block, and the keys and values that each keeps.
     """
-    config, kept = model.config, []
+    config, states, kept = model.config, [], []
 
     def apply(layer: Params, x: Array, given: Any, attend: Attend, keep: Keep) -> tuple[Array, LayerCache]:
         written: list[LayerCache] = []
@@ -242,9 +298,10 @@ def _through_layers(
     *layers, top = params["layers"]
     for layer, own in zip(layers, given[:-1], strict=True):
         x, one = lower(layer, x, own)
+        states.append(x)
         kept.append(one)
     x, one = apply(top, x, given[-1], attend_last, keep)
-    return nnx.merge(final_norm(config), params["final_norm"])(x), (*kept, one)
+    return [*states, x], (*kept, one)
 
 
 def _over(q: Array, parts: list[PartialAttention], past: Sequence[LayerSegment]) -> Array:

@@ -18,7 +18,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Int
 
 from prism_jax.student.branches import Row, row_mask
-from prism_jax.student.kv_cache import Cache, Segment, capacity_of, read
+from prism_jax.student.kv_cache import Cache, Segment, capacity_of, read, read_states
 from prism_jax.student.pages import gather
 from prism_jax.student.qwen3 import Params, Qwen3
 from prism_jax.student.sampler import branch_off
@@ -71,6 +71,37 @@ def read_rows(
     hidden, fresh = read(model, params, tokens, positions, mask, places, [Segment(cache, seen)])
     rows = model.head(params)[answers]
     return hidden.astype(jnp.float32) @ rows.astype(jnp.float32).T, fresh
+
+
+@functools.partial(jax.jit, static_argnums=(0, 6))
+def state_rows(
+    model: Qwen3,
+    params: Params,
+    pool: Cache,
+    table: Int[Array, "B n"],
+    lengths: Int[Array, " B"],
+    row: Row,
+    at: tuple[int, ...],
+) -> tuple[Float[Array, "B L width"], Cache]:
+    """Reads rows after their trunks, as `read_rows` does, to the states of all new tokens.
+
+    Args:
+      model: As for `read_rows`.
+      params: As for `read_rows`.
+      pool: As for `read_rows`.
+      table: As for `read_rows`.
+      lengths: As for `read_rows`.
+      row: As for `read_rows`; its places are not read.
+      at: Numbers of the blocks after which states are taken.
+
+    Returns:
+      States in float32, as `kv_cache.read_states` lays them out, and keys and values of the new tokens.
+    """
+    cache = gather(pool, table)
+    seen = jnp.arange(capacity_of(cache)) < lengths[:, None]
+    tokens, mask = jnp.asarray(row.tokens), jax.vmap(row_mask)(row)
+    states, fresh = read_states(model, params, tokens, lengths[:, None] + row.offsets, mask, at, [Segment(cache, seen)])
+    return states.astype(jnp.float32), fresh
 
 
 @functools.partial(jax.jit, static_argnums=(0, 7))

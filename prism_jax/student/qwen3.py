@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -194,9 +195,7 @@ class Qwen3:
         Raises:
           ValueError: for numbers that are not as described.
         """
-        layers = self.config.num_layers
-        if not at or list(at) != sorted(set(at)) or at[0] < 1 or at[-1] > layers:
-            raise ValueError(f"at: found {at}, expected ascending numbers of blocks from 1 to {layers}")
+        self.check_blocks(at)
         x, positions, mask = _join(tree, window)
         x, found = self._embed(params, x), []
         for begin, end in itertools.pairwise((0, *at)):
@@ -204,6 +203,12 @@ class Qwen3:
             x = self._blocks(between, x, positions, mask, visible)
             found.append(x[:, tree.trunk.shape[1] :])
         return tuple(found)
+
+    def check_blocks(self, at: Sequence[int]) -> None:
+        """Raises ValueError for anything but some ascending numbers of blocks, from 1 to the number of layers."""
+        layers = self.config.num_layers
+        if not at or list(at) != sorted(set(at)) or at[0] < 1 or at[-1] > layers:
+            raise ValueError(f"at: found {at}, expected ascending numbers of blocks from 1 to {layers}")
 
     def head(self, params: Params) -> Float[Array, "V D"]:
         """Returns the output head, one row per token of the vocabulary."""

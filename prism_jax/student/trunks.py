@@ -19,7 +19,7 @@ import dataclasses
 import itertools
 import os
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -28,7 +28,15 @@ from prism_jax.student.branches import Branch, Row, lay_out
 from prism_jax.student.constrained import DeviceAutomaton, Span, compile_spans, write_spans
 from prism_jax.student.constrained import room as room_of
 from prism_jax.student.kv_cache import unstack_layers
-from prism_jax.student.live_programs import at_least, branch_rows, classes, compiled, place_beside, read_rows
+from prism_jax.student.live_programs import (
+    at_least,
+    branch_rows,
+    classes,
+    compiled,
+    place_beside,
+    read_rows,
+    state_rows,
+)
 from prism_jax.student.pages import PAGE, Pages, make_pool, page_bytes, store, table_of
 from prism_jax.student.qwen3 import Params, Qwen3
 from prism_jax.student.sampler import Start, check_ids
@@ -88,6 +96,7 @@ class Trunks:
         keep: float = 0.5,
         batches: Sequence[int] = (1, 16),
         longest: int = 256,
+        at: Sequence[int] = (),
     ):
         """Allocates the pool; it also holds a copy of the parameters, with the layers unstacked.
 
@@ -101,6 +110,7 @@ class Trunks:
           keep: As in the class.
           batches: As in the class.
           longest: Most new tokens of a row that programs are compiled for in advance; longer events are read in pieces.
+          at: Numbers of blocks, ascending; `read` then returns the states after them, end to end, in place of logits.
 
         Raises:
           ValueError: for a setting out of range, or a pool that does not hold one full trunk.
@@ -119,9 +129,12 @@ class Trunks:
             raise ValueError(
                 f"memory: found {memory} bytes, expected at least {least} for one trunk of {budget} tokens"
             )
-        check_ids("answers", answers, model.config.vocab_size)
+        if at:
+            model.check_blocks(at)
+        else:
+            check_ids("answers", answers, model.config.vocab_size)
         self.model, self.budget, self.keep, self.batches, self.room = model, budget, keep, tuple(sorted(batches)), room
-        self._answers = np.asarray(answers, np.int32)
+        self._answers, self._at = np.asarray(answers, np.int32), tuple(at)
         self._params = unstack_layers(params)
         self._pages = Pages(total)
         self._pool = place_beside(self._params, make_pool(model.config, total + 1))
@@ -171,7 +184,7 @@ class Trunks:
           reserve: Tokens of the budget that must stay free beside the events, on streams with an event.
 
         Returns:
-          For every reading, the logits [places, answers] of each of its branches, in float32.
+          For every reading, the logits [places, answers] of each of its branches, or the states, in float32.
 
         Raises:
           ValueError: for a stream that is not open or given twice, ids out of range, a reading with neither event nor
@@ -232,7 +245,8 @@ class Trunks:
         model, params, pool, table = self.model, self._params, self._pool, table_of([], width, rows)
         row = _stack([lay_out((0,), [Branch((0,))], length, _PLACES)] * rows)
         counts = np.zeros(rows, np.int32)
-        _, fresh = compiled(read_rows, model, params, pool, table, counts, row, self._answers)
+        program, given = self._reading(table, counts, row)
+        _, fresh = compiled(program, *given)
         compiled(store, pool, fresh, table, counts, counts)
         if automaton is None:
             return 2
@@ -324,12 +338,23 @@ class Trunks:
         counts[: len(trunks)] = list(map(len, pieces))
         row = _stack(laid + [laid[0]] * (rows - len(laid)))
         table = table_of([trunk.pages for trunk in trunks], width, rows)
-        logits, fresh = read_rows(self.model, self._params, self._pool, table, lengths, row, self._answers)
+        program, given = self._reading(table, lengths, row)
+        found, fresh = program(*given)
         if counts.any():
             self._pool = store(self._pool, fresh, table, lengths, counts)
         for trunk, piece in zip(trunks, pieces, strict=True):
             trunk.length += len(piece)
-        return np.asarray(logits)
+        if self._at:
+            return np.take_along_axis(np.asarray(found), np.asarray(row.places)[..., None], axis=1)
+        return np.asarray(found)
+
+    def _reading(self, table: np.ndarray, lengths: np.ndarray, row: Row) -> tuple[Any, tuple[Any, ...]]:
+        """The program that reads rows, and its arguments."""
+        given = (self.model, self._params, self._pool, table, lengths)
+        if not self._at:
+            return read_rows, (*given, row, self._answers)
+        # It returns the states of all tokens, so that no number of marked places needs a program of its own.
+        return state_rows, (*given, row._replace(places=row.places[:, :1]), self._at)
 
     def _write_group(
         self, group: Sequence[str], rows: Sequence[Sequence[int]], spans: Sequence[Span], automaton: DeviceAutomaton

@@ -23,6 +23,9 @@ FEW = (
 )
 
 
+SHORT = "--context=600"  # fewer programs are compiled
+
+
 def run(main, *arguments):
     return forked.run(f"prism_jax.{main}", *arguments, cwd=ROOT, env={"JAX_PLATFORMS": "cpu"})
 
@@ -81,19 +84,28 @@ def test_again_it_evaluates_the_probe_that_is_there(finished):
     assert "config.json: found a run of another config" in other.stderr.splitlines()[-1]
 
 
-def test_states_are_read_once(weights, tmp_path):
-    """The second run reads only the stream whose file is damaged, alone in its batch, so equal up to rounding."""
+@pytest.fixture(scope="module")
+def on_states(weights, tmp_path_factory):
+    """A run on states whose need is given acceptance, and its flags."""
+    workdir = tmp_path_factory.mktemp("runs") / "states"
     states = (f"--config.states.weights={weights}", "--config.states.blocks=(1,2)", "--config.states.components=4")
-    workdir = tmp_path / "run"
-    result = run("probe", *FEW, *states, f"--workdir={workdir}")
+    flags = (*FEW, *states, "--config.fit.need_target=given_accept", f"--workdir={workdir}")
+    result = run("probe", *flags)
     assert result.returncode == 0, result.stderr
+    return workdir, flags
+
+
+def test_states_are_read_once(on_states):
+    """The second run reads only the stream whose file is damaged, alone in its batch, so equal up to rounding."""
+    workdir, flags = on_states
     kept = {path: path.stat().st_mtime_ns for path in (workdir / "states").iterdir()}
     assert len(kept) == 40
     assert json.loads((workdir / "probe" / "probe.json").read_text())["states"]["blocks"] == [1, 2]
     damaged = min(kept)
     damaged.write_bytes(damaged.read_bytes()[:-1])
     before = read_scores(workdir / "scores.parquet")
-    again = run("probe", *FEW, *states, f"--workdir={workdir}")
+    assert before.need_given_accept
+    again = run("probe", *flags)
     assert again.returncode == 0, again.stderr
     np.testing.assert_allclose(read_scores(workdir / "scores.parquet").p_accept_fast, before.p_accept_fast, atol=1e-5)
     assert {path for path in kept if path.stat().st_mtime_ns != kept[path]} == {damaged}
@@ -114,18 +126,48 @@ def test_bad_settings_are_one_line_and_write_nothing(tmp_path, flags, message):
     assert not (tmp_path / "run").exists()
 
 
+def decide(model, folder, *flags):
+    """The decision records of two events, one with two offers."""
+    lines = [{"stream": "ann", "time": 60 * i, "text": text} for i, text in enumerate(("Opens a file", "Is stuck"))]
+    lines[1]["candidates"] = ["Offer to search", "Suggest a break"]
+    events = folder / "events.jsonl"
+    events.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    served = run("agent", f"--model={model}", f"--input={events}", f"--records={folder / 'records.jsonl'}", *flags)
+    assert served.returncode == 0, served.stderr
+    decisions = [json.loads(line) for line in (folder / "records.jsonl").read_text().splitlines()]
+    assert [one["kind"] for one in decisions] == ["decision", "decision"]
+    assert all(0 < one["p_accept"] < 1 for one in decisions)
+    return decisions
+
+
 def test_the_agent_serves_an_exported_probe(finished, tmp_path):
     model = tmp_path / "model"
     exported = run("export", f"--workdir={finished}", f"--output={model}")
     assert exported.returncode == 0, exported.stderr
     files = {"probe.json", "ngrams.json", "weights.safetensors", "prism.json", "digests.json"}
     assert {path.name for path in model.iterdir()} == files
-    events = tmp_path / "events.jsonl"
-    lines = [{"stream": "ann", "time": 60 * i, "text": text} for i, text in enumerate(("Opens a file", "Is stuck"))]
-    events.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    records = tmp_path / "records.jsonl"
-    served = run("agent", f"--model={model}", f"--input={events}", f"--records={records}")
-    assert served.returncode == 0, served.stderr
-    decisions = [json.loads(line) for line in records.read_text().splitlines()]
-    assert [one["kind"] for one in decisions] == ["decision", "decision"]
-    assert all(0 < one["p_accept"] < 1 for one in decisions)
+    assert all(one["tokens"]["read"] == 0 for one in decide(model, tmp_path))
+
+
+def test_the_agent_serves_a_probe_on_states_with_its_own_copy_of_the_model(on_states, tmp_path):
+    """From the export, and from the workdir itself; what need means reaches the records."""
+    model = tmp_path / "model"
+    exported = run("export", f"--workdir={on_states[0]}", f"--output={model}")
+    assert exported.returncode == 0, exported.stderr
+    assert {path.name for path in (model / "model").iterdir()} == {
+        "config.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "generation_config.json",
+    }
+    decisions = decide(model, tmp_path, SHORT)
+    assert all(one["tokens"]["read"] > 0 for one in decisions)
+    (tmp_path / "again").mkdir()
+    again = decide(on_states[0], tmp_path / "again", SHORT)
+    assert [one["p_accept"] for one in again] == [one["p_accept"] for one in decisions]
+    assert all(one["policy"]["need_target"] == "given_accept" for one in decisions)
+    weights = model / "model" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"x")
+    refused = run("agent", f"--model={model}", f"--input={tmp_path / 'events.jsonl'}")
+    assert refused.returncode == 1
+    assert "the probe was trained on other weights" in refused.stderr.splitlines()[-1]
