@@ -23,7 +23,6 @@ def define_flags() -> None:
     flags.DEFINE_string("records", None, "File to append decision records to; by default they go to standard output.")
     flags.DEFINE_string("replay", None, "File of decision records to decide on again, without a model.")
     flags.DEFINE_string("calibration", None, "With --replay: calibration.json to apply.")
-    refuse_empty("model", "input", "records", "replay", "calibration")
     for name in ("c_fa", "c_fn", "margin", "fixed_threshold", "price"):
         flags.DEFINE_float(name, None, f"{name} of the operating point, instead of the exported one.")
     flags.DEFINE_enum("policy", None, DEPLOYABLE, "Policy, instead of the exported one.")
@@ -36,6 +35,13 @@ def define_flags() -> None:
     flags.DEFINE_float("explore", None, "Probability of the other decision near the boundary; by default off.")
     flags.DEFINE_float("explore_loss", 0.1, "Largest expected loss of such a decision, in the unit of the costs.")
     flags.DEFINE_integer("seed", 0, "Seed of the exploration.")
+    flags.DEFINE_string("people", None, "Store of what is known of people; it is made where it is missing.")
+    flags.DEFINE_string(
+        "population", None, "Parameters of the person layer, for a new store (`prism_jax.person --fit_population`)."
+    )
+    flags.DEFINE_bool("optimism", True, "Count doubt about a person in favour of an offer where silence is cheap.")
+    flags.DEFINE_bool("recalibrate", False, "Let everybody's answers move the map to personal probabilities.")
+    flags.DEFINE_float("alarm", 0.05, "Probability that an alarm ever rings without reason; 0 watches nobody.")
     flags.DEFINE_bool("redact", True, "Cut personal data and secrets from the texts of records.")
     flags.DEFINE_bool("keep_texts", False, "Keep the events' texts in the records.")
     flags.DEFINE_bool("skip_bad", False, "Report and skip bad lines instead of stopping at the first.")
@@ -44,6 +50,7 @@ def define_flags() -> None:
     flags.DEFINE_integer("memory", None, "Bytes for the trunks of live streams.")
     flags.DEFINE_float("keep", None, "Largest share of the context in use after old events of a stream were dropped.")
     distributed.define_cache_flag()
+    refuse_empty("model", "input", "records", "replay", "calibration", "people", "population")
     flags.DEFINE_enum("dtype", None, ["float32", "bfloat16"], "Dtype of the parameters.")
 
 

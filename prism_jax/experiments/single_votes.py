@@ -27,6 +27,7 @@ from prism_jax.decision.uncertainty import Cells, Interval, interval
 from prism_jax.experiments.probe import measure, score_probe
 from prism_jax.experiments.ranking import Ranked
 from prism_jax.people.layer import Belief, Population, fit_population, lanes, predict, prequential, update
+from prism_jax.people.optimism import optimism
 from prism_jax.probe.config import FitConfig, StatesConfig
 from prism_jax.report.table import Column, Row, Section, Table, print_all
 from prism_jax.report.tables import percent
@@ -148,8 +149,7 @@ def turns_of(votes: Votes) -> Turns:
 
 def passes(log_odds: np.ndarray, variance: np.ndarray, ratio: float) -> Bool[np.ndarray, " turns"]:
     """The personal gate: p >= 1 / (1 + r), where doubt about the person counts in favour of an offer if r <= 1."""
-    optimism = min(0.5, 0.25 / ratio) if ratio <= 1 else 0.0
-    return log_odds + optimism * np.sqrt(variance) >= -np.log(ratio)
+    return log_odds + optimism(ratio) * np.sqrt(variance) >= -np.log(ratio)
 
 
 def offers_where_answered(votes: Votes, predicted: Predicted, turns: Turns, ratio: float) -> Bool[np.ndarray, " turns"]:

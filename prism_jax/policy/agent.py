@@ -15,11 +15,14 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from prism_jax.people.store import PeopleStore
 from prism_jax.policy import loading
 from prism_jax.policy.deciding import ask_trigger, note, settle
 from prism_jax.policy.exported import Exported, fingerprint, read_exported
 from prism_jax.policy.gating import check_trigger
 from prism_jax.policy.ledger import Ledger, RefusedError
+from prism_jax.policy.people import People
+from prism_jax.policy.personal import stated_from
 from prism_jax.policy.reader import Asked, Reader, Reading, Thought
 from prism_jax.policy.records import Decision, Outcome
 from prism_jax.policy.settings import Settings, Terms
@@ -35,17 +38,21 @@ class Agent:
       reader: The language model.
       exported: Calibration, operating point and fingerprints of the model.
       settings: Costs, budgets, allow-list, exploration.
+      people: The people that the agent knows; None where it has no store of them.
       fingerprints: SHA-256 of `model`, `calibration` and `config`; the last covers the settings too.
       programs: Number of programs that were compiled before the first event; 0 without a warm-up.
     """
 
-    def __init__(self, reader: Reader, exported: Exported, settings: Settings | None = None):
+    def __init__(
+        self, reader: Reader, exported: Exported, settings: Settings | None = None, people: PeopleStore | None = None
+    ):
         """Makes an agent on a reader.
 
         Args:
           reader: The language model.
           exported: What `read_exported` read of the model's directory.
           settings: None takes the operating point of the export, without budgets or exploration.
+          people: Store of what is known of people, which the caller closes; None decides alike for everybody.
 
         Raises:
           ValueError: if the reader has a slow pass for which there is no calibration, or the trigger needs to know more
@@ -59,25 +66,36 @@ class Agent:
         if reader.has_slow_pass:
             check_trigger(terms)
         self.settings = dataclasses.replace(settings, terms=terms)
-        config = fingerprint([exported.fingerprints["config"], self.settings.describe()])
+        self.people = None if people is None else People(people, self.settings.people)
+        parts = [exported.fingerprints["config"], self.settings.describe()]
+        if people is not None:
+            parts += [dataclasses.asdict(self.settings.people), people.population._asdict()]
+        config = fingerprint(parts)
         self.fingerprints = {**exported.fingerprints, "config": config}
         self.programs = 0
         self._ledger = Ledger()
 
     @classmethod
-    def load(cls, folder: str | os.PathLike[str], settings: Settings | None = None, **options: Any) -> Agent:
+    def load(
+        cls,
+        folder: str | os.PathLike[str],
+        settings: Settings | None = None,
+        people: PeopleStore | None = None,
+        **options: Any,
+    ) -> Agent:
         """Loads an exported directory and compiles every program of the live path.
 
         Args:
           folder: The directory that `prism_jax.export` wrote.
           settings: None takes the operating point of the export.
+          people: Store of what is known of people; None decides alike for everybody.
           **options: Options of `prism_jax.policy.loading.load_reader`.
 
         Raises:
           ValueError, OSError: naming the file that cannot be used.
         """
         exported = read_exported(folder)
-        agent = cls(loading.load_reader(folder, exported, **options), exported, settings)
+        agent = cls(loading.load_reader(folder, exported, **options), exported, settings, people)
         agent.programs = agent.reader.warm_up()
         return agent
 
@@ -89,6 +107,7 @@ class Agent:
         *,
         costs: Mapping[str, Any] | None = None,
         domain: str = "unknown",
+        person: str | None = None,
     ) -> Decision:
         """Reads one event and decides.
 
@@ -98,12 +117,13 @@ class Agent:
           candidates: The offers that could be made; None is the constant "an offer".
           costs: What this event changes in the settings (`Settings.at`).
           domain: Subject area of the stream.
+          person: Whose stream it is; a stream's first event says it.
 
         Raises:
           RefusedError: naming stream and field, for an event that cannot be decided on.
         """
         offers = AN_OFFER if candidates is None else tuple(candidates)
-        return self.observe_many([Observation(stream, event, offers, costs, domain)])[0]
+        return self.observe_many([Observation(stream, event, offers, costs, domain, person)])[0]
 
     def observe_many(self, items: Sequence[Observation]) -> list[Decision]:
         """Reads events of many streams in batches, and decides on each.
@@ -152,7 +172,7 @@ class Agent:
 
         Args:
           items: The events.
-          records: The decision record of each.
+          records: The decision record of each, or what `RecordsFile.decided` has of it.
 
         Raises:
           ValueError: naming the stream, if an event is not the one that was decided on.
@@ -169,6 +189,7 @@ class Agent:
                     offer=record["offer"],
                     counts=not record["critical"],
                     thought=record["thought"],
+                    stated=record["stated"] if "stated" in record else stated_from(record),
                 )
 
     def outcome(self, stream: str, offer: str, outcome: str, time: float, *, needed: bool | None = None) -> Outcome:
@@ -185,7 +206,9 @@ class Agent:
           RefusedError: naming the offer, for one that was not made or has an outcome already, or for a bad value.
         """
         found = Outcome(stream, offer, outcome, time, needed)
-        self._ledger.answered(found)
+        stated = self._ledger.answered(found)
+        if stated is not None and self.people is not None:
+            self.people.learn(stream, offer, stated, outcome, time)
         return found
 
     def forget(self, stream: str) -> None:
@@ -196,11 +219,18 @@ class Agent:
         self.reader.forget(stream)
         self._ledger.forget(stream)
 
+    def forget_person(self, person: str) -> None:
+        """Drops a person from the store, with all their streams; `prism_jax.policy.erasing` removes their records."""
+        for stream in self._ledger.streams_of(person):
+            self.forget(stream)
+        if self.people is not None:
+            self.people.store.forget(person)
+
     def _steps(self, items: Sequence[Observation]) -> list[Step]:
         """Checks all items before any is read."""
-        numbers = self._ledger.checked((item.stream, item.event.time) for item in items)
+        places = self._ledger.checked((item.stream, item.event.time, item.person) for item in items)
         steps = []
-        for item, number in zip(items, numbers, strict=True):
+        for item, (number, person) in zip(items, places, strict=True):
             if not item.candidates:
                 raise RefusedError(f"stream {item.stream!r}: candidates: found none, expected at least one")
             try:
@@ -209,7 +239,7 @@ class Agent:
                     check_trigger(terms)
             except ValueError as error:
                 raise RefusedError(f"stream {item.stream!r}: {error}") from error
-            steps.append(Step(item, number, terms, item.event.text in self.settings.critical))
+            steps.append(Step(item, number, terms, item.event.text in self.settings.critical, person))
         return steps
 
     def _decide(self, steps: Sequence[Step]) -> list[Decision]:
@@ -221,6 +251,8 @@ class Agent:
         clock.ends("read")
         for step, found in zip(steps, self._signals("fast", steps, [step.reading for step in steps]), strict=True):
             step.fast = found
+            if self.people is not None and step.person is not None:
+                step.known = self.people.known(step.person)
         # Slow pass, where the trigger fires and the stream's slow budget lasts.
         thinking = ask_trigger(steps, self._ledger) if self.reader.has_slow_pass else []
         clock.ends("decide")
@@ -240,7 +272,7 @@ class Agent:
         except ValueError as error:  # no trunk has changed
             raise RefusedError(str(error)) from error
         for step in steps:
-            self._ledger.read(step.item.stream, step.item.event.time)
+            self._ledger.read(step.item.stream, step.item.event.time, step.person)
         return readings
 
     def _think(self, steps: Sequence[Step]) -> None:
@@ -282,4 +314,10 @@ class Agent:
             raise ValueError(
                 f"stream {step.item.stream!r}, event {step.number}: found the history {found[:12]}…, expected "
                 f"{record['history'][:12]}… as recorded: the input, the model or the context changed"
+            )
+        named = None if record.get("person") is None else record["person"]["name"]
+        if named != step.person:
+            raise ValueError(
+                f"stream {step.item.stream!r}, event {step.number}: found another person than in the record, expected "
+                "the same: the input changed"
             )

@@ -18,14 +18,17 @@ def ask_trigger(steps: Sequence[Step], ledger: Ledger) -> list[Step]:
 
     The decision on a critical event is known without thinking.
     """
-    for step, fired in zip(steps, fires([s.terms for s in steps], [s.fast for s in steps]), strict=True):
+    for step, fired in zip(steps, fires([s.terms for s in steps], [s.hoped(s.fast) for s in steps]), strict=True):
         step.fired = fired and not step.critical
     return [step for step in steps if step.fired and not _spent(step, ledger, "thoughts")]
 
 
 def settle(steps: Sequence[Step], ledger: Ledger) -> None:
     """Sets `choice` of steps whose signals are final: gate, exploration, interruption budget, allow-list."""
-    for step, gate in zip(steps, gated([s.terms for s in steps], [s.used for s in steps]), strict=True):
+    deciding = [s.hoped(s.fast if s.slow is None else s.slow) for s in steps]
+    for step, gate in zip(steps, gated([s.terms for s in steps], deciding), strict=True):
+        if step.known is not None:
+            gate = gate._replace(threshold=step.known.lowered(gate.threshold, step.terms.point.cost_ratio))
         step.choice = choose(
             step.item.stream,
             step.number,
@@ -40,8 +43,14 @@ def settle(steps: Sequence[Step], ledger: Ledger) -> None:
 
 def note(step: Step, ledger: Ledger) -> None:
     """Notes a settled step in the ledger: its offer and its thought count against the budgets of later events."""
-    offer, thought = step.offer, step.slow is not None
-    ledger.decided(step.item.stream, step.item.event.time, offer=offer, counts=not step.critical, thought=thought)
+    ledger.decided(
+        step.item.stream,
+        step.item.event.time,
+        offer=step.offer,
+        counts=not step.critical,
+        thought=step.slow is not None,
+        stated=step.stated,
+    )
 
 
 def _spent(step: Step, ledger: Ledger, kind: str) -> bool:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable
+from typing import NamedTuple
 
+from prism_jax.policy.personal import Stated
 from prism_jax.policy.records import OUTCOMES, Outcome
 from prism_jax.policy.settings import MOST_BUDGET, Budget
 from prism_jax.streams.types import MOST_SECONDS
@@ -15,17 +17,42 @@ class RefusedError(ValueError):
     """An event or outcome that cannot be taken; nothing has changed."""
 
 
+class Place(NamedTuple):
+    """Where an event stands.
+
+    Attributes:
+      number: Number of the event in its stream, from 0.
+      person: Whose stream it is; None where nobody is named.
+    """
+
+    number: int
+    person: str | None
+
+
+class _Open(NamedTuple):
+    """An offer that awaits its outcome.
+
+    Attributes:
+      time: When it was made, on its stream's clock.
+      stated: What it said of its acceptance; None where nobody is named.
+    """
+
+    time: float
+    stated: Stated | None
+
+
 class _Stream:
     """One stream. What it may never need, such as a list of offers, is made on first use."""
 
-    __slots__ = ("answered", "events", "offers", "open", "thoughts", "time")
+    __slots__ = ("answered", "events", "offers", "open", "person", "thoughts", "time")
 
-    def __init__(self) -> None:
+    def __init__(self, person: str | None) -> None:
+        self.person = person
         self.events = 0
         self.time = -math.inf
         self.offers: deque[float] | None = None
         self.thoughts: deque[float] | None = None
-        self.open: dict[str, float] | None = None
+        self.open: dict[str, _Open] | None = None
         self.answered: set[str] | None = None
 
 
@@ -35,43 +62,46 @@ class Ledger:
     def __init__(self) -> None:
         self._streams: dict[str, _Stream] = {}
 
-    def checked(self, items: Iterable[tuple[str, float]]) -> list[int]:
-        """Checks that time goes forward in every stream, and numbers the events; changes nothing.
+    def checked(self, items: Iterable[tuple[str, float, str | None]]) -> list[Place]:
+        """Checks that time goes forward in every stream, and that a stream stays one person's; changes nothing.
 
         Args:
-          items: (stream, time) of events that follow those before.
-
-        Returns:
-          The number of each event in its stream, from 0.
+          items: (stream, time, person) of events that follow those before. The first event of a stream says whose it
+            is; a later one may leave it out.
 
         Raises:
-          RefusedError: naming the stream whose clock jumps back.
+          RefusedError: naming the stream whose clock jumps back or whose person changes.
         """
-        ahead: dict[str, tuple[int, float]] = {}
-        numbers = []
-        for name, time in items:
+        ahead: dict[str, tuple[int, float, str | None]] = {}
+        places = []
+        for name, time, person in items:
             if name not in ahead:
                 known = self._streams.get(name)
-                ahead[name] = (0, -math.inf) if known is None else (known.events, known.time)
-            number, last = ahead[name]
+                ahead[name] = (0, -math.inf, person) if known is None else (known.events, known.time, known.person)
+            number, last, owner = ahead[name]
+            if person is not None and person != owner:
+                found = "another person than before" if owner is not None else "a person, and none on its first event"
+                raise RefusedError(f"stream {name!r}: person: found {found}, expected one person per stream")
             if not time >= last:
                 raise RefusedError(
                     f"stream {name!r}: time: found {time}, expected at least {last}, that of the event before: "
                     "events are in time order"
                 )
-            numbers.append(number)
-            ahead[name] = number + 1, time
-        return numbers
+            places.append(Place(number, owner))
+            ahead[name] = number + 1, time, owner
+        return places
 
-    def read(self, name: str, time: float) -> None:
-        """Notes that an event was read."""
+    def read(self, name: str, time: float, person: str | None) -> None:
+        """Notes that an event was read, and whose stream it is."""
         state = self._streams.get(name)
         if state is None:
-            state = self._streams[name] = _Stream()
+            state = self._streams[name] = _Stream(person)
         state.events += 1
         state.time = time
 
-    def decided(self, name: str, time: float, *, offer: str | None, counts: bool, thought: bool) -> None:
+    def decided(
+        self, name: str, time: float, *, offer: str | None, counts: bool, thought: bool, stated: Stated | None
+    ) -> None:
         """Notes a decision.
 
         Args:
@@ -80,6 +110,7 @@ class Ledger:
           offer: Id of the offer; None for silence.
           counts: Whether an offer counts against the interruption budget: one for a critical event does not.
           thought: Whether the slow pass ran.
+          stated: What the offer said of its acceptance; None where nobody is named.
         """
         state = self._streams[name]
         if thought:
@@ -90,7 +121,7 @@ class Ledger:
             return
         if state.open is None:
             state.open = {}
-        state.open[offer] = time
+        state.open[offer] = _Open(time, stated)
         if counts:
             if state.offers is None:
                 state.offers = deque(maxlen=MOST_BUDGET)
@@ -100,8 +131,11 @@ class Ledger:
         """Whether a stream's budget of `offers` or `thoughts` is spent at `time`."""
         return budget is not None and _spent(getattr(self._streams[name], kind), time, budget)
 
-    def answered(self, outcome: Outcome) -> None:
+    def answered(self, outcome: Outcome) -> Stated | None:
         """Notes an outcome.
+
+        Returns:
+          What the offer said of its acceptance; None where nobody is named.
 
         Raises:
           RefusedError: naming the offer, for one that was not made or has an outcome already, or for a bad value.
@@ -113,13 +147,18 @@ class Ledger:
             raise RefusedError(f"{place}: found a second outcome, {outcome.outcome!r}, expected one per offer")
         if state is None or state.open is None or outcome.offer not in state.open:
             raise RefusedError(f"{place}: found no such offer in stream {outcome.stream!r}, expected one that was made")
-        made = state.open[outcome.offer]
+        made, stated = state.open[outcome.offer]
         if not made <= outcome.time <= MOST_SECONDS:
             raise RefusedError(f"{place}: time: found {outcome.time}, expected at least {made}, the time of the offer")
         del state.open[outcome.offer]
         if state.answered is None:
             state.answered = set()
         state.answered.add(outcome.offer)
+        return stated
+
+    def streams_of(self, person: str) -> list[str]:
+        """The streams of a person."""
+        return [name for name, state in self._streams.items() if state.person == person]
 
     def forget(self, name: str) -> None:
         """Drops a stream."""

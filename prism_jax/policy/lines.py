@@ -15,10 +15,14 @@ from prism_jax.runtime.files import MOST_LINE_BYTES, check_text, parse_json
 from prism_jax.streams import Candidate, Event
 
 MOST_NAME = 1000
-"""Longest name of a stream, an offer or a domain, in characters."""
+"""Longest name of a stream, an offer, a domain or a person, in characters."""
 MOST_CANDIDATES = 100
 """Largest number of candidates of one event."""
-_EVENT = {"stream": True, "time": True, "text": True, "candidates": False, "costs": False, "domain": False}
+_EVENT = {
+    **dict.fromkeys(("stream", "time", "text"), True),
+    **dict.fromkeys(("candidates", "costs", "domain", "person"), False),
+}
+"""Keys of an event, and whether it must have them."""
 _OUTCOME = {"stream": True, "offer": True, "outcome": True, "time": True, "needed": False}
 _BLOCK = 1 << 20
 
@@ -73,7 +77,8 @@ def _event(value: Mapping[str, Any]) -> Observation:
     if costs is not None and not isinstance(costs, dict):
         raise LineError(f"costs: found {_shown(costs)}, expected an object with keys")
     event = Event(time=_time(value["time"]), text=_text("text", value["text"]))
-    return Observation(_name(value, "stream"), event, candidates, costs, _name(value, "domain", "unknown"))
+    person = None if value.get("person") is None else _name(value, "person")
+    return Observation(_name(value, "stream"), event, candidates, costs, _name(value, "domain", "unknown"), person)
 
 
 def _answer(value: Mapping[str, Any]) -> Answer:

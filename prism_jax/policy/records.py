@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from prism_jax.policy.personal import Known
 from prism_jax.policy.settings import Terms
 from prism_jax.policy.signals import Signals
 from prism_jax.runtime.personal_data import in_json
@@ -48,6 +49,8 @@ class Decision(NamedTuple):
       seconds: Seconds that the event waited in each phase: `read`, `think`, `decide`, `respond`. Events decided in one
         batch wait for it together.
       fingerprints: SHA-256 of `model`, `calibration` and `config`.
+      person: Whose stream it is; None where nobody is named.
+      known: What was known of the person; None without a store of people.
     """
 
     stream: str
@@ -75,11 +78,14 @@ class Decision(NamedTuple):
     tokens: Mapping[str, int]
     seconds: Mapping[str, float]
     fingerprints: Mapping[str, str]
+    person: str | None = None
+    known: Known | None = None
 
     @property
     def signals(self) -> Signals:
-        """The signals on which the gate decided."""
-        return self.fast if self.slow is None else self.slow
+        """The signals on which the gate decided, with the person's p_accept where the person is known."""
+        found = self.fast if self.slow is None else self.slow
+        return found if self.known is None else self.known.predicted(found)
 
     @property
     def p_need(self) -> float:
@@ -136,12 +142,16 @@ class Decision(NamedTuple):
             "slow": None if self.slow is None else self.slow.record(),
             **self.terms.record,
             "domain": self.domain,
+            **({} if self.person is None else {"person": {"name": self.person, **self._known()}}),
             "history": self.history,
             **({"text": clean(self.text)} if keep_text else {}),
             "tokens": self.tokens,
             "seconds": self.seconds,
             "fingerprints": self.fingerprints,
         }
+
+    def _known(self) -> dict[str, Any]:
+        return {} if self.known is None else self.known.record()
 
 
 class Outcome(NamedTuple):

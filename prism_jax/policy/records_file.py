@@ -15,6 +15,7 @@ from typing import Any
 
 from etils import epath
 
+from prism_jax.policy.personal import stated_from
 from prism_jax.policy.records import FORMAT
 from prism_jax.runtime.files import JsonError, parse_json, read_lines
 
@@ -67,7 +68,7 @@ class RecordsFile:
         self.torn = 0
         self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         try:
-            self._lock()
+            lock(self._descriptor, self._path)
             self._read()
         except BaseException:
             os.close(self._descriptor)
@@ -83,12 +84,6 @@ class RecordsFile:
             os.fsync(self._descriptor)
         finally:
             os.close(self._descriptor)
-
-    def _lock(self) -> None:
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the kernel drops it when the process ends
-        except BlockingIOError:
-            raise RecordsError(f"{self._path}: found another agent writing to it, expected one at a time") from None
 
     def _read(self) -> None:
         whole = 0
@@ -116,7 +111,25 @@ class RecordsFile:
                 f"{place}: event: found {record['event']!r}, expected {len(earlier)}, the next of stream "
                 f"{record['stream']!r}"
             )
-        earlier.append({key: record[key] for key in _KEPT})
+        try:
+            stated = stated_from(record)
+        except (KeyError, TypeError, IndexError) as error:
+            raise RecordsError(f"{place}: person: found {error!r:.80}, expected what the agent writes there") from None
+        earlier.append({**{key: record[key] for key in _KEPT}, "person": record.get("person"), "stated": stated})
+
+
+def lock(descriptor: int, path: str) -> None:
+    """Takes an open file of records for this process alone, until the descriptor is closed or the process ends.
+
+    Raises:
+      RecordsError: if another process has it, or has replaced it by another file since it was opened.
+    """
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise RecordsError(f"{path}: found another agent writing to it, expected one at a time") from None
+    if not os.path.samestat(os.fstat(descriptor), os.stat(path)):  # noqa: PTH116  beside fstat
+        raise RecordsError(f"{path}: found it replaced while it was opened, expected one program at a time")
 
 
 def parse_record(line: bytes, place: str) -> dict[str, Any]:
@@ -147,6 +160,9 @@ def parse_record(line: bytes, place: str) -> dict[str, Any]:
                 raise RecordsError(
                     f"{place}: {key}.{name:.40}: found {found!r:.80}, expected what the agent writes there"
                 )
+    person = record.get("person")
+    if person is not None and not (isinstance(person, dict) and isinstance(person.get("name"), str)):
+        raise RecordsError(f"{place}: person: found no name, expected what the agent writes there")
     return record
 
 

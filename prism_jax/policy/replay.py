@@ -15,6 +15,7 @@ from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.policy.deciding import ask_trigger, note, settle
 from prism_jax.policy.gating import check_trigger
 from prism_jax.policy.ledger import Ledger, RefusedError
+from prism_jax.policy.personal import known_from
 from prism_jax.policy.reader import Reading, Response, Thought
 from prism_jax.policy.records_file import RecordsError
 from prism_jax.policy.settings import Budget, Exploration, Settings, Terms, terms_from_record
@@ -54,12 +55,12 @@ class Changes:
         Raises:
           ValueError: naming the field, for a value out of range.
         """
-        return Terms(
-            Settings(terms).at(self.point).point,
-            self.offers or terms.offers,
-            self.thoughts or terms.thoughts,
-            None if self.no_exploration else self.exploration or terms.exploration,
-            terms.thinking,
+        return dataclasses.replace(
+            terms,
+            point=Settings(terms).at(self.point).point,
+            offers=self.offers or terms.offers,
+            thoughts=self.thoughts or terms.thoughts,
+            exploration=None if self.no_exploration else self.exploration or terms.exploration,
         )
 
 
@@ -112,10 +113,13 @@ class _Log:
         try:
             candidates = tuple(Candidate(text=text) for text in record["candidates"])
             event = Event(time=record["time"], text=record.get("text", "not recorded"))
-            item = Observation(record["stream"], event, candidates, None, record["domain"])
+            person = record.get("person")
+            name = None if person is None else person["name"]
+            item = Observation(record["stream"], event, candidates, None, record["domain"], name)
             terms = self._changes.at(terms_from_record(record))
             check_trigger(terms)
-            step = Step(item, record["event"], terms, record["critical"])
+            step = Step(item, record["event"], terms, record["critical"], name)
+            step.known = None if person is None else known_from(person)
             step.reading = Reading(0.0, (), record["tokens"]["read"])
             step.fast = self._signals("fast", record)
         except (KeyError, TypeError, ValueError) as error:
@@ -138,12 +142,12 @@ class _Log:
         """Decides on events of distinct streams, as an agent does."""
         for step, place, _ in wave:
             try:
-                (number,) = self._ledger.checked([(step.item.stream, step.item.event.time)])
+                ((number, _),) = self._ledger.checked([(step.item.stream, step.item.event.time, step.person)])
             except RefusedError as error:
                 raise RecordsError(f"{place}: {error}") from error
             if number != step.number:
                 raise RecordsError(f"{place}: event: found {step.number}, expected {number}, the next of its stream")
-            self._ledger.read(step.item.stream, step.item.event.time)
+            self._ledger.read(step.item.stream, step.item.event.time, step.person)
         steps = [step for step, _, _ in wave]
         thinking = ask_trigger([step for step, _, record in wave if record["has_slow_pass"]], self._ledger)
         for step, place, record in wave:

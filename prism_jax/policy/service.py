@@ -137,10 +137,21 @@ class Service:
             outcome = self.agent.outcome(**item._asdict())
         except RefusedError as error:
             return self._bad(f"{place}: {error}")
+        self._report_alarms()
         if known is None:
             self.sink.write(encode(outcome.record()))
         elif known != outcome.record():
             self._bad(f"{place}: offer {item.offer!r}: found another outcome than in the records, expected the same")
+
+    def _report_alarms(self) -> None:
+        """Reports the people whose alarm has rung, by their numbers: messages name nobody."""
+        people = self.agent.people
+        while people is not None and people.rang:
+            person = people.rang.pop(0)
+            self.report(
+                f"alarm: the answers of person {person.number} no longer agree with the probabilities stated before "
+                f"them, after {person.answers} answers"
+            )
 
     def _bad(self, message: str) -> None:
         clean = without_personal_data(message)

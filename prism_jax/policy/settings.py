@@ -170,6 +170,26 @@ class Critical:
 
 
 @dataclasses.dataclass(frozen=True)
+class PeopleSettings:
+    """How an agent uses what it knows of people.
+
+    Attributes:
+      optimistic: Whether doubt about a person counts in favour of an offer (`prism_jax.people.optimism`).
+      recalibrate: Whether everybody's answers also move the map from calibrated to personal probabilities.
+      alarm: Probability in (0, 0.5] that any person's alarm ever rings while the probabilities are calibrated; None
+        watches nobody.
+    """
+
+    optimistic: bool = True
+    recalibrate: bool = False
+    alarm: float | None = 0.05
+
+    def __post_init__(self) -> None:
+        if self.alarm is not None and not (_is_number(self.alarm) and 0 < self.alarm <= 0.5):
+            raise ValueError(f"alarm: found {self.alarm!r}, expected a probability in (0, 0.5]")
+
+
+@dataclasses.dataclass(frozen=True)
 class Settings:
     """The settings of an agent; none of them needs training.
 
@@ -178,12 +198,14 @@ class Settings:
       critical: The allow-list.
       redact: Whether personal data and secrets are cut from the texts of records.
       keep_texts: Whether records hold the events' texts; their hash is always there.
+      people: How the agent uses what it knows of people, where it has a store of them.
     """
 
     terms: Terms
     critical: Critical = Critical()
     redact: bool = True
     keep_texts: bool = False
+    people: PeopleSettings = dataclasses.field(default_factory=PeopleSettings)
 
     def describe(self) -> dict[str, Any]:
         """The settings as plain data, for their fingerprint."""

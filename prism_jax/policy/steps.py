@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from prism_jax.policy.personal import Known, Stated
 from prism_jax.policy.reader import Reading, Response, Thought
 from prism_jax.policy.reasons import Choice
 from prism_jax.policy.records import Decision, offer_id
@@ -30,6 +31,7 @@ class Observation(NamedTuple):
       candidates: The offers that could be made, at least one.
       costs: What this event changes in the settings (`Settings.at`); None is nothing.
       domain: Subject area of the stream, for a calibration per domain.
+      person: Whose stream it is. The first event of a stream says it; a later one may leave it out.
     """
 
     stream: str
@@ -37,6 +39,7 @@ class Observation(NamedTuple):
     candidates: tuple[Candidate, ...] = AN_OFFER
     costs: Mapping[str, Any] | None = None
     domain: str = "unknown"
+    person: str | None = None
 
 
 @dataclasses.dataclass(slots=True)
@@ -48,6 +51,8 @@ class Step:
       number: Number of the event in its stream, from 0.
       terms: The settings, with what the event changes in them.
       critical: Whether the event is on the allow-list.
+      person: Whose stream it is; None where nobody is named.
+      known: What is known of the person; None without a person, or without a store of people.
       reading: Slots of the fast pass.
       fast: Signals of the fast pass.
       fired: Whether the trigger asked for the slow pass.
@@ -61,6 +66,8 @@ class Step:
     number: int
     terms: Terms
     critical: bool
+    person: str | None = None
+    known: Known | None = None
     reading: Reading = _UNREAD
     fast: Signals = _NO_SIGNALS
     fired: bool = False
@@ -71,8 +78,23 @@ class Step:
 
     @property
     def used(self) -> Signals:
-        """Signals of the pass that decides."""
-        return self.fast if self.slow is None else self.slow
+        """Signals of the pass that decides, with the p_accept of the person where one is known."""
+        found = self.fast if self.slow is None else self.slow
+        return found if self.known is None else self.known.predicted(found)
+
+    def hoped(self, signals: Signals) -> Signals:
+        """What the trigger and the gate compare, given the signals of a pass."""
+        return signals if self.known is None else self.known.hoped(signals, self.terms.point.cost_ratio)
+
+    @property
+    def stated(self) -> Stated | None:
+        """What an offer says of its acceptance; None for silence, and where nobody is named."""
+        if self.person is None or not self.choice.spoke:
+            return None
+        content, used = self.fast if self.slow is None else self.slow, self.used
+        threshold = 1.0 if self.choice.threshold is None else min(self.choice.threshold, 1.0)
+        answers = None if self.known is None else self.known.answers
+        return Stated(self.person, content.accept[used.best], used.accept[used.best], threshold, answers)
 
     @property
     def offered(self) -> Candidate:
@@ -123,6 +145,8 @@ class Step:
                 "respond": 0.0 if response is None else seconds["respond"],
             },
             fingerprints=fingerprints,
+            person=self.person,
+            known=self.known,
         )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from etils import epath
 
 from prism_jax.decision.calibration import Map
+from prism_jax.people.store import PeopleStore, StoreError, population_from
 from prism_jax.policy.agent import Agent
 from prism_jax.policy.exported import read_exported
 from prism_jax.policy.lines import Lines
@@ -19,9 +20,9 @@ from prism_jax.policy.records import encode
 from prism_jax.policy.records_file import RecordsFile, parse_record, write_whole
 from prism_jax.policy.replay import Changes, replay
 from prism_jax.policy.service import Service
-from prism_jax.policy.settings import Budget, Critical, Exploration, Settings, Terms
+from prism_jax.policy.settings import Budget, Critical, Exploration, PeopleSettings, Settings, Terms
 from prism_jax.runtime import distributed
-from prism_jax.runtime.files import check_absent, read_lines, write_bytes
+from prism_jax.runtime.files import check_absent, read_lines, read_object, write_bytes
 
 POINT = ("c_fa", "c_fn", "margin", "policy", "fixed_threshold", "trigger", "price")
 
@@ -40,18 +41,30 @@ def serve(given: Mapping[str, Any]) -> None:
         if given[name] is None:
             raise ValueError(f"--{name}: found none, expected it (or --replay=RECORDS)")
     distributed.keep_programs(given["compilation_cache"], all_of_them=True)
-    with _exported(given["model"]) as model:
+    with exported_model(given["model"]) as model:
         exported = read_exported(model)
         changes = {name: given[name] for name in POINT if given[name] is not None}
         settings = settings_from(given, Terms(exported.point), changes)
-        records = None if given["records"] is None else RecordsFile(given["records"])
-        try:
-            options = {name: given[name] for name in ("dtype", "context", "memory", "keep") if given[name] is not None}
-            agent = Agent.load(model, settings, **options)
-            _run(agent, given, records)
-        finally:
-            if records is not None:
-                records.close()
+        options = {name: given[name] for name in ("dtype", "context", "memory", "keep") if given[name] is not None}
+        with contextlib.ExitStack() as stack:
+            people = stack.enter_context(_store(given)) if given["people"] is not None else None
+            records = None
+            if given["records"] is not None:
+                records = stack.enter_context(contextlib.closing(RecordsFile(given["records"])))
+                if people is not None:
+                    people.note_records(given["records"])
+            _run(Agent.load(model, settings, people, **options), given, records)
+
+
+def _store(given: Mapping[str, Any]) -> PeopleStore:
+    """The store of --people, with --population where it is new."""
+    path = given["population"]
+    population = None
+    if path is not None:
+        population = population_from(
+            read_object(path, "`python -m prism_jax.person --fit_population`", StoreError), path
+        )
+    return PeopleStore(given["people"], population)
 
 
 def replay_records(given: Mapping[str, Any]) -> None:
@@ -109,7 +122,18 @@ def settings_from(given: Mapping[str, Any], terms: Terms, changes: Mapping[str, 
         critical,
         redact=given["redact"],
         keep_texts=given["keep_texts"],
+        people=_people(given),
     )
+
+
+def _people(given: Mapping[str, Any]) -> PeopleSettings:
+    if given["people"] is None and (given["population"] is not None or given["recalibrate"]):
+        name = "recalibrate" if given["population"] is None else "population"
+        raise ValueError(f"--{name}: found it without --people, expected the store of people that it is for")
+    try:
+        return PeopleSettings(given["optimism"], given["recalibrate"], given["alarm"] or None)
+    except ValueError as error:
+        raise ValueError(f"--{error}") from error
 
 
 def _budget(given: Mapping[str, Any], kind: str) -> Budget | None:
@@ -150,6 +174,9 @@ def _run(agent: Agent, given: Mapping[str, Any], records: RecordsFile | None) ->
         for line in service.statistics.lines():
             _say(line)
         skipped = f", {service.skipped} bad lines skipped" if given["skip_bad"] else ""
+        if agent.people is not None:
+            alarms = agent.people.alarms()
+            _say(f"{alarms.people} people known, {len(alarms.rang)} alarms, pooled alarm at {alarms.pooled:.3g}")
         _say(f"{agent.programs} programs compiled{skipped}")
 
 
@@ -177,7 +204,7 @@ def _opened(path: str) -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def _exported(folder: str) -> Iterator[epath.Path]:
+def exported_model(folder: str) -> Iterator[epath.Path]:
     """An exported directory; the workdir of a run, or of a probe, is exported to a temporary one."""
     path = epath.Path(folder)
     workdirs = {"probe": path / "probe" / "probe.json", "student": path / "checkpoints"}

@@ -25,6 +25,7 @@ def is_record(value: Mapping[str, Any]) -> bool:
 def scores_of_records(lines: Iterable[Mapping[str, Any]], timeout: float = TIMEOUT) -> Scores:
     """Builds a scores table from the lines of a records file.
 
+    The column `person` is there if some event names a person; a stream without one then counts as a person of its name.
     `y_accept` is 1 for an offer that was accepted, 0 for one that was dismissed or ignored. An offer without an outcome
     counts as 0 if it was seen and its time is over: the stream has an event within `timeout` after the offer, and
     another one later than that. Otherwise nobody knows, and it is null. `y_need` is what an outcome says of it.
@@ -42,8 +43,15 @@ def scores_of_records(lines: Iterable[Mapping[str, Any]], timeout: float = TIMEO
     for line, found in _rows(records, timeout):
         rows.append(found)
         origin.append(line)
+    dropped = set()
     if all(row["need_target"] == "marginal" for row in rows):
-        rows = [{name: value for name, value in row.items() if name != "need_target"} for row in rows]
+        dropped.add("need_target")
+    if all(row["person"] is None for row in rows):
+        dropped.add("person")
+    rows = [{name: value for name, value in row.items() if name not in dropped} for row in rows]
+    for row in rows:
+        if "person" in row and row["person"] is None:
+            row["person"] = row["stream"]
     try:
         return Scores.from_rows(rows)
     except ScoresError as error:
@@ -105,10 +113,12 @@ def _candidates(
 ) -> Iterator[dict[str, Any]]:
     fast, slow, tokens = record["fast"]["raw"], record["slow"], record["tokens"]
     needed = None if outcome is None else outcome["needed"]
+    person = (record.get("person") or {}).get("name")
     for i, p_accept in enumerate(fast["p_accept"]):
         chosen = i == record["chosen"]
         yield {
             "stream": record["stream"],
+            "person": person,
             "step": record["event"],
             "candidate": i,
             "time": record["time"],

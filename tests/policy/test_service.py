@@ -11,6 +11,8 @@ import pytest
 from exported_folder import prism, write
 from fake_reader import MAPS, FakeReader, exported
 
+from prism_jax.people.layer import Population
+from prism_jax.people.store import PeopleStore
 from prism_jax.policy import loading
 from prism_jax.policy.agent import Agent
 from prism_jax.policy.lines import LineError, Lines
@@ -47,6 +49,11 @@ DEFAULTS = dict(
     keep_texts=False,
     skip_bad=False,
     batch=256,
+    people=None,
+    population=None,
+    optimism=True,
+    recalibrate=False,
+    alarm=0.05,
 )
 """What the flags are without arguments."""
 
@@ -328,3 +335,66 @@ def test_a_fast_only_model_serves(serving, tmp_path):
     error, out, _ = serving(model=model, input=source, margin=1.0, skip_bad=True)
     assert error is None
     assert not any(record["thought"] for record in told(out) if record["kind"] == "decision")
+
+
+def with_people(lines):
+    """The same lines, each stream with a person; every outcome is a refusal, so that an alarm has a reason."""
+    for line in lines:
+        yield {**line, "outcome": "ignored"} if "offer" in line else {**line, "person": f"person of {line['stream']}"}
+
+
+def test_people_are_learnt_from_once_and_named_in_no_message(serving, files, tmp_path):
+    model, source, records = files
+    rows = list(with_people(lines_of(60)))
+    store, other = tmp_path / "people.sqlite", tmp_path / "other.sqlite"
+    settings = dict(model=model, input=source, records=records, policy="always")
+    source.write_bytes(encoded(rows))
+    error, out, said = serving(**{**settings, "records": None}, people=other)
+    assert error is None
+    for count in (30, len(rows)):  # stops, and goes on with the input from its first line
+        source.write_bytes(encoded(rows[:count]))
+        assert serving(**settings, people=store)[0] is None
+    assert told(records.read_bytes()) == told(out)
+    with PeopleStore(store) as found, PeopleStore(other) as expected:
+        assert found.records() == [str(records)]
+        assert list(found) == list(expected)
+        assert [one.name for one in found] == ["person of s0"]  # nobody else got an outcome
+        assert found.person("person of s0").belief.mean < 0
+    assert "1 people known, 0 alarms, pooled alarm at " in said
+    assert "person of" not in said
+
+
+def test_a_ringing_alarm_is_reported_by_number_once(tmp_path):
+    agent = Agent(FakeReader(), exported(), people=PeopleStore(None, Population(1.0, 2.0, 0.05, 0.0)))
+    rows, said, n = [], [], 0
+    watcher = Agent(FakeReader(), exported(), people=PeopleStore(None, Population(1.0, 2.0, 0.05, 0.0)))
+    while not watcher.people.rang:
+        event = {"stream": "s", "time": float(n), "text": f"event {n}", "person": "ann"}
+        rows.append(event)
+        found = watcher.observe("s", Event(time=event["time"], text=event["text"]), person="ann")
+        if found.spoke:
+            rows.append({"stream": "s", "offer": found.offer, "outcome": "ignored", "time": float(n)})
+            watcher.outcome("s", found.offer, "ignored", float(n))
+        n += 1
+        assert n < 500
+    path = tmp_path / "in"
+    path.write_bytes(encoded([*rows, rows[0] | {"time": 1e6}]))
+    sink = type("Sink", (), {"write": lambda self, line: None})()
+    with path.open("rb") as file:
+        Service(agent, sink, "in", report=said.append).run(Lines(file.fileno()))
+    (message,) = said
+    assert message.startswith(
+        "alarm: the answers of person 1 no longer agree with the probabilities stated before them"
+    )
+
+
+def test_flags_about_people_need_a_store_and_good_values(serving, files, tmp_path):
+    model, source, _ = files
+    run = dict(model=model, input=source)
+    assert serving(**run, recalibrate=True)[0].startswith("--recalibrate: found it without --people")
+    assert serving(**run, people=tmp_path / "p", alarm=0.9)[0].startswith("--alarm: found 0.9, expected a probability")
+    population = tmp_path / "population.json"
+    population.write_text('{"scale": 1.0, "bias": 0.0, "spread": -1.0, "drift": 0.0}')
+    message = f"{population}.spread: found -1.0, expected a finite number above 0"
+    assert serving(**run, people=tmp_path / "p", population=population)[0] == message
+    assert not (tmp_path / "p").exists()

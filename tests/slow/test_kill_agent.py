@@ -9,7 +9,9 @@ import time
 import numpy as np
 import pytest
 from exported_folder import write
-from test_service import COMMAND, encoded, lines_of, run, told
+from test_service import COMMAND, encoded, lines_of, run, told, with_people
+
+from prism_jax.people.store import PeopleStore
 
 pytestmark = pytest.mark.slow
 
@@ -49,3 +51,30 @@ def test_kill_9_leaves_whole_records_and_a_restart_goes_on(root, tmp_path):
     assert again.returncode == 0, again.stderr
     assert b"removed the last 100 bytes" in again.stderr
     assert told(records.read_bytes()) == told(whole.stdout)
+
+
+def test_a_killed_agent_learns_every_answer_once(root, tmp_path):
+    """Store and records of killed and restarted agents are those of one that ran in peace."""
+    model, source, records = write(tmp_path / "model"), tmp_path / "in.jsonl", tmp_path / "records.jsonl"
+    store, other = tmp_path / "people.sqlite", tmp_path / "other.sqlite"
+    source.write_bytes(encoded(with_people(lines_of(60, streams=2))))
+    settings = (f"--model={model}", f"--input={source}", "--policy=always", "--batch=3")
+    whole = run(root, *settings, f"--people={other}")
+    assert whole.returncode == 0, whole.stderr
+    command = [sys.executable, str(COMMAND), "slow=0.05", *settings, f"--records={records}", f"--people={store}"]
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(root)}
+    rng, before = np.random.default_rng(1), 0
+    for _ in range(3):
+        with subprocess.Popen(command, cwd=root, env=environment, stderr=subprocess.PIPE) as process:
+            while process.poll() is None and (not records.exists() or records.stat().st_size <= before):
+                time.sleep(0.005)
+            time.sleep(rng.uniform(0, 0.15))
+            os.kill(process.pid, signal.SIGKILL)
+        assert process.returncode == -signal.SIGKILL
+        before = records.stat().st_size
+    again = run(root, *settings, f"--records={records}", f"--people={store}")
+    assert again.returncode == 0, again.stderr
+    assert told(records.read_bytes()) == told(whole.stdout)
+    with PeopleStore(store) as found, PeopleStore(other) as expected:
+        assert list(found) == list(expected)
+        assert found.person("person of s0").answers >= 5

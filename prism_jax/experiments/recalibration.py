@@ -1,0 +1,219 @@
+"""What does it help if the population's map follows everybody's answers while the person layer follows each person?
+
+    python -m prism_jax.experiments.recalibration
+    python -m prism_jax.experiments.recalibration --log=FILE --columns=person=..,time=..,accepted=..[,score=..]
+
+Answers of all people come in the order of time, and every one is predicted before it is seen: by the population as it
+was fitted, by the person layer, and by the person layer on a population that is recalibrated
+(`prism_jax.people.recalibration`). Without a log, people are simulated who come and go. With one, the population is
+fitted on the first half of the answers. Both are shown as they are and after a change of mood. docs/alarms.md has the
+results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+from absl import flags
+from jaxtyping import Float64, Int
+from scipy import special
+
+from prism_jax.decision import alarm
+from prism_jax.decision.uncertainty import Cells, Interval, interval
+from prism_jax.people import recalibration
+from prism_jax.people.columns import parse_columns
+from prism_jax.people.layer import Belief, Population, believe, fit_population, predict, update
+from prism_jax.people.logs import AcceptanceLog, read_log
+from prism_jax.report.human_labels import shown
+from prism_jax.report.table import Column, Row, Section, Table, print_all
+from prism_jax.report.tables import DASH
+from prism_jax.runtime import command
+from prism_jax.runtime.flag_checks import refuse_empty
+
+FITTED, LAYER, BOTH = "population as fitted", "person layer", "person layer, recalibrated"
+SIMULATED = Population(scale=1.0, bias=0.0, spread=0.7, drift=0.005)
+SHIFTS = (0.0, -0.5, -1.0, 1.0)
+"""What a change of mood adds to everybody's log-odds."""
+
+
+class Answers(NamedTuple):
+    """Answers of all people in the order of time.
+
+    Attributes:
+      person: Code of the person.
+      log_odds: logit(s_t) of the score of the offer.
+      accepted: 1 or 0.
+      counted: The answers that are measured.
+    """
+
+    person: Int[np.ndarray, " n"]
+    log_odds: Float64[np.ndarray, " n"]
+    accepted: Float64[np.ndarray, " n"]
+    counted: np.ndarray
+
+
+def simulate(*, shift: float, people: int, answers: int, seed: int) -> Answers:
+    """Draws people who come one after the other, and whose mood changes together after half of all answers.
+
+    Args:
+      shift: What the change adds to the log-odds; 0 is no change.
+      people: Number of people; about ten are there at a time.
+      answers: Number of answers of each.
+      seed: Seed of every draw.
+    """
+    rng = np.random.default_rng(seed)
+    begins = np.sort(rng.uniform(0, people / 10 * answers, people))
+    time = begins[:, None] + np.sort(rng.uniform(0, answers, (people, answers)), axis=1)
+    own = rng.normal(0, SIMULATED.spread, (people, 1)) + np.cumsum(
+        rng.normal(0, SIMULATED.drift**0.5, (people, answers)), axis=1
+    )
+    order = np.argsort(time.ravel())
+    person = np.repeat(np.arange(people), answers)[order]
+    log_odds = rng.normal(-0.3, 1.0, len(person))
+    later = np.arange(len(person)) >= len(person) // 2
+    truth = special.expit(log_odds + own.ravel()[order] + shift * later)
+    return Answers(person, log_odds, (rng.random(len(person)) < truth).astype(float), later)
+
+
+def forecast(found: Answers, population: Population) -> Mapping[str, Float64[np.ndarray, " n"]]:
+    """Log-odds of every answer before it is seen, by each of the three forecasts."""
+    cold = believe(population)
+    beliefs: dict[str, dict[int, Belief]] = {LAYER: {}, BOTH: {}}
+    state = recalibration.start(population)
+    out = {name: np.empty(len(found.person)) for name in (FITTED, LAYER, BOTH)}
+    out[FITTED] = np.asarray(predict(cold, found.log_odds, population))
+    rows = zip(found.person.tolist(), found.log_odds.tolist(), found.accepted.tolist(), strict=True)
+    for row, (person, z, y) in enumerate(rows):
+        now = recalibration.moved(population, state)
+        for name, here in ((LAYER, population), (BOTH, now)):
+            belief = beliefs[name].get(person, cold)
+            out[name][row] = predict(belief, z, here)
+            after = update(belief, z, y, here)
+            beliefs[name][person] = Belief(float(after.mean), float(after.variance))
+            if name == BOTH:
+                state = recalibration.Recalibration(*map(float, recalibration.update(state, z, belief, y)))
+    return out
+
+
+def table(title: str, sections: Mapping[str, tuple[Answers, Population]], resamples: int) -> Table:
+    """Loss, error and alarm of the three forecasts, over the answers that are counted."""
+    columns = (
+        Column("log loss", "Mean negative log-likelihood, in nats."),
+        Column("minus that of the layer", "Difference from the person layer, with a 95 % interval over people."),
+        Column("Brier", "Mean squared error."),
+        Column("stated minus accepted", "Mean probability minus share of accepted offers."),
+        Column("product rings after", "Answers until the product of the people's alarms rings, at alpha = 0.05."),
+    )
+    shown_sections = []
+    for name, (found, population) in sections.items():
+        forecasts = forecast(found, population)
+        loss = {one: np.logaddexp(0.0, z) - found.accepted * z for one, z in forecasts.items()}
+        rows = []
+        for one, z in forecasts.items():
+            at = found.counted
+            p, y = special.expit(z[at]), found.accepted[at]
+            gain = (
+                DASH
+                if one == LAYER
+                else shown(_difference(loss[one][at] - loss[LAYER][at], found.person[at], resamples), sign=True)
+            )
+            cells = (
+                f"{loss[one][at].mean():.4f}",
+                gain,
+                f"{np.mean((p - y) ** 2):.4f}",
+                f"{np.mean(p - y):+.3f}".replace("-", "−"),
+                _rings(p, y, found.person[at]),
+            )
+            rows.append(Row(one, cells, strong=one == BOTH))
+        shown_sections.append(Section(name, tuple(rows)))
+    note = "The second half of the answers. 95 % intervals over people in brackets. Negative differences are gains."
+    return Table(title, "forecast", columns, tuple(shown_sections), note)
+
+
+def _difference(change: np.ndarray, person: np.ndarray, resamples: int) -> Interval:
+    unit = np.unique(person, return_inverse=True)[1]
+    sums = np.stack([np.bincount(unit, change), np.bincount(unit)], axis=1)
+    return interval(
+        Cells(sums, np.ones(len(sums), np.int64)),
+        lambda total: total[..., 0] / total[..., 1],
+        resamples=resamples,
+        seed=0,
+    )
+
+
+def _rings(p: np.ndarray, y: np.ndarray, person: np.ndarray) -> str:
+    code = np.unique(person, return_inverse=True)[1]
+    log_m = alarm.along(p, y, code, 0.5)
+    rings = int(alarm.first_alarm(alarm.pooled_along(log_m, code, independent=True), 0.05))
+    return DASH if rings < 0 else f"{rings:,}"
+
+
+def simulated_sections(people: int, answers: int, seed: int) -> dict[str, tuple[Answers, Population]]:
+    """Simulated answers under each change of mood, with the true population of before."""
+    return {
+        "no change" if not shift else f"log-odds {shift:+g}": (
+            simulate(shift=shift, people=people, answers=answers, seed=seed),
+            SIMULATED,
+        )
+        for shift in SHIFTS
+    }
+
+
+def log_sections(log: AcceptanceLog) -> dict[str, tuple[Answers, Population]]:
+    """A log as it is, and with half of the acceptances after its middle turned into rejections.
+
+    The population is fitted on the first half of the answers; without a score, every offer has log-odds of 0.
+    """
+    rows = np.flatnonzero(log.logged)
+    rows = rows[np.argsort(log.time[rows], kind="stable")]
+    person, y = log.person[rows].astype(np.int64), log.accepted[rows]
+    z = np.zeros(len(rows))
+    if log.score is not None:
+        if not log.score_is_probability:
+            raise ValueError("score: found values outside [0, 1], expected a probability, or no score")
+        z = special.logit(np.clip(np.nan_to_num(log.score[rows], nan=0.5), 1e-6, 1 - 1e-6))
+    later = np.arange(len(rows)) >= len(rows) // 2
+    if len(np.unique(y[~later])) < 2:
+        raise ValueError("accepted: found one kind of answer in the first half of the log, expected both")
+    population = fit_population(z[~later], y[~later], person[~later])
+    turned = later & (np.random.default_rng(0).random(len(rows)) < 0.5)
+    return {
+        "the log as it is": (Answers(person, z, y, later), population),
+        "after a change of mood": (Answers(person, z, np.where(turned, 0.0, y), later), population),
+    }
+
+
+def define_flags() -> None:
+    """Defines the command-line flags."""
+    flags.DEFINE_string("log", None, "Acceptance log, .csv or .parquet; without it, people are simulated.")
+    flags.DEFINE_list("columns", [], "Its columns: person=NAME,time=NAME,accepted=NAME[,score=NAME].")
+    flags.DEFINE_integer("people", 400, "Number of simulated people.", 20)
+    flags.DEFINE_integer("answers", 15, "Answers of each simulated person.", 1)
+    flags.DEFINE_integer("seed", 0, "Seed of the simulation.", 0)
+    flags.DEFINE_integer("resamples", 2000, "Bootstrap resamples of whole people.", 100)
+    refuse_empty("log")
+
+
+def main() -> None:
+    """Prints the table; takes seconds."""
+    given = flags.FLAGS
+    unused = ("columns",) if given.log is None else ("people", "answers", "seed")
+    for name in unused:
+        if given[name].present:
+            raise ValueError(
+                f"--{name}: found it {'without' if given.log is None else 'with'} --log, expected the other"
+            )
+    if given.log is None:
+        print_all(
+            [table("Simulated people", simulated_sections(given.people, given.answers, given.seed), given.resamples)]
+        )
+        return
+    log = read_log(given.log, parse_columns(given.columns))
+    print_all([table(given.log.rpartition("/")[2], log_sections(log), given.resamples)])
+
+
+if __name__ == "__main__":
+    define_flags()
+    command.start(main)

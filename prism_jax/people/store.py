@@ -1,0 +1,367 @@
+"""What an agent knows of each person, in one SQLite file: two numbers, a time, and the state of the person's alarm.
+
+Every answer is one transaction, and counts once: an answer that is read again after a restart changes nothing. One
+program at a time has the file. Deleting a person leaves no copy of the row in it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from etils import epath
+
+from prism_jax.decision import alarm
+from prism_jax.people.layer import Belief, Population, believe
+
+FORMAT = 1
+DEFAULT = Population(scale=1.0, bias=0.0, spread=0.6, drift=0.01)
+"""What a store assumes of people until a population is fitted: calibrated scores, and people who differ a little."""
+_APPLICATION = 0x5052534D
+"""Marks the file as one of ours ("PRSM")."""
+_SCHEMA = """
+CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE people (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, mean REAL NOT NULL, variance REAL NOT NULL,
+    answers INTEGER NOT NULL, time REAL, alarm TEXT NOT NULL, rang INTEGER NOT NULL);
+CREATE TABLE answers (
+    stream TEXT NOT NULL, offer TEXT NOT NULL, person INTEGER NOT NULL REFERENCES people ON DELETE CASCADE,
+    PRIMARY KEY (stream, offer)) WITHOUT ROWID;
+CREATE INDEX answers_of_person ON answers (person);
+CREATE TABLE records (path TEXT PRIMARY KEY) WITHOUT ROWID;
+"""
+_PERSON = "number, name, mean, variance, answers, time, alarm, rang"
+
+
+class StoreError(ValueError):
+    """A store, or an export of one, that cannot be used; the message names the file, what was found and expected."""
+
+
+class Person(NamedTuple):
+    """What is known of one person.
+
+    Attributes:
+      name: Name of the person, as the events have it.
+      belief: Mean and variance of the person's own rate, in log-odds.
+      answers: Number of answers so far.
+      time: Time of the newest one, on the clock of its stream; None before the first.
+      alarm: State of the person's alarm (`prism_jax.decision.alarm`).
+      rang: Whether the alarm has ever rung.
+      number: Number of the person in the store, from 1, which no other person ever gets; 0 for one who is not in it.
+    """
+
+    name: str
+    belief: Belief
+    answers: int = 0
+    time: float | None = None
+    alarm: tuple[float, ...] = (0.0,) * alarm.COMPONENTS
+    rang: bool = False
+    number: int = 0
+
+
+class PeopleStore:
+    """An open store."""
+
+    def __init__(self, path: epath.PathLike | None = None, population: Population | None = None):
+        """Opens a store, or makes one.
+
+        Args:
+          path: The file, readable by its owner only where it is made here; None keeps everything in memory.
+          population: Parameters of the person layer. None takes those of the file, or `DEFAULT` for a new one.
+
+        Raises:
+          StoreError: for a file that is no store or of another format, that another program uses, or that has another
+            population.
+          OSError: if the file cannot be made.
+        """
+        self.path = "people in memory" if path is None else str(path)
+        if path is not None:
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        self._file = sqlite3.connect(":memory:" if path is None else path, timeout=0.2, isolation_level=None)
+        try:
+            self._open(population)
+        except sqlite3.OperationalError as error:
+            self._file.close()
+            raise StoreError(f"{self.path}: found it in use ({error}), expected one program at a time") from None
+        except sqlite3.DatabaseError as error:
+            self._file.close()
+            raise StoreError(f"{self.path}: found no store of people ({error}), expected one, or no file") from None
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _open(self, population: Population | None) -> None:
+        self._file.execute("PRAGMA locking_mode = EXCLUSIVE")
+        (kind,), (version,), (tables,) = (
+            self._file.execute(question).fetchone()
+            for question in ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_master")
+        )
+        if tables and kind != _APPLICATION:
+            raise StoreError(f"{self.path}: found a database of another program, expected a store of people")
+        if tables and version != FORMAT:
+            raise StoreError(f"{self.path}: format: found {version}, expected {FORMAT}")
+        # A commit is then in the kernel's hands at once, and on the disk when the file is closed.
+        for pragma in ("journal_mode = WAL", "synchronous = NORMAL", "foreign_keys = ON", "secure_delete = ON"):
+            self._file.execute(f"PRAGMA {pragma}")
+        if not tables:
+            with self._transaction():
+                for statement in _SCHEMA.split(";")[:-1]:
+                    self._file.execute(statement)
+                self._file.execute(f"PRAGMA application_id = {_APPLICATION}")
+                self._file.execute(f"PRAGMA user_version = {FORMAT}")
+                self._write("population", (population or DEFAULT)._asdict())
+        self.population = population_from(self._fact("population"), f"{self.path}: population")
+        if population is not None and population != self.population:
+            raise StoreError(
+                f"{self.path}: population: found {_shown(self.population)}, expected {_shown(population)}; change it "
+                "with `python -m prism_jax.person --set_population`"
+            )
+
+    def __enter__(self) -> PeopleStore:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Writes everything into the one file and lets other programs have it."""
+        self._file.close()
+
+    def person(self, name: str) -> Person:
+        """What is known of a person; somebody who is not in the store is like the population."""
+        found = self._people("WHERE name = ?", (name,))
+        return found[0] if found else Person(name, believe(self.population))
+
+    def __iter__(self) -> Iterator[Person]:
+        return iter(self._people("ORDER BY number"))
+
+    def __len__(self) -> int:
+        return int(self._rows("SELECT count(*) FROM people")[0][0])
+
+    def has_answer(self, stream: str, offer: str) -> bool:
+        """Whether the answer to an offer was learnt before."""
+        return bool(self._rows("SELECT 1 FROM answers WHERE stream = ? AND offer = ?", (stream, offer)))
+
+    def learn(self, stream: str, offer: str, person: Person, **facts: Mapping[str, Any]) -> None:
+        """Keeps what an answer has changed, all of it or nothing.
+
+        Args:
+          stream: Stream of the offer.
+          offer: Id of the offer, which must not have an answer yet.
+          person: The person after the answer; somebody new is added.
+          **facts: Facts about everybody, which replace the earlier ones of the same name.
+        """
+        values = (*person.belief, person.answers, person.time, json.dumps(person.alarm), person.rang)
+        with self._transaction():
+            self._rows(
+                "UPDATE people SET mean = ?, variance = ?, answers = ?, time = ?, alarm = ?, rang = ? WHERE name = ?",
+                (*values, person.name),
+            )
+            if not self._rows("SELECT changes()")[0][0]:
+                self._rows(
+                    "INSERT INTO people (mean, variance, answers, time, alarm, rang, name) "
+                    "VALUES (?, ?, ?, ?, ?, ?, ?)",
+                    (*values, person.name),
+                )
+            self._rows(
+                "INSERT INTO answers SELECT ?, ?, number FROM people WHERE name = ?", (stream, offer, person.name)
+            )
+            for name, value in facts.items():
+                self._write(name, value)
+
+    def fact(self, name: str) -> dict[str, Any] | None:
+        """A fact about everybody that `learn` kept."""
+        return self._fact(name)
+
+    def forget(self, name: str) -> bool:
+        """Deletes a person, and writes the file anew without them; False if there was no such person."""
+        with self._transaction():
+            self._rows("DELETE FROM people WHERE name = ?", (name,))
+            found = bool(self._rows("SELECT changes()")[0][0])
+        if found:
+            self._rows("VACUUM")  # pages that were rearranged can hold copies of what was deleted
+            self._rows("PRAGMA wal_checkpoint(TRUNCATE)")  # and so does the log of earlier writes
+        return found
+
+    def note_records(self, path: epath.PathLike) -> None:
+        """Notes a file of decision records in which people of this store occur."""
+        with self._transaction():
+            self._rows("INSERT OR IGNORE INTO records VALUES (?)", (os.path.abspath(path),))  # noqa: PTH100
+
+    def records(self) -> list[str]:
+        """The files of decision records in which people of this store occur."""
+        return [path for (path,) in self._rows("SELECT path FROM records ORDER BY path")]
+
+    def set_population(self, population: Population) -> None:
+        """Changes the parameters of the person layer; what is known of people stays."""
+        with self._transaction():
+            self._write("population", population._asdict())
+            self._rows("DELETE FROM facts WHERE name = 'recalibration'")
+        self.population = population
+
+    def describe(self) -> dict[str, Any]:
+        """The whole store as plain data, which `restore` reads."""
+        learnt: dict[int, list[list[str]]] = {}
+        for stream, offer, number in self._rows("SELECT stream, offer, person FROM answers"):
+            learnt.setdefault(number, []).append([stream, offer])
+        people = [{**_plain(person), "answered": learnt.get(person.number, [])} for person in self]
+        return {
+            "format": FORMAT,
+            "population": self.population._asdict(),
+            "recalibration": self._fact("recalibration"),
+            "records": self.records(),
+            "people": people,
+        }
+
+    def restore(self, tree: Mapping[str, Any], place: str) -> None:
+        """Fills an empty store with what `describe` gave.
+
+        Args:
+          tree: What `describe` gave.
+          place: Start of every message, such as the file's name.
+
+        Raises:
+          StoreError: for a store that is not empty, or other data; the store is then as it was.
+        """
+        if len(self):
+            raise StoreError(f"{self.path}: found {len(self)} people, expected an empty store")
+        if tree.get("format") != FORMAT:
+            raise StoreError(f"{place}: format: found {tree.get('format')!r:.80}, expected {FORMAT}")
+        population = population_from(tree.get("population"), f"{place}: population")
+        with self._transaction():
+            self._write("population", population._asdict())
+            if tree.get("recalibration") is not None:
+                self._write("recalibration", tree["recalibration"])
+            try:
+                for path in tree["records"]:
+                    self._rows("INSERT INTO records VALUES (?)", (path,))
+                for i, one in enumerate(tree["people"]):
+                    self._restore(one, f"{place}: people[{i}]")
+            except (KeyError, TypeError, AttributeError, sqlite3.Error) as error:
+                raise StoreError(f"{place}: found {error!r:.80}, expected what --export writes") from None
+        self.population = population
+
+    def _restore(self, one: Mapping[str, Any], place: str) -> None:
+        for name in ("mean", "variance", *(("time",) if one["time"] is not None else ())):
+            _check_number(one[name], f"{place}.{name}", above=0.0 if name == "variance" else -math.inf)
+        if len(one["alarm"]) != alarm.COMPONENTS:
+            raise StoreError(f"{place}.alarm: found {len(one['alarm'])} numbers, expected {alarm.COMPONENTS}")
+        for value in one["alarm"]:
+            _check_number(value, f"{place}.alarm")
+        if not isinstance(one["name"], str) or not one["name"]:
+            raise StoreError(f"{place}.name: found {type(one['name']).__name__}, expected the name of a person")
+        self._file.execute(
+            f"INSERT INTO people ({_PERSON}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                *(one[key] for key in ("number", "name", "mean", "variance", "answers", "time")),
+                json.dumps(one["alarm"]),
+                one["rang"],
+            ),
+        )
+        self._file.executemany(
+            "INSERT INTO answers VALUES (?, ?, ?)", [(*pair, one["number"]) for pair in one["answered"]]
+        )
+
+    def _rows(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Runs a statement and returns its rows."""
+        try:
+            return self._file.execute(statement, values).fetchall()
+        except sqlite3.IntegrityError:
+            raise
+        except sqlite3.DatabaseError as error:
+            raise StoreError(
+                f"{self.path}: found a store that cannot be used ({error}), expected a whole one"
+            ) from None
+
+    def _people(self, statement: str, values: Sequence[Any] = ()) -> list[Person]:
+        try:
+            return [_person(row) for row in self._rows(f"SELECT {_PERSON} FROM people {statement}", values)]
+        except (TypeError, ValueError) as error:
+            if isinstance(error, StoreError):
+                raise
+            raise StoreError(f"{self.path}: found a person who cannot be read, expected numbers") from None
+
+    def _transaction(self) -> _Transaction:
+        return _Transaction(self._rows)
+
+    def _write(self, name: str, value: Mapping[str, Any]) -> None:
+        self._rows("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, json.dumps(value)))
+
+    def _fact(self, name: str) -> dict[str, Any] | None:
+        rows = self._rows("SELECT value FROM facts WHERE name = ?", (name,))
+        try:
+            return json.loads(rows[0][0]) if rows else None
+        except (TypeError, ValueError):
+            raise StoreError(f"{self.path}: {name}: found no JSON, expected what an agent keeps there") from None
+
+
+class _Transaction:
+    """BEGIN and COMMIT, or ROLLBACK after an error."""
+
+    def __init__(self, run: Callable[[str], Any]):
+        self._run = run
+
+    def __enter__(self) -> None:
+        self._run("BEGIN IMMEDIATE")
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        try:
+            self._run("COMMIT" if kind is None else "ROLLBACK")
+        except StoreError:  # such as a full disk
+            if kind is None:
+                self._run("ROLLBACK")
+                raise
+
+
+def population_from(tree: Any, place: str) -> Population:
+    """Reads the parameters of the person layer.
+
+    Args:
+      tree: Numbers named as the fields of `Population`; the key `format` may stand beside them.
+      place: Start of every message.
+
+    Raises:
+      StoreError: naming the key, for anything else.
+    """
+    if not isinstance(tree, Mapping):
+        raise StoreError(
+            f"{place}: found {type(tree).__name__}, expected an object with the keys {', '.join(Population._fields)}"
+        )
+    for key in tree:
+        if key not in (*Population._fields, "format"):
+            raise StoreError(f"{place}.{key}: found an unknown key, expected {', '.join(Population._fields)}")
+    if tree.get("format", FORMAT) != FORMAT:
+        raise StoreError(f"{place}.format: found {tree['format']!r:.80}, expected {FORMAT}")
+    # A negative scale would say that the score ranks offers the wrong way round.
+    least = {"scale": 0.0, "spread": 0.0, "drift": 0.0}
+    for key in Population._fields:
+        if key not in tree:
+            raise StoreError(f"{place}.{key}: found no such key, expected a number")
+        _check_number(tree[key], f"{place}.{key}", above=least.get(key, -math.inf), equal=key != "spread")
+    return Population(*(float(tree[key]) for key in Population._fields))
+
+
+def _check_number(value: Any, place: str, above: float = -math.inf, *, equal: bool = False) -> None:
+    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if not (number and (value > above or (equal and value == above))):
+        least = "" if above == -math.inf else f" {'of at least' if equal else 'above'} {above:g}"
+        raise StoreError(f"{place}: found {value!r:.40}, expected a finite number{least}")
+
+
+def _person(row: tuple[Any, ...]) -> Person:
+    number, name, mean, variance, answers, time, state, rang = row
+    return Person(name, Belief(mean, variance), answers, time, tuple(json.loads(state)), bool(rang), number)
+
+
+def _plain(person: Person) -> dict[str, Any]:
+    values = person._asdict()
+    mean, variance = values.pop("belief")
+    return {"name": values.pop("name"), "mean": mean, "variance": variance, **values, "alarm": list(person.alarm)}
+
+
+def _shown(population: Population) -> str:
+    return ", ".join(f"{name} {value:g}" for name, value in population._asdict().items())

@@ -1,0 +1,66 @@
+"""Deletes a person's decisions and outcomes from a file of records."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from etils import epath
+
+from prism_jax.policy.records_file import RecordsError, lock, parse_record
+from prism_jax.runtime.files import read_lines, temporary_beside
+
+
+def remove_person(path: epath.PathLike, person: str) -> int:
+    """Rewrites a file of records without the streams of a person.
+
+    The new file replaces the old one at once, so that a reader sees one or the other. A last line that was cut is left
+    out. Copies, backups and the input that the records were made of are not touched.
+
+    Args:
+      path: The file of records.
+      person: Name of the person.
+
+    Returns:
+      Number of records that were removed; at 0 the file stays as it is.
+
+    Raises:
+      RecordsError: naming the line that is not a record, or that an agent writes to the file.
+      OSError: if the file cannot be read or replaced.
+    """
+    path = epath.Path(path)
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        lock(descriptor, str(path))
+        return _remove(path, person)
+    finally:
+        os.close(descriptor)
+
+
+def _remove(path: epath.Path, person: str) -> int:
+    streams = {record["stream"] for _, record in _records(path) if (record.get("person") or {}).get("name") == person}
+    if not streams:
+        return 0
+    temporary, removed = temporary_beside(path), 0
+    try:
+        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out:
+            for line, record in _records(path):
+                if record["stream"] in streams:
+                    removed += 1
+                else:
+                    out.write(line)
+            out.flush()
+            os.fsync(out.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return removed
+
+
+def _records(path: epath.Path) -> Iterator[tuple[bytes, dict[str, Any]]]:
+    """Yields every whole line with its record."""
+    with path.open("rb") as file:
+        for number, line in read_lines(file, str(path), RecordsError):
+            if line.endswith(b"\n"):
+                yield line, parse_record(line, f"{path}:{number}")

@@ -1,0 +1,165 @@
+"""What `prism_jax.person` does with a store: shows it, copies it, and deletes a person with their records."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from etils import epath
+
+from prism_jax.decision import alarm
+from prism_jax.people.store import PeopleStore, StoreError, population_from
+from prism_jax.policy.erasing import remove_person
+from prism_jax.report.table import Column, Row, Section, Table, print_all
+from prism_jax.runtime.files import check_absent, encode_json, read_object, write_bytes
+
+JOBS = ("show", "export", "import_from", "fit_population", "set_population", "forget", "rate")
+"""Flags of `prism_jax.person`, of which a call has one."""
+_NEED = {"records": ("forget", "fit_population"), "records_gone": ("forget",), "person": ("rate",), "model": ("rate",)}
+"""What the other flags belong to."""
+
+
+def run(given: Mapping[str, Any]) -> None:
+    """Does what the flags ask for.
+
+    Args:
+      given: The flags of `prism_jax.person` by name.
+
+    Raises:
+      ValueError, OSError: in one line.
+    """
+    asked = [name for name in JOBS if given[name]]
+    if len(asked) != 1:
+        found = " and ".join(f"--{name}" for name in asked) or "none"
+        raise ValueError(f"flags: found {found}, expected one of {', '.join(f'--{name}' for name in JOBS)}")
+    path, job = given["store"], asked[0]
+    for name, jobs in _NEED.items():
+        if given[name] and job not in jobs:
+            only = " or ".join(f"--{one}" for one in jobs)
+            raise ValueError(f"--{name}: found it with --{job}, expected it with {only} only")
+    if job == "show":
+        show(path)
+    elif job == "export":
+        export_store(path, given["export"])
+    elif job == "import_from":
+        import_store(path, given["import_from"])
+    elif job == "fit_population":
+        from prism_jax.recipes.population import fit_from_records  # a store is looked after without SciPy
+
+        with opened(path) as store:
+            fit_from_records(store, given["records"], given["fit_population"])
+    elif job == "set_population":
+        set_population(path, given["set_population"])
+    elif job == "forget":
+        forget(path, given["forget"], given["records"], given["records_gone"])
+    else:
+        from prism_jax.recipes.rating import rate_offers  # a store is looked after without a model's libraries
+
+        if missing := [name for name in ("person", "model") if not given[name]]:
+            raise ValueError(f"--{missing[0]}: found none, expected it with --rate")
+        rate_offers(path, given["person"], given["model"], given["rate"], given["questions"])
+
+
+def show(path: str) -> None:
+    """Prints what is known of everybody, by number: names stay in the store."""
+    with opened(path) as store:
+        rows = tuple(
+            Row(
+                str(one.number),
+                (
+                    f"{one.answers:,}",
+                    f"{one.belief.mean:+.2f}",
+                    f"{one.belief.variance**0.5:.2f}",
+                    f"{float(alarm.log_martingale(np.array(one.alarm))):+.1f}",
+                    "yes" if one.rang else "no",
+                ),
+            )
+            for one in store
+        )
+        shown = ", ".join(f"{name} {value:g}" for name, value in store.population._asdict().items())
+    columns = (
+        Column("answers", "Number of the person's answers."),
+        Column("own rate", "Mean of the person's own rate, in log-odds; 0 is the population's."),
+        Column("doubt", "Standard deviation of it."),
+        Column("log M", "Logarithm of the capital of the bets against the stated probabilities."),
+        Column("alarm", "Whether the alarm has ever rung.", text=True),
+    )
+    print_all([Table("People", "number", columns, (Section("", rows),), f"Population: {shown}.")])
+
+
+def export_store(path: str, out: str) -> None:
+    """Writes the whole store as JSON.
+
+    Raises:
+      StoreError, OSError: in one line; nothing is written then.
+    """
+    check_absent(out)
+    with opened(path) as store:
+        write_bytes(out, encode_json(store.describe()))
+
+
+def import_store(path: str, source: str) -> None:
+    """Makes a store from what `export_store` wrote.
+
+    Raises:
+      StoreError, OSError: in one line; there is no store then.
+    """
+    check_absent(path)
+    tree = read_object(source, "`python -m prism_jax.person --export`", StoreError)
+    try:
+        with PeopleStore(path) as store:
+            store.restore(tree, source)
+    except BaseException:
+        epath.Path(path).unlink(missing_ok=True)
+        raise
+
+
+def set_population(path: str, source: str) -> None:
+    """Changes the parameters of the person layer; what is known of people stays."""
+    population = population_from(
+        read_object(source, "`python -m prism_jax.person --fit_population`", StoreError), source
+    )
+    with opened(path) as store:
+        store.set_population(population)
+
+
+def forget(path: str, person: str, records: Sequence[str], gone: Sequence[str] = ()) -> None:
+    """Deletes a person: their streams in the files of records, then their row of the store.
+
+    Args:
+      path: The store.
+      person: Name of the person.
+      records: Files of records beside those that the store knows.
+      gone: Files that the store knows and that do not exist any more.
+
+    Raises:
+      ValueError, OSError: in one line, naming the file that could not be changed. The person then still is in the
+        store, and the same call again continues.
+    """
+    with opened(path) as store:
+        given, left = ([str(epath.Path(one).resolve()) for one in paths] for paths in (records, gone))
+        files = [one for one in dict.fromkeys([*store.records(), *given]) if one not in left]
+        missing = [one for one in files if not epath.Path(one).exists()]
+        if missing:
+            raise FileNotFoundError(
+                f"{missing[0]}: found no such file, expected the records that an agent wrote there: give its new place "
+                "with --records and take the old one out with --records_gone"
+            )
+        removed = sum(remove_person(one, person) for one in files)
+        known = store.forget(person)
+    if not known and not removed:
+        raise ValueError(f"{path}: found no such person, neither here nor in {len(files)} files of records")
+    sys.stdout.write(f"deleted: {'one person' if known else 'nobody'} of the store, {removed} records\n")
+
+
+def opened(path: str) -> PeopleStore:
+    """An existing store.
+
+    Raises:
+      StoreError, FileNotFoundError: if there is none.
+    """
+    if not epath.Path(path).is_file():
+        raise FileNotFoundError(f"{path}: found no such file, expected the store of an agent (--people)")
+    return PeopleStore(path)

@@ -1,0 +1,183 @@
+"""Getting to know a person: they rate a few offers, chosen so that their answers say most about their own rate.
+
+A file of scenarios has one JSON object per line: `events`, the texts that a user saw or did, the newest last; `offer`,
+the text of the offer (null is "an offer"); optional `domain`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from etils import epath
+
+from prism_jax.people.store import PeopleStore
+from prism_jax.policy.agent import Agent
+from prism_jax.policy.people import ACCEPTED, People
+from prism_jax.policy.personal import Stated
+from prism_jax.policy.signals import Signals
+from prism_jax.recipes.serving import exported_model
+from prism_jax.runtime.files import check_text, parse_json, read_lines
+from prism_jax.runtime.shown_text import visible
+from prism_jax.streams import Candidate, Event
+
+RATINGS = "ratings"
+"""Name of the stream that rated offers count as."""
+_ANSWERS = {"y": True, "yes": True, "n": False, "no": False}
+
+
+class ScenarioError(ValueError):
+    """A file of scenarios that cannot be used; the message names file and line, what was found and expected."""
+
+
+class Scenario(NamedTuple):
+    """A situation with an offer.
+
+    Attributes:
+      events: Texts of the events, the newest last.
+      offer: Text of the offer; None is "an offer".
+      domain: Subject area.
+    """
+
+    events: tuple[str, ...]
+    offer: str | None
+    domain: str
+
+    @property
+    def id(self) -> str:
+        """Says whether two scenarios are the same."""
+        return hashlib.sha256(json.dumps(self).encode()).hexdigest()[:16]
+
+
+def read_scenarios(path: epath.PathLike) -> list[Scenario]:
+    """Reads a file of scenarios.
+
+    Raises:
+      ScenarioError: naming the line that is none, or that no line is there.
+      OSError: if the file cannot be read.
+    """
+    with epath.Path(path).open("rb") as file:
+        found = [_scenario(line, f"{path}:{number}") for number, line in read_lines(file, str(path), ScenarioError)]
+    if not found:
+        raise ScenarioError(f"{path}: found no scenario, expected one per line")
+    return found
+
+
+def _scenario(line: bytes, place: str) -> Scenario:
+    tree = parse_json(line, place, ScenarioError)
+    if not isinstance(tree, dict) or not {"events", "offer"} <= set(tree) <= {"events", "offer", "domain"}:
+        raise ScenarioError(f"{place}: expected an object with the keys events, offer and perhaps domain")
+    events, offer, domain = tree["events"], tree["offer"], tree.get("domain", "unknown")
+    if not isinstance(events, list) or not events:
+        raise ScenarioError(f"{place}: events: found no list of texts, expected at least one")
+    for name, text in [
+        *((f"events[{i}]", text) for i, text in enumerate(events)),
+        ("offer", offer),
+        ("domain", domain),
+    ]:
+        if name == "offer" and text is None:
+            continue
+        if not isinstance(text, str) or not text.strip():
+            raise ScenarioError(f"{place}: {name}: found no text, expected words")
+        check_text(text, f"{place}: {name}", ScenarioError)
+    return Scenario(tuple(events), offer, domain)
+
+
+def score(agent: Agent, scenarios: Sequence[Scenario]) -> list[float]:
+    """The calibrated p_accept of each scenario's offer, for the population."""
+    found = []
+    for number, scenario in enumerate(scenarios):
+        stream = f"scenario {number}"
+        *before, last = (Event(time=float(i), text=text) for i, text in enumerate(scenario.events))
+        for event in before:
+            agent.observe(stream, event, domain=scenario.domain)
+        decision = agent.observe(stream, last, (Candidate(text=scenario.offer),), domain=scenario.domain)
+        agent.forget(stream)
+        found.append(decision.fast.accept[0])
+    return found
+
+
+def rate(
+    people: People, person: str, scenarios: Sequence[Scenario], p_accept: Sequence[float], most: int, ask: Ask
+) -> int:
+    """Asks a person about the offers that say most about them, one after the other, and learns each answer at once.
+
+    An answer says p (1 - p) about the person's own rate (its Fisher information), with p as now predicted for the
+    person, so the next offer is always the one nearest to 1/2. Offers that the person has rated before are left out.
+
+    Args:
+      people: What the agent knows.
+      person: Name of the person.
+      scenarios: Offers to choose from.
+      p_accept: Calibrated p_accept of each, for the population.
+      most: Largest number of questions.
+      ask: Gets a scenario and returns the answer; None ends the questions.
+
+    Returns:
+      Number of answers.
+    """
+    left = {
+        i: scenario
+        for i, scenario in enumerate(scenarios)
+        if not people.store.has_answer(RATINGS, f"{person}/{scenario.id}")
+    }
+    for asked in range(most):
+        if not left:
+            return asked
+        known = people.known(person)
+        numbers = list(left)
+        own = known.predicted(Signals(0.0, (), 0.0, tuple(p_accept[i] for i in numbers), 0)).accept
+        place = min(range(len(numbers)), key=lambda j: abs(own[j] - 0.5))
+        scenario = left.pop(numbers[place])
+        answer = ask(scenario)
+        if answer is None:
+            return asked
+        # Nobody was offered anything, so the answer is no evidence for or against the probabilities of real offers.
+        stated = Stated(person, p_accept[numbers[place]], own[place], 1.0, None)
+        people.learn(RATINGS, f"{person}/{scenario.id}", stated, ACCEPTED if answer else "dismissed", None)
+    return most
+
+
+Ask = Callable[[Scenario], bool | None]
+
+
+def ask_at_terminal(scenario: Scenario) -> bool | None:
+    """Shows a scenario and reads y or n from standard input; None at its end."""
+    for text in scenario.events:
+        print(f"  {visible(text)}")
+    print(f"Offer: {visible(scenario.offer or 'an offer of help')}")
+    while True:
+        print("Would you accept it now? [y/n] ", end="", flush=True)
+        line = sys.stdin.readline()
+        if not line:
+            print()
+            return None
+        if (answer := _ANSWERS.get(line.strip().lower())) is not None:
+            return answer
+
+
+def rate_offers(store: str, person: str, model: str, scenarios: str, most: int, **options: Any) -> None:
+    """Asks a person at the terminal, with a model that says what the population would answer.
+
+    Args:
+      store: The store of people; it is made where it is missing.
+      person: Name of the person.
+      model: Directory of an exported model, or workdir of a trained run.
+      scenarios: File of scenarios.
+      most: Largest number of questions.
+      **options: Options of `prism_jax.policy.loading.load_reader`.
+
+    Raises:
+      ValueError, OSError: with a message of one line.
+    """
+    found = read_scenarios(scenarios)
+    with exported_model(model) as folder:
+        p_accept = score(Agent.load(folder, **options), found)
+    with PeopleStore(store) as opened:
+        people = People(opened)
+        answers = rate(people, person, found, p_accept, most, ask_at_terminal)
+        mean, variance = opened.person(person).belief
+    print(f"{answers} answers; own rate {mean:+.2f} ± {variance**0.5:.2f} in log-odds")

@@ -1,0 +1,74 @@
+"""The population's map follows everybody's answers: one Laplace step of the joint state, and what it is good for."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import special
+
+from prism_jax.experiments import recalibration as experiment
+from prism_jax.people import recalibration
+from prism_jax.people.layer import Belief, Population
+
+POPULATION = Population(0.9, -0.2, 0.8, 0.01)
+
+
+def joint_step(state, z, belief, y):
+    """One Newton step on the log posterior of (a, b, u), by matrices; the blocks of (a, b)."""
+    prior = np.zeros((3, 3))
+    prior[0, 0], prior[1, 1], prior[2, 2] = state.variance_scale, state.variance_bias, belief.variance
+    prior[0, 1] = prior[1, 0] = state.covariance
+    g = np.array([z, 1.0, 1.0])
+    p = special.expit(state.scale * z + state.bias + belief.mean)
+    after = np.linalg.inv(np.linalg.inv(prior) + p * (1 - p) * np.outer(g, g))
+    mean = np.array([state.scale, state.bias, belief.mean]) + after @ g * (y - p)
+    return mean[:2], after[:2, :2]
+
+
+def test_a_step_is_that_of_the_joint_state_of_population_and_person():
+    rng, state = np.random.default_rng(0), recalibration.start(POPULATION)
+    for _ in range(50):
+        z, y = rng.normal(0, 2), float(rng.random() < 0.4)
+        belief = Belief(rng.normal(), rng.uniform(0.05, 1.0))
+        mean, covariance = joint_step(state, z, belief, y)
+        state = recalibration.update(state, z, belief, y, drift_scale=0.001, drift_bias=0.002)
+        np.testing.assert_allclose((state.scale, state.bias), mean, rtol=1e-9)
+        expected = covariance + np.diag([0.001, 0.002])
+        found = [[state.variance_scale, state.covariance], [state.covariance, state.variance_bias]]
+        np.testing.assert_allclose(found, expected, rtol=1e-8)
+
+
+def test_steps_are_elementwise_and_run_under_jit():
+    rng, n = np.random.default_rng(1), 6
+    z, y, mean, variance = rng.normal(size=n), (rng.random(n) < 0.5) * 1.0, rng.normal(size=n), rng.uniform(0.1, 1, n)
+    start = recalibration.Recalibration(*(jnp.full(n, value) for value in recalibration.start(POPULATION)))
+    together = jax.jit(recalibration.update)(start, jnp.asarray(z), Belief(jnp.asarray(mean), jnp.asarray(variance)), y)
+    for i in range(n):
+        alone = recalibration.update(recalibration.start(POPULATION), z[i], Belief(mean[i], variance[i]), y[i])
+        np.testing.assert_allclose([float(part[i]) for part in together], alone, rtol=1e-5, atol=1e-7)
+
+
+def test_an_unknown_person_moves_the_population_less():
+    state = recalibration.start(POPULATION)
+    moves = [recalibration.update(state, 0.5, Belief(0.0, v), 1.0).bias - state.bias for v in (0.0, 0.5, 5.0)]
+    assert moves[0] > moves[1] > moves[2] > 0
+
+
+@pytest.mark.parametrize(("shift", "gain"), [(0.0, -0.004), (-1.0, 0.02)])
+def test_it_costs_little_without_a_change_and_helps_after_one(shift, gain):
+    """Seeds that no setting was chosen on; gains in nats per answer after the change."""
+    found = experiment.simulate(shift=shift, people=150, answers=12, seed=7)
+    forecasts = experiment.forecast(found, experiment.SIMULATED)
+    loss = {name: (np.logaddexp(0, z) - found.accepted * z)[found.counted].mean() for name, z in forecasts.items()}
+    assert loss[experiment.LAYER] - loss[experiment.BOTH] > gain
+    assert (loss[experiment.LAYER] < loss[experiment.FITTED]) or shift == 0.0
+
+
+def test_a_forecast_does_not_depend_on_later_answers():
+    found = experiment.simulate(shift=0.0, people=20, answers=5, seed=3)
+    half = len(found.person) // 2
+    other = found._replace(accepted=np.where(np.arange(2 * half) < half, found.accepted, 1 - found.accepted))
+    one, two = (experiment.forecast(each, experiment.SIMULATED) for each in (found, other))
+    for name in one:
+        np.testing.assert_array_equal(one[name][:half], two[name][:half])
+    assert (one[experiment.BOTH][half + 1 :] != two[experiment.BOTH][half + 1 :]).any()

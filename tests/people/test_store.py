@@ -1,0 +1,151 @@
+"""The store of people: what is kept, exactly once; export and import; formats; and what is left of a deleted person."""
+
+import json
+import sqlite3
+import stat
+
+import pytest
+
+from prism_jax.people.layer import Belief, Population
+from prism_jax.people.store import DEFAULT, PeopleStore, StoreError, population_from
+
+OTHER = Population(0.9, -0.3, 1.2, 0.05)
+
+
+def filled(path=None):
+    store = PeopleStore(path, OTHER)
+    for n in range(7):
+        person = store.person(f"person {n % 3}")
+        person = person._replace(
+            belief=Belief(0.1 * n, 0.5), answers=person.answers + 1, time=n / 3, alarm=tuple(map(float, range(18)))
+        )
+        store.learn("stream", f"stream/{n}", person._replace(rang=n > 4), recalibration={"bias": 0.1 * n})
+    return store
+
+
+def test_a_new_person_is_the_population():
+    with PeopleStore() as store:
+        assert store.population == DEFAULT
+        found = store.person("ann")
+        assert (found.belief, found.answers, found.time, found.number) == (Belief(0.0, DEFAULT.spread**2), 0, None, 0)
+        assert len(store) == 0
+
+
+def test_what_was_learnt_is_there_after_opening_again(tmp_path):
+    path = tmp_path / "people.sqlite"
+    with filled(path) as store:
+        before = store.describe()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert [one.name for one in tmp_path.iterdir()] == ["people.sqlite"]  # no log beside it
+    with PeopleStore(path) as store:
+        assert store.describe() == before
+        assert store.has_answer("stream", "stream/3")
+        assert not store.has_answer("other", "stream/3")
+        assert [one.number for one in store] == [1, 2, 3]
+        assert store.person("person 1") == list(store)[1]
+
+
+def test_an_answer_is_kept_whole_or_not_at_all(tmp_path):
+    with filled(tmp_path / "people.sqlite") as store:
+        before = store.describe()
+        with pytest.raises(sqlite3.IntegrityError):
+            store.learn(
+                "stream", "stream/3", store.person("person 0")._replace(answers=99), recalibration={"bias": 9.0}
+            )
+        assert store.describe() == before
+
+
+def test_export_and_import_round_trip_through_json():
+    with filled() as store, PeopleStore() as other:
+        store.note_records("records.jsonl")
+        tree = json.loads(json.dumps(store.describe()))
+        other.restore(tree, "file.json")
+        assert other.describe() == store.describe()
+        assert other.population == OTHER
+        with pytest.raises(StoreError, match="found 3 people, expected an empty store"):
+            other.restore(tree, "file.json")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda tree: tree.update(format=2), "f.json: format: found 2, expected 1"),
+        (lambda tree: tree["population"].update(spread=0.0), "f.json: population.spread: found 0.0, expected a finite"),
+        (lambda tree: tree["people"][1].update(variance=-1.0), r"people\[1\].variance: found -1.0, expected"),
+        (lambda tree: tree["people"][1].update(mean=float("nan")), r"people\[1\].mean: found nan, expected"),
+        (lambda tree: tree["people"][1]["alarm"].pop(), r"people\[1\].alarm: found 17 numbers, expected 18"),
+        (lambda tree: tree["people"][1].pop("answers"), "expected what --export writes"),
+        (lambda tree: tree["people"][1].update(number=1), "expected what --export writes"),
+    ],
+)
+def test_another_file_is_refused_and_leaves_the_store_empty(change, message):
+    with filled() as store, PeopleStore() as other:
+        tree, empty = store.describe(), other.describe()
+        change(tree)
+        with pytest.raises(StoreError, match=message):
+            other.restore(tree, "f.json")
+        assert other.describe() == empty
+
+
+def test_a_deleted_person_is_gone_from_the_file_and_nobody_gets_their_number(tmp_path):
+    path = tmp_path / "people.sqlite"
+    with filled(path) as store:
+        store.learn("stream", "last", store.person("Zoë of 4711")._replace(answers=1))
+        assert store.forget("Zoë of 4711")
+        assert not store.forget("Zoë of 4711")
+        assert not store.has_answer("stream", "last")
+        for file in tmp_path.iterdir():
+            assert "Zoë of 4711".encode() not in file.read_bytes()
+        store.learn("stream", "next", store.person("somebody else"))
+        assert store.person("somebody else").number == 5
+
+
+def test_one_program_at_a_time_and_one_population(tmp_path):
+    path = tmp_path / "people.sqlite"
+    with filled(path), pytest.raises(StoreError, match=r"found it in use \(database is locked\), expected one program"):
+        PeopleStore(path)
+    with pytest.raises(StoreError, match=r"population: found scale 0.9, .*, expected scale 1, .*--set_population"):
+        PeopleStore(path, DEFAULT)
+    with PeopleStore(path) as store:
+        store.set_population(DEFAULT)
+        assert store.fact("recalibration") is None
+        assert len(store) == 3
+    PeopleStore(path, DEFAULT).close()
+
+
+def test_other_files_are_refused_and_stay_as_they_are(tmp_path):
+    text, other, later = tmp_path / "text", tmp_path / "other.sqlite", tmp_path / "later.sqlite"
+    text.write_text("certainly no database " * 100)
+    with sqlite3.connect(other) as file:
+        file.execute("CREATE TABLE mine (a)")
+    file.close()
+    filled(later).close()
+    file = sqlite3.connect(later)
+    file.execute("PRAGMA user_version = 7")
+    file.close()
+    for path, message in (
+        (text, "found no store of people"),
+        (other, "found a database of another program"),
+        (later, "format: found 7, expected 1"),
+    ):
+        before = path.read_bytes()
+        with pytest.raises(StoreError, match=message):
+            PeopleStore(path)
+        assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("tree", "message"),
+    [
+        ([], "p: found list, expected an object with the keys scale, bias, spread, drift"),
+        ({**OTHER._asdict(), "tau": 1}, "p.tau: found an unknown key"),
+        ({"scale": 1.0}, "p.bias: found no such key"),
+        ({**OTHER._asdict(), "scale": -0.1}, "p.scale: found -0.1, expected a finite number of at least 0"),
+        ({**OTHER._asdict(), "drift": True}, "p.drift: found True, expected a finite number"),
+        ({**OTHER._asdict(), "format": 3}, "p.format: found 3, expected 1"),
+    ],
+)
+def test_a_population_is_four_numbers(tree, message):
+    assert population_from({"format": 1, **OTHER._asdict()}, "p") == OTHER
+    with pytest.raises(StoreError, match=message):
+        population_from(tree, "p")
