@@ -19,6 +19,7 @@ from prism_jax.prompting.template import PromptConfig, Template
 from prism_jax.prompting.tokenizer import Tokenizer
 from prism_jax.recipes.export import RULE, export_run
 from prism_jax.recipes.runs import train_and_evaluate
+from prism_jax.runtime.config import ConfigError
 from prism_jax.streams import Candidate, Event, Step, Stream
 from prism_jax.streams.simulator import SimulatorConfig
 from prism_jax.streams.sources import DataConfig
@@ -229,6 +230,13 @@ def test_a_changed_export_is_not_trained_on(exported, tmp_path, name):
     model = pathlib.Path(shutil.copytree(exported[0] / "exported", tmp_path / "model"))
     start = dataclasses.replace(CONFIG, training=dataclasses.replace(CONFIG.training, start=str(model)))
     assert resolve(start).student.num_layers == 2
+    lower, above = (
+        dataclasses.replace(start, training=dataclasses.replace(start.training, start_blocks=blocks))
+        for blocks in (1, 3)
+    )
+    assert resolve(lower).student.num_layers == 1
+    with pytest.raises(ConfigError, match=r"^training\.start_blocks: found 3, expected 0 \(all\) to 2, the model's"):
+        resolve(above)
     content = bytearray((model / name).read_bytes())
     content[len(content) // 2] ^= 1
     (model / name).write_bytes(content)

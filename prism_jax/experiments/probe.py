@@ -12,7 +12,7 @@ out-of-fold scores, which `prism_jax.experiments.human_labels --scores=NAME=FILE
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import get_args
 
 import numpy as np
@@ -66,14 +66,16 @@ def score_probe(streams: Sequence[Stream], states: States | None, config: FitCon
     return Scores.from_rows(rows)
 
 
-def measure(ranked: Mapping[str, Ranked], title: str, resamples: int) -> Table:
-    """Measures of every row, and of each minus the row before it."""
+def measure(
+    ranked: Mapping[str, Ranked], title: str, resamples: int, pairs: Iterable[tuple[str, str]] | None = None
+) -> Table:
+    """Measures of every row, and of the second minus the first of each pair; without pairs, of all neighbours."""
     names = list(ranked)
     rows = [
         Row(name, tuple(shown(intervals(one, resamples=resamples)[of]) for of in MEASURES))
         for name, one in ranked.items()
     ]
-    for before, after in itertools.pairwise(names):
+    for before, after in itertools.pairwise(names) if pairs is None else pairs:
         found = intervals(ranked[before], ranked[after], resamples=resamples)
         rows.append(Row(f"{after} minus {before}", tuple(shown(found[of], sign=True) for of in MEASURES)))
     labels = ranked[names[0]].y

@@ -102,3 +102,15 @@ class StudentConfig:
         for name in ("dtype", "param_dtype"):
             if getattr(self, name) not in DTYPES:
                 raise ValueError(f"{name}: found {getattr(self, name)!r}, expected one of {', '.join(DTYPES)}")
+
+    def lowest(self, blocks: int) -> StudentConfig:
+        """Returns the config of the model that ends after its lowest blocks; 0 keeps all of them.
+
+        Raises:
+          ValueError: for a negative number, or more blocks than there are.
+        """
+        if not 0 <= blocks <= self.num_layers:
+            raise ValueError(
+                f"blocks: found {blocks}, expected 0 (all) to {self.num_layers}, the model's number of blocks"
+            )
+        return dataclasses.replace(self, num_layers=blocks) if blocks else self

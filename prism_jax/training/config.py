@@ -93,6 +93,8 @@ class TrainingConfig:
         parameters randomly.
       start_sha256: SHA-256 that the weights in `start` must have, in hexadecimal digits: of the GGUF file, or of the
         directory's safetensors files one after another (`cat DIR/*.safetensors | sha256sum`). Empty checks nothing.
+      start_blocks: Number of lowest blocks of the weights in `start` that the student keeps. Its slots are read after
+        the last of them, and the blocks above are neither loaded nor exported. 0 keeps all.
       steps: Number of optimizer steps; 0 if `epochs` sets it.
       epochs: Number of passes over the training rows, which determines the number of steps; needs steps = 0.
       batch: Number of rows per optimizer step, over all microbatches; a row holds what `packing.unit` selects.
@@ -129,6 +131,7 @@ class TrainingConfig:
     seed: int = 0
     start: str = ""
     start_sha256: str = ""
+    start_blocks: int = 0
     steps: int = 400
     epochs: float = 0.0
     batch: int = 16
@@ -165,6 +168,9 @@ class TrainingConfig:
             raise ValueError(f"start_sha256: found {self.start_sha256} without start, expected the weights' path there")
         if self.start_sha256 and not re.fullmatch(r"[0-9a-fA-F]{64}", self.start_sha256):
             raise ValueError(f"start_sha256: found {self.start_sha256!r}, expected 64 hexadecimal digits")
+        if self.start_blocks and not self.start:
+            raise ValueError(f"start_blocks: found {self.start_blocks} without start, expected the weights' path there")
+        check_at_least(self, 0, "start_blocks")
         check_at_least(self, 1, "batch", "accumulation", "checkpoint_every", "keep")
         if self.share_every < 0:
             raise ValueError(f"share_every: found {self.share_every}, expected at least 0 (0 never logs them)")

@@ -96,10 +96,19 @@ def resolve(config: RunConfig) -> RunConfig:
             raise ConfigError(
                 f"training.start_sha256: found one for {start}, expected none for a run, whose checkpoints have digests"
             )
+        if config.training.start_blocks:
+            raise ConfigError(
+                f"training.start_blocks: found {config.training.start_blocks} for {start}, expected 0 for a run, whose "
+                "student keeps all of its blocks"
+            )
         resolved = from_run(config)
         fingerprints.check_tokenizer(Workdir(start))
         return resolved
-    found = read_config(start, own.param_dtype)
+    whole = read_config(start, own.param_dtype)
+    try:
+        found = whole.lowest(config.training.start_blocks)
+    except ValueError as error:
+        raise ConfigError(f"training.start_{error} ({start})") from error
     if config.training.start_sha256:
         fingerprints.check_weights(start, config.training.start_sha256)
     fingerprints.check_export(start)
@@ -164,7 +173,7 @@ def start_of(config: RunConfig, model: Qwen3, mesh: Mesh) -> PRNGKeyArray | Para
         return jax.random.key(config.training.seed)
     if is_run(start):
         return run_params(start, model, mesh)
-    return load(start, model.config.param_dtype, mesh).params
+    return load(start, model.config.param_dtype, mesh, config.training.start_blocks).params
 
 
 def untrained_params(model: Qwen3, config: RunConfig) -> Params:

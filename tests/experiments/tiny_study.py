@@ -61,14 +61,19 @@ def stand_in(config, folder):
     Workdir(folder).claim(run.config)
     run.template.tokenizer.save(folder / "tokenizer.json")
     (folder / "timings.jsonl").write_text('{"step": 1, "seconds": 2.0}\n' * 8)
-    rng = np.random.default_rng(config.data.fold)
+    write_scores(folder / "scores.parquet", random_scores(run.splits, config.data.fold))
+
+
+def random_scores(splits, fold):
+    """Random signals for every offer of the calibration and the test streams, with their labels."""
+    rng = np.random.default_rng(fold)
     rows = [
         {
             "stream": one.id,
             "step": number,
             "candidate": index,
             "split": split,
-            "fold": config.data.fold,
+            "fold": fold,
             "p_need_fast": need,
             "p_accept_fast": rng.random(),
             "y_need": step.y_need,
@@ -76,9 +81,9 @@ def stand_in(config, folder):
             "votes": list(offer.votes),
         }
         for split in ("calibration", "test")
-        for one in getattr(run.splits, split)
+        for one in getattr(splits, split)
         for number, step in enumerate(one.steps)
         for need in [rng.random()]
         for index, offer in enumerate(step.candidates)
     ]
-    write_scores(folder / "scores.parquet", Scores.from_rows(rows))
+    return Scores.from_rows(rows)

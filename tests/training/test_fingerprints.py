@@ -143,8 +143,10 @@ def test_weights_must_have_the_digest_of_the_config(tmp_path):
     [
         ({"start_sha256": "0" * 64}, "start_sha256: found 0000000000000000"),
         ({"start_sha256": "abc", "start": "x"}, "start_sha256: found 'abc', expected 64 hexadecimal digits"),
+        ({"start_blocks": 2}, "start_blocks: found 2 without start"),
+        ({"start_blocks": -1, "start": "x"}, "start_blocks: found -1, expected at least 0"),
     ],
 )
-def test_an_impossible_digest_of_weights_is_refused(changes, message):
+def test_an_impossible_digest_or_part_of_weights_is_refused(changes, message):
     with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
         tiny.with_training(**changes)

@@ -38,7 +38,7 @@ _REORDERED = re.compile(r"blk\.\d+\.attn_([qk])\.weight")
 _BYTES_PER_ROW = 1 << 14
 
 
-def load_gguf(path: epath.PathLike, dtype: DTypeLike, mesh: Mesh | None = None) -> Pretrained:
+def load_gguf(path: epath.PathLike, dtype: DTypeLike, mesh: Mesh | None = None, blocks: int = 0) -> Pretrained:
     """Loads and dequantises a Qwen3 or Llama-shaped model from a GGUF file; needs the extra `gguf`.
 
     Matrices are dequantised layer by layer, in the piece that a device holds; the host never holds the whole model.
@@ -47,6 +47,7 @@ def load_gguf(path: epath.PathLike, dtype: DTypeLike, mesh: Mesh | None = None) 
       path: Path of the file.
       dtype: Dtype of the parameters and activations: float32, bfloat16 or float16.
       mesh: Mesh over which parameters are sharded (`prism_jax.student.sharding`); None uses the default device.
+      blocks: Number of lowest blocks that the model keeps (`StudentConfig.lowest`); 0 keeps all of them.
 
     Raises:
       OSError: when the file is missing or cannot be read.
@@ -55,8 +56,8 @@ def load_gguf(path: epath.PathLike, dtype: DTypeLike, mesh: Mesh | None = None) 
       RuntimeError: when the `gguf` package is not installed.
     """
     name, file = dtype_name(dtype), GGUFFile(pathlib.Path(path))
-    model = Qwen3(file.config(name))
-    return Pretrained(model, place(file, model, mesh))
+    whole = Qwen3(file.config(name))
+    return Pretrained(Qwen3(whole.config.lowest(blocks)), place(file, whole, mesh, blocks))
 
 
 class GGUFFile:

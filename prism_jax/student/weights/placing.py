@@ -48,24 +48,25 @@ class TensorFile(Protocol):
         """Reads a copy of a part of one tensor, in a floating-point dtype."""
 
 
-def place(file: TensorFile, model: Qwen3, mesh: Mesh | None) -> Params:
+def place(file: TensorFile, model: Qwen3, mesh: Mesh | None, blocks: int = 0) -> Params:
     """Loads the model's parameters from a file.
 
     Args:
       file: The checkpoint's tensors.
-      model: The static half of the student.
+      model: The static half of the model that the file describes.
       mesh: Mesh over which parameters are sharded; None uses the default device.
+      blocks: Number of lowest blocks to load; the tensors of the others are checked but not read. 0 loads all.
 
     Raises:
       ValueError: naming all tensors that are missing, unexpected, mis-shaped, unreadable or, for a tied head, different
-        from the embedding; or all that are not finite in the model's dtype.
+        from the embedding; or all that are not finite in the model's dtype. Or for more blocks than the model has.
     """
     if model.config.num_layers > len(file.shapes):  # Stops before names for an absurd number of layers are made.
         raise ValueError(
             f"{file.where}: found {len(file.shapes)} tensors, expected {model.config.num_layers} layers of them"
         )
-    wanted = parameters(model.abstract_params(), file.form)
-    _check(file, wanted, tied=model.config.tied)
+    _check(file, parameters(model.abstract_params(), file.form), tied=model.config.tied)
+    wanted = parameters(Qwen3(model.config.lowest(blocks)).abstract_params(), file.form)
     total = sum(_size(index) * p.leaf.dtype.itemsize for p in wanted for index in _pieces(p, _sharding(p, mesh)))
     params: Params = {}
     broken: list[str] = []

@@ -29,7 +29,7 @@ MOST_HEADER_BYTES = 1 << 24
 _DTYPES = ("BF16", "F16", "F32")
 
 
-def load_hf(directory: epath.PathLike, dtype: DTypeLike, mesh: Mesh | None = None) -> Pretrained:
+def load_hf(directory: epath.PathLike, dtype: DTypeLike, mesh: Mesh | None = None, blocks: int = 0) -> Pretrained:
     """Loads a dense Qwen3 or a Llama-shaped model from a directory as published on Hugging Face.
 
     Tensors are copied from the memory-mapped files to the devices piece by piece; the host never holds the whole model.
@@ -38,14 +38,16 @@ def load_hf(directory: epath.PathLike, dtype: DTypeLike, mesh: Mesh | None = Non
       directory: Directory with config.json and safetensors of bfloat16, float16 or float32.
       dtype: Dtype of the parameters and activations: float32, bfloat16 or float16.
       mesh: Mesh over which parameters are sharded (`prism_jax.student.sharding`); None uses the default device.
+      blocks: Number of lowest blocks that the model keeps (`StudentConfig.lowest`); 0 keeps all of them.
 
     Raises:
       OSError: when a file is missing or cannot be read.
       ValueError: when a file is corrupt, a pickle, outside of the directory, or describes another model; the message
         names the file, and all tensors that are missing, unexpected or mis-shaped.
     """
-    model = Qwen3(read_hf_config(directory, dtype))
-    return Pretrained(model, place(SafetensorsDirectory(model_directory(pathlib.Path(directory))), model, mesh))
+    whole = Qwen3(read_hf_config(directory, dtype))
+    file = SafetensorsDirectory(model_directory(pathlib.Path(directory)))
+    return Pretrained(Qwen3(whole.config.lowest(blocks)), place(file, whole, mesh, blocks))
 
 
 def read_hf_config(directory: epath.PathLike, dtype: DTypeLike) -> StudentConfig:

@@ -14,13 +14,13 @@ from prism_jax.student.weights.pretrained import Pretrained
 from prism_jax.student.weights.safetensors_in import load_hf, read_hf_config
 
 
-def load(path: epath.PathLike, dtype: DTypeLike, mesh: Mesh | None = None) -> Pretrained:
+def load(path: epath.PathLike, dtype: DTypeLike, mesh: Mesh | None = None, blocks: int = 0) -> Pretrained:
     """Calls `load_gguf` for a path that ends in .gguf, else `load_hf`, which describe arguments and errors."""
-    return load_gguf(path, dtype, mesh) if _is_gguf(path) else load_hf(path, dtype, mesh)
+    return load_gguf(path, dtype, mesh, blocks) if _is_gguf(path) else load_hf(path, dtype, mesh, blocks)
 
 
 def read_config(path: epath.PathLike, dtype: DTypeLike) -> StudentConfig:
-    """Reads the config that `load` would use, without reading tensors; arguments and errors are those of `load`."""
+    """Reads the config of the whole model, without reading tensors; arguments and errors are those of `load`."""
     return GGUFFile(pathlib.Path(path)).config(dtype_name(dtype)) if _is_gguf(path) else read_hf_config(path, dtype)
 
 

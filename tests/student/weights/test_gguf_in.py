@@ -7,7 +7,7 @@ import pytest
 from gguf_models import reorder, write_gguf
 from hf_models import libraries, random_model, their_logits
 
-from prism_jax.student.weights import load_gguf, load_hf
+from prism_jax.student.weights import load, load_gguf, load_hf
 
 # Quantisers need row lengths that are multiples of 32; head widths are those that transformers assumes.
 EVEN = {"hidden_size": 64, "intermediate_size": 96, "theta": 1e5, "rms_norm_eps": 1e-5}
@@ -29,6 +29,8 @@ def test_what_the_file_holds_is_the_model_it_was_written_from(theirs, tmp_path):
     want, got = load_hf(tmp_path, "float32"), load_gguf(write_gguf(tmp_path / "model.gguf", theirs), "float32")
     assert got.model == want.model
     jax.tree.map(np.testing.assert_array_equal, got.params, want.params)
+    lowest = [load(tmp_path, "float32", blocks=1), load(tmp_path / "model.gguf", "float32", blocks=1)]
+    jax.tree.map(np.testing.assert_array_equal, *(one.params for one in lowest))
 
 
 @pytest.mark.parametrize("form", ["F16", "BF16", "Q8_0", "Q4_1"])

@@ -71,6 +71,13 @@ def test_the_error_for_another_student_names_the_field(first):
         resolve(second(workdir, student=other))
 
 
+def test_blocks_of_a_run_cannot_be_left_out(first):
+    config = second(first[0])
+    config = dataclasses.replace(config, training=dataclasses.replace(config.training, start_blocks=1))
+    with pytest.raises(ConfigError, match=r"^training\.start_blocks: found 1 for .*, expected 0 for a run, whose"):
+        resolve(config)
+
+
 def test_another_tokenizer_is_an_error(first, template, tmp_path):
     workdir, _ = first
     template.tokenizer.save(tmp_path / "tokenizer.json")

@@ -1,0 +1,289 @@
+"""Fine-tunes a pretrained student on ProactiveBench with everything chosen inside each fold, and stacks it on words.
+
+    python -m prism_jax.experiments.nested_student --weights=PATH.gguf --source=DIR --workdir=DIR
+
+There are four outer folds of whole streams. In each, on the streams that are not tested:
+
+1.  a frozen probe says after which of BLOCKS the answer slot is worth most (`block_choice`);
+2.  the student keeps the blocks up to that one, and its top blocks are trained on the training streams;
+3.  the probe on words is fitted, and the student is stacked on it on the calibration streams (`stacking`).
+
+The test streams' labels are read for the measures alone. Everything else about the student is as in its config. Every
+training is an ordinary run in a folder of its own, so an interrupted study resumes when started again.
+docs/proactivebench.md has the results.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from absl import flags
+from etils import epath
+from ml_collections import config_flags
+
+from prism_jax.decision.calibration import CalibrationConfig
+from prism_jax.evaluation.fits import Signal
+from prism_jax.evaluation.protocol import TEST, calibrate, rows_of
+from prism_jax.experiments.block_choice import States, best_block, states_after, worth_of_blocks
+from prism_jax.experiments.nested_words import score_words_nested
+from prism_jax.experiments.proactivebench import with_sources
+from prism_jax.experiments.proactivebench_results import SIGNALS, Fold, epoch_seconds, signal_of
+from prism_jax.experiments.probe import measure, ranked_by_probe
+from prism_jax.experiments.ranking import Ranked
+from prism_jax.experiments.stacking import stack
+from prism_jax.probe.config import FitConfig, StatesConfig
+from prism_jax.probe.fitting import Seen, fit_probe
+from prism_jax.probe.kept_states import states_of
+from prism_jax.probe.scoring import score
+from prism_jax.probe.words import describe
+from prism_jax.recipes.runs import train_and_evaluate
+from prism_jax.report.table import Table, print_all
+from prism_jax.runtime import command
+from prism_jax.runtime.config import ConfigError, from_config_dict
+from prism_jax.runtime.files import write_files, write_json
+from prism_jax.runtime.flag_checks import refuse_empty
+from prism_jax.runtime.provenance import provenance
+from prism_jax.scores import Scores, read_scores, write_scores
+from prism_jax.streams import Stream
+from prism_jax.streams.sources import load_splits
+from prism_jax.streams.splits import Splits
+from prism_jax.training.config import RunConfig
+from prism_jax.training.run import open_run, resolve
+from prism_jax.training.workdir import Workdir
+
+BLOCKS = (6, 12, 18, 24, 30)
+"""The blocks that are compared, of SmolLM2's 30; fixed before any result was known."""
+TRAINED = 4
+"""Number of upper blocks that are trained, as in the study that is not nested."""
+
+SAVED = 20
+"""Number of training steps after which an interrupted fold resumes."""
+
+TFIDF, WORDS, FROZEN = "TF-IDF of words and bigrams", "probe on words (NC)", "probe on words and frozen states"
+TUNED, STACKED, STACKED_ON_FROZEN = (
+    "SmolLM2, fine-tuned",
+    "SmolLM2 stacked on NC",
+    "SmolLM2 stacked on words and states",
+)
+PAIRS = ((WORDS, STACKED), (FROZEN, STACKED_ON_FROZEN), (WORDS, TUNED), (WORDS, FROZEN), (TFIDF, WORDS))
+"""The differences in the tables, second minus first; the first is the question of the study."""
+FILES = {
+    WORDS: "words.parquet",
+    FROZEN: "frozen.parquet",
+    TUNED: "tuned.parquet",
+    STACKED: "stacked.parquet",
+    STACKED_ON_FROZEN: "stacked_on_frozen.parquet",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class FoldResult:
+    """What one outer fold gives.
+
+    Attributes:
+      scores: Test rows of each method in `FILES`. The student's are raw, all others are the method's probabilities.
+      ranked: Each signal of each method on the test rows.
+      about: What was chosen on the other streams, as plain data.
+    """
+
+    scores: Mapping[str, Scores]
+    ranked: Mapping[str, Mapping[Signal, Ranked]]
+    about: Mapping[str, Any]
+
+
+def run_fold(config: RunConfig, states: States, reading: StatesConfig, trained: int, folder: epath.Path) -> FoldResult:
+    """Chooses the block, trains, stacks and scores on one fold.
+
+    Args:
+      config: The student's run on this fold; its block and its frozen parameters are set here.
+      states: States of every stream's offers, by the stream's id.
+      reading: The frozen model, the blocks that are compared, and the regression on states.
+      trained: Number of upper blocks that are trained.
+      folder: Folder of the student's run.
+
+    Raises:
+      ConfigError: if the folder holds a run with another config.
+    """
+    fold, splits = config.data.fold, load_splits(config.data, config.simulator)
+    others = sorted((*splits.train, *splits.calibration), key=lambda stream: stream.id)
+    worth = worth_of_blocks(others, states, reading)
+    block = best_block(worth)
+    student = train_student(up_to(config, block, trained), folder)
+    words = score_probe_on(splits, None, reading, fold)
+    frozen = score_probe_on(splits, states_after(states, reading, block), reading, fold)
+    stacked, stacks = stack(words, student)
+    on_frozen, _ = stack(frozen, student)
+    tfidf = score_words_nested(others, splits.test, fold)[0]
+    tables = {WORDS: words, FROZEN: frozen, TUNED: student, STACKED: stacked, STACKED_ON_FROZEN: on_frozen}
+    scores = {name: rows_of(table, TEST) for name, table in tables.items()}
+    raw = {
+        TFIDF: Fold(tfidf, calibrate(tfidf)),
+        TUNED: Fold(student, calibrate(student, CalibrationConfig(calibrator="platt"))),
+    }
+    ranked = {
+        name: {
+            signal: signal_of([raw[name]], signal) if name in raw else ranked_by_probe(scores[name], signal)
+            for signal in SIGNALS
+        }
+        for name in (TFIDF, *tables)
+    }
+    about = {
+        "test": [stream.id for stream in splits.test],
+        "worth": {str(number): value for number, value in worth.items()},
+        "block": block,
+        "stacks": {signal: dataclasses.asdict(found) for signal, found in stacks.items()},
+        "epoch_seconds": list(epoch_seconds(folder, len(splits.train) / config.training.batch)),
+    }
+    return FoldResult(scores, ranked, about)
+
+
+def up_to(config: RunConfig, block: int, trained: int) -> RunConfig:
+    """The run whose student ends after a block and trains the `trained` blocks up to it."""
+    lower = "|".join(map(str, range(block - trained)))
+    frozen = ("embedding", *([f"layers/({lower})/.*"] if lower else []))
+    return dataclasses.replace(config, training=dataclasses.replace(config.training, start_blocks=block, frozen=frozen))
+
+
+def train_student(config: RunConfig, folder: epath.Path) -> Scores:
+    """Trains a run unless it is finished, and returns its scores on the calibration and test streams.
+
+    Raises:
+      ConfigError: if the folder holds a run with another config.
+    """
+    workdir, path = Workdir(folder), folder / "scores.parquet"
+    if not path.exists():
+        train_and_evaluate(config, workdir)
+    opened = open_run(resolve(config), workdir)
+    opened.files.claim(opened.config)
+    return read_scores(path)
+
+
+def score_probe_on(splits: Splits, states: States | None, reading: StatesConfig, fold: int) -> Scores:
+    """Scores a fold by probes that see as much as they may.
+
+    The calibration rows, on which the stack is fitted, are scored by a probe on the training streams; the test rows are
+    scored by a probe on the training and the calibration streams.
+
+    Args:
+      splits: The fold's streams.
+      states: States of the streams' offers; None for words alone.
+      reading: How the regression on states is fitted.
+      fold: Number of the fold.
+    """
+
+    def seen(streams: Sequence[Stream]) -> list[Seen]:
+        return [Seen(describe(stream), None if states is None else states[stream.id]) for stream in streams]
+
+    train, calibration, test = seen(splits.train), seen(splits.calibration), seen(splits.test)
+    first = fit_probe(train, FitConfig(), reading)
+    second = fit_probe([*train, *calibration], FitConfig(), reading)
+    return Scores.from_rows(
+        [
+            *score(first, calibration, split="calibration", fold=fold),
+            *score(second, test, split="test", fold=fold),
+        ]
+    )
+
+
+def study(
+    config: RunConfig,
+    workdir: epath.Path,
+    blocks: Sequence[int] = BLOCKS,
+    trained: int = TRAINED,
+    resamples: int = 10_000,
+) -> list[Table]:
+    """Runs every fold; writes choices.json and the out-of-fold scores of each method.
+
+    Args:
+      config: Run of the pretrained student; its number of folds is the study's.
+      workdir: Folder for the results, the states and one folder per run.
+      blocks: Blocks that are compared, ascending, each at least `trained`.
+      trained: Number of upper blocks that are trained.
+      resamples: Number of bootstrap resamples for each interval.
+
+    Returns:
+      A table for each signal.
+
+    Raises:
+      ConfigError: for a config without weights to start from, or a folder that holds a run with another config.
+    """
+    if not config.training.start:
+        raise ConfigError("training.start: found none, expected the weights that are fine-tuned")
+    if min(blocks) < trained:
+        raise ValueError(f"blocks: found {min(blocks)}, expected at least {trained}, the number that is trained")
+    reading = reading_of(config, blocks)
+    states = read_all(config, reading, workdir / "states")
+    results = []
+    for fold in range(config.data.folds):
+        data = dataclasses.replace(config.data, fold=fold)
+        folder = workdir / f"fold{fold}"
+        results.append(run_fold(dataclasses.replace(config, data=data), states, reading, trained, folder))
+        write_json(workdir / "choices.json", {"made": provenance(), "folds": [dict(one.about) for one in results]})
+    for name, file in FILES.items():
+        write_scores(workdir / file, _joined([one.scores[name] for one in results]))
+    titles: dict[Signal, str] = {"accept": "Acceptance of an offer", "need": f"Need at a step, {config.data.need}"}
+    return [
+        measure(
+            {name: _pooled([one.ranked[name][signal] for one in results]) for name in results[0].ranked},
+            title,
+            resamples,
+            PAIRS,
+        )
+        for signal, title in titles.items()
+    ]
+
+
+def reading_of(config: RunConfig, blocks: Sequence[int]) -> StatesConfig:
+    """The frozen model as the student sees it: the same weights, prompt and context."""
+    weights, system, context = config.training.start, config.prompt.system, config.packing.context
+    return StatesConfig(weights=weights, blocks=tuple(blocks), system=system, context=context)
+
+
+def read_all(config: RunConfig, reading: StatesConfig, folder: epath.Path) -> States:
+    """States of all streams; they depend on no label and on no fold."""
+    splits = load_splits(config.data, config.simulator)
+    streams = sorted((*splits.train, *splits.calibration, *splits.test), key=lambda stream: stream.id)
+    return dict(zip((stream.id for stream in streams), states_of(streams, reading, folder), strict=True))
+
+
+def _joined(tables: Sequence[Scores]) -> Scores:
+    columns = [table.columns() for table in tables]
+    return Scores.from_columns({name: np.concatenate([one[name] for one in columns]) for name in columns[0]})
+
+
+def _pooled(parts: Sequence[Ranked]) -> Ranked:
+    return Ranked(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+def define_flags() -> None:
+    """Defines the command-line flags."""
+    config_flags.DEFINE_config_file(
+        "student", "configs/smollm2_proactivebench.py", "Config of the pretrained student's run."
+    )
+    flags.DEFINE_string("weights", "", "Weights to start from; empty uses the config's.")
+    flags.DEFINE_string("source", "", "Folder with ProactiveBench's repository; empty uses the config's.")
+    flags.DEFINE_string("workdir", None, "Folder for the runs and the results.")
+    flags.DEFINE_integer("steps", 100, "Number of training steps per fold.", lower_bound=1)
+    flags.DEFINE_integer("resamples", 10_000, "Bootstrap resamples of whole streams.", lower_bound=100)
+    flags.mark_flags_as_required(["workdir"])
+    refuse_empty("workdir")
+
+
+def main() -> None:
+    """Runs the study and prints its tables."""
+    given = flags.FLAGS
+    workdir = epath.Path(given.workdir)
+    workdir.mkdir(parents=True, exist_ok=True)
+    config = with_sources(from_config_dict(RunConfig, given.student), given.source, given.weights)
+    training = dataclasses.replace(config.training, steps=given.steps, checkpoint_every=min(given.steps, SAVED))
+    tables = study(dataclasses.replace(config, training=training), workdir, resamples=given.resamples)
+    print_all(tables)
+    write_files({workdir / f"{signal}.csv": one.to_csv().encode() for signal, one in zip(SIGNALS, tables, strict=True)})
+
+
+if __name__ == "__main__":
+    define_flags()
+    command.start(main)
