@@ -198,6 +198,7 @@ EMPTY = {
     "probe": ("--config=configs/probe_simulator.py", "--workdir="),
     "promise": ("--promise=burden<=0.2", "--scores="),
     "experiments.proactivebench": ("--workdir= ",),
+    "experiments.nested_student": ("--workdir=",),
     "experiments.thinking": ("--workdir=",),
     "experiments.injections": ("--weights=",),
     "experiments.live_context": ("--workdir=",),

@@ -22,7 +22,7 @@ from prism_jax.training.config import RunConfig, TrainingConfig
 from prism_jax.training.loss_config import LossConfig
 from prism_jax.training.workdir import Workdir
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("compile_quickly")]
 
 BLOCKS = (2, 3)
 STREAMS = [make_stream(number) for number in range(8)]
