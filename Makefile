@@ -17,7 +17,7 @@ distill-demo: .venv/installed-remote
 	$(BIN)/python -m prism_jax.experiments.distill_demo --workdir=runs/distill_demo
 
 people-demo: .venv/installed
-	$(BIN)/python -m prism_jax.experiments.people_demo --workdir=runs/people_demo
+	$(BIN)/python -m prism_jax.experiments.people_demo --workdir=runs/people_demo $(if $(LOGS),--logs="$(LOGS)")
 
 test: .venv/installed-dev
 	$(BIN)/python -m pytest -n 2 --dist=worksteal -m "not slow"

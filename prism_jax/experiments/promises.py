@@ -29,7 +29,7 @@ from prism_jax.people.logs import read_log
 from prism_jax.report.table import Column, Row, Section, Table, print_all
 from prism_jax.report.tables import number, percent
 from prism_jax.runtime import command
-from prism_jax.runtime.files import write_text
+from prism_jax.runtime.files import check_folder_of, write_text
 from prism_jax.runtime.flag_checks import refuse_empty
 from prism_jax.streams import proactivebench
 
@@ -238,6 +238,8 @@ def main() -> None:
     """Prints the table; takes seconds for a log, and about a minute of processor time for ProactiveBench."""
     given = flags.FLAGS
     promises = [risk.Promise.parse(text) for text in given.promise]
+    if given.out:
+        check_folder_of(given.out)
     if given.log is not None:
         population = of_log(given.log, given.columns)
     else:

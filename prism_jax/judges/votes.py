@@ -17,7 +17,7 @@ from typing import IO, Any, NamedTuple
 
 from etils import epath
 
-from prism_jax.runtime.files import check_text, parse_json, read_lines, temporary_beside
+from prism_jax.runtime.files import check_folder_of, check_text, parse_json, read_lines, temporary_beside
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
@@ -161,8 +161,7 @@ def new_votes(path: epath.PathLike) -> Iterator[VotesWriter]:
       FileNotFoundError: when the file's folder does not exist.
     """
     path = epath.Path(path)
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"{path}: found no folder {path.parent}, expected an existing one")
+    check_folder_of(path)
     partial = temporary_beside(path)
     try:
         with partial.open("wb") as file:

@@ -1,6 +1,6 @@
 """Predicts the answers of an acceptance log from other people and from each person's own past (docs/people.md).
 
-    python -m prism_jax.people --log=log.csv --columns=person=user,time=shown_at,accepted=taken,score=confidence \
+    python -m prism_jax.people --log=log.csv --columns=person=user,time=shown_at,accepted=taken,score=confidence
         --context=task,length --workdir=runs/people
 
 The log is CSV or Parquet. `accepted` may be a condition such as accepted=rating>=4; `time` and `score` are optional.

@@ -25,7 +25,7 @@ from prism_jax.people.measures import RESAMPLES, Measure, measure
 from prism_jax.people.study import FOLDS, MEANINGS, Study, study
 from prism_jax.report.table import Column, Row, Section, Table, print_all
 from prism_jax.report.tables import ALONE, DASH, number, percent
-from prism_jax.runtime.files import encode_json, write_files
+from prism_jax.runtime.files import check_folder_of, encode_json, write_files
 from prism_jax.scores import Scores, encode_scores
 
 ROWS = ("constant", "score", "score, temperature", "score, Platt", "person", "score+person")
@@ -65,6 +65,7 @@ def evaluate_log(
     c_fa: float,
     c_fn: float,
     export_scores: str | None = None,
+    keep_names: bool = False,
     seed: int = 0,
 ) -> dict[str, Any]:
     """Evaluates a log, prints two tables and writes them.
@@ -76,6 +77,7 @@ def evaluate_log(
       c_fa: Cost of an offer that is not accepted, above 0.
       c_fn: Cost of silence where the offer would have been accepted, at least 0.
       export_scores: Scores file to write as well, .parquet or .jsonl (docs/scores.md).
+      keep_names: Whether that file names people as the log does; by default they are numbered.
       seed: Seed of the folds and of the resampling.
 
     Returns:
@@ -84,6 +86,8 @@ def evaluate_log(
     Raises:
       ValueError, OSError: in one line, for a log that cannot be read, or on which nothing can be measured.
     """
+    if export_scores is not None:
+        check_folder_of(export_scores)
     log = read_log(path, columns)
     _need_propensities(path, log)
     found = study(log, seed)
@@ -129,7 +133,7 @@ def evaluate_log(
     for name, table in tables.items():
         files |= {folder / f"{name}.csv": table.to_csv().encode(), folder / f"{name}.md": table.to_markdown().encode()}
     if export_scores is not None:
-        files[epath.Path(export_scores)] = encode_scores(export_scores, scores_of_log(log, seed))
+        files[epath.Path(export_scores)] = encode_scores(export_scores, scores_of_log(log, seed, keep_names=keep_names))
     folder.mkdir(parents=True, exist_ok=True)
     write_files(files)
     print_all(list(tables.values()))
@@ -229,8 +233,10 @@ def score_threshold(log: AcceptanceLog, found: Study, threshold: float) -> float
     return float(scipy.special.expit((scipy.special.logit(threshold) - platt.bias) / platt.scale))
 
 
-def scores_of_log(log: AcceptanceLog, seed: int = 0) -> Scores:
+def scores_of_log(log: AcceptanceLog, seed: int = 0, *, keep_names: bool = False) -> Scores:
     """The log as a scores table without need: one stream per person, a step per offer in the order of time.
+
+    People are called p1, p2 and so on, in the order in which the log first mentions them, unless `keep_names`.
 
     `p_accept_fast` is the score as it is. Where it is missing it is the acceptance rate of the people in other folds,
     and a score that is no probability becomes one by Platt's map of the other people. `fold` holds whole people, so
@@ -252,7 +258,8 @@ def scores_of_log(log: AcceptanceLog, seed: int = 0) -> Scores:
     else:
         raise LogError("score: found numbers outside [0, 1] and offers that were not made, expected one of these only")
     begins = np.flatnonzero(np.diff(person, prepend=-1))
-    names = [log.names[code] for code in person.tolist()]
+    number = _numbers(log)
+    names = [log.names[code] if keep_names else f"p{number[code]}" for code in person.tolist()]
     columns: dict[str, Any] = {
         "stream": names,
         "person": names,
@@ -264,7 +271,15 @@ def scores_of_log(log: AcceptanceLog, seed: int = 0) -> Scores:
     columns |= {"time": log.time[rows]} if log.timed else {}
     if log.propensity is not None:
         columns |= {"logged": log.logged[rows], "propensity": log.propensity[rows]}
-    return Scores.from_columns(columns)
+    table = Scores.from_columns(columns)
+    # In alphabetical order, the rows would still tell which of two names comes first.
+    return table if keep_names else table.take(np.argsort(number[person], kind="stable"))
+
+
+def _numbers(log: AcceptanceLog) -> Int[np.ndarray, " people"]:
+    """The number of each person, from 1, in the order in which the rows of the log first mention them."""
+    first = np.unique(log.person, return_index=True)[1]
+    return np.argsort(np.argsort(first)) + 1
 
 
 def _base_rates(accepted: Float64[np.ndarray, " rows"], fold: Int[np.ndarray, " rows"]) -> Float64[np.ndarray, " rows"]:

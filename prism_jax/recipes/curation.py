@@ -10,7 +10,7 @@ from typing import Any
 from etils import epath
 
 from prism_jax.report.table import Column, Row, Section, Table
-from prism_jax.runtime.files import write_json
+from prism_jax.runtime.files import check_folder_of, write_json
 from prism_jax.runtime.provenance import provenance
 from prism_jax.streams.jsonl import read_streams, write_streams
 from prism_jax.training.pathways.curated import KEPT, OUTCOMES, UNJUDGED, Curated, curate
@@ -40,8 +40,7 @@ def curate_file(streams: epath.PathLike, out: epath.PathLike, pathway: PathwayCo
     streams, out = epath.Path(streams), epath.Path(out)
     if streams.resolve() == out.resolve():
         raise ValueError(f"--out: found {out}, the file of --streams, expected another one")
-    if not out.parent.is_dir():
-        raise FileNotFoundError(f"{out}: found no folder {out.parent}, expected an existing one")
+    check_folder_of(out)
     content = read_streams(streams)
     try:
         found = curate(content, pathway, count="--count")

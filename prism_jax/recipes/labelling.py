@@ -13,7 +13,7 @@ from etils import epath
 from prism_jax.remote import jobs
 from prism_jax.remote.clients import opened
 from prism_jax.remote.structured import Reply, ask_for
-from prism_jax.runtime.files import temporary_beside
+from prism_jax.runtime.files import check_folder_of, temporary_beside
 from prism_jax.streams import Stream
 from prism_jax.streams.jsonl import iterate_streams, write_streams
 from prism_jax.teacher.config import TeacherConfig
@@ -86,8 +86,7 @@ def label_file(config: TeacherConfig, source: epath.Path, output: epath.Path, ro
       ValueError, OSError, RuntimeError: in one line; nothing is written.
     """
     for path in (output, rows):
-        if not path.parent.is_dir():
-            raise FileNotFoundError(f"{path}: found no folder {path.parent}, expected an existing one")
+        check_folder_of(path)
     labeller, partial = _Labeller(config), temporary_beside(rows)
     with contextlib.ExitStack() as stack:
         stack.callback(lambda: partial.unlink(missing_ok=True))

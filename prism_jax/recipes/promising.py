@@ -10,14 +10,28 @@ from prism_jax.decision import risk
 from prism_jax.decision.calibration import CalibrationConfig, Calibrator
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation.fits import read_calibration
+from prism_jax.evaluation.promise_units import Family
 from prism_jax.evaluation.promises import Line, PromiseResult, promise
 from prism_jax.report.human_labels import shown
 from prism_jax.report.table import Column, Row, Section, Table, print_all
-from prism_jax.report.tables import DASH, percent
-from prism_jax.runtime.files import write_json
+from prism_jax.report.tables import DASH, number, percent
+from prism_jax.runtime.files import check_folder_of, write_json
 from prism_jax.scores import ScoresError, located, read_scores
 
 NAMES = {"betting": "betting", "hoeffding_bentkus": "Hoeffding and Bentkus", "expectation": "in expectation"}
+
+
+def families_of(policies: Sequence[str], margins: Sequence[float]) -> tuple[Family, ...]:
+    """Every policy with every slow margin; a policy other than dynamic, which has none, is one family without a margin.
+
+    Raises:
+      ValueError: for a margin above 0 where no policy has one.
+    """
+    if "dynamic" not in policies and any(margins):
+        raise ValueError(f"--margin: found it with --policy={policies[0]}, expected it with dynamic: no other has one")
+    return tuple(
+        Family(policy, margin) for policy in policies for margin in (margins if policy == "dynamic" else [0.0])
+    )
 
 
 def promise_scores(
@@ -26,9 +40,11 @@ def promise_scores(
     point: OperatingPoint,
     *,
     level: float,
+    families: Sequence[Family] = (),
     calibrator: Calibrator | None = None,
     calibration: str | None = None,
     start: float | None = None,
+    test_share: float = 0.0,
     out: str | None = None,
 ) -> None:
     """Prints the gates that keep promises, and writes them to a file where asked.
@@ -36,11 +52,14 @@ def promise_scores(
     Args:
       path: The scores file, .parquet or .jsonl (docs/scores.md).
       texts: Promises such as "false_alarms<=0.05", kept together.
-      point: The policy, and the costs to which the gate comes as near as the promises allow.
-      level: The probability 1 - eta with which they hold.
+      point: The costs to which the gate comes as near as the promises allow.
+      level: The probability 1 - eta with which they hold, for all families at once.
+      families: The policies and slow margins; none is the policy of `point` without a margin.
       calibrator: The map to fit; None is one temperature per signal.
       calibration: Path of a calibration.json fitted on other people, instead.
       start: Cost ratio at which the tests of false discovery begin.
+      test_share: Share of the people to measure and not to certify on, of scores without splits, or with a calibration
+        of the split test.
       out: Path of a JSON file for the result.
 
     Raises:
@@ -49,12 +68,22 @@ def promise_scores(
     """
     if calibrator is not None and calibration is not None:
         raise ValueError("--calibrator: found it with --calibration, expected one of them")
+    if out is not None:
+        check_folder_of(out)
     promises = [risk.Promise.parse(text) for text in texts]
     fits = None if calibration is None else read_calibration(calibration).pooled()
     config = None if calibrator is None else CalibrationConfig(calibrator)
     try:
         found = promise(
-            read_scores(path), promises, point, error=1 - level, config=config, calibration=fits, start=start
+            read_scores(path),
+            promises,
+            point,
+            error=1 - level,
+            families=families,
+            config=config,
+            calibration=fits,
+            start=start,
+            test_share=test_share,
         )
     except ScoresError as error:
         raise located(error, path) from None
@@ -66,95 +95,150 @@ def promise_scores(
 
 
 def promise_table(found: PromiseResult, point: OperatingPoint) -> Table:
-    """One row per bound; the first one promises, the others stand beside it."""
+    """One row per family and bound; the first bound promises, the others stand beside it."""
+    thinks = any(family.margin for family in found.families)
     columns = (
         Column("certified ratios", "Cost ratios C_FN / C_FA of the gates that keep all promises.", text=True),
         Column("chosen ratio", "The certified ratio nearest to that of the stated costs."),
-        Column("speak rate, certifying", "Share of steps with an offer at it, mean over the certifying units.", "%"),
-        Column("speak rate, test", "The same over the test units.", "%"),
+        Column("cost", "Realised cost at it at the stated costs, mean over the certifying units."),
+        Column("speak rate", "Share of steps with an offer at it, mean over the certifying units.", "%"),
+        *([Column("slow passes", "Share of steps with a slow pass at it, the same.", "%")] if thinks else []),
+        *([] if found.test is None else [Column("speak rate, test", "The same over the test units.", "%")]),
         *(
             Column(f"{one.risk}, test", f"Measured on the test units; the limit is {one.limit:g}.")
-            for one in found.promises
+            for one in (() if found.test is None else found.promises)
         ),
     )
-    rows = tuple(Row(NAMES[line.bound], _cells(line, found), strong=line is found.lines[0]) for line in found.lines)
-    words = ", ".join(map(str, found.promises))
-    halves = f"; the other half of the calibration {_plural(found)} fitted the maps" if found.halves else ""
-    left_out = found.certifying.unjudged + found.test.unjudged
-    note = (
-        f"Certified on {found.certifying.number} {_plural(found)}{halves}; measured on {found.test.number} of the test "
-        f"split, with 95 % intervals over them. Policy {point.policy}, fast pass; stated ratio {point.cost_ratio:g}."
-        + (f" {left_out} steps without both labels are left out." if left_out else "")
-    )
-    title = f"{words}, with probability {1 - found.error:g}"
-    return Table(title, "bound", columns, (Section("", rows),), note, mark="the promise")
+    several = len(found.families) > 1
+    sections = [
+        Section(
+            str(family) if several else "",
+            tuple(
+                Row(NAMES[line.bound], _cells(line, found, thinks, len(columns)), strong=line is found.chosen)
+                for line in found.lines
+                if line.family == family
+            ),
+        )
+        for family in found.families
+    ]
+    title = f"{', '.join(map(str, found.promises))}, with probability {1 - found.error:g}"
+    title += f" for all {len(found.families)} families at once" if several else ""
+    return Table(title, "bound", columns, tuple(sections), _note(found, point), mark="the promise")
+
+
+def _note(found: PromiseResult, point: OperatingPoint) -> str:
+    """Which units did what, and for what the promise stands."""
+    units = _plural(found)
+    note = f"Certified on {found.certifying.number} {units}"
+    note += f"; the other half of the calibration {units} fitted the maps" if found.halves else ""
+    if found.test is None:
+        note += "; no others are left to measure on"
+    else:
+        note += f"; measured on {found.test.number} others, with 95 % intervals over them"
+    if len(found.families) > 1:
+        note += f". Stated ratio {point.cost_ratio:g}."
+    else:
+        family = found.families[0]
+        passes = f"slow margin {family.margin:g}" if family.margin else "fast pass"
+        note += f". Policy {family.policy}, {passes}; stated ratio {point.cost_ratio:g}."
+    if found.folds:
+        note += (
+            " The scores have folds: where every fold was scored by a model of its own, the promise is approximate, "
+            "and about these models together."
+        )
+    left_out = found.certifying.unjudged + (0 if found.test is None else found.test.unjudged)
+    return note + (f" {left_out} steps without both labels are left out." if left_out else "")
 
 
 def sentences(found: PromiseResult) -> list[str]:
     """What to deploy, or what can be promised instead."""
-    line = found.lines[0]
-    number, units = found.certifying.number, _plural(found)
-    if line.chosen is not None:
-        return [
-            f"Deploy --c_fa=1 --c_fn={line.chosen!r} --margin=0: with probability {1 - found.error:g}, all certified "
-            "ratios keep the promise at once. It does not cover other policies, slow margins or maps chosen afterwards."
-        ]
+    if found.chosen is not None and found.chosen.gate is not None:
+        return [_deployed(found, found.chosen, found.chosen.gate.ratio)]
+    count, units, families = found.certifying.number, _plural(found), len(found.families)
+    of = f" of {families} families" if families > 1 else ""
     said = [
-        f"Nothing can be promised with {number} {units}: no tested gate keeps {', '.join(map(str, found.promises))}."
+        f"Nothing can be promised with {count} {units}: no tested gate{of} keeps {', '.join(map(str, found.promises))}."
     ]
-    share = found.error / len(found.promises)
-    smallest = math.ceil(1e4 * risk.smallest_limit(number, share)) / 1e4
+    share = found.error / (len(found.promises) * families)
+    smallest = math.ceil(1e4 * risk.smallest_limit(count, share)) / 1e4
     if min(one.limit for one in found.promises) < smallest:
-        said.append(f"The smallest limit that {number} {units} can promise, without a single loss, is {smallest:.4f}.")
+        said.append(f"The smallest limit that {count} {units} can promise, without a single loss, is {smallest:.4f}.")
     elif len(found.promises) > 1:
         said.append(
-            f"{number} {units} could promise each limit from {smallest:.4f} on by itself, without a single loss: the "
+            f"{count} {units} could promise each limit from {smallest:.4f} on by itself, without a single loss: the "
             "gates that keep one of these break another, or are too close to a limit."
         )
     else:
-        said.append(
-            f"Without a single loss, {number} {units} could promise {smallest:.4f}; these losses are too large."
-        )
+        said.append(f"Without a single loss, {count} {units} could promise {smallest:.4f}; these losses are too large.")
     if any(one.grows is None for one in found.promises):
         said.append("The tests of false_discovery begin at --start; at another start, fixed beforehand, they may pass.")
     return said
 
 
+def _deployed(found: PromiseResult, line: Line, ratio: float) -> str:
+    """The flags of the agent, and what the promise covers."""
+    policy = "" if len(found.families) == 1 else f"--policy={line.family.policy} "
+    deploy = f"Deploy {policy}--c_fa=1 --c_fn={ratio!r} --margin={line.family.margin:g}: "
+    sure = f"with probability {1 - found.error:g}, all certified ratios"
+    if len(found.families) == 1:
+        return (
+            f"{deploy}{sure} keep the promise at once. It does not cover other policies, other slow margins or maps "
+            "chosen afterwards."
+        )
+    return (
+        f"{deploy}{sure} of all {len(found.families)} families keep the promise at once, so this one could be chosen "
+        f"for its cost on the same {_plural(found)}. The promise does not cover other policies, other slow margins or "
+        "maps chosen afterwards."
+    )
+
+
 def as_dict(found: PromiseResult, point: OperatingPoint) -> dict[str, Any]:
     """The result as JSON values."""
+    chosen = found.chosen
     return {
         "promises": list(map(str, found.promises)),
         "probability": 1 - found.error,
         "unit": found.unit,
         "certifying_units": found.certifying.number,
-        "test_units": found.test.number,
+        "test_units": 0 if found.test is None else found.test.number,
         "maps_from_other_half": found.halves,
-        "policy": point.policy,
+        "folds_together": found.folds,
         "stated_ratio": point.cost_ratio,
-        "bounds": {line.bound: _line_dict(line) for line in found.lines},
+        "chosen": chosen
+        and chosen.family._asdict() | {"bound": chosen.bound, "ratio": chosen.gate and chosen.gate.ratio},
+        "families": [
+            family._asdict()
+            | {"bounds": {line.bound: _line_dict(line) for line in found.lines if line.family == family}}
+            for family in found.families
+        ],
     }
 
 
 def _line_dict(line: Line) -> dict[str, Any]:
-    risks = {
-        one.risk: value and {"mean": float(value.estimate), "low": float(value.low), "high": float(value.high)}
-        for one, value in line.test_risks.items()
-    }
-    return {**line._asdict(), "certified": list(line.certified), "test_risks": risks}
+    """One bound of one family."""
+    gate: dict[str, Any] | None = None
+    if line.gate is not None:
+        gate = line.gate._asdict()
+        gate["test_risks"] = {
+            str(one): value and {"mean": float(value.estimate), "low": float(value.low), "high": float(value.high)}
+            for one, value in line.gate.test_risks.items()
+        }
+    return {"certified": list(line.certified), "gate": gate}
 
 
-def _cells(line: Line, found: PromiseResult) -> tuple[str, ...]:
-    if line.chosen is None:
-        return ("none", *[DASH] * (3 + len(found.promises)))
-    low, high = line.certified[0], line.certified[-1]
-    measured = (line.test_risks[one] for one in found.promises)
-    risks = (DASH if value is None else shown(value) for value in measured)
+def _cells(line: Line, found: PromiseResult, thinks: bool, number_of_cells: int) -> tuple[str, ...]:
+    if line.gate is None:
+        return ("none", *[DASH] * (number_of_cells - 1))
+    gate, (low, high) = line.gate, (line.certified[0], line.certified[-1])
+    risks = (gate.test_risks[one] for one in (() if found.test is None else found.promises))
     return (
         f"{low:.3g} to {high:.3g}",
-        f"{line.chosen:.4g}",
-        percent(line.speak_rate),
-        percent(line.test_speak_rate),
-        *risks,
+        f"{gate.ratio:.4g}",
+        number(gate.cost, 3),
+        percent(gate.speak_rate),
+        *([percent(gate.slow_rate)] if thinks else []),
+        *([] if gate.test_speak_rate is None else [percent(gate.test_speak_rate)]),
+        *(DASH if value is None else shown(value) for value in risks),
     )
 
 

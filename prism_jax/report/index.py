@@ -16,7 +16,7 @@ from prism_jax.evaluation.policies import ALL_POLICIES
 from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.report.tables import DASH, number, percent
 from prism_jax.report.templates import load_template
-from prism_jax.runtime.files import parse_json, read_bounded, write_text
+from prism_jax.runtime.files import check_folder_of, parse_json, read_bounded, write_text
 
 COLUMNS: tuple[tuple[Column, Callable[[Mapping[str, Any]], str]], ...] = (
     (Column("policy", "The deployed policy."), lambda run: ALL_POLICIES[_deployed(run)["policy"]].label),
@@ -53,6 +53,7 @@ def write_index(path: str | os.PathLike[str], runs: Sequence[str]) -> Table:
         raise ValueError("runs: found none, expected at least one folder")
     if twice := next((run for place, run in enumerate(runs) if run in runs[:place]), None):
         raise ValueError(f"runs: found {twice} twice, expected each folder once")
+    check_folder_of(path)
     cells = [_cells(epath.Path(run)) for run in runs]
     same = len({(row[1], row[2], row[3], row[4]) for row in cells}) == 1
     note = (

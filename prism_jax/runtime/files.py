@@ -77,6 +77,13 @@ def check_absent(path: epath.PathLike) -> None:
         raise FileExistsError(f"{path}: found something there, expected a path that does not exist yet")
 
 
+def check_folder_of(path: epath.PathLike) -> None:
+    """Raises FileNotFoundError if the folder of `path` does not exist: before long work, and not after it."""
+    path = epath.Path(path)
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"{path}: found no folder {path.parent}, expected an existing one")
+
+
 @contextlib.contextmanager
 def new_folder(path: epath.PathLike) -> Iterator[epath.Path]:
     """Yields a temporary folder that is renamed to `path` when the block ends, or removed if the block raises.

@@ -32,11 +32,14 @@ def explain(error: BaseException, argv: Sequence[str]) -> str:
         return f"{path}: found no get_config, expected a function get_config() that returns the config"
     if path is not None and f"--{CONFIG} must have a value other than None" in said:
         return f"{path}: get_config() returned None, expected {EXPECTED}"
+    if missing := re.findall(r"Flag (--\w+) must have a value other than None", said):
+        found, expected = ("no value", "one") if len(missing) == 1 else ("no values", "them")
+        return f"{', '.join(dict.fromkeys(missing))}: found {found}, expected {expected} (see --help)"
     if path is not None and (place := _place(error, said, path)):
         kind = "" if isinstance(error, ValueError | flags.Error) else f"{type(error).__name__}: "
         return f"{place}: {kind}{said.strip().splitlines()[-1]}"
     if isinstance(error, KeyError | AttributeError | TypeError):
-        words = re.match(r"'(\w+)'(?:\s*Did you mean \"(\w+)\")?", said) or re.search(r"\.(\w+)()", said)
+        words = re.match(r"\"?'(\w+)'(?:\s*Did you mean \"(\w+)\")?", said) or re.search(r"\.(\w+)()", said)
         for name in _overrides(argv):
             if words and words[1] in name.split(".")[1:]:
                 hint = f"; did you mean {words[2]!r}?" if words[2] else ""

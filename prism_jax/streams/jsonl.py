@@ -19,7 +19,7 @@ from typing import Any
 
 from etils import epath
 
-from prism_jax.runtime.files import check_text, parse_json, read_lines, temporary_beside
+from prism_jax.runtime.files import check_folder_of, check_text, parse_json, read_lines, temporary_beside
 from prism_jax.streams.types import Stream
 
 _EXPECTED = {float: "a number", int: "a whole number", str: "text", bool: "true or false"}
@@ -75,8 +75,7 @@ def write_streams(path: epath.PathLike, streams: Iterable[Stream]) -> None:
       StreamError: when there are no streams, an id is used twice, or a text cannot be encoded in UTF-8.
     """
     path = epath.Path(path)
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"{path}: found no folder {path.parent}, expected an existing one")
+    check_folder_of(path)
     partial = temporary_beside(path)
     ids: set[str] = set()
     try:

@@ -20,6 +20,12 @@ MOST_STREAMS = 1_000_000_000
 """Largest number of simulated streams in a split."""
 
 
+def local_proactivebench() -> str:
+    """ProactiveBench's folder beside the repository; empty without one, by which `DataConfig.source` downloads it."""
+    folder = "../shared/proactivebench"
+    return folder if epath.Path(folder).is_dir() else ""
+
+
 @dataclasses.dataclass(frozen=True)
 class DataConfig:
     """Where streams come from, and how whole streams are split.

@@ -54,6 +54,34 @@ def test_the_first_ratio_is_where_the_gate_begins_to_offer_ties_included():
         np.testing.assert_array_equal(first <= index, gate.decide(p_need, p_accept, 1.0, ratio))
 
 
+@pytest.mark.parametrize("margin", [0.0, 0.25, 1.0])
+def test_with_a_slow_margin_decisions_stay_nested_and_losses_are_those_of_the_pass_that_decides(margin):
+    p = np.array([0.0, 0.25, 1 / 3, 0.5, 0.75, 1.0])
+    signals = [grid.ravel() for grid in np.meshgrid(p, p, p, p)]
+    ratios = np.array([0.0, 1 / 9, 1 / 3, 0.5, 1.0, 2.0, 3.0, 9.0])
+    first, start, stop = risk.first_gate_with_slow(tuple(signals[:2]), tuple(signals[2:]), ratios, margin)
+    rng = np.random.default_rng(0)
+    y, y_slow = rng.integers(0, 2, (2, len(first)))
+    unit = rng.integers(0, 5, len(first))
+    slow = risk.Slow(start, stop, y_slow)
+    losses = {
+        name: risk.unit_losses(first, y, unit, len(ratios), Promise(name, 0.2), slow)
+        for name in ("false_alarms", "missed_help")
+    }
+    for index, ratio in enumerate(ratios):
+        offer, thinks = gate.decide_with_slow(*signals, 1.0, ratio, margin)
+        np.testing.assert_array_equal(first <= index, offer)
+        np.testing.assert_array_equal((start <= index) & (index < stop), thinks)
+        label = np.where(thinks, y_slow, y)
+        for name, loss in (("false_alarms", offer * (1 - label)), ("missed_help", ~offer * label)):
+            np.testing.assert_allclose(losses[name][:, index], np.bincount(unit, loss) / np.bincount(unit))
+    # Where the fast pass offers its own candidate again, a more talkative ratio can have the smaller loss.
+    steps = np.arange(2)
+    course = risk.Slow(np.array([0, 0]), np.array([2, 2]), np.array([0.0, 0.0]))
+    losses = risk.unit_losses(np.array([1, 1]), np.ones(2), steps // 2, 3, Promise("false_alarms", 0.2), course)
+    assert losses.tolist() == [[0.0, 1.0, 0.0]]
+
+
 def test_the_first_threshold_is_the_first_that_the_score_reaches():
     score = np.array([-np.inf, -1.0, 0.0, 0.5, 2.0, np.inf])
     thresholds = np.array([2.0, 0.5, 0.25, -1.0])

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 
 import numpy as np
 import pytest
@@ -9,9 +10,10 @@ import pytest
 from prism_jax.decision import gate, risk
 from prism_jax.decision.calibration import CalibrationConfig
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.evaluation import promises
+from prism_jax.evaluation import promise_units, promises
+from prism_jax.evaluation.promise_units import Family
 from prism_jax.evaluation.protocol import CALIBRATION, TEST, calibrate, rows_of
-from prism_jax.recipes.promising import promise_scores
+from prism_jax.recipes.promising import families_of, promise_scores
 from prism_jax.scores import Scores, ScoresError, write_scores
 
 POINT = OperatingPoint(c_fa=1.0, c_fn=2.0, margin=0.0)
@@ -45,23 +47,24 @@ def test_the_chosen_gate_is_the_certified_one_nearest_to_the_stated_costs(scores
     found = promises.promise(scores, [FALSE_ALARMS], POINT, error=0.1)
     line = found.lines[0]
     assert [one.bound for one in found.lines] == ["betting", "hoeffding_bentkus", "expectation"]
-    assert line.certified[-1] < 2.0 and line.chosen == line.certified[-1]
-    assert promises.promise(scores, [FALSE_ALARMS], OperatingPoint(1.0, 0.01), error=0.1).lines[0].chosen == 0.01
-    assert found.lines[1].chosen < line.chosen < found.lines[2].chosen
+    assert found.chosen is line and line.certified[-1] < 2.0 and line.gate.ratio == line.certified[-1]
+    low = promises.promise(scores, [FALSE_ALARMS], OperatingPoint(1.0, 0.01), error=0.1)
+    assert low.chosen.gate.ratio == 0.01
+    assert found.lines[1].gate.ratio < line.gate.ratio < found.lines[2].gate.ratio
 
 
 def test_the_measured_risk_is_that_of_the_gate_on_new_units(scores):
     found = promises.promise(scores, [FALSE_ALARMS], POINT, error=0.1)
     rows = rows_of(scores, CALIBRATION)
-    half = promises._first_half(promises.unit_of(rows))
+    half = promise_units.first_half(promise_units.unit_of(rows))
     maps = calibrate(rows.take(half))
     test = rows_of(scores, TEST)
     offer = gate.decide(
-        maps.calibrated("need", "fast", test), maps.calibrated("accept", "fast", test), 1.0, found.lines[0].chosen
+        maps.calibrated("need", "fast", test), maps.calibrated("accept", "fast", test), 1.0, found.chosen.gate.ratio
     )
     false_alarm = offer * (1 - test.y_need * test.y_accept)
-    np.testing.assert_allclose(found.lines[0].test_risks[FALSE_ALARMS].estimate, false_alarm.reshape(-1, 6).mean())
-    np.testing.assert_allclose(found.lines[0].test_speak_rate, offer.mean())
+    np.testing.assert_allclose(found.chosen.gate.test_risks[FALSE_ALARMS].estimate, false_alarm.reshape(-1, 6).mean())
+    np.testing.assert_allclose(found.chosen.gate.test_speak_rate, offer.mean())
 
 
 def test_half_of_the_units_certify_unless_the_maps_cannot_matter(scores):
@@ -83,16 +86,16 @@ def test_people_are_the_units_and_scores_without_need_are_acceptance_alone(score
     pairs = [f"person{int(name[4:]) // 2}" for name in scores.stream]
     found = promises.promise(Scores.from_columns({**columns, "person": pairs}), [FALSE_ALARMS], POINT, error=0.1)
     assert (found.unit, found.certifying.number, found.halves) == ("person", 60, False)
-    np.testing.assert_array_equal(found.certifying.y, scores.y_accept[scores.split == CALIBRATION])
+    np.testing.assert_array_equal(found.certifying.fast.gold, scores.y_accept[scores.split == CALIBRATION])
 
 
 def test_false_discovery_starts_where_a_calibrated_gate_would_keep_it_and_has_no_row_in_expectation(scores):
     found = promises.promise(scores, [FALSE_DISCOVERY], dataclasses.replace(POINT, policy="product"), error=0.1)
     assert [line.bound for line in found.lines] == ["betting", "hoeffding_bentkus"]
     assert found.lines[0].certified[0] == pytest.approx(0.7 / 0.3)
-    index = int(np.searchsorted(np.unique([*promises.GRID, 2.0, 0.7 / (1 - 0.7)]), found.lines[0].chosen))
-    offer, y = found.test.first <= index, found.test.y
-    np.testing.assert_allclose(found.lines[0].test_risks[FALSE_DISCOVERY].estimate, 1 - y[offer].mean())
+    index = int(np.searchsorted(np.unique([*promises.GRID, 2.0, 0.7 / (1 - 0.7)]), found.chosen.gate.ratio))
+    offer, y = found.test.courses[found.chosen.family].first <= index, found.test.fast.gold
+    np.testing.assert_allclose(found.chosen.gate.test_risks[FALSE_DISCOVERY].estimate, 1 - y[offer].mean())
 
 
 def test_the_command_prints_what_to_deploy_and_writes_it(scores, tmp_path, capsys):
@@ -101,7 +104,7 @@ def test_the_command_prints_what_to_deploy_and_writes_it(scores, tmp_path, capsy
     texts = ["false_alarms<=0.2", "missed_help<=0.3"]
     promise_scores(str(path), texts, POINT, level=0.9, out=str(tmp_path / "out.json"))
     printed = capsys.readouterr().out
-    chosen = json.loads((tmp_path / "out.json").read_text())["bounds"]["betting"]["chosen"]
+    chosen = json.loads((tmp_path / "out.json").read_text())["chosen"]["ratio"]
     assert chosen == promises.GRID[np.searchsorted(promises.GRID, chosen)]
     assert f"Deploy --c_fa=1 --c_fn={chosen!r} --margin=0" in printed
     assert "Certified on 60 streams; the other half of the calibration streams fitted the maps" in printed
@@ -131,3 +134,92 @@ def test_what_makes_a_promise_void_is_refused(scores):
         promises.promise(scores, [FALSE_ALARMS], dataclasses.replace(POINT, policy="fixed"), error=0.1)
     with pytest.raises(ValueError, match=r"promise: found false_alarms<=0.2, false_alarms<=0.2, expected each once"):
         promises.promise(scores, [FALSE_ALARMS, FALSE_ALARMS], POINT, error=0.1)
+
+
+def with_slow(scores, seed=1):
+    """Two candidates per step and a slow pass with signals of its own, which often chooses the other one."""
+    rng = np.random.default_rng(seed)
+    columns = scores.columns()
+    number = len(scores)
+    double = {name: np.repeat(column, 2) for name, column in columns.items()}
+    accept, slow = rng.random((2, 2 * number))
+    return Scores.from_columns(
+        double
+        | {
+            "candidate": np.tile([0, 1], number),
+            "p_accept_fast": accept,
+            "p_accept_slow": slow,
+            "p_need_slow": np.repeat(rng.random(number), 2),
+            "y_accept": (rng.random(2 * number) < slow).astype(float),
+        }
+    )
+
+
+def test_slow_margins_count_the_labels_of_the_pass_that_decides(scores):
+    slow, family = with_slow(scores), Family("dynamic", 0.2)
+    maps = calibrate(slow)
+    found = promises.promise(slow, [FALSE_ALARMS], POINT, error=0.1, families=[family], calibration=maps)
+    assert [line.bound for line in found.lines] == ["betting", "hoeffding_bentkus"]  # losses need no order here
+    rows = rows_of(slow, TEST)
+    passes = [rows.steps(), rows.steps("slow")]
+    signals = [
+        maps.calibrated(signal, thinking, steps)
+        for thinking, steps in zip(("fast", "slow"), passes, strict=True)
+        for signal in ("need", "accept")
+    ]
+    offer, thinks = gate.decide_with_slow(*signals, 1.0, found.chosen.gate.ratio, 0.2)
+    gold = np.where(thinks, *(steps.y_need * steps.y_accept for steps in passes[::-1]))
+    np.testing.assert_allclose(found.chosen.gate.test_risks[FALSE_ALARMS].estimate, (offer * (1 - gold)).mean())
+    rule = int(np.searchsorted(np.unique([*promises.GRID, 2.0]), found.chosen.gate.ratio))
+    np.testing.assert_allclose(found.test.slow_rate(family, rule), thinks.mean())
+
+
+def test_families_share_the_error_and_the_cheapest_certified_gate_is_chosen(scores, tmp_path, capsys):
+    slow = with_slow(scores)
+    families = families_of(["dynamic", "product"], [0.0, 1.0])
+    assert families == (("dynamic", 0.0), ("dynamic", 1.0), ("product", 0.0))
+    maps = calibrate(slow)
+    found = promises.promise(slow, [FALSE_ALARMS], POINT, error=0.1, families=families, calibration=maps)
+    alone = promises.promise(slow, [FALSE_ALARMS], POINT, error=0.1 / 3, families=families[:1], calibration=maps)
+    assert found.lines[0].certified == alone.lines[0].certified
+    costs = {line.family: line.gate.cost for line in found.lines if line.bound == "betting"}
+    assert found.chosen.family == min(costs, key=costs.get) == ("dynamic", 1.0)
+    path = tmp_path / "scores.parquet"
+    write_scores(path, slow)
+    promise_scores(str(path), ["false_alarms<=0.2"], POINT, level=0.9, families=families)
+    printed = capsys.readouterr().out
+    assert "false_alarms<=0.2, with probability 0.9 for all 3 families at once" in printed
+    assert re.search(r"Deploy --policy=(dynamic|product) --c_fa=1 --c_fn=[\d.]+ --margin=[01]: ", printed)
+    assert "of all 3 families keep the promise at once, so this one could be chosen" in " ".join(printed.split())
+
+
+def test_scores_without_splits_certify_on_everybody_or_on_a_share(scores):
+    columns = {name: column for name, column in scores.columns().items() if name != "split" and "need" not in name}
+    folds = np.unique(scores.stream, return_inverse=True)[1] % 5
+    found = promises.promise(Scores.from_columns(columns | {"fold": folds}), [FALSE_ALARMS], POINT, error=0.1)
+    assert (found.folds, found.halves, found.certifying.number, found.test) == (True, False, 240, None)
+    assert found.chosen.gate.test_speak_rate is None and found.chosen.gate.test_risks == {}
+    table = Scores.from_columns(columns)
+    found = promises.promise(table, [FALSE_ALARMS], POINT, error=0.1, test_share=0.25)
+    assert (found.folds, found.certifying.number, found.test.number) == (False, 180, 60)
+    assert not set(found.certifying.unit) & set(found.test.unit)
+    flipped = table.take(np.arange(len(table))[::-1])
+    again = promises.promise(flipped, [FALSE_ALARMS], POINT, error=0.1, test_share=0.25)
+    assert set(again.test.unit) == set(found.test.unit)
+    found = promises.promise(scores, [FALSE_ALARMS], POINT, error=0.1, test_share=0.25, calibration=calibrate(scores))
+    assert (found.halves, found.certifying.number, found.test.number) == (False, 90, 30)
+    assert set(found.certifying.unit) | set(found.test.unit) == set(scores.stream[scores.split == TEST])
+
+
+def test_families_and_shares_that_cannot_be_are_refused(scores):
+    with pytest.raises(ScoresError, match=r"split: found the split 'calibration' and --test_share=0.3"):
+        promises.promise(scores, [FALSE_ALARMS], POINT, error=0.1, test_share=0.3)
+    with pytest.raises(ValueError, match=r"--margin: found it with --policy=static, expected it with dynamic"):
+        families_of(["static"], [0.1])
+    with pytest.raises(ScoresError, match=r"p_accept_slow: found no such column"):
+        promises.promise(scores, [FALSE_ALARMS], POINT, error=0.1, families=[Family("dynamic", 0.1)])
+    with pytest.raises(ValueError, match=r"policy, margin: found dynamic; dynamic, expected each once"):
+        promises.promise(scores, [FALSE_ALARMS], POINT, error=0.1, families=[Family("dynamic")] * 2)
+    alone = Scores.from_columns({name: one for name, one in scores.columns().items() if "need" not in name})
+    with pytest.raises(ValueError, match=r"expected one policy: without p_need_fast they all decide the same"):
+        promises.promise(alone, [FALSE_ALARMS], POINT, error=0.1, families=[Family("dynamic"), Family("static")])

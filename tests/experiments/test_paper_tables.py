@@ -205,6 +205,12 @@ def test_a_study_without_its_data_is_one_line(name, source, weights, message, tm
     assert not (tmp_path / "tables").exists()
 
 
+def test_a_flag_that_no_chosen_experiment_reads_is_refused():
+    registry.check_flag("source", ("human_labels",))
+    with pytest.raises(ValueError, match=r"--weights: found it with all, expected it with proactivebench only"):
+        registry.check_flag("weights", registry.chosen("all"))
+
+
 def test_a_study_shows_and_writes_tables_of_its_own(tmp_path, no_figures, monkeypatch, capsys):
     table = Table("What it shows", "row", (Column("number"),), (Section("", (Row("one", ("0.5",)),)),))
     monkeypatch.setitem(STUDIES, "human_labels", lambda files: Outcome(others={"human_labels_1": table}))

@@ -5,6 +5,9 @@ import subprocess
 import sys
 
 import pytest
+from absl import flags
+
+from prism_jax.runtime import flag_errors
 
 ROOT = pathlib.Path(__file__).parents[2]
 MAIN = """
@@ -42,6 +45,7 @@ OVERRIDES = {
     "--config.training.wramup=1": "--config.training.wramup: found no setting 'wramup' in the config; did you mean",
     "--config.trainin.steps=1": "--config.trainin.steps: found no setting 'trainin' in the config; did you mean",
     "--config.training.steps.x=1": "--config.training.steps.x: found no setting 'x' in the config",
+    "--config.words.nope=1": "--config.words.nope: found no setting 'words' in the config",
     "--config.training.steps=four": "flag --config.training.steps=four: invalid literal for int()",
 }
 
@@ -84,6 +88,23 @@ def test_an_override_that_cannot_be_used_names_its_flag(tmp_path, override):
     line = the_line(run(tmp_path, override))
     assert line.startswith(f"error: {OVERRIDES[override]}")
     assert "\\n" not in line
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["workdir"], "--workdir: found no value, expected one (see --help)"),
+        (["scores", "promise"], "--scores, --promise: found no values, expected them (see --help)"),
+    ],
+)
+def test_required_flags_that_are_missing_are_named_together(names, message):
+    given = flags.FlagValues()
+    for name in names:
+        flags.DEFINE_string(name, None, "", flag_values=given)
+    flags.mark_flags_as_required(names, flag_values=given)
+    with pytest.raises(flags.Error) as raised:
+        given(["main"])
+    assert flag_errors.explain(raised.value, ["main"]) == message
 
 
 def test_an_error_that_nobody_foresaw_is_one_line_and_its_traceback_is_asked_for(tmp_path):

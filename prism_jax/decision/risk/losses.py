@@ -2,8 +2,8 @@
 
 The rules are numbered from the most silent to the most talkative, and each offers wherever the one before it does. A
 step is then described by one number, the first rule that offers at it: `first_gate` computes it for the gate over
-cost ratios, `first_rule` for thresholds of any score. The family must be fixed beforehand or on other units than those
-that certify it.
+cost ratios, `first_rule` for thresholds of any score. With a slow margin, two more numbers say at which rules the slow
+pass decides (`first_gate_with_slow`). The family must be fixed beforehand or on other units than those that certify it.
 
 Axes: n steps, U units (streams or people), G rules.
 """
@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int, Int64, Real, Shaped
@@ -125,25 +126,95 @@ def first_gate(
     arrays.check_range("cost_ratios", cost_ratios, 0.0, np.inf, "a finite ratio of at least 0")
     _check_order("cost_ratios", cost_ratios, descending=False)
     both = np.asarray(p_accept * p_need)
-    low, high = np.zeros(len(both), np.int64), np.full(len(both), len(cost_ratios), np.int64)
+    return _first_where(
+        lambda ratio: _no_dearer(p_accept, both, ratio, strict=False) & (both > 0), len(both), cost_ratios
+    )
+
+
+class Slow(NamedTuple):
+    """At which rules the slow pass decides at each step, and what it decides about.
+
+    Attributes:
+      start: The first rule at which the slow pass runs, at most `stop`.
+      stop: One past the last rule at which it runs.
+      y: Gold label of the slow pass's candidate, in [0, 1].
+    """
+
+    start: Int[np.ndarray, "n"]
+    stop: Int[np.ndarray, "n"]
+    y: Real[np.ndarray, "n"]
+
+
+def first_gate_with_slow(
+    fast: tuple[Float[np.ndarray, "n"], Float[np.ndarray, "n"]],
+    slow: tuple[Float[np.ndarray, "n"], Float[np.ndarray, "n"]],
+    cost_ratios: Float[np.ndarray, "G"],
+    margin: float,
+) -> tuple[Int64[np.ndarray, "n"], Int64[np.ndarray, "n"], Int64[np.ndarray, "n"]]:
+    """The first cost ratio at which the gate with a slow margin offers, and the ratios at which the slow pass runs.
+
+    At one margin the decisions of a step are again nested in the ratio: silence before the slow pass begins to run, the
+    slow signals' decisions while it runs, and offers after it (docs/maths.md, section 3). The comparisons are those of
+    `gate.decide_with_slow` at C_FA = 1, ties included.
+
+    Args:
+      fast: Need and acceptance probability of the fast pass at each step.
+      slow: The same of the slow pass.
+      cost_ratios: Cost ratios in ascending order, from silent to talkative.
+      margin: The slow margin delta, at least 0.
+
+    Returns:
+      The first ratio that offers; the first at which the slow pass runs; one past the last at which it runs. G stands
+      for none.
+
+    Raises:
+      ValueError: for a value outside its range, unequal lengths, or ratios out of order.
+    """
+    arrays.check_range("margin", margin, 0.0, np.inf, "a finite margin of at least 0")
+    first, first_slow = first_gate(*fast, cost_ratios), first_gate(*slow, cost_ratios)
+    arrays.check_lengths(p_accept_fast=first, p_accept_slow=first_slow)
+    if margin == 0:
+        return first, first, first
+    p_need, p_accept = (np.asarray(one, np.float64) for one in fast)
+    high, low = p_accept + margin, p_accept - margin
+    start = _first_where(lambda ratio: _no_dearer(high, high * p_need, ratio, strict=False), len(p_accept), cost_ratios)
+    stop = _first_where(lambda ratio: _no_dearer(low, low * p_need, ratio, strict=True), len(p_accept), cost_ratios)
+    return np.clip(first_slow, start, stop), start, stop
+
+
+def _no_dearer(p_accept: Any, both: Any, ratio: Any, *, strict: bool) -> Any:
+    """Whether an offer costs no more than silence at C_FA = 1 and C_FN = ratio, or less where `strict`."""
+    offer, silence = gate.expected_costs(p_accept, both, 1.0, ratio)
+    return offer < silence if strict else offer <= silence
+
+
+def _first_where(
+    holds: Callable[[Float[np.ndarray, "n"]], Any], steps: int, cost_ratios: Float[np.ndarray, "G"]
+) -> Int64[np.ndarray, "n"]:
+    """The index of the first ratio from which on `holds` is true at each step; G where it never is."""
+    low, high = np.zeros(steps, np.int64), np.full(steps, len(cost_ratios), np.int64)
     for _ in range(len(cost_ratios).bit_length()):  # halves the range in which the first ratio lies
         middle = np.minimum((low + high) // 2, len(cost_ratios) - 1)
-        offer, silence = gate.expected_costs(p_accept, both, 1.0, cost_ratios[middle])
-        offers = (offer <= silence) & (both > 0)
-        high = np.where(offers & (low < high), middle, high)
-        low = np.where(~offers & (low < high), middle + 1, low)
+        true = holds(cost_ratios[middle])
+        high = np.where(true & (low < high), middle, high)
+        low = np.where(~true & (low < high), middle + 1, low)
     return low
 
 
 def unit_losses(
-    first: Int[np.ndarray, "n"], y: Real[np.ndarray, "n"], unit: Shaped[np.ndarray, "n"], rules: int, promise: Promise
+    first: Int[np.ndarray, "n"],
+    y: Real[np.ndarray, "n"],
+    unit: Shaped[np.ndarray, "n"],
+    rules: int,
+    promise: Promise,
+    slow: Slow | None = None,
 ) -> Float[np.ndarray, "U G"]:
     """The loss of every unit under every rule, in [0, 1]; units are in the order of `np.unique`.
 
     With a_t and s_t the loss of an offer and of silence at step t, a unit's loss is the mean over its steps: a = 1 - y
     and s = 0 for false alarms; a = 1 and s = 0 for burden; a = 0 and s = y for missed help. For false discovery it is
     alpha + mean((1 - y - alpha) * offer), whose mean over units is at most alpha exactly where false alarms per step
-    are at most alpha times the offers per step.
+    are at most alpha times the offers per step. Where the slow pass runs, y is that of its candidate.
 
     Args:
       first: The first rule that offers at each step, from `first_gate` or `first_rule`; `rules` where none does.
@@ -151,10 +222,12 @@ def unit_losses(
       unit: The stream or person of each step. Steps of one unit may depend on each other in any way.
       rules: The number G of rules, at most `MOST_RULES`.
       promise: The promise; its limit enters the loss of false discovery.
+      slow: Where the slow pass decides, and about which label; None for rules without a slow pass.
 
     Raises:
       ValueError: where every unit has a single step (rows are no units), for too many rules, an index outside
-        [0, rules], a label outside [0, 1], or unequal lengths.
+        [0, rules], a slow pass that does not begin at or before the first offer and end at or after it, a label
+        outside [0, 1], or unequal lengths.
     """
     arrays.check_lengths(first=first, y=y, unit=unit)
     arrays.check_label("y", y)
@@ -168,13 +241,36 @@ def unit_losses(
             "made on rows breaks where the rows of one person depend on each other"
         )
     offer, silence, shift = _step_losses(np.asarray(y, np.float64), promise)
-    # From rule first_t on, an offer at step t changes the sum over the unit by offer_t - silence_t.
+    changes = [(first, offer - silence)]
+    if slow is not None:
+        # Silence of the fast pass, then silence and offer of the slow pass, then the offer of the fast pass.
+        _check_slow(first, slow, rules)
+        offer_slow, silence_slow, _ = _step_losses(np.asarray(slow.y, np.float64), promise)
+        changes = [
+            (slow.start, silence_slow - silence),
+            (first, offer_slow - silence_slow),
+            (slow.stop, offer - offer_slow),
+        ]
     width = rules + 1
-    flat = np.bincount(code * width + first, weights=offer - silence, minlength=len(names) * width)
-    change_UxG = flat.reshape(len(names), width)[:, :rules]
+    change_UxG = np.zeros((len(names), rules))
+    for index, change in changes:
+        flat = np.bincount(code * width + index, weights=change, minlength=len(names) * width)
+        change_UxG += flat.reshape(len(names), width)[:, :rules]
     total_UxG = np.cumsum(change_UxG, axis=1) + np.bincount(code, weights=silence, minlength=len(names))[:, None]
     loss_UxG = total_UxG / np.bincount(code)[:, None] + shift
     return np.clip(loss_UxG, 0.0, 1.0)  # removes rounding only
+
+
+def _check_slow(first: Int[np.ndarray, "n"], slow: Slow, rules: int) -> None:
+    arrays.check_lengths(first=first, start=slow.start, stop=slow.stop, y_slow=slow.y)
+    arrays.check_label("y_slow", slow.y)
+    right = (slow.start >= 0) & (slow.start <= first) & (first <= slow.stop) & (slow.stop <= rules)
+    if not right.all():
+        row = int((~right).argmax())
+        raise ValueError(
+            f"slow: step {row}: found the slow pass from rule {slow.start[row]} to {slow.stop[row]} and the first "
+            f"offer at {first[row]}, expected it in between"
+        )
 
 
 def _step_losses(y: Float[np.ndarray, "n"], promise: Promise) -> tuple[Any, Any, float]:

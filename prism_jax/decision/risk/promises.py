@@ -91,6 +91,7 @@ def certify(
     bound: str = "betting",
     starts: Mapping[Promise, Sequence[int]] | None = None,
     families: int = 1,
+    monotone: bool = True,
 ) -> Certified:
     """The rules that keep all promises together, except with probability `error` over the certifying units.
 
@@ -105,6 +106,9 @@ def certify(
         anything is offered. Fixed beforehand or on other units.
       families: Number of families of rules, such as slow margins or policies, among which one will be chosen after
         looking at the result. The promise then holds for all of them at once; each call is tested at error / families.
+      monotone: Whether to check that losses move in one direction from rule to rule. That is needed only where the
+        rules depend on the certifying units. Pass False for rules that were fixed beforehand or on other units and
+        whose losses may move either way, as with a slow pass that chooses other candidates than the fast pass.
 
     Raises:
       ValueError: for an unknown bound, no promise, losses that are not monotone where the risk says so, unequal
@@ -120,7 +124,7 @@ def certify(
         given = (starts or {}).get(promise)
         if promise.grows is None and given is None:
             raise ValueError(f"starts: found none for {promise}, expected one: its first test near silence would fail")
-        if promise.grows is not None:
+        if monotone and promise.grows is not None:
             check_monotone(promise, L_UxG)
         share = error / (len(losses) * families)
         upwards = promise.grows is not False

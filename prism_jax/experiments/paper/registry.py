@@ -28,16 +28,18 @@ class Experiment:
       one_seed: Whether it shows the first seed alone, where others take the mean over seeds.
       in_all: Whether `all` runs it: the paper's tables, but not the studies in `studies`, which take longer or need
         public data.
+      takes: The flags that it reads and others do not.
     """
 
     shows: str
     of: Of = "scores"
     one_seed: bool = False
     in_all: bool = True
+    takes: tuple[str, ...] = ()
 
 
-def _study(shows: str, of: Of) -> Experiment:
-    return Experiment(shows, of, one_seed=True, in_all=False)
+def _study(shows: str, of: Of, *takes: str) -> Experiment:
+    return Experiment(shows, of, one_seed=True, in_all=False, takes=takes)
 
 
 EXPERIMENTS: dict[str, Experiment] = {
@@ -62,9 +64,9 @@ EXPERIMENTS: dict[str, Experiment] = {
     "thinking": _study("What the slow pass is worth, over three seeds.", "trainings"),
     "distillation": _study("What curation and the teacher's quality are worth.", "trainings"),
     "propensities": _study("What inverse propensities gain, over six seeds.", "trainings"),
-    "proactivebench": _study("A pretrained student on people's votes, fold by fold.", "files"),
-    "human_labels": _study("Policies on people's votes.", "files"),
-    "official_scores": _study("ProactiveBench's published scores, checked, and its traces scored.", "files"),
+    "proactivebench": _study("A pretrained student on people's votes, fold by fold.", "files", "source", "weights"),
+    "human_labels": _study("Policies on people's votes.", "files", "source"),
+    "official_scores": _study("ProactiveBench's published scores, checked, and its traces scored.", "files", "source"),
 }
 """In the order in which `all` runs them; after them the studies that it leaves out."""
 
@@ -79,6 +81,14 @@ def function(name: str) -> Callable[[Any], Outcome]:
 def made_of(*subjects: Of) -> tuple[str, ...]:
     """The names of the experiments that are made of some subjects."""
     return tuple(name for name, experiment in EXPERIMENTS.items() if experiment.of in subjects)
+
+
+def check_flag(flag: str, names: tuple[str, ...]) -> None:
+    """Raises ValueError if none of the chosen experiments reads a flag that was given."""
+    if not any(flag in EXPERIMENTS[name].takes for name in names):
+        readers = [name for name, experiment in EXPERIMENTS.items() if flag in experiment.takes]
+        found = names[0] if len(names) == 1 else "all"
+        raise ValueError(f"--{flag}: found it with {found}, expected it with {' or '.join(readers)} only")
 
 
 def chosen(name: str) -> tuple[str, ...]:

@@ -1,0 +1,243 @@
+"""The people or streams of a promise: which certify and which are measured, and what families of rules do to them.
+
+Scores with the splits calibration and test keep them. All other scores are divided here by digests of the units'
+names, which no label and no score influences.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Float64, Int, Shaped
+
+from prism_jax.decision import audbc, risk
+from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.evaluation.fits import Calibration, Thinking
+from prism_jax.evaluation.need import with_need
+from prism_jax.evaluation.policies import judged
+from prism_jax.evaluation.protocol import CALIBRATION, TEST, evaluated_rows
+from prism_jax.scores import Scores, ScoresError
+
+POLICIES = ("dynamic", "static", "product")
+"""The deployable policies that are ordered by the cost ratio."""
+
+
+class Family(NamedTuple):
+    """Rules at rising cost ratios: one policy with one slow margin.
+
+    Attributes:
+      policy: One of `POLICIES`.
+      margin: The slow margin; above 0 for `dynamic` only.
+    """
+
+    policy: str
+    margin: float = 0.0
+
+    def __str__(self) -> str:
+        return f"{self.policy}, margin {self.margin:g}" if self.margin else self.policy
+
+
+class Course(NamedTuple):
+    """What one family decides at every step, as indices of cost ratios.
+
+    Attributes:
+      first: The first rule that offers.
+      start: The first rule at which the slow pass runs.
+      stop: One past the last rule at which it runs.
+    """
+
+    first: Int[np.ndarray, "n"]
+    start: Int[np.ndarray, "n"]
+    stop: Int[np.ndarray, "n"]
+
+
+class Answers(NamedTuple):
+    """Labels of the candidates that one pass chooses.
+
+    Attributes:
+      gold: Need and acceptance together.
+      accept: Acceptance.
+    """
+
+    gold: Float64[np.ndarray, "n"]
+    accept: Float64[np.ndarray, "n"]
+
+
+class Units(NamedTuple):
+    """The judged steps of some units.
+
+    Attributes:
+      courses: What each family decides at each step.
+      fast: Labels of the fast pass's candidate at each step.
+      slow: Labels of the slow pass's; those of the fast pass where no family has a margin.
+      unit: The person or stream of each step.
+      unjudged: Number of steps left out because a label is unknown.
+    """
+
+    courses: Mapping[Family, Course]
+    fast: Answers
+    slow: Answers
+    unit: Shaped[np.ndarray, "n"]
+    unjudged: int
+
+    @property
+    def number(self) -> int:
+        """Number of units."""
+        return len(np.unique(self.unit))
+
+    def losses(self, family: Family, rules: int, promise: risk.Promise) -> Float[np.ndarray, "U rules"]:
+        """The loss of each unit under each rule of a family."""
+        course = self.courses[family]
+        slow = risk.Slow(course.start, course.stop, self.slow.gold) if family.margin else None
+        return risk.unit_losses(course.first, self.fast.gold, self.unit, rules, promise, slow)
+
+    def mean(self, of_step: Shaped[np.ndarray, "n"]) -> float:
+        """The mean over units of each unit's mean over its steps."""
+        code = np.unique(self.unit, return_inverse=True)[1]
+        return float((np.bincount(code, of_step) / np.bincount(code)).mean())
+
+    def speak_rate(self, family: Family, rule: int) -> float:
+        """Mean share of the steps at which a rule offers."""
+        return self.mean(self.courses[family].first <= rule)
+
+    def slow_rate(self, family: Family, rule: int) -> float:
+        """Mean share of the steps at which a rule runs the slow pass."""
+        return self.mean(self._thinks(family, rule))
+
+    def cost(self, family: Family, rule: int, point: OperatingPoint) -> float:
+        """Mean realised cost of a rule at the stated costs; the slow pass itself has no price."""
+        thinks = self._thinks(family, rule)
+        gold, accept = (np.where(thinks, slow, fast) for slow, fast in zip(self.slow, self.fast, strict=True))
+        offers = self.courses[family].first <= rule
+        return self.mean(np.where(offers, point.c_fa * (1 - accept), point.c_fn * gold))
+
+    def _thinks(self, family: Family, rule: int) -> Bool[np.ndarray, "n"]:
+        course = self.courses[family]
+        return (course.start <= rule) & (rule < course.stop)
+
+
+def units_of(
+    rows: Scores, calibration: Calibration, families: Sequence[Family], ratios: Float[np.ndarray, " G"]
+) -> Units:
+    """The judged steps of a table, with what every family decides at them.
+
+    Args:
+      rows: The rows of some units.
+      calibration: The map of each signal.
+      families: Families of rules; one with a margin needs slow signals on every row.
+      ratios: Cost ratios, ascending.
+
+    Raises:
+      ScoresError: for a missing column, slow signals that are missing somewhere, or no step with both labels.
+      ValueError: where a margin needs slow signals and the calibration has none.
+    """
+    rows, calibration = with_need(rows, calibration)
+    steps = rows.steps()
+    thought = rows.steps("slow") if any(family.margin for family in families) else None
+    if steps.y_accept is None:
+        raise ScoresError("found no such column, expected it: a promise is about gold labels", "y_accept")
+    known = judged(steps, thought)
+    if not known.any():
+        raise ScoresError(f"found no step with both labels among {len(steps)}, expected some", "y_accept")
+    fast = _signals(steps.take(known), calibration, "fast")
+    slow = fast if thought is None else _signals(thought.take(known), calibration, "slow")
+    courses = {}
+    for family in families:
+        need, accept = audbc.policy_signals(*fast, policy=family.policy)
+        decided_on = (_as_steps(need, fast[0]), _as_steps(accept, fast[0]))
+        courses[family] = Course(*risk.first_gate_with_slow(decided_on, slow, ratios, family.margin))
+    return Units(
+        courses,
+        _answers(steps, known),
+        _answers(steps if thought is None else thought, known),
+        unit_of(steps)[known],
+        int((~known).sum()),
+    )
+
+
+def _signals(
+    steps: Scores, calibration: Calibration, thinking: Thinking
+) -> tuple[Float64[np.ndarray, "steps"], Float64[np.ndarray, "steps"]]:
+    """Calibrated need and acceptance of one pass."""
+    return calibration.calibrated("need", thinking, steps), calibration.calibrated("accept", thinking, steps)
+
+
+def _as_steps(signal: Any, steps: Float64[np.ndarray, "steps"]) -> Float64[np.ndarray, "steps"]:
+    """A signal that may be a constant, as one number per step."""
+    return np.broadcast_to(np.asarray(signal, np.float64), len(steps))
+
+
+def _answers(steps: Scores, known: Bool[np.ndarray, "steps"]) -> Answers:
+    assert steps.y_need is not None and steps.y_accept is not None, "`units_of` looked at them"
+    return Answers((steps.y_need * steps.y_accept)[known], steps.y_accept[known])
+
+
+def unit_of(rows: Scores) -> Shaped[np.ndarray, "rows"]:
+    """The unit of each row: its person where the scores know people, else its stream."""
+    return (rows.stream if rows.person is None else rows.person).astype(str)
+
+
+def with_splits(scores: Scores, test_share: float, *, has_maps: bool = False) -> Scores:
+    """The table with its splits calibration and test, or divided into them by digests of the units' names.
+
+    Args:
+      scores: The table. Without a split calibration, it is divided: all rows, or those of its split test.
+      test_share: Share of the units to measure, in [0, 1), for a table that is divided; 0 lets all units certify.
+      has_maps: Whether maps were fitted before. Then a share above 0 divides the split test also where there is a split
+        calibration, which is not read.
+
+    Raises:
+      ScoresError: for a share above 0 of a table whose split calibration has to fit the maps, or too few units.
+    """
+    if scores.split is not None and (scores.split == CALIBRATION).any():
+        if test_share and not has_maps:
+            raise ScoresError(
+                f"found the split {CALIBRATION!r} and --test_share={test_share:g}, expected one of them, or "
+                "--calibration as well, which divides the split 'test'",
+                "split",
+            )
+        if not test_share:
+            return scores
+    rows = evaluated_rows(scores)
+    measured = _units_by_digest(unit_of(rows), test_share)
+    split = np.where(measured, TEST, CALIBRATION).astype(object)
+    return dataclasses.replace(rows, split=split, fold=None)
+
+
+def _units_by_digest(unit: Shaped[np.ndarray, "rows"], share: float) -> Bool[np.ndarray, "rows"]:
+    names, code = np.unique(unit, return_inverse=True)
+    chosen = np.zeros(len(names), bool)
+    chosen[_by_digest(names)[: round(share * len(names))]] = True
+    if chosen.all() or (share and not chosen.any()):
+        raise ScoresError(
+            f"found {len(names)} units and --test_share={share:g}, expected some that certify and some that are "
+            "measured",
+            "split",
+        )
+    return chosen[code]
+
+
+def first_half(unit: Shaped[np.ndarray, "rows"]) -> Bool[np.ndarray, "rows"]:
+    """The rows of every second unit, in the order of digests of the units' names, which no label influences.
+
+    Raises:
+      ScoresError: for fewer than four units.
+    """
+    names, code = np.unique(unit, return_inverse=True)
+    if len(names) < 4:
+        raise ScoresError(
+            f"split {CALIBRATION!r}: found {len(names)} units, expected at least 4: half of them fit the maps and half "
+            "certify",
+            "split",
+        )
+    half = np.zeros(len(names), bool)
+    half[_by_digest(names)[::2]] = True
+    return half[code]
+
+
+def _by_digest(names: Shaped[np.ndarray, "U"]) -> Int[np.ndarray, "U"]:
+    return np.argsort([hashlib.sha256(name.encode()).hexdigest() for name in names.tolist()])
