@@ -174,6 +174,7 @@ def test_slow_margins_count_the_labels_of_the_pass_that_decides(scores):
     np.testing.assert_allclose(found.test.slow_rate(family, rule), thinks.mean())
 
 
+@pytest.mark.filterwarnings("ignore:p_accept_fast. temperature")  # the fast pass of `with_slow` knows nothing
 def test_families_share_the_error_and_the_cheapest_certified_gate_is_chosen(scores, tmp_path, capsys):
     slow = with_slow(scores)
     families = families_of(["dynamic", "product"], [0.0, 1.0])
