@@ -17,6 +17,7 @@ from etils import epath
 
 from prism_jax.decision import alarm
 from prism_jax.people.layer import Belief, Population, believe
+from prism_jax.people.recalibration import Recalibration
 
 FORMAT = 1
 DEFAULT = Population(scale=1.0, bias=0.0, spread=0.6, drift=0.01)
@@ -234,14 +235,19 @@ class PeopleStore:
         population = population_from(tree.get("population"), f"{place}: population")
         with self._transaction():
             self._write("population", population._asdict())
-            if tree.get("recalibration") is not None:
-                self._write("recalibration", tree["recalibration"])
+            if (state := tree.get("recalibration")) is not None:
+                if not isinstance(state, Mapping) or set(state) != set(Recalibration._fields):
+                    expected = ", ".join(Recalibration._fields)
+                    raise StoreError(f"{place}: recalibration: found another object, expected the keys {expected}")
+                for name, value in state.items():
+                    _check_number(value, f"{place}: recalibration.{name}")
+                self._write("recalibration", state)
             try:
                 for path in tree["records"]:
                     self._rows("INSERT INTO records VALUES (?)", (path,))
                 for i, one in enumerate(tree["people"]):
                     self._restore(one, f"{place}: people[{i}]")
-            except (KeyError, TypeError, AttributeError, sqlite3.Error) as error:
+            except (KeyError, TypeError, AttributeError, OverflowError, UnicodeEncodeError, sqlite3.Error) as error:
                 raise StoreError(f"{place}: found {error!r:.80}, expected what --export writes") from None
         self.population = population
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from etils import epath
 
-from prism_jax.policy.personal import stated_from
+from prism_jax.policy.personal import Stated, stated_from
 from prism_jax.policy.records import FORMAT
 from prism_jax.runtime.files import JsonError, parse_json, read_lines
 
@@ -111,11 +111,8 @@ class RecordsFile:
                 f"{place}: event: found {record['event']!r}, expected {len(earlier)}, the next of stream "
                 f"{record['stream']!r}"
             )
-        try:
-            stated = stated_from(record)
-        except (KeyError, TypeError, IndexError) as error:
-            raise RecordsError(f"{place}: person: found {error!r:.80}, expected what the agent writes there") from None
-        earlier.append({**{key: record[key] for key in _KEPT}, "person": record.get("person"), "stated": stated})
+        kept = {key: record[key] for key in _KEPT}
+        earlier.append({**kept, "person": record.get("person"), "stated": stated_in(record, place)})
 
 
 def lock(descriptor: int, path: str) -> None:
@@ -160,10 +157,26 @@ def parse_record(line: bytes, place: str) -> dict[str, Any]:
                 raise RecordsError(
                     f"{place}: {key}.{name:.40}: found {found!r:.80}, expected what the agent writes there"
                 )
+    try:
+        record["time"] = float(record["time"])
+    except OverflowError:
+        raise RecordsError(f"{place}: time: found a number that no double can hold, expected seconds") from None
     person = record.get("person")
     if person is not None and not (isinstance(person, dict) and isinstance(person.get("name"), str)):
         raise RecordsError(f"{place}: person: found no name, expected what the agent writes there")
     return record
+
+
+def stated_in(record: Mapping[str, Any], place: str) -> Stated | None:
+    """What the offer of a decision record said of its acceptance (`prism_jax.policy.personal.stated_from`).
+
+    Raises:
+      RecordsError: naming the place, for a record that has other signals than the agent writes.
+    """
+    try:
+        return stated_from(record)
+    except (KeyError, TypeError, IndexError) as error:
+        raise RecordsError(f"{place}: fast, slow: found {error!r:.80}, expected what the agent writes there") from None
 
 
 def write_whole(descriptor: int, data: bytes) -> None:

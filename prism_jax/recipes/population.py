@@ -11,8 +11,8 @@ from etils import epath
 from prism_jax.people.layer import Population, fit_population
 from prism_jax.people.store import FORMAT, PeopleStore
 from prism_jax.policy.people import ACCEPTED
-from prism_jax.policy.personal import Stated, log_odds, stated_from
-from prism_jax.policy.records_file import RecordsError, parse_record
+from prism_jax.policy.personal import Stated, log_odds
+from prism_jax.policy.records_file import RecordsError, parse_record, stated_in
 from prism_jax.runtime.files import check_absent, encode_json, read_lines, write_bytes
 
 
@@ -75,9 +75,10 @@ def read_answers(path: epath.PathLike) -> list[_Answer]:
     path, made, found = epath.Path(path), {}, []
     with path.open("rb") as file:
         for number, line in read_lines(file, str(path), RecordsError):
-            record = parse_record(line, f"{path}:{number}")
+            place = f"{path}:{number}"
+            record = parse_record(line, place)
             if record["kind"] == "decision":
-                if (stated := stated_from(record)) is not None:
+                if (stated := stated_in(record, place)) is not None:
                     made[record["offer"]] = stated
             elif record["offer"] in made:
                 found.append(_Answer(made.pop(record["offer"]), record["outcome"] == ACCEPTED))

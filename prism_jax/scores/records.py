@@ -68,7 +68,7 @@ def _rows(records: list[Mapping[str, Any]], timeout: float) -> Iterator[tuple[in
             if not is_record(record):
                 raise ScoresError("found no record, expected one on every line", "kind", line)
             if record["kind"] == "decision":
-                times.setdefault(record["stream"], []).append(record["time"])
+                times.setdefault(record["stream"], []).append(float(record["time"]))
                 made.add(record["offer"])
                 continue
             offer, found, needed = record["offer"], record["outcome"], record["needed"]
@@ -82,7 +82,9 @@ def _rows(records: list[Mapping[str, Any]], timeout: float) -> Iterator[tuple[in
             outcomes[offer] = record
         except KeyError as error:
             raise ScoresError("found no such key, expected it", error.args[0], line) from None
-        except TypeError as error:
+        except (TypeError, ValueError, OverflowError) as error:
+            if isinstance(error, ScoresError):
+                raise
             raise ScoresError(f"found another content than a record has ({error})", None, line) from None
     for line, record in enumerate(records):
         if record["kind"] == "decision":
@@ -103,8 +105,8 @@ def _answer(
         return None
     if outcome is not None:
         return _ANSWERS[outcome["outcome"]]
-    end = record["time"] + timeout
-    after, over = bisect.bisect_right(times, record["time"]), bisect.bisect_right(times, end)
+    made = float(record["time"])
+    after, over = bisect.bisect_right(times, made), bisect.bisect_right(times, made + timeout)
     return 0.0 if after < over < len(times) else None
 
 

@@ -7,6 +7,7 @@ import stat
 import pytest
 
 from prism_jax.people.layer import Belief, Population
+from prism_jax.people.recalibration import Recalibration
 from prism_jax.people.store import DEFAULT, PeopleStore, StoreError, population_from
 
 OTHER = Population(0.9, -0.3, 1.2, 0.05)
@@ -19,7 +20,12 @@ def filled(path=None):
         person = person._replace(
             belief=Belief(0.1 * n, 0.5), answers=person.answers + 1, time=n / 3, alarm=tuple(map(float, range(18)))
         )
-        store.learn("stream", f"stream/{n}", person._replace(rang=n > 4), recalibration={"bias": 0.1 * n})
+        store.learn(
+            "stream",
+            f"stream/{n}",
+            person._replace(rang=n > 4),
+            recalibration=Recalibration(0.1 * n, 0.0, 1.0, 1.0, 0.0)._asdict(),
+        )
     return store
 
 
@@ -74,6 +80,11 @@ def test_export_and_import_round_trip_through_json():
         (lambda tree: tree["people"][1].update(variance=-1.0), r"people\[1\].variance: found -1.0, expected"),
         (lambda tree: tree["people"][1].update(mean=float("nan")), r"people\[1\].mean: found nan, expected"),
         (lambda tree: tree["people"][1]["alarm"].pop(), r"people\[1\].alarm: found 17 numbers, expected 18"),
+        (
+            lambda tree: tree["recalibration"].pop("bias"),
+            "f.json: recalibration: found another object, expected the keys",
+        ),
+        (lambda tree: tree.update(recalibration="x"), "f.json: recalibration: found another object, expected the keys"),
         (lambda tree: tree["people"][1].pop("answers"), "expected what --export writes"),
         (lambda tree: tree["people"][1].update(number=1), "expected what --export writes"),
     ],

@@ -27,7 +27,9 @@ from prism_jax.evaluation.fits import Calibration, SignalFit, read_calibration, 
 from prism_jax.judges.votes import Vote, read_votes, write_votes
 from prism_jax.people.columns import LogColumns
 from prism_jax.people.logs import read_log
+from prism_jax.people.store import PeopleStore, StoreError, population_from
 from prism_jax.policy.agent import Agent
+from prism_jax.policy.erasing import remove_person
 from prism_jax.policy.lines import Lines, parse_line
 from prism_jax.policy.records import encode
 from prism_jax.policy.records_file import RecordsFile, parse_record
@@ -37,6 +39,9 @@ from prism_jax.prompting.gguf_tokenizer import read_gguf_tokenizer
 from prism_jax.prompting.template import PromptConfig, make_tokenizer
 from prism_jax.prompting.tokenizer import Tokenizer
 from prism_jax.published.reading import read_table
+from prism_jax.recipes.population import read_answers as read_people_answers
+from prism_jax.recipes.rating import read_scenarios
+from prism_jax.runtime.files import read_object
 from prism_jax.runtime.gguf_file import read_gguf_header
 from prism_jax.scores import Scores, read_scores, write_scores
 from prism_jax.streams.jsonl import read_streams, write_streams
@@ -142,11 +147,14 @@ def write_verdicts(path):
 
 def write_agents_files(folder, streams):
     """The input of an agent and the records of its decisions."""
-    agent, lines, records = Agent(FakeReader(), exported()), [], []
+    store = PeopleStore(folder / "people.sqlite")
+    agent, lines, records = Agent(FakeReader(), exported(), people=store), [], []
     for stream in streams:
         for event in stream.events:
-            lines.append({"stream": stream.id, "time": event.time, "text": event.text, "costs": {"c_fn": 4.0}})
-            decision = agent.observe_many([Observation(stream.id, event, costs={"c_fn": 4.0})])[0]
+            line = {"stream": stream.id, "time": event.time, "text": event.text, "costs": {"c_fn": 4.0}}
+            lines.append(line | {"person": f"user of {stream.id}"})
+            item = Observation(stream.id, event, costs={"c_fn": 4.0}, person=lines[-1]["person"])
+            decision = agent.observe_many([item])[0]
             records.append(decision.record())
             if decision.spoke:
                 lines.append({"stream": stream.id, "offer": decision.offer, "outcome": "accepted", "time": event.time})
@@ -154,6 +162,11 @@ def write_agents_files(folder, streams):
     assert len(records) > sum(len(stream.events) for stream in streams), "some offers must have an outcome"
     (folder / "events.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (folder / "records.jsonl").write_bytes(b"".join(map(encode, records)))
+    (folder / "people.json").write_text(json.dumps(store.describe()))
+    (folder / "population.json").write_text(json.dumps(store.population._asdict()))
+    store.close()
+    rows = [{"events": ["Opens a file.", "The tests fail."], "offer": f"Mend it in way {i}?"} for i in range(4)]
+    (folder / "scenarios.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 def write_logs(folder):
@@ -213,6 +226,24 @@ def resume_records(path):
     RecordsFile(path).close()
 
 
+def read_store(path):
+    with PeopleStore(path) as store:
+        store.describe()
+
+
+def import_people(path):
+    with PeopleStore() as store:
+        store.restore(read_object(path, "an export", StoreError), str(path))
+
+
+def read_population(path):
+    population_from(read_object(path, "a fit", StoreError), str(path))
+
+
+def erase_records(path):
+    remove_person(path, "nobody")
+
+
 def replay_records(path):
     lines = enumerate(path.read_bytes().splitlines(keepends=True), 1)
     list(replay([(f"{path}:{number}", parse_record(line, f"{path}:{number}")) for number, line in lines], Changes()))
@@ -221,6 +252,12 @@ def replay_records(path):
 READERS = {
     "agent's input": ("events.jsonl", TEXT, read_input),
     "records, to resume": ("records.jsonl", TEXT, resume_records),
+    "records, to erase": ("records.jsonl", TEXT, erase_records),
+    "records, to fit people": ("records.jsonl", TEXT, read_people_answers),
+    "store of people": ("people.sqlite", BINARY, read_store),
+    "export of people": ("people.json", TEXT, import_people),
+    "population": ("population.json", TEXT, read_population),
+    "scenarios": ("scenarios.jsonl", TEXT, read_scenarios),
     "records, to replay": ("records.jsonl", TEXT, replay_records),
     "records, as scores": ("records.jsonl", TEXT, read_scores),
     "streams": ("streams.jsonl", TEXT, read_streams),
