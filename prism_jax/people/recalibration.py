@@ -13,13 +13,17 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from prism_jax.decision.arrays import Reals, sigmoid
+import numpy as np
+
+from prism_jax.decision.arrays import Reals, namespace, sigmoid
 from prism_jax.people.layer import Belief, Population
 
 SPREAD_SCALE, SPREAD_BIAS = 0.1, 0.2
 """Standard deviations of a and b before the first answer: how well the fit of the population is known."""
 DRIFT_SCALE, DRIFT_BIAS = 1e-5, 1e-4
 """Variances q_a and q_b by which a and b move from one answer to the next."""
+MOST_VARIANCE = 0.25
+"""Largest variance of a and of b."""
 
 
 class Recalibration(NamedTuple):
@@ -60,8 +64,8 @@ def update(
 ) -> Recalibration:
     """The state after an answer of somebody, including the drift until the next one.
 
-    The person's own rate is not known either: with g = (logit s, 1), P the covariance and v the person's variance, the
-    step is P g (y - p) / (1 + p (1 - p) (g' P g + v)), so an unknown person moves the population less than a known one.
+    One Newton step on the likelihood of the prediction, which averages over the doubt about the person
+    (`prism_jax.people.layer.predict`). So people who are little known do not draw the map towards 0.
 
     Args:
       state: What was known before the answer.
@@ -71,17 +75,28 @@ def update(
       drift_scale: q_a >= 0.
       drift_bias: q_b >= 0.
     """
-    p = sigmoid(state.scale * log_odds + state.bias + belief.mean)
-    curvature = p * (1 - p)
-    # P g, and g' P g.
+    doubt = (1 + (np.pi / 8) * belief.variance) ** 0.5
+    p = sigmoid((state.scale * log_odds + state.bias + belief.mean) / doubt)
+    curvature = p * (1 - p) / doubt**2
+    # P g, and 1 + w g' P g.
     of_scale = state.variance_scale * log_odds + state.covariance
     of_bias = state.covariance * log_odds + state.variance_bias
-    total = 1 + curvature * (of_scale * log_odds + of_bias + belief.variance)
-    step, shrink = (accepted - p) / total, curvature / total
+    total = 1 + curvature * (of_scale * log_odds + of_bias)
+    step, shrink = (accepted - p) / (doubt * total), curvature / total
+    variance_scale = state.variance_scale - shrink * of_scale**2 + drift_scale
+    variance_bias = state.variance_bias - shrink * of_bias**2 + drift_bias
+    covariance = state.covariance - shrink * of_scale * of_bias
+    # Where the answers do not tell a from b, the drift would add up without a bound.
+    ratio_scale, ratio_bias = _at_most(variance_scale), _at_most(variance_bias)
     return Recalibration(
         state.scale + of_scale * step,
         state.bias + of_bias * step,
-        state.variance_scale - shrink * of_scale**2 + drift_scale,
-        state.variance_bias - shrink * of_bias**2 + drift_bias,
-        state.covariance - shrink * of_scale * of_bias,
+        variance_scale * ratio_scale**2,
+        variance_bias * ratio_bias**2,
+        covariance * ratio_scale * ratio_bias,
     )
+
+
+def _at_most(variance: Any) -> Any:
+    """What a standard deviation is multiplied by so that the variance is at most `MOST_VARIANCE`."""
+    return (MOST_VARIANCE / namespace(variance).maximum(variance, MOST_VARIANCE)) ** 0.5

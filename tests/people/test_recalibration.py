@@ -8,34 +8,57 @@ from scipy import special
 
 from prism_jax.experiments import recalibration as experiment
 from prism_jax.people import recalibration
-from prism_jax.people.layer import Belief, Population
+from prism_jax.people.layer import Belief, Population, believe, predict, update
 
 POPULATION = Population(0.9, -0.2, 0.8, 0.01)
 
 
-def joint_step(state, z, belief, y):
-    """One Newton step on the log posterior of (a, b, u), by matrices; the blocks of (a, b)."""
-    prior = np.zeros((3, 3))
-    prior[0, 0], prior[1, 1], prior[2, 2] = state.variance_scale, state.variance_bias, belief.variance
-    prior[0, 1] = prior[1, 0] = state.covariance
-    g = np.array([z, 1.0, 1.0])
-    p = special.expit(state.scale * z + state.bias + belief.mean)
-    after = np.linalg.inv(np.linalg.inv(prior) + p * (1 - p) * np.outer(g, g))
-    mean = np.array([state.scale, state.bias, belief.mean]) + after @ g * (y - p)
-    return mean[:2], after[:2, :2]
+def newton_step(state, z, belief, y):
+    """One Newton step on the log posterior of (a, b) under the layer's prediction, by matrices."""
+    prior = np.array([[state.variance_scale, state.covariance], [state.covariance, state.variance_bias]])
+    g, k = np.array([z, 1.0]), np.sqrt(1 + np.pi * belief.variance / 8)
+    here = Population(state.scale, state.bias, 0.5, 0.0)
+    p = special.expit(predict(belief, z, here))
+    after = np.linalg.inv(np.linalg.inv(prior) + p * (1 - p) / k**2 * np.outer(g, g))
+    return np.array([state.scale, state.bias]) + after @ g * (y - p) / k, after
 
 
-def test_a_step_is_that_of_the_joint_state_of_population_and_person():
+def test_a_step_is_newtons_on_the_likelihood_of_the_layers_prediction():
     rng, state = np.random.default_rng(0), recalibration.start(POPULATION)
     for _ in range(50):
         z, y = rng.normal(0, 2), float(rng.random() < 0.4)
         belief = Belief(rng.normal(), rng.uniform(0.05, 1.0))
-        mean, covariance = joint_step(state, z, belief, y)
+        mean, covariance = newton_step(state, z, belief, y)
         state = recalibration.update(state, z, belief, y, drift_scale=0.001, drift_bias=0.002)
         np.testing.assert_allclose((state.scale, state.bias), mean, rtol=1e-9)
         expected = covariance + np.diag([0.001, 0.002])
         found = [[state.variance_scale, state.covariance], [state.covariance, state.variance_bias]]
         np.testing.assert_allclose(found, expected, rtol=1e-8)
+
+
+def test_people_who_are_little_known_do_not_draw_the_map_towards_zero():
+    """2,000 new people of three answers each: what the map settles at is what the answers were drawn from."""
+    rng, truth = np.random.default_rng(2), Population(0.8, -1.5, 0.9, 0.0)
+    state, kept = recalibration.start(Population(1.0, 0.0, 0.9, 0.0)), []
+    for _ in range(2000):
+        belief, own = believe(truth), rng.normal(0, truth.spread)
+        for _ in range(3):
+            z = rng.normal(0, 1.5)
+            y = float(rng.random() < special.expit(truth.scale * z + truth.bias + own))
+            before, state = state, recalibration.update(state, z, belief, y)
+            belief = update(belief, z, y, recalibration.moved(truth, before))
+        kept.append((state.scale, state.bias))
+    np.testing.assert_allclose(np.mean(kept[1000:], axis=0), (truth.scale, truth.bias), atol=0.1)
+
+
+def test_variances_stay_bounded_where_answers_tell_nothing():
+    state = recalibration.start(POPULATION)
+    for n in range(5000):  # always the same score: only a * z + b is seen
+        state = recalibration.update(state, 2.0, Belief(0.0, 0.1), float(n % 2), drift_scale=1e-3, drift_bias=1e-3)
+    assert 0 < state.variance_scale <= recalibration.MOST_VARIANCE
+    assert 0 < state.variance_bias <= recalibration.MOST_VARIANCE
+    assert state.covariance**2 <= state.variance_scale * state.variance_bias
+    assert abs(state.scale * 2.0 + state.bias) < 0.5
 
 
 def test_steps_are_elementwise_and_run_under_jit():
