@@ -24,7 +24,7 @@ from prism_jax.evaluation.fits import Signal
 from prism_jax.evaluation.protocol import calibrate
 from prism_jax.experiments.nested_words import outer_folds, score_words_nested
 from prism_jax.experiments.proactivebench_results import COLUMNS, Fold, signal_of
-from prism_jax.experiments.ranking import MEASURES, Ranked, intervals
+from prism_jax.experiments.ranking import MEASURES, Ranked, ece_of_exact, intervals
 from prism_jax.probe.config import FitConfig, StatesConfig
 from prism_jax.probe.fitting import Seen, fit_probe
 from prism_jax.probe.kept_states import states_of
@@ -78,13 +78,14 @@ def measure(
     for before, after in itertools.pairwise(names) if pairs is None else pairs:
         found = intervals(ranked[before], ranked[after], resamples=resamples)
         rows.append(Row(f"{after} minus {before}", tuple(shown(found[of], sign=True) for of in MEASURES)))
-    labels = ranked[names[0]].y
+    labels, exact = ranked[names[0]].y, shown(ece_of_exact(ranked[names[-1]].p))
     return Table(
         f"{title} ({len(labels)} labels, {labels.mean():.0%} positive)",
         "",
         COLUMNS,
         (Section("", tuple(rows)),),
-        "95 % intervals over whole streams in brackets.",
+        f"95 % intervals over whole streams in brackets. If the last method's p were exact, its ECE would be {exact}: "
+        "labels drawn from p.",
     )
 
 

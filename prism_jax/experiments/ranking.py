@@ -91,3 +91,23 @@ def measures(signal: Ranked, streams: Sequence[str]) -> Measured:
         return np.stack([pooled, within, brier, ece], axis=-1)
 
     return measure
+
+
+def ece_of_exact(p: Float[np.ndarray, " n"], *, draws: int = 1000, seed: int = 0) -> Interval:
+    """The ECE that these probabilities would have if they were exact: labels are drawn from them.
+
+    ECE is never negative, so that it is above 0 even then, and more so for fewer labels.
+
+    Args:
+      p: Probabilities.
+      draws: Number of draws of all labels.
+      seed: Seed of the draws.
+
+    Returns:
+      The mean over the draws, and the range of the middle 95 % of them.
+    """
+    in_bin = np.minimum((p * BINS).astype(int), BINS - 1)[:, None] == np.arange(BINS)
+    y = np.random.default_rng(seed).random((draws, len(p))) < p
+    found = np.abs((p - y) @ in_bin).sum(axis=1) / len(p)
+    low, high = np.percentile(found, (2.5, 97.5))
+    return Interval(found.mean(), low, high, found.std(ddof=1), 0.0)

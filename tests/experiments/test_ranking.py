@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
+from scipy import stats
 from sklearn.metrics import brier_score_loss, roc_auc_score
 
 from prism_jax.decision.calibration import expected_calibration_error
-from prism_jax.experiments.ranking import MEASURES, Ranked, intervals, measures
+from prism_jax.experiments.ranking import MEASURES, Ranked, ece_of_exact, intervals, measures
 
 STREAMS = ["a", "b", "c", "d"]
 
@@ -63,3 +64,13 @@ def test_intervals_hold_the_estimate_and_a_difference_to_itself_is_zero(signal):
 def test_labels_must_be_hard(signal):
     with pytest.raises(ValueError, match=r"^y: found 0\.5"):
         intervals(signal._replace(y=np.full(100, 0.5)))
+
+
+def test_the_ece_of_exact_probabilities_is_above_zero_and_shrinks_with_the_labels():
+    """One label at 1/2 is always half off; of n labels in one bin it is the mean distance of a binomial share."""
+    assert tuple(ece_of_exact(np.array([0.5]))[:3]) == (0.5, 0.5, 0.5)
+    found = ece_of_exact(np.full(100, 0.3), draws=20_000)
+    expected = stats.binom(100, 0.3).expect(lambda k: abs(k / 100 - 0.3))
+    assert found.estimate == pytest.approx(expected, rel=0.02)
+    distance = stats.binom(100, 0.3).ppf(0.975) / 100 - 0.3
+    assert found.low < found.estimate < found.high == pytest.approx(distance, abs=0.011)
