@@ -10,7 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import shape_checks
 from hypothesis import settings
+
+shape_checks.install()
 
 # Hypothesis draws the same examples on every machine; `--hypothesis-profile=explore` draws others.
 settings.register_profile("repeatable", deadline=None, derandomize=True, print_blob=True)

@@ -22,7 +22,12 @@ PARENT = """
 import json, os, runpy, sys
 sys.path[0] = ""
 import prism_jax.recipes.runs, prism_jax.recipes.export, prism_jax.recipes.serving, prism_jax.recipes.scores_files
-import prism_jax.report.tables, prism_jax.policy.agent
+import prism_jax.recipes.acceptance_log, prism_jax.recipes.counterfactual, prism_jax.report.tables
+import prism_jax.policy.agent
+import ml_collections, pandas, rich.progress, scipy.ndimage, scipy.optimize, scipy.stats  # the mains load them later
+sys.modules["torch"] = None  # only the tests need it, and TensorBoardX loads it where it can
+import tensorboardX.event_file_writer
+del sys.modules["torch"]
 for line in sys.stdin:
     request = json.loads(line)
     child = os.fork()
@@ -45,8 +50,12 @@ else:
 """
 
 
+ROOT = pathlib.Path(__file__).parents[1]
+QUICK = {"JAX_PLATFORMS": "cpu", "JAX_DISABLE_MOST_OPTIMIZATIONS": "true"}
+
+
 def run(
-    program: str | pathlib.Path, *arguments: object, cwd: pathlib.Path, env: Mapping[str, str]
+    program: str | pathlib.Path, *arguments: object, cwd: pathlib.Path = ROOT, env: Mapping[str, str] = QUICK
 ) -> subprocess.CompletedProcess[str]:
     """Runs a module, as `python -m` does, or a file, without standard input.
 
@@ -54,7 +63,7 @@ def run(
       program: Name of the module, or path of the file.
       arguments: Its arguments.
       cwd: Working folder.
-      env: Variables to set beside those of this process.
+      env: Variables to set beside those of this process; every other environment costs the imports again.
 
     Returns:
       Its exit status, standard output and standard error.
@@ -64,7 +73,7 @@ def run(
         out.touch()
         err.touch()
         request = {"program": str(program), "arguments": list(map(str, arguments)), "cwd": str(cwd)}
-        parent = _parent(str(cwd), tuple(sorted(env.items())))
+        parent = _parent(tuple(sorted(env.items())))
         assert parent.stdin is not None and parent.stdout is not None, "both are pipes"
         parent.stdin.write(json.dumps(request | {"out": str(out), "err": str(err)}) + "\n")
         parent.stdin.flush()
@@ -75,11 +84,11 @@ def run(
 
 
 @functools.cache
-def _parent(cwd: str, env: tuple[tuple[str, str], ...]) -> subprocess.Popen[str]:
+def _parent(env: tuple[tuple[str, str], ...]) -> subprocess.Popen[str]:
     """The process to fork, one per environment, because libraries read variables when they are imported."""
     parent = subprocess.Popen(
         [sys.executable, "-c", PARENT],
-        cwd=cwd,
+        cwd=ROOT,
         env={**os.environ, **dict(env)},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -128,7 +128,7 @@ def test_bad_logs_are_refused_and_nothing_is_written(csv, case):
 
 def test_flags_of_a_scores_file_are_refused_with_columns(csv):
     given = (f"--scores={csv}", "--columns=person=user,accepted=taken", f"--workdir={csv.parent / 'out'}")
-    done = forked.run("prism_jax.evaluate", *given, "--policy=fixed", cwd=csv.parent, env={"JAX_PLATFORMS": "cpu"})
+    done = forked.run("prism_jax.evaluate", *given, "--policy=fixed", cwd=csv.parent)
     (line,) = [line for line in done.stderr.splitlines() if line.strip()]
     assert done.returncode == 1 and line.startswith(
         "error: --policy: found it with --columns, expected it with a scores"

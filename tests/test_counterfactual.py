@@ -43,7 +43,7 @@ COLUMNS = "--columns=person=who,accepted=took,logged=shown,propensity=e,score=p"
 
 
 def run(*arguments):
-    return forked.run("prism_jax.counterfactual", *map(str, arguments), cwd=ROOT, env={"JAX_PLATFORMS": "cpu"})
+    return forked.run("prism_jax.counterfactual", *map(str, arguments))
 
 
 def test_a_log_answers_for_another_policy(tmp_path, table):

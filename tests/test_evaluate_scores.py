@@ -26,7 +26,7 @@ runpy.run_module("prism_jax.evaluate", run_name="__main__", alter_sys=True)
 
 
 def evaluate(*arguments):
-    return forked.run("prism_jax.evaluate", *arguments, cwd=ROOT, env={"JAX_PLATFORMS": "cpu"})
+    return forked.run("prism_jax.evaluate", *arguments)
 
 
 def evaluate_alone(listing, *arguments):

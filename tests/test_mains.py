@@ -29,8 +29,7 @@ TINY = (
 
 
 def run(main, *arguments):
-    environment = {"JAX_PLATFORMS": "cpu", "JAX_DISABLE_MOST_OPTIMIZATIONS": "true"}
-    return forked.run(f"prism_jax.{main}", *arguments, cwd=ROOT, env=environment)
+    return forked.run(f"prism_jax.{main}", *arguments)
 
 
 @pytest.fixture(scope="module")

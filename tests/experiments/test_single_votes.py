@@ -34,7 +34,10 @@ def predicted(change=lambda votes: None):
     return votes, study.predict_votes(votes)
 
 
-VOTES, FOUND = predicted()
+@pytest.fixture(scope="module")
+def study_of_votes():
+    """The votes, and what is predicted of them."""
+    return predicted()
 
 
 def flipped(*place):
@@ -44,41 +47,45 @@ def flipped(*place):
     return change
 
 
-def test_people_are_places_in_the_list_of_votes_of_one_stream():
-    assert len(VOTES.p) == STREAMS * STEPS * OFFERS * PEOPLE
-    assert len(np.unique(VOTES.person)) == STREAMS * PEOPLE
+def test_people_are_places_in_the_list_of_votes_of_one_stream(study_of_votes):
+    votes, _ = study_of_votes
+    assert len(votes.p) == STREAMS * STEPS * OFFERS * PEOPLE
+    assert len(np.unique(votes.person)) == STREAMS * PEOPLE
     for person in range(STREAMS * PEOPLE):
-        assert len(set(VOTES.stream[VOTES.person == person])) == 1
+        assert len(set(votes.stream[votes.person == person])) == 1
 
 
-def test_a_vote_reaches_later_steps_of_its_own_annotator_and_no_others_of_the_stream():
+def test_a_vote_reaches_later_steps_of_its_own_annotator_and_no_others_of_the_stream(study_of_votes):
+    votes, found = study_of_votes
     _, other = predicted(flipped(1, 2, 0, 0))
-    inside = np.flatnonzero(VOTES.stream == "s1")
-    row = inside[(VOTES.step[inside] == 2)][0]  # the vote that was flipped
-    own = VOTES.person == VOTES.person[row]
-    changed = other.person != FOUND.person
-    later = own & (VOTES.step > 2)
+    inside = np.flatnonzero(votes.stream == "s1")
+    row = inside[(votes.step[inside] == 2)][0]  # the vote that was flipped
+    own = votes.person == votes.person[row]
+    changed = other.person != found.person
+    later = own & (votes.step > 2)
     assert changed[later].all()
     assert not changed[inside][~later[inside]].any(), "neither the step's other offers nor other people of the stream"
-    assert not (other.content != FOUND.content)[inside].any(), "the stream's own fit does not see its votes"
+    assert not (other.content != found.content)[inside].any(), "the stream's own fit does not see its votes"
 
 
-def test_hidden_votes_have_no_influence_where_only_offers_are_answered():
-    turns = study.turns_of(VOTES)
-    offers = study.offers_where_answered(VOTES, FOUND, turns, 1.0)
+def test_hidden_votes_have_no_influence_where_only_offers_are_answered(study_of_votes):
+    votes, found = study_of_votes
+    turns = study.turns_of(votes)
+    offers = study.offers_where_answered(votes, found, turns, 1.0)
     assert 0 < offers.sum() < len(offers)
-    hidden = np.ones(len(VOTES.p), bool)
+    hidden = np.ones(len(votes.p), bool)
     hidden[turns.top[offers]] = False
-    other = VOTES._replace(accepted=np.where(hidden, 1 - VOTES.accepted, VOTES.accepted))
-    np.testing.assert_array_equal(study.offers_where_answered(other, FOUND, turns, 1.0), offers)
+    other = votes._replace(accepted=np.where(hidden, 1 - votes.accepted, votes.accepted))
+    np.testing.assert_array_equal(study.offers_where_answered(other, found, turns, 1.0), offers)
 
 
-def test_a_turn_is_about_the_offer_of_highest_content_score():
-    turns = study.turns_of(VOTES)
+def test_a_turn_is_about_the_offer_of_highest_content_score(study_of_votes):
+    votes, _ = study_of_votes
+    turns = study.turns_of(votes)
     assert len(turns.top) == STREAMS * STEPS * PEOPLE
     for row, number in zip(turns.top, turns.number, strict=True):
-        same = (VOTES.person == VOTES.person[row]) & (VOTES.step == VOTES.step[row])
-        assert VOTES.p[row] == VOTES.p[same].max() and number == VOTES.step[row]
+        same = (votes.person == votes.person[row]) & (votes.step == votes.step[row])
+        assert votes.p[row] == votes.p[same].max() and number == votes.step[row]
 
 
 def test_costs_and_the_gate_by_hand():

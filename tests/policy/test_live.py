@@ -31,7 +31,7 @@ def streams(with_two_offers):
 
 
 def live(model, params, template, **settings):
-    config = LiveConfig(**{"context": 600, "memory": 1 << 20, "batches": (1, 4), "longest": 128} | settings)
+    config = LiveConfig(**{"context": 600, "memory": 1 << 20, "batches": (4,), "longest": 128} | settings)
     return Live(model, params, template, has_slow_pass=True, writing=WRITING, config=config)
 
 
@@ -122,7 +122,7 @@ def test_an_event_that_does_not_fit_changes_nothing(model, params, template):
 
 
 def test_a_warm_reader_compiles_nothing(model, params, template, streams, all_compilations):
-    reader = live(model, params, template, context=250, batches=(4,), longest=64)
+    reader = live(model, params, template, context=250, longest=64)
     assert reader.warm_up() == 4 * 2  # one number of rows, one of pages, two of tokens
     before = len(all_compilations)
     for stream in streams:
@@ -134,7 +134,7 @@ def test_a_warm_reader_compiles_nothing(model, params, template, streams, all_co
 
 
 def test_a_reader_that_writes_nothing_has_fewer_programs_and_the_same_slots(model, params, template, streams):
-    config = LiveConfig(context=250, memory=1 << 20, batches=(3,))
+    config = LiveConfig(context=250, memory=1 << 20, batches=(4,), longest=64)
     both = [
         Live(
             model,

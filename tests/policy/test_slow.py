@@ -136,7 +136,7 @@ def test_responses_are_json_of_the_schema(writer, template, streams):
 
 
 def score(model, params, template, streams, able):
-    rows = score_passes(model, params, template, streams, able, split="test", fold=0, context=2048, batch=3)
+    rows = score_passes(model, params, template, streams, able, split="test", fold=0, context=2048, batch=2)
     return Scores.from_rows(rows)
 
 

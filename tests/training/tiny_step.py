@@ -27,6 +27,12 @@ QUICK = {"xla_backend_optimization_level": 0}
 jit = functools.partial(jax.jit, compiler_options=QUICK)
 
 
+@functools.cache
+def params():
+    """Returns fresh parameters of the tiny student."""
+    return jit(RUN.model.init)(jax.random.key(0))
+
+
 def batch_of(*rows):
     """Returns the training rows with these indices as one batch."""
     return jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *(SPLIT.rows[row] for row in rows))

@@ -1,6 +1,7 @@
 """Microbatches give the gradient of their batch, even if labels are distributed unevenly over them."""
 
 import dataclasses
+import functools
 import re
 
 import chex
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 import tiny
 import tiny_step
-from tiny_step import LOSS, MESH, POINT, batch_of, jit, slots
+from tiny_step import LOSS, MESH, POINT, batch_of, jit, params, slots
 
 from prism_jax.training.config import MeshConfig
 from prism_jax.training.optimization.accumulation import make_gradient, split
@@ -20,8 +21,7 @@ from prism_jax.training.optimization.objective import denominators
 pytestmark = pytest.mark.usefixtures("compile_quickly")
 
 SLOTS = slots()
-PARAMS = SLOTS.model.init(jax.random.key(0))
-EVERYTHING = Partition(PARAMS, ())
+EVERYTHING = Partition(SLOTS.model.abstract_params(), ())
 
 
 def uneven(batch):
@@ -39,11 +39,15 @@ def uneven(batch):
     )
 
 
-BATCH = uneven(batch_of(0, 1, 2, 3))
+@functools.cache
+def whole():
+    """The batch that is split."""
+    return uneven(batch_of(0, 1, 2, 3))
 
 
-def gradient(depth, loss=LOSS, batch=BATCH, partition=EVERYTHING):
-    return jit(make_gradient(SLOTS, loss, POINT, depth, partition, MESH))(PARAMS, batch, jnp.asarray(0.1))
+def gradient(depth, loss=LOSS, batch=None):
+    program = jit(make_gradient(SLOTS, loss, POINT, depth, EVERYTHING, MESH))
+    return program(params(), whole() if batch is None else batch, jnp.asarray(0.1))
 
 
 def assert_close(found, expected):
@@ -71,7 +75,7 @@ def test_four_microbatches_of_one_row_equal_one_batch_of_four(estimator):
 def test_the_mean_of_the_microbatches_gradients_differs():
     """Otherwise the labels of the batch would not be uneven enough for the test above."""
     expected, _ = gradient(1)
-    alone = [gradient(1, batch=jax.tree.map(lambda leaf, i=i: leaf[i : i + 1], BATCH))[0] for i in range(4)]
+    alone = [gradient(1, batch=jax.tree.map(lambda leaf, i=i: leaf[i : i + 1], whole()))[0] for i in range(4)]
     mean = jax.tree.map(lambda *parts: sum(parts) / 4, *alone)
     far = float(jnp.abs(mean["embedding"] - expected["embedding"]).max())
     assert far > 0.1 * float(jnp.abs(expected["embedding"]).max())
@@ -89,8 +93,8 @@ def test_steps_with_accumulation_equal_steps_without():
 
 
 def test_denominators_are_the_weights_of_the_labels():
-    found = denominators(BATCH, LOSS, POINT)
-    b = jax.tree.map(np.asarray, BATCH)
+    found = denominators(whole(), LOSS, POINT)
+    b = jax.tree.map(np.asarray, whole())
     w = np.minimum(b.logged / np.maximum(b.propensity, LOSS.e_min), LOSS.w_max) * b.accept_weight
     known = w * np.take_along_axis(b.need_weight, b.accept_step, axis=1)
     assert found.need.denominator == b.need_weight.sum()
@@ -111,13 +115,13 @@ def test_every_device_keeps_its_rows():
 def test_the_sum_of_gradients_is_kept_in_float32_and_only_if_there_is_one(equations):
     """At depth 1 no scan carries an array of the shape of stacked parameters; at depth 2 one carries the sum."""
     narrow = slots(param_dtype="bfloat16")
-    params = narrow.model.abstract_params()
-    shape = params["layers"]["mlp"]["up_proj"]["kernel"].shape
+    abstract = narrow.model.abstract_params()
+    shape = abstract["layers"]["mlp"]["up_proj"]["kernel"].shape
 
     def carried(depth):
-        function = make_gradient(narrow, LOSS, POINT, depth, Partition(params, ()), MESH)
+        function = make_gradient(narrow, LOSS, POINT, depth, Partition(abstract, ()), MESH)
         found = set()
-        for equation in equations(function, params, BATCH, jnp.asarray(0.1)):
+        for equation in equations(function, abstract, whole(), jnp.asarray(0.1)):
             if equation.primitive.name == "scan":
                 start = equation.params["num_consts"]
                 carry = equation.invars[start : start + equation.params["num_carry"]]

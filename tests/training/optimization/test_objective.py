@@ -7,24 +7,20 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import tiny
+from tiny_step import POINT, RUN, SPLIT, params
 
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.prompting.packing import Packed, decisions, pack
 from prism_jax.slots import Slots
 from prism_jax.student.qwen3 import Tree
 from prism_jax.student.sharding import make_mesh
-from prism_jax.training.input.data import batches, pack_split
+from prism_jax.training.input.data import batches
 from prism_jax.training.optimization.objective import gate_width, objective
 from prism_jax.training.optimization.step import init_state, make_step
-from prism_jax.training.run import open_run
 
 pytestmark = pytest.mark.usefixtures("compile_quickly")
 
-RUN = open_run(tiny.CONFIG)
-SPLIT = pack_split(RUN.splits.train, RUN.template, 512)
 SLOTS = Slots(RUN.model, RUN.template.yes, RUN.template.no, SPLIT.size.window, SPLIT.size.visible)
-PARAMS = RUN.model.init(jax.random.key(0))
-POINT = OperatingPoint()
 
 
 def batch_of(rows):
@@ -38,14 +34,24 @@ compiled = jax.jit(objective, static_argnums=(2, 3, 4))
 
 
 def terms(loss=tiny.CONFIG.loss, point=POINT, batch=BATCH, width=0.1):
-    return compiled(PARAMS, batch, SLOTS, loss, point, width)
+    return compiled(params(), batch, SLOTS, loss, point, width)
+
+
+@functools.cache
+def gradient(loss):
+    """A compiled program from parameters and a batch to the terms and the gradient of the total."""
+
+    def total(params, batch):
+        return objective(params, batch, SLOTS, loss, POINT, 0.1)
+
+    return jax.jit(jax.value_and_grad(total, has_aux=True)).lower(params(), BATCH).compile()
 
 
 @functools.cache
 def logits():
-    hidden = jax.jit(RUN.model.branch_hidden, static_argnums=2)(PARAMS, Tree.of(BATCH), SLOTS.window)
+    hidden = jax.jit(RUN.model.branch_hidden, static_argnums=2)(params(), Tree.of(BATCH), SLOTS.window)
     read = [
-        np.asarray(RUN.model.answers(PARAMS, hidden, slot, SLOTS.yes, SLOTS.no), np.float64)
+        np.asarray(RUN.model.answers(params(), hidden, slot, SLOTS.yes, SLOTS.no), np.float64)
         for slot in (BATCH.need_slot, BATCH.accept_slot)
     ]
     return hidden, *read
@@ -66,7 +72,7 @@ def test_terms_equal_the_formulas_written_out():
     assert found["burden"] == pytest.approx((cost * w).sum() / w.sum(), rel=1e-4)
     rows, index = np.nonzero(np.asarray(BATCH.response_weight))
     states = np.asarray(hidden)[rows, np.asarray(BATCH.response_source)[rows, index]]
-    scores = jax.nn.log_softmax(states @ np.asarray(PARAMS["embedding"]).T)
+    scores = jax.nn.log_softmax(states @ np.asarray(params()["embedding"]).T)
     target = np.asarray(BATCH.response_target)[rows, index]
     assert found["response"] == pytest.approx(-np.mean(np.asarray(scores)[np.arange(len(rows)), target]), rel=1e-5)
 
@@ -80,13 +86,9 @@ def test_the_total_is_the_weighted_sum_of_the_terms():
 
 
 def test_a_response_with_weight_zero_is_reported_without_computing_its_gradient():
-    def compiled_gradient(loss):
-        gradient = jax.grad(lambda params: objective(params, BATCH, SLOTS, loss, POINT, 0.1), has_aux=True)
-        return jax.jit(gradient).lower(PARAMS).compile()
-
-    trained = compiled_gradient(tiny.CONFIG.loss)
-    reported = compiled_gradient(dataclasses.replace(tiny.CONFIG.loss, response=0.0))
-    chex.assert_trees_all_close(reported(PARAMS)[1]["response"], trained(PARAMS)[1]["response"], rtol=1e-6)
+    trained, reported = gradient(tiny.CONFIG.loss), gradient(dataclasses.replace(tiny.CONFIG.loss, response=0.0))
+    values = [program(params(), BATCH)[0][1]["response"] for program in (reported, trained)]
+    chex.assert_trees_all_close(*values, rtol=1e-6)
     # One multiplication and one addition for each of the gradients of the head and of the hidden states.
     saved = 4 * BATCH.response_target.size * RUN.model.config.vocab_size * RUN.model.config.hidden_dim
     assert reported.cost_analysis()["flops"] <= trained.cost_analysis()["flops"] - saved
@@ -101,7 +103,8 @@ def test_rows_without_response_tokens_have_the_same_other_terms():
 
 
 def test_the_costs_of_the_operating_point_change_only_the_burden():
-    _, cheap = terms(point=OperatingPoint(c_fn=1.0))
+    assert POINT.c_fn < 4.0
+    _, cheap = terms()
     _, dear = terms(point=OperatingPoint(c_fn=4.0))
     assert cheap["burden"] != dear["burden"]
     for name in ("need", "accept", "response"):
@@ -120,7 +123,7 @@ def test_a_batch_without_labels_has_loss_zero_and_a_finite_gradient():
     blank = BATCH._replace(
         **{name: jnp.zeros_like(getattr(BATCH, name)) for name in ("need_weight", "accept_weight", "response_weight")}
     )
-    (total, _), grads = jax.value_and_grad(compiled, has_aux=True)(PARAMS, blank, SLOTS, tiny.CONFIG.loss, POINT, 0.1)
+    (total, _), grads = gradient(tiny.CONFIG.loss)(params(), blank)
     assert total == 0
     chex.assert_tree_all_finite(grads)
 
