@@ -10,7 +10,7 @@ each as a sequence of its own, and removes the branch afterwards. Its log-odds t
 The two sides take turns, and a ratio is the median over turns of their time / our time, with its quartiles.
 
 The part `start` measures a new process each time, from its start to its first decision: imports, loading, and for ours
-the programs of one decision from the cache, or, warmed up, all programs that `Trunks.warm_up` compiles before it.
+the programs of one decision from the cache, or, warmed up, all programs that `Engine.warm_up` compiles before it.
 """
 
 from __future__ import annotations
@@ -67,17 +67,17 @@ from prism_jax.runtime.distributed import keep_programs
 keep_programs({cache!r}, all_of_them=True)
 from prism_jax.student.branches import Branch
 from prism_jax.student.pages import page_bytes
-from prism_jax.student.trunks import Reading, Trunks
+from prism_jax.student.engine import Engine, Reading
 from prism_jax.student.weights import load
 student = load({path!r}, "float32")
 system, events, branch, slots, answers = {inputs!r}
 memory = 17 * page_bytes(student.model.config)
-trunks = Trunks(student.model, student.params, answers, budget=512, memory=memory, longest=64)
+engine = Engine(student.model, student.params, answers, budget=512, memory=memory, longest=64)
 if {all_programs}:
-    trunks.warm_up()
-trunks.open("a", system)
+    engine.warm_up()
+engine.open("a", system)
 head = slots[0] + 1
-trunks.read([Reading("a", events[0], [Branch(tuple(branch[:head]), (tuple(branch[head:]),))])])
+engine.read([Reading("a", events[0], [Branch(tuple(branch[:head]), (tuple(branch[head:]),))])])
 """
 THEIRS = """
 import sys

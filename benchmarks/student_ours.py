@@ -17,13 +17,13 @@ from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.prompting.packing import Packed, pad, sizes
 from prism_jax.slots import Slots
 from prism_jax.student import Qwen3, StudentConfig
-from prism_jax.student.engine import Branch, Engine
+from prism_jax.student.branches import Branch
+from prism_jax.student.engine import Engine, Reading
 from prism_jax.student.kv_cache import unstack_layers
-from prism_jax.student.pages import page_bytes
+from prism_jax.student.pages import PAGE, page_bytes
 from prism_jax.student.sampler import Start, decode, prefill
 from prism_jax.student.sampling import make_sampling
 from prism_jax.student.sharding import make_mesh
-from prism_jax.student.trunks import Reading, Trunks
 from prism_jax.student.weights import load, save_hf
 from prism_jax.training.config import TrainingConfig
 from prism_jax.training.loss_config import LossConfig
@@ -119,38 +119,35 @@ class Side:
         return timed(lambda: jax.block_until_ready(_multiply(x, kernel)))[0]
 
     def open(self) -> None:
-        """Opens the live stream, after compiling all its shapes."""
-        self.live = make_live_stream(self.vocabulary)
-        self.branch = Branch(tuple(self.live.head), (tuple(self.live.leaf),))
-        self.engine = Engine(self.model, self.params)
-        for name in ("warm", "live"):
-            self.engine.open(name, self.live.system)
-        for event in self.live.events:
-            self.engine.score("warm", [self.branch], [YES, NO], event)
-        self.engine.close("warm")
+        """Opens the live stream, after compiling all its programs."""
+        self._open(1, budget=4096, batches=(1,))
 
     def decide(self, number: int) -> tuple[float, np.ndarray]:
         """Reads the next event and its branch; returns the seconds and the answers' logits at both slots."""
-        event = self.live.events[number]
-        seconds, logits = timed(lambda: self.engine.score("live", [self.branch], [YES, NO], event))
-        return seconds, np.asarray(logits[0])
+        reading = Reading("0", self.live.events[number], [self.branch])
+        seconds, [[logits]] = timed(lambda: self.engine.read([reading]))
+        return seconds, logits
 
     def open_many(self, streams: int) -> None:
         """Opens live streams that are read together, after compiling all their programs."""
+        self._open(streams, budget=512, batches=(1, 16))
+
+    def _open(self, streams: int, budget: int, batches: tuple[int, ...]) -> None:
         self.live = make_live_stream(self.vocabulary)
         self.branch = Branch(tuple(self.live.head), (tuple(self.live.leaf),))
-        budget, pages = 512, 4 * max(16, streams) + 1  # a page holds 128 tokens
+        pages = budget // PAGE * max(batches[-1], streams) + 1
         memory = pages * page_bytes(self.model.config)
-        self.trunks = Trunks(self.model, self.params, [YES, NO], budget=budget, memory=memory, longest=64)
-        self.trunks.warm_up()
+        answers, sizes = [YES, NO], {"budget": budget, "memory": memory, "batches": batches, "longest": 64}
+        self.engine = Engine(self.model, self.params, answers, **sizes)
+        self.engine.warm_up()
         for stream in range(streams):
-            self.trunks.open(str(stream), self.live.system)
+            self.engine.open(str(stream), self.live.system)
 
     def decide_many(self, number: int) -> tuple[float, np.ndarray]:
         """Reads an event on every stream and its branch; returns the seconds and the answers' logits at both slots."""
-        events = [self.live.events[(number + i) % len(self.live.events)] for i in range(len(self.trunks))]
+        events = [self.live.events[(number + i) % len(self.live.events)] for i in range(len(self.engine))]
         readings = [Reading(str(i), event, [self.branch]) for i, event in enumerate(events)]
-        seconds, logits = timed(lambda: self.trunks.read(readings))
+        seconds, logits = timed(lambda: self.engine.read(readings))
         return seconds, np.stack([rows for [rows] in logits])
 
 

@@ -20,7 +20,7 @@ from prism_jax.policy.responses import response_spans, response_text
 from prism_jax.policy.slow import field_spans, fields_of
 from prism_jax.prompting.template import Template, WritingConfig
 from prism_jax.streams import Candidate, Event
-from prism_jax.student import Qwen3, trunks
+from prism_jax.student import Qwen3, engine
 from prism_jax.student.branches import Branch, bucket
 from prism_jax.student.constrained import DeviceAutomaton, Span, room
 from prism_jax.student.qwen3 import Params
@@ -96,7 +96,7 @@ class Live:
             )
         # A slow branch holds the fields, and offers of which some length is foreseen.
         longest = max(config.longest, bucket(_most_tokens(self._fields) + _OFFERS) if has_slow_pass else 0)
-        self._trunks = trunks.Trunks(
+        self._engine = engine.Engine(
             model,
             params,
             (template.yes, template.no),
@@ -115,13 +115,13 @@ class Live:
         head, readings = self._template.head(), []
         for stream, event, candidates in items:
             ids = self._template.event(event, self._newest.get(stream))
-            readings.append(trunks.Reading(stream, ids, [self._branch(head, candidates)]))
+            readings.append(engine.Reading(stream, ids, [self._branch(head, candidates)]))
         longest = max(len(branch.ids) for reading in readings for branch in reading.branches)
-        check_room(self._trunks, self._template, readings, longest + self._written)
+        check_room(self._engine, self._template, readings, longest + self._written)
         for reading in readings:
-            if reading.stream not in self._trunks:
-                self._trunks.open(reading.stream, self._template.system())
-        logits = self._trunks.read(readings, reserve=longest + self._written)
+            if reading.stream not in self._engine:
+                self._engine.open(reading.stream, self._template.system())
+        logits = self._engine.read(readings, reserve=longest + self._written)
         for stream, event, _ in items:
             self._newest[stream] = event
         found = []
@@ -133,14 +133,14 @@ class Live:
     def think(self, items: Sequence[Asked]) -> list[Thought]:
         """Writes the fields and reads the slots after them; see `Reader.think`."""
         opening = self._template.opening()
-        written = self._trunks.write([(item.stream, opening) for item in items], self._fields, self._automaton(LINE))
+        written = self._engine.write([(item.stream, opening) for item in items], self._fields, self._automaton(LINE))
         decode = self._template.tokenizer.decode
         fields = [fields_of([decode(ids) for ids in texts]) for texts in written]
         heads = [self._slow_head(own) for own in fields]
         branches = [self._branch(head, item.candidates) for head, item in zip(heads, items, strict=True)]
-        readings = [trunks.Reading(item.stream, (), [branch]) for item, branch in zip(items, branches, strict=True)]
+        readings = [engine.Reading(item.stream, (), [branch]) for item, branch in zip(items, branches, strict=True)]
         thoughts = []
-        for [rows], own in zip(self._trunks.read(readings), fields, strict=True):
+        for [rows], own in zip(self._engine.read(readings), fields, strict=True):
             z, tokens = _log_odds(rows), sum(len(field.text) for field in self._template.slow(own))
             thoughts.append(Thought(z[0], tuple(z[1:]), own, tokens))
         return thoughts
@@ -154,25 +154,25 @@ class Live:
             for (stream, offer, _), head in zip(items, heads, strict=True)
         ]
         decode, found = self._template.tokenizer.decode, []
-        for values in self._trunks.write(rows, self._values, self._automaton(JSON_STRING)):
+        for values in self._engine.write(rows, self._values, self._automaton(JSON_STRING)):
             text = response_text([decode(ids) for ids in values])
             found.append(Response(text, sum(map(len, values))))
         return found
 
     def forget(self, stream: str) -> None:
         """Drops a stream; see `Reader.forget`."""
-        self._trunks.close(stream)
+        self._engine.close(stream)
         del self._newest[stream]
 
     def history(self, stream: str) -> str:
         """SHA-256 of the token ids of a stream's trunk, as little-endian 32-bit integers."""
-        return hashlib.sha256(np.array(self._trunks.tokens(stream), "<i4").tobytes()).hexdigest()
+        return hashlib.sha256(np.array(self._engine.tokens(stream), "<i4").tobytes()).hexdigest()
 
     def warm_up(self) -> int:
         """Compiles every program that a decision needs; returns their number."""
         needed = {LINE: self.has_slow_pass, JSON_STRING: self.writes_responses}
         automata = [self._automaton(grammar) for grammar, is_needed in needed.items() if is_needed]
-        return self._trunks.warm_up(automata[0] if automata else None)
+        return self._engine.warm_up(automata[0] if automata else None)
 
     def _branch(self, head: Sequence[int], candidates: Sequence[Candidate]) -> Branch:
         return Branch(tuple(head), tuple(tuple(self._template.leaf(offer)) for offer in candidates))
@@ -189,7 +189,7 @@ class Live:
         return self._automata[grammar.name]
 
 
-def check_room(live: trunks.Trunks, template: Template, readings: Sequence[trunks.Reading], reserve: int) -> None:
+def check_room(live: engine.Engine, template: Template, readings: Sequence[engine.Reading], reserve: int) -> None:
     """Checks that each event fits into the context with the system message and what is reserved for a decision.
 
     Raises:

@@ -17,7 +17,7 @@ from jaxtyping import Float
 from prism_jax.policy.live import LiveConfig, check_room
 from prism_jax.probe.states import Reader
 from prism_jax.streams import Candidate, Event
-from prism_jax.student import Qwen3, trunks
+from prism_jax.student import Qwen3, engine
 from prism_jax.student.branches import Branch
 
 
@@ -51,7 +51,7 @@ class LiveStates:
         """
         self._template, self._count = reader.template, len(reader.blocks)
         lowest = reader.blocks[-1]
-        self._trunks = trunks.Trunks(
+        self._engine = engine.Engine(
             Qwen3(dataclasses.replace(reader.model.config, num_layers=lowest)),
             {**reader.params, "layers": jax.tree.map(lambda leaf: leaf[:lowest], reader.params["layers"])},
             (),
@@ -79,13 +79,13 @@ class LiveStates:
         for stream, event, offers in items:
             ids = self._template.event(event, self._newest.get(stream))
             leaves = tuple(tuple(self._template.leaf(offer)) for offer in offers)
-            readings.append(trunks.Reading(stream, ids, [Branch(head, leaves, self._places(len(head), leaves))]))
+            readings.append(engine.Reading(stream, ids, [Branch(head, leaves, self._places(len(head), leaves))]))
         reserve = max(len(branch.ids) for reading in readings for branch in reading.branches)
-        check_room(self._trunks, self._template, readings, reserve)
+        check_room(self._engine, self._template, readings, reserve)
         for reading in readings:
-            if reading.stream not in self._trunks:
-                self._trunks.open(reading.stream, self._template.system())
-        found = self._trunks.read(readings, reserve=reserve)
+            if reading.stream not in self._engine:
+                self._engine.open(reading.stream, self._template.system())
+        found = self._engine.read(readings, reserve=reserve)
         self._newest |= {stream: event for stream, event, _ in items}
         return [
             Read(self._of_offers(states, reading.branches[0].leaves), len(reading.event) + len(reading.branches[0].ids))
@@ -94,12 +94,12 @@ class LiveStates:
 
     def forget(self, stream: str) -> None:
         """Drops a stream."""
-        self._trunks.close(stream)
+        self._engine.close(stream)
         del self._newest[stream]
 
     def warm_up(self) -> int:
         """Compiles every program that an event needs; returns their number."""
-        return self._trunks.warm_up()
+        return self._engine.warm_up()
 
     def _own(self, leaf: Sequence[int]) -> range:
         """Where in its leaf the tokens of an offer's own text are."""

@@ -1,308 +1,354 @@
-"""The streaming engine: many streams, each with a growing trunk in its own KV cache, and branches off the trunks.
+"""The engine of live streams: their trunks are read and continued in batches against one pool of pages.
 
-An event costs one pass over its own tokens, with attention over the trunk's cache. The cache's capacity grows in steps
-of 128 up to 1024, and in four steps per doubling beyond. Branches are computed side by side against the trunk and never
-enter its cache. Every answer equals that of a cold start on the ids that the stream keeps.
+Streams of a batch advance together: one pass reads an event and the branches after it for each of them. Branches are
+computed side by side against the trunk and never enter it, and every answer equals that of a cold start on the token
+ids that the stream keeps. What a batch compiles depends only on three classes: its number of rows, the pages per
+stream, and the new tokens per row. All programs can therefore be compiled before the first event (`warm_up`), and
+their number is small. Which tokens a stream keeps, and which streams are in the pool, is decided in `trunks`.
 
-A budget limits the tokens of a trunk. When an event would exceed it, the oldest events are evicted until at most a
-share `keep` of the budget is used; the system part and the new event are never evicted. The remaining tokens are read
-again from position 0, because the keys of later events depend on the evicted ones. With keep = 1/2, one token is read
-again per appended token.
-
-Dimensions: L new tokens, P marked places, A answers (columns of the output head).
+Dimensions: B batch, n pages per stream, L new tokens, P marked places, A answers.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import functools
+import collections
+import concurrent.futures
+import itertools
+import os
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Float
 
-from prism_jax.student import sampler
-from prism_jax.student.branches import Branch, Row, bucket, lay_out, row_mask
-from prism_jax.student.kv_cache import Cache, Segment, capacity_of, empty, grow, read, unstack_layers, write
+from prism_jax.student.branches import Branch, Row, lay_out
+from prism_jax.student.constrained import DeviceAutomaton, Span, compile_spans, write_spans
+from prism_jax.student.constrained import room as room_of
+from prism_jax.student.kv_cache import unstack_layers
+from prism_jax.student.live_programs import (
+    at_least,
+    branch_rows,
+    classes,
+    compiled,
+    place_beside,
+    read_rows,
+    state_rows,
+)
+from prism_jax.student.pages import PAGE, make_pool, page_bytes, store, table_of
 from prism_jax.student.qwen3 import Params, Qwen3
-from prism_jax.student.sampler import Generated, Start, check_ids
-from prism_jax.student.sampling import Sampling, make_sampling
+from prism_jax.student.sampler import Start, check_ids
+from prism_jax.student.sampling import make_sampling
+from prism_jax.student.trunks import Trunk, Trunks
 
-Ids = Sequence[int] | np.ndarray
-"""Token ids: a list, a tuple or an integer array of one dimension."""
-
-_SMALLEST = 128  # smallest capacity of a cache, and smallest step in which it grows
-_CHUNK = 512  # most trunk tokens per pass
+_PLACES = 8  # marked places per row are padded to a multiple of this
+_WIDER, _LONGER = 8, 4  # from one class of pages per stream, and of new tokens, to the next
 
 
-@dataclasses.dataclass
-class _Stream:
-    """One stream.
+class Reading(NamedTuple):
+    """What to read on one stream: an event, which may be empty, and branches after it."""
 
-    Attributes:
-      events: Token ids of each event; the first entry is the system part.
-      cache: Keys and values of the events.
-      length: Number of cached tokens.
-    """
-
-    events: list[list[int]]
-    cache: Cache
-    length: int = 0
+    stream: str
+    event: Sequence[int]
+    branches: Sequence[Branch]
 
 
 class Engine:
-    """Reads events as they arrive and computes logits at branches; streams are independent of each other.
+    """Reads events and branches of many streams in batches.
 
     Attributes:
       model: The static half of the student.
-      budget: Maximum number of tokens of a trunk, not counting branches and generated tokens.
-      keep: Largest share of the budget that is used after an eviction.
+      batches: Numbers of rows that programs are compiled for, ascending.
+      room: Number of cache positions for written text.
     """
 
-    def __init__(self, model: Qwen3, params: Params, budget: int | float = 4096, keep: float = 0.5):
-        """Prepares an engine without streams; it holds a copy of the parameters, with the layers unstacked.
+    def __init__(
+        self,
+        model: Qwen3,
+        params: Params,
+        answers: Sequence[int],
+        *,
+        budget: int,
+        memory: int,
+        room: int = 0,
+        keep: float = 0.5,
+        batches: Sequence[int] = (1, 16),
+        longest: int = 256,
+        at: Sequence[int] = (),
+    ):
+        """Allocates the pool; it also holds a copy of the parameters, with the layers unstacked.
 
         Args:
           model: The static half of the student.
           params: Parameters as `Qwen3.init` returns them.
-          budget: Maximum number of tokens of a trunk, an integer.
-          keep: Largest share of the budget that is used after an eviction.
+          answers: Ids of the tokens whose logits `read` returns.
+          budget: Maximum number of tokens of a trunk, not counting branches and written tokens.
+          memory: Size of the pool in bytes.
+          room: As in the class; at least `constrained.room` of every text that `write` is asked for.
+          keep: Largest share of the budget that is used after old events were dropped; 1 drops only what must go.
+          batches: As in the class.
+          longest: Most new tokens of a row that programs are compiled for in advance; longer events are read in pieces.
+          at: Numbers of blocks, ascending; `read` then returns the states after them, end to end, in place of logits.
 
         Raises:
-          ValueError: when `budget` or `keep` is out of range.
+          ValueError: for a setting out of range, or a pool that does not hold one full trunk.
         """
-        if isinstance(budget, bool) or not isinstance(budget, int | np.integer):
-            raise ValueError(f"budget: found {budget!r}, expected an integer of at least 1")
         if budget < 1:
             raise ValueError(f"budget: found {budget}, expected at least 1")
         if not 0 < keep <= 1:
             raise ValueError(f"keep: found {keep}, expected a number in (0, 1]")
-        self.model, self.budget, self.keep = model, int(budget), keep
+        if longest < 1:
+            raise ValueError(f"longest: found {longest}, expected at least 1")
+        if not batches or min(batches) < 1:
+            raise ValueError(f"batches: found {tuple(batches)}, expected numbers of rows")
+        total, needed = memory // page_bytes(model.config) - 1, -(-budget // PAGE)
+        if total < needed:
+            least = (needed + 1) * page_bytes(model.config)
+            raise ValueError(
+                f"memory: found {memory} bytes, expected at least {least} for one trunk of {budget} tokens"
+            )
+        if at:
+            model.check_blocks(at)
+        else:
+            check_ids("answers", answers, model.config.vocab_size)
+        self.model, self.batches, self.room = model, tuple(sorted(batches)), room
+        self._answers, self._at = np.asarray(answers, np.int32), tuple(at)
         self._params = unstack_layers(params)
-        self._streams: dict[str, _Stream] = {}
+        self._trunks = Trunks(budget, keep, total)
+        self._pool = place_beside(self._params, make_pool(model.config, total + 1))
+        self._widths = classes(2, needed, _WIDER)
+        self._lengths = classes(max(1, longest // _LONGER), longest, _LONGER)
 
-    def open(self, stream: str, system: Ids) -> None:
-        """Opens a stream with its system part, the beginning of the trunk, which is never evicted.
+    def __contains__(self, stream: str) -> bool:
+        return stream in self._trunks
+
+    def __len__(self) -> int:
+        return len(self._trunks)
+
+    @property
+    def budget(self) -> int:
+        """Maximum number of tokens of a trunk."""
+        return self._trunks.budget
+
+    @property
+    def resident(self) -> int:
+        """Number of streams whose trunk is in the pool."""
+        return self._trunks.resident
+
+    def open(self, stream: str, system: Sequence[int]) -> None:
+        """Opens a stream with its system part, which is never dropped; reads nothing yet.
 
         Raises:
-          ValueError: when the stream is already open, or the system part is empty, has ids out of range, or exceeds the
+          ValueError: when the stream is open already, or the system part is empty, has ids out of range, or exceeds the
             budget.
         """
-        if stream in self._streams:
-            raise ValueError(f"stream: found {stream!r} open already, expected a new one")
         self._check("system", system)
-        if len(system) > self.budget:
-            raise ValueError(f"system: found {len(system)} tokens, expected at most the budget of {self.budget}")
-        self._streams[stream] = _Stream([], empty(self.model.config, 1, _capacity(len(system))))
-        self._extend(self._streams[stream], [int(token) for token in system], ())
+        self._trunks.open(stream, system)
 
     def close(self, stream: str) -> None:
-        """Closes a stream and frees its cache.
+        """Forgets a stream and frees its pages."""
+        self._trunks.close(stream)
 
-        Raises:
-          ValueError: when no such stream is open.
-        """
-        self._stream(stream)
-        del self._streams[stream]
+    def tokens(self, stream: str) -> list[int]:
+        """The token ids of a stream's trunk: those that a cold start would have to read."""
+        return self._trunks[stream].ids
 
-    def trunk(self, stream: str) -> list[int]:
-        """The token ids in the stream's cache: those that a cold start would have to read."""
-        return [token for event in self._stream(stream).events for token in event]
-
-    def append(self, stream: str, event: Ids) -> int:
-        """Reads one event into the stream's cache.
-
-        Returns:
-          How many events were evicted to make room for it.
-
-        Raises:
-          ValueError: when the event is empty, has ids out of range, or with the system part exceeds the budget.
-        """
-        evicted, _ = self._append(stream, event, ())
-        return evicted
-
-    def score(
-        self, stream: str, branches: Sequence[Branch], answers: Ids | None = None, event: Ids = ()
-    ) -> list[Float[np.ndarray, "P A"]]:
-        """Computes logits at the marked places of branches side by side; no branch enters the cache.
+    def read(self, readings: Sequence[Reading], *, reserve: int = 0) -> list[list[Float[np.ndarray, "P A"]]]:
+        """Reads an event on each stream, and branches after it, which leave no trace.
 
         Args:
-          stream: Name of an open stream.
-          branches: Branches that continue the stream's trunk.
-          answers: Ids of the tokens whose logits are returned; only their rows of the output head are read. None reads
-            the whole vocabulary.
-          event: Token ids of an event to append first, in the same pass; may be empty.
+          readings: What to read; streams are distinct.
+          reserve: Tokens of the budget that must stay free beside the events, on streams with an event.
 
         Returns:
-          The logits [places, answers] of each branch, in float32.
+          For every reading, the logits [places, answers] of each of its branches, or the states, in float32.
 
         Raises:
-          ValueError: as `append` does, or when there are no branches or an id is out of range.
+          ValueError: for a stream that is not open or given twice, ids out of range, a reading with neither event nor
+            branch, or an event that exceeds the budget with the system part; no stream is changed then.
         """
-        if not branches:
-            raise ValueError("branches: found none, expected at least one")
-        for number, branch in enumerate(branches):
-            self._check(f"branches[{number}]", branch.ids)
-        if answers is not None:
-            self._check("answers", answers)
-        if len(event):
-            _, logits = self._append(stream, event, branches, answers)
-        else:
-            logits = self._extend(self._stream(stream), [], branches, answers)
-        stops = np.cumsum([len(branch.marked) for branch in branches])
-        return np.split(np.asarray(logits)[: stops[-1]], stops[:-1])
+        self._check_readings(readings, reserve)
+        found: list[list[np.ndarray]] = []
+        coming = [(reading.stream, len(reading.event)) for reading in readings]
+        for group in self._trunks.groups(coming, self.batches[-1]):
+            chosen = readings[len(found) : len(found) + len(group)]
+            for reading in chosen:
+                if len(reading.event):
+                    self._trunks.append(reading.stream, reading.event, reserve)
+            found += self._read_group(group, [reading.branches for reading in chosen])
+        return found
 
-    def generate(
-        self,
-        stream: str,
-        branch: Ids,
-        limit: int,
-        sampling: Sampling | None = None,
-        stop: Sequence[int] = (),
-    ) -> Generated:
-        """Continues a branch off the trunk by at most `limit` tokens, without changing the cache.
+    def write(
+        self, branches: Sequence[tuple[str, Sequence[int]]], spans: Sequence[Span], automaton: DeviceAutomaton
+    ) -> list[list[list[int]]]:
+        """Writes text after a branch of each stream, greedily; nothing of it enters the trunks.
 
         Args:
-          stream: Name of an open stream.
-          branch: Token ids after the trunk, at least one.
-          limit: Maximum number of new tokens.
-          sampling: Sampling settings of one row; None is greedy.
-          stop: Ids of the tokens that end the text.
+          branches: Streams, and the ids of a branch without the first span's forced tokens; streams may repeat.
+          spans: What is written.
+          automaton: Which tokens may occur.
 
-        Raises:
-          ValueError: naming the argument that is empty or out of range.
+        Returns:
+          For every branch the free tokens of each span.
         """
-        state = self._stream(stream)
-        self._check("branch", branch)
-        if limit < 1:
-            raise ValueError(f"limit: found {limit}, expected at least 1")
-        tokens = np.zeros((1, bucket(len(branch))), np.int32)
-        tokens[0, : len(branch)] = branch
-        lengths, trunk_lengths = np.array([len(branch)], np.int32), np.array([state.length], np.int32)
-        logits, cache = sampler.branch_off(
-            self.model, self._params, state.cache, trunk_lengths, tokens, lengths, room=bucket(limit)
-        )
-        start = Start(cache, lengths, tokens.shape[1], logits, state.cache, trunk_lengths)
-        return sampler.decode(self.model, self._params, start, limit, sampling or make_sampling(1), stop)[0]
-
-    def _append(
-        self, stream: str, event: Ids, branches: Sequence[Branch], answers: Ids | None = None
-    ) -> tuple[int, Array | None]:
-        """Makes room for an event, then reads it and the branches after it."""
-        state = self._stream(stream)
-        self._check("event", event)
-        if len(state.events[0]) + len(event) > self.budget:
+        for number, (_, ids) in enumerate(branches):
+            self._check(f"branches[{number}]", ids)
+        if room_of(spans) > self.room:
             raise ValueError(
-                f"event: found {len(event)} tokens after a system part of {len(state.events[0])}, expected at most the "
-                f"budget of {self.budget} in all"
+                f"spans: found a text of {room_of(spans)} positions, expected at most the room of {self.room}"
             )
-        evicted = self._evict(state, len(event)) if state.length + len(event) > self.budget else 0
-        return evicted, self._extend(state, [int(token) for token in event], branches, answers)
+        written: list[list[list[int]]] = []
+        for group in self._trunks.groups([(stream, 0) for stream, _ in branches], self.batches[-1]):
+            distinct = list(dict.fromkeys(group))
+            self._read_group(distinct, [() for _ in distinct])
+            rows = [ids for _, ids in branches[len(written) : len(written) + len(group)]]
+            written += self._write_group(group, rows, spans, automaton)
+        return written
 
-    def _evict(self, state: _Stream, coming: int) -> int:
-        """Evicts the oldest events until the rest and `coming` tokens use at most `keep` of the budget.
+    def warm_up(self, automaton: DeviceAutomaton | None = None) -> int:
+        """Compiles what `read` and, given the automaton of any text, `write` need, without running it.
 
-        The rest is read again.
+        Programs are compiled side by side, in as many threads as there are processors.
 
         Returns:
-          How many events were evicted.
+          The number of programs.
         """
-        system, *events = state.events
-        left, evicted = state.length + coming, 0
-        while evicted < len(events) and left > self.keep * self.budget:
-            left -= len(events[evicted])
-            evicted += 1
-        state.events, state.length = [], 0
-        self._extend(state, system, ())
-        kept = [token for event in events[evicted:] for token in event]
-        if kept:
-            self._extend(state, kept, ())
-        state.events = [system, *events[evicted:]]
-        return evicted
+        shapes = list(itertools.product(self.batches, self._widths, self._lengths))
+        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as threads:
+            jobs = [threads.submit(self._compile, *shape, automaton) for shape in shapes]
+        return sum(job.result() for job in jobs)
 
-    def _extend(
-        self, state: _Stream, event: list[int], branches: Sequence[Branch], answers: Ids | None = None
-    ) -> Array | None:
-        """Reads an event into the cache and branches after it; returns the logits at the branches' places."""
-        *chunks, last = [event[i : i + _CHUNK] for i in range(0, max(1, len(event)), _CHUNK)]
-        for chunk in chunks:
-            self._step(state, chunk, (), None)
-        logits = self._step(state, last, branches, answers)
-        if event:
-            state.events.append(event)
-        return logits
+    def _compile(self, rows: int, width: int, length: int, automaton: DeviceAutomaton | None) -> int:
+        """Compiles the programs of one class of sizes; returns their number."""
+        model, params, pool, table = self.model, self._params, self._pool, table_of([], width, rows)
+        row = _stack([lay_out((0,), [Branch((0,))], length, _PLACES)] * rows)
+        counts = np.zeros(rows, np.int32)
+        program, given = self._reading(table, counts, row)
+        _, fresh = compiled(program, *given)
+        compiled(store, pool, fresh, table, counts, counts)
+        if automaton is None:
+            return 2
+        tokens = np.zeros((rows, length), np.int32)
+        logits, own, trunk = compiled(branch_rows, model, params, pool, table, counts, tokens, counts, self.room)
+        start = Start(own, counts, length, logits, trunk, counts)
+        compile_spans(model, params, start, automaton, make_sampling(rows))
+        return 4
 
-    def _step(self, state: _Stream, event: list[int], branches: Sequence[Branch], answers: Ids | None) -> Array | None:
-        """Runs one pass over at most `_CHUNK` trunk tokens and all branches."""
-        row = lay_out(event, branches)
-        columns = None if answers is None else np.asarray(answers, np.int32)
-        if event:
-            self._reserve(state, state.length + row.tokens.size)
-        length = np.int32(state.length)
-        logits, fresh = _read_row(self.model, self._params, state.cache, length, row, columns)
-        if event:
-            state.cache = _store(state.cache, fresh, length)
-            state.length += len(event)
-        return logits if branches else None
+    def _read_group(self, group: Sequence[str], branches: Sequence[Sequence[Branch]]) -> list[list[np.ndarray]]:
+        """Reads all tokens of a group that are not in the pool, and branches after them."""
+        trunks = self._trunks.hold(group)
+        left = [trunk.unread for trunk in trunks]
+        branch_tokens = [sum(len(branch.ids) for branch in some) for some in branches]
+        longest = self._lengths[-1]
+        while True:
+            # A piece takes the branches along if both fit; otherwise it is a part of the trunk alone.
+            last = [len(ids) + more <= max(longest, more) for ids, more in zip(left, branch_tokens, strict=True)]
+            if all(last):
+                break
+            pieces = [ids[:longest] if not end else () for ids, end in zip(left, last, strict=True)]
+            self._pass(trunks, pieces, [()] * len(group))
+            left = [ids[len(piece) :] for ids, piece in zip(left, pieces, strict=True)]
+        if not any(map(len, left)) and not any(branch_tokens):
+            return [[] for _ in group]
+        logits = self._pass(trunks, left, branches)
+        return [_split(logits[row], some) for row, some in enumerate(branches)]
 
-    def _reserve(self, state: _Stream, positions: int) -> None:
-        """Grows the cache to hold at least `positions` tokens."""
-        capacity = capacity_of(state.cache)
-        if positions > capacity:
-            state.cache = _grow(state.cache, _capacity(positions))
+    def _pass(
+        self,
+        trunks: Sequence[Trunk],
+        pieces: Sequence[Sequence[int]],
+        branches: Sequence[Sequence[Branch]],
+    ) -> np.ndarray:
+        """Runs one pass over a piece of each trunk and the branches after it."""
+        longest = max(len(p) + sum(len(b.ids) for b in some) for p, some in zip(pieces, branches, strict=True))
+        places = max(sum(len(branch.marked) for branch in some) for some in branches)
+        length, marked = at_least(self._lengths, longest, _LONGER), -(-max(places, 1) // _PLACES) * _PLACES
+        rows, width = self._shape([len(trunk.pages) for trunk in trunks])
+        laid = [lay_out(piece, some, length, marked) for piece, some in zip(pieces, branches, strict=True)]
+        lengths, counts = np.zeros(rows, np.int32), np.zeros(rows, np.int32)
+        lengths[: len(trunks)] = [trunk.length for trunk in trunks]
+        counts[: len(trunks)] = list(map(len, pieces))
+        row = _stack(laid + [laid[0]] * (rows - len(laid)))
+        table = table_of([trunk.pages for trunk in trunks], width, rows)
+        program, given = self._reading(table, lengths, row)
+        found, fresh = program(*given)
+        if counts.any():
+            self._pool = store(self._pool, fresh, table, lengths, counts)
+        for trunk, piece in zip(trunks, pieces, strict=True):
+            trunk.length += len(piece)
+        if self._at:
+            return np.take_along_axis(np.asarray(found), np.asarray(row.places)[..., None], axis=1)
+        return np.asarray(found)
 
-    def _stream(self, stream: str) -> _Stream:
-        if stream not in self._streams:
-            raise ValueError(f"stream: found {stream!r}, expected one of the {len(self._streams)} open streams")
-        return self._streams[stream]
+    def _reading(self, table: np.ndarray, lengths: np.ndarray, row: Row) -> tuple[Any, tuple[Any, ...]]:
+        """The program that reads rows, and its arguments."""
+        given = (self.model, self._params, self._pool, table, lengths)
+        if not self._at:
+            return read_rows, (*given, row, self._answers)
+        # It returns the states of all tokens, so that no number of marked places needs a program of its own.
+        return state_rows, (*given, row._replace(places=row.places[:, :1]), self._at)
 
-    def _check(self, name: str, ids: Ids) -> None:
+    def _write_group(
+        self, group: Sequence[str], rows: Sequence[Sequence[int]], spans: Sequence[Span], automaton: DeviceAutomaton
+    ) -> list[list[list[int]]]:
+        trunks = [self._trunks[stream] for stream in group]
+        count, width = self._shape([len(trunk.pages) for trunk in trunks])
+        lengths = np.array([trunk.length for trunk in trunks] + [1] * (count - len(trunks)), np.int32)
+        table = table_of([trunk.pages for trunk in trunks], width, count)
+        full = [*rows, *[[0]] * (count - len(rows))]
+        return self._write_rows(table, lengths, full, spans, automaton)[: len(group)]
+
+    def _write_rows(
+        self,
+        table: np.ndarray,
+        lengths: np.ndarray,
+        rows: Sequence[Sequence[int]],
+        spans: Sequence[Span],
+        automaton: DeviceAutomaton,
+    ) -> list[list[list[int]]]:
+        branches = [[*ids, *spans[0].forced] for ids in rows]
+        tokens = np.zeros((len(rows), at_least(self._lengths, max(map(len, branches)), _LONGER)), np.int32)
+        for line, ids in zip(tokens, branches, strict=True):
+            line[: len(ids)] = ids
+        counts = np.array(list(map(len, branches)), np.int32)
+        read = branch_rows(self.model, self._params, self._pool, table, lengths, tokens, counts, self.room)
+        logits, own, trunk = read
+        start = Start(own, counts, tokens.shape[1], logits, trunk, lengths)
+        return write_spans(self.model, self._params, start, spans, automaton, make_sampling(len(rows)))
+
+    def _shape(self, pages: Sequence[int]) -> tuple[int, int]:
+        """The classes of a batch: rows, and pages per stream."""
+        return at_least(self.batches, len(pages), 1), at_least(self._widths, max(pages), _WIDER)
+
+    def _check(self, name: str, ids: Sequence[int]) -> None:
         check_ids(name, ids, self.model.config.vocab_size)
 
-
-def _capacity(positions: int) -> int:
-    """The capacity of a cache that holds `positions` tokens.
-
-    Finer steps would compile more programs; coarser steps would compute more scores of masked positions.
-    """
-    return bucket(positions, _SMALLEST)
-
-
-_grow = jax.jit(grow, static_argnums=1)
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _read_row(
-    model: Qwen3, params: Params, cache: Cache, length: Int[Array, ""], row: Row, answers: Int[Array, " A"] | None
-) -> tuple[Float[Array, "P A"], Cache]:
-    """Reads a row after the first `length` positions of a cache.
-
-    Returns:
-      Logits at the row's marked places, and the keys and values of its tokens.
-    """
-    seen = (jnp.arange(capacity_of(cache)) < length)[None]
-    hidden, fresh = read(
-        model,
-        params,
-        jnp.asarray(row.tokens)[None],
-        (length + row.offsets)[None],
-        row_mask(row)[None],
-        jnp.asarray(row.places)[None],
-        [Segment(cache, seen)],
-    )
-    if answers is None:
-        return model.logits(params, hidden[0]), fresh
-    rows = model.head(params)[answers]
-    return hidden[0].astype(jnp.float32) @ rows.astype(jnp.float32).T, fresh
+    def _check_readings(self, readings: Sequence[Reading], reserve: int) -> None:
+        twice = [name for name, n in collections.Counter(r.stream for r in readings).items() if n > 1]
+        if twice:
+            raise ValueError(f"readings: found stream {twice[0]!r} twice, expected distinct ones")
+        for number, reading in enumerate(readings):
+            trunk = self._trunks[reading.stream]
+            for place, branch in enumerate(reading.branches):
+                self._check(f"readings[{number}].branches[{place}]", branch.ids)
+            if not len(reading.event):
+                if not reading.branches:
+                    raise ValueError(f"readings[{number}]: found neither event nor branch, expected one of them")
+                continue
+            self._check(f"readings[{number}].event", reading.event)
+            used = len(trunk.events[0]) + reserve
+            if used + len(reading.event) > self.budget:
+                raise ValueError(
+                    f"readings[{number}].event: found {len(reading.event)} tokens after a system part and a reserve of "
+                    f"{used}, expected at most the budget of {self.budget} in all"
+                )
 
 
-@functools.partial(jax.jit, donate_argnums=0)
-def _store(cache: Cache, fresh: Cache, length: Int[Array, ""]) -> Cache:
-    """Writes keys and values after the first `length` positions of a cache, in place.
+def _stack(rows: Sequence[Row]) -> Row:
+    return Row(*(np.stack(column) for column in zip(*rows, strict=True)))
 
-    It is a program of its own because one that also read the cache would copy it. The keys of branches, which follow
-    those of the event, are never visible, and the next event overwrites them.
-    """
-    return write(cache, fresh, length)
+
+def _split(logits: np.ndarray, branches: Sequence[Branch]) -> list[np.ndarray]:
+    if not branches:
+        return []
+    stops = np.cumsum([len(branch.marked) for branch in branches])
+    return np.split(logits[: stops[-1]], stops[:-1])

@@ -1,53 +1,22 @@
-"""The trunks of many live streams, read and continued in batches against one pool of pages.
-
-Streams of a batch advance together: one pass reads an event and the branches after it for each of them. What a batch
-compiles depends only on three classes: its number of rows, the pages per stream, and the new tokens per row. All
-programs can therefore be compiled before the first event (`warm_up`), and their number is small.
+"""The trunks of many live streams: their token ids, and the pages of one pool that hold their keys and values.
 
 A stream whose trunk would exceed the budget drops its oldest events, but never the system part or the new event, until
 at most a share `keep` of the budget is used; the rest is read again. When the pool has no free page, the stream that
 was idle longest is parked: its pages are freed, and its tokens are read again when it is needed.
-
-Dimensions: B batch, n pages per stream, L new tokens, P marked places, A answers.
 """
 
 from __future__ import annotations
 
 import collections
-import concurrent.futures
 import dataclasses
 import itertools
-import os
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
 
-import numpy as np
-from jaxtyping import Float
-
-from prism_jax.student.branches import Branch, Row, lay_out
-from prism_jax.student.constrained import DeviceAutomaton, Span, compile_spans, write_spans
-from prism_jax.student.constrained import room as room_of
-from prism_jax.student.kv_cache import unstack_layers
-from prism_jax.student.live_programs import (
-    at_least,
-    branch_rows,
-    classes,
-    compiled,
-    place_beside,
-    read_rows,
-    state_rows,
-)
-from prism_jax.student.pages import PAGE, Pages, make_pool, page_bytes, store, table_of
-from prism_jax.student.qwen3 import Params, Qwen3
-from prism_jax.student.sampler import Start, check_ids
-from prism_jax.student.sampling import make_sampling
-
-_PLACES = 8  # marked places per row are padded to a multiple of this
-_WIDER, _LONGER = 8, 4  # from one class of pages per stream, and of new tokens, to the next
+from prism_jax.student.pages import PAGE, Pages
 
 
 @dataclasses.dataclass
-class _Trunk:
+class Trunk:
     """One stream.
 
     Attributes:
@@ -61,86 +30,34 @@ class _Trunk:
     length: int = 0
 
     @property
+    def ids(self) -> list[int]:
+        """The token ids of all events."""
+        return [token for event in self.events for token in event]
+
+    @property
     def tokens(self) -> int:
+        """Number of token ids."""
         return sum(map(len, self.events))
 
-
-class Reading(NamedTuple):
-    """What to read on one stream: an event, which may be empty, and branches after it."""
-
-    stream: str
-    event: Sequence[int]
-    branches: Sequence[Branch]
+    @property
+    def unread(self) -> list[int]:
+        """The token ids that are not in the pool."""
+        return list(itertools.islice(itertools.chain.from_iterable(self.events), self.length, None))
 
 
 class Trunks:
-    """Reads events and branches of many streams in batches.
+    """The open streams, and which of them are in the pool.
 
     Attributes:
-      model: The static half of the student.
       budget: Maximum number of tokens of a trunk.
       keep: Largest share of the budget that is used after old events were dropped; 1 drops only what must go.
-      batches: Numbers of rows that programs are compiled for, ascending.
-      room: Number of cache positions for written text.
     """
 
-    def __init__(
-        self,
-        model: Qwen3,
-        params: Params,
-        answers: Sequence[int],
-        *,
-        budget: int,
-        memory: int,
-        room: int = 0,
-        keep: float = 0.5,
-        batches: Sequence[int] = (1, 16),
-        longest: int = 256,
-        at: Sequence[int] = (),
-    ):
-        """Allocates the pool; it also holds a copy of the parameters, with the layers unstacked.
-
-        Args:
-          model: The static half of the student.
-          params: Parameters as `Qwen3.init` returns them.
-          answers: Ids of the tokens whose logits `read` returns.
-          budget: Maximum number of tokens of a trunk, not counting branches and written tokens.
-          memory: Size of the pool in bytes.
-          room: As in the class; at least `constrained.room` of every text that `write` is asked for.
-          keep: As in the class.
-          batches: As in the class.
-          longest: Most new tokens of a row that programs are compiled for in advance; longer events are read in pieces.
-          at: Numbers of blocks, ascending; `read` then returns the states after them, end to end, in place of logits.
-
-        Raises:
-          ValueError: for a setting out of range, or a pool that does not hold one full trunk.
-        """
-        if budget < 1:
-            raise ValueError(f"budget: found {budget}, expected at least 1")
-        if not 0 < keep <= 1:
-            raise ValueError(f"keep: found {keep}, expected a number in (0, 1]")
-        if longest < 1:
-            raise ValueError(f"longest: found {longest}, expected at least 1")
-        if not batches or min(batches) < 1:
-            raise ValueError(f"batches: found {tuple(batches)}, expected numbers of rows")
-        total, needed = memory // page_bytes(model.config) - 1, -(-budget // PAGE)
-        if total < needed:
-            least = (needed + 1) * page_bytes(model.config)
-            raise ValueError(
-                f"memory: found {memory} bytes, expected at least {least} for one trunk of {budget} tokens"
-            )
-        if at:
-            model.check_blocks(at)
-        else:
-            check_ids("answers", answers, model.config.vocab_size)
-        self.model, self.budget, self.keep, self.batches, self.room = model, budget, keep, tuple(sorted(batches)), room
-        self._answers, self._at = np.asarray(answers, np.int32), tuple(at)
-        self._params = unstack_layers(params)
-        self._pages = Pages(total)
-        self._pool = place_beside(self._params, make_pool(model.config, total + 1))
-        self._widths = classes(2, needed, _WIDER)
-        self._lengths = classes(max(1, longest // _LONGER), longest, _LONGER)
-        self._trunks: collections.OrderedDict[str, _Trunk] = collections.OrderedDict()  # idle longest first
+    def __init__(self, budget: int, keep: float, pages: int):
+        """Opens no stream yet; the pool has `pages` pages, which hold at least one full trunk."""
+        self.budget, self.keep = budget, keep
+        self._pages = Pages(pages)
+        self._trunks: collections.OrderedDict[str, Trunk] = collections.OrderedDict()  # idle longest first
 
     def __contains__(self, stream: str) -> bool:
         return stream in self._trunks
@@ -148,130 +65,41 @@ class Trunks:
     def __len__(self) -> int:
         return len(self._trunks)
 
+    def __getitem__(self, stream: str) -> Trunk:
+        """The trunk of a stream.
+
+        Raises:
+          ValueError: when it is not open.
+        """
+        if stream not in self._trunks:
+            raise ValueError(f"stream: found {stream!r}, expected one of the {len(self._trunks)} open streams")
+        return self._trunks[stream]
+
     @property
     def resident(self) -> int:
         """Number of streams whose trunk is in the pool."""
         return sum(trunk.length > 0 for trunk in self._trunks.values())
 
     def open(self, stream: str, system: Sequence[int]) -> None:
-        """Opens a stream with its system part, which is never dropped; reads nothing yet.
+        """Opens a stream with its system part.
 
         Raises:
-          ValueError: when the stream is open already, or the system part is empty, has ids out of range, or exceeds the
-            budget.
+          ValueError: when it is open already, or the system part exceeds the budget.
         """
         if stream in self._trunks:
             raise ValueError(f"stream: found {stream!r} open already, expected a new one")
-        self._check("system", system)
         if len(system) > self.budget:
             raise ValueError(f"system: found {len(system)} tokens, expected at most the budget of {self.budget}")
-        self._trunks[stream] = _Trunk([tuple(system)])
+        self._trunks[stream] = Trunk([tuple(system)])
 
     def close(self, stream: str) -> None:
         """Forgets a stream and frees its pages."""
-        self._pages.give(self._trunk(stream).pages)
+        self._pages.give(self[stream].pages)
         del self._trunks[stream]
 
-    def tokens(self, stream: str) -> list[int]:
-        """The token ids of a stream's trunk: those that a cold start would have to read."""
-        return [token for event in self._trunk(stream).events for token in event]
-
-    def read(self, readings: Sequence[Reading], *, reserve: int = 0) -> list[list[Float[np.ndarray, "P A"]]]:
-        """Reads an event on each stream, and branches after it, which leave no trace.
-
-        Args:
-          readings: What to read; streams are distinct.
-          reserve: Tokens of the budget that must stay free beside the events, on streams with an event.
-
-        Returns:
-          For every reading, the logits [places, answers] of each of its branches, or the states, in float32.
-
-        Raises:
-          ValueError: for a stream that is not open or given twice, ids out of range, a reading with neither event nor
-            branch, or an event that exceeds the budget with the system part; no stream is changed then.
-        """
-        self._check_readings(readings, reserve)
-        found: list[list[np.ndarray]] = []
-        for group in self._groups([(reading.stream, len(reading.event)) for reading in readings]):
-            chosen = readings[len(found) : len(found) + len(group)]
-            for reading in chosen:
-                if len(reading.event):
-                    self._append(self._trunk(reading.stream), tuple(reading.event), reserve)
-            found += self._read_group(group, [reading.branches for reading in chosen])
-        return found
-
-    def write(
-        self, branches: Sequence[tuple[str, Sequence[int]]], spans: Sequence[Span], automaton: DeviceAutomaton
-    ) -> list[list[list[int]]]:
-        """Writes text after a branch of each stream, greedily; nothing of it enters the trunks.
-
-        Args:
-          branches: Streams, and the ids of a branch without the first span's forced tokens; streams may repeat.
-          spans: What is written.
-          automaton: Which tokens may occur.
-
-        Returns:
-          For every branch the free tokens of each span.
-        """
-        for number, (_, ids) in enumerate(branches):
-            self._check(f"branches[{number}]", ids)
-        if room_of(spans) > self.room:
-            raise ValueError(
-                f"spans: found a text of {room_of(spans)} positions, expected at most the room of {self.room}"
-            )
-        written: list[list[list[int]]] = []
-        for group in self._groups([(stream, 0) for stream, _ in branches]):
-            distinct = list(dict.fromkeys(group))
-            self._read_group(distinct, [() for _ in distinct])
-            rows = [ids for _, ids in branches[len(written) : len(written) + len(group)]]
-            written += self._write_group(group, rows, spans, automaton)
-        return written
-
-    def warm_up(self, automaton: DeviceAutomaton | None = None) -> int:
-        """Compiles what `read` and, given the automaton of any text, `write` need, without running it.
-
-        Programs are compiled side by side, in as many threads as there are processors.
-
-        Returns:
-          The number of programs.
-        """
-        shapes = list(itertools.product(self.batches, self._widths, self._lengths))
-        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as threads:
-            jobs = [threads.submit(self._compile, *shape, automaton) for shape in shapes]
-        return sum(job.result() for job in jobs)
-
-    def _compile(self, rows: int, width: int, length: int, automaton: DeviceAutomaton | None) -> int:
-        """Compiles the programs of one class of sizes; returns their number."""
-        model, params, pool, table = self.model, self._params, self._pool, table_of([], width, rows)
-        row = _stack([lay_out((0,), [Branch((0,))], length, _PLACES)] * rows)
-        counts = np.zeros(rows, np.int32)
-        program, given = self._reading(table, counts, row)
-        _, fresh = compiled(program, *given)
-        compiled(store, pool, fresh, table, counts, counts)
-        if automaton is None:
-            return 2
-        tokens = np.zeros((rows, length), np.int32)
-        logits, own, trunk = compiled(branch_rows, model, params, pool, table, counts, tokens, counts, self.room)
-        start = Start(own, counts, length, logits, trunk, counts)
-        compile_spans(model, params, start, automaton, make_sampling(rows))
-        return 4
-
-    def _groups(self, streams: Sequence[tuple[str, int]]) -> Iterator[list[str]]:
-        """Cuts a list of streams into batches whose trunks, with so many more tokens, fit into the pool together."""
-        group: list[str] = []
-        pages = 0
-        for stream, more in streams:
-            needed = -(-min(self._trunk(stream).tokens + more, self.budget) // PAGE)
-            if group and (len(group) == self.batches[-1] or pages + needed > self._pages.total):
-                yield group
-                group, pages = [], 0
-            group.append(stream)
-            pages += needed
-        if group:
-            yield group
-
-    def _append(self, trunk: _Trunk, event: tuple[int, ...], reserve: int) -> None:
-        """Adds an event to a trunk's tokens, and drops the oldest ones where the budget would be exceeded."""
+    def append(self, stream: str, event: Sequence[int], reserve: int) -> None:
+        """Adds an event to a trunk, and drops the oldest ones if it would exceed the budget less `reserve` tokens."""
+        trunk = self[stream]
         system, *events = trunk.events
         total = trunk.tokens + len(event) + reserve
         if total > self.budget:
@@ -281,17 +109,32 @@ class Trunks:
                 dropped += 1
             trunk.events = [system, *events[dropped:]]
             self._park(trunk)
-        trunk.events.append(event)
+        trunk.events.append(tuple(event))
 
-    def _park(self, trunk: _Trunk) -> None:
-        self._pages.give(trunk.pages)
-        trunk.pages, trunk.length = [], 0
+    def groups(self, streams: Sequence[tuple[str, int]], most: int) -> Iterator[list[str]]:
+        """Cuts a list of streams into batches whose trunks, with so many more tokens each, fit into the pool together.
 
-    def _reserve(self, group: Sequence[str]) -> None:
-        """Gives every stream of a group its pages, and parks other streams where none are free."""
+        Args:
+          streams: Streams, and the number of tokens that come to each.
+          most: Largest number of streams of a batch.
+        """
+        group: list[str] = []
+        pages = 0
+        for stream, more in streams:
+            needed = -(-min(self[stream].tokens + more, self.budget) // PAGE)
+            if group and (len(group) == most or pages + needed > self._pages.total):
+                yield group
+                group, pages = [], 0
+            group.append(stream)
+            pages += needed
+        if group:
+            yield group
+
+    def hold(self, group: Sequence[str]) -> list[Trunk]:
+        """Gives every trunk of a group its pages, and parks other streams where none are free; returns the trunks."""
         for stream in group:
             self._trunks.move_to_end(stream)
-        needed = {stream: -(-self._trunk(stream).tokens // PAGE) - len(self._trunk(stream).pages) for stream in group}
+        needed = {stream: -(-self[stream].tokens // PAGE) - len(self[stream].pages) for stream in group}
         missing = sum(needed.values()) - len(self._pages)
         for other in [name for name, trunk in self._trunks.items() if trunk.pages and name not in needed]:
             if missing <= 0:
@@ -299,135 +142,9 @@ class Trunks:
             missing -= len(self._trunks[other].pages)
             self._park(self._trunks[other])
         for stream, count in needed.items():
-            self._trunk(stream).pages += self._pages.take(count)
+            self[stream].pages += self._pages.take(count)
+        return [self[stream] for stream in group]
 
-    def _read_group(self, group: Sequence[str], branches: Sequence[Sequence[Branch]]) -> list[list[np.ndarray]]:
-        """Reads all tokens of a group that are not in the pool, and branches after them."""
-        self._reserve(group)
-        trunks = [self._trunk(stream) for stream in group]
-        left = [_tail(trunk) for trunk in trunks]
-        branch_tokens = [sum(len(branch.ids) for branch in some) for some in branches]
-        longest = self._lengths[-1]
-        while True:
-            # A piece takes the branches along if both fit; otherwise it is a part of the trunk alone.
-            last = [len(ids) + more <= max(longest, more) for ids, more in zip(left, branch_tokens, strict=True)]
-            if all(last):
-                break
-            pieces = [ids[:longest] if not end else () for ids, end in zip(left, last, strict=True)]
-            self._pass(trunks, pieces, [()] * len(group))
-            left = [ids[len(piece) :] for ids, piece in zip(left, pieces, strict=True)]
-        if not any(map(len, left)) and not any(branch_tokens):
-            return [[] for _ in group]
-        logits = self._pass(trunks, left, branches)
-        return [_split(logits[row], some) for row, some in enumerate(branches)]
-
-    def _pass(
-        self,
-        trunks: Sequence[_Trunk],
-        pieces: Sequence[Sequence[int]],
-        branches: Sequence[Sequence[Branch]],
-    ) -> np.ndarray:
-        """Runs one pass over a piece of each trunk and the branches after it."""
-        longest = max(len(p) + sum(len(b.ids) for b in some) for p, some in zip(pieces, branches, strict=True))
-        places = max(sum(len(branch.marked) for branch in some) for some in branches)
-        length, marked = at_least(self._lengths, longest, _LONGER), -(-max(places, 1) // _PLACES) * _PLACES
-        rows, width = self._shape([len(trunk.pages) for trunk in trunks])
-        laid = [lay_out(piece, some, length, marked) for piece, some in zip(pieces, branches, strict=True)]
-        lengths, counts = np.zeros(rows, np.int32), np.zeros(rows, np.int32)
-        lengths[: len(trunks)] = [trunk.length for trunk in trunks]
-        counts[: len(trunks)] = list(map(len, pieces))
-        row = _stack(laid + [laid[0]] * (rows - len(laid)))
-        table = table_of([trunk.pages for trunk in trunks], width, rows)
-        program, given = self._reading(table, lengths, row)
-        found, fresh = program(*given)
-        if counts.any():
-            self._pool = store(self._pool, fresh, table, lengths, counts)
-        for trunk, piece in zip(trunks, pieces, strict=True):
-            trunk.length += len(piece)
-        if self._at:
-            return np.take_along_axis(np.asarray(found), np.asarray(row.places)[..., None], axis=1)
-        return np.asarray(found)
-
-    def _reading(self, table: np.ndarray, lengths: np.ndarray, row: Row) -> tuple[Any, tuple[Any, ...]]:
-        """The program that reads rows, and its arguments."""
-        given = (self.model, self._params, self._pool, table, lengths)
-        if not self._at:
-            return read_rows, (*given, row, self._answers)
-        # It returns the states of all tokens, so that no number of marked places needs a program of its own.
-        return state_rows, (*given, row._replace(places=row.places[:, :1]), self._at)
-
-    def _write_group(
-        self, group: Sequence[str], rows: Sequence[Sequence[int]], spans: Sequence[Span], automaton: DeviceAutomaton
-    ) -> list[list[list[int]]]:
-        trunks = [self._trunk(stream) for stream in group]
-        count, width = self._shape([len(trunk.pages) for trunk in trunks])
-        lengths = np.array([trunk.length for trunk in trunks] + [1] * (count - len(trunks)), np.int32)
-        table = table_of([trunk.pages for trunk in trunks], width, count)
-        full = [*rows, *[[0]] * (count - len(rows))]
-        return self._write_rows(table, lengths, full, spans, automaton)[: len(group)]
-
-    def _write_rows(
-        self,
-        table: np.ndarray,
-        lengths: np.ndarray,
-        rows: Sequence[Sequence[int]],
-        spans: Sequence[Span],
-        automaton: DeviceAutomaton,
-    ) -> list[list[list[int]]]:
-        branches = [[*ids, *spans[0].forced] for ids in rows]
-        tokens = np.zeros((len(rows), at_least(self._lengths, max(map(len, branches)), _LONGER)), np.int32)
-        for line, ids in zip(tokens, branches, strict=True):
-            line[: len(ids)] = ids
-        counts = np.array(list(map(len, branches)), np.int32)
-        read = branch_rows(self.model, self._params, self._pool, table, lengths, tokens, counts, self.room)
-        logits, own, trunk = read
-        start = Start(own, counts, tokens.shape[1], logits, trunk, lengths)
-        return write_spans(self.model, self._params, start, spans, automaton, make_sampling(len(rows)))
-
-    def _shape(self, pages: Sequence[int]) -> tuple[int, int]:
-        """The classes of a batch: rows, and pages per stream."""
-        return at_least(self.batches, len(pages), 1), at_least(self._widths, max(pages), _WIDER)
-
-    def _trunk(self, stream: str) -> _Trunk:
-        if stream not in self._trunks:
-            raise ValueError(f"stream: found {stream!r}, expected one of the {len(self._trunks)} open streams")
-        return self._trunks[stream]
-
-    def _check(self, name: str, ids: Sequence[int]) -> None:
-        check_ids(name, ids, self.model.config.vocab_size)
-
-    def _check_readings(self, readings: Sequence[Reading], reserve: int) -> None:
-        twice = [name for name, n in collections.Counter(r.stream for r in readings).items() if n > 1]
-        if twice:
-            raise ValueError(f"readings: found stream {twice[0]!r} twice, expected distinct ones")
-        for number, reading in enumerate(readings):
-            trunk = self._trunk(reading.stream)
-            for place, branch in enumerate(reading.branches):
-                self._check(f"readings[{number}].branches[{place}]", branch.ids)
-            if not len(reading.event):
-                if not reading.branches:
-                    raise ValueError(f"readings[{number}]: found neither event nor branch, expected one of them")
-                continue
-            self._check(f"readings[{number}].event", reading.event)
-            used = len(trunk.events[0]) + reserve
-            if used + len(reading.event) > self.budget:
-                raise ValueError(
-                    f"readings[{number}].event: found {len(reading.event)} tokens after a system part and a reserve of "
-                    f"{used}, expected at most the budget of {self.budget} in all"
-                )
-
-
-def _tail(trunk: _Trunk) -> list[int]:
-    """The tokens of a trunk that are not in the pool."""
-    return list(itertools.islice(itertools.chain.from_iterable(trunk.events), trunk.length, None))
-
-
-def _stack(rows: Sequence[Row]) -> Row:
-    return Row(*(np.stack(column) for column in zip(*rows, strict=True)))
-
-
-def _split(logits: np.ndarray, branches: Sequence[Branch]) -> list[np.ndarray]:
-    if not branches:
-        return []
-    stops = np.cumsum([len(branch.marked) for branch in branches])
-    return np.split(logits[: stops[-1]], stops[:-1])
+    def _park(self, trunk: Trunk) -> None:
+        self._pages.give(trunk.pages)
+        trunk.pages, trunk.length = [], 0

@@ -29,7 +29,7 @@ from prism_jax.streams import Candidate, Event
 from prism_jax.streams.edit import map_steps
 from prism_jax.streams.jsonl import StreamError, read_streams
 from prism_jax.streams.types import MOST_CHARACTERS, MOST_SECONDS
-from prism_jax.student import Qwen3, StudentConfig, trunks
+from prism_jax.student import Qwen3, StudentConfig, engine
 from prism_jax.student.weights import Pretrained
 
 pytestmark = pytest.mark.usefixtures("compile_quickly")
@@ -63,12 +63,12 @@ def specials(template):
 
 
 class Spy:
-    """Records what `Live` asks of the trunks; the student it stands for writes `text` wherever it may write."""
+    """Records what `Live` asks of the engine; the student it stands for writes `text` wherever it may write."""
 
     def __init__(self, monkeypatch, template):
         self.branches, self.written, self.text, self.template = [], [], BENIGN, template
-        monkeypatch.setattr(trunks.Trunks, "read", self.read)
-        monkeypatch.setattr(trunks.Trunks, "write", self.write)
+        monkeypatch.setattr(engine.Engine, "read", self.read)
+        monkeypatch.setattr(engine.Engine, "write", self.write)
         monkeypatch.setattr(Live, "_automaton", lambda *_: None)  # nothing is written by a model
 
     def read(self, readings, *, reserve=0):
@@ -224,13 +224,13 @@ def test_a_student_that_wants_special_tokens_cannot_write_them(template, monkeyp
     favourites = np.asarray(Pretrained(model, params).logits(ids)).argmax(-1)
     assert {*favourites.ravel().tolist()} <= special, "unconstrained, it writes nothing else"
 
-    original = trunks.Trunks.write
+    original = engine.Engine.write
 
     def write(*arguments):
         written.append(original(*arguments))
         return written[-1]
 
-    monkeypatch.setattr(trunks.Trunks, "write", write)
+    monkeypatch.setattr(engine.Engine, "write", write)
     reader, offers = live(template, tied=False, change=change), (Candidate(),)
     for injection in INJECTIONS[::6]:
         reader.observe([("a", Event(time=0.0, text=injection.text), offers)])

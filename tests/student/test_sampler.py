@@ -13,7 +13,7 @@ from huggingface import reference
 from prism_jax.student import Qwen3, StudentConfig
 from prism_jax.student.attention import no_branches
 from prism_jax.student.kv_cache import unstack_layers
-from prism_jax.student.sampler import generate
+from prism_jax.student.sampler import Start, branch_off, decode, generate, prefill
 from prism_jax.student.sampling import make_sampling, restrict
 
 pytestmark = pytest.mark.usefixtures("compile_quickly")
@@ -51,6 +51,18 @@ def test_greedy_generation_equals_transformers(changes, draw_params):
     got = generate(model, unstack_layers(params), PROMPTS, LIMIT, make_sampling(len(PROMPTS)))
     assert [row.ids for row in got] == want
     assert not any(row.stopped for row in got)
+
+
+def test_rows_that_continue_a_trunk_are_written_as_after_whole_prompts(tiny):
+    model, params = tiny[0], unstack_layers(tiny[1])
+    trunk, rows = np.array([[5, 6, 7]] * 2, np.int32), np.array([[8, 9, 10], [3, 0, 0]], np.int32)
+    lengths, counts = np.array([3, 3], np.int32), np.array([3, 1], np.int32)
+    sampling = make_sampling(2, [0.0, 1.2], [0, 20], [1.0, 0.95], seed=8)
+    _, cache = prefill(model, params, trunk, lengths, 0)
+    logits, own = branch_off(model, params, cache, lengths, rows, counts, room=24)
+    start = Start(own, counts, rows.shape[1], logits, cache, lengths)
+    expected = generate(model, params, [[5, 6, 7, 8, 9, 10], [5, 6, 7, 3]], LIMIT, sampling)
+    assert decode(model, params, start, LIMIT, sampling, []) == expected
 
 
 def test_each_token_is_drawn_from_what_precedes_it(tiny):

@@ -21,8 +21,8 @@ from prism_jax.policy.reader import Asked
 from prism_jax.runtime.files import read_object, write_json
 from prism_jax.streams import Stream
 from prism_jax.student.branches import Branch
+from prism_jax.student.engine import Engine, Reading
 from prism_jax.student.qwen3 import Params
-from prism_jax.student.trunks import Reading, Trunks
 from prism_jax.training.run import Run
 
 FILE = "seconds.json"
@@ -117,20 +117,20 @@ def _prefill(run: Run, params: Params, streams: tuple[Stream, ...]) -> dict[str,
     """Reads each whole stream with the slots of its last step."""
     template = run.template
     answers = template.yes, template.no
-    trunks = Trunks(run.model, params, answers, budget=run.config.packing.context, memory=1 << 28, batches=(1,))
-    trunks.warm_up()
+    engine = Engine(run.model, params, answers, budget=run.config.packing.context, memory=1 << 28, batches=(1,))
+    engine.warm_up()
     rows = []
     for stream in streams:
         pairs = zip(stream.events, (None, *stream.events), strict=False)  # each event with the one before it
         ids = [token for event, last in pairs for token in template.event(event, last)]
         leaves = tuple(tuple(template.leaf(offer)) for offer in stream.steps[-1].candidates)
         branch = Branch(tuple(template.head()), leaves)
-        seconds, _ = _timed(_read_whole, trunks, template.system(), Reading(stream.id, ids, [branch]))
+        seconds, _ = _timed(_read_whole, engine, template.system(), Reading(stream.id, ids, [branch]))
         rows.append((seconds, len(template.system()) + len(ids) + len(branch.ids)))
-        trunks.close(stream.id)
+        engine.close(stream.id)
     return _phase(rows)
 
 
-def _read_whole(trunks: Trunks, system: list[int], reading: Reading) -> None:
-    trunks.open(reading.stream, system)
-    trunks.read([reading])
+def _read_whole(engine: Engine, system: list[int], reading: Reading) -> None:
+    engine.open(reading.stream, system)
+    engine.read([reading])
