@@ -124,7 +124,7 @@ def forecasts(
         log_odds = np.full(len(person), special.logit(share))
         rate[held] = share
         # All folds have the same shapes, so that the scan over people is compiled once.
-        population = fit_population(log_odds, fitted, person, counted=~held)
+        population = fit_population(log_odds, fitted, person, counted=~held, calibrated=True)
         layer[held] = special.expit(prequential(log_odds, accepted, person, population).log_odds[held])
     return {RATE: rate, LAYER: layer}
 

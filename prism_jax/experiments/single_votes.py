@@ -26,7 +26,8 @@ from prism_jax.decision.calibration import fit_platt
 from prism_jax.decision.uncertainty import Cells, Interval, interval
 from prism_jax.experiments.probe import measure, score_probe
 from prism_jax.experiments.ranking import Ranked
-from prism_jax.people.layer import Belief, Population, fit_population, lanes, predict, prequential, update
+from prism_jax.people.lanes import lanes
+from prism_jax.people.layer import Belief, Population, fit_population, predict, prequential, update
 from prism_jax.people.optimism import optimism
 from prism_jax.probe.config import FitConfig, StatesConfig
 from prism_jax.report.table import Column, Row, Section, Table, print_all
@@ -122,11 +123,14 @@ def predict_votes(votes: Votes) -> Predicted:
     for stream in np.unique(votes.stream):
         inside = votes.stream == stream
         platt = fit_platt(votes.p[~inside], votes.accepted[~inside])
-        population = fit_population(log_odds, votes.accepted, votes.person, counted=~inside, places=places)
-        before = prequential(log_odds, votes.accepted, votes.person, population, places=places).belief
+        scaled = platt.scale * log_odds + platt.bias
+        population = fit_population(
+            scaled, votes.accepted, votes.person, counted=~inside, places=places, calibrated=True
+        )
+        before = prequential(scaled, votes.accepted, votes.person, population, places=places).belief
         belief = Belief(before.mean[begins][inside], before.variance[begins][inside])
-        content[inside] = platt.scale * log_odds[inside] + platt.bias
-        person[inside] = predict(belief, log_odds[inside], population)
+        content[inside] = scaled[inside]
+        person[inside] = predict(belief, scaled[inside], population)
         variance[inside], populations[inside] = belief.variance, population
     return Predicted(content, person, variance, populations)
 
@@ -163,7 +167,7 @@ def offers_where_answered(votes: Votes, predicted: Predicted, turns: Turns, rati
         rows = turns.top[now]
         who = votes.person[rows]
         population = Population(*predicted.populations[rows].T)
-        belief, log_odds = Belief(mean[who], variance[who]), scipy.special.logit(votes.p[rows])
+        belief, log_odds = Belief(mean[who], variance[who]), predicted.content[rows]
         offers[now] = passes(np.asarray(predict(belief, log_odds, population)), belief.variance, ratio)
         after = update(belief, log_odds, votes.accepted[rows], population)
         seen = offers[now]

@@ -1,8 +1,7 @@
 """The context head: a logistic regression from what was known at the moment of an offer to log-odds of acceptance.
 
 Every choice (ridge, and whether numbers get pieces) is made by predictions for people who were left out, inside the
-people of the training rows. The regression may have an intercept of each person beside the weights, as the person
-layer has; it is dropped in predictions, where the person layer takes its place.
+people of the training rows. The log-odds are those of the people as a whole; the person layer adds who is asked.
 """
 
 from __future__ import annotations
@@ -64,7 +63,6 @@ def fit_head(
     accepted: Float64[np.ndarray, " rows"],
     person: Int[np.ndarray, " rows"],
     train: Bool[np.ndarray, " rows"],
-    spread: float | None = None,
 ) -> HeadFit:
     """Chooses the settings by left-out training people, fits, and predicts every row.
 
@@ -73,7 +71,6 @@ def fit_head(
       accepted: 1 or 0; anything on rows that do not train.
       person: Code of each row's person.
       train: Rows that train.
-      spread: Standard deviation of the intercepts of people in the fit; None fits without them.
     """
     labels = np.where(train, accepted, 0.0)
     fold = folds_of_people(person, INNER_FOLDS, 1, train)
@@ -84,28 +81,23 @@ def fit_head(
             continue  # one person only: the head is the constant
         for pieces in PIECES:
             features = design(columns, inside, pieces)
-            for ridge, weights, intercept in path(features[inside], labels[inside], person[inside], spread):
+            for ridge, weights, intercept in path(features[inside], labels[inside]):
                 held[pieces, ridge][outside] = features[outside] @ weights + intercept
     y, z = labels[train], {setting: log_odds[train] for setting, log_odds in held.items()}
     pieces, ridge = min(z, key=lambda setting: float(np.mean(np.logaddexp(0, z[setting]) - y * z[setting])))
     features = design(columns, train, pieces)
-    weights, intercept, _ = regress(
-        features[train], labels[train], ridge, None if spread is None else person[train], spread or 1.0
-    )
+    weights, intercept = regress(features[train], labels[train], ridge)
     return HeadFit(np.where(train, held[pieces, ridge], features @ weights + intercept), ridge, pieces)
 
 
 def path(
-    features: Float64[np.ndarray, "rows features"],
-    labels: Float64[np.ndarray, " rows"],
-    person: Int[np.ndarray, " rows"],
-    spread: float | None,
+    features: Float64[np.ndarray, "rows features"], labels: Float64[np.ndarray, " rows"]
 ) -> Sequence[tuple[float, Float64[np.ndarray, " features"], float]]:
     """(ridge, weights, intercept) for every ridge, each fit starting from the one before."""
     found, start = [], None
     for ridge in RIDGES:
-        start = regress(features, labels, ridge, None if spread is None else person, spread or 1.0, start)
-        found.append((ridge, start[0], start[1]))
+        start = regress(features, labels, ridge, start)
+        found.append((ridge, *start))
     return found
 
 
@@ -113,57 +105,38 @@ def regress(
     features: Float64[np.ndarray, "rows features"],
     labels: Float64[np.ndarray, " rows"],
     ridge: float,
-    person: Int[np.ndarray, " rows"] | None = None,
-    spread: float = 1.0,
-    start: tuple[np.ndarray, float, np.ndarray] | None = None,
-) -> tuple[Float64[np.ndarray, " features"], float, Float64[np.ndarray, " people"]]:
+    start: tuple[np.ndarray, float] | None = None,
+) -> tuple[Float64[np.ndarray, " features"], float]:
     """Ridge logistic regression by Newton's method, with halved steps where the loss would grow.
-
-    The intercepts of people are normal with standard deviation `spread`. Their block of the Hessian is diagonal, so
-    they are eliminated first, and the cost does not depend on the number of people.
 
     Args:
       features: One row per answer.
       labels: 1 or 0.
       ridge: Penalty of the weights; the intercept has none.
-      person: Code of each row's person; None gives no intercepts of people.
-      spread: Standard deviation of those intercepts.
       start: What an earlier call returned for the same rows.
 
     Returns:
-      The weights, the intercept, and the intercepts of people in the order of their codes; empty without people.
+      The weights and the intercept.
     """
     x = np.column_stack([features, np.ones(len(features))])
     penalty = np.append(np.full(features.shape[1], ridge), 1e-6)
-    group = np.zeros(len(x), np.int64) if person is None else np.unique(person, return_inverse=True)[1]
-    people = 0 if person is None else int(group.max()) + 1
     base = float(np.clip(labels.mean(), 1e-3, 1 - 1e-3))
-    w = np.append(np.zeros(features.shape[1]), np.log(base / (1 - base))) if start is None else np.append(*start[:2])
-    u = np.zeros(max(people, 1)) if start is None or not people else start[2]
+    w = np.append(np.zeros(features.shape[1]), np.log(base / (1 - base))) if start is None else np.append(*start)
 
-    def loss(w: np.ndarray, u: np.ndarray) -> float:
-        z = x @ w + u[group]
-        return float(np.sum(np.logaddexp(0, z) - labels * z) + penalty @ w**2 / 2 + u @ u / (2 * spread**2))
+    def loss(w: np.ndarray) -> float:
+        z = x @ w
+        return float(np.sum(np.logaddexp(0, z) - labels * z) + penalty @ w**2 / 2)
 
-    here = loss(w, u)
+    here = loss(w)
     for _ in range(_STEPS):
-        p = scipy.special.expit(x @ w + u[group])
-        curvature, residual = p * (1 - p), labels - p
-        weighted = x * curvature[:, None]
-        hessian, gradient = weighted.T @ x + np.diag(penalty), x.T @ residual - penalty * w
-        if people:
-            own = np.bincount(group, curvature, people) + 1 / spread**2
-            own_gradient = np.bincount(group, residual, people) - u / spread**2
-            cross = np.stack([np.bincount(group, column, people) for column in weighted.T])
-            hessian = hessian - (cross / own) @ cross.T
-            gradient = gradient - (cross / own) @ own_gradient
-        step = scipy.linalg.solve(hessian, gradient, assume_a="pos")
-        own_step = (own_gradient - cross.T @ step) / own if people else np.zeros(1)
+        p = scipy.special.expit(x @ w)
+        hessian = (x * (p * (1 - p))[:, None]).T @ x + np.diag(penalty)
+        step = scipy.linalg.solve(hessian, x.T @ (labels - p) - penalty * w, assume_a="pos")
         length = 1.0
-        while (there := loss(w + length * step, u + length * own_step)) > here + 1e-12 * abs(here) and length > 1e-6:
+        while (there := loss(w + length * step)) > here + 1e-12 * abs(here) and length > 1e-6:
             length /= 2
-        w, u = w + length * step, u + length * own_step
+        w = w + length * step
         if here - there < _TOLERANCE * len(labels):
             break
         here = there
-    return w[:-1], float(w[-1]), u[:people]
+    return w[:-1], float(w[-1])

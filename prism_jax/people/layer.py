@@ -6,9 +6,8 @@ A person is two numbers, the mean m and variance v of u_i. Each answer changes t
 time. `believe`, `predict` and `update` are elementwise and serve a single answer as well as arrays; `prequential` runs
 them over a whole log, where every prediction is made before its answer is seen.
 
-A log is cut into lanes, each a sequence of whole people, and all lanes advance together in one `lax.scan`. The number
-of lanes is chosen so that they hold at most twice as many places as the log has rows, also when one person has most of
-the answers. Everything over logs is computed in float64: the fit adds up the loss of up to millions of answers.
+All people of a log advance together in one `lax.scan` (`prism_jax.people.lanes`). Everything over logs is computed in
+float64: the fit adds up the loss of up to millions of answers.
 """
 
 from __future__ import annotations
@@ -20,12 +19,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy
-from jaxtyping import Bool, Float, Float64, Int, Int64, Real, Shaped
+from jaxtyping import Bool, Float, Float64, Int, Real
 
 from prism_jax.decision.arrays import Floats, Reals, sigmoid
+from prism_jax.people.lanes import Lanes, lanes
 
-MOST_LANES = 4096
-"""Largest number of lanes; more would not make a scan faster."""
 _BOUNDS = ((-5.0, 5.0), (-10.0, 10.0), (np.log(0.01), np.log(5.0)), (np.log(1e-7), np.log(0.5)))
 """Ranges of a, b, log tau and log q in the fit."""
 _START = (1.0, 0.0, np.log(0.6), np.log(0.01))
@@ -57,6 +55,15 @@ class Belief(NamedTuple):
 
     mean: Any
     variance: Any
+
+
+def anchored(spread: Any, drift: Any) -> Population:
+    """The population of a calibrated score: the prediction about a person who never answered is the score itself.
+
+    A calibrated score is an average over people, who differ; the log-odds of one person are farther from 0, by
+    sqrt(1 + pi tau^2 / 8), and `predict` takes this back as far as the person is unknown.
+    """
+    return Population((1 + (np.pi / 8) * spread**2) ** 0.5, 0.0, spread, drift)
 
 
 def believe(population: Population) -> Belief:
@@ -96,56 +103,6 @@ def update(belief: Belief, log_odds: Reals, accepted: Reals, population: Populat
     return Belief(belief.mean + variance * (accepted - p), variance + population.drift)
 
 
-class Lanes(NamedTuple):
-    """Where the rows of a log stand in its lanes.
-
-    Attributes:
-      step, lane: Place of each row.
-      shape: Number of steps and of lanes.
-      first: True where a person begins.
-    """
-
-    step: Int64[np.ndarray, " rows"]
-    lane: Int64[np.ndarray, " rows"]
-    shape: tuple[int, int]
-    first: Bool[np.ndarray, "steps lanes"]
-
-    def spread(self, values: Shaped[np.ndarray, " rows"]) -> Float64[np.ndarray, "steps lanes"]:
-        """One value per row, put into the lanes; empty places hold 0."""
-        out = np.zeros(self.shape)
-        out[self.step, self.lane] = values
-        return out
-
-
-def lanes(person: Int[np.ndarray, " rows"]) -> Lanes:
-    """Cuts a log into lanes.
-
-    Args:
-      person: Person of each row; rows of one person stand in the order in which they happened.
-
-    Raises:
-      ValueError: for an empty log.
-    """
-    rows = len(person)
-    if not rows:
-        raise ValueError("person: found no rows, expected at least one")
-    order = np.argsort(person, kind="stable")
-    begins = np.flatnonzero(np.diff(person[order], prepend=person[order[0]] - 1))
-    counts = np.diff(begins, append=rows)
-    number = int(np.clip(rows // counts.max(), 1, MOST_LANES))
-    # A lane takes the people who begin in its share of the rows, so it holds at most rows / number + the longest.
-    lane_of_person = begins * number // rows
-    lane = np.repeat(lane_of_person, counts)
-    lane_begins = np.searchsorted(lane_of_person, np.arange(number))
-    starts = np.append(begins, rows)[lane_begins]
-    step = np.arange(rows) - starts[lane]
-    first = np.zeros((int(step.max()) + 1, number), bool)
-    first[step[begins], lane_of_person] = True
-    back = np.empty(rows, np.int64)
-    back[order] = np.arange(rows)
-    return Lanes(step[back], lane[back], first.shape, first)
-
-
 class Run(NamedTuple):
     """A log, predicted one row after another.
 
@@ -166,7 +123,7 @@ def prequential(
     answered: Bool[np.ndarray, " rows"] | None = None,
     places: Lanes | None = None,
 ) -> Run:
-    """Predicts every row from the earlier answers of its person, then sees its answer.
+    """Predicts every row from the answers of its person that had come by then, and sees its answer when it comes.
 
     Args:
       log_odds: logit(s_t) of the score of each offer.
@@ -174,7 +131,7 @@ def prequential(
       person: Person of each row; rows of one person stand in the order in which they happened.
       population: The parameters.
       answered: Rows whose answer is seen; None is all.
-      places: `lanes(person)`, where it is known already.
+      places: `lanes(person)`, where it is known already; with times, where answers may be late.
 
     Raises:
       ValueError: for an empty log.
@@ -182,13 +139,8 @@ def prequential(
     places = places or lanes(person)
     seen = np.ones(len(person), bool) if answered is None else answered
     with jax.enable_x64(True):
-        out = _scan(
-            jnp.asarray(population, jnp.float64),
-            places.spread(log_odds),
-            places.spread(np.where(seen, accepted, 0.0)),
-            places.spread(seen),
-            places.first,
-        )
+        rows = _rows(places, log_odds, np.where(seen, accepted, 0.0), seen)
+        out = _scan(jnp.asarray(population, jnp.float64), *rows, places.first)
         predicted, mean, variance = (np.asarray(part)[places.step, places.lane] for part in out)
     return Run(predicted, Belief(mean, variance))
 
@@ -200,6 +152,8 @@ def fit_population(
     counted: Bool[np.ndarray, " rows"] | None = None,
     answered: Bool[np.ndarray, " rows"] | None = None,
     places: Lanes | None = None,
+    *,
+    calibrated: bool = False,
 ) -> Population:
     """The parameters of the highest prequential likelihood, by L-BFGS-B.
 
@@ -210,6 +164,8 @@ def fit_population(
       counted: Rows whose prediction counts; None is all. Leave out all rows of a person to leave out the person.
       answered: As in `prequential`.
       places: As in `prequential`.
+      calibrated: Whether the score is calibrated for the people as a whole. Then only tau and q are fitted, and a and b
+        follow from tau (`anchored`), so that nothing is lost at a person's first offer. Otherwise all four are fitted.
 
     Raises:
       ValueError: for an empty log, or no row that counts and has an answer.
@@ -220,32 +176,48 @@ def fit_population(
     if not weight.any():
         raise ValueError("counted: found no row with an answer, expected some")
     labels = np.where(seen, accepted, 0.0)
-    arrays = [places.spread(values) for values in (log_odds, labels, seen, weight / weight.sum())]
+    arrays = (places.spread(labels), places.spread(weight / weight.sum()), *_rows(places, log_odds, labels, seen))
 
-    def loss(theta: Float64[np.ndarray, " 4"]) -> tuple[float, Float64[np.ndarray, " 4"]]:
+    def loss(theta: Float64[np.ndarray, " parameters"]) -> tuple[float, Float64[np.ndarray, " parameters"]]:
         with jax.enable_x64(True):
             gradient, value = _gradient(jnp.asarray(theta, jnp.float64), *arrays, places.first)
             return float(value), np.asarray(gradient, np.float64)
 
-    found = scipy.optimize.minimize(loss, _START, jac=True, method="L-BFGS-B", bounds=_BOUNDS)
-    scale, bias, log_spread, log_drift = map(float, found.x)
-    return Population(scale, bias, float(np.exp(log_spread)), float(np.exp(log_drift)))
+    free = slice(2, None) if calibrated else slice(None)
+    found = scipy.optimize.minimize(loss, _START[free], jac=True, method="L-BFGS-B", bounds=_BOUNDS[free])
+    with jax.enable_x64(True):
+        return Population(*map(float, _natural(jnp.asarray(found.x, jnp.float64))))
 
 
-def _run(theta: Any, log_odds: Any, accepted: Any, seen: Any, first: Any) -> tuple[Any, Any, Any]:
+def _natural(theta: Any) -> Population:
+    """The population of (a, b, log tau, log q), or of (log tau, log q) where the score is calibrated."""
+    last: Any = jnp.exp(theta[-2:])
+    spread, drift = last[0], last[1]
+    return anchored(spread, drift) if len(theta) == 2 else Population(theta[0], theta[1], spread, drift)
+
+
+def _rows(
+    places: Lanes, log_odds: np.ndarray, labels: np.ndarray, seen: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Log-odds at the offers, then log-odds, labels and whether they are seen at the answers, all [steps, lanes]."""
+    of_answer, label, shown = (places.spread_answers(values) for values in (log_odds, labels, seen))
+    return places.spread(log_odds), of_answer, label, shown
+
+
+def _run(theta: Any, log_odds: Any, of_answer: Any, accepted: Any, seen: Any, first: Any) -> tuple[Any, Any, Any]:
     """Predicted log-odds, means and variances, all [steps, lanes]."""
     population = Population(*theta)
     cold = believe(population)
 
     def step(belief: Belief, row: Any) -> tuple[Belief, Any]:
-        z, y, answered, begins = row
+        z, z_answer, y, answered, begins = row
         belief = Belief(*(jnp.where(begins, new, old) for new, old in zip(cold, belief, strict=True)))
-        after = update(belief, z, y, population)
+        after = update(belief, z_answer, y, population)
         kept = Belief(*(jnp.where(answered > 0, new, old) for new, old in zip(after, belief, strict=True)))
         return kept, (predict(belief, z, population), *belief)
 
     start = Belief(jnp.zeros(first.shape[1]), jnp.full(first.shape[1], cold.variance))
-    return jax.lax.scan(step, start, (log_odds, accepted, seen, first))[1]
+    return jax.lax.scan(step, start, (log_odds, of_answer, accepted, seen, first))[1]
 
 
 _scan = jax.jit(_run)
@@ -253,9 +225,8 @@ _scan = jax.jit(_run)
 
 @functools.partial(jax.jit)
 @functools.partial(jax.jacfwd, has_aux=True)
-def _gradient(theta: Any, log_odds: Any, accepted: Any, seen: Any, weight: Any, first: Any) -> Any:
+def _gradient(theta: Any, labels: Any, weight: Any, *rows: Any) -> Any:
     """Gradient and value of the weighted negative log-likelihood; forward mode keeps no intermediate of the scan."""
-    natural = (theta[0], theta[1], jnp.exp(theta[2]), jnp.exp(theta[3]))
-    predicted, _, _ = _run(natural, log_odds, accepted, seen, first)
-    value = jnp.sum(weight * (jnp.logaddexp(0.0, predicted) - accepted * predicted))
+    predicted, _, _ = _run(_natural(theta), *rows)
+    value = jnp.sum(weight * (jnp.logaddexp(0.0, predicted) - labels * predicted))
     return value, value

@@ -19,6 +19,8 @@ from prism_jax.people.log_files import LogFile, open_log_file
 
 MOST_CONTEXT = 200
 """Largest number of context columns."""
+FEW_KINDS = 20
+"""Number of kinds that a category may have on any number of rows; beyond it, at most half as many as rows."""
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -221,6 +223,12 @@ class _Table:
         kind = cells.kind()
         if kind == "category":
             levels, codes = cells.categories()
+            rows = int((codes >= 0).sum())
+            if len(levels) > (most := max(FEW_KINDS, rows // 2)):
+                raise LogError(
+                    f"{self.place}, column {name!r}: found texts of {len(levels)} kinds on {rows} rows, expected at "
+                    f"most {most}: free text is no context"
+                )
             return ContextColumn(name, kind, codes, levels)
         return ContextColumn(name, kind, cells.flags() if kind == "flag" else cells.numbers())
 

@@ -108,6 +108,31 @@ def measure(
     )
 
 
+def brier_difference(
+    p: Float[np.ndarray, " rows"],
+    than: Float[np.ndarray, " rows"],
+    y: Float[np.ndarray, " rows"],
+    person: Int[np.ndarray, " rows"],
+    seed: int = 0,
+) -> Measure | None:
+    """Brier score of p minus that of `than` on the same rows, negative where p is better; None for a single person.
+
+    Args:
+      p: Predicted probabilities.
+      than: The probabilities to compare with.
+      y: Answers, 1 or 0.
+      person: Code of each row's person.
+      seed: Seed of the resampling.
+    """
+    person = np.unique(person, return_inverse=True)[1]
+    sums = np.stack([np.bincount(person, (p - y) ** 2 - (than - y) ** 2), np.bincount(person)], axis=1)
+    if len(sums) < 2:
+        return None
+    units = Cells(sums, np.ones(len(sums), np.int64))
+    found = interval(units, lambda total: total[..., 0] / total[..., 1], resamples=RESAMPLES, seed=seed)
+    return Measure(float(found.estimate), float(found.low), float(found.high))
+
+
 def _pairs(scores: np.ndarray, y: np.ndarray) -> tuple[float, float]:
     positive = float(y.sum())
     ranks = scipy.stats.rankdata(scores)

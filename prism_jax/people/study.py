@@ -1,7 +1,7 @@
 """Predicts every answer of a log from other people, and from the person's own earlier answers.
 
 Folds hold whole people: ten of them, or one per person where there are fewer. Every setting is fitted or chosen on the
-people outside the fold. Inside it a prediction is made before its answer is seen.
+people outside the fold. Inside it a prediction knows the person's answers that had come before the offer.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ from jaxtyping import Bool, Float64, Int
 
 from prism_jax.decision.calibration import CalibrationWarning, Temperature, fit_platt, fit_temperature
 from prism_jax.people.context import fit_head, folds_of_people
-from prism_jax.people.layer import Population, fit_population, lanes, prequential
+from prism_jax.people.lanes import Lanes, lanes
+from prism_jax.people.layer import Population, fit_population, prequential
 from prism_jax.people.logs import AcceptanceLog, ContextColumn
 
 FOLDS = 10
-SPREADS = (None, 1.0)
-"""Standard deviations of people's intercepts beside the context head that are compared; None has no intercepts."""
 MEANINGS = {
     "constant": "The acceptance rate of the other people.",
     "score": "The log's own score, as it is; the constant where it is missing.",
@@ -42,7 +41,7 @@ class Study:
       accepted: Answers.
       person: Code of each row's person.
       row: Row of the log.
-      seen: Number of earlier answers of the person.
+      seen: Number of the person's answers that had come before the offer.
       folds: Number of folds.
       populations: The parameters of the person layer on the context head in each fold (alone, without a head).
     """
@@ -71,20 +70,19 @@ def study(log: AcceptanceLog, seed: int = 0) -> Study:
     context = tuple(dataclasses.replace(column, values=column.values[rows]) for column in log.context)
     score = None if log.score is None else log.score[rows]
     fold = folds_of_people(person, FOLDS, seed)
+    places = lanes(person, log.time[rows], None if log.answered is None else log.answered[rows])
     out: dict[str, Float64[np.ndarray, " rows"]] = {}
     populations = []
     for number in range(int(fold.max()) + 1):
         held = fold == number
         if len(np.unique(y[~held])) < 2:
             raise ValueError("log: found people whose removal leaves answers of one kind, expected both among the rest")
-        found = _Fold(y, person, ~held).predictions(context, score, log.score_is_probability)
+        found = _Fold(y, person, ~held, places).predictions(context, score, log.score_is_probability)
         populations.append(found.population)
         for name, p in found.p.items():
             out.setdefault(name, np.empty(len(y)))[held] = p[held]
-    begins = np.flatnonzero(np.diff(person, prepend=-1))
-    seen = np.arange(len(y)) - np.repeat(begins, np.diff(begins, append=len(y)))
     out = {name: out[name] for name in MEANINGS if name in out}
-    return Study(out, y, person, rows, seen, int(fold.max()) + 1, tuple(populations))
+    return Study(out, y, person, rows, places.known, int(fold.max()) + 1, tuple(populations))
 
 
 @dataclasses.dataclass
@@ -97,42 +95,40 @@ class _Fold:
     """The people outside a fold, and predictions of every row from them."""
 
     def __init__(
-        self, y: Float64[np.ndarray, " rows"], person: Int[np.ndarray, " rows"], train: Bool[np.ndarray, " rows"]
+        self,
+        y: Float64[np.ndarray, " rows"],
+        person: Int[np.ndarray, " rows"],
+        train: Bool[np.ndarray, " rows"],
+        places: Lanes,
     ) -> None:
-        self.y, self.person, self.train = y, person, train
-        self.places = lanes(person)
+        self.y, self.person, self.train, self.places = y, person, train, places
         self.base = float(y[train].mean())
 
     def predictions(
         self, context: tuple[ContextColumn, ...], score: Float64[np.ndarray, " rows"] | None, probability: bool
     ) -> _Found:
         """Every row of the results that the log allows."""
-        nothing = np.zeros(len(self.y))
         p = {"constant": np.full(len(self.y), self.base)}
-        p["person"], population, _ = self._with_person(nothing)
+        p["person"], population = self._with_person(scipy.special.logit(p["constant"]))
         if score is not None:
             scored, log_odds = self._scored(score, probability)
             p |= scored
-            p["score+person"], _, _ = self._with_person(log_odds)
+            p["score+person"], _ = self._with_person(log_odds)
             context = (
                 *context,
                 ContextColumn("log-odds of the score", "number", np.where(np.isnan(score), np.nan, log_odds)),
             )
         if context:
-            heads = [fit_head(context, self.y, self.person, self.train, spread).log_odds for spread in SPREADS]
-            p["context"] = scipy.special.expit(heads[0])
-            layered = [self._with_person(head) for head in heads]
-            p["context+person"], population, _ = min(layered, key=lambda one: one[2])
+            head = fit_head(context, self.y, self.person, self.train).log_odds
+            p["context"] = scipy.special.expit(head)
+            p["context+person"], population = self._with_person(head)
         return _Found(p, population)
 
-    def _with_person(
-        self, log_odds: Float64[np.ndarray, " rows"]
-    ) -> tuple[Float64[np.ndarray, " rows"], Population, float]:
-        """The person layer's probabilities, its parameters, and its loss on the people outside the fold."""
-        population = fit_population(log_odds, self.y, self.person, self.train, places=self.places)
-        z = prequential(log_odds, self.y, self.person, population, places=self.places).log_odds
-        y, inside = self.y[self.train], z[self.train]
-        return scipy.special.expit(z), population, float(np.mean(np.logaddexp(0, inside) - y * inside))
+    def _with_person(self, log_odds: Float64[np.ndarray, " rows"]) -> tuple[Float64[np.ndarray, " rows"], Population]:
+        """The person layer's probabilities on a calibrated score, and its parameters."""
+        population = fit_population(log_odds, self.y, self.person, self.train, places=self.places, calibrated=True)
+        run = prequential(log_odds, self.y, self.person, population, places=self.places)
+        return scipy.special.expit(run.log_odds), population
 
     def _scored(
         self, score: Float64[np.ndarray, " rows"], probability: bool

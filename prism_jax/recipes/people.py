@@ -15,9 +15,10 @@ from jaxtyping import Float64
 
 from prism_jax.people.columns import LogColumns
 from prism_jax.people.logs import AcceptanceLog, read_log
-from prism_jax.people.measures import Measure, Measures, measure
+from prism_jax.people.measures import Measure, Measures, brier_difference, measure
 from prism_jax.people.study import MEANINGS, Study, study
 from prism_jax.report.table import Column, Row, Section, Table, print_all
+from prism_jax.report.tables import DASH, number
 from prism_jax.runtime.files import encode_json, write_files
 
 SEEN = ((0, 0), (1, 4), (5, 19), (20, None))
@@ -61,7 +62,7 @@ def run_people(
         name: measure(p, y, person, probability=name not in plain, ranking=ranking.get(name), seed=seed)
         for name, p in predictions.items()
     }
-    by_seen = _by_seen(found)
+    by_seen = _by_seen(found, seed)
     tables = {"people": _results_table(log, found, results), "by_answers": _seen_table(by_seen)}
     value = {
         "log": {"rows": len(log), "answers": len(y), "people": len(log.names), "accepted": float(y.mean())},
@@ -88,8 +89,12 @@ def _as_json(found: Measures) -> dict[str, Any]:
     return values | {"intervals": ranges}
 
 
-def _by_seen(found: Study) -> list[dict[str, Any]]:
-    """Brier scores of the rows of results, by how many answers of the person had been seen."""
+def _by_seen(found: Study, seed: int) -> list[dict[str, Any]]:
+    """Brier scores of the rows of results, by how many answers of the person had been seen.
+
+    The difference is that of the best row and the one that does not know the person, on the same answers.
+    """
+    with_person, without = ("context+person", "context") if "context" in found.predictions else ("person", "constant")
     parts = []
     for low, high in SEEN:
         here = (found.seen >= low) & (found.seen <= (high if high is not None else np.inf))
@@ -100,7 +105,16 @@ def _by_seen(found: Study) -> list[dict[str, Any]]:
             for name, p in found.predictions.items()
             if ((p >= 0) & (p <= 1)).all()
         }
-        parts.append({"from": low, "to": high, "answers": int(here.sum()), "brier": brier})
+        difference = brier_difference(
+            found.predictions[with_person][here],
+            found.predictions[without][here],
+            found.accepted[here],
+            found.person[here],
+            seed,
+        )
+        part = {"from": low, "to": high, "answers": int(here.sum()), "brier": brier}
+        shown = None if difference is None else {"value": difference.value, "interval": list(difference[1:])}
+        parts.append(part | {"difference": {"row": with_person, "minus": without, "brier": shown}})
     return parts
 
 
@@ -133,14 +147,30 @@ def _results_table(log: AcceptanceLog, found: Study, results: Mapping[str, Measu
 
 def _seen_table(parts: Sequence[Mapping[str, Any]]) -> Table:
     names = list(parts[0]["brier"])
-    columns = (Column("answers", "Number of rows"), *(Column(name, f"Brier score. {MEANINGS[name]}") for name in names))
+    pair = f"{parts[0]['difference']['row']} minus {parts[0]['difference']['minus']}"
+    columns = (
+        Column("answers", "Number of rows"),
+        *(Column(name, f"Brier score. {MEANINGS.get(name, TRUTH)}") for name in names),
+        Column(pair, "Difference of the two Brier scores on the same answers; below 0 the person layer gains."),
+    )
     rows = []
     for part in parts:
         low, high = part["from"], part["to"]
         name = f"{low} or more" if high is None else (str(low) if low == high else f"{low} to {high}")
-        rows.append(Row(name, (f"{part['answers']:,}", *(_digits(part["brier"][column]) for column in names))))
+        cells = (*(_digits(part["brier"][column]) for column in names), _signed(part["difference"]["brier"]))
+        rows.append(Row(name, (f"{part['answers']:,}", *cells)))
     title = "Brier score by how many answers of the person had been seen"
-    return Table(title, "seen before", columns, (Section("", tuple(rows)),))
+    note = "95 % intervals of the difference over people."
+    return Table(title, "seen before", columns, (Section("", tuple(rows)),), note)
+
+
+def _signed(found: Mapping[str, Any] | None) -> str:
+    """A difference and its interval, each with its sign; a difference that rounds to 0 has none."""
+    if found is None:
+        return DASH
+    ends = (round(end, 3) for end in (found["value"], *found["interval"]))
+    value, low, high = (("+" if end > 0 else "") + number(end, 3) for end in ends)
+    return f"{value} [{low}, {high}]"
 
 
 def _shown(one: Measure | None) -> str:

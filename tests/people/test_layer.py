@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy import optimize, special
 
-from prism_jax.people.layer import Belief, Population, believe, fit_population, lanes, predict, prequential, update
+from prism_jax.people.lanes import lanes
+from prism_jax.people.layer import Belief, Population, anchored, believe, fit_population, predict, prequential, update
 from prism_jax.people.layer import _gradient as gradient
 
 POPULATION = Population(0.8, -0.3, 0.9, 0.02)
@@ -53,25 +54,19 @@ def test_a_prediction_averages_over_the_doubt():
         assert special.expit(predict(Belief(mean, variance), 0.5, POPULATION)) == pytest.approx(exact, abs=0.01)
 
 
+def test_a_person_who_never_answered_gets_the_calibrated_score_itself():
+    z = np.linspace(-5, 5, 11)
+    for spread in (0.1, 0.9, 3.0):
+        population = anchored(spread, 0.01)
+        np.testing.assert_allclose(predict(believe(population), z, population), z, rtol=1e-14)
+
+
 def test_lanes_give_what_one_row_after_another_gives():
     log_odds, accepted, person = draw()
     answered = np.random.default_rng(1).random(len(person)) < 0.8
     run = prequential(log_odds, np.where(answered, accepted, np.nan), person, POPULATION, answered)
     expected = one_by_one(log_odds, accepted, person, POPULATION, answered)
     np.testing.assert_allclose(np.stack([run.log_odds, *run.belief]), expected, rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize("counts", [[1], [5, 1, 1], [1] * 20_000, [3000] + [1] * 3000, [2, 9, 4] * 50])
-def test_lanes_hold_every_row_once_and_at_most_twice_as_many_places(counts):
-    person = np.random.default_rng(0).permutation(np.repeat(np.arange(len(counts)), counts))
-    places = lanes(person)
-    assert len(set(zip(places.step.tolist(), places.lane.tolist(), strict=True))) == len(person)
-    assert places.first.sum() == len(counts)
-    assert places.first.size <= 2 * len(person) + places.shape[1]
-    back = places.spread(np.arange(1, len(person) + 1))  # down a lane: one person after another, each in order
-    person_of = places.spread(person)
-    same = (back[1:] > 0) & ~places.first[1:]
-    assert (person_of[1:] == person_of[:-1])[same].all() and (back[1:] > back[:-1])[same].all()
 
 
 def test_names_and_later_answers_change_no_prediction():
@@ -89,14 +84,19 @@ def test_the_gradient_is_that_of_finite_differences():
     log_odds, accepted, person = draw()
     places = lanes(person)
     weight = np.full(300, 1 / 300)
-    arrays = [places.spread(values) for values in (log_odds, accepted, np.ones(300), weight)]
+    answers = [places.spread_answers(values) for values in (log_odds, accepted, np.ones(300))]
+    arrays = [places.spread(accepted), places.spread(weight), places.spread(log_odds), *answers]
     theta = np.array([0.8, -0.3, np.log(0.9), np.log(0.02)])
     with jax.enable_x64(True):
         found, value = gradient(theta, *arrays, places.first)
         expected = optimize.approx_fprime(theta, lambda t: float(gradient(t, *arrays, places.first)[1]), 1e-6)
+        tied, same = gradient(theta[2:], *arrays, places.first)
+        expected_tied = optimize.approx_fprime(theta[2:], lambda t: float(gradient(t, *arrays, places.first)[1]), 1e-6)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-7)
-    predicted = prequential(log_odds, accepted, person, Population(0.8, -0.3, 0.9, 0.02)).log_odds
-    np.testing.assert_allclose(value, np.mean(np.logaddexp(0, predicted) - accepted * predicted), rtol=1e-12)
+    np.testing.assert_allclose(tied, expected_tied, rtol=1e-4, atol=1e-7)
+    for population, loss in ((Population(0.8, -0.3, 0.9, 0.02), value), (anchored(0.9, 0.02), same)):
+        predicted = prequential(log_odds, accepted, person, population).log_odds
+        np.testing.assert_allclose(loss, np.mean(np.logaddexp(0, predicted) - accepted * predicted), rtol=1e-12)
 
 
 def test_the_fit_finds_the_population_and_sees_only_who_counts():
@@ -110,3 +110,8 @@ def test_the_fit_finds_the_population_and_sees_only_who_counts():
     chex.assert_trees_all_close(np.array(found[:3]), np.array([0.8, -0.3, 0.9]), atol=0.12)
     other = np.where(counted, accepted, 1 - accepted)
     assert fit_population(log_odds, other, person, counted) == found
+    # The same people as the average over them sees them: the score that is calibrated for strangers.
+    shrunk = (0.8 * log_odds - 0.3) / (1 + np.pi / 8 * 0.9**2) ** 0.5
+    tied = fit_population(shrunk, accepted, person, counted, calibrated=True)
+    assert tied == anchored(tied.spread, tied.drift)
+    assert tied.spread == pytest.approx(0.9, abs=0.12)

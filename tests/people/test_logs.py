@@ -159,3 +159,14 @@ def test_files_and_tables_beyond_the_limits_are_refused(write, monkeypatch):
     monkeypatch.setattr("prism_jax.people.log_files.MOST_BYTES", 9)
     with pytest.raises(LogError, match="found a file of more than 9 bytes"):
         read_log(path, COLUMNS)
+
+
+def test_free_text_is_no_context_but_numbers_as_texts_are(write):
+    rows = [f"p{i % 3},{i % 2},note {i},{i / 7},{i % 9}" for i in range(60)]
+    path = write("\n".join(["who,took,note,left,kind", *rows]))
+    columns = LogColumns(person="who", accepted="took")
+    assert [one.kind for one in read_log(path, columns, ["left", "kind"]).context] == ["number", "number"]
+    with pytest.raises(LogError, match=r"column 'note': found texts of 60 kinds on 60 rows, expected at most 30: free"):
+        read_log(path, columns, ["note"])
+    few = write("\n".join(["who,took,note,left,kind", *rows[:20]]), "few.csv")
+    assert len(read_log(few, columns, ["note"]).context[0].levels) == 20

@@ -80,7 +80,14 @@ def test_the_command_prints_and_writes_every_row(ran):
     assert rows["truth"]["brier"] < rows["context+person"]["brier"]
     assert "context+person" in printed and "user 0" not in printed
     assert (workdir / "people.csv").read_text().count("\n") == len(rows) + 1
-    assert sum(part["answers"] for part in found["by_answers"]) == found["log"]["answers"]
+    parts = found["by_answers"]
+    assert sum(part["answers"] for part in parts) == found["log"]["answers"]
+    cold, warm = parts[0]["difference"]["brier"], parts[-1]["difference"]["brier"]
+    np.testing.assert_allclose([cold["value"], *cold["interval"]], 0.0, atol=1e-12)  # no loss at a first offer
+    brier = parts[-1]["brier"]
+    assert warm["value"] == pytest.approx(brier["context+person"] - brier["context"], abs=1e-12)
+    assert warm["interval"][0] <= warm["value"] <= warm["interval"][1]
+    assert "0.000 [0.000, 0.000]" in printed
 
 
 def test_the_order_of_rows_and_the_names_of_columns_change_nothing(simulated):
@@ -110,6 +117,14 @@ def test_later_answers_of_a_person_change_no_earlier_prediction_of_theirs(simula
     for name, p in found.predictions.items():
         np.testing.assert_array_equal(changed.predictions[name][until], p[until])
     assert not np.array_equal(changed.predictions["person"], found.predictions["person"])
+
+
+def test_answers_that_come_too_late_tell_nothing_of_their_person(simulated):
+    path, _ = simulated
+    log = read_log(path, parse_columns("person=user,time=shown_at,accepted=taken"))
+    found = study(dataclasses.replace(log, answered=log.time + 1e9))
+    assert not found.seen.any()
+    np.testing.assert_allclose(found.predictions["person"], found.predictions["constant"], rtol=1e-12)
 
 
 def test_a_log_that_teaches_nothing_is_refused(tmp_path):
