@@ -37,7 +37,16 @@ def study_of(log):
     p = np.where(np.isnan(log.score), 0.4, log.score)[rows]
     constant = np.full(ROWS, 0.4)
     person = log.person[rows]
-    return Study({"constant": constant, "score": p}, log.accepted[rows], person, rows, np.zeros(ROWS, int), PEOPLE, ())
+    return Study(
+        {"constant": constant, "score": p},
+        log.accepted[rows],
+        person,
+        rows,
+        np.ones(ROWS),
+        np.zeros(ROWS, int),
+        PEOPLE,
+        (),
+    )
 
 
 def test_the_gates_costs_are_those_of_its_decisions(log):

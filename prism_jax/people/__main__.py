@@ -26,6 +26,11 @@ def define_flags() -> None:
     )
     flags.DEFINE_list("context", [], "Columns known at the moment of the offer: numbers, flags or categories.")
     flags.DEFINE_string("workdir", None, "Folder for people.json and the tables.")
+    flags.DEFINE_bool(
+        "weighted",
+        False,
+        "Weigh answers by clipped inverse propensities, in fits and measures; needs propensity=COLUMN.",
+    )
     flags.DEFINE_integer("seed", 0, "Seed of the folds and of the resampling.", lower_bound=0)
     flags.mark_flags_as_required(["log", "columns", "workdir"])
     refuse_empty("log", "workdir")
@@ -34,7 +39,8 @@ def define_flags() -> None:
 def main() -> None:
     """Runs what the flags say."""
     given = flags.FLAGS
-    run_people(given.log, parse_columns(given.columns), given.context, given.workdir, seed=given.seed)
+    columns = parse_columns(given.columns)
+    run_people(given.log, columns, given.context, given.workdir, seed=given.seed, weighted=given.weighted)
     print(f"results: {given.workdir}/people.json")
 
 

@@ -63,6 +63,7 @@ def fit_head(
     accepted: Float64[np.ndarray, " rows"],
     person: Int[np.ndarray, " rows"],
     train: Bool[np.ndarray, " rows"],
+    weight: Float64[np.ndarray, " rows"] | None = None,
 ) -> HeadFit:
     """Chooses the settings by left-out training people, fits, and predicts every row.
 
@@ -71,8 +72,10 @@ def fit_head(
       accepted: 1 or 0; anything on rows that do not train.
       person: Code of each row's person.
       train: Rows that train.
+      weight: Weight of each row, about 1 on average; None is 1 everywhere.
     """
     labels = np.where(train, accepted, 0.0)
+    weight = np.ones(len(labels)) if weight is None else weight
     fold = folds_of_people(person, INNER_FOLDS, 1, train)
     held = {(pieces, ridge): np.zeros(len(person)) for pieces in PIECES for ridge in RIDGES}
     for number in range(fold.max() + 1):
@@ -81,22 +84,24 @@ def fit_head(
             continue  # one person only: the head is the constant
         for pieces in PIECES:
             features = design(columns, inside, pieces)
-            for ridge, weights, intercept in path(features[inside], labels[inside]):
+            for ridge, weights, intercept in path(features[inside], labels[inside], weight[inside]):
                 held[pieces, ridge][outside] = features[outside] @ weights + intercept
     y, z = labels[train], {setting: log_odds[train] for setting, log_odds in held.items()}
-    pieces, ridge = min(z, key=lambda setting: float(np.mean(np.logaddexp(0, z[setting]) - y * z[setting])))
+    pieces, ridge = min(z, key=lambda one: float(weight[train] @ (np.logaddexp(0, z[one]) - y * z[one])))
     features = design(columns, train, pieces)
-    weights, intercept = regress(features[train], labels[train], ridge)
+    weights, intercept = regress(features[train], labels[train], ridge, weight[train])
     return HeadFit(np.where(train, held[pieces, ridge], features @ weights + intercept), ridge, pieces)
 
 
 def path(
-    features: Float64[np.ndarray, "rows features"], labels: Float64[np.ndarray, " rows"]
+    features: Float64[np.ndarray, "rows features"],
+    labels: Float64[np.ndarray, " rows"],
+    weight: Float64[np.ndarray, " rows"],
 ) -> Sequence[tuple[float, Float64[np.ndarray, " features"], float]]:
     """(ridge, weights, intercept) for every ridge, each fit starting from the one before."""
     found, start = [], None
     for ridge in RIDGES:
-        start = regress(features, labels, ridge, start)
+        start = regress(features, labels, ridge, weight, start)
         found.append((ridge, *start))
     return found
 
@@ -105,6 +110,7 @@ def regress(
     features: Float64[np.ndarray, "rows features"],
     labels: Float64[np.ndarray, " rows"],
     ridge: float,
+    weight: Float64[np.ndarray, " rows"],
     start: tuple[np.ndarray, float] | None = None,
 ) -> tuple[Float64[np.ndarray, " features"], float]:
     """Ridge logistic regression by Newton's method, with halved steps where the loss would grow.
@@ -113,6 +119,7 @@ def regress(
       features: One row per answer.
       labels: 1 or 0.
       ridge: Penalty of the weights; the intercept has none.
+      weight: Of each row in the loss.
       start: What an earlier call returned for the same rows.
 
     Returns:
@@ -120,18 +127,18 @@ def regress(
     """
     x = np.column_stack([features, np.ones(len(features))])
     penalty = np.append(np.full(features.shape[1], ridge), 1e-6)
-    base = float(np.clip(labels.mean(), 1e-3, 1 - 1e-3))
+    base = float(np.clip(np.average(labels, weights=weight), 1e-3, 1 - 1e-3))
     w = np.append(np.zeros(features.shape[1]), np.log(base / (1 - base))) if start is None else np.append(*start)
 
     def loss(w: np.ndarray) -> float:
         z = x @ w
-        return float(np.sum(np.logaddexp(0, z) - labels * z) + penalty @ w**2 / 2)
+        return float(weight @ (np.logaddexp(0, z) - labels * z) + penalty @ w**2 / 2)
 
     here = loss(w)
     for _ in range(_STEPS):
         p = scipy.special.expit(x @ w)
-        hessian = (x * (p * (1 - p))[:, None]).T @ x + np.diag(penalty)
-        step = scipy.linalg.solve(hessian, x.T @ (labels - p) - penalty * w, assume_a="pos")
+        hessian = (x * (weight * p * (1 - p))[:, None]).T @ x + np.diag(penalty)
+        step = scipy.linalg.solve(hessian, x.T @ (weight * (labels - p)) - penalty * w, assume_a="pos")
         length = 1.0
         while (there := loss(w + length * step)) > here + 1e-12 * abs(here) and length > 1e-6:
             length /= 2

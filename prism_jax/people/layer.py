@@ -154,6 +154,7 @@ def fit_population(
     places: Lanes | None = None,
     *,
     calibrated: bool = False,
+    weight: Float[np.ndarray, " rows"] | None = None,
 ) -> Population:
     """The parameters of the highest prequential likelihood, by L-BFGS-B.
 
@@ -166,17 +167,18 @@ def fit_population(
       places: As in `prequential`.
       calibrated: Whether the score is calibrated for the people as a whole. Then only tau and q are fitted, and a and b
         follow from tau (`anchored`), so that nothing is lost at a person's first offer. Otherwise all four are fitted.
+      weight: Weight of each row's prediction; None is 1 everywhere. A person's belief counts every answer once.
 
     Raises:
       ValueError: for an empty log, or no row that counts and has an answer.
     """
     places = places or lanes(person)
     seen = np.ones(len(person), bool) if answered is None else answered
-    weight = seen if counted is None else seen & counted
-    if not weight.any():
+    share = (seen if counted is None else seen & counted) * (1.0 if weight is None else weight)
+    if not share.any():
         raise ValueError("counted: found no row with an answer, expected some")
     labels = np.where(seen, accepted, 0.0)
-    arrays = (places.spread(labels), places.spread(weight / weight.sum()), *_rows(places, log_odds, labels, seen))
+    arrays = (places.spread(labels), places.spread(share / share.sum()), *_rows(places, log_odds, labels, seen))
 
     def loss(theta: Float64[np.ndarray, " parameters"]) -> tuple[float, Float64[np.ndarray, " parameters"]]:
         with jax.enable_x64(True):

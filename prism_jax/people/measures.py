@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy
 from jaxtyping import Float, Float64, Int
 
 from prism_jax.decision.calibration import brier_score, expected_calibration_error
@@ -39,19 +38,27 @@ class Measures(NamedTuple):
     ece: Measure | None
 
 
-def auroc(scores: Float[np.ndarray, " rows"], y: Float[np.ndarray, " rows"]) -> float:
-    """Share of pairs of an accepted and a rejected offer that the scores rank right; ties count half."""
-    concordant, pairs = _pairs(scores, y)
+def auroc(
+    scores: Float[np.ndarray, " rows"], y: Float[np.ndarray, " rows"], weight: Float[np.ndarray, " rows"] | None = None
+) -> float:
+    """Share of pairs of an accepted and a rejected offer that the scores rank right; ties count half.
+
+    The weight of a pair is the product of its two.
+    """
+    concordant, pairs = _pairs(scores, y, np.ones(len(y)) if weight is None else weight)
     return concordant / pairs if pairs else float("nan")
 
 
 def pairs_by_person(
-    scores: Float[np.ndarray, " rows"], y: Float[np.ndarray, " rows"], person: Int[np.ndarray, " rows"]
+    scores: Float[np.ndarray, " rows"],
+    y: Float[np.ndarray, " rows"],
+    person: Int[np.ndarray, " rows"],
+    weight: Float[np.ndarray, " rows"],
 ) -> Float64[np.ndarray, "people 2"]:
-    """For each person, the number of pairs that are ranked right (ties count half) and the number of all pairs."""
+    """For each person, the weight of pairs that are ranked right (ties count half) and the weight of all pairs."""
     order = np.argsort(person, kind="stable")
     parts = np.split(order, np.flatnonzero(np.diff(person[order])) + 1)
-    return np.array([_pairs(scores[rows], y[rows]) for rows in parts])
+    return np.array([_pairs(scores[rows], y[rows], weight[rows]) for rows in parts])
 
 
 def measure(
@@ -61,6 +68,7 @@ def measure(
     *,
     probability: bool = True,
     ranking: Float[np.ndarray, " rows"] | None = None,
+    weight: Float[np.ndarray, " rows"] | None = None,
     seed: int = 0,
 ) -> Measures:
     """Measures predictions against answers.
@@ -71,9 +79,11 @@ def measure(
       person: Code of each row's person.
       probability: Whether the scores are probabilities; otherwise brier and ece are None.
       ranking: Numbers that rank in place of the scores.
+      weight: Weight of each row; None is 1 everywhere.
       seed: Seed of the resampling.
     """
     order = scores if ranking is None else ranking
+    weight = np.ones(len(y)) if weight is None else weight
     person = np.unique(person, return_inverse=True)[1]
     people = int(person.max()) + 1
 
@@ -87,23 +97,24 @@ def measure(
 
     rank = _coarse_ranks(order)
     number = int(rank.max()) + 1
-    cells = np.bincount(person * 2 * number + np.where(y == 1, rank, number + rank), minlength=people * 2 * number)
-    ranked = bounds(cells.reshape(people, -1).astype(float), _auroc_of_counts, auroc(order, y))
-    pairs = pairs_by_person(order, y, person)
+    cell = person * 2 * number + np.where(y == 1, rank, number + rank)
+    cells = np.bincount(cell, weight, people * 2 * number).reshape(people, -1)
+    ranked = bounds(cells, _auroc_of_counts, auroc(order, y, weight))
+    pairs = pairs_by_person(order, y, person, weight)
     within = bounds(pairs, ratio, float(ratio(pairs.sum(axis=0)))) if pairs[:, 1].any() else None
     if not probability:
         return Measures(ranked, within, None, None)
-    squares = np.stack([np.bincount(person, (scores - y) ** 2), np.bincount(person)], axis=1)
+    squares = np.stack([np.bincount(person, weight * (scores - y) ** 2), np.bincount(person, weight)], axis=1)
     bin_of = np.minimum((scores * BINS).astype(np.int64), BINS - 1)
-    gaps = np.bincount(person * BINS + bin_of, scores - y, people * BINS).reshape(people, BINS)
+    gaps = np.bincount(person * BINS + bin_of, weight * (scores - y), people * BINS).reshape(people, BINS)
     return Measures(
         ranked,
         within,
-        bounds(squares, ratio, float(brier_score(scores, y))),
+        bounds(squares, ratio, float(brier_score(scores, y, weight))),
         bounds(
             np.column_stack([gaps, squares[:, 1]]),
             lambda sums: np.abs(sums[..., :-1]).sum(axis=-1) / sums[..., -1],
-            float(expected_calibration_error(scores, y, bins=BINS)),
+            float(expected_calibration_error(scores, y, weight, bins=BINS)),
         ),
     )
 
@@ -113,6 +124,7 @@ def brier_difference(
     than: Float[np.ndarray, " rows"],
     y: Float[np.ndarray, " rows"],
     person: Int[np.ndarray, " rows"],
+    weight: Float[np.ndarray, " rows"],
     seed: int = 0,
 ) -> Measure | None:
     """Brier score of p minus that of `than` on the same rows, negative where p is better; None for a single person.
@@ -122,10 +134,12 @@ def brier_difference(
       than: The probabilities to compare with.
       y: Answers, 1 or 0.
       person: Code of each row's person.
+      weight: Weight of each row.
       seed: Seed of the resampling.
     """
     person = np.unique(person, return_inverse=True)[1]
-    sums = np.stack([np.bincount(person, (p - y) ** 2 - (than - y) ** 2), np.bincount(person)], axis=1)
+    gain = weight * ((p - y) ** 2 - (than - y) ** 2)
+    sums = np.stack([np.bincount(person, gain), np.bincount(person, weight)], axis=1)
     if len(sums) < 2:
         return None
     units = Cells(sums, np.ones(len(sums), np.int64))
@@ -133,10 +147,11 @@ def brier_difference(
     return Measure(float(found.estimate), float(found.low), float(found.high))
 
 
-def _pairs(scores: np.ndarray, y: np.ndarray) -> tuple[float, float]:
-    positive = float(y.sum())
-    ranks = scipy.stats.rankdata(scores)
-    return float(ranks[y == 1].sum()) - positive * (positive + 1) / 2, positive * (len(y) - positive)
+def _pairs(scores: np.ndarray, y: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
+    rank = np.unique(scores, return_inverse=True)[1]
+    accepted, rejected = np.bincount(rank, weight * y), np.bincount(rank, weight * (1 - y))
+    below = np.cumsum(rejected) - rejected / 2
+    return float(accepted @ below), float(accepted.sum() * rejected.sum())
 
 
 def _coarse_ranks(scores: np.ndarray) -> Int[np.ndarray, " rows"]:

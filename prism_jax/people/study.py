@@ -14,6 +14,8 @@ import scipy
 from jaxtyping import Bool, Float64, Int
 
 from prism_jax.decision.calibration import CalibrationWarning, Temperature, fit_platt, fit_temperature
+from prism_jax.decision.losses import propensity_weight
+from prism_jax.people.columns import LogError
 from prism_jax.people.context import fit_head, folds_of_people
 from prism_jax.people.lanes import Lanes, lanes
 from prism_jax.people.layer import Population, fit_population, prequential
@@ -41,6 +43,7 @@ class Study:
       accepted: Answers.
       person: Code of each row's person.
       row: Row of the log.
+      weight: Weight of each row in fits and measures; 1 on all rows unless the study is weighted.
       seen: Number of the person's answers that had come before the offer.
       folds: Number of folds.
       populations: The parameters of the person layer on the context head in each fold (alone, without a head).
@@ -50,19 +53,22 @@ class Study:
     accepted: Float64[np.ndarray, " rows"]
     person: Int[np.ndarray, " rows"]
     row: Int[np.ndarray, " rows"]
+    weight: Float64[np.ndarray, " rows"]
     seen: Int[np.ndarray, " rows"]
     folds: int
     populations: tuple[Population, ...]
 
 
-def study(log: AcceptanceLog, seed: int = 0) -> Study:
+def study(log: AcceptanceLog, seed: int = 0, *, weighted: bool = False) -> Study:
     """Runs the protocol.
 
     Args:
       log: At least two people with answers of both kinds.
       seed: Seed of the folds.
+      weighted: Whether answers weigh by their clipped inverse propensities (docs/maths.md, sections 4 and 13).
 
     Raises:
+      LogError: if weights are asked for and the log has no propensities.
       ValueError: if the people outside some fold have answers of one kind only.
     """
     rows = log.order[log.logged[log.order]]
@@ -70,6 +76,11 @@ def study(log: AcceptanceLog, seed: int = 0) -> Study:
     context = tuple(dataclasses.replace(column, values=column.values[rows]) for column in log.context)
     score = None if log.score is None else log.score[rows]
     fold = folds_of_people(person, FOLDS, seed)
+    weight = np.ones(len(rows))
+    if weighted:
+        if log.propensity is None:
+            raise LogError("columns: found no propensity, expected propensity=COLUMN: weights are its inverse")
+        weight = np.asarray(propensity_weight(weight, log.propensity[rows]), np.float64)
     places = lanes(person, log.time[rows], None if log.answered is None else log.answered[rows])
     out: dict[str, Float64[np.ndarray, " rows"]] = {}
     populations = []
@@ -77,12 +88,12 @@ def study(log: AcceptanceLog, seed: int = 0) -> Study:
         held = fold == number
         if len(np.unique(y[~held])) < 2:
             raise ValueError("log: found people whose removal leaves answers of one kind, expected both among the rest")
-        found = _Fold(y, person, ~held, places).predictions(context, score, log.score_is_probability)
+        found = _Fold(y, person, ~held, places, weight).predictions(context, score, log.score_is_probability)
         populations.append(found.population)
         for name, p in found.p.items():
             out.setdefault(name, np.empty(len(y)))[held] = p[held]
     out = {name: out[name] for name in MEANINGS if name in out}
-    return Study(out, y, person, rows, places.known, int(fold.max()) + 1, tuple(populations))
+    return Study(out, y, person, rows, weight, places.known, int(fold.max()) + 1, tuple(populations))
 
 
 @dataclasses.dataclass
@@ -100,9 +111,11 @@ class _Fold:
         person: Int[np.ndarray, " rows"],
         train: Bool[np.ndarray, " rows"],
         places: Lanes,
+        weight: Float64[np.ndarray, " rows"],
     ) -> None:
         self.y, self.person, self.train, self.places = y, person, train, places
-        self.base = float(y[train].mean())
+        self.weight = weight / weight[train].mean()  # so that the ridge of the head means the same
+        self.base = float(np.average(y[train], weights=weight[train]))
 
     def predictions(
         self, context: tuple[ContextColumn, ...], score: Float64[np.ndarray, " rows"] | None, probability: bool
@@ -119,14 +132,16 @@ class _Fold:
                 ContextColumn("log-odds of the score", "number", np.where(np.isnan(score), np.nan, log_odds)),
             )
         if context:
-            head = fit_head(context, self.y, self.person, self.train).log_odds
+            head = fit_head(context, self.y, self.person, self.train, self.weight).log_odds
             p["context"] = scipy.special.expit(head)
             p["context+person"], population = self._with_person(head)
         return _Found(p, population)
 
     def _with_person(self, log_odds: Float64[np.ndarray, " rows"]) -> tuple[Float64[np.ndarray, " rows"], Population]:
         """The person layer's probabilities on a calibrated score, and its parameters."""
-        population = fit_population(log_odds, self.y, self.person, self.train, places=self.places, calibrated=True)
+        population = fit_population(
+            log_odds, self.y, self.person, self.train, places=self.places, calibrated=True, weight=self.weight
+        )
         run = prequential(log_odds, self.y, self.person, population, places=self.places)
         return scipy.special.expit(run.log_odds), population
 
@@ -147,8 +162,8 @@ class _Fold:
             with warnings.catch_warnings():
                 # A temperature at its bound says that the score misleads, which is what the row is there to show.
                 warnings.simplefilter("ignore", CalibrationWarning)
-                temperature = Temperature(fit_temperature(p[fitting], self.y[fitting]))
+                temperature = Temperature(fit_temperature(p[fitting], self.y[fitting], self.weight[fitting]))
             found["score, temperature"] = np.where(known, temperature(p), self.base)
-        platt = fit_platt(p[fitting], self.y[fitting])
+        platt = fit_platt(p[fitting], self.y[fitting], self.weight[fitting])
         found["score, Platt"] = np.where(known, platt(p), self.base)
         return found, scipy.special.logit(found["score, Platt"])

@@ -34,6 +34,7 @@ def run_people(
     *,
     seed: int = 0,
     truth: Float64[np.ndarray, " rows"] | None = None,
+    weighted: bool = False,
 ) -> Mapping[str, Any]:
     """Runs the study of one log.
 
@@ -44,6 +45,7 @@ def run_people(
       workdir: Folder for the results.
       seed: Seed of the folds and of the resampling.
       truth: True probability of each row of the file, where it is simulated.
+      weighted: Whether fits and measures weigh answers by their clipped inverse propensities.
 
     Returns:
       What people.json holds.
@@ -52,21 +54,29 @@ def run_people(
       ValueError, OSError: in one line, for a log that cannot be read or that teaches nothing.
     """
     log = read_log(path, columns, context)
-    found = study(log, seed)
+    found = study(log, seed, weighted=weighted)
     y, person = found.accepted, found.person
     predictions = dict(found.predictions) | ({} if truth is None else {"truth": truth[found.row]})
     plain = {"score"} if log.score is not None and not log.score_is_probability else set()
     # Folds differ in their constant by who is left out, which ranks nothing.
     ranking = {"constant": np.zeros(len(y))}
     results = {
-        name: measure(p, y, person, probability=name not in plain, ranking=ranking.get(name), seed=seed)
+        name: measure(
+            p, y, person, probability=name not in plain, ranking=ranking.get(name), weight=found.weight, seed=seed
+        )
         for name, p in predictions.items()
     }
     by_seen = _by_seen(found, seed)
     tables = {"people": _results_table(log, found, results), "by_answers": _seen_table(by_seen)}
     value = {
-        "log": {"rows": len(log), "answers": len(y), "people": len(log.names), "accepted": float(y.mean())},
-        "protocol": {"folds": found.folds, "seed": seed, "timed": log.timed, "context": list(context)},
+        "log": {"rows": len(log), "answers": len(y), "people": len(log.names), "accepted": _accepted(found)},
+        "protocol": {
+            "folds": found.folds,
+            "seed": seed,
+            "weighted": weighted,
+            "timed": log.timed,
+            "context": list(context),
+        },
         "populations": [one._asdict() for one in found.populations],
         "rows": {name: _as_json(one) for name, one in results.items()},
         "by_answers": by_seen,
@@ -89,6 +99,10 @@ def _as_json(found: Measures) -> dict[str, Any]:
     return values | {"intervals": ranges}
 
 
+def _accepted(found: Study) -> float:
+    return float(np.average(found.accepted, weights=found.weight))
+
+
 def _by_seen(found: Study, seed: int) -> list[dict[str, Any]]:
     """Brier scores of the rows of results, by how many answers of the person had been seen.
 
@@ -101,7 +115,7 @@ def _by_seen(found: Study, seed: int) -> list[dict[str, Any]]:
         if not here.any():
             continue
         brier = {
-            name: float(np.mean((p[here] - found.accepted[here]) ** 2))
+            name: float(np.average((p[here] - found.accepted[here]) ** 2, weights=found.weight[here]))
             for name, p in found.predictions.items()
             if ((p >= 0) & (p <= 1)).all()
         }
@@ -110,6 +124,7 @@ def _by_seen(found: Study, seed: int) -> list[dict[str, Any]]:
             found.predictions[without][here],
             found.accepted[here],
             found.person[here],
+            found.weight[here],
             seed,
         )
         part = {"from": low, "to": high, "answers": int(here.sum()), "brier": brier}
@@ -132,11 +147,13 @@ def _results_table(log: AcceptanceLog, found: Study, results: Mapping[str, Measu
     )
     note = (
         f"{len(found.accepted):,} answers of {len(np.unique(found.person)):,} people, "
-        f"{found.accepted.mean():.1%} accepted. "
+        f"{_accepted(found):.1%} accepted. "
         f"{found.folds} folds of whole people; every prediction is made before its answer is seen. "
         "95 % intervals over people."
     )
-    if silent := int((~log.logged).sum()):
+    if (found.weight != 1).any():
+        note += " Fits and measures weigh answers by clipped inverse propensities."
+    elif silent := int((~log.logged).sum()):
         note += f" Of shown offers only: {silent:,} rows whose offer was not made have no answer."
     if log.score is not None and (missing := int(np.isnan(log.score[found.row]).sum())):
         note += f" The score is missing on {missing:,} rows, which take the constant."

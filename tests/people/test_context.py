@@ -30,8 +30,9 @@ def columns(x):
 @pytest.mark.parametrize("ridge", [0.5, 50.0])
 def test_the_regression_is_that_of_scikit_learn(ridge):
     x, y, _ = draw()
-    weights, intercept = regress(x, y, ridge)
-    reference = LogisticRegression(C=1 / ridge, tol=1e-10, max_iter=1000).fit(x, y)
+    of_rows = np.random.default_rng(1).uniform(0.2, 3.0, len(y))
+    weights, intercept = regress(x, y, ridge, of_rows)
+    reference = LogisticRegression(C=1 / ridge, tol=1e-10, max_iter=1000).fit(x, y, of_rows)
     np.testing.assert_allclose(weights, reference.coef_[0], atol=1e-4)
     assert intercept == pytest.approx(reference.intercept_[0], abs=1e-4)
 

@@ -10,7 +10,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from prism_jax.people.columns import parse_columns
-from prism_jax.people.logs import read_log
+from prism_jax.people.logs import AcceptanceLog, read_log
 from prism_jax.people.measures import measure
 from prism_jax.people.simulated import COLUMNS, CONTEXT, simulate_log
 from prism_jax.people.study import study
@@ -54,6 +54,10 @@ def test_measures_are_those_of_scikit_learn():
     assert found.within_person.value == pytest.approx(np.average(np.array(pairs)[:, 0], weights=np.array(pairs)[:, 1]))
     for one in found:
         assert one.low < one.value < one.high or one is found.ece
+    weight = rng.uniform(0.2, 3.0, 2000)
+    weighed = measure(p, y, person, weight=weight)
+    assert weighed.auroc.value == pytest.approx(roc_auc_score(y, p, sample_weight=weight))
+    assert weighed.brier.value == pytest.approx(np.average((p - y) ** 2, weights=weight))
     # Whole people are drawn: if everybody's rows are copied, the interval stays.
     twice = measure(np.tile(p, 2), np.tile(y, 2), np.tile(person, 2))
     np.testing.assert_allclose(twice.auroc, found.auroc, atol=1e-9)
@@ -132,3 +136,23 @@ def test_a_log_that_teaches_nothing_is_refused(tmp_path):
     path.write_text("p,a\nx,1\nx,0\ny,1\ny,1\n")
     with pytest.raises(ValueError, match="found people whose removal leaves answers of one kind"):
         study(read_log(path, parse_columns("person=p,accepted=a")))
+
+
+def test_inverse_propensities_undo_a_policy_that_saw_more():
+    """Offers are made where a hidden reason to accept is strong; the log knows how likely each was."""
+    rng = np.random.default_rng(0)
+    rows = 4000
+    hidden = rng.normal(size=rows)
+    would = (rng.random(rows) < 1 / (1 + np.exp(-hidden))).astype(float)
+    propensity = np.clip(1 / (1 + np.exp(-2 * hidden)), 0.1, 0.9)
+    made = rng.random(rows) < propensity
+    person = (np.arange(rows) % 8).astype(np.int32)
+    log = AcceptanceLog(
+        tuple("abcdefgh"), person, np.where(made, would, np.nan), np.arange(rows) * 1.0, False, made,
+        propensity=propensity,
+    )  # fmt: skip
+    plain, weighted = study(log), study(log, weighted=True)
+    assert plain.predictions["constant"].mean() > would.mean() + 0.1
+    assert weighted.predictions["constant"].mean() == pytest.approx(would.mean(), abs=0.03)
+    with pytest.raises(ValueError, match="columns: found no propensity, expected propensity=COLUMN"):
+        study(dataclasses.replace(log, propensity=None), weighted=True)
