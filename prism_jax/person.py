@@ -32,12 +32,12 @@ def define_flags() -> None:
     flags.DEFINE_multi_string(
         "records", [], "With --forget or --fit_population: a file of records beside those that the store knows."
     )
-    flags.DEFINE_multi_string("records_gone", [], "With --forget: a file that the store knows and that is gone.")
+    flags.DEFINE_multi_string("records_gone", [], "With the same: a file that the store knows and that is gone.")
     flags.DEFINE_string("rate", None, "File of scenarios whose offers a person rates.")
     flags.DEFINE_string("person", None, "With --rate: name of the person.")
     flags.DEFINE_string("model", None, "With --rate: directory of an exported model, or workdir of a trained run.")
     flags.DEFINE_integer("questions", 5, "With --rate: most offers to rate.", lower_bound=1)
-    refuse_empty("store", *(job for job in JOBS if job != "show"), "person", "model")
+    refuse_empty("store", *(job for job in JOBS if job not in ("show", "forget")), "model")
 
 
 def main() -> None:

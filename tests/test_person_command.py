@@ -3,6 +3,7 @@
 import io
 import json
 import math
+import stat
 import sys
 
 import numpy as np
@@ -36,7 +37,7 @@ def files(tmp_path):
     lines = []
     with PeopleStore(path, POPULATION) as store:
         agent = Agent(FakeReader(), exported(), people=store)
-        store.note_records(records)
+        store.note_records(records, fresh=True)
         for n in range(40):
             person = ("Ann Example", "Bob Example")[n % 2]
             found = agent.observe(person[:3], Event(time=float(n), text=f"event {n}"), person=person)
@@ -61,6 +62,7 @@ def test_export_and_import_give_the_same_store(files, tmp_path):
     path, copied, out = files[0], tmp_path / "copy.sqlite", str(tmp_path / "people.json")
     run(path, export=out)
     run(copied, import_from=out)
+    assert stat.S_IMODE((tmp_path / "people.json").stat().st_mode) == 0o600
     with PeopleStore(path) as one, PeopleStore(copied) as other:
         assert one.describe() == other.describe()
     for job, target in (("export", path), ("import_from", copied)):
@@ -69,7 +71,7 @@ def test_export_and_import_give_the_same_store(files, tmp_path):
     (tmp_path / "bad.json").write_text(
         json.dumps({**json.loads((tmp_path / "people.json").read_text()), "people": [1]})
     )
-    with pytest.raises(ValueError, match="expected what --export writes"):
+    with pytest.raises(ValueError, match=r"people\[0\]: found int, expected an object"):
         run(tmp_path / "new.sqlite", import_from=str(tmp_path / "bad.json"))
     assert not list(tmp_path.glob("new.sqlite*"))
 
@@ -96,7 +98,15 @@ def test_records_that_have_moved_are_asked_for_before_anything_is_deleted(files,
         run(path, forget="Bob Example")
     with PeopleStore(path) as store:
         assert len(store) == 2
+    with pytest.raises(ValueError, match=r"moved.jsonl: found the file, expected one that does not exist any more"):
+        run(path, forget="Bob Example", records_gone=[str(moved)])
+    with pytest.raises(
+        ValueError, match=r"other: found a file that the store does not know, expected one of .*records"
+    ):
+        run(path, forget="Bob Example", records_gone=[str(tmp_path / "other")])
     run(path, forget="Bob Example", records=[str(moved)], records_gone=[str(records)])
+    with PeopleStore(path) as store:
+        assert store.records() == []
     assert b"Bob" not in moved.read_bytes() + path.read_bytes()
 
 
@@ -142,7 +152,7 @@ def test_a_population_is_fitted_to_the_answers_in_the_records(files, tmp_path, c
             person.append(n % 3)
     records.write_bytes(b"".join(lines))
     with PeopleStore(tmp_path / "new.sqlite") as store:
-        store.note_records(records)
+        store.note_records(records, fresh=True)
     run(tmp_path / "new.sqlite", fit_population=str(out))
     expected = fit_population(np.array(z), np.array(y), np.array(person))
     found = json.loads(out.read_text())

@@ -7,19 +7,20 @@ program at a time has the file. Deleting a person leaves no copy of the row in i
 from __future__ import annotations
 
 import json
-import math
 import os
 import sqlite3
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 from etils import epath
 
 from prism_jax.decision import alarm
+from prism_jax.people import exports
+from prism_jax.people.exports import FORMAT, StoreError, population_from
 from prism_jax.people.layer import Belief, Population, believe
-from prism_jax.people.recalibration import Recalibration
 
-FORMAT = 1
 DEFAULT = Population(scale=1.0, bias=0.0, spread=0.6, drift=0.01)
 """What a store assumes of people until a population is fitted: calibrated scores, and people who differ a little."""
 _APPLICATION = 0x5052534D
@@ -30,16 +31,12 @@ CREATE TABLE people (
     number INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, mean REAL NOT NULL, variance REAL NOT NULL,
     answers INTEGER NOT NULL, time REAL, alarm TEXT NOT NULL, rang INTEGER NOT NULL);
 CREATE TABLE answers (
-    stream TEXT NOT NULL, offer TEXT NOT NULL, person INTEGER NOT NULL REFERENCES people ON DELETE CASCADE,
-    PRIMARY KEY (stream, offer)) WITHOUT ROWID;
+    run TEXT NOT NULL, offer TEXT NOT NULL, person INTEGER NOT NULL REFERENCES people ON DELETE CASCADE,
+    PRIMARY KEY (run, offer)) WITHOUT ROWID;
 CREATE INDEX answers_of_person ON answers (person);
-CREATE TABLE records (path TEXT PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE records (number INTEGER PRIMARY KEY AUTOINCREMENT, path TEXT NOT NULL UNIQUE, run TEXT NOT NULL);
 """
 _PERSON = "number, name, mean, variance, answers, time, alarm, rang"
-
-
-class StoreError(ValueError):
-    """A store, or an export of one, that cannot be used; the message names the file, what was found and expected."""
 
 
 class Person(NamedTuple):
@@ -65,7 +62,14 @@ class Person(NamedTuple):
 
 
 class PeopleStore:
-    """An open store."""
+    """An open store.
+
+    Attributes:
+      path: The file, for messages.
+      population: Parameters of the person layer.
+      run: Names the run whose offers are answered now. Ids of offers repeat where a stream of the same name begins
+        again, so an answer is known by run and offer. A run goes on after a restart only where its records do.
+    """
 
     def __init__(self, path: epath.PathLike | None = None, population: Population | None = None):
         """Opens a store, or makes one.
@@ -80,14 +84,18 @@ class PeopleStore:
           OSError: if the file cannot be made.
         """
         self.path = "people in memory" if path is None else str(path)
+        self.run = uuid.uuid4().hex
+        place = ":memory:" if path is None else os.path.abspath(path)  # noqa: PTH100  ":memory:" is a name like any other
         if path is not None:
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-        self._file = sqlite3.connect(":memory:" if path is None else path, timeout=0.2, isolation_level=None)
+            os.close(os.open(place, os.O_RDWR | os.O_CREAT, 0o600))
+        self._file = sqlite3.connect(place, timeout=0.2, isolation_level=None)
         try:
             self._open(population)
         except sqlite3.OperationalError as error:
             self._file.close()
-            raise StoreError(f"{self.path}: found it in use ({error}), expected one program at a time") from None
+            if error.sqlite_errorname.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+                raise StoreError(f"{self.path}: found it in use by another program, expected one at a time") from None
+            raise StoreError(f"{self.path}: found a file that cannot be used ({error}), expected a store") from None
         except sqlite3.DatabaseError as error:
             self._file.close()
             raise StoreError(f"{self.path}: found no store of people ({error}), expected one, or no file") from None
@@ -143,15 +151,15 @@ class PeopleStore:
     def __len__(self) -> int:
         return int(self._rows("SELECT count(*) FROM people")[0][0])
 
-    def has_answer(self, stream: str, offer: str) -> bool:
-        """Whether the answer to an offer was learnt before."""
-        return bool(self._rows("SELECT 1 FROM answers WHERE stream = ? AND offer = ?", (stream, offer)))
+    def has_answer(self, run: str, offer: str) -> bool:
+        """Whether the answer to an offer of a run was learnt before."""
+        return bool(self._rows("SELECT 1 FROM answers WHERE run = ? AND offer = ?", (run, offer)))
 
-    def learn(self, stream: str, offer: str, person: Person, **facts: Mapping[str, Any]) -> None:
+    def learn(self, run: str, offer: str, person: Person, **facts: Mapping[str, Any]) -> None:
         """Keeps what an answer has changed, all of it or nothing.
 
         Args:
-          stream: Stream of the offer.
+          run: The run of the offer.
           offer: Id of the offer, which must not have an answer yet.
           person: The person after the answer; somebody new is added.
           **facts: Facts about everybody, which replace the earlier ones of the same name.
@@ -168,9 +176,7 @@ class PeopleStore:
                     "VALUES (?, ?, ?, ?, ?, ?, ?)",
                     (*values, person.name),
                 )
-            self._rows(
-                "INSERT INTO answers SELECT ?, ?, number FROM people WHERE name = ?", (stream, offer, person.name)
-            )
+            self._rows("INSERT INTO answers SELECT ?, ?, number FROM people WHERE name = ?", (run, offer, person.name))
             for name, value in facts.items():
                 self._write(name, value)
 
@@ -179,23 +185,48 @@ class PeopleStore:
         return self._fact(name)
 
     def forget(self, name: str) -> bool:
-        """Deletes a person, and writes the file anew without them; False if there was no such person."""
-        with self._transaction():
-            self._rows("DELETE FROM people WHERE name = ?", (name,))
-            found = bool(self._rows("SELECT changes()")[0][0])
-        if found:
-            self._rows("VACUUM")  # pages that were rearranged can hold copies of what was deleted
-            self._rows("PRAGMA wal_checkpoint(TRUNCATE)")  # and so does the log of earlier writes
-        return found
+        """Deletes a person, and writes the file anew without them; False if there was no such person.
 
-    def note_records(self, path: epath.PathLike) -> None:
-        """Notes a file of decision records in which people of this store occur."""
+        Of the person's alarm its log capital stays, without a name, since the product of all people's would otherwise
+        rise by forgetting.
+        """
+        person = self.person(name)
         with self._transaction():
-            self._rows("INSERT OR IGNORE INTO records VALUES (?)", (os.path.abspath(path),))  # noqa: PTH100
+            if person.number:
+                lost = (self._fact("forgotten") or {"log": 0.0})["log"]
+                self._write("forgotten", {"log": lost + float(alarm.log_martingale(np.array(person.alarm)))})
+            self._rows("DELETE FROM people WHERE name = ?", (name,))
+        # Pages that were rearranged can hold copies of what was deleted, and so can the log of earlier writes.
+        self._rows("VACUUM")
+        self._rows("PRAGMA wal_checkpoint(TRUNCATE)")
+        return bool(person.number)
+
+    def note_records(self, path: epath.PathLike, *, fresh: bool) -> None:
+        """Notes a file of decision records in which people of this store occur, and takes its run.
+
+        Args:
+          path: The file.
+          fresh: Whether it has no record yet, so that a new run begins.
+        """
+        place = os.path.realpath(path)  # a link can be changed, and deletion must reach the file
+        with self._transaction():
+            if fresh:
+                self._rows(
+                    "INSERT INTO records (path, run) VALUES (?, ?) ON CONFLICT (path) DO UPDATE SET run = excluded.run",
+                    (place, self.run),
+                )
+            else:
+                self._rows("INSERT OR IGNORE INTO records (path, run) VALUES (?, ?)", (place, self.run))
+        self.run = self._rows("SELECT run FROM records WHERE path = ?", (place,))[0][0]
 
     def records(self) -> list[str]:
-        """The files of decision records in which people of this store occur."""
-        return [path for (path,) in self._rows("SELECT path FROM records ORDER BY path")]
+        """The files of decision records in which people of this store occur, the first noted first."""
+        return [path for (path,) in self._rows("SELECT path FROM records ORDER BY number")]
+
+    def drop_records(self, path: str) -> None:
+        """Takes a file of records that is gone out of the list."""
+        with self._transaction():
+            self._rows("DELETE FROM records WHERE path = ?", (path,))
 
     def set_population(self, population: Population) -> None:
         """Changes the parameters of the person layer; what is known of people stays."""
@@ -207,15 +238,17 @@ class PeopleStore:
     def describe(self) -> dict[str, Any]:
         """The whole store as plain data, which `restore` reads."""
         learnt: dict[int, list[list[str]]] = {}
-        for stream, offer, number in self._rows("SELECT stream, offer, person FROM answers"):
-            learnt.setdefault(number, []).append([stream, offer])
-        people = [{**_plain(person), "answered": learnt.get(person.number, [])} for person in self]
+        for run, offer, number in self._rows("SELECT run, offer, person FROM answers"):
+            learnt.setdefault(number, []).append([run, offer])
+        highest = self._rows("SELECT seq FROM sqlite_sequence WHERE name = 'people'")
         return {
             "format": FORMAT,
             "population": self.population._asdict(),
             "recalibration": self._fact("recalibration"),
-            "records": self.records(),
-            "people": people,
+            "forgotten": self._fact("forgotten"),
+            "highest_number": highest[0][0] if highest else 0,
+            "records": [list(row) for row in self._rows("SELECT path, run FROM records ORDER BY number")],
+            "people": [{**_plain(person), "answered": learnt.get(person.number, [])} for person in self],
         }
 
     def restore(self, tree: Mapping[str, Any], place: str) -> None:
@@ -230,47 +263,32 @@ class PeopleStore:
         """
         if len(self):
             raise StoreError(f"{self.path}: found {len(self)} people, expected an empty store")
-        if tree.get("format") != FORMAT:
-            raise StoreError(f"{place}: format: found {tree.get('format')!r:.80}, expected {FORMAT}")
-        population = population_from(tree.get("population"), f"{place}: population")
+        kept = exports.read(tree, place)
         with self._transaction():
-            self._write("population", population._asdict())
-            if (state := tree.get("recalibration")) is not None:
-                if not isinstance(state, Mapping) or set(state) != set(Recalibration._fields):
-                    expected = ", ".join(Recalibration._fields)
-                    raise StoreError(f"{place}: recalibration: found another object, expected the keys {expected}")
-                for name, value in state.items():
-                    _check_number(value, f"{place}: recalibration.{name}")
-                self._write("recalibration", state)
+            self._write("population", kept.population._asdict())
+            for name in ("recalibration", "forgotten"):
+                if (fact := getattr(kept, name)) is not None:
+                    self._write(name, fact)
             try:
-                for path in tree["records"]:
-                    self._rows("INSERT INTO records VALUES (?)", (path,))
-                for i, one in enumerate(tree["people"]):
-                    self._restore(one, f"{place}: people[{i}]")
-            except (KeyError, TypeError, AttributeError, OverflowError, UnicodeEncodeError, sqlite3.Error) as error:
-                raise StoreError(f"{place}: found {error!r:.80}, expected what --export writes") from None
-        self.population = population
+                for row in kept.records:
+                    self._rows("INSERT INTO records (path, run) VALUES (?, ?)", row)
+                for one in kept.people:
+                    self._restore(one)
+                if kept.highest_number:
+                    self._rows("DELETE FROM sqlite_sequence WHERE name = 'people'")
+                    self._rows("INSERT INTO sqlite_sequence VALUES ('people', ?)", (kept.highest_number,))
+            except sqlite3.IntegrityError as error:
+                raise StoreError(f"{place}: found something twice ({error}), expected what --export writes") from None
+        self.population = kept.population
 
-    def _restore(self, one: Mapping[str, Any], place: str) -> None:
-        for name in ("mean", "variance", *(("time",) if one["time"] is not None else ())):
-            _check_number(one[name], f"{place}.{name}", above=0.0 if name == "variance" else -math.inf)
-        if len(one["alarm"]) != alarm.COMPONENTS:
-            raise StoreError(f"{place}.alarm: found {len(one['alarm'])} numbers, expected {alarm.COMPONENTS}")
-        for value in one["alarm"]:
-            _check_number(value, f"{place}.alarm")
-        if not isinstance(one["name"], str) or not one["name"]:
-            raise StoreError(f"{place}.name: found {type(one['name']).__name__}, expected the name of a person")
-        self._file.execute(
+    def _restore(self, one: Mapping[str, Any]) -> None:
+        columns = ("number", "name", "mean", "variance", "answers", "time")
+        self._rows(
             f"INSERT INTO people ({_PERSON}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                *(one[key] for key in ("number", "name", "mean", "variance", "answers", "time")),
-                json.dumps(one["alarm"]),
-                one["rang"],
-            ),
+            (*(one[key] for key in columns), json.dumps(one["alarm"]), one["rang"]),
         )
-        self._file.executemany(
-            "INSERT INTO answers VALUES (?, ?, ?)", [(*pair, one["number"]) for pair in one["answered"]]
-        )
+        for pair in one["answered"]:
+            self._rows("INSERT INTO answers VALUES (?, ?, ?)", (*pair, one["number"]))
 
     def _rows(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Runs a statement and returns its rows."""
@@ -321,41 +339,6 @@ class _Transaction:
             if kind is None:
                 self._run("ROLLBACK")
                 raise
-
-
-def population_from(tree: Any, place: str) -> Population:
-    """Reads the parameters of the person layer.
-
-    Args:
-      tree: Numbers named as the fields of `Population`; the key `format` may stand beside them.
-      place: Start of every message.
-
-    Raises:
-      StoreError: naming the key, for anything else.
-    """
-    if not isinstance(tree, Mapping):
-        raise StoreError(
-            f"{place}: found {type(tree).__name__}, expected an object with the keys {', '.join(Population._fields)}"
-        )
-    for key in tree:
-        if key not in (*Population._fields, "format"):
-            raise StoreError(f"{place}.{key}: found an unknown key, expected {', '.join(Population._fields)}")
-    if tree.get("format", FORMAT) != FORMAT:
-        raise StoreError(f"{place}.format: found {tree['format']!r:.80}, expected {FORMAT}")
-    # A negative scale would say that the score ranks offers the wrong way round.
-    least = {"scale": 0.0, "spread": 0.0, "drift": 0.0}
-    for key in Population._fields:
-        if key not in tree:
-            raise StoreError(f"{place}.{key}: found no such key, expected a number")
-        _check_number(tree[key], f"{place}.{key}", above=least.get(key, -math.inf), equal=key != "spread")
-    return Population(*(float(tree[key]) for key in Population._fields))
-
-
-def _check_number(value: Any, place: str, above: float = -math.inf, *, equal: bool = False) -> None:
-    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    if not (number and (value > above or (equal and value == above))):
-        least = "" if above == -math.inf else f" {'of at least' if equal else 'above'} {above:g}"
-        raise StoreError(f"{place}: found {value!r:.40}, expected a finite number{least}")
 
 
 def _person(row: tuple[Any, ...]) -> Person:

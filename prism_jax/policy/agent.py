@@ -191,6 +191,7 @@ class Agent:
                     thought=record["thought"],
                     stated=record["stated"] if "stated" in record else stated_from(record),
                 )
+                self._offered(steps[i], record["offer"])
 
     def outcome(self, stream: str, offer: str, outcome: str, time: float, *, needed: bool | None = None) -> Outcome:
         """Takes what became of an offer.
@@ -206,9 +207,10 @@ class Agent:
           RefusedError: naming the offer, for one that was not made or has an outcome already, or for a bad value.
         """
         found = Outcome(stream, offer, outcome, time, needed)
-        stated = self._ledger.answered(found)
+        stated = self._ledger.stated(found)
         if stated is not None and self.people is not None:
-            self.people.learn(stream, offer, stated, outcome, time)
+            self.people.learn(offer, stated, outcome, time)
+        self._ledger.answered(found)
         return found
 
     def forget(self, stream: str) -> None:
@@ -216,6 +218,9 @@ class Agent:
 
         Its name must not be used again: the ids of its offers would repeat.
         """
+        person = self._ledger.person(stream)
+        if self.people is not None and person is not None:
+            self.people.withdrawn(person, stream)
         self.reader.forget(stream)
         self._ledger.forget(stream)
 
@@ -303,8 +308,13 @@ class Agent:
             accept.append(rest)
         return signals_of(self.exported.maps, thinking, need, accept, [step.item.domain for step in steps])
 
+    def _offered(self, step: Step, offer: str | None) -> None:
+        if self.people is not None and step.person is not None and offer is not None:
+            self.people.offered(step.person, offer)
+
     def _noted(self, step: Step, clock: Clock) -> Decision:
         note(step, self._ledger)
+        self._offered(step, step.offer)
         history = self.reader.history(step.item.stream)
         return step.decision(clock, history, self.fingerprints, has_slow_pass=self.reader.has_slow_pass)
 

@@ -9,14 +9,14 @@ from typing import Any
 from etils import epath
 
 from prism_jax.policy.records_file import RecordsError, lock, parse_record
-from prism_jax.runtime.files import read_lines, temporary_beside
+from prism_jax.runtime.files import read_lines
 
 
 def remove_person(path: epath.PathLike, person: str) -> int:
     """Rewrites a file of records without the streams of a person.
 
     The new file replaces the old one at once, so that a reader sees one or the other. A last line that was cut is left
-    out. Copies, backups and the input that the records were made of are not touched.
+    out. The file is then readable by its owner only. Copies, backups and the input of the agent are not touched.
 
     Args:
       path: The file of records.
@@ -29,7 +29,7 @@ def remove_person(path: epath.PathLike, person: str) -> int:
       RecordsError: naming the line that is not a record, or that an agent writes to the file.
       OSError: if the file cannot be read or replaced.
     """
-    path = epath.Path(path)
+    path = epath.Path(os.path.realpath(path))
     descriptor = os.open(path, os.O_RDONLY)
     try:
         lock(descriptor, str(path))
@@ -39,10 +39,11 @@ def remove_person(path: epath.PathLike, person: str) -> int:
 
 
 def _remove(path: epath.Path, person: str) -> int:
+    temporary, removed = path.with_name(f".{path.name}.erasing"), 0
+    temporary.unlink(missing_ok=True)  # of an earlier call that was killed; the lock on the file covers it
     streams = {record["stream"] for _, record in _records(path) if (record.get("person") or {}).get("name") == person}
     if not streams:
         return 0
-    temporary, removed = temporary_beside(path), 0
     try:
         with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out:
             for line, record in _records(path):

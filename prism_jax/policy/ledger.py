@@ -131,8 +131,8 @@ class Ledger:
         """Whether a stream's budget of `offers` or `thoughts` is spent at `time`."""
         return budget is not None and _spent(getattr(self._streams[name], kind), time, budget)
 
-    def answered(self, outcome: Outcome) -> Stated | None:
-        """Notes an outcome.
+    def stated(self, outcome: Outcome) -> Stated | None:
+        """Checks an outcome; changes nothing.
 
         Returns:
           What the offer said of its acceptance; None where nobody is named.
@@ -150,11 +150,20 @@ class Ledger:
         made, stated = state.open[outcome.offer]
         if not made <= outcome.time <= MOST_SECONDS:
             raise RefusedError(f"{place}: time: found {outcome.time}, expected at least {made}, the time of the offer")
+        return stated
+
+    def answered(self, outcome: Outcome) -> None:
+        """Notes an outcome that `stated` has checked."""
+        state = self._streams[outcome.stream]
+        assert state.open is not None, "the offer is open"
         del state.open[outcome.offer]
         if state.answered is None:
             state.answered = set()
         state.answered.add(outcome.offer)
-        return stated
+
+    def person(self, name: str) -> str | None:
+        """Whose stream it is."""
+        return self._streams[name].person if name in self._streams else None
 
     def streams_of(self, person: str) -> list[str]:
         """The streams of a person."""

@@ -106,7 +106,7 @@ def _name(value: Mapping[str, Any], key: str, default: str | None = None) -> str
         return default
     name = _text(key, value[key])
     if not name.strip() or len(name) > MOST_NAME:
-        raise LineError(f"{key}: found {_shown(name)}, expected 1 to {MOST_NAME} characters")
+        raise LineError(f"{key}: found {_shown(name)}, expected 1 to {MOST_NAME} characters, not all blank")
     return name
 
 

@@ -12,9 +12,10 @@ import numpy as np
 
 from prism_jax.decision import alarm
 from prism_jax.people import recalibration
+from prism_jax.people.exports import recalibration_from
 from prism_jax.people.layer import Belief, update
 from prism_jax.people.recalibration import Recalibration
-from prism_jax.people.store import PeopleStore, Person, StoreError
+from prism_jax.people.store import PeopleStore, Person
 from prism_jax.policy.personal import Known, Stated, log_odds
 from prism_jax.policy.settings import PeopleSettings
 
@@ -22,8 +23,8 @@ ACCEPTED = "accepted"
 """The outcome that is an answer of 1; any other is one of 0."""
 LEAST_THRESHOLD = 1e-9
 """The alarm needs a threshold above 0; only which answers are near the gate depends on it."""
-MOST_LOG = 700.0
-"""Bound of a logarithm that a double can take the exponential of."""
+RATINGS = "ratings"
+"""The run of answers to offers that nobody made."""
 
 
 class Alarms(NamedTuple):
@@ -32,13 +33,13 @@ class Alarms(NamedTuple):
     Attributes:
       people: Number of people in the store.
       rang: Numbers of the people whose alarm has rung (`Person.number`), ascending.
-      pooled: The average of the people's martingales, M; by Ville's inequality it exceeds 1 / alpha with a probability
-        of at most alpha, ever, while the probabilities are calibrated.
+      log_product: Log of the product of all people's martingales. While the probabilities are calibrated, and people's
+        answers do not depend on each other, it exceeds log(1 / alpha) with a probability of at most alpha, ever.
     """
 
     people: int
     rang: tuple[int, ...]
-    pooled: float
+    log_product: float
 
 
 class People:
@@ -56,15 +57,20 @@ class People:
         Args:
           store: An open store; the caller closes it.
           settings: None takes the defaults.
+
+        Raises:
+          StoreError: for a store with another recalibration than an agent keeps there.
         """
         self.store = store
         self.settings = PeopleSettings() if settings is None else settings
         self.rang: list[Person] = []
+        self._watched: dict[str, str] = {}
         found = store.fact("recalibration") if self.settings.recalibrate else None
-        try:
-            self._map = recalibration.start(store.population) if found is None else Recalibration(**found)
-        except TypeError:
-            raise StoreError(f"{store.path}: recalibration: found other keys than an agent keeps there") from None
+        self._map = (
+            recalibration.start(store.population)
+            if found is None
+            else recalibration_from(found, f"{store.path}: recalibration")
+        )
 
     def known(self, name: str) -> Known:
         """What is known of a person now."""
@@ -74,47 +80,89 @@ class People:
             population = recalibration.moved(population, self._map)
         return Known(population, person.belief, person.answers, self.settings.optimistic)
 
-    def learn(self, stream: str, offer: str, stated: Stated, outcome: str, time: float | None) -> None:
-        """Takes an answer.
+    def offered(self, person: str, offer: str) -> None:
+        """Notes an offer: the person's alarm waits for its answer, unless it waits for another one already.
+
+        So which answers move the alarm is known before any of them, and a bet depends only on what was known when its
+        probability was stated. Were it the answers that came first, quick refusals would ring it without reason.
+        """
+        self._watched.setdefault(person, offer)
+
+    def withdrawn(self, person: str, stream: str) -> None:
+        """Notes that no answer to any offer of a stream will come."""
+        if self._watched.get(person, "").rpartition("/")[0] == stream:
+            del self._watched[person]
+
+    def learn(self, offer: str, stated: Stated, outcome: str, time: float) -> None:
+        """Takes the answer to an offer; one that was learnt before a restart changes nothing.
 
         Args:
-          stream: Stream of the offer.
           offer: Id of the offer.
           stated: What the offer said of its acceptance.
           outcome: One of `prism_jax.policy.records.OUTCOMES`; what is not accepted counts against the offer.
-          time: Time of the answer, on the stream's clock; None keeps that of the answer before.
+          time: Time of the answer, on the stream's clock.
+
+        Raises:
+          StoreError: if it cannot be kept; nothing has then changed.
         """
-        if self.store.has_answer(stream, offer):
-            return
-        y = float(outcome == ACCEPTED)
-        before = self.store.person(stated.person)
-        known, z = self.known(stated.person), float(log_odds(stated.content))
-        belief = update(known.belief, z, y, known.population)
-        state = before.alarm
-        if stated.answers == before.answers:
-            # An answer that came in between was not known to the offer, so it must not move the bets on this one.
-            after = alarm.update(np.array(state), stated.p_accept, y, max(stated.threshold, LEAST_THRESHOLD))
-            state = tuple(np.asarray(after).tolist())
-        facts = {}
-        if self.settings.recalibrate:
-            after_all = recalibration.update(self._map, z, known.belief, y)
-            self._map = Recalibration(*map(float, after_all))
-            facts["recalibration"] = self._map._asdict()
-        belief = Belief(float(belief.mean), float(belief.variance))
-        person = before._replace(belief=belief, answers=before.answers + 1, alarm=state)
-        person = person._replace(time=before.time if time is None else time, rang=before.rang or self._rings(person))
-        self.store.learn(stream, offer, person, **facts)
-        if person.rang and not before.rang:
-            self.rang.append(person)
+        watched = self._watched.get(stated.person) == offer
+        if not self.store.has_answer(self.store.run, offer):
+            y = float(outcome == ACCEPTED)
+            person = self._answered(stated, y)._replace(time=time)
+            if watched:
+                threshold = max(stated.threshold, LEAST_THRESHOLD)
+                state = alarm.update(np.array(person.alarm), stated.p_accept, y, threshold)
+                person = person._replace(alarm=tuple(np.asarray(state).tolist()))
+            rings = not person.rang and self._rings(person)
+            person = person._replace(rang=person.rang or rings)
+            self._learn(offer, person, stated, y)
+            if rings:
+                self.rang.append(person)
+        if watched:
+            del self._watched[stated.person]
+
+    def rated(self, key: str, person: str, content: float, accepted: bool) -> None:
+        """Takes the answer of a person who was asked about an offer that nobody made.
+
+        It moves the person's rate and nothing else: it is no evidence on what was stated of real offers.
+
+        Args:
+          key: Id of the question; an answer to it is taken once.
+          person: Name of the person.
+          content: Calibrated p_accept of the offer, for the population.
+          accepted: Whether the person would accept it.
+        """
+        if not self.was_rated(key):
+            stated = Stated(person, content, content, 1.0)
+            self.store.learn(RATINGS, key, self._answered(stated, float(accepted)))
+
+    def was_rated(self, key: str) -> bool:
+        """Whether a question was answered before."""
+        return self.store.has_answer(RATINGS, key)
 
     def alarms(self) -> Alarms:
         """What the alarms of all people say."""
         people = list(self.store)
-        if not people:
-            return Alarms(0, (), 1.0)
-        logs = np.asarray(alarm.log_martingale(np.array([person.alarm for person in people])))
-        pooled = math.exp(min(alarm.pooled(logs), MOST_LOG))
-        return Alarms(len(people), tuple(person.number for person in people if person.rang), pooled)
+        total = (self.store.fact("forgotten") or {"log": 0.0})["log"]
+        if people:
+            total += float(np.sum(alarm.log_martingale(np.array([person.alarm for person in people]))))
+        return Alarms(len(people), tuple(person.number for person in people if person.rang), total)
+
+    def _answered(self, stated: Stated, y: float) -> Person:
+        """The person with one answer more."""
+        before, known = self.store.person(stated.person), self.known(stated.person)
+        belief = update(known.belief, float(log_odds(stated.content)), y, known.population)
+        return before._replace(belief=Belief(float(belief.mean), float(belief.variance)), answers=before.answers + 1)
+
+    def _learn(self, offer: str, person: Person, stated: Stated, y: float) -> None:
+        """Keeps an answer, with the map of everybody where it follows."""
+        if not self.settings.recalibrate:
+            self.store.learn(self.store.run, offer, person)
+            return
+        before = self.store.person(stated.person).belief
+        state = Recalibration(*map(float, recalibration.update(self._map, float(log_odds(stated.content)), before, y)))
+        self.store.learn(self.store.run, offer, person, recalibration=state._asdict())
+        self._map = state
 
     def _rings(self, person: Person) -> bool:
         """Whether a person's alarm rings: at M >= n (n + 1) / alpha for the n-th person in the store.

@@ -14,9 +14,9 @@ import numpy as np
 from jaxtyping import Float64
 
 from prism_jax.decision.arrays import sigmoid
+from prism_jax.people.exports import population_from
 from prism_jax.people.layer import Belief, Population, predict
 from prism_jax.people.optimism import optimism
-from prism_jax.people.store import population_from
 from prism_jax.policy.signals import Signals
 
 MOST_LOG_ODDS = 40.0
@@ -83,14 +83,12 @@ class Stated(NamedTuple):
       content: Calibrated p_accept of the offer, for the population.
       p_accept: The same for the person, as the gate had it.
       threshold: The least p_accept at which the gate offers, at most 1.
-      answers: Number of the person's answers before the offer; None where nothing was known of people.
     """
 
     person: str
     content: float
     p_accept: float
     threshold: float
-    answers: int | None
 
 
 def log_odds(p: Any) -> Float64[np.ndarray, "..."]:
@@ -125,4 +123,4 @@ def stated_from(record: Mapping[str, Any]) -> Stated | None:
     used = record["fast"] if record["slow"] is None else record["slow"]
     threshold = 1.0 if record["threshold"] is None else min(record["threshold"], 1.0)
     content = used["calibrated"]["p_accept"][record["chosen"]]
-    return Stated(person["name"], content, record["p_accept"], threshold, person.get("answers"))
+    return Stated(person["name"], content, record["p_accept"], threshold)

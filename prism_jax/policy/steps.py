@@ -93,8 +93,7 @@ class Step:
             return None
         content, used = self.fast if self.slow is None else self.slow, self.used
         threshold = 1.0 if self.choice.threshold is None else min(self.choice.threshold, 1.0)
-        answers = None if self.known is None else self.known.answers
-        return Stated(self.person, content.accept[used.best], used.accept[used.best], threshold, answers)
+        return Stated(self.person, content.accept[used.best], used.accept[used.best], threshold)
 
     @property
     def offered(self) -> Candidate:

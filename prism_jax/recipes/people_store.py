@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,15 +11,22 @@ import numpy as np
 from etils import epath
 
 from prism_jax.decision import alarm
-from prism_jax.people.store import PeopleStore, StoreError, population_from
+from prism_jax.people.exports import StoreError, population_from
+from prism_jax.people.store import PeopleStore
 from prism_jax.policy.erasing import remove_person
 from prism_jax.report.table import Column, Row, Section, Table, print_all
-from prism_jax.runtime.files import check_absent, encode_json, read_object, write_bytes
+from prism_jax.runtime.files import check_absent, encode_json, read_object, temporary_beside
 
 JOBS = ("show", "export", "import_from", "fit_population", "set_population", "forget", "rate")
 """Flags of `prism_jax.person`, of which a call has one."""
-_NEED = {"records": ("forget", "fit_population"), "records_gone": ("forget",), "person": ("rate",), "model": ("rate",)}
+_NEED = {
+    **dict.fromkeys(("records", "records_gone"), ("forget", "fit_population")),
+    "person": ("rate",),
+    "model": ("rate",),
+}
 """What the other flags belong to."""
+MOST_SHOWN = 50
+"""Largest number of people that --show lists."""
 
 
 def run(given: Mapping[str, Any]) -> None:
@@ -49,7 +57,8 @@ def run(given: Mapping[str, Any]) -> None:
         from prism_jax.recipes.population import fit_from_records  # a store is looked after without SciPy
 
         with opened(path) as store:
-            fit_from_records(store, given["records"], given["fit_population"])
+            files = files_of_records(store, given["records"], given["records_gone"])
+            fit_from_records(files, given["fit_population"])
     elif job == "set_population":
         set_population(path, given["set_population"])
     elif job == "forget":
@@ -63,22 +72,25 @@ def run(given: Mapping[str, Any]) -> None:
 
 
 def show(path: str) -> None:
-    """Prints what is known of everybody, by number: names stay in the store."""
+    """Prints what is known of people, by number: names stay in the store. Of many, those with alarms and the newest."""
     with opened(path) as store:
-        rows = tuple(
-            Row(
-                str(one.number),
-                (
-                    f"{one.answers:,}",
-                    f"{one.belief.mean:+.2f}",
-                    f"{one.belief.variance**0.5:.2f}",
-                    f"{float(alarm.log_martingale(np.array(one.alarm))):+.1f}",
-                    "yes" if one.rang else "no",
-                ),
-            )
-            for one in store
+        everybody = list(store)
+        alarmed = [one for one in everybody if one.rang]
+        people = (alarmed + [one for one in reversed(everybody) if not one.rang])[:MOST_SHOWN]
+        parameters = ", ".join(f"{name} {value:g}" for name, value in store.population._asdict().items())
+    rows = tuple(
+        Row(
+            str(one.number),
+            (
+                f"{one.answers:,}",
+                f"{one.belief.mean:+.2f}",
+                f"{one.belief.variance**0.5:.2f}",
+                f"{float(alarm.log_martingale(np.array(one.alarm))):+.1f}",
+                "yes" if one.rang else "no",
+            ),
         )
-        shown = ", ".join(f"{name} {value:g}" for name, value in store.population._asdict().items())
+        for one in sorted(people, key=lambda one: one.number)
+    )
     columns = (
         Column("answers", "Number of the person's answers."),
         Column("own rate", "Mean of the person's own rate, in log-odds; 0 is the population's."),
@@ -86,18 +98,26 @@ def show(path: str) -> None:
         Column("log M", "Logarithm of the capital of the bets against the stated probabilities."),
         Column("alarm", "Whether the alarm has ever rung.", text=True),
     )
-    print_all([Table("People", "number", columns, (Section("", rows),), f"Population: {shown}.")])
+    note = f"{len(people):,} of {len(everybody):,} people; {len(alarmed):,} alarms. Population: {parameters}."
+    print_all([Table("People", "number", columns, (Section("", rows),), note)])
 
 
 def export_store(path: str, out: str) -> None:
-    """Writes the whole store as JSON.
+    """Writes the whole store as JSON, readable by its owner only.
 
     Raises:
       StoreError, OSError: in one line; nothing is written then.
     """
     check_absent(out)
     with opened(path) as store:
-        write_bytes(out, encode_json(store.describe()))
+        content = encode_json(store.describe())
+    temporary = temporary_beside(epath.Path(out))
+    try:
+        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(content)
+        temporary.replace(out)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def import_store(path: str, source: str) -> None:
@@ -132,26 +152,50 @@ def forget(path: str, person: str, records: Sequence[str], gone: Sequence[str] =
       path: The store.
       person: Name of the person.
       records: Files of records beside those that the store knows.
-      gone: Files that the store knows and that do not exist any more.
+      gone: Files that the store knows and that do not exist any more; it forgets them.
 
     Raises:
       ValueError, OSError: in one line, naming the file that could not be changed. The person then still is in the
         store, and the same call again continues.
     """
     with opened(path) as store:
-        given, left = ([str(epath.Path(one).resolve()) for one in paths] for paths in (records, gone))
-        files = [one for one in dict.fromkeys([*store.records(), *given]) if one not in left]
-        missing = [one for one in files if not epath.Path(one).exists()]
-        if missing:
-            raise FileNotFoundError(
-                f"{missing[0]}: found no such file, expected the records that an agent wrote there: give its new place "
-                "with --records and take the old one out with --records_gone"
-            )
+        files = files_of_records(store, records, gone)
         removed = sum(remove_person(one, person) for one in files)
         known = store.forget(person)
     if not known and not removed:
         raise ValueError(f"{path}: found no such person, neither here nor in {len(files)} files of records")
     sys.stdout.write(f"deleted: {'one person' if known else 'nobody'} of the store, {removed} records\n")
+
+
+def files_of_records(store: PeopleStore, records: Sequence[str], gone: Sequence[str]) -> list[str]:
+    """The files of records that a store knows, in the order in which they began, and then those that are given.
+
+    Args:
+      store: The store.
+      records: More files.
+      gone: Files that the store knows and that do not exist any more; it forgets them.
+
+    Raises:
+      ValueError: for a file that is said to be gone and exists, or that the store does not know.
+      FileNotFoundError: for any other file that does not exist.
+    """
+    for one in map(os.path.realpath, gone):
+        if os.path.exists(one):  # noqa: PTH110  beside realpath
+            raise ValueError(f"--records_gone: {one}: found the file, expected one that does not exist any more")
+        if one not in store.records():
+            known = ", ".join(store.records()) or "none"
+            raise ValueError(
+                f"--records_gone: {one}: found a file that the store does not know, expected one of {known}"
+            )
+        store.drop_records(one)
+    files = list(dict.fromkeys([*store.records(), *map(os.path.realpath, records)]))
+    for one in files:
+        if not os.path.isfile(one):  # noqa: PTH113  beside realpath
+            raise FileNotFoundError(
+                f"{one}: found no such file, expected the records that an agent wrote there: give its new place with "
+                "--records and take the old one out with --records_gone"
+            )
+    return files
 
 
 def opened(path: str) -> PeopleStore:
@@ -160,6 +204,10 @@ def opened(path: str) -> PeopleStore:
     Raises:
       StoreError, FileNotFoundError: if there is none.
     """
-    if not epath.Path(path).is_file():
+    place = epath.Path(path)
+    if not place.exists():
         raise FileNotFoundError(f"{path}: found no such file, expected the store of an agent (--people)")
+    if place.is_dir() or place.stat().length == 0:
+        found = "a folder" if place.is_dir() else "an empty file"
+        raise StoreError(f"{path}: found {found}, expected the store of an agent (--people)")
     return PeopleStore(path)

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from etils import epath
 
+from prism_jax.people.exports import FORMAT
 from prism_jax.people.layer import Population, fit_population
-from prism_jax.people.store import FORMAT, PeopleStore
 from prism_jax.policy.people import ACCEPTED
 from prism_jax.policy.personal import Stated, log_odds
 from prism_jax.policy.records_file import RecordsError, parse_record, stated_in
@@ -23,19 +23,17 @@ class _Answer(NamedTuple):
     accepted: bool
 
 
-def fit_from_records(store: PeopleStore, records: Sequence[str], out: str) -> None:
+def fit_from_records(files: Sequence[str], out: str) -> None:
     """Fits a population to everybody's answers and writes it as JSON.
 
     Args:
-      store: Says which files of records there are, beside `records`.
-      records: More files of records.
+      files: Files of records, in the order in which their answers came.
       out: The file to write.
 
     Raises:
       ValueError, OSError: in one line, for records that cannot be read or that teach nothing; nothing is written then.
     """
     check_absent(out)
-    files = list(dict.fromkeys([*store.records(), *(str(epath.Path(one).resolve()) for one in records)]))
     answers = [answer for one in files for answer in read_answers(one)]
     names = sorted({one.stated.person for one in answers})
     kinds = len({one.accepted for one in answers})

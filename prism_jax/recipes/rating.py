@@ -16,16 +16,14 @@ from etils import epath
 
 from prism_jax.people.store import PeopleStore
 from prism_jax.policy.agent import Agent
-from prism_jax.policy.people import ACCEPTED, People
-from prism_jax.policy.personal import Stated
+from prism_jax.policy.people import People
+from prism_jax.policy.settings import PeopleSettings
 from prism_jax.policy.signals import Signals
 from prism_jax.recipes.serving import exported_model
 from prism_jax.runtime.files import check_text, parse_json, read_lines
 from prism_jax.runtime.shown_text import visible
 from prism_jax.streams import Candidate, Event
 
-RATINGS = "ratings"
-"""Name of the stream that rated offers count as."""
 _ANSWERS = {"y": True, "yes": True, "n": False, "no": False}
 
 
@@ -119,11 +117,7 @@ def rate(
     Returns:
       Number of answers.
     """
-    left = {
-        i: scenario
-        for i, scenario in enumerate(scenarios)
-        if not people.store.has_answer(RATINGS, f"{person}/{scenario.id}")
-    }
+    left = {i: one for i, one in enumerate(scenarios) if not people.was_rated(f"{person}/{one.id}")}
     for asked in range(most):
         if not left:
             return asked
@@ -135,9 +129,7 @@ def rate(
         answer = ask(scenario)
         if answer is None:
             return asked
-        # Nobody was offered anything, so the answer is no evidence for or against the probabilities of real offers.
-        stated = Stated(person, p_accept[numbers[place]], own[place], 1.0, None)
-        people.learn(RATINGS, f"{person}/{scenario.id}", stated, ACCEPTED if answer else "dismissed", None)
+        people.rated(f"{person}/{scenario.id}", person, p_accept[numbers[place]], answer)
     return most
 
 
@@ -174,10 +166,10 @@ def rate_offers(store: str, person: str, model: str, scenarios: str, most: int, 
       ValueError, OSError: with a message of one line.
     """
     found = read_scenarios(scenarios)
-    with exported_model(model) as folder:
-        p_accept = score(Agent.load(folder, **options), found)
-    with PeopleStore(store) as opened:
-        people = People(opened)
+    with PeopleStore(store) as opened:  # before the model is loaded, since another program may have it
+        with exported_model(model) as folder:
+            p_accept = score(Agent.load(folder, **options), found)
+        people = People(opened, PeopleSettings(recalibrate=opened.fact("recalibration") is not None))
         answers = rate(people, person, found, p_accept, most, ask_at_terminal)
         mean, variance = opened.person(person).belief
     print(f"{answers} answers; own rate {mean:+.2f} ± {variance**0.5:.2f} in log-odds")

@@ -12,7 +12,8 @@ from typing import Any
 from etils import epath
 
 from prism_jax.decision.calibration import Map
-from prism_jax.people.store import PeopleStore, StoreError, population_from
+from prism_jax.people.exports import StoreError, population_from
+from prism_jax.people.store import PeopleStore
 from prism_jax.policy.agent import Agent
 from prism_jax.policy.exported import read_exported
 from prism_jax.policy.lines import Lines
@@ -52,7 +53,7 @@ def serve(given: Mapping[str, Any]) -> None:
             if given["records"] is not None:
                 records = stack.enter_context(contextlib.closing(RecordsFile(given["records"])))
                 if people is not None:
-                    people.note_records(given["records"])
+                    people.note_records(given["records"], fresh=not records.decided)
             _run(Agent.load(model, settings, people, **options), given, records)
 
 
@@ -76,6 +77,9 @@ def replay_records(given: Mapping[str, Any]) -> None:
     Raises:
       ValueError, OSError: with a message of one line.
     """
+    for name in ("people", "population", "recalibrate"):
+        if given[name]:
+            raise ValueError(f"--{name}: found it with --replay, expected none: a replay takes people from the records")
     changes = Changes(
         point={name: given[name] for name in POINT if given[name] is not None},
         maps=None if given["calibration"] is None else _maps(given["calibration"]),
@@ -176,7 +180,11 @@ def _run(agent: Agent, given: Mapping[str, Any], records: RecordsFile | None) ->
         skipped = f", {service.skipped} bad lines skipped" if given["skip_bad"] else ""
         if agent.people is not None:
             alarms = agent.people.alarms()
-            _say(f"{alarms.people} people known, {len(alarms.rang)} alarms, pooled alarm at {alarms.pooled:.3g}")
+            rang = f": of people {', '.join(map(str, alarms.rang[:20]))}" if alarms.rang else ""
+            _say(
+                f"{alarms.people} people known; {len(alarms.rang)} alarms have rung{rang}; "
+                f"log of the alarms' product {alarms.log_product:.3g}"
+            )
         _say(f"{agent.programs} programs compiled{skipped}")
 
 

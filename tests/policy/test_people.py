@@ -10,6 +10,7 @@ from fake_reader import FakeReader, exported
 from prism_jax.decision import alarm
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.people import layer
+from prism_jax.people.exports import StoreError
 from prism_jax.people.layer import Belief, Population
 from prism_jax.people.optimism import optimism
 from prism_jax.people.store import PeopleStore
@@ -130,11 +131,13 @@ def test_an_answer_counts_once_over_restarts(tmp_path):
     whole, _ = live(agent_with(), 40)
     path, records = tmp_path / "people.sqlite", tmp_path / "records.jsonl"
     with PeopleStore(path, POPULATION) as store:
+        store.note_records(records, fresh=True)
         _, lines = live(agent_with(store), 20)
         known = store.describe()
     records.write_bytes(b"".join(lines))
     file = RecordsFile(records)
     with PeopleStore(path) as store:
+        store.note_records(records, fresh=False)
         again = agent_with(store)
         for n in range(20):
             person = ("ann", "bob")[n % 2]
@@ -173,37 +176,94 @@ def test_the_gate_decides_on_the_recorded_numbers():
     assert {found.spoke for found in decisions} == {True, False}
 
 
+def answer(people, offer, stated, outcome):
+    """An offer that is answered before the next one."""
+    people.offered(stated.person, offer)
+    people.learn(offer, stated, outcome, 0.0)
+
+
 def test_the_alarm_of_a_person_rings_when_answers_contradict_what_was_stated():
     """A person who declines whatever is stated; the layer has no drift and little spread, so it cannot follow."""
     stubborn = PeopleStore(None, Population(1.0, 0.0, 0.05, 0.0))
-    people = People(stubborn, PeopleSettings(alarm=0.1))
-    state, rang_at = alarm.start(), None
+    people, rang_at = People(stubborn, PeopleSettings(alarm=0.1)), None
     for n in range(60):
-        before = people.known("ann")
-        stated = Stated("ann", 0.7, 0.7, 0.4, before.answers)
-        people.learn("s", f"s/{n}", stated, "dismissed", float(n))
-        state = alarm.update(state, 0.7, 0.0, 0.4)
+        answer(people, f"s/{n}", Stated("ann", 0.7, 0.7, 0.4), "dismissed")
         if people.rang and rang_at is None:
             rang_at = n
             assert people.rang == [stubborn.person("ann")]
-    np.testing.assert_allclose(stubborn.person("ann").alarm, state)
     along = alarm.along(np.full(60, 0.7), np.zeros(60), np.zeros(60, int), 0.4)
+    assert alarm.log_martingale(np.array(stubborn.person("ann").alarm)) == pytest.approx(along[-1])
     assert rang_at == int(np.argmax(along >= np.log(2 / 0.1)))  # the first person's level is alpha / 2
     assert len(people.rang) == 1
     assert people.alarms().rang == (1,)
-    assert people.alarms().pooled == pytest.approx(math.exp(along[-1]))
+    assert people.alarms().log_product == pytest.approx(along[-1])
 
 
-def test_an_answer_that_comes_after_another_one_does_not_move_the_alarm():
+def test_overlapping_offers_with_quick_refusals_ring_no_alarm():
+    """Two offers at a time, calibrated at 1/2, and refusals come first: only offers that did not overlap are bet on."""
+    rng, rang = np.random.default_rng(0), 0
+    for _ in range(20):
+        people = People(PeopleStore(None, Population(1.0, 0.0, 0.01, 0.0)))
+        for n in range(60):
+            both = [(f"s/{n}-{i}", rng.random() < 0.5) for i in range(2)]
+            for offer, _ in both:
+                people.offered("ann", offer)
+            for offer, accepted in sorted(both, key=lambda one: one[1]):
+                people.learn(offer, Stated("ann", 0.5, 0.5, 0.4), "accepted" if accepted else "dismissed", float(n))
+        rang += bool(people.rang)
+        assert people.store.person("ann").answers == 120
+    assert rang <= 1  # the level of the first person is 0.025; where the first answers were bet on, 9 of 20 rang
+
+
+def test_an_offer_whose_stream_has_ended_is_not_waited_for():
     people = People(PeopleStore(None, POPULATION))
-    early, late = Stated("ann", 0.5, 0.5, 0.4, 0), Stated("ann", 0.6, 0.6, 0.4, 0)
-    people.learn("s", "s/1", early, "accepted", 1.0)
-    after_one = people.store.person("ann")
-    people.learn("s", "s/0", late, "dismissed", 2.0)
-    after_two = people.store.person("ann")
-    assert after_two.alarm == after_one.alarm != (0.0,) * alarm.COMPONENTS
-    assert after_two.answers == 2
-    assert after_two.belief != after_one.belief
+    people.offered("ann", "s/1")
+    people.offered("ann", "t/5")
+    people.learn("t/5", Stated("ann", 0.5, 0.5, 0.4), "accepted", 1.0)
+    assert people.store.person("ann").alarm == (0.0,) * alarm.COMPONENTS
+    people.withdrawn("ann", "t")
+    people.withdrawn("ann", "s")
+    answer(people, "t/6", Stated("ann", 0.5, 0.5, 0.4), "accepted")
+    assert people.store.person("ann").alarm != (0.0,) * alarm.COMPONENTS
+
+
+def test_forgetting_people_does_not_change_the_product():
+    people = People(PeopleStore(None, POPULATION))
+    for n in range(30):
+        for name, outcome in (("ann", "dismissed"), ("bob", ("accepted", "dismissed")[n % 2])):
+            answer(people, f"{name}/{n}", Stated(name, 0.5, 0.5, 0.4), outcome)
+    before = people.alarms().log_product
+    people.store.forget("bob")
+    assert people.alarms().people == 1
+    assert people.alarms().log_product == pytest.approx(before)
+
+
+def test_a_stream_of_the_same_name_in_another_run_teaches_again(tmp_path):
+    path, answers = tmp_path / "people.sqlite", [0]
+    for _ in range(3):
+        with PeopleStore(path, POPULATION) as store:
+            decisions, _ = live(agent_with(store, policy="always"), 4, ("ann",))
+            answers.append(store.person("ann").answers)
+        assert len(decisions) == 4
+    assert answers == [0, 4, 8, 12]
+
+
+def test_an_answer_that_cannot_be_kept_changes_nothing(monkeypatch):
+    agent = agent_with(people=PeopleSettings(recalibrate=True), policy="always")
+    found = agent.observe("s", event(0), TWO, person="ann")
+    before, learn = agent.people.known("ann"), agent.people.store.learn
+
+    def fails(*arguments, **facts):
+        raise StoreError("people in memory: found a full disk")
+
+    monkeypatch.setattr(agent.people.store, "learn", fails)
+    with pytest.raises(StoreError):
+        agent.outcome("s", found.offer, "accepted", 1.0)
+    assert agent.people.known("ann") == before
+    monkeypatch.setattr(agent.people.store, "learn", learn)
+    agent.outcome("s", found.offer, "accepted", 1.0)
+    assert agent.people.known("ann").answers == 1
+    assert agent.people.store.person("ann").alarm != (0.0,) * alarm.COMPONENTS
 
 
 def test_recalibration_follows_everybody_and_is_kept(tmp_path):
@@ -213,7 +273,7 @@ def test_recalibration_follows_everybody_and_is_kept(tmp_path):
         people = People(store, settings)
         for n in range(200):
             name = f"person {n % 50}"
-            people.learn("s", f"s/{n}", Stated(name, 0.6, 0.6, 0.4, people.known(name).answers), "dismissed", float(n))
+            people.learn(f"s/{n}", Stated(name, 0.6, 0.6, 0.4), "dismissed", float(n))
         moved = people.known("somebody new").population
     assert moved.bias < -0.5
     with PeopleStore(path) as store:
@@ -233,10 +293,15 @@ def test_deleting_a_person_deletes_their_records(tmp_path):
             agent.outcome(f"stream of {names[0]}", f"stream of {names[0]}/0", "accepted", 99.0)
     for file in tmp_path.iterdir():
         assert b"rare name" not in file.read_bytes(), file
-    records.write_bytes(b"".join(lines))
+    target = tmp_path / "elsewhere"
+    target.write_bytes(b"".join(lines))
+    records.symlink_to(target)
+    (tmp_path / ".elsewhere.erasing").write_bytes(b"".join(lines))  # of a call that was killed
     kept = [line for line in lines if b"rare name" not in line]
     assert remove_person(records, names[0]) == len(lines) - len(kept) > 5
-    assert records.read_bytes() == b"".join(kept)
+    assert target.read_bytes() == b"".join(kept)
+    assert records.is_symlink()
+    assert not (tmp_path / ".elsewhere.erasing").exists()
     assert remove_person(records, names[0]) == 0
     file = RecordsFile(records)
     with pytest.raises(ValueError, match="found another agent writing to it"):

@@ -360,7 +360,7 @@ def test_people_are_learnt_from_once_and_named_in_no_message(serving, files, tmp
         assert list(found) == list(expected)
         assert [one.name for one in found] == ["person of s0"]  # nobody else got an outcome
         assert found.person("person of s0").belief.mean < 0
-    assert "1 people known, 0 alarms, pooled alarm at " in said
+    assert "1 people known; 0 alarms have rung; log of the alarms' product " in said
     assert "person of" not in said
 
 
@@ -395,6 +395,6 @@ def test_flags_about_people_need_a_store_and_good_values(serving, files, tmp_pat
     assert serving(**run, people=tmp_path / "p", alarm=0.9)[0].startswith("--alarm: found 0.9, expected a probability")
     population = tmp_path / "population.json"
     population.write_text('{"scale": 1.0, "bias": 0.0, "spread": -1.0, "drift": 0.0}')
-    message = f"{population}.spread: found -1.0, expected a finite number above 0"
+    message = f"{population}.spread: found -1.0, expected a number from 1e-09 to 100"
     assert serving(**run, people=tmp_path / "p", population=population)[0] == message
     assert not (tmp_path / "p").exists()

@@ -26,8 +26,9 @@ from prism_jax.decision.calibration import Temperature
 from prism_jax.evaluation.fits import Calibration, SignalFit, read_calibration, write_calibration
 from prism_jax.judges.votes import Vote, read_votes, write_votes
 from prism_jax.people.columns import LogColumns
+from prism_jax.people.exports import StoreError, population_from
 from prism_jax.people.logs import read_log
-from prism_jax.people.store import PeopleStore, StoreError, population_from
+from prism_jax.people.store import PeopleStore
 from prism_jax.policy.agent import Agent
 from prism_jax.policy.erasing import remove_person
 from prism_jax.policy.lines import Lines, parse_line

@@ -1,0 +1,161 @@
+"""The exported form of a store of people, and its population: strict reading of plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from prism_jax.decision import alarm
+from prism_jax.people.layer import Population
+from prism_jax.people.recalibration import Recalibration
+from prism_jax.runtime.files import check_text
+
+FORMAT = 1
+MOST = 100.0
+"""Largest size of a parameter of the population, in log-odds or their square."""
+MOST_WHOLE = 2**53
+_STORE = ("format", "population", "recalibration", "forgotten", "highest_number", "records", "people")
+_PERSON = ("number", "name", "mean", "variance", "answers", "time", "alarm", "rang", "answered")
+
+
+class StoreError(ValueError):
+    """A store, or an export of one, that cannot be used; the message names the file, what was found and expected."""
+
+
+class Kept(NamedTuple):
+    """The content of an export, checked; people are objects with the keys that `PeopleStore.describe` gives."""
+
+    population: Population
+    recalibration: Mapping[str, float] | None
+    forgotten: Mapping[str, float] | None
+    highest_number: int
+    records: list[tuple[str, str]]
+    people: list[Mapping[str, Any]]
+
+
+def read(tree: Any, place: str) -> Kept:
+    """Reads what `PeopleStore.describe` gave.
+
+    Args:
+      tree: Plain data.
+      place: Start of every message, such as the file's name.
+
+    Raises:
+      StoreError: naming the key, for anything else.
+    """
+    tree = _object(tree, _STORE, place)
+    if tree["format"] != FORMAT:
+        raise StoreError(f"{place}: format: found {tree['format']!r:.40}, expected {FORMAT}")
+    recalibration, forgotten = tree["recalibration"], tree["forgotten"]
+    if recalibration is not None:
+        recalibration = recalibration_from(recalibration, f"{place}: recalibration")._asdict()
+    if forgotten is not None:
+        _number(_object(forgotten, ("log",), f"{place}: forgotten")["log"], f"{place}: forgotten.log")
+    people = [_person(one, f"{place}: people[{i}]") for i, one in enumerate(_list(tree["people"], f"{place}: people"))]
+    highest = _whole(tree["highest_number"], f"{place}: highest_number", max([0, *(one["number"] for one in people)]))
+    return Kept(
+        population_from(tree["population"], f"{place}: population"),
+        recalibration,
+        forgotten,
+        highest,
+        [_pair(one, f"{place}: records[{i}]") for i, one in enumerate(_list(tree["records"], f"{place}: records"))],
+        people,
+    )
+
+
+def population_from(tree: Any, place: str) -> Population:
+    """Reads the parameters of the person layer.
+
+    Args:
+      tree: Numbers named as the fields of `Population`; the key `format` may stand beside them.
+      place: Start of every message.
+
+    Raises:
+      StoreError: naming the key, for anything else. A negative scale would say that the score ranks offers the wrong
+        way round.
+    """
+    found = dict(tree) if isinstance(tree, Mapping) else tree
+    if isinstance(found, dict) and found.pop("format", FORMAT) != FORMAT:
+        raise StoreError(f"{place}.format: found {tree['format']!r:.40}, expected {FORMAT}")
+    found = _object(found, Population._fields, place)
+    least = {"scale": 0.0, "bias": -MOST, "spread": 1e-9, "drift": 0.0}
+    return Population(*(_number(found[key], f"{place}.{key}", least[key], MOST) for key in Population._fields))
+
+
+def recalibration_from(tree: Any, place: str) -> Recalibration:
+    """Reads the state of the recalibration.
+
+    Raises:
+      StoreError: naming the key, for anything but the five numbers of a covariance and its mean.
+    """
+    found = _object(tree, Recalibration._fields, place)
+    state = Recalibration(*(_number(found[key], f"{place}.{key}", -MOST, MOST) for key in Recalibration._fields))
+    if min(state.variance_scale, state.variance_bias, 1.0) < 0 or (
+        state.covariance**2 > state.variance_scale * state.variance_bias * (1 + 1e-9)
+    ):
+        raise StoreError(f"{place}: found {state!r:.200}, expected variances and a covariance")
+    return state
+
+
+def _person(tree: Any, place: str) -> Mapping[str, Any]:
+    one = _object(tree, _PERSON, place)
+    _text(one["name"], f"{place}.name")
+    _number(one["mean"], f"{place}.mean")
+    _number(one["variance"], f"{place}.variance", 0.0, MOST**2)
+    _whole(one["number"], f"{place}.number", 1)
+    _whole(one["answers"], f"{place}.answers", 0)
+    if one["time"] is not None:
+        _number(one["time"], f"{place}.time")
+    if type(one["rang"]) is not bool:
+        raise StoreError(f"{place}.rang: found {one['rang']!r:.40}, expected true or false")
+    state = _list(one["alarm"], f"{place}.alarm")
+    if len(state) != alarm.COMPONENTS:
+        raise StoreError(f"{place}.alarm: found {len(state)} numbers, expected {alarm.COMPONENTS}")
+    for value in state:
+        _number(value, f"{place}.alarm", -1e9, 1e9)
+    pairs = [_pair(pair, f"{place}.answered") for pair in _list(one["answered"], f"{place}.answered")]
+    return {**one, "answered": pairs}
+
+
+def _object(tree: Any, keys: tuple[str, ...], place: str) -> Mapping[str, Any]:
+    if not isinstance(tree, Mapping):
+        raise StoreError(f"{place}: found {type(tree).__name__}, expected an object with the keys {', '.join(keys)}")
+    for key in tree:
+        if key not in keys:
+            raise StoreError(f"{place}: found the unknown key {key!r:.40}, expected {', '.join(keys)}")
+    for key in keys:
+        if key not in tree:
+            raise StoreError(f"{place}: {key}: found no such key, expected it")
+    return tree
+
+
+def _list(value: Any, place: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise StoreError(f"{place}: found {type(value).__name__}, expected a list")
+    return value
+
+
+def _pair(value: Any, place: str) -> tuple[str, str]:
+    if not isinstance(value, list) or len(value) != 2:
+        raise StoreError(f"{place}: found {type(value).__name__}, expected a list of two texts")
+    return _text(value[0], place), _text(value[1], place)
+
+
+def _text(value: Any, place: str) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise StoreError(f"{place}: found {type(value).__name__}, expected words")
+    check_text(value, place, StoreError)
+    return value
+
+
+def _whole(value: Any, place: str, least: int) -> int:
+    if type(value) is not int or not least <= value <= MOST_WHOLE:
+        raise StoreError(f"{place}: found {value!r:.40}, expected a whole number of at least {least}")
+    return value
+
+
+def _number(value: Any, place: str, low: float = -1e18, high: float = 1e18) -> float:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not low <= value <= high:  # false for NaN
+        raise StoreError(f"{place}: found {value!r:.40}, expected a number from {low:g} to {high:g}")
+    return float(value)
