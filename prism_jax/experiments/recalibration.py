@@ -21,6 +21,7 @@ from jaxtyping import Float64, Int
 from scipy import special
 
 from prism_jax.decision import alarm
+from prism_jax.decision.calibration import fit_platt
 from prism_jax.decision.uncertainty import Cells, Interval, interval
 from prism_jax.people import recalibration
 from prism_jax.people.columns import parse_columns
@@ -164,7 +165,8 @@ def simulated_sections(people: int, answers: int, seed: int) -> dict[str, tuple[
 def log_sections(log: AcceptanceLog) -> dict[str, tuple[Answers, Population]]:
     """A log as it is, and with half of the acceptances after its middle turned into rejections.
 
-    The population is fitted on the first half of the answers; without a score, every offer has log-odds of 0.
+    Everything is fitted on the first half of the answers: Platt's map of the score (the rate, where there is none), and
+    the population.
     """
     rows = np.flatnonzero(log.logged)
     rows = rows[np.argsort(log.time[rows], kind="stable")]
@@ -177,7 +179,12 @@ def log_sections(log: AcceptanceLog) -> dict[str, tuple[Answers, Population]]:
     later = np.arange(len(rows)) >= len(rows) // 2
     if len(np.unique(y[~later])) < 2:
         raise ValueError("accepted: found one kind of answer in the first half of the log, expected both")
-    population = fit_population(z[~later], y[~later], person[~later])
+    if log.score is None:
+        z = np.full(len(rows), special.logit(y[~later].mean()))
+    else:
+        platt = fit_platt(special.expit(z[~later]), y[~later])
+        z = platt.scale * z + platt.bias
+    population = fit_population(z[~later], y[~later], person[~later], calibrated=True)
     turned = later & (np.random.default_rng(0).random(len(rows)) < 0.5)
     return {
         "the log as it is": (Answers(person, z, y, later), population),

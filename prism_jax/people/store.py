@@ -19,9 +19,9 @@ from etils import epath
 from prism_jax.decision import alarm
 from prism_jax.people import exports
 from prism_jax.people.exports import FORMAT, StoreError, population_from
-from prism_jax.people.layer import Belief, Population, believe
+from prism_jax.people.layer import Belief, Population, anchored, believe
 
-DEFAULT = Population(scale=1.0, bias=0.0, spread=0.6, drift=0.01)
+DEFAULT = anchored(spread=0.6, drift=0.01)
 """What a store assumes of people until a population is fitted: calibrated scores, and people who differ a little."""
 _APPLICATION = 0x5052534D
 """Marks the file as one of ours ("PRSM")."""
@@ -353,4 +353,4 @@ def _plain(person: Person) -> dict[str, Any]:
 
 
 def _shown(population: Population) -> str:
-    return ", ".join(f"{name} {value:g}" for name, value in population._asdict().items())
+    return ", ".join(f"{name} {value:.3g}" for name, value in population._asdict().items())

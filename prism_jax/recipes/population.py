@@ -8,6 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from etils import epath
 
+from prism_jax.decision.arrays import sigmoid
+from prism_jax.decision.calibration import fit_platt
 from prism_jax.people.exports import FORMAT
 from prism_jax.people.layer import Population, fit_population
 from prism_jax.policy.people import ACCEPTED
@@ -54,13 +56,20 @@ def fit_from_records(files: Sequence[str], out: str) -> None:
 
 
 def fit(answers: Sequence[_Answer]) -> Population:
-    """The population of highest prequential likelihood; answers of a person stand in the order in which they came."""
+    """The population of highest prequential likelihood on p_accept as Platt's map corrects it.
+
+    So a new person is met by the corrected p_accept, and nothing is lost at the first offer.
+
+    Args:
+      answers: Answers of a person stand in the order in which they came.
+    """
     codes = {name: code for code, name in enumerate(sorted({one.stated.person for one in answers}))}
-    return fit_population(
-        log_odds([one.stated.content for one in answers]),
-        np.array([float(one.accepted) for one in answers]),
-        np.array([codes[one.stated.person] for one in answers]),
-    )
+    person = np.array([codes[one.stated.person] for one in answers])
+    y = np.array([float(one.accepted) for one in answers])
+    z = log_odds([one.stated.content for one in answers])
+    platt = fit_platt(sigmoid(z), y)
+    found = fit_population(platt.scale * z + platt.bias, y, person, calibrated=True)
+    return found._replace(scale=found.scale * platt.scale, bias=found.scale * platt.bias)
 
 
 def read_answers(path: epath.PathLike) -> list[_Answer]:

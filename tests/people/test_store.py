@@ -129,7 +129,7 @@ def test_one_program_at_a_time_and_one_population(tmp_path):
     path = tmp_path / "people.sqlite"
     with filled(path), pytest.raises(StoreError, match="found it in use by another program, expected one at a time"):
         PeopleStore(path)
-    with pytest.raises(StoreError, match=r"population: found scale 0.9, .*, expected scale 1, .*--set_population"):
+    with pytest.raises(StoreError, match=r"population: found scale 0.9, .*, expected scale 1.07, .*--set_population"):
         PeopleStore(path, DEFAULT)
     with PeopleStore(path) as store:
         store.set_population(DEFAULT)
