@@ -15,8 +15,8 @@ settings were chosen.
 Time: six to seven minutes of processor time, a quarter of it for reading the streams through the frozen blocks once.
 Result: over the test streams of folds 1 to 3, the AUROC of acceptance is 0.58 [0.52, 0.66], above the tiny student and
 below logistic regression on words. That of need cannot be distinguished from chance. Fine-tuned up to a block in the
-middle (`python -m prism_jax.experiments.nested_student`), it does not beat the probe on words either, alone or stacked on
-it (docs/proactivebench.md).
+middle (`python -m prism_jax.experiments.nested_student`), it does not beat the probe on words either, alone or stacked
+on it (docs/proactivebench.md).
 """
 
 from prism_jax.runtime.config import to_config_dict
