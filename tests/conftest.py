@@ -6,6 +6,9 @@ import subprocess
 import sys
 import zipfile
 
+# Programs of the tests are small: cut into parts for several threads, they take a tenth longer to compile.
+os.environ.setdefault("XLA_FLAGS", "--xla_cpu_parallel_codegen_split_count=1")
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -26,7 +29,10 @@ def pytest_configure(config):
     config.addinivalue_line("filterwarnings", "ignore:Do not use the `random` module inside strategies")
 
 
-LONGEST = ("test_propensities_hidden.py", "test_propensities_shown.py", "test_quickstart.py")
+LONGEST = (
+    *("test_propensities_hidden.py", "test_propensities_shown.py", "test_quickstart.py", "test_thinking_study.py"),
+    *("test_configs.py", "test_fuzz.py"),
+)
 
 
 def pytest_collection_modifyitems(items):

@@ -43,6 +43,7 @@ def test_the_tables_say_that_the_student_is_not_trained(folder):
     assert {"config.json", "tokenizer.json", "scores.parquet", "calibration.json"} <= names
 
 
+@pytest.mark.slow
 def test_training_of_the_same_config_may_begin_in_the_folder(folder):
     untrained, trained = (read_scores(folder / name / "scores.parquet") for name in ("untrained", "both"))
     assert np.abs(untrained.p_need_fast - trained.p_need_fast).max() > 1e-3
@@ -54,6 +55,7 @@ def test_training_of_the_same_config_may_begin_in_the_folder(folder):
         evaluate_untrained(other, Workdir(folder / "untrained"))
 
 
+@pytest.mark.slow
 def test_a_trained_run_shows_its_base_beside_it(folder, capsys):
     evaluate_workdir(folder / "both", base=True)
     tree = json.loads((folder / "both" / "evaluation.json").read_text())

@@ -52,6 +52,7 @@ def metrics(workdir):
     return [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.slow
 def test_a_run_stopped_by_a_signal_saves_and_ends_bit_identical_when_started_again(whole, tmp_path):
     folder, job, expected = whole
     before = [signal.getsignal(which) for which in (signal.SIGTERM, signal.SIGINT)]
