@@ -96,7 +96,7 @@ class PeopleStore:
             if error.sqlite_errorname.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
                 raise StoreError(f"{self.path}: found it in use by another program, expected one at a time") from None
             raise StoreError(f"{self.path}: found a file that cannot be used ({error}), expected a store") from None
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
             self._file.close()
             raise StoreError(f"{self.path}: found no store of people ({error}), expected one, or no file") from None
         except BaseException:
@@ -296,7 +296,7 @@ class PeopleStore:
             return self._file.execute(statement, values).fetchall()
         except sqlite3.IntegrityError:
             raise
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
             raise StoreError(
                 f"{self.path}: found a store that cannot be used ({error}), expected a whole one"
             ) from None
