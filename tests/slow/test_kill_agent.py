@@ -16,6 +16,23 @@ from prism_jax.people.store import PeopleStore
 pytestmark = pytest.mark.slow
 
 
+def killed_three_times(command, records, root, seed):
+    """Starts the agent and kills it after it has written more records, three times; yields the file after each."""
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(root)}
+    rng, before = np.random.default_rng(seed), 0
+    for _ in range(3):
+        with subprocess.Popen(command, cwd=root, env=environment, stderr=subprocess.PIPE) as process:
+            while process.poll() is None and (not records.exists() or records.stat().st_size <= before):
+                time.sleep(0.005)
+            time.sleep(rng.uniform(0, 0.15))
+            os.kill(process.pid, signal.SIGKILL)
+        assert process.returncode == -signal.SIGKILL
+        data = records.read_bytes()
+        assert len(data) > before
+        before = len(data)
+        yield data
+
+
 def test_kill_9_leaves_whole_records_and_a_restart_goes_on(root, tmp_path):
     """The records of killed and restarted agents are those of one that ran in peace, exploration and budgets too."""
     model, source, records = write(tmp_path / "model"), tmp_path / "in.jsonl", tmp_path / "records.jsonl"
@@ -32,19 +49,8 @@ def test_kill_9_leaves_whole_records_and_a_restart_goes_on(root, tmp_path):
     whole = run(root, *settings)
     assert whole.returncode == 0, whole.stderr
     command = [sys.executable, str(COMMAND), "slow=0.05", *settings, f"--records={records}"]
-    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(root)}
-    rng, before = np.random.default_rng(0), 0
-    for _ in range(3):
-        with subprocess.Popen(command, cwd=root, env=environment, stderr=subprocess.PIPE) as process:
-            while process.poll() is None and (not records.exists() or records.stat().st_size <= before):
-                time.sleep(0.005)
-            time.sleep(rng.uniform(0, 0.15))
-            os.kill(process.pid, signal.SIGKILL)
-        assert process.returncode == -signal.SIGKILL
-        data = records.read_bytes()
-        assert len(data) > before
+    for data in killed_three_times(command, records, root, seed=0):
         assert told(data) == told(whole.stdout)[: data.count(b"\n")]
-        before = len(data)
     with records.open("ab") as file:
         file.write(data.splitlines()[-1][:100])  # as if the system had died in the middle of a record
     again = run(root, *settings, f"--records={records}")
@@ -62,16 +68,8 @@ def test_a_killed_agent_learns_every_answer_once(root, tmp_path):
     whole = run(root, *settings, f"--people={other}")
     assert whole.returncode == 0, whole.stderr
     command = [sys.executable, str(COMMAND), "slow=0.05", *settings, f"--records={records}", f"--people={store}"]
-    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(root)}
-    rng, before = np.random.default_rng(1), 0
-    for _ in range(3):
-        with subprocess.Popen(command, cwd=root, env=environment, stderr=subprocess.PIPE) as process:
-            while process.poll() is None and (not records.exists() or records.stat().st_size <= before):
-                time.sleep(0.005)
-            time.sleep(rng.uniform(0, 0.15))
-            os.kill(process.pid, signal.SIGKILL)
-        assert process.returncode == -signal.SIGKILL
-        before = records.stat().st_size
+    for data in killed_three_times(command, records, root, seed=1):
+        assert data.endswith(b"\n")
     again = run(root, *settings, f"--records={records}", f"--people={store}")
     assert again.returncode == 0, again.stderr
     assert told(records.read_bytes()) == told(whole.stdout)
