@@ -123,7 +123,7 @@ class PeopleStore:
                 self._file.execute(f"PRAGMA application_id = {_APPLICATION}")
                 self._file.execute(f"PRAGMA user_version = {FORMAT}")
                 self._write("population", (population or DEFAULT)._asdict())
-        self.population = population_from(self._fact("population"), f"{self.path}: population")
+        self.population = population_from(self.fact("population"), f"{self.path}: population")
         if population is not None and population != self.population:
             raise StoreError(
                 f"{self.path}: population: found {_shown(self.population)}, expected {_shown(population)}; change it "
@@ -180,10 +180,6 @@ class PeopleStore:
             for name, value in facts.items():
                 self._write(name, value)
 
-    def fact(self, name: str) -> dict[str, Any] | None:
-        """A fact about everybody that `learn` kept."""
-        return self._fact(name)
-
     def forget(self, name: str) -> bool:
         """Deletes a person, and writes the file anew without them; False if there was no such person.
 
@@ -193,7 +189,7 @@ class PeopleStore:
         person = self.person(name)
         with self._transaction():
             if person.number:
-                lost = (self._fact("forgotten") or {"log": 0.0})["log"]
+                lost = (self.fact("forgotten") or {"log": 0.0})["log"]
                 self._write("forgotten", {"log": lost + float(alarm.log_martingale(np.array(person.alarm)))})
             self._rows("DELETE FROM people WHERE name = ?", (name,))
         # Pages that were rearranged can hold copies of what was deleted, and so can the log of earlier writes.
@@ -244,8 +240,8 @@ class PeopleStore:
         return {
             "format": FORMAT,
             "population": self.population._asdict(),
-            "recalibration": self._fact("recalibration"),
-            "forgotten": self._fact("forgotten"),
+            "recalibration": self.fact("recalibration"),
+            "forgotten": self.fact("forgotten"),
             "highest_number": highest[0][0] if highest else 0,
             "records": [list(row) for row in self._rows("SELECT path, run FROM records ORDER BY number")],
             "people": [{**_plain(person), "answered": learnt.get(person.number, [])} for person in self],
@@ -315,7 +311,8 @@ class PeopleStore:
     def _write(self, name: str, value: Mapping[str, Any]) -> None:
         self._rows("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, json.dumps(value)))
 
-    def _fact(self, name: str) -> dict[str, Any] | None:
+    def fact(self, name: str) -> dict[str, Any] | None:
+        """A fact about everybody that `learn` kept; None if there is none."""
         rows = self._rows("SELECT value FROM facts WHERE name = ?", (name,))
         try:
             return json.loads(rows[0][0]) if rows else None
