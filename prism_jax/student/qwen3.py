@@ -15,12 +15,14 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Float, Int, PRNGKeyArray, Shaped
 
 from prism_jax.student.attention import TreeMask, Visible, tree_mask
 from prism_jax.student.config import StudentConfig
 from prism_jax.student.dispatch import dispatch
 from prism_jax.student.layers import Block, Linear, RMSNorm, rotary_tables
+from prism_jax.student.sharding import pinned
 
 Params = dict[str, Any]
 
@@ -112,7 +114,10 @@ class Qwen3:
         return self._norm(params, self._blocks(params["layers"], x, positions_BxL, mask, visible))
 
     def _embed(self, params: Params, tokens_BxL: Int[Array, "B L"]) -> Float[Array, "B L D"]:
-        return params["embedding"].astype(self.config.dtype)[tokens_BxL]
+        # The table is split by width. Each device looks up its part of the width for the rows of its fsdp group; the
+        # group then exchanges widths for rows.
+        by_width = pinned(params["embedding"].astype(self.config.dtype)[tokens_BxL], P("data", None, "fsdp"))
+        return pinned(by_width)
 
     def _blocks(
         self, layers: Params, x: Float[Array, "B L D"], positions_BxL: Int[Array, "B L"], mask: TreeMask, see: Visible

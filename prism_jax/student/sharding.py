@@ -1,7 +1,9 @@
 """How parameters are sharded over a device mesh: logical axes of each parameter, and their mapping to mesh axes.
 
 The mesh axis `data` replicates parameters and splits the batch, `fsdp` splits parameters and the batch, and `tensor`
-splits heads, inner widths and the vocabulary. The shardings are passed to jax.jit.
+splits heads, inner widths and the vocabulary. The shardings of parameters and batches are passed to jax.jit.
+Activations are pinned inside the program (`pinned`): without that, the compiler would let the residual stream inherit
+the embedding table's split of the hidden width, and exchange activations instead of parameters.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from typing import Any
 import jax
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
+from jaxtyping import Array, Shaped
 
 MESH_AXES = ("data", "fsdp", "tensor")
 BATCH = P(("data", "fsdp"))
@@ -69,6 +72,15 @@ def pretend_devices(count: int) -> None:
 def path_of(path: tuple[Any, ...]) -> str:
     """Formats a pytree path, as in `layers/attention/q_proj/kernel`."""
     return "/".join(str(getattr(key, "key", getattr(key, "name", getattr(key, "idx", key)))) for key in path)
+
+
+def pinned(x: Shaped[Array, "*shape"], spec: P = BATCH) -> Shaped[Array, "*shape"]:
+    """Fixes how activations are split over the mesh in context, by default their leading axis over the batch axes.
+
+    The context is `jax.sharding.use_abstract_mesh(mesh.abstract_mesh)` around the traced code; without one, as on a
+    single device, `x` is returned as it is.
+    """
+    return x if jax.sharding.get_abstract_mesh().empty else jax.lax.with_sharding_constraint(x, spec)
 
 
 def partition_spec(path: str, ndim: int) -> P:

@@ -160,13 +160,17 @@ batch += [column([1] * 4 + [2] * 3 + [0]), column([0, 0, 1, 2, 0, 0, 0, 0])]
 def loss(params, batch):
     hidden = model.branch_hidden(params, Tree(*batch), window)
     flat, targets = hidden.reshape(-1, hidden.shape[-1]), batch[1].ravel()
-    total, _ = token_cross_entropy(model.head(params), flat, targets, jnp.arange(flat.shape[0]) % 3 / 2, chunk=24)
+    total, _ = token_cross_entropy(model.head(params), flat, targets, jnp.arange(flat.shape[0]) % 3 / 2, chunk=4)
     return total / flat.shape[0] + jnp.mean(jnp.tanh(model.logits(params, hidden)) * jnp.arange(64) / 64), hidden
 
 def run(*sizes):
     mesh = make_mesh(*sizes)
     where, rows_where = shardings(params, mesh), NamedSharding(mesh, BATCH)
-    step = jax.jit(jax.value_and_grad(loss, has_aux=True), in_shardings=(where, rows_where),
+    def on_mesh(params, batch):
+        with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
+            return jax.value_and_grad(loss, has_aux=True)(params, batch)
+
+    step = jax.jit(on_mesh, in_shardings=(where, rows_where),
                    out_shardings=((None, rows_where), where))
     placed = jax.device_put(params, where)
     (value, hidden), gradients = step(placed, jax.device_put(batch, rows_where))

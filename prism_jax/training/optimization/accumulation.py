@@ -74,7 +74,11 @@ def make_gradient(
         (gradient, sums), _ = jax.lax.scan(add, nothing, split(batch, depth, mesh))
         return gradient, total(sums, loss)[1]
 
-    return one_batch if depth == 1 else microbatches
+    def gradient(params: Params, batch: Packed, width: Float[Array, ""]) -> tuple[Params, dict[str, Array]]:
+        with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
+            return (one_batch if depth == 1 else microbatches)(params, batch, width)
+
+    return gradient
 
 
 def split(batch: Packed, depth: int, mesh: Mesh) -> Packed:

@@ -45,8 +45,9 @@ def make_score(
 
     @jax.jit
     def sums(params: Params, rows: Packed) -> tuple[Sums, AcceptSums]:
-        terms = term_sums(params, rows, own, loss, point, loss.width_end)  # XLA drops the terms not returned
-        return terms.need, terms.accept
+        with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
+            terms = term_sums(params, rows, own, loss, point, loss.width_end)
+        return terms.need, terms.accept  # XLA drops the other terms
 
     groups = [_group(split.rows[start : start + batch], batch, placed) for start in range(0, len(split.rows), batch)]
 

@@ -1,0 +1,84 @@
+"""Compiles a training step for NVIDIA GPUs that are not present.
+
+XLA's compiler for CUDA comes in three wheels, which `launch/compiler.sh` installs. It gets a description of the card in
+place of the card. Nothing is tuned or run, so matrix products are compiled by Triton, of which there is one for each
+shape, and cuDNN is only told what to compute.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib.util
+from collections.abc import Iterator
+from typing import Any, cast
+from unittest import mock
+
+import jax
+import numpy as np
+from jax._src.cudnn import fused_attention_stablehlo as fused  # has no public name; its checks ask the card
+from jax.experimental import topologies
+from jax.sharding import AxisType, Mesh
+
+from prism_jax.student import dispatch, sharding
+from prism_jax.training.memory.estimate import StepShape
+from prism_jax.training.memory.plan import abstract_batch
+from prism_jax.training.optimization.step import abstract_state, make_step
+from prism_jax.training.target.cards import Card
+
+OPTIONS: dict[str, str | bool] = {"xla_gpu_autotune_level": "0"}
+"""Compiler options that an absent card requires: nothing can be timed on it."""
+
+
+def has_compiler() -> bool:
+    """Whether XLA's compiler for CUDA is installed in this environment."""
+    found = importlib.util.find_spec("jax_plugins")
+    return found is not None and importlib.util.find_spec("jax_plugins.xla_cuda12") is not None
+
+
+def absent_mesh(card: Card, sizes: tuple[int, int, int], limit: int) -> Mesh:
+    """A mesh of cards that are not present, eight in each node.
+
+    Args:
+      card: The card.
+      sizes: Numbers of devices on the axes data, fsdp and tensor.
+      limit: Bytes that a process may use of a card's memory.
+    """
+    count = int(np.prod(sizes))
+    nodes = -(-count // 8)
+    topology = topologies.get_topology_desc(
+        card.name, "cuda", target_config=card.described(limit), topology=f"1x{nodes}x{count // nodes}"
+    )
+    return Mesh(np.reshape(np.array(topology.devices), sizes), sharding.MESH_AXES, axis_types=(AxisType.Auto,) * 3)
+
+
+@contextlib.contextmanager
+def as_on_cuda() -> Iterator[None]:
+    """Traces as on a card with a current cuDNN, whatever the platform of this process is."""
+    with (
+        mock.patch.object(dispatch, "platform", lambda: "cuda"),
+        mock.patch.object(fused, "check_cudnn_version", lambda: 91_000),
+        mock.patch.object(fused, "check_compute_capability", lambda *_: False),
+        mock.patch.object(fused, "is_cuda_compute_capability_equal", lambda *_: False),
+    ):
+        yield
+
+
+def lower_step(shape: StepShape) -> jax.stages.Lowered:
+    """Traces and lowers the training step for CUDA, for the mesh of the shape; nothing is allocated."""
+    step = cast(Any, make_step(shape.slots, shape.training, shape.loss, shape.point, shape.mesh))
+    state = abstract_state(shape.slots.model, shape.training, shape.mesh)
+    with as_on_cuda():
+        return step.trace(state, abstract_batch(shape)).lower(lowering_platforms=("cuda",))
+
+
+def compile_step(shape: StepShape, card: Card, limit: int) -> jax.stages.Compiled:
+    """Compiles the training step for cards that are not present, in the layout of the shape's mesh.
+
+    Args:
+      shape: The step.
+      card: The card.
+      limit: Bytes that a process may use of a card's memory.
+    """
+    sizes = (shape.mesh.shape["data"], shape.mesh.shape["fsdp"], shape.mesh.shape["tensor"])
+    return lower_step(dataclasses.replace(shape, mesh=absent_mesh(card, sizes, limit))).compile(OPTIONS)

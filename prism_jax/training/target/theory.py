@@ -1,0 +1,87 @@
+"""What a training step needs at least: matrix products without recomputation, and the traffic of ZeRO-3.
+
+ZeRO-3 (Rajbhandari et al., arXiv 1910.02054) gathers the parameters of a block for the forward and again for the
+backward pass, and scatters their gradients once. The embedding is split by width, so activations are exchanged in place
+of its table; the head is exchanged or split by vocabulary (`prism_jax.student.heads`), whichever is less.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import traverse_util
+
+from prism_jax.training.memory.estimate import StepShape
+from prism_jax.training.optimization.frozen import Partition
+
+
+class Traffic(NamedTuple):
+    """Bytes of full arrays that a device takes part in exchanging per step, for the blocks alone.
+
+    Attributes:
+      gathered: Bytes of all-gathers: parameters of the blocks.
+      scattered: Bytes of reduce-scatters: gradients of the blocks.
+      replicas: Bytes of all-reduces over the axis `data`: a device's part of the gradients.
+      activations: Bytes of all-reduces over the axis `tensor`: two per block and pass.
+    """
+
+    gathered: int
+    scattered: int
+    replicas: int
+    activations: int
+
+
+def needed_dots(shape: StepShape) -> float:
+    """Floating-point operations that one device needs for matrix products, without attention and recomputation.
+
+    Each matrix takes 2 per parameter and token in the forward pass, 2 for the gradient of its input unless nothing
+    below it trains, and 2 for its own gradient unless it is frozen. Tokens are all that reach the matrix, padding
+    included: those of a row for blocks, those of the response for the head, whose gradients are not needed if its loss
+    has no weight. The embedding is no product.
+    """
+    params = shape.slots.model.abstract_params()
+    axes = shape.mesh.shape
+    partition = Partition(params, shape.training.frozen)
+    rows = shape.training.batch // (axes["data"] * axes["fsdp"])
+    tokens = rows * (shape.size.trunk + shape.size.branches)
+    trained = traverse_util.flatten_dict(partition.split(params), sep="/")
+    total = 0.0
+    for path, leaf in _matrices(params):
+        layers, with_gradient = leaf.shape[0], trained[path].shape[0] if path in trained else 0
+        each = math.prod(leaf.shape[1:]) / axes["tensor"]
+        total += 2.0 * each * tokens * (layers + (layers - partition.depth) + with_gradient)
+    student = shape.slots.model.config
+    head = "embedding" if student.tied else "head/kernel"
+    passes = 2 + (head in trained) if shape.loss.response else 1
+    responses = rows * shape.size.responses
+    return total + 2.0 * passes * responses * student.vocab_size * student.hidden_dim / axes["tensor"]
+
+
+def zero3(shape: StepShape) -> Traffic:
+    """The traffic of the blocks of a step."""
+    student, axes, training = shape.slots.model.config, shape.mesh.shape, shape.training
+    params = shape.slots.model.abstract_params()
+    partition = Partition(params, training.frozen)
+    blocks = sum(leaf.size for _, leaf in _matrices(params)) // axes["tensor"]
+    trained = sum(leaf.size for _, leaf in _matrices(partition.split(params))) // axes["tensor"]
+    item = jnp.dtype(student.param_dtype).itemsize
+    moving = blocks * (2 * student.num_layers - partition.depth) // student.num_layers
+    rows = training.batch // (axes["data"] * axes["fsdp"])
+    residual = rows * (shape.size.trunk + shape.size.branches) * student.hidden_dim
+    split = axes["fsdp"] > 1
+    return Traffic(
+        gathered=training.accumulation * moving * item if split else 0,
+        scattered=training.accumulation * trained * item if split else 0,
+        replicas=trained * item // axes["fsdp"] if axes["data"] > 1 else 0,
+        activations=4 * student.num_layers * residual * jnp.dtype(student.dtype).itemsize if axes["tensor"] > 1 else 0,
+    )
+
+
+def _matrices(params: dict) -> list[tuple[str, jax.ShapeDtypeStruct]]:
+    """The stacked matrices of the blocks, by path; the first axis counts the blocks."""
+    flat = traverse_util.flatten_dict(params, sep="/")
+    return [(path, leaf) for path, leaf in flat.items() if re.fullmatch(r"layers/.*/kernel", path)]

@@ -1,0 +1,89 @@
+"""A step on a mesh of GPUs passes the partitioner, and exchanges no more than ZeRO-3, on simulated CPU devices."""
+
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+MESHES = [[1, 8, 1], [2, 4, 1], [1, 4, 2]]
+
+ON_CUDA = """
+import json, sys
+import jax
+from target_shapes import step_on
+from prism_jax.training.target.absent import lower_step
+
+for sizes in json.loads(sys.argv[1]):
+    try:
+        lower_step(step_on(*sizes)).compile({"xla_backend_optimization_level": 0})
+    except jax.errors.JaxRuntimeError as error:
+        print(json.dumps(str(error)))
+"""
+
+TRAFFIC = """
+import json, sys
+from target_shapes import step_on
+from prism_jax.training.memory.plan import abstract_batch
+from prism_jax.training.optimization.step import abstract_state, make_step
+from prism_jax.training.target.accounting import collectives
+from prism_jax.training.target.hlo import parse
+from prism_jax.training.target.theory import zero3
+
+for sizes in json.loads(sys.argv[1]):
+    shape = step_on(*sizes, student={"dtype": "float32", "param_dtype": "float32"}, master="none")
+    step = make_step(shape.slots, shape.training, shape.loss, shape.point, shape.mesh)
+    state = abstract_state(shape.slots.model, shape.training, shape.mesh)
+    compiled = step.lower(state, abstract_batch(shape)).compile({"xla_backend_optimization_level": 0})
+    found = collectives(parse(compiled.as_text()), 8)
+    print(json.dumps({"found": {kind: one.bytes for kind, one in found.items()}, "zero3": zero3(shape)._asdict()}))
+"""
+
+
+def answers(program, environment):
+    """Runs a program on eight simulated devices and returns the object that it prints for each mesh."""
+    environment = environment | {"PYTHONPATH": str(pathlib.Path(__file__).parent)}
+    command = [sys.executable, "-c", program, json.dumps(MESHES)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(found) == len(MESHES)
+    return found
+
+
+def test_the_partitioner_accepts_fused_attention_on_every_mesh(eight_devices):
+    """Lowered for CUDA and compiled on CPU, a step gets as far as the kernels, which are all that is missing there."""
+    for mesh, error in zip(MESHES, answers(ON_CUDA, eight_devices()), strict=True):
+        assert re.search(r"No registered implementation .* __cudnn\$fmha\w+ for Host", error), (mesh, error)
+
+
+@pytest.fixture(scope="module")
+def traffic(eight_devices):
+    return answers(TRAFFIC, eight_devices())
+
+
+# A residual stream of one device, and the parameters of head or embedding that a device exchanges; both in bytes.
+RESIDUAL, TABLE = 2 * 256 * 128 * 4, 1024 * 128 * 4
+
+
+def test_blocks_are_gathered_no_more_than_zero3_needs(traffic):
+    for mesh, step in zip(MESHES, traffic, strict=True):
+        assert 1 <= step["found"]["all-gather"] / step["zero3"]["gathered"] < 1.1, mesh
+
+
+def test_gradients_are_summed_no_more_than_zero3_needs(traffic):
+    """The CPU's compiler uses all-reduce, and sums activations for each matrix: 7 times per block instead of 4."""
+    for mesh, step in zip(MESHES, traffic, strict=True):
+        theory = step["zero3"]
+        needed = theory["scattered"] + theory["replicas"] + theory["activations"] * 7 / 4
+        assert 1 <= step["found"]["all-reduce"] / needed < 1.15, mesh
+
+
+def test_only_embedding_and_head_are_exchanged_otherwise(traffic):
+    """Widths of the residual stream for rows, at both ends of the stack, and widths of the head for words."""
+    for (_, fsdp, tensor), step in zip(MESHES, traffic, strict=True):
+        assert step["found"]["all-to-all"] <= 3 * RESIDUAL + 2 * TABLE / (fsdp * tensor)
+        assert step["found"].get("collective-permute", 0) < RESIDUAL / 50
+        assert "reduce-scatter" not in step["found"]
