@@ -7,6 +7,9 @@ XLA_FLAGS="${XLA_FLAGS:-} --xla_gpu_enable_latency_hiding_scheduler=true"
 # Combines gathers of small tensors into fewer messages of up to 128 MiB. No effect on a single device.
 XLA_FLAGS+=" --xla_gpu_all_gather_combine_threshold_bytes=134217728"
 XLA_FLAGS+=" --xla_gpu_reduce_scatter_combine_threshold_bytes=134217728"
+# The config decides what is recomputed (student.remat). XLA's own rematerialisation would recompute matrix products as
+# well, because it counts arrays that are kept in the host's memory as the device's.
+XLA_FLAGS+=" --xla_disable_hlo_passes=rematerialization"
 export XLA_FLAGS
 
 # JAX reserves this share of GPU memory at start (0.75 by default); CUDA, cuDNN and NCCL need the rest.

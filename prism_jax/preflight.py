@@ -20,7 +20,6 @@ from prism_jax.training.old_names import RENAMED
 def define_flags() -> None:
     """Defines the flags that are added to those of `prism_jax.train`."""
     train.define_flags()
-    flags.DEFINE_integer("devices", 1, "Devices that JAX must see, of all processes together.", lower_bound=1)
     flags.DEFINE_string("disk", "10GiB", "Space that the workdir's disk must have.")
     flags.DEFINE_string("platform", "gpu", "Platform that the devices must have: gpu, tpu or cpu.")
 
@@ -30,7 +29,7 @@ def main() -> None:
     given = flags.FLAGS
     problems = list(check_driver()) if given.platform == "gpu" else []
     distributed.start()
-    problems += check_devices(given.devices, given.platform, given.device_memory)
+    problems += check_devices(given.devices or 1, given.platform, given.device_memory)
     problems += check_disk(given.workdir, given.disk)
     for problem in problems:
         sys.stderr.write(problem + "\n")

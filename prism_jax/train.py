@@ -2,7 +2,8 @@
 
 Started again on the same workdir, it resumes from the newest checkpoint that can be read. SIGTERM, or Ctrl-C once, ends
 it after the current step, with a checkpoint and exit status 75 (EX_TEMPFAIL); the same command then resumes. With
---plan it only prints the memory that the config needs, and fails if a device has less.
+--plan it only prints the memory that the config needs, and fails if a device has less; --plan --target=a100-80gb also
+compiles the step for that GPU.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from prism_jax.training.config import RunConfig
 from prism_jax.training.interruption import EXIT_STATUS, InterruptedTrainingError
 from prism_jax.training.memory.allocator import keep_freed_memory
 from prism_jax.training.old_names import RENAMED
+from prism_jax.training.target.cards import CARDS, UNDESCRIBED
 from prism_jax.training.workdir import Workdir
 
 
@@ -35,6 +37,14 @@ def define_flags() -> None:
     flags.DEFINE_string(
         "device_memory", "", "Memory of a device, such as 80GiB; on CPU, --plan then plans for an NVIDIA GPU."
     )
+    flags.DEFINE_enum(
+        "target",
+        None,
+        [*CARDS, *UNDESCRIBED],
+        "GPU that --plan compiles the step for; launch/compiler.sh installs the compiler on machines without one.",
+    )
+    flags.DEFINE_integer("devices", None, "Devices that the run must have, of all processes together.", lower_bound=1)
+    flags.DEFINE_string("plan_out", None, "File to write what --plan --target finds to, as JSON.")
     flags.DEFINE_integer("profile", None, "Step from which to write a trace of a few steps to WORKDIR/profile.")
 
 
@@ -45,7 +55,7 @@ def main() -> None:
     given = flags.FLAGS
     config = from_config_dict(RunConfig, given.config, renamed=RENAMED)
     if given.plan:
-        return show_plan(config, given.device_memory)
+        return show_plan(config, given.device_memory, given.target, given.devices, given.plan_out)
     try:
         train_and_evaluate(config, Workdir(given.workdir), profile=given.profile, texts=given.texts)
     except InterruptedTrainingError as stopped:

@@ -9,7 +9,8 @@ from collections.abc import Iterator, Sequence
 import jax
 from etils import epath
 
-from prism_jax.training.memory.plan import device_memory, gib, parse_bytes
+from prism_jax.training.memory.plan import gib, parse_bytes
+from prism_jax.training.memory.shapes import device_memory
 
 
 def check_driver() -> Iterator[str]:

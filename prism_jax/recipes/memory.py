@@ -2,25 +2,160 @@
 
 from __future__ import annotations
 
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+from prism_jax.runtime.config import from_config_dict, to_dict
+from prism_jax.runtime.files import check_folder_of, write_json
 from prism_jax.student.sharding import pretend_devices
 from prism_jax.training.config import RunConfig
 from prism_jax.training.memory.plan import parse_bytes, plan_memory, step_shape
+from prism_jax.training.target.cards import card
+
+_SCRIPT = pathlib.Path(__file__).parents[2] / "launch" / "common.sh"
+_COMPILE = "from prism_jax.recipes.memory import answer; answer()"
+_MISSING = 3  # exit status of a process without the compiler
 
 
-def show_plan(config: RunConfig, device_memory: str) -> None:
-    """Prints the memory that one device needs; allocates and writes nothing.
+def show_plan(
+    config: RunConfig,
+    device_memory: str,
+    target: str | None = None,
+    devices: int | None = None,
+    out: str | None = None,
+) -> None:
+    """Prints the memory that one device needs; allocates nothing.
 
     Args:
       config: Config of the run.
-      device_memory: Memory of a device, such as 80GiB; empty uses that of the devices that are present.
+      device_memory: Memory of a device, such as 80GiB; empty uses that of the target or of the devices that are
+        present.
+      target: GPU to compile the step for; None plans for the devices that are present, or for any NVIDIA GPU if
+        `device_memory` is given.
+      devices: Number of devices that the mesh must have; None accepts any.
+      out: JSON file for what the compiler for the target finds.
 
     Raises:
-      ValueError: if a device has less.
+      ValueError: if a device has less memory, or for arguments that contradict each other.
     """
+    mesh = config.mesh
+    if devices is not None and devices != mesh.devices:
+        raise ValueError(
+            f"devices: found {devices}, expected the mesh's {mesh.devices} (data {mesh.data} x fsdp {mesh.fsdp} x "
+            f"tensor {mesh.tensor}); set --config.mesh"
+        )
+    if out is not None and target is None:
+        raise ValueError(f"plan_out: found {out} without --target, expected the GPU to compile for")
     limit = parse_bytes(device_memory) if device_memory else 0
+    if target is None:
+        return _show_estimate(config, limit)
+    if out is not None:
+        check_folder_of(out)
+    flags, fraction = launch_settings()
+    limit = limit or int(card(target).memory * fraction)
+    answer = compile_elsewhere(config, target, limit, flags)
+    if answer is None:
+        if out is not None:
+            raise ValueError(f"plan_out: found no compiler for {target}, expected launch/compiler.sh to have run")
+        print("no compiler for NVIDIA GPUs is installed (launch/compiler.sh installs it): estimated from shapes alone")
+        return _show_estimate(config, limit)
+    lines, plan, error = answer
+    print(f"{'flags':14} {flags or 'none'}, memory fraction {fraction}, of {_SCRIPT.name}")
+    for name, fact in lines:
+        print(f"{name:14} {fact}")
+    if out is not None:
+        write_json(pathlib.Path(out), plan)
+    if error:
+        raise ValueError(error)
+
+
+def _show_estimate(config: RunConfig, limit: int) -> None:
     pretend_devices(config.mesh.devices)
     shape, sizes = step_shape(config)
     found = plan_memory(shape, limit)
     for name, fact in {"row sizes": f"from {sizes}", **found.lines()}.items():
         print(f"{name:12} {fact}")
     found.check()
+
+
+def launch_settings() -> tuple[str, float]:
+    """The XLA flags and the share of GPU memory that the launch scripts set.
+
+    Returns:
+      The flags of `launch/common.sh` after those of the environment, and the share; outside a checkout, only the flags
+      of the environment and JAX's own share, 0.75.
+    """
+    if not _SCRIPT.exists():
+        return os.environ.get("XLA_FLAGS", ""), float(os.environ.get("XLA_PYTHON_CLIENT_MEM_FRACTION", 0.75))
+    show = 'source "$0" && printf "%s\\n%s" "$XLA_FLAGS" "$XLA_PYTHON_CLIENT_MEM_FRACTION"'
+    found = subprocess.run(["bash", "-c", show, _SCRIPT], capture_output=True, text=True, check=True).stdout
+    flags, fraction = found.strip().split("\n")
+    return " ".join(flags.split()), float(fraction)
+
+
+def compiler_folder() -> pathlib.Path:
+    """The folder in which `launch/compiler.sh` installs XLA's compiler: PRISM_AOT, or one in this environment."""
+    return pathlib.Path(os.environ.get("PRISM_AOT") or pathlib.Path(sys.prefix) / "aot")
+
+
+def compile_elsewhere(config: RunConfig, target: str, limit: int, flags: str) -> tuple[list, dict, str] | None:
+    """Compiles the step of a config for a GPU in a process of its own, which frees its memory when it ends.
+
+    Args:
+      config: Config of the run.
+      target: Name of the GPU.
+      limit: Bytes that a process may use of its memory.
+      flags: Flags for XLA.
+
+    Returns:
+      Lines for the terminal, the plan as JSON, and an error if it does not fit (else empty); None without a compiler.
+
+    Raises:
+      ValueError: if the config cannot be used.
+      RuntimeError: if the compiler fails.
+    """
+    environment = os.environ | {
+        "JAX_PLATFORMS": "cpu",
+        "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1",
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(compiler_folder()), *sys.path])),
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        "XLA_FLAGS": flags,
+    }
+    question = json.dumps({"config": to_dict(config), "target": target, "limit": limit})
+    done = subprocess.run(
+        [sys.executable, "-c", _COMPILE], env=environment, input=question, capture_output=True, text=True
+    )
+    if done.returncode == _MISSING:
+        return None
+    if done.returncode:
+        last = [line for line in done.stderr.strip().splitlines() if line.strip()] or ["no message"]
+        raise RuntimeError(f"plan: the compiler for {target} failed: {last[-1]}")
+    found = json.loads(done.stdout.splitlines()[-1])
+    if "refused" in found:
+        raise ValueError(found["refused"])
+    return found["lines"], found["plan"], found["error"]
+
+
+def answer() -> None:
+    """Answers a question of `compile_elsewhere`, in the process that it starts."""
+    from prism_jax.training.target.absent import has_compiler
+    from prism_jax.training.target.plan import compile_plan
+
+    if not has_compiler():
+        sys.exit(_MISSING)
+    question = json.load(sys.stdin)
+    try:
+        config = from_config_dict(RunConfig, question["config"])
+        found = compile_plan(config, question["target"], question["limit"])
+    except (ValueError, OSError) as error:
+        print(json.dumps({"refused": str(error)}))
+        return
+    try:
+        found.check()
+        error_line = ""
+    except ValueError as error:
+        error_line = str(error)
+    print(json.dumps({"lines": found.lines(), "plan": found.to_dict(), "error": error_line}))

@@ -8,8 +8,9 @@ from typing import Literal
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 
+from prism_jax.student.remat import Remat
+
 DTYPES = ("float32", "bfloat16", "float16")
-Remat = Literal["none", "dots", "full"]
 AttentionPath = Literal["auto", "xla", "cudnn"]
 
 
@@ -50,8 +51,8 @@ class StudentConfig:
       param_dtype: Dtype of parameters.
       attention: Implementation of attention in training and whole prefills: `cudnn` is flash attention on NVIDIA GPUs,
         in float16 or bfloat16; `xla` runs anywhere; `auto` uses cudnn where it can run.
-      remat: What the backward pass recomputes: only the feed-forward gate (`none`), all but matrix products (`dots`),
-        or every block (`full`).
+      remat: What the backward pass keeps of each block instead of recomputing it (`prism_jax.student.remat`): `full`
+        keeps nothing, `none` everything; `auto` keeps as much as fits the devices.
       unroll: Number of layers per iteration of the scan; more take longer to compile and, for small models on CPU, run
         faster.
     """

@@ -55,11 +55,14 @@ def token_cross_entropy(
     """
     if not targets_T.size:
         return jnp.zeros(()), jnp.zeros(())
-    layout = _Layout.of(head_VxD, hidden_TxD, chunk)
+    layout = Layout.of(head_VxD, hidden_TxD, chunk, jax.sharding.get_abstract_mesh().shape)
     return _total(layout, dynamic, head_VxD, hidden_TxD, targets_T, weights_T), jnp.sum(weights_T)
 
 
-class _Layout(NamedTuple):
+Sized = Array | jax.ShapeDtypeStruct
+
+
+class Layout(NamedTuple):
     """How tokens and vocabulary are divided.
 
     Attributes:
@@ -77,9 +80,8 @@ class _Layout(NamedTuple):
     vocabulary: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, head: Array, hidden: Array, chunk: int) -> _Layout:
-        """The layout for the mesh in context (`sharding.pinned`)."""
-        sizes = dict(jax.sharding.get_abstract_mesh().shape)
+    def of(cls, head: Sized, hidden: Sized, chunk: int, sizes: Mapping[str, int]) -> Layout:
+        """The layout for a mesh with these sizes of its axes; head and hidden states may be shapes only."""
         tokens, vocabulary = _axes(head, hidden, sizes)
         groups, split = (math.prod(sizes[name] for name in names) for names in (tokens, vocabulary))
         own = hidden.shape[0] // groups
@@ -107,7 +109,7 @@ class _Layout(NamedTuple):
         return sharding.pinned(x, spec) if self.tokens else x
 
 
-def _axes(head: Array, hidden: Array, sizes: Mapping[str, int]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _axes(head: Sized, hidden: Sized, sizes: Mapping[str, int]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The mesh axes that split the tokens, and those that split the vocabulary."""
     (vocabulary, _), count = head.shape, hidden.shape[0]
     data, fsdp, tensor = (sizes.get(name, 1) for name in sharding.MESH_AXES)
@@ -121,7 +123,7 @@ def _axes(head: Array, hidden: Array, sizes: Mapping[str, int]) -> tuple[tuple[s
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _total(layout: _Layout, dynamic: bool, head: Array, hidden: Array, targets: Array, weights: Array) -> Array:
+def _total(layout: Layout, dynamic: bool, head: Array, hidden: Array, targets: Array, weights: Array) -> Array:
     """Computes the weighted sum of losses."""
     head = layout.pinned(head, P(layout.vocabulary))
 
@@ -140,7 +142,7 @@ def _factor(losses: Array, dynamic: bool) -> Array | float:
 
 
 def _forward(
-    layout: _Layout, dynamic: bool, head: Array, hidden: Array, targets: Array, weights: Array
+    layout: Layout, dynamic: bool, head: Array, hidden: Array, targets: Array, weights: Array
 ) -> tuple[Array, tuple[Array, Array, Array]]:
     """Computes the sum and its gradients by head, hidden states and weights, chunk by chunk."""
     whole = layout.pinned(head, P(layout.vocabulary))
@@ -184,7 +186,7 @@ def _forward(
 
 
 def _backward(
-    layout: _Layout, dynamic: bool, gradients: tuple[Array, Array, Array], scale: Array
+    layout: Layout, dynamic: bool, gradients: tuple[Array, Array, Array], scale: Array
 ) -> tuple[Array, Array, None, Array]:
     """Multiplies the gradients of the forward pass by the gradient of the sum."""
     by_head, by_hidden, by_weights = (x * scale.astype(x.dtype) for x in gradients)
@@ -194,13 +196,13 @@ def _backward(
 _total.defvjp(_forward, _backward)
 
 
-def _logits(layout: _Layout, head: Array, hidden: Array) -> Array:
+def _logits(layout: Layout, head: Array, hidden: Array) -> Array:
     """Logits [G, t, V] in float32."""
     logits = jnp.einsum("gtd,vd->gtv", hidden, head.astype(hidden.dtype)).astype(jnp.float32)
     return layout.pinned(logits, P(layout.tokens, None, layout.vocabulary))
 
 
-def _at_target(layout: _Layout, logits: Array, targets: Array, expected: Array) -> Array:
+def _at_target(layout: Layout, logits: Array, targets: Array, expected: Array) -> Array:
     """The logit of each target [G, t, 1]; a split vocabulary is summed over, because only one device has the target."""
     if layout.vocabulary:
         return jnp.sum(jnp.where(expected, logits, 0.0), axis=-1, keepdims=True)

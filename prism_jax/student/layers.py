@@ -12,6 +12,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Float, Int
 
 from prism_jax.student.config import StudentConfig
@@ -113,13 +114,14 @@ class Attention(nnx.Module):
         Only the positions that `keep` selects have queries.
         """
         batch, length, _ = x_BxLxD.shape
-        q = self.q_proj(keep(x_BxLxD)).reshape(batch, -1, self.num_heads, self.head_dim)
-        k = self.k_proj(x_BxLxD).reshape(batch, length, self.num_kv_heads, self.head_dim)
-        v = self.v_proj(x_BxLxD).reshape(batch, length, self.num_kv_heads, self.head_dim)
+        q, k, v = self.q_proj(keep(x_BxLxD)), self.k_proj(x_BxLxD), self.v_proj(x_BxLxD)
+        q, k, v = (checkpoint_name(x, name) for x, name in ((q, "query"), (k, "key"), (v, "value")))
+        q = q.reshape(batch, -1, self.num_heads, self.head_dim)
+        k, v = (x.reshape(batch, length, self.num_kv_heads, self.head_dim) for x in (k, v))
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
         out = attend(rotate(q, Rotary(keep(rotary.cos), keep(rotary.sin))), rotate(k, rotary), v)
-        return self.o_proj(out.reshape(*out.shape[:2], self.num_heads * self.head_dim))
+        return checkpoint_name(self.o_proj(out.reshape(*out.shape[:2], self.num_heads * self.head_dim)), "output")
 
 
 class SwiGLU(nnx.Module):
@@ -135,7 +137,8 @@ class SwiGLU(nnx.Module):
         """Computes down(silu(gate(x)) * up(x))."""
         # Without rematerialisation of blocks the gate alone is recomputed: cheaper than storing the sigmoid's inputs.
         gated = _gated if self.rematerialised else jax.checkpoint(_gated)
-        return self.down_proj(gated(self.gate_proj(x), self.up_proj(x)))
+        gate, up = checkpoint_name(self.gate_proj(x), "gate"), checkpoint_name(self.up_proj(x), "up")
+        return self.down_proj(gated(gate, up))
 
 
 def _gated(gate: Float[Array, "B L F"], up: Float[Array, "B L F"]) -> Float[Array, "B L F"]:

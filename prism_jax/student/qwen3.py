@@ -22,11 +22,10 @@ from prism_jax.student.attention import TreeMask, Visible, tree_mask
 from prism_jax.student.config import StudentConfig
 from prism_jax.student.dispatch import dispatch
 from prism_jax.student.layers import Block, Linear, RMSNorm, rotary_tables
+from prism_jax.student.remat import keeping
 from prism_jax.student.sharding import pinned
 
 Params = dict[str, Any]
-
-_REMAT_POLICIES = {"dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable, "full": None}
 
 
 class Tree(NamedTuple):
@@ -130,9 +129,7 @@ class Qwen3:
         def body(x: Array, layer: Params) -> tuple[Array, None]:
             return nnx.merge(block(config), layer)(x, rotary, attend), None
 
-        if config.remat != "none":
-            body = jax.checkpoint(body, policy=_REMAT_POLICIES[config.remat])
-        return jax.lax.scan(body, x, layers, unroll=config.unroll)[0]
+        return jax.lax.scan(keeping(config.remat)(body), x, layers, unroll=config.unroll)[0]
 
     def _norm(self, params: Params, x: Float[Array, "*rest D"]) -> Float[Array, "*rest D"]:
         return nnx.merge(final_norm(self.config), params["final_norm"])(x)

@@ -16,6 +16,7 @@ from jax.sharding import Mesh
 from prism_jax.prompting.packing import Packed
 from prism_jax.slots import Slots
 from prism_jax.streams import Stream
+from prism_jax.student.dispatch import chosen_path, platform
 from prism_jax.student.qwen3 import Params
 from prism_jax.student.sharding import make_mesh
 from prism_jax.training.checkpoints.recovery import restore_latest
@@ -27,6 +28,8 @@ from prism_jax.training.logs.flops import Work, work
 from prism_jax.training.logs.profiling import Profile
 from prism_jax.training.logs.progress import Log, Rates
 from prism_jax.training.loss_config import LossConfig
+from prism_jax.training.memory.estimate import fitted
+from prism_jax.training.memory.shapes import StepShape, device_memory
 from prism_jax.training.optimization.frozen import Partition
 from prism_jax.training.optimization.reuse import FrozenFeatures
 from prism_jax.training.optimization.shares import make_shares
@@ -76,6 +79,19 @@ class Job:
     def loss(self) -> LossConfig:
         """The weights and estimators that the pathway trains with."""
         return self.config.pathway.objective(self.config.loss)
+
+    @property
+    def shape(self) -> StepShape:
+        """The shape of the largest step."""
+        largest = max(self.split.buckets, key=lambda bucket: bucket.size.trunk + bucket.size.branches)
+        row = self.split.rows[largest.rows[0]]
+        return StepShape(self.slots, largest.size, row, self.training, self.loss, self.config.decision, self.mesh)
+
+    def fitted(self) -> Job:
+        """The job with the remat policy that fits these devices, where the config says `auto`."""
+        student, device = self.slots.model.config, self.mesh.devices.flat[0]
+        path = chosen_path(student.attention, student.dtype, student.head_dim, platform())
+        return dataclasses.replace(self, slots=fitted(self.shape, path, device_memory(device)).slots)
 
     def features(self) -> Callable[[Params, Packed], Packed]:
         """Returns the function that prepares a batch for the step.
@@ -173,7 +189,7 @@ def train(
       CheckpointError: if a checkpoint cannot be written, or none of the existing ones can be read.
       ConfigError: if the checkpoint belongs to a different config; the message names the key.
     """
-    config = job.training
+    config, job = job.training, job.fitted()
     workdir = job.run.files
     iterator = batches(job.split, config.batch, config.seed)
     start, state = _begin(job, iterator)

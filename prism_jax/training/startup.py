@@ -8,7 +8,7 @@ import jax
 
 from prism_jax.student.dispatch import chosen_path, platform
 from prism_jax.training.loop import Job
-from prism_jax.training.memory.plan import gib, plan_memory, shape_of
+from prism_jax.training.memory.plan import gib, plan_memory
 
 
 def startup(job: Job) -> dict[str, str]:
@@ -23,7 +23,7 @@ def startup(job: Job) -> dict[str, str]:
     kinds: Counter[str] = Counter()
     for leaf in jax.tree.leaves(job.slots.model.abstract_params()):
         kinds[leaf.dtype.name] += leaf.size
-    found = plan_memory(shape_of(job), compiled=bool(jax.config.values["jax_compilation_cache_dir"]))
+    found = plan_memory(job.shape, compiled=bool(jax.config.values["jax_compilation_cache_dir"]))
     found.check()
     predicted = sum(found.persistent) + found.working.peak
     compiled = "not yet" if found.compiled is None else gib(sum(found.persistent) + found.compiled)

@@ -3,64 +3,38 @@
 The estimate is the largest of three moments of the step. Sizes on one device: t tokens, width D, Q and K for all query
 heads and all key heads, inner width F, vocabulary V, and c supervised tokens whose logits exist at once.
 
-    loss        the activations kept by the forward pass, the gradient of the head in float32, twice during its
-                accumulation (2 V D), and the logits of a chunk with their gradient in float32 (2 c V); without the
+    loss        the activations kept by the forward pass, the gradient of the head, in float32 and twice if it is summed
+                over chunks (V D), and the logits of a chunk with their gradient in float32 (2 c V); without the
                 gradient of the head if no response is trained on
     backward    the activations kept by the forward pass, all gradients, and the temporaries of the current layer,
-                4 t (D + Q + K + F)
-    embedding   all gradients, and that of the embedding in float32 (V D)
+                5 t (D + Q + K + F), and 4 t D more on several devices of the axis `tensor`
+    embedding   all gradients, that of the embedding in float32 (V D), and that of the residual stream, twice
 
-Per layer, the forward pass keeps t D with remat `full` and t (3 D + Q + 2 K + 2 F) with `dots`. With `none` it keeps
-t (7 D + 7 Q + 7 K + 5 F) and the attention scores; these numbers were observed with XLA. `xla` attention adds its
-scores in float32, twice, to the temporaries of the current layer; `cudnn` attention adds only the mask. Layers that
-fsdp shards are gathered: the current layer, its gradient, and the next layer. The update of the optimizer is fused with
-the cast of gradients to float32 and needs no further memory. `benchmarks/memory.py` compares this estimate with XLA's
-compiler for NVIDIA GPUs.
+Per layer, the forward pass keeps t D and what the remat policy names. With `none` it keeps
+t (12 D + 7.5 Q + 10 K + 3 F) and the attention scores; these numbers were observed with XLA. `xla` attention adds its scores in float32, twice, to
+the temporaries of the current layer; `cudnn` attention adds only the mask. Layers that fsdp shards are gathered: the
+current layer, its gradient, and the next layer. The update of the optimizer is fused with the cast of gradients to
+float32 and needs no further memory. `--plan --target` compares the estimate with XLA's compiler for NVIDIA GPUs; it
+errs upwards.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh
 
-from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.prompting.packing import Packed, Sizes
-from prism_jax.slots import Slots
+from prism_jax.prompting.packing import Sizes
 from prism_jax.student.attention import split_evenly
-from prism_jax.training.config import TrainingConfig
-from prism_jax.training.loss_config import LossConfig
+from prism_jax.student.heads import Layout
+from prism_jax.student.remat import SAVED, Remat
+from prism_jax.training.memory.shapes import StepShape, on_device, persistent
 from prism_jax.training.optimization.frozen import Partition
 from prism_jax.training.optimization.step import abstract_state
 
 AttentionPath = Literal["xla", "cudnn"]
-
-
-@dataclasses.dataclass(frozen=True)
-class StepShape:
-    """Everything on which the memory of a step depends.
-
-    Attributes:
-      slots: The student and the tokens of its two answers.
-      size: Sizes of the largest packed rows that a step may receive.
-      row: A row of these sizes.
-      training: Training section of the config, with batch and optimizer.
-      loss: Loss section of the config; only the chunk of logits and the weight of the response matter.
-      point: Operating point whose costs weight the burden, for compiling.
-      mesh: Mesh of devices.
-    """
-
-    slots: Slots
-    size: Sizes
-    row: Packed
-    training: TrainingConfig
-    loss: LossConfig
-    point: OperatingPoint
-    mesh: Mesh
 
 
 class Working(NamedTuple):
@@ -88,35 +62,52 @@ class Working(NamedTuple):
 
 def estimate(shape: StepShape, attention: AttentionPath) -> Working:
     """Estimates the bytes needed within a step, as the docstring of the module describes."""
-    student, training, size = shape.slots.model.config, shape.training, shape.size
+    student, training, size = shape.student, shape.training, shape.size
     axes = shape.mesh.shape
     split = axes["tensor"]
     rows = training.batch // (axes["data"] * axes["fsdp"] * training.accumulation)
     tokens = rows * (size.trunk + size.branches)
     heads, keys = student.num_heads * student.head_dim // split, student.num_kv_heads * student.head_dim // split
     inner, item = student.mlp_dim // split, jnp.dtype(student.dtype).itemsize
-    temporaries = 4 * (student.hidden_dim + heads + keys + inner)
-    kept = {
-        "full": student.hidden_dim,
-        "dots": 3 * student.hidden_dim + heads + 2 * keys + 2 * inner,
-        "none": 7 * (student.hidden_dim + heads + keys) + 5 * inner,
-    }[student.remat]
+    # With several devices on `tensor`, gradients of the full width wait for the sum over them.
+    temporaries = 5 * (student.hidden_dim + heads + keys + inner) + 4 * student.hidden_dim * (split > 1)
     scores = rows * _scores(size, attention, -(-student.num_heads // split))
-    head = student.vocab_size * student.hidden_dim * 4 // split
-    chunk = min(shape.loss.response_chunk, rows * size.responses)
-    by_head = 2 * head if chunk and shape.loss.response else 0
     return Working(
         gradients=_gradients(shape),
-        kept=student.num_layers * (tokens * kept * item + (scores if student.remat == "none" else 0)),
-        loss=by_head + 2 * chunk * student.vocab_size * 4 // split,
+        kept=student.num_layers * (tokens * _kept(shape) * item + (scores if student.remat == "none" else 0)),
+        loss=_loss(shape),
         layer=tokens * temporaries * item + scores + _gathered(shape),
-        embedding=head,
+        embedding=student.vocab_size * student.hidden_dim * 4 // split // axes["fsdp"] + 8 * tokens * student.hidden_dim,
     )
 
 
-def on_device(tree: Any) -> int:
-    """Bytes that one device holds of a tree of leaves with shardings."""
-    return sum(math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
+def _kept(shape: StepShape) -> int:
+    """Values per token that the forward pass of a block keeps on the device."""
+    student, split = shape.student, shape.mesh.shape["tensor"]
+    heads, keys = student.num_heads * student.head_dim // split, student.num_kv_heads * student.head_dim // split
+    inner, width = student.mlp_dim // split, student.hidden_dim
+    if student.remat in ("none", "auto"):
+        return 12 * width + 15 * heads // 2 + 10 * keys + 3 * inner
+    sizes = {"query": heads, "key": keys, "value": keys, "output": width, "gate": inner, "up": inner}
+    # Fused attention keeps its result and, for each head, a normaliser in float32.
+    fused = heads + 2 * student.num_heads // split if student.remat == "flash" else 0
+    return width + sum(sizes[name] for name in SAVED[student.remat]) + fused
+
+
+def _loss(shape: StepShape) -> int:
+    """Bytes of the cross-entropy: logits with their gradient, and the head with its gradient where it is trained."""
+    student, axes = shape.student, shape.mesh.shape
+    tokens = shape.training.batch // shape.training.accumulation * shape.size.responses
+    if not tokens:
+        return 0
+    head = jax.ShapeDtypeStruct((student.vocab_size, student.hidden_dim), student.param_dtype)
+    hidden = jax.ShapeDtypeStruct((tokens, student.hidden_dim), student.dtype)
+    layout = Layout.of(head, hidden, shape.loss.response_chunk, axes)
+    words = student.vocab_size // math.prod(axes[name] for name in layout.vocabulary)
+    own = layout.size * layout.groups // math.prod(axes[name] for name in layout.tokens)
+    gathered = words * student.hidden_dim * head.dtype.itemsize
+    summed = 2 * words * student.hidden_dim * 4 if layout.chunks > 1 else gathered
+    return 2 * own * words * 4 + (gathered + summed if shape.loss.response else 0)
 
 
 def _gradients(shape: StepShape) -> int:
@@ -143,3 +134,34 @@ def _gathered(shape: StepShape) -> int:
     model = shape.slots.model
     stack = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(model.abstract_params()["layers"]))
     return 3 * stack // model.config.num_layers // shape.mesh.shape["tensor"]
+
+
+RESERVE = 3 * 2**29
+"""Bytes that `fitted` leaves free on a GPU for what no plan counts: cuDNN's workspace, NCCL's buffers and the like."""
+
+# Policies from the least recomputation to the most. Without fused attention, on a CPU, the host is the device.
+_POLICIES: dict[AttentionPath, tuple[Remat, ...]] = {
+    "cudnn": ("flash", "dots", "offload", "attention", "qkv", "full"),
+    "xla": ("none", "dots", "attention", "qkv", "full"),
+}
+
+
+def fitted(shape: StepShape, attention: AttentionPath, limit: int) -> StepShape:
+    """Replaces `remat = auto` by the policy with the least recomputation that fits, by the estimate.
+
+    Args:
+      shape: The step.
+      attention: Attention path on the devices.
+      limit: Bytes that a process may use of a device's memory; 0 if unknown, which selects `full`.
+
+    Returns:
+      The step with the policy, or the step itself if it names one; `full` where nothing fits.
+    """
+    if shape.student.remat != "auto":
+        return shape
+    held, reserve = sum(persistent(shape)), RESERVE if attention == "cudnn" else 0
+    for remat in _POLICIES[attention]:
+        step = shape.running(remat=remat)
+        if held + estimate(step, attention).peak + reserve <= limit:
+            return step
+    return shape.running(remat="full")

@@ -1,50 +1,32 @@
 """Plans whether a run fits on its devices, before anything is allocated.
 
 The bytes of parameters, moments, masters and the batch follow exactly from shapes and shardings. For the memory within
-a step there are two sources. The compiler of the step reports it, but only for the devices that are present (XLA:CPU
-widens bfloat16 and has no fused attention). For devices that are not present, it is estimated
-(`prism_jax.training.memory.estimate`).
+a step there are two sources. The compiler of the step reports it for the devices that are present. For others, it is
+estimated (`prism_jax.training.memory.estimate`), or compiled for them (`prism_jax.training.target`).
 """
 
 from __future__ import annotations
 
 import dataclasses
-import os
 import re
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import jax
-import numpy as np
 from etils import epath
-from jax.sharding import NamedSharding
 
-from prism_jax.prompting.packing import Packed, Sizes, empty_row
+from prism_jax.prompting.packing import Sizes, empty_row
 from prism_jax.slots import Slots
 from prism_jax.student import Qwen3, StudentConfig, sharding
 from prism_jax.student.dispatch import chosen_path, platform
+from prism_jax.student.remat import Remat
 from prism_jax.training.config import RunConfig
-from prism_jax.training.loop import Job, plan
-from prism_jax.training.memory.estimate import AttentionPath, StepShape, Working, estimate, on_device
+from prism_jax.training.loop import plan
+from prism_jax.training.memory.estimate import AttentionPath, Working, estimate, fitted
+from prism_jax.training.memory.shapes import Persistent, StepShape, abstract_batch, device_memory, persistent
 from prism_jax.training.optimization.step import abstract_state, make_step
 from prism_jax.training.run import open_run, resolve
 
 UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
-
-
-class Persistent(NamedTuple):
-    """Bytes of one device that stay allocated between steps.
-
-    Attributes:
-      parameters: Parameters of the student.
-      masters: Master values stored beside bfloat16 parameters.
-      moments: Moments of the optimizer.
-      batch: Two batches: that of the step and the next one.
-    """
-
-    parameters: int
-    masters: int
-    moments: int
-    batch: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +41,7 @@ class MemoryPlan:
       compiler: Platform of the compiler.
       here: Whether the plan is for the devices that are present.
       attention: Attention path that the estimate assumes.
+      remat: Remat policy, chosen where the config says `auto`.
       limit: Bytes of memory of a device; 0 if unknown.
     """
 
@@ -68,6 +51,7 @@ class MemoryPlan:
     compiler: str
     here: bool
     attention: AttentionPath
+    remat: Remat
     limit: int
 
     @property
@@ -87,8 +71,8 @@ class MemoryPlan:
             largest = max(parts, key=parts.__getitem__)
             raise ValueError(
                 f"plan: found {gib(self.total)} per device, of which {gib(parts[largest])} {largest}, expected at most "
-                f"{gib(self.limit)}; lower training.batch or packing.context, raise mesh.fsdp, set student.remat = "
-                "'full', or keep smaller moments and masters"
+                f"{gib(self.limit)}; set student.remat = 'auto', raise mesh.fsdp, lower training.batch or "
+                "packing.context, or keep smaller moments and masters"
             )
 
     def lines(self) -> dict[str, str]:
@@ -102,6 +86,7 @@ class MemoryPlan:
             "masters": gib(held.masters),
             "moments": gib(held.moments),
             "batch": gib(held.batch),
+            "remat": self.remat,
             "gradients": f"{gib(within.gradients)}, estimated",
             "activations": f"{gib(within.kept)} kept for the backward pass, {gib(within.layer)} in the current layer, "
             f"{gib(within.loss)} in the loss, estimated with {self.attention} attention",
@@ -118,30 +103,22 @@ def plan_memory(shape: StepShape, limit: int = 0, *, compiled: bool = True) -> M
       shape: Everything on which the memory depends.
       limit: Bytes of memory of a device; 0 uses that of the devices that are present. On CPU devices, a limit means
         that the plan is for NVIDIA GPUs, which are not present.
-      compiled: Whether to compile the step and report the memory that its compiler needs.
+      compiled: Whether to compile the step, if its devices are present, and report what its compiler needs.
     """
     compiler = shape.mesh.devices.flat[0].platform
     here = compiler != "cpu" or not limit
-    attention = _attention(shape.slots.model.config, here)
+    attention = _attention(shape.student, here)
+    limit = limit or device_memory(shape.mesh.devices.flat[0])
+    shape = fitted(shape, attention, limit)
     return MemoryPlan(
         persistent=persistent(shape),
         working=estimate(shape, attention),
-        compiled=compiled_bytes(shape) if compiled else None,
+        compiled=compiled_bytes(shape) if compiled and here else None,
         compiler=compiler,
         here=here,
         attention=attention,
-        limit=limit or device_memory(shape.mesh.devices.flat[0]),
-    )
-
-
-def persistent(shape: StepShape) -> Persistent:
-    """Bytes that stay allocated between steps."""
-    state = abstract_state(shape.slots.model, shape.training, shape.mesh)
-    return Persistent(
-        parameters=on_device(state.params),
-        masters=on_device(state.optimizer.master),
-        moments=on_device(state.optimizer.moments),
-        batch=2 * on_device(abstract_batch(shape)),
+        remat=shape.student.remat,
+        limit=limit,
     )
 
 
@@ -151,27 +128,6 @@ def compiled_bytes(shape: StepShape) -> int:
     state = abstract_state(shape.slots.model, shape.training, shape.mesh)
     found: Any = cast(jax.stages.Wrapped, step).lower(state, abstract_batch(shape)).compile().memory_analysis()
     return found.temp_size_in_bytes + found.output_size_in_bytes - found.alias_size_in_bytes
-
-
-def abstract_batch(shape: StepShape) -> Packed:
-    """Shapes and shardings of one batch, as the step receives it."""
-    where, student = NamedSharding(shape.mesh, sharding.BATCH), shape.slots.model.config
-
-    def one(column: Any, dtype: Any, *more: int) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct((shape.training.batch, *np.shape(column), *more), dtype, sharding=where)
-
-    batch = jax.tree.map(lambda column: one(column, column.dtype), shape.row)
-    if not shape.training.reuse_frozen:
-        return batch
-    features = {name: one(getattr(shape.row, name), student.dtype, student.hidden_dim) for name in ("trunk", "tokens")}
-    return batch._replace(**features)
-
-
-def shape_of(job: Job) -> StepShape:
-    """The shape of the largest step of a job."""
-    largest = max(job.split.buckets, key=lambda bucket: bucket.size.trunk + bucket.size.branches)
-    row = job.split.rows[largest.rows[0]]
-    return StepShape(job.slots, largest.size, row, job.training, job.loss, job.config.decision, job.mesh)
 
 
 def step_shape(config: RunConfig) -> tuple[StepShape, str]:
@@ -185,7 +141,7 @@ def step_shape(config: RunConfig) -> tuple[StepShape, str]:
     """
     absent = _absent(config)
     if not absent:
-        return shape_of(plan(open_run(resolve(config)))), "the streams"
+        return plan(open_run(resolve(config))).shape, "the streams"
     if not config.student.vocab_size:
         raise ValueError(f"student.vocab_size: found 0, expected the tokenizer's size, since {absent} is not present")
     size = _assumed(config.packing.context)
@@ -218,13 +174,6 @@ def _assumed(context: int) -> Sizes:
 def _attention(student: StudentConfig, here: bool) -> AttentionPath:
     """The attention path on the devices of the plan."""
     return chosen_path(student.attention, student.dtype, student.head_dim, platform() if here else "cuda")
-
-
-def device_memory(device: jax.Device) -> int:
-    """Bytes of memory that JAX may use on a device; 0 if unknown. CPU devices share the machine's memory equally."""
-    if device.platform == "cpu":
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // len(jax.local_devices(backend="cpu"))
-    return (device.memory_stats() or {}).get("bytes_limit", 0)
 
 
 def parse_bytes(text: str) -> int:

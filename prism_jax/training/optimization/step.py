@@ -81,7 +81,13 @@ def _place(path: tuple[Any, ...], leaf: jax.ShapeDtypeStruct, mesh: Mesh) -> Nam
 
 
 def make_step(slots: Slots, config: TrainingConfig, loss: LossConfig, point: OperatingPoint, mesh: Mesh) -> Step:
-    """The jitted training step: gradient of the objective, clipping, optimizer. It donates the state passed to it."""
+    """The jitted training step: gradient of the objective, clipping, optimizer. It donates the state passed to it.
+
+    Raises:
+      ValueError: for a student whose remat policy is still `auto`.
+    """
+    if slots.model.config.remat == "auto":
+        raise ValueError("student.remat: found 'auto', expected a policy; memory.estimate.fitted chooses one")
     optimizer, rate = Optimizer(config), schedule(config)
     partition = Partition(slots.model.abstract_params(), config.frozen)
     gradient_of = make_gradient(slots, loss, point, config.accumulation, partition, mesh)

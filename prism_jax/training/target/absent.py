@@ -21,8 +21,7 @@ from jax.experimental import topologies
 from jax.sharding import AxisType, Mesh
 
 from prism_jax.student import dispatch, sharding
-from prism_jax.training.memory.estimate import StepShape
-from prism_jax.training.memory.plan import abstract_batch
+from prism_jax.training.memory.shapes import StepShape, abstract_batch
 from prism_jax.training.optimization.step import abstract_state, make_step
 from prism_jax.training.target.cards import Card
 

@@ -7,10 +7,12 @@ device, and twice that for an all-reduce (Thakur et al. 2005, doi:10.1177/109434
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import math
 import re
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from prism_jax.training.target.hlo import Computation, Instruction, Program
 
@@ -31,6 +33,7 @@ class Collective:
       bytes: Bytes of the full arrays, summed.
       wire: Bytes that each device sends, summed.
       overlapped: Number of exchanges during which the schedule computes something.
+      exposed: Bytes that each device sends in the others.
     """
 
     kind: str
@@ -38,6 +41,7 @@ class Collective:
     bytes: int = 0
     wire: float = 0.0
     overlapped: int = 0
+    exposed: float = 0.0
 
     def __add__(self, other: Collective) -> Collective:
         return Collective(
@@ -46,6 +50,7 @@ class Collective:
             self.bytes + other.bytes,
             self.wire + other.wire,
             self.overlapped + other.overlapped,
+            self.exposed + other.exposed,
         )
 
 
@@ -68,8 +73,9 @@ def _collective(kind: str, instruction: Instruction, computation: Computation, t
         size = instruction.bytes - (taken if instruction.op.endswith("-start") else 0)
     group = group_size(instruction.attributes, devices)
     share = 1.0 if kind == "collective-permute" else (group - 1) / group * (2 if kind == "all-reduce" else 1)
-    overlapped = times if _computes_meanwhile(instruction, computation) else 0
-    return Collective(kind, times, times * size, times * size * share, overlapped)
+    wire = times * size * share
+    overlapped = _computes_meanwhile(instruction, computation)
+    return Collective(kind, times, times * size, wire, times * overlapped, 0.0 if overlapped else wire)
 
 
 def group_size(attributes: str, devices: int) -> int:
@@ -156,14 +162,31 @@ def _fused_flops(instruction: Instruction) -> float:
     return half * products * 2.0 * width * math.prod(int(n) for n in re.findall(r"\d+", sizes[1])) if sizes else 0.0
 
 
-def kernels(program: Program) -> Iterator[tuple[float, int]]:
-    """Yields the floating-point operations and the bytes read and written of every kernel, as often as it runs."""
+class Kernel(NamedTuple):
+    """What a kernel does, as often as it runs.
+
+    Attributes:
+      flops: Floating-point operations of its matrix products and of fused attention.
+      bytes: Bytes that it reads and writes.
+      host: Bytes that it copies between the device and the host's memory.
+    """
+
+    flops: float
+    bytes: int
+    host: int
+
+
+def kernels(program: Program) -> Iterator[Kernel]:
+    """Yields every kernel of a program."""
     for instruction, computation, times in program.run():
-        kind = instruction.op.removesuffix("-start").removesuffix("-done")
-        if instruction.op in _FREE or kind in KINDS or instruction.target == "AllocateBuffer":
+        kind = instruction.op.removesuffix("-start")
+        if kind in _FREE or kind in KINDS or kind.endswith("-done") or instruction.target == "AllocateBuffer":
             continue
         flops = _dots_of(instruction, computation, program) + _fused_flops(instruction)
-        yield times * flops, times * _accessed(instruction, computation, program)
+        accessed = _accessed(instruction, computation, program)
+        arrays = [instruction, *computation.operands(instruction)]
+        copies = any(shape.on_host for one in arrays for shape in one.shapes)
+        yield Kernel(times * flops, times * accessed, times * accessed // 2 if copies else 0)
 
 
 def _accessed(instruction: Instruction, computation: Computation, program: Program) -> int:
@@ -200,16 +223,16 @@ def _updates(result: Instruction, inner: Computation) -> bool:
     return result.op == "dynamic-update-slice" and len(inner.operands(result)) > 1
 
 
-def largest(program: Program, count: int = 10) -> list[tuple[int, str, str]]:
+def largest(program: Program, count: int = 10) -> list[tuple[int, int, str, str]]:
     """The largest arrays that a program allocates beside its arguments and results.
 
     Returns:
-      Bytes, dtype and sizes, and the operation of the traced program, largest first. An array whose memory is that of
-      another one which ended before it is listed, too.
+      For each kind of array, largest first: bytes of one, how many there are, dtype and sizes, and the operation of the
+      traced program. Not all of them exist at once: one may take the memory of another that has ended.
     """
     entry = program.computations[program.entry]
     results = {one.name for one in _results(entry)}
-    found = []
+    found: collections.Counter[tuple[int, str, str]] = collections.Counter()
     for instruction, computation, _ in program.run():
         inner = program.fused(instruction)
         updated = instruction.op == "dynamic-update-slice" or (inner is not None and _updates(inner.root, inner))
@@ -218,9 +241,10 @@ def largest(program: Program, count: int = 10) -> list[tuple[int, str, str]]:
             continue
         # The result of an asynchronous start repeats its operands.
         own = instruction.shapes[len(instruction.operands) if instruction.op.endswith("-start") else 0 :]
-        name = instruction.source or instruction.name
-        found += [(shape.bytes, str(shape), name) for shape in own if not shape.on_host]
-    return sorted(found, reverse=True)[:count]
+        name = instruction.source or re.sub(r"[.\d]+$", "", instruction.name)
+        found.update((shape.bytes, str(shape), name) for shape in own if not shape.on_host)
+    kinds = sorted(found.items(), reverse=True)[:count]
+    return [(size, number, array, name) for (size, array, name), number in kinds]
 
 
 def _results(entry: Computation) -> list[Instruction]:

@@ -19,7 +19,8 @@ class Card:
       name: Name that CUDA gives it.
       memory: Bytes of memory.
       bandwidth: Bytes per second of its memory.
-      link: Bytes per second that it sends to the other cards of its node over NVLink, in one direction.
+      link: Bytes per second that it sends to the other cards of its node over NVLink, in one direction (data sheet).
+      host: Bytes per second between it and the host over PCIe with 16 lanes, in one direction.
       capability: CUDA's compute capability, major and minor.
       cores: Number of streaming multiprocessors.
       lanes: Number of float32 units per multiprocessor.
@@ -32,6 +33,7 @@ class Card:
     memory: int
     bandwidth: int
     link: int
+    host: int
     capability: tuple[int, int]
     cores: int
     lanes: int
@@ -77,6 +79,7 @@ _A100 = Card(
     memory=85_100_068_864,
     bandwidth=2_039_040_000_000,
     link=300_000_000_000,
+    host=31_500_000_000,
     capability=(8, 0),
     cores=108,
     lanes=64,
@@ -89,6 +92,7 @@ _H100 = Card(
     memory=84_942_979_072,
     bandwidth=3_352_320_000_000,
     link=450_000_000_000,
+    host=63_000_000_000,
     capability=(9, 0),
     cores=132,
     lanes=128,

@@ -137,8 +137,8 @@ class Program:
                     yield from self.run(called, times * instruction.trips)
 
     def fused(self, instruction: Instruction) -> Computation | None:
-        """The computation of a fusion; None for anything else."""
-        return self.computations[instruction.called[0]] if instruction.op == "fusion" else None
+        """The computation of a fusion, also of one that copies asynchronously; None for anything else."""
+        return self.computations[instruction.called[0]] if instruction.op in ("fusion", "fusion-start") else None
 
 
 def parse(text: str) -> Program:

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from flax import traverse_util
 
-from prism_jax.training.memory.estimate import StepShape
+from prism_jax.training.memory.shapes import StepShape
 from prism_jax.training.optimization.frozen import Partition
 
 
@@ -48,7 +48,7 @@ def needed_dots(shape: StepShape) -> float:
     partition = Partition(params, shape.training.frozen)
     rows = shape.training.batch // (axes["data"] * axes["fsdp"])
     tokens = rows * (shape.size.trunk + shape.size.branches)
-    trained = traverse_util.flatten_dict(partition.split(params), sep="/")
+    trained = traverse_util.flatten_dict(jax.eval_shape(partition.split, params), sep="/")
     total = 0.0
     for path, leaf in _matrices(params):
         layers, with_gradient = leaf.shape[0], trained[path].shape[0] if path in trained else 0
@@ -67,8 +67,9 @@ def zero3(shape: StepShape) -> Traffic:
     params = shape.slots.model.abstract_params()
     partition = Partition(params, training.frozen)
     blocks = sum(leaf.size for _, leaf in _matrices(params)) // axes["tensor"]
-    trained = sum(leaf.size for _, leaf in _matrices(partition.split(params))) // axes["tensor"]
-    item = jnp.dtype(student.param_dtype).itemsize
+    trained = sum(leaf.size for _, leaf in _matrices(jax.eval_shape(partition.split, params))) // axes["tensor"]
+    # Parameters are cast before they are gathered, and gradients after they are scattered.
+    item = min(jnp.dtype(dtype).itemsize for dtype in (student.param_dtype, student.dtype))
     moving = blocks * (2 * student.num_layers - partition.depth) // student.num_layers
     rows = training.batch // (axes["data"] * axes["fsdp"])
     residual = rows * (shape.size.trunk + shape.size.branches) * student.hidden_dim

@@ -15,17 +15,15 @@ from prism_jax.slots import Slots
 from prism_jax.student import Qwen3, StudentConfig
 from prism_jax.student.sharding import make_mesh
 from prism_jax.training.config import RunConfig, TrainingConfig
-from prism_jax.training.memory.estimate import StepShape, estimate
+from prism_jax.training.memory.estimate import estimate
 from prism_jax.training.memory.plan import (
     MemoryPlan,
-    Persistent,
-    abstract_batch,
     compiled_bytes,
     parse_bytes,
-    persistent,
     plan_memory,
     step_shape,
 )
+from prism_jax.training.memory.shapes import Persistent, StepShape, abstract_batch, persistent
 from prism_jax.training.optimization.step import init_state
 
 WIDE = StudentConfig(
@@ -148,7 +146,7 @@ def test_the_papers_recipe_fits_one_a100_by_arithmetic(root):
     assert found.gradients == 2 * parameters
     assert found.kept == 36 * 4 * 4096 * 4096 * 2
     held = 3 * 2 * parameters
-    planned_memory = MemoryPlan(Persistent(held, 0, 0, 0), found, 0, "cpu", False, "cudnn", 80 * 2**30)
+    planned_memory = MemoryPlan(Persistent(held, 0, 0, 0), found, 0, "cpu", False, "cudnn", "full", 80 * 2**30)
     planned_memory.check()
     with pytest.raises(ValueError, match=r"expected at most 64\.00 GiB"):
         dataclasses.replace(planned_memory, limit=64 * 2**30).check()

@@ -26,7 +26,7 @@ for sizes in json.loads(sys.argv[1]):
 TRAFFIC = """
 import json, sys
 from target_shapes import step_on
-from prism_jax.training.memory.plan import abstract_batch
+from prism_jax.training.memory.shapes import abstract_batch
 from prism_jax.training.optimization.step import abstract_state, make_step
 from prism_jax.training.target.accounting import collectives
 from prism_jax.training.target.hlo import parse

@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# Installs XLA's compiler for NVIDIA GPUs, 213 MiB, for a machine that has none: `--plan --target=a100-80gb` compiles with it.
+#   launch/compiler.sh [DIR]
+# DIR is .venv/aot unless the variable PRISM_AOT names another folder. Nothing outside of it changes.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+PYTHON=${PYTHON:-.venv/bin/python}
+DIR=${1:-${PRISM_AOT:-.venv/aot}}
+
+version=$("$PYTHON" -c 'import importlib.metadata as m; print(m.version("jax"))')
+"$PYTHON" -m pip install --quiet --no-deps --upgrade --target "$DIR" \
+    "jax-cuda12-pjrt==$version" "jax-cuda12-plugin==$version" nvidia-cuda-nvcc-cu12==12.9.86

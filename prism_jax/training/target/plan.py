@@ -1,0 +1,261 @@
+"""The plan of a config for GPUs that are not present: memory, arithmetic, traffic and a roofline, as compiled for them.
+
+The roofline assumes the peaks of the card's data sheet. Every kernel takes the time of its arithmetic or of its memory
+traffic, whichever is longer; kernels follow one another, while exchanges and copies to the host run beside them where
+the schedule lets them. No step can be faster; latencies, cuDNN's and Triton's own efficiency and stragglers make it
+slower. All devices count as neighbours on NVLink, also where a mesh spans several nodes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+from typing import Any, NamedTuple
+
+import jax
+
+from prism_jax.student.dispatch import chosen_path
+from prism_jax.student.sharding import pretend_devices
+from prism_jax.training.config import RunConfig
+from prism_jax.training.memory.estimate import estimate, fitted
+from prism_jax.training.memory.plan import gib, step_shape
+from prism_jax.training.memory.shapes import StepShape, persistent
+from prism_jax.training.target import accounting, hlo
+from prism_jax.training.target.absent import compile_step
+from prism_jax.training.target.accounting import Collective
+from prism_jax.training.target.cards import Card, card
+from prism_jax.training.target.theory import Traffic, needed_dots, zero3
+
+
+class Seconds(NamedTuple):
+    """Least seconds of a step, by what takes them.
+
+    Attributes:
+      arithmetic: Matrix products and attention, at the card's peak.
+      memory: Bytes that kernels read and write, at the card's bandwidth.
+      kernels: Kernels one after another, each by the longer of the two.
+      wire: Bytes sent to other devices.
+      exposed: Part of `wire` during which nothing is computed.
+      host: Bytes copied to the host and back.
+    """
+
+    arithmetic: float
+    memory: float
+    kernels: float
+    wire: float
+    exposed: float
+    host: float
+
+    @property
+    def step(self) -> float:
+        """Seconds of the step."""
+        return max(self.kernels + self.exposed, self.wire, self.host)
+
+
+@dataclasses.dataclass(frozen=True)
+class TargetPlan:
+    """What the compiler says of one device. Sizes are in bytes, arithmetic in floating-point operations.
+
+    Attributes:
+      target: Name of the card, a key of `cards.CARDS`.
+      devices: Number of devices.
+      rows: Where the sizes of the rows come from.
+      remat: Remat policy that the step was compiled with.
+      arguments: Size of the state and of two batches.
+      temporaries: Memory of the step in addition to its arguments.
+      on_host: Memory of the step on the host.
+      limit: Memory that the process may use.
+      estimated: What the estimate from shapes alone says of arguments and temporaries.
+      dots: Matrix products, without attention.
+      needed: What they need without recomputation.
+      attention: Fused attention.
+      forward: Calls of fused attention in the forward pass and where it is recomputed.
+      backward: Calls of fused attention in the backward pass.
+      exchanges: Traffic by kind.
+      theory: What ZeRO-3 exchanges for the blocks.
+      largest: The largest arrays that the step allocates (`accounting.largest`).
+      seconds: The roofline.
+      jax_version: Version of JAX and of the compiler.
+    """
+
+    target: str
+    devices: int
+    rows: str
+    remat: str
+    arguments: int
+    temporaries: int
+    on_host: int
+    limit: int
+    estimated: int
+    dots: float
+    needed: float
+    attention: float
+    forward: int
+    backward: int
+    exchanges: tuple[Collective, ...]
+    theory: Traffic
+    largest: tuple[tuple[int, int, str, str], ...]
+    seconds: Seconds
+    jax_version: str
+
+    @property
+    def peak(self) -> int:
+        """Memory of the process."""
+        return self.arguments + self.temporaries
+
+    @property
+    def utilisation(self) -> float:
+        """The bound on model FLOPs utilisation: needed products at the card's peak, as a share of the step's time."""
+        return self.needed / card(self.target).flops / self.seconds.step
+
+    def check(self) -> None:
+        """Rejects a plan that does not fit.
+
+        Raises:
+          ValueError: in one line, with the largest temporary and ways to need less.
+        """
+        if self.peak > self.limit:
+            size, _, array, source = self.largest[0]
+            raise ValueError(
+                f"plan: found {gib(self.peak)} per device, of which {gib(self.arguments)} arguments and "
+                f"{gib(self.temporaries)} temporaries (the largest: {gib(size)}, {array}, {source}), expected at most "
+                f"{gib(self.limit)}; set student.remat = 'auto', raise mesh.fsdp, lower training.batch or "
+                "packing.context, or keep smaller moments and masters"
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The plan of one device as JSON; `bytes` are those of the full arrays, `wire_gb` is what the device sends."""
+        return {
+            "target": self.target,
+            "devices": self.devices,
+            "remat": self.remat,
+            "peak_gib": self.peak / 2**30,
+            "temp_gib": self.temporaries / 2**30,
+            "host_gib": self.on_host / 2**30,
+            "limit_gib": self.limit / 2**30,
+            "estimated_gib": self.estimated / 2**30,
+            "fits": self.peak <= self.limit,
+            "dots_tflop": self.dots / 1e12,
+            "model_tflop": self.needed / 1e12,
+            "wire_gb": sum(one.wire for one in self.exchanges) / 1e9,
+            "collectives": [{"kind": x.kind, "count": x.count, "bytes": x.bytes} for x in self.exchanges],
+            "fused_attention": self.forward + self.backward,
+            "mfu_bound": self.utilisation,
+            "updates_per_hour": 3600 / self.seconds.step,
+            "jax_version": self.jax_version,
+        }
+
+    def lines(self) -> list[tuple[str, str]]:
+        """The plan for the terminal: pairs of a name and a fact."""
+        s, chip = self.seconds, card(self.target)
+        traffic = [
+            (
+                one.kind,
+                f"{one.count:,} of {one.bytes / 1e9:,.2f} GB, {one.wire / 1e9:,.2f} GB sent; during {one.overlapped:,} "
+                "of them something is computed",
+            )
+            for one in self.exchanges
+        ]
+        theory = ", ".join(f"{size / 1e9:,.2f} GB {name}" for name, size in self.theory._asdict().items() if size)
+        host = f", and {gib(self.on_host)} on the host" if self.on_host else ""
+        return [
+            ("row sizes", f"from {self.rows}"),
+            ("compiled for", f"{self.devices} x {chip.name}, by jax {self.jax_version}"),
+            ("remat", self.remat),
+            ("attention", f"cudnn: {self.forward} calls forward, {self.backward} backward" if self.forward else "xla"),
+            (
+                "memory",
+                f"{gib(self.arguments)} arguments + {gib(self.temporaries)} temporaries = {gib(self.peak)} of "
+                f"{gib(self.limit)} per device{host}; {gib(self.estimated)} estimated",
+            ),
+            ("", "not counted: cuDNN's workspace, NCCL's buffers, fragmentation"),
+            (
+                "products",
+                f"{self.dots / 1e12:,.1f} TFLOP, {self.dots / self.needed:.3f} x the {self.needed / 1e12:,.1f} needed "
+                f"without recomputation; attention {self.attention / 1e12:,.1f} TFLOP",
+            ),
+            *traffic,
+            *([("ZeRO-3", f"{theory}, for the blocks")] if theory else []),
+            (
+                "roofline",
+                f"{s.arithmetic:.3f} s arithmetic, {s.memory:.3f} s memory, {s.wire:.3f} s wire"
+                + (f", {s.host:.3f} s host" if s.host else ""),
+            ),
+            (
+                "",
+                f"at least {s.step:.3f} s per update: at most {3600 / s.step:,.0f} updates per hour, model FLOPs "
+                f"utilisation at most {self.utilisation:.0%}",
+            ),
+            (
+                "",
+                f"assumes {chip.flops / 1e12:,.0f} TFLOP/s, {chip.bandwidth / 1e9:,.0f} GB/s memory, "
+                f"{chip.link / 1e9:,.0f} GB/s NVLink, {chip.host / 1e9:.1f} GB/s to the host",
+            ),
+            *(
+                ("" if place else "largest", f"{count} x {gib(size)} {array} {source}")
+                for place, (size, count, array, source) in enumerate(self.largest)
+            ),
+        ]
+
+
+def compile_plan(config: RunConfig, target: str, limit: int) -> TargetPlan:
+    """Compiles the training step of a config for a card that is not present; needs XLA's compiler for CUDA.
+
+    Args:
+      config: Config of the run; its mesh says how many devices there are.
+      target: Name of the card.
+      limit: Bytes that a process may use of a card's memory.
+
+    Raises:
+      ValueError, OSError: in one line, if the config cannot be used or the target is unknown.
+    """
+    chip = card(target)
+    pretend_devices(config.mesh.devices)
+    shape, rows = step_shape(config)
+    student = shape.student
+    path = chosen_path(student.attention, student.dtype, student.head_dim, "cuda")
+    shape = fitted(shape, path, limit)
+    compiled = compile_step(shape, chip, limit)
+    return _read(compiled, shape, chip, target=target, rows=rows, limit=limit, estimated=estimate(shape, path).peak)
+
+
+def _read(
+    compiled: jax.stages.Compiled, shape: StepShape, chip: Card, *, target: str, rows: str, limit: int, estimated: int
+) -> TargetPlan:
+    """Reads a plan from a compiled step."""
+    program = hlo.parse(compiled.as_text() or "")
+    memory: Any = compiled.memory_analysis()
+    held, devices = persistent(shape), shape.mesh.size
+    fused, kernels = accounting.fused_attention(program), list(accounting.kernels(program))
+    exchanges = tuple(accounting.collectives(program, devices).values())
+    flops, moved, copied = (sum(column) for column in zip(*kernels, strict=True))
+    seconds = Seconds(
+        arithmetic=flops / chip.flops,
+        memory=moved / chip.bandwidth,
+        kernels=sum(max(one.flops / chip.flops, one.bytes / chip.bandwidth) for one in kernels if not one.host),
+        wire=sum(one.wire for one in exchanges) / chip.link,
+        exposed=sum(one.exposed for one in exchanges) / chip.link,
+        host=copied / chip.host,
+    )
+    return TargetPlan(
+        target=target,
+        devices=devices,
+        rows=rows,
+        remat=shape.student.remat,
+        # While a step runs, the next batch is already on the device.
+        arguments=memory.argument_size_in_bytes + held.batch // 2,
+        temporaries=memory.temp_size_in_bytes + memory.output_size_in_bytes - memory.alias_size_in_bytes,
+        on_host=memory.host_temp_size_in_bytes,
+        limit=limit,
+        estimated=sum(held) + estimated,
+        dots=accounting.dots(program),
+        needed=needed_dots(shape),
+        attention=fused.flops,
+        forward=fused.forward,
+        backward=fused.backward,
+        exchanges=exchanges,
+        theory=zero3(shape),
+        largest=tuple(accounting.largest(program)),
+        seconds=seconds,
+        jax_version=importlib.metadata.version("jax"),
+    )
