@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from prism_jax.student import Qwen3, StudentConfig
+from prism_jax.student import Qwen3, StudentConfig, sampler
 from prism_jax.student.attention import no_branches
 from prism_jax.student.branches import Branch, lay_out
 from prism_jax.student.constrained import DeviceAutomaton, Span, make_automaton
@@ -121,8 +121,14 @@ def test_branches_leave_no_trace_and_need_no_event(model, params):
     check(model, params, engine, Reading("a", (), branches), again[0])
 
 
-def test_text_is_written_after_each_streams_own_trunk(model, params):
-    """Every token is the greedy one of a cold start, whatever else is in the batch, and nothing enters the engine."""
+@pytest.mark.parametrize("platform", ["cpu", "cuda"])
+def test_text_is_written_after_each_streams_own_trunk(model, params, platform, monkeypatch):
+    """Every token is the greedy one of a cold start, whatever else is in the batch, and nothing enters the engine.
+
+    Both forms of the trunk run here: rows that were gathered once, as on a CPU, and pages of the pool, as on a GPU.
+    """
+    monkeypatch.setattr(sampler, "platform", lambda: platform)
+    sampler._branch_off.clear_cache()  # which is not aware of the platform
     engine, rng = make(model, params, 12), random.Random(1)
     names = [f"s{i}" for i in range(6)]
     for name in names:
