@@ -23,7 +23,8 @@ from jaxtyping import Array, Bool, Float, Int
 
 from prism_jax.student.attention import no_branches
 from prism_jax.student.config import StudentConfig
-from prism_jax.student.dispatch import dispatch
+from prism_jax.student.dispatch import Path, dispatch, path_of
+from prism_jax.student.flash import flash_cached
 from prism_jax.student.layers import Keep, keep_all, rotary_tables
 from prism_jax.student.partial_attention import PartialAttention, attend_partially, group_queries, merge, ungroup
 from prism_jax.student.qwen3 import Params, Qwen3, block, final_norm, take
@@ -198,7 +199,7 @@ def read(
     """
     marked = functools.partial(take, place_BxS=places_BxP)
     given = _by_layer(past, model.config.num_layers)
-    attend, attend_last = _attend_new(new_BxLxL), _attend_new(marked(new_BxLxL))
+    attend, attend_last = _attend_new(new_BxLxL, path_of(model.config)), _attend_new(marked(new_BxLxL))
     return _through_layers(model, params, tokens_BxL, positions_BxL, given, attend, attend_last, marked)
 
 
@@ -226,7 +227,7 @@ def read_states(
       The states of every new token after each of these blocks, end to end (len(at) · D columns), and the keys and
       values of all new tokens.
     """
-    attend = _attend_new(new_BxLxL)
+    attend = _attend_new(new_BxLxL, path_of(model.config))
     given = _by_layer(past, model.config.num_layers)
     states, fresh = _residuals(model, params, tokens_BxL, positions_BxL, given, attend, attend)
     return jnp.concatenate([states[number - 1] for number in at], axis=-1), fresh
@@ -272,7 +273,7 @@ def _by_layer(past: Sequence[Segment], layers: int) -> list[list[LayerSegment]]:
     return [[one.at(layer) for one in past] for layer in range(layers)]
 
 
-def _attend_new(seen: Bool[Array, "#B l L"]) -> Attend:
+def _attend_new(seen: Bool[Array, "#B l L"], path: Path = "xla") -> Attend:
     """Attention of new tokens over each other, as `seen` allows, and over cached ones; keeps keys and values."""
 
     def attend(past: Sequence[LayerSegment], q: Array, k: Array, v: Array) -> tuple[Array, LayerCache]:
@@ -280,7 +281,13 @@ def _attend_new(seen: Bool[Array, "#B l L"]) -> Attend:
         own = attend_partially(grouped, *_for_groups(fresh), seen[:, None, None])
         return _over(grouped, [own], past), fresh
 
-    return attend
+    def attend_fused(past: Sequence[LayerSegment], q: Array, k: Array, v: Array) -> tuple[Array, LayerCache]:
+        q, rows = _rows(q, past)
+        parts = [*(part.seen[:, None] for part in past), seen]
+        whole = jnp.concatenate([jnp.broadcast_to(part, (*q.shape[:2], part.shape[2])) for part in parts], axis=2)
+        return flash_cached(q, k, v, rows, whole, "cudnn"), _heads_first(k, v)
+
+    return attend_fused if path == "cudnn" else attend
 
 
 def _through_layers(
