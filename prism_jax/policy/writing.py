@@ -11,18 +11,17 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Int
 
 from prism_jax.policy.grammar import Grammar, over_tokens
 from prism_jax.prompting.tokenizer import Tokenizer
 from prism_jax.student import Qwen3
 from prism_jax.student.branches import bucket
 from prism_jax.student.constrained import DeviceAutomaton, Span, room, write_spans
-from prism_jax.student.kv_cache import Cache, read_prompts, unstack_layers
+from prism_jax.student.kv_cache import Cache, Segment, read_prompts, unstack_layers
 from prism_jax.student.qwen3 import Params
-from prism_jax.student.sampler import Start, branch_off
+from prism_jax.student.sampler import branch_off
 from prism_jax.student.sampling import make_sampling
 
 _ROWS = 4  # branches per batch, for each stream of a batch
@@ -91,8 +90,8 @@ class Writer:
             full = group + group[:1] * (size - len(group))  # one shape, whatever the number of rows
             tokens, counts = _pad([[*ids, *first] for _, _, ids in full], size)
             own, seen = (np.array([row[k] for row in full], np.int32) for k in (0, 1))
-            logits, branch, trunk = _continue(self.model, self._params, cache, own, seen, tokens, counts, room(spans))
-            begin = Start(branch, counts, tokens.shape[1], logits, trunk, seen)
+            trunk = Segment.first(cache, seen, own[:, None])
+            begin = branch_off(self.model, self._params, trunk, tokens, counts, room(spans))
             texts = write_spans(self.model, self._params, begin, spans, self._automaton(grammar), make_sampling(size))
             for ids in texts[: len(group)]:
                 yield [self.tokenizer.decode(part) for part in ids]
@@ -110,19 +109,3 @@ def _pad(rows: Sequence[Sequence[int] | np.ndarray], count: int, smallest: int =
 @functools.partial(jax.jit, static_argnums=0)
 def _read_trunks(model: Qwen3, params: Params, tokens: Int[Array, "N T"], lengths: Int[Array, " N"]) -> Cache:
     return read_prompts(model, params, tokens, lengths)[1]
-
-
-@functools.partial(jax.jit, static_argnums=(0, 7))
-def _continue(
-    model: Qwen3,
-    params: Params,
-    cache: Cache,
-    own: Int[Array, " B"],
-    seen: Int[Array, " B"],
-    tokens: Int[Array, "B L"],
-    counts: Int[Array, " B"],
-    room: int,
-) -> tuple[Float[Array, "B V"], Cache, Cache]:
-    """Reads branches after their trunks; returns the logits, a cache of the branches, and the trunk of each row."""
-    trunk = jax.tree.map(lambda part: jnp.take(part, own, axis=0), cache)
-    return *branch_off(model, params, trunk, seen, tokens, counts, room=room), trunk

@@ -49,8 +49,8 @@ class StudentConfig:
       max_positions: Longest sequence that the weights are meant for (max_position_embeddings); exported with them.
       dtype: Dtype of activations.
       param_dtype: Dtype of parameters.
-      attention: Implementation of attention in training and whole prefills: `cudnn` is flash attention on NVIDIA GPUs,
-        in float16 or bfloat16; `xla` runs anywhere; `auto` uses cudnn where it can run.
+      attention: Implementation of attention in training and reading: `cudnn` is flash attention on NVIDIA GPUs, in
+        float16 or bfloat16; `xla` runs anywhere; `auto` uses cudnn where it can run.
       remat: What the backward pass keeps of each block instead of recomputing it (`prism_jax.student.remat`): `full`
         keeps nothing, `none` everything; `auto` keeps as much as fits the devices.
       unroll: Number of layers per iteration of the scan; more take longer to compile and, for small models on CPU, run

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Int8
+from jaxtyping import Array, Float, Int, Int8
 
 from prism_jax.student.branches import bucket
 from prism_jax.student.kv_cache import Cache, Segment, capacity_of, read_next
@@ -144,7 +144,7 @@ def _arguments(
 ) -> tuple:
     """The arguments of `write_program`."""
     table = _span_table(spans, model.config.vocab_size, automaton)
-    prefix = (start.lengths, start.trunk, start.trunk_lengths)
+    prefix = (start.lengths, start.trunk)
     return model, start.width, params, start.cache, prefix, start.logits, table, automaton.arrays, sampling
 
 
@@ -271,13 +271,11 @@ def write_program(
     Returns:
       The tokens, the span of each, and the cache, so that its memory is reused.
     """
-    lengths, trunk, trunk_lengths = prefix
+    lengths, trunk = prefix
     table = _Table(*map(jnp.asarray, table))
     columns = jnp.arange(capacity_of(cache))
-    base = lengths if trunk is None else lengths + trunk_lengths
-    past = []
-    if trunk is not None:
-        past = [Segment(trunk, _visible(capacity_of(trunk), trunk_lengths))]
+    base = lengths if trunk is None else lengths + trunk.lengths
+    past = [] if trunk is None else [trunk]
 
     def body(now: _State) -> _State:
         at = width + now.made - 1
@@ -293,7 +291,3 @@ def write_program(
     most = empty.shape[1]
     now = jax.lax.while_loop(lambda s: (s.made < most) & jnp.any(s.span < table.spans), body, now)
     return now.tokens, now.owner, now.cache
-
-
-def _visible(capacity: int, lengths: Int[Array, " B"]) -> Bool[Array, "B C"]:
-    return jnp.arange(capacity) < lengths[:, None]

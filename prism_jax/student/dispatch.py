@@ -1,7 +1,7 @@
 """Chooses the implementation of attention: cuDNN's flash attention where config and devices allow it, else XLA.
 
-The choice concerns training and whole prefills. Reading against a cache (`kv_cache`) is bound by memory bandwidth and
-always uses XLA.
+The choice concerns training and reading. Writing, one token per row at a time, is bound by memory bandwidth and always
+uses XLA.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from prism_jax.student.config import StudentConfig
 from prism_jax.student.flash import flash_masks, flash_tree
 from prism_jax.student.layers import Attend
 
+Path = Literal["xla", "cudnn"]
 _HALF = ("float16", "bfloat16")
 
 
@@ -26,13 +27,22 @@ def dispatch(config: StudentConfig, mask: TreeMask, visible: Visible = None) -> 
     Raises:
       ValueError: when `config.attention` is `cudnn` and cuDNN cannot run here.
     """
-    if chosen_path(config.attention, config.dtype, config.head_dim, platform()) == "cudnn":
+    if path_of(config) == "cudnn":
         return functools.partial(flash_tree, masks=flash_masks(mask, visible), implementation="cudnn")
     return functools.partial(attend, mask=mask, visible=visible)
 
 
+def path_of(config: StudentConfig) -> Path:
+    """The path of attention that a config leads to here.
+
+    Raises:
+      ValueError: when it is `cudnn` by request and cannot run.
+    """
+    return chosen_path(config.attention, config.dtype, config.head_dim, platform())
+
+
 @functools.cache
-def chosen_path(requested: str, dtype: str, head_dim: int, platform: str) -> Literal["xla", "cudnn"]:
+def chosen_path(requested: str, dtype: str, head_dim: int, platform: str) -> Path:
     """Chooses the path of attention and logs the choice, once per set of arguments.
 
     Args:
@@ -53,7 +63,7 @@ def chosen_path(requested: str, dtype: str, head_dim: int, platform: str) -> Lit
         reason = f"student.head_dim is {head_dim}, expected a multiple of 8, at most 128"
     if requested == "cudnn" and reason:
         raise ValueError(f"student.attention: found 'cudnn', which can't run here: {reason}; use 'auto' or 'xla'")
-    path: Literal["xla", "cudnn"] = "xla" if requested == "xla" or reason else "cudnn"
+    path: Path = "xla" if requested == "xla" or reason else "cudnn"
     logging.info(
         "attention: %s (requested: %s%s)", path, requested, f"; {reason}" if reason and requested == "auto" else ""
     )

@@ -24,10 +24,9 @@ from jaxtyping import Float
 from prism_jax.student.branches import Branch, Row, lay_out
 from prism_jax.student.constrained import DeviceAutomaton, Span, compile_spans, write_spans
 from prism_jax.student.constrained import room as room_of
-from prism_jax.student.kv_cache import unstack_layers
+from prism_jax.student.kv_cache import Segment, unstack_layers
 from prism_jax.student.live_programs import (
     at_least,
-    branch_rows,
     classes,
     compiled,
     place_beside,
@@ -36,7 +35,7 @@ from prism_jax.student.live_programs import (
 )
 from prism_jax.student.pages import PAGE, make_pool, page_bytes, store, table_of
 from prism_jax.student.qwen3 import Params, Qwen3
-from prism_jax.student.sampler import Start, check_ids
+from prism_jax.student.sampler import branch_off, check_ids
 from prism_jax.student.sampling import make_sampling
 from prism_jax.student.trunks import Trunk, Trunks
 
@@ -228,8 +227,8 @@ class Engine:
         if automaton is None:
             return 2
         tokens = np.zeros((rows, length), np.int32)
-        logits, own, trunk = compiled(branch_rows, model, params, pool, table, counts, tokens, counts, self.room)
-        start = Start(own, counts, length, logits, trunk, counts)
+        trunk = Segment.first(pool, counts, table)
+        start = branch_off(model, params, trunk, tokens, counts, self.room, compiled)
         compile_spans(model, params, start, automaton, make_sampling(rows))
         return 4
 
@@ -310,9 +309,8 @@ class Engine:
         for line, ids in zip(tokens, branches, strict=True):
             line[: len(ids)] = ids
         counts = np.array(list(map(len, branches)), np.int32)
-        read = branch_rows(self.model, self._params, self._pool, table, lengths, tokens, counts, self.room)
-        logits, own, trunk = read
-        start = Start(own, counts, tokens.shape[1], logits, trunk, lengths)
+        trunk = Segment.first(self._pool, lengths, table)
+        start = branch_off(self.model, self._params, trunk, tokens, counts, self.room)
         return write_spans(self.model, self._params, start, spans, automaton, make_sampling(len(rows)))
 
     def _shape(self, pages: Sequence[int]) -> tuple[int, int]:

@@ -1,16 +1,18 @@
-"""Attention of trunk and branches through fused (flash) attention, which never writes scores to memory.
+"""Attention through fused (flash) attention, which never writes scores to memory.
 
-The trunk takes one causal call, under a mask if rows hold several trunks. Branches are split into a few runs with one
-call each: the run's queries attend, under one mask, to the part of the trunk that any of them sees and to the branch
-positions around them. One softmax over both needs no merge, and therefore no log-sum-exp from cuDNN, which
-`jax.nn.dot_product_attention` rounds to the inputs' dtype and through which it passes no gradient. The only quadratic
-array is the mask, which all heads and layers share.
+In packed rows the trunk takes one causal call, under a mask if rows hold several trunks. Branches are split into a few
+runs with one call each: the run's queries attend, under one mask, to the part of the trunk that any of them sees and to
+the branch positions around them. One softmax over both needs no merge, and therefore no log-sum-exp from cuDNN, which
+`jax.nn.dot_product_attention` rounds to the inputs' dtype and through which it passes no gradient. New tokens after
+cached ones take one call over both, for the same reason. The only quadratic array is the mask, which all heads and
+layers share.
 
 Dimensions: B batch, L = T + R length, N query heads, K key/value heads, H head width, W window.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import jax
@@ -101,3 +103,26 @@ def flash_tree(
         q = q_BxLxNxH[:, trunk + start : trunk + stop]
         out.append(jax.nn.dot_product_attention(q, keys, values, mask=seen, implementation=implementation))
     return jnp.concatenate(out, axis=1)
+
+
+def flash_cached(
+    q_BxLxNxH: Float[Array, "B L N H"],
+    k_BxLxKxH: Float[Array, "B L K H"],
+    v_BxLxKxH: Float[Array, "B L K H"],
+    cached: Sequence[tuple[Float[Array, "B K H _"], Float[Array, "B K _ H"]]],
+    seen: Bool[Array, "B L all"],
+    implementation: Literal["cudnn", "xla"],
+) -> Float[Array, "B L N H"]:
+    """Computes attention of new tokens over cached ones and over each other.
+
+    Args:
+      q_BxLxNxH: Rotated queries.
+      k_BxLxKxH: Rotated keys.
+      v_BxLxKxH: Values.
+      cached: Keys and values of each cache, in its layout.
+      seen: Whether a new token sees a position of the caches, end to end, and then of the new tokens.
+      implementation: As for `flash_tree`.
+    """
+    keys = jnp.concatenate([*(keys.transpose(0, 3, 1, 2) for keys, _ in cached), k_BxLxKxH], axis=1)
+    values = jnp.concatenate([*(values.transpose(0, 2, 1, 3) for _, values in cached), v_BxLxKxH], axis=1)
+    return jax.nn.dot_product_attention(q_BxLxNxH, keys, values, mask=seen[:, None], implementation=implementation)

@@ -17,12 +17,14 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 from jaxtyping import Array, Bool, Float, Int
 
 from prism_jax.student.attention import no_branches
 from prism_jax.student.config import StudentConfig
-from prism_jax.student.dispatch import dispatch
+from prism_jax.student.dispatch import Path, dispatch, path_of
+from prism_jax.student.flash import flash_cached
 from prism_jax.student.layers import Keep, keep_all, rotary_tables
 from prism_jax.student.partial_attention import PartialAttention, attend_partially, group_queries, merge, ungroup
 from prism_jax.student.qwen3 import Params, Qwen3, block, final_norm, take
@@ -39,17 +41,42 @@ Cache = tuple[LayerCache, ...]
 
 
 class Segment(NamedTuple):
-    """A cache, and which of its positions are visible."""
+    """Cached positions of each row, and which of them are visible.
+
+    Attributes:
+      cache: The rows themselves; or, with a table, pages that rows share: [N, K, H, page] and [N, K, page, H].
+      seen: Whether a position is visible.
+      table: Pages of each row, in order, which make C positions.
+    """
 
     cache: Cache
-    seen: Bool[Array, "B C"]
+    seen: Bool[Array | np.ndarray, "B C"]
+    table: Int[Array | np.ndarray, "B n"] | None = None
+
+    @classmethod
+    def first(cls, cache: Cache, lengths_B: Array | np.ndarray, table: Array | np.ndarray | None = None) -> Segment:
+        """The first `lengths_B` positions of each row."""
+        capacity = capacity_of(cache) * (1 if table is None else table.shape[1])
+        return cls(cache, np.arange(capacity) < lengths_B[:, None], table)
+
+    @property
+    def lengths(self) -> Int[Array, " B"]:
+        """Number of visible positions of each row."""
+        return jnp.sum(self.seen, axis=1, dtype=jnp.int32)
 
     def at(self, layer: int) -> LayerSegment:
         """The segment of one layer."""
-        return self.cache[layer], self.seen
+        return LayerSegment(self.cache[layer], self.seen, self.table)
 
 
-LayerSegment = tuple[LayerCache, Bool[Array, "_ _"]]
+class LayerSegment(NamedTuple):
+    """One layer of a segment."""
+
+    cache: LayerCache
+    seen: Bool[Array | np.ndarray, "B C"]
+    table: Int[Array | np.ndarray, "B n"] | None = None
+
+
 Attend = Callable[[Any, Array, Array, Array], tuple[Array, LayerCache]]
 """Takes what a layer has, its queries, keys and values; returns the block's attention and keys and values to keep."""
 
@@ -79,6 +106,17 @@ def empty(config: StudentConfig, batch: int, capacity: int) -> Cache:
 def capacity_of(cache: Cache) -> int:
     """How many positions the cache has."""
     return cache[0].values.shape[2]
+
+
+def gather(layer: LayerCache, table_Bxn: Int[Array | np.ndarray, "B n"]) -> LayerCache:
+    """The rows that the pages of a table make."""
+    batch, pages = table_Bxn.shape
+    keys, values = layer.keys[table_Bxn], layer.values[table_Bxn]
+    _, _, heads, width, page = keys.shape
+    return LayerCache(
+        keys.transpose(0, 2, 3, 1, 4).reshape(batch, heads, width, pages * page),
+        values.transpose(0, 2, 1, 3, 4).reshape(batch, heads, pages * page, width),
+    )
 
 
 def grow(cache: Cache, capacity: int) -> Cache:
@@ -127,7 +165,7 @@ def read_prompts(
 
     def attend_last(_: None, q: Array, k: Array, v: Array) -> tuple[Array, LayerCache]:
         prompt = _heads_first(k, v)
-        return _over(group_queries(q, k.shape[2]), [], [(prompt, positions < lengths_B[:, None])]), prompt
+        return _over(group_queries(q, k.shape[2]), [], [LayerSegment(prompt, positions < lengths_B[:, None])]), prompt
 
     given = [None] * model.config.num_layers
     hidden, fresh = _through_layers(model, params, tokens_BxL, positions, given, attend, attend_last, last)
@@ -161,7 +199,7 @@ def read(
     """
     marked = functools.partial(take, place_BxS=places_BxP)
     given = _by_layer(past, model.config.num_layers)
-    attend, attend_last = _attend_new(new_BxLxL), _attend_new(marked(new_BxLxL))
+    attend, attend_last = _attend_new(new_BxLxL, path_of(model.config)), _attend_new(marked(new_BxLxL))
     return _through_layers(model, params, tokens_BxL, positions_BxL, given, attend, attend_last, marked)
 
 
@@ -189,7 +227,7 @@ def read_states(
       The states of every new token after each of these blocks, end to end (len(at) · D columns), and the keys and
       values of all new tokens.
     """
-    attend = _attend_new(new_BxLxL)
+    attend = _attend_new(new_BxLxL, path_of(model.config))
     given = _by_layer(past, model.config.num_layers)
     states, fresh = _residuals(model, params, tokens_BxL, positions_BxL, given, attend, attend)
     return jnp.concatenate([states[number - 1] for number in at], axis=-1), fresh
@@ -220,10 +258,10 @@ def read_next(
     """
 
     def attend(given: Sequence[LayerSegment], q: Array, k: Array, v: Array) -> tuple[Array, LayerCache]:
-        (own, seen), *past = given
+        own, *past = given
         # Written before it is read, so that the loop's buffer is updated in place.
-        (written,) = write((own,), (_heads_first(k, v),), at)
-        return _over(group_queries(q, k.shape[2]), [], [(written, seen), *past]), written
+        (written,) = write((own.cache,), (_heads_first(k, v),), at)
+        return _over(group_queries(q, k.shape[2]), [], [own._replace(cache=written), *past]), written
 
     given = _by_layer((current, *past), model.config.num_layers)
     hidden, written = _through_layers(model, params, token_B[:, None], position_B[:, None], given, attend, attend)
@@ -235,15 +273,21 @@ def _by_layer(past: Sequence[Segment], layers: int) -> list[list[LayerSegment]]:
     return [[one.at(layer) for one in past] for layer in range(layers)]
 
 
-def _attend_new(seen: Bool[Array, "#B l L"]) -> Attend:
+def _attend_new(seen: Bool[Array, "#B l L"], path: Path = "xla") -> Attend:
     """Attention of new tokens over each other, as `seen` allows, and over cached ones; keeps keys and values."""
 
     def attend(past: Sequence[LayerSegment], q: Array, k: Array, v: Array) -> tuple[Array, LayerCache]:
-        fresh, q = _heads_first(k, v), group_queries(q, k.shape[2])
-        own = attend_partially(q, *_for_groups(fresh), seen[:, None, None])
-        return _over(q, [own], past), fresh
+        fresh, grouped = _heads_first(k, v), group_queries(q, k.shape[2])
+        own = attend_partially(grouped, *_for_groups(fresh), seen[:, None, None])
+        return _over(grouped, [own], past), fresh
 
-    return attend
+    def attend_fused(past: Sequence[LayerSegment], q: Array, k: Array, v: Array) -> tuple[Array, LayerCache]:
+        q, rows = _rows(q, past)
+        parts = [*(part.seen[:, None] for part in past), seen]
+        whole = jnp.concatenate([jnp.broadcast_to(part, (*q.shape[:2], part.shape[2])) for part in parts], axis=2)
+        return flash_cached(q, k, v, rows, whole, "cudnn"), _heads_first(k, v)
+
+    return attend_fused if path == "cudnn" else attend
 
 
 def _through_layers(
@@ -306,8 +350,24 @@ def _residuals(
 
 def _over(q: Array, parts: list[PartialAttention], past: Sequence[LayerSegment]) -> Array:
     """Attention of grouped queries over parts and over the visible positions of one layer's caches."""
-    cached = [attend_partially(q, *_for_groups(cache), seen[:, None, None, None]) for cache, seen in past]
+    q, rows = _rows(q, past)
+    seen = [part.seen[:, None, None, None] for part in past]
+    cached = [attend_partially(q, *_for_groups(row), visible) for row, visible in zip(rows, seen, strict=True)]
     return ungroup(merge([*parts, *cached]).normalised()).astype(q.dtype)
+
+
+def _rows(q: Array, past: Sequence[LayerSegment]) -> tuple[Array, list[LayerCache]]:
+    """Some queries, and the rows of one layer's caches.
+
+    A GPU gathers pages only once the queries are known: otherwise XLA gathers those of all layers at the beginning.
+    """
+    rows = []
+    for cache, _, table in past:
+        if table is not None:
+            q, table = jax.lax.optimization_barrier((q, table))
+            cache = gather(cache, table)
+        rows.append(cache)
+    return q, rows
 
 
 def _heads_first(k: Array, v: Array) -> LayerCache:

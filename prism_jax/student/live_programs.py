@@ -3,7 +3,7 @@
 Every program depends on three sizes: rows of a batch, pages per stream, and new tokens per row. Each is rounded up to
 one of a few classes, so the number of programs is the product of small numbers, however streams grow.
 
-Dimensions: B batch, n pages per stream, L new tokens, P marked places, A answers, V vocabulary.
+Dimensions: B batch, n pages per stream, L new tokens, P marked places, A answers.
 """
 
 from __future__ import annotations
@@ -18,10 +18,8 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Int
 
 from prism_jax.student.branches import Row, row_mask
-from prism_jax.student.kv_cache import Cache, Segment, capacity_of, read, read_states
-from prism_jax.student.pages import gather
+from prism_jax.student.kv_cache import Cache, Segment, read, read_states
 from prism_jax.student.qwen3 import Params, Qwen3
-from prism_jax.student.sampler import branch_off
 
 
 def classes(smallest: int, largest: int, growth: int) -> tuple[int, ...]:
@@ -64,11 +62,10 @@ def read_rows(
     Returns:
       Logits of the answers at the marked places, and keys and values of the new tokens.
     """
-    cache = gather(pool, table)
-    seen = jnp.arange(capacity_of(cache)) < lengths[:, None]
+    trunk = Segment.first(pool, lengths, table)
     tokens, mask = jnp.asarray(row.tokens), jax.vmap(row_mask)(row)
     positions, places = lengths[:, None] + row.offsets, jnp.asarray(row.places)
-    hidden, fresh = read(model, params, tokens, positions, mask, places, [Segment(cache, seen)])
+    hidden, fresh = read(model, params, tokens, positions, mask, places, [trunk])
     rows = model.head(params)[answers]
     return hidden.astype(jnp.float32) @ rows.astype(jnp.float32).T, fresh
 
@@ -97,41 +94,10 @@ def state_rows(
     Returns:
       States in float32, as `kv_cache.read_states` lays them out, and keys and values of the new tokens.
     """
-    cache = gather(pool, table)
-    seen = jnp.arange(capacity_of(cache)) < lengths[:, None]
+    trunk = Segment.first(pool, lengths, table)
     tokens, mask = jnp.asarray(row.tokens), jax.vmap(row_mask)(row)
-    states, fresh = read_states(model, params, tokens, lengths[:, None] + row.offsets, mask, at, [Segment(cache, seen)])
+    states, fresh = read_states(model, params, tokens, lengths[:, None] + row.offsets, mask, at, [trunk])
     return states.astype(jnp.float32), fresh
-
-
-@functools.partial(jax.jit, static_argnums=(0, 7))
-def branch_rows(
-    model: Qwen3,
-    params: Params,
-    pool: Cache,
-    table: Int[Array, "B n"],
-    lengths: Int[Array, " B"],
-    tokens: Int[Array, "B L"],
-    counts: Int[Array, " B"],
-    room: int,
-) -> tuple[Float[Array, "B V"], Cache, Cache]:
-    """Reads branches after their trunks, to be continued.
-
-    Args:
-      model: The static half of the student.
-      params: Parameters as `kv_cache.unstack_layers` returns them.
-      pool: The pool of pages, which is only read.
-      table: Pages of each stream.
-      lengths: Number of tokens of each stream in the pool.
-      tokens: Token ids of the branches, padded on the right.
-      counts: Number of tokens of each branch.
-      room: Number of cache positions to reserve for new tokens.
-
-    Returns:
-      Logits after each branch, a cache of the branches, and a cache of each row's trunk.
-    """
-    trunk = gather(pool, table)
-    return *branch_off(model, params, trunk, lengths, tokens, counts, room=room), trunk
 
 
 def compiled(program: Any, *args: Any) -> Any:

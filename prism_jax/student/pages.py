@@ -1,10 +1,10 @@
 """A pool of pages of keys and values, which the trunks of many streams share.
 
-A page holds `PAGE` positions of one stream in every layer. Page 0 belongs to no stream: padding reads and writes it. A
-batch gathers the pages of its streams into one cache, so that its programs depend on the number of pages per stream
-and not on which pages these are.
+A page holds `PAGE` positions of one stream in every layer. Page 0 belongs to no stream: padding reads and writes it.
+Programs take the pages of a batch's streams as a table, so that they depend on the number of pages per stream and not
+on which pages these are.
 
-Dimensions: N pages, B batch, n pages per stream, L new tokens, K key/value heads, H head width, C = n * PAGE positions.
+Dimensions: N pages, B batch, n pages per stream, L new tokens, K key/value heads, H head width.
 """
 
 from __future__ import annotations
@@ -39,21 +39,6 @@ def make_pool(config: StudentConfig, pages: int) -> Cache:
         )
         for _ in range(config.num_layers)
     )
-
-
-def gather(pool: Cache, table_Bxn: Int[Array, "B n"]) -> Cache:
-    """The caches of a batch, of C positions, from the pages in its table."""
-    batch, pages = table_Bxn.shape
-
-    def one(layer: LayerCache) -> LayerCache:
-        keys, values = layer.keys[table_Bxn], layer.values[table_Bxn]
-        _, _, heads, width, _ = keys.shape
-        return LayerCache(
-            keys.transpose(0, 2, 3, 1, 4).reshape(batch, heads, width, pages * PAGE),
-            values.transpose(0, 2, 1, 3, 4).reshape(batch, heads, pages * PAGE, width),
-        )
-
-    return tuple(one(layer) for layer in pool)
 
 
 @functools.partial(jax.jit, donate_argnums=0)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float
 
 # Score of a masked key. It is finite so that a part without any visible key stays finite until it is merged.
@@ -40,7 +41,7 @@ def attend_partially(
     q: Float[Array, "B K G *c q H"],
     k: Float[Array, "B K 1 *c H k"],
     v: Float[Array, "B K 1 *c k H"],
-    seen: Bool[Array, "..."],
+    seen: Bool[Array | np.ndarray, "..."],
 ) -> PartialAttention:
     """Computes attention of queries over some of the keys.
 

@@ -8,8 +8,9 @@ Dimensions: B batch, P padded prompt, M room for new tokens, V vocabulary, S sto
 from __future__ import annotations
 
 import functools
+import operator
 import reprlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
@@ -18,7 +19,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from prism_jax.student.branches import bucket
-from prism_jax.student.kv_cache import Cache, Segment, capacity_of, grow, read, read_next, read_prompts
+from prism_jax.student.dispatch import platform
+from prism_jax.student.kv_cache import Cache, Segment, capacity_of, gather, grow, read, read_next, read_prompts
 from prism_jax.student.qwen3 import Params, Qwen3
 from prism_jax.student.sampling import Sampling, next_token
 
@@ -109,38 +111,6 @@ def prefill(
     return model.logits(params, last), grow(fresh, tokens_BxP.shape[1] + room)
 
 
-@functools.partial(jax.jit, static_argnums=0, static_argnames="room")
-def branch_off(
-    model: Qwen3,
-    params: Params,
-    cache: Cache,
-    lengths: Int[Array, " B"],
-    tokens_BxL: Int[Array, "B L"],
-    counts: Int[Array, " B"],
-    room: int,
-) -> tuple[Float[Array, "B V"], Cache]:
-    """Reads branches after the first `lengths` positions of trunks.
-
-    Args:
-      model: The static half of the student.
-      params: Parameters as `kv_cache.unstack_layers` returns them.
-      cache: Cache of the trunks, which is only read.
-      lengths: Number of visible positions of each trunk.
-      tokens_BxL: Token ids of the branches, padded on the right.
-      counts: Number of tokens of each branch.
-      room: Number of cache positions to reserve for new tokens.
-
-    Returns:
-      Logits after each branch, and a cache of the branches alone with `room` free positions.
-    """
-    length = tokens_BxL.shape[1]
-    seen = jnp.arange(capacity_of(cache)) < lengths[:, None]
-    positions = lengths[:, None] + jnp.arange(length)
-    causal = jnp.tril(jnp.ones((1, length, length), bool))
-    hidden, fresh = read(model, params, tokens_BxL, positions, causal, counts[:, None] - 1, [Segment(cache, seen)])
-    return model.logits(params, hidden[:, 0]), grow(fresh, length + room)
-
-
 class Start(NamedTuple):
     """The state from which decoding starts.
 
@@ -149,16 +119,62 @@ class Start(NamedTuple):
       lengths: [B] lengths of the prefixes.
       width: Cache position of the first new token.
       logits: [B, V] logits after the prefixes.
-      trunk: Cache of the tokens before each prefix, which is only read; None where there are none.
-      trunk_lengths: [B] lengths of the trunks.
+      trunk: The tokens before each prefix, which are only read; None where there are none.
     """
 
     cache: Cache
     lengths: Array | np.ndarray
     width: int
     logits: Array
-    trunk: Cache | None = None
-    trunk_lengths: Array | np.ndarray | None = None
+    trunk: Segment | None = None
+
+
+def branch_off(
+    model: Qwen3,
+    params: Params,
+    trunk: Segment,
+    tokens_BxL: Int[np.ndarray, "B L"],
+    counts_B: Int[np.ndarray, " B"],
+    room: int,
+    run: Callable = operator.call,
+) -> Start:
+    """Reads branches after their trunks.
+
+    On a CPU pages of trunks are gathered once, because to do so at every token takes as long as attention itself. A GPU
+    has little memory and gathers fast: each layer gathers its own pages at every token, and no trunk is ever copied.
+
+    Args:
+      model: The static half of the student.
+      params: Parameters as `kv_cache.unstack_layers` returns them.
+      trunk: Trunk of each row, of which the first positions are visible.
+      tokens_BxL: Token ids of the branches, padded on the right.
+      counts_B: Number of tokens of each branch.
+      room: Number of cache positions to reserve for new tokens.
+      run: Runs a program on arguments, or only compiles it (`live_programs.compiled`).
+    """
+    logits, own, rows = run(_branch_off, model, params, trunk, tokens_BxL, counts_B, room)
+    return Start(own, counts_B, tokens_BxL.shape[1], logits, trunk if rows is None else Segment(rows, trunk.seen))
+
+
+@functools.partial(jax.jit, static_argnums=(0, 5))
+def _branch_off(
+    model: Qwen3,
+    params: Params,
+    trunk: Segment,
+    tokens_BxL: Int[Array, "B L"],
+    counts_B: Int[Array, " B"],
+    room: int,
+) -> tuple[Float[Array, "B V"], Cache, Cache | None]:
+    """Returns logits after each branch, a cache of the branches, and rows that take the place of the trunks' pages."""
+    rows = None
+    if trunk.table is not None and platform() == "cpu":
+        rows = tuple(gather(layer, trunk.table) for layer in trunk.cache)
+        trunk = Segment(rows, trunk.seen)
+    length = tokens_BxL.shape[1]
+    positions = trunk.lengths[:, None] + jnp.arange(length)
+    causal = jnp.tril(jnp.ones((1, length, length), bool))
+    hidden, fresh = read(model, params, tokens_BxL, positions, causal, counts_B[:, None] - 1, [trunk])
+    return model.logits(params, hidden[:, 0]), grow(fresh, length + room), rows
 
 
 def decode(
@@ -173,7 +189,7 @@ def decode(
         raise ValueError(f"stop: found {list(stop)}, expected token ids of at least 0")
     padded = np.full(max(1, -(-len(stop) // _STOPS)) * _STOPS, -1, np.int32)
     padded[: len(stop)] = stop
-    prefix = (start.lengths, start.trunk, start.trunk_lengths)
+    prefix = (start.lengths, start.trunk)
     tokens, counts, stopped, _ = _decode(
         model, start.width, params, start.cache, prefix, start.logits, np.int32(limit), sampling, padded
     )
@@ -219,12 +235,10 @@ def _decode(
       New tokens, how many of them count, whether a stop token ended the row, and the cache, so that its memory is
       reused.
     """
-    lengths, trunk, trunk_lengths = prefix
+    lengths, trunk = prefix
     columns = jnp.arange(capacity_of(cache))
-    base = lengths if trunk is None else lengths + trunk_lengths
-    past = []
-    if trunk is not None:
-        past = [Segment(trunk, jnp.arange(capacity_of(trunk)) < trunk_lengths[:, None])]
+    base = lengths if trunk is None else lengths + trunk.lengths
+    past = [] if trunk is None else [trunk]
 
     def put(state: _State, logits: Array, cache: Cache) -> _State:
         token = next_token(logits, sampling, state.made)

@@ -2,20 +2,23 @@
 
 import functools
 import random
+import re
+from unittest import mock
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from prism_jax.student import Qwen3, StudentConfig
+from prism_jax.student import Qwen3, StudentConfig, dispatch, flash, kv_cache, sampler
 from prism_jax.student.attention import no_branches
 from prism_jax.student.branches import Branch, lay_out
 from prism_jax.student.constrained import DeviceAutomaton, Span, make_automaton
 from prism_jax.student.engine import Engine, Reading
 from prism_jax.student.kv_cache import unstack_layers
 from prism_jax.student.live_programs import read_rows
-from prism_jax.student.pages import make_pool, page_bytes, table_of
+from prism_jax.student.pages import PAGE, make_pool, page_bytes, table_of
 from prism_jax.student.sampling import make_sampling
 
 pytestmark = pytest.mark.usefixtures("compile_quickly")
@@ -121,8 +124,14 @@ def test_branches_leave_no_trace_and_need_no_event(model, params):
     check(model, params, engine, Reading("a", (), branches), again[0])
 
 
-def test_text_is_written_after_each_streams_own_trunk(model, params):
-    """Every token is the greedy one of a cold start, whatever else is in the batch, and nothing enters the engine."""
+@pytest.mark.parametrize("platform", ["cpu", "cuda"])
+def test_text_is_written_after_each_streams_own_trunk(model, params, platform, monkeypatch):
+    """Every token is the greedy one of a cold start, whatever else is in the batch, and nothing enters the engine.
+
+    Both forms of the trunk run here: rows that were gathered once, as on a CPU, and pages of the pool, as on a GPU.
+    """
+    monkeypatch.setattr(sampler, "platform", lambda: platform)
+    sampler._branch_off.clear_cache()  # which is not aware of the platform
     engine, rng = make(model, params, 12), random.Random(1)
     names = [f"s{i}" for i in range(6)]
     for name in names:
@@ -200,6 +209,53 @@ def test_the_work_of_a_pass_grows_with_attention_alone(model, params):
     queries = (model.config.num_layers - 1) * row.tokens.size + row.places.size
     products = 4 * queries * model.config.num_heads * model.config.head_dim * 1024
     assert products < middle - small < 1.5 * products
+
+
+def batch_of(config, width, rows=2):
+    """Arguments of `read_rows`: full streams of `width` pages, with an event and a branch of two leaves each."""
+    pages = [list(range(1 + width * row, 1 + width * (row + 1))) for row in range(rows)]
+    keys = iter(jax.random.split(jax.random.key(0), 2 * config.num_layers))
+    pool = jax.tree.map(
+        lambda leaf: jax.random.normal(next(keys), leaf.shape, leaf.dtype), make_pool(config, 1 + width * rows)
+    )
+    row = lay_out([1] * 5, [Branch((1, 2), ((3, 4, 5), (6,)))], 64, 8)
+    batch, lengths = jax.tree.map(lambda leaf: np.stack([leaf] * rows), row), np.full(rows, width * PAGE - 60, np.int32)
+    return pool, table_of(pages, width, rows), lengths, batch, np.array(ANSWERS)
+
+
+def test_fused_attention_reads_the_same(model, params, monkeypatch):
+    """The path of a GPU, with XLA's unfused implementation of the same function, against the one that runs here."""
+    given = unstack_layers(params), *batch_of(model.config, 3)
+    expected = read_rows(model, *given)
+    fused = mock.Mock(side_effect=lambda *args: flash.flash_cached(*args[:-1], "xla"))
+    monkeypatch.setattr(kv_cache, "path_of", lambda _: "cudnn")
+    monkeypatch.setattr(kv_cache, "flash_cached", fused)
+    got = jax.jit(functools.partial(read_rows.__wrapped__, model))(*given)
+    fused.assert_called()
+    chex.assert_trees_all_close(got, expected, atol=1e-5, rtol=1e-5)
+
+
+def test_a_gpu_reads_without_scores_and_one_layers_pages_at_a_time(monkeypatch):
+    """Lowered for CUDA without a GPU: no array of queries and keys but the mask, no page gathered outside its block."""
+    from jax._src.cudnn import fused_attention_stablehlo
+
+    monkeypatch.setattr(fused_attention_stablehlo, "check_cudnn_version", lambda: 91_000)
+    monkeypatch.setattr(dispatch, "platform", lambda: "cuda")
+    model = Qwen3(StudentConfig(vocab_size=VOCABULARY, dtype="bfloat16", **SIZES | {"num_layers": 3, "head_dim": 16}))
+    width = 4
+    pool, *rest = batch_of(model.config, width)
+    given = unstack_layers(model.init(jax.random.key(0))), pool, *rest
+    text = read_rows.trace(model, *given).lower(lowering_platforms=("cuda",)).as_text()
+    assert set(re.findall(r"__cudnn\$(\w+)", text)) == {"fmhaScaleBiasSoftmax"}
+    shapes = {tuple(map(int, found.split("x"))) for found in re.findall(r"tensor<([\dx]+)x(?:bf16|f32)>", text)}
+    new, cached = 64, width * PAGE
+    assert {shape for shape in shapes if shape[-2:] in [(new, cached), (new, cached + new)]} == {
+        (2, 1, new, cached + new)
+    }
+    [program] = jax.make_jaxpr(read_rows, static_argnums=0)(model, *given).eqns
+    outside = [e for e in program.params["jaxpr"].eqns if e.primitive.name == "gather"]
+    paged = [e for e in outside if e.invars[0].aval.shape in {leaf.shape for leaf in jax.tree.leaves(pool)}]
+    assert len(paged) == 2, "keys and values of the last block, which is no program of its own"
 
 
 def test_a_closed_stream_frees_its_pages(model, params):

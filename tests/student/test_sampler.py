@@ -12,8 +12,8 @@ from huggingface import reference
 
 from prism_jax.student import Qwen3, StudentConfig
 from prism_jax.student.attention import no_branches
-from prism_jax.student.kv_cache import unstack_layers
-from prism_jax.student.sampler import Start, branch_off, decode, generate, prefill
+from prism_jax.student.kv_cache import Segment, unstack_layers
+from prism_jax.student.sampler import branch_off, decode, generate, prefill
 from prism_jax.student.sampling import make_sampling, restrict
 
 pytestmark = pytest.mark.usefixtures("compile_quickly")
@@ -59,8 +59,7 @@ def test_rows_that_continue_a_trunk_are_written_as_after_whole_prompts(tiny):
     lengths, counts = np.array([3, 3], np.int32), np.array([3, 1], np.int32)
     sampling = make_sampling(2, [0.0, 1.2], [0, 20], [1.0, 0.95], seed=8)
     _, cache = prefill(model, params, trunk, lengths, 0)
-    logits, own = branch_off(model, params, cache, lengths, rows, counts, room=24)
-    start = Start(own, counts, rows.shape[1], logits, cache, lengths)
+    start = branch_off(model, params, Segment.first(cache, lengths), rows, counts, room=24)
     expected = generate(model, params, [[5, 6, 7, 8, 9, 10], [5, 6, 7, 3]], LIMIT, sampling)
     assert decode(model, params, start, LIMIT, sampling, []) == expected
 

@@ -11,11 +11,11 @@ heads and all key heads, inner width F, vocabulary V, and c supervised tokens wh
     embedding   all gradients, that of the embedding in float32 (V D), and that of the residual stream, twice
 
 Per layer, the forward pass keeps t D and what the remat policy names. With `none` it keeps
-t (12 D + 7.5 Q + 10 K + 3 F) and the attention scores; these numbers were observed with XLA. `xla` attention adds its scores in float32, twice, to
-the temporaries of the current layer; `cudnn` attention adds only the mask. Layers that fsdp shards are gathered: the
-current layer, its gradient, and the next layer. The update of the optimizer is fused with the cast of gradients to
-float32 and needs no further memory. `--plan --target` compares the estimate with XLA's compiler for NVIDIA GPUs; it
-errs upwards.
+t (12 D + 7.5 Q + 10 K + 3 F) and the attention scores; these numbers were observed with XLA. `xla` attention adds its
+scores in float32, twice, to the temporaries of the current layer; `cudnn` attention adds only the mask. Layers that
+fsdp shards are gathered: the current layer, its gradient, and the next layer. The update of the optimizer is fused with
+the cast of gradients to float32 and needs no further memory. `--plan --target` compares the estimate with XLA's
+compiler for NVIDIA GPUs: it errs upwards.
 """
 
 from __future__ import annotations
@@ -72,12 +72,13 @@ def estimate(shape: StepShape, attention: AttentionPath) -> Working:
     # With several devices on `tensor`, gradients of the full width wait for the sum over them.
     temporaries = 5 * (student.hidden_dim + heads + keys + inner) + 4 * student.hidden_dim * (split > 1)
     scores = rows * _scores(size, attention, -(-student.num_heads // split))
+    table = student.vocab_size * student.hidden_dim * 4 // split // axes["fsdp"]
     return Working(
         gradients=_gradients(shape),
         kept=student.num_layers * (tokens * _kept(shape) * item + (scores if student.remat == "none" else 0)),
         loss=_loss(shape),
         layer=tokens * temporaries * item + scores + _gathered(shape),
-        embedding=student.vocab_size * student.hidden_dim * 4 // split // axes["fsdp"] + 8 * tokens * student.hidden_dim,
+        embedding=table + 8 * tokens * student.hidden_dim,
     )
 
 
