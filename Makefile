@@ -7,7 +7,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Bytecode is written when a module is first imported; most installed modules never are.
 PIP := $(BIN)/pip install --quiet --no-compile
 
-.PHONY: quickstart distill-demo people-demo test test-slow lint docs clean
+.PHONY: quickstart distill-demo people-demo test test-slow studies lint docs clean
 .DELETE_ON_ERROR:
 
 quickstart: .venv/installed
@@ -20,10 +20,14 @@ people-demo: .venv/installed
 	$(BIN)/python -m prism_jax.experiments.people_demo --workdir=runs/people_demo $(if $(LOGS),--logs="$(LOGS)")
 
 test: .venv/installed-dev
-	$(BIN)/python -m pytest -n 2 --dist=worksteal -m "not slow"
+	$(BIN)/python -m pytest -n 2 --dist=worksteal -m "not slow and not study"
 
 test-slow: .venv/installed-dev
 	$(BIN)/python -m pytest -n 2 --dist=loadfile --no-loadscope-reorder -m slow
+
+# Long runs that no change needs to pass: they compile the configs for GPUs that are not here.
+studies: .venv/installed-dev
+	$(BIN)/python -m pytest -m study
 
 lint: .venv/installed-dev
 	$(BIN)/ruff check .

@@ -1,6 +1,6 @@
 r"""The paper's recipe: Qwen3-8B, all parameters, on one 80 GB A100.
 
-    python -m prism_jax.train --config=configs/qwen3_8b_a100.py --plan --device_memory=80GB
+    python -m prism_jax.train --config=configs/qwen3_8b_a100.py --plan --target=a100-80gb
     launch/a100.sh --config=configs/qwen3_8b_a100.py --config.training.start=DIR --config.data.source=FILE \
         --workdir=runs/qwen3_8b
 
@@ -13,8 +13,10 @@ with one decision per row (1,350 updates), AdamW with a peak learning rate of 1e
 (135), a cosine schedule, a context of 4096 tokens, bfloat16, the model's own chat template, and no loss on the prompt.
 The departures serve to fit the GPU, to fill in what the paper does not state, or to correct it (docs/maths.md):
 
-- Four rows in one step with every block rematerialised, instead of 4 steps of 1 row. The gradient is the same, and no
-  buffer for the sum of four gradients is needed (16 GB in bfloat16; 33 GB in float32, which such a sum requires).
+- Four rows in one step, instead of 4 steps of 1 row. The gradient is the same, and no buffer for the sum of four
+  gradients is needed (16 GB in bfloat16; 33 GB in float32, which such a sum requires). The backward pass recomputes
+  every block; on this GPU, `remat = auto` keeps the feed-forward gates in 13.5 GiB of the host's memory meanwhile.
+  `--config.student.remat=full` keeps nothing and needs no memory of the host.
 - The 1,800 decisions are the best within each pair of labels instead of overall, so that curation does not change how
   often help is needed.
 - Parameters are the upper halves of float32 master weights, whose lower halves the optimizer keeps. Most bfloat16
@@ -26,9 +28,10 @@ The departures serve to fit the GPU, to fill in what the paper does not state, o
 `--config.packing.max_decisions=0` reads each stream once with all its decisions, which takes fewer tokens and makes
 fewer updates; the start-up report gives both numbers.
 
-Time: not yet run on an A100; the paper states 2.5 hours for its own run on one.
-Result: not yet known. The plan predicts 68.2 GiB of the 74.5 (80 GB); XLA's compiler for that GPU computes 66.4
-(`benchmarks/memory.py`).
+Time: not yet run on an A100. As compiled for one, at least 1.2 hours for the 1,350 updates; the paper states 2.5 for
+its own run.
+Result: not yet known. Compiled for an A100, it needs 66.6 GiB of the 75.3 that the launch scripts allow
+(docs/devices.md).
 """
 
 from prism_jax.recipes.paper import paper_run
@@ -40,7 +43,7 @@ def get_config():
     """The paper's settings, and what is needed to fit 80 GB."""
     return to_config_dict(
         paper_run(
-            qwen3_8b(dtype="bfloat16", param_dtype="bfloat16", remat="full"),
+            qwen3_8b(dtype="bfloat16", param_dtype="bfloat16", remat="auto"),
             start="weights/Qwen3-8B",
             batch=4,
             first_moment="bfloat16",

@@ -1,6 +1,6 @@
 r"""Qwen3-8B, all parameters, on one node of 8 A100s: parameters and optimizer state are sharded over the GPUs (FSDP).
 
-    python -m prism_jax.train --config=configs/qwen3_8b_a100x8.py --plan --device_memory=80GB
+    python -m prism_jax.train --config=configs/qwen3_8b_a100x8.py --plan --target=a100-80gb
     launch/node.sh --config=configs/qwen3_8b_a100x8.py --config.training.start=DIR --config.data.source=FILE \
         --workdir=runs/qwen3_8b_x8
 
@@ -9,8 +9,11 @@ there, the memory suffices to keep Adam's moments and the master weights in full
 fewest that 8 GPUs can share, which makes 675 updates. For several nodes, set mesh.data to their number and
 training.batch to 8 times that number (`launch/slurm.sh`).
 
-Time: not yet run on A100s.
-Result: not yet known; the plan predicts 19.4 GiB per GPU.
+Nothing but elementwise operations is recomputed in the backward pass: `remat = auto` keeps all products and results of
+attention on these GPUs.
+
+Time: not yet run on A100s. As compiled for them, at least 8.7 minutes for the 675 updates.
+Result: not yet known. Compiled for 8 A100s, it needs 27.6 GiB per GPU (docs/devices.md).
 """
 
 from prism_jax.recipes.paper import paper_run
@@ -21,7 +24,7 @@ from prism_jax.training.config import MeshConfig
 
 def get_config():
     """The paper's recipe with a batch that 8 GPUs share."""
-    student = qwen3_8b(dtype="bfloat16", param_dtype="bfloat16", remat="full")
+    student = qwen3_8b(dtype="bfloat16", param_dtype="bfloat16", remat="auto")
     return to_config_dict(
         paper_run(student, mesh=MeshConfig(fsdp=8), start="weights/Qwen3-8B", batch=8, master="float32")
     )

@@ -1,5 +1,6 @@
 """Fixtures and settings of all tests: hypothesis profiles, simulated streams, templates, tokenizers and models."""
 
+import json
 import os
 import pathlib
 import subprocess
@@ -9,6 +10,7 @@ import zipfile
 # Programs of the tests are small: cut into parts for several threads, they take a tenth longer to compile.
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_parallel_codegen_split_count=1")
 
+import filelock
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -163,6 +165,32 @@ def eight_devices():
         return os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": xla, "NPROC": "64"}
 
     return environment
+
+
+@pytest.fixture(scope="session")
+def on_target(root, shared_folder):
+    """Runs a program with XLA's compiler for absent NVIDIA GPUs, and returns the JSON values that it prints, by line.
+
+    The compiler is that of the folder in PRISM_AOT, or `launch/compiler.sh` installs it into this environment.
+    """
+    from prism_jax.recipes.memory import compiler_environment, compiler_folder
+
+    with filelock.FileLock(shared_folder / "compiler.lock"):
+        if not (compiler_folder() / "jax_plugins").is_dir():
+            script, setting = root / "launch" / "compiler.sh", {"PYTHON": sys.executable, "PIP_RETRIES": "2"}
+            done = subprocess.run(["bash", script], env=os.environ | setting, capture_output=True, text=True)
+            if done.returncode:
+                reason = done.stderr.strip().splitlines()[-1:] or ["no message"]
+                pytest.skip(f"no compiler for NVIDIA GPUs: launch/compiler.sh failed ({reason[0]})")
+
+    def run(program, *arguments, flags=""):
+        environment = compiler_environment(flags)
+        command = [sys.executable, "-c", program, *arguments]
+        done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr[-3000:]
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    return run
 
 
 @pytest.fixture(scope="session")

@@ -101,6 +101,17 @@ def compiler_folder() -> pathlib.Path:
     return pathlib.Path(os.environ.get("PRISM_AOT") or pathlib.Path(sys.prefix) / "aot")
 
 
+def compiler_environment(flags: str) -> dict[str, str]:
+    """The environment of a process that compiles with it, given flags for XLA."""
+    return os.environ | {
+        "JAX_PLATFORMS": "cpu",
+        "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1",
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(compiler_folder()), *sys.path])),
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        "XLA_FLAGS": flags,
+    }
+
+
 def compile_elsewhere(config: RunConfig, target: str, limit: int, flags: str) -> tuple[list, dict, str] | None:
     """Compiles the step of a config for a GPU in a process of its own, which frees its memory when it ends.
 
@@ -117,16 +128,13 @@ def compile_elsewhere(config: RunConfig, target: str, limit: int, flags: str) ->
       ValueError: if the config cannot be used.
       RuntimeError: if the compiler fails.
     """
-    environment = os.environ | {
-        "JAX_PLATFORMS": "cpu",
-        "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1",
-        "PYTHONPATH": os.pathsep.join(filter(None, [str(compiler_folder()), *sys.path])),
-        "TF_CPP_MIN_LOG_LEVEL": "3",
-        "XLA_FLAGS": flags,
-    }
     question = json.dumps({"config": to_dict(config), "target": target, "limit": limit})
     done = subprocess.run(
-        [sys.executable, "-c", _COMPILE], env=environment, input=question, capture_output=True, text=True
+        [sys.executable, "-c", _COMPILE],
+        env=compiler_environment(flags),
+        input=question,
+        capture_output=True,
+        text=True,
     )
     if done.returncode == _MISSING:
         return None

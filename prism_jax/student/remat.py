@@ -1,8 +1,9 @@
 """What the backward pass keeps of a block's forward pass, by name; it recomputes the rest from the block's input.
 
-A kept result of a matrix product saves as many operations per byte, whichever product it is, so the policies differ in
-how much they keep. Each keeps what the one before it does, except that `offload` keeps the feed-forward gate alone, in
-the host's memory: it is copied there while later blocks are computed, and back before its block's backward pass.
+A kept result of a matrix product saves about as many operations per byte, whichever product it is, so the policies
+differ in how much they keep. Each keeps what the one before it does, except that `offload` keeps the feed-forward gate
+alone, in the host's memory: it is copied there while later blocks are computed, and back before its block's backward
+pass. Whether that saves more than `attention` does depends on the widths.
 
     full       nothing
     qkv        queries, keys and values, before their norms and rotation
@@ -41,8 +42,8 @@ OFFLOADED = ("gate",)
 def keeping(remat: Remat) -> Callable[[Callable], Callable]:
     """Returns a decorator of a block's function, after which its backward pass keeps what the policy names.
 
-    `auto` must have been replaced by a policy (`prism_jax.training.memory.remat`) where gradients are computed; without
-    gradients, no policy has an effect.
+    Where gradients are computed, `prism_jax.training.memory.estimate.fitted` must have replaced `auto` by a policy;
+    without gradients, no policy has an effect.
     """
     if remat in ("auto", "none"):
         return lambda block: block

@@ -27,9 +27,10 @@ import jax
 import jax.numpy as jnp
 
 from prism_jax.prompting.packing import Sizes
+from prism_jax.student import StudentConfig
 from prism_jax.student.attention import split_evenly
 from prism_jax.student.heads import Layout
-from prism_jax.student.remat import SAVED, Remat
+from prism_jax.student.remat import OFFLOADED, SAVED, Remat
 from prism_jax.training.memory.shapes import StepShape, on_device, persistent
 from prism_jax.training.optimization.frozen import Partition
 from prism_jax.training.optimization.step import abstract_state
@@ -140,11 +141,26 @@ def _gathered(shape: StepShape) -> int:
 RESERVE = 3 * 2**29
 """Bytes that `fitted` leaves free on a GPU for what no plan counts: cuDNN's workspace, NCCL's buffers and the like."""
 
-# Policies from the least recomputation to the most. Without fused attention, on a CPU, the host is the device.
+# Without fused attention, on a CPU, the host is the device. `none` keeps results of elementwise operations, too, which
+# GPUs recompute in less time than they take to write and read.
 _POLICIES: dict[AttentionPath, tuple[Remat, ...]] = {
-    "cudnn": ("flash", "dots", "offload", "attention", "qkv", "full"),
+    "cudnn": ("flash", "dots", "attention", "qkv", "offload", "full"),
     "xla": ("none", "dots", "attention", "qkv", "full"),
 }
+
+
+def _recomputed(student: StudentConfig, remat: Remat) -> int:
+    """Multiplications per token and block that the backward pass repeats, without attention."""
+    width, heads, keys = (
+        student.hidden_dim,
+        student.num_heads * student.head_dim,
+        student.num_kv_heads * student.head_dim,
+    )
+    inner = width * student.mlp_dim
+    cost = {"query": width * heads, "key": width * keys, "value": width * keys, "output": width * heads}
+    cost |= {"gate": inner, "up": inner}
+    kept = set(cost) if remat == "none" else {*SAVED[remat], *(OFFLOADED if remat == "offload" else ())}
+    return sum(size for name, size in cost.items() if name not in kept)
 
 
 def fitted(shape: StepShape, attention: AttentionPath, limit: int) -> StepShape:
@@ -161,7 +177,7 @@ def fitted(shape: StepShape, attention: AttentionPath, limit: int) -> StepShape:
     if shape.student.remat != "auto":
         return shape
     held, reserve = sum(persistent(shape)), RESERVE if attention == "cudnn" else 0
-    for remat in _POLICIES[attention]:
+    for remat in sorted(_POLICIES[attention], key=lambda remat: _recomputed(shape.student, remat)):
         step = shape.running(remat=remat)
         if held + estimate(step, attention).peak + reserve <= limit:
             return step

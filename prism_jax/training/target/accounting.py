@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from prism_jax.training.target.hlo import Computation, Instruction, Program
+from prism_jax.training.target.hlo import Computation, Instruction, Program, Shape
 
 KINDS = ("all-gather", "reduce-scatter", "all-reduce", "all-to-all", "collective-permute")
 _FUSED = "__cudnn$fmha"
@@ -107,7 +107,7 @@ def _computes_meanwhile(start: Instruction, computation: Computation) -> bool:
     for later in computation.instructions[place + 1 :]:
         if start.name in later.operands:
             return False
-        if later.op in ("fusion", "custom-call", "dot"):
+        if later.op in ("fusion", "custom-call", "dot", "while", "call") and later.target != "AllocateBuffer":
             return True
     return False
 
@@ -196,6 +196,8 @@ def _accessed(instruction: Instruction, computation: Computation, program: Progr
         operands = computation.operands(instruction)
         if instruction.op in _SLICES:
             return 2 * instruction.bytes
+        if instruction.op == "copy-start":
+            return 2 * instruction.shapes[0].bytes
         if instruction.op == "dynamic-update-slice":
             return 2 * operands[1].bytes
         return instruction.bytes + sum(operand.bytes for operand in operands)
@@ -204,23 +206,27 @@ def _accessed(instruction: Instruction, computation: Computation, program: Progr
 
 
 def _read(parameter: Instruction, inner: Computation) -> int:
-    users = inner.users(parameter.name)
-    if all(user.op in _SLICES and user.operands[0] == parameter.name for user in users):
-        return sum(user.bytes for user in users)
-    if all(user.op == "dynamic-update-slice" and user.operands[0] == parameter.name for user in users):
+    users = inner.users(parameter)
+    if all(user.op in _SLICES and user.operands[0] == name for user, name in users):
+        return sum(user.bytes for user, _ in users)
+    if all(user.op == "dynamic-update-slice" and user.operands[0] == name for user, name in users):
         return 0
     return parameter.bytes
 
 
 def _written(inner: Computation) -> int:
-    root = inner.root
-    results = inner.operands(root) if root.op == "tuple" else [root]
-    return sum(inner.operands(one)[1].bytes if _updates(one, inner) else one.bytes for one in results)
+    return sum(inner.operands(one)[1].bytes if _updates(one) else one.bytes for one in _fusion_results(inner))
 
 
-def _updates(result: Instruction, inner: Computation) -> bool:
+def _fusion_results(inner: Computation) -> list[Instruction]:
+    """What computes each array that a fusion returns."""
+    results = inner.operands(inner.root) if inner.root.op == "tuple" else [inner.root]
+    return [inner.beneath(one) for one in results]
+
+
+def _updates(result: Instruction) -> bool:
     """Whether a result of a fusion is one of its operands, updated in place."""
-    return result.op == "dynamic-update-slice" and len(inner.operands(result)) > 1
+    return result.op == "dynamic-update-slice"
 
 
 def largest(program: Program, count: int = 10) -> list[tuple[int, int, str, str]]:
@@ -234,17 +240,27 @@ def largest(program: Program, count: int = 10) -> list[tuple[int, int, str, str]
     results = {one.name for one in _results(entry)}
     found: collections.Counter[tuple[int, str, str]] = collections.Counter()
     for instruction, computation, _ in program.run():
-        inner = program.fused(instruction)
-        updated = instruction.op == "dynamic-update-slice" or (inner is not None and _updates(inner.root, inner))
         returned = computation is entry and instruction.name in results
-        if instruction.op in _FREE or instruction.op.endswith("-done") or updated or returned:
+        if instruction.op in _FREE or instruction.op.endswith("-done") or _updates(instruction) or returned:
             continue
-        # The result of an asynchronous start repeats its operands.
-        own = instruction.shapes[len(instruction.operands) if instruction.op.endswith("-start") else 0 :]
+        own = _allocated(instruction, program)
         name = instruction.source or re.sub(r"[.\d]+$", "", instruction.name)
         found.update((shape.bytes, str(shape), name) for shape in own if not shape.on_host)
     kinds = sorted(found.items(), reverse=True)[:count]
     return [(size, number, array, name) for (size, array, name), number in kinds]
+
+
+def _allocated(instruction: Instruction, program: Program) -> tuple[Shape, ...]:
+    """The arrays of a result that no operand holds."""
+    inner, shapes = program.fused(instruction), instruction.shapes
+    if instruction.op == "copy-start":  # destination, source, context
+        return shapes[:1]
+    if instruction.op.endswith("-start") and len(shapes) > len(instruction.operands):
+        shapes = shapes[len(instruction.operands) :]  # the operands are repeated
+    if inner is None:
+        return shapes
+    results = _fusion_results(inner)
+    return tuple(shape for shape, one in zip(shapes, results, strict=False) if not _updates(one))
 
 
 def _results(entry: Computation) -> list[Instruction]:

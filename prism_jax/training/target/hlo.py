@@ -112,9 +112,19 @@ class Computation:
         """The instructions that compute the operands."""
         return [self.by_name[name] for name in instruction.operands if name in self.by_name]
 
-    def users(self, name: str) -> list[Instruction]:
-        """The instructions that read a result."""
-        return [one for one in self.instructions if name in one.operands]
+    def users(self, instruction: Instruction) -> list[tuple[Instruction, str]]:
+        """The instructions that read a result, seen through bitcasts, each with the name by which it reads it."""
+        found: list[tuple[Instruction, str]] = []
+        for one in self.instructions:
+            if instruction.name in one.operands:
+                found += self.users(one) if one.op == "bitcast" and not one.root else [(one, instruction.name)]
+        return found
+
+    def beneath(self, instruction: Instruction) -> Instruction:
+        """The instruction whose result a chain of bitcasts shows."""
+        while instruction.op == "bitcast" and self.operands(instruction):
+            instruction = self.operands(instruction)[0]
+        return instruction
 
 
 @dataclasses.dataclass(frozen=True)

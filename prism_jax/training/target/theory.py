@@ -53,7 +53,8 @@ def needed_dots(shape: StepShape) -> float:
     for path, leaf in _matrices(params):
         layers, with_gradient = leaf.shape[0], trained[path].shape[0] if path in trained else 0
         each = math.prod(leaf.shape[1:]) / axes["tensor"]
-        total += 2.0 * each * tokens * (layers + (layers - partition.depth) + with_gradient)
+        forward = layers - partition.depth if shape.training.reuse_frozen else layers
+        total += 2.0 * each * tokens * (forward + (layers - partition.depth) + with_gradient)
     student = shape.slots.model.config
     head = "embedding" if student.tied else "head/kernel"
     passes = 2 + (head in trained) if shape.loss.response else 1

@@ -1,0 +1,172 @@
+"""`remat = auto` becomes the policy with the least recomputation that fits, by the estimate."""
+
+import dataclasses
+import functools
+
+import pytest
+import tiny
+import tiny_step
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prism_jax.prompting.packing import Sizes, empty_row
+from prism_jax.slots import Slots
+from prism_jax.student import Qwen3, StudentConfig
+from prism_jax.student.sharding import make_mesh
+from prism_jax.training import loop
+from prism_jax.training.config import TrainingConfig
+from prism_jax.training.memory import estimate as estimate_module
+from prism_jax.training.memory import shapes as shapes_module
+from prism_jax.training.memory.estimate import RESERVE, estimate, fitted
+from prism_jax.training.memory.plan import plan_memory
+from prism_jax.training.memory.shapes import StepShape, persistent
+from prism_jax.training.optimization.step import abstract_state, make_step
+
+# Large enough for a GPU's reserve to be a small part, with policies that differ by hundreds of MiB; only shapes exist.
+WIDE = StudentConfig(
+    vocab_size=32_000,
+    hidden_dim=2048,
+    num_layers=16,
+    num_heads=16,
+    num_kv_heads=8,
+    head_dim=128,
+    mlp_dim=6144,
+    dtype="bfloat16",
+    param_dtype="bfloat16",
+    remat="auto",
+)
+
+# From the least recomputation of matrix products and attention to the most. With these widths, `offload` recomputes as
+# much as `attention`, which copies nothing to the host; only GPUs have a host beside them.
+ORDER = {
+    "cudnn": ["flash", "dots", "attention", "offload", "qkv", "full"],
+    "xla": ["none", "dots", "attention", "qkv", "full"],
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def trace_states_once():
+    """Shapes of the state depend on nothing but the arguments, and tracing them takes most of the time here."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (estimate_module, shapes_module):
+            patch.setattr(module, "abstract_state", functools.cache(abstract_state))
+        yield
+
+
+@functools.cache
+def shape(remat="auto"):
+    size = Sizes(3584, 512, 128, 8, 8, 256)
+    slots = Slots(Qwen3(dataclasses.replace(WIDE, remat=remat)), 1, 2, size.window)
+    config = TrainingConfig(batch=8, master="float32")
+    return StepShape(slots, size, empty_row(size), config, tiny.CONFIG.loss, tiny_step.POINT, make_mesh())
+
+
+@functools.cache
+def needed(remat, attention):
+    """Bytes of the state and of a step with a policy that the config names, and the reserve."""
+    step = shape(remat)
+    return sum(persistent(step)) + estimate(step, attention).peak + (RESERVE if attention == "cudnn" else 0)
+
+
+@functools.cache
+def chosen(attention, limit):
+    return fitted(shape(), attention, limit).student.remat
+
+
+def best(attention, limit):
+    """The first policy that fits, by trying all of them."""
+    return next((remat for remat in ORDER[attention] if needed(remat, attention) <= limit), "full")
+
+
+def bounds(attention):
+    """The limits at which a policy begins to fit, and one byte less."""
+    return [limit - less for remat in ORDER[attention] for limit in [needed(remat, attention)] for less in (0, 1)]
+
+
+@pytest.mark.parametrize("attention", ORDER)
+def test_the_least_recomputation_that_fits_is_chosen_to_the_byte(attention):
+    found = {chosen(attention, limit) for limit in bounds(attention)}
+    assert all(chosen(attention, limit) == best(attention, limit) for limit in bounds(attention))
+    # With a host, `qkv` is never chosen: wherever it fits, `offload` fits and recomputes less.
+    assert found == {*ORDER[attention]} - ({"qkv"} if attention == "cudnn" else set())
+
+
+def test_the_host_comes_first_where_the_gate_is_wide():
+    """Recomputing all but a gate of width 8192 takes less than recomputing gate and up."""
+    wide = shape().running(mlp_dim=8192)
+    limit = 2**40
+    for less in ("flash", "dots"):
+        limit = min(limit, sum(persistent(wide)) + estimate(wide.running(remat=less), "cudnn").peak + RESERVE - 1)
+    assert sum(persistent(wide)) + estimate(wide.running(remat="attention"), "cudnn").peak + RESERVE <= limit
+    assert fitted(wide, "cudnn", limit).student.remat == "offload"
+
+
+@given(attention=st.sampled_from([*ORDER]), limits=st.tuples(*[st.integers(2**30, 2**36)] * 2).map(sorted))
+def test_more_memory_never_recomputes_more(attention, limits):
+    few, many = (chosen(attention, limit) for limit in limits)
+    assert (few, many) == tuple(best(attention, limit) for limit in limits)
+    assert ORDER[attention].index(few) >= ORDER[attention].index(many)
+
+
+def test_the_order_of_policies_is_that_of_what_they_keep():
+    """Only on the host does a policy keep more than its device has; the estimate counts the device."""
+    for attention, order in ORDER.items():
+        kept = [estimate(shape(remat), attention).kept for remat in order if remat != "offload"]
+        assert kept == sorted(kept, reverse=True) and len({*kept}) == len(kept)
+    assert estimate(shape("offload"), "cudnn").kept == estimate(shape("full"), "cudnn").kept
+
+
+@pytest.mark.parametrize("attention", ORDER)
+@pytest.mark.parametrize("limit", [0, 1, 2**30])
+def test_where_nothing_fits_everything_is_recomputed(attention, limit):
+    assert needed("full", attention) > limit
+    assert chosen(attention, limit) == "full"
+
+
+def test_a_gpu_keeps_a_reserve_and_a_cpu_has_no_gpu_policies():
+    assert RESERVE == 1.5 * 2**30
+    exact = sum(persistent(shape("flash"))) + estimate(shape("flash"), "cudnn").peak
+    assert chosen("cudnn", exact) != "flash" == chosen("cudnn", exact + RESERVE)
+    exact = sum(persistent(shape("none"))) + estimate(shape("none"), "xla").peak
+    assert chosen("xla", exact) == "none" != chosen("xla", exact - 1)
+    swept = {chosen("xla", limit) for limit in [*range(0, 2**36, 2**32), *bounds("xla"), *bounds("cudnn")]}
+    assert swept == {*ORDER["xla"]}
+
+
+@pytest.mark.parametrize("attention", ORDER)
+@pytest.mark.parametrize("remat", [*{policy: None for order in ORDER.values() for policy in order}])
+def test_a_policy_that_the_config_names_stays(attention, remat):
+    for limit in (0, 2**40):
+        assert fitted(shape(remat), attention, limit) is shape(remat)
+
+
+def test_only_the_policy_changes():
+    found = fitted(shape(), "cudnn", 2**40)
+    assert found == shape().running(remat="flash")
+    assert dataclasses.replace(found.student, remat="auto") == shape().student
+
+
+def test_a_plan_reports_the_chosen_policy():
+    limit = needed("qkv", "cudnn")
+    found = plan_memory(shape(), limit=limit)
+    assert found.remat == best("cudnn", limit) and found.working == estimate(shape(found.remat), "cudnn")
+    assert sum(found.persistent) + found.working.peak + RESERVE <= limit
+
+
+def test_a_step_needs_a_policy():
+    auto = shape()
+    with pytest.raises(ValueError) as error:
+        make_step(auto.slots, auto.training, auto.loss, auto.point, auto.mesh)
+    assert str(error.value).startswith("student.remat: found 'auto', expected a policy")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(("memory", "remat"), [(0, "full"), (2**40, "none")])
+def test_a_job_chooses_for_its_own_devices(memory, remat, monkeypatch):
+    slots = tiny_step.slots(remat="auto")
+    job = loop.Job(tiny_step.RUN, slots, tiny_step.SPLIT, [""] * len(tiny_step.SPLIT.rows), tiny_step.MESH)
+    monkeypatch.setattr(loop, "device_memory", lambda device: memory if device.platform == "cpu" else None)
+    resolved = job.fitted()
+    assert resolved.slots == tiny_step.slots(remat=remat)
+    assert resolved.fitted().slots == resolved.slots  # once chosen, it stays
+    assert make_step(resolved.slots, resolved.training, resolved.loss, tiny_step.POINT, resolved.mesh)
