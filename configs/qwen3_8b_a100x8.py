@@ -12,7 +12,7 @@ training.batch to 8 times that number (`launch/slurm.sh`).
 Nothing but elementwise operations is recomputed in the backward pass: `remat = auto` keeps all products and results of
 attention on these GPUs.
 
-Time: not yet run on A100s. As compiled for them, at least 8.7 minutes for the 675 updates.
+Time: not yet run on A100s. As compiled for them, at least 8.3 minutes for the 675 updates.
 Result: not yet known. Compiled for 8 A100s, it needs 27.6 GiB per GPU (docs/devices.md).
 """
 
