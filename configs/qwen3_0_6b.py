@@ -1,7 +1,6 @@
-r"""Qwen3-0.6B, all parameters, on one GPU of 24 GB: the paper's recipe for a model that fits common GPUs.
+r"""Qwen3-0.6B, all parameters, for one GPU of 24 GB: the paper's recipe at a size for common GPUs.
 
-    python -m prism_jax.train --config=configs/qwen3_0_6b.py --plan --device_memory=24GB
-    python -m prism_jax.train --config=configs/qwen3_0_6b.py --plan --target=a100-40gb
+    python -m prism_jax.train --config=configs/qwen3_0_6b.py --plan --target=a100-40gb --device_memory=22GiB
     python -m prism_jax.train --config=configs/qwen3_0_6b.py --config.training.start=DIR --config.data.source=FILE \
         --workdir=runs/qwen3_0_6b
 
@@ -10,8 +9,8 @@ the schedule and the batch are those of `configs/qwen3_8b_a100.py`: 1,350 update
 and both moments are kept in full, in float32.
 
 Time: not yet run on such a GPU.
-Result: not yet known. Compiled for an A100 of 40 GB it needs 22.0 GiB and recomputes no product; with
-`--config.student.remat=full`, 10.5 GiB. XLA does not describe GPUs of 24 GB, so for them there is only the estimate.
+Result: not yet known. Compiled for an A100 of which it may use 22 GiB, it needs 20.3 GiB and recomputes no matrix
+product; with `--config.student.remat=full`, 10.5 GiB. XLA has no description of a GPU of 24 GB to compile for.
 """
 
 from prism_jax.recipes.paper import paper_run
