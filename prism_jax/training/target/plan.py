@@ -171,19 +171,19 @@ class TargetPlan:
             ("", "not counted: cuDNN's workspace, NCCL's buffers, fragmentation"),
             (
                 "products",
-                f"{self.dots / 1e12:,.1f} TFLOP, {self.dots / self.needed:.3f} x the {self.needed / 1e12:,.1f} needed "
-                f"without recomputation; attention {self.attention / 1e12:,.1f} TFLOP",
+                f"{_flop(self.dots)}, {self.dots / self.needed:.3f} x the {_flop(self.needed)} needed without "
+                "recomputation; " + (f"attention {_flop(self.attention)}" if self.forward else "attention included"),
             ),
             *traffic,
             *([("ZeRO-3", f"{theory}, for the blocks")] if theory else []),
             (
                 "roofline",
-                f"{s.arithmetic:.3f} s arithmetic, {s.memory:.3f} s memory, {s.wire:.3f} s wire"
-                + (f", {s.host:.3f} s host" if s.host else ""),
+                f"{s.arithmetic:.3g} s arithmetic, {s.memory:.3g} s memory, {s.wire:.3g} s wire"
+                + (f", {s.host:.3g} s host" if s.host else ""),
             ),
             (
                 "",
-                f"at least {s.step:.3f} s per update: at most {3600 / s.step:,.0f} updates per hour, model FLOPs "
+                f"at least {s.step:.3g} s per update: at most {3600 / s.step:,.0f} updates per hour, model FLOPs "
                 f"utilisation at most {self.utilisation:.0%}",
             ),
             (
@@ -196,6 +196,11 @@ class TargetPlan:
                 for place, (size, count, array, source) in enumerate(self.largest)
             ),
         ]
+
+
+def _flop(count: float) -> str:
+    """Formats floating-point operations."""
+    return f"{count / 1e12:,.1f} TFLOP" if count >= 1e11 else f"{count / 1e9:,.1f} GFLOP"
 
 
 def compile_plan(config: RunConfig, target: str, limit: int) -> TargetPlan:
