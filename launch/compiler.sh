@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs XLA's compiler for NVIDIA GPUs, 213 MiB, for a machine that has none: `--plan --target=a100-80gb` compiles with it.
+# Installs XLA's compiler for NVIDIA GPUs (213 MiB) on a machine without one, for `--plan --target=a100-80gb`:
 #   launch/compiler.sh [DIR]
-# DIR is .venv/aot unless the variable PRISM_AOT names another folder. Nothing outside of it changes.
+# DIR is .venv/aot unless the variable PRISM_AOT names another folder. Nothing outside it changes.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 PYTHON=${PYTHON:-.venv/bin/python}

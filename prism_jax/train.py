@@ -69,4 +69,9 @@ if __name__ == "__main__":
     flags.register_multi_flags_validator(
         ["workdir", "plan"], lambda given: given["plan"] or given["workdir"], "--workdir is required without --plan"
     )
+    flags.register_multi_flags_validator(
+        ["target", "plan_out", "plan"],
+        lambda given: given["plan"] or not (given["target"] or given["plan_out"]),
+        "--target and --plan_out need --plan",
+    )
     command.start(main, RENAMED)

@@ -24,7 +24,7 @@ def dry_run(root, script, flags=("--config=configs/quickstart.py", "--workdir=ru
     return done.stdout.splitlines()
 
 
-@pytest.mark.parametrize("script", (*SCRIPTS, "common.sh"))
+@pytest.mark.parametrize("script", (*SCRIPTS, "common.sh", "compiler.sh", "measure.sh"))
 def test_bash_reads_the_script(root, script):
     done = subprocess.run(["bash", "-n", root / "launch" / script], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
@@ -37,6 +37,16 @@ def test_the_machine_is_checked_before_training_with_the_same_flags(root, script
     assert ("srun" in train) == ("--distributed" in train) == (script == "slurm.sh")
     for line in (check, train):
         assert "--config=configs/quickstart.py" in line and r"--workdir=runs/a\ b" in line
+
+
+def test_a_step_is_measured_beside_its_plan(root):
+    """The same config and card are compiled for, in as many devices as there are, and run."""
+    flags = ("--config=configs/qwen3_8b_a100x8.py", "--target=a100-80gb")
+    done = launch(root, "measure.sh", flags, GPUS="8")
+    install, plan, step = done.stdout.splitlines()
+    assert install.strip() == "launch/compiler.sh"
+    assert plan.split() == ["python", "-m", "prism_jax.train", "--plan", "--devices=8", *flags]
+    assert step.split() == ["python", "benchmarks/step.py", *flags]
 
 
 def test_slurm_evaluates_in_one_process_after_training(root):

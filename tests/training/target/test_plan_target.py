@@ -31,6 +31,14 @@ def test_contradictions_end_in_one_line(flags, error):
     assert last.startswith("error: ") and error in last
 
 
+@pytest.mark.parametrize("flag", ["--target=h100", "--plan_out=plan.json"])
+def test_a_training_refuses_the_flags_of_a_plan(flag, tmp_path):
+    done = forked.run("prism_jax.train", CONFIG, flag, f"--workdir={tmp_path / 'run'}")
+    assert done.returncode == 1
+    assert "--target and --plan_out need --plan" in done.stderr.splitlines()[-1]
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.fixture
 def without_compiler(tmp_path, monkeypatch):
     monkeypatch.setenv("PRISM_AOT", str(tmp_path))
