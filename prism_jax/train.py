@@ -18,11 +18,11 @@ from prism_jax.recipes.runs import train_and_evaluate
 from prism_jax.runtime import command, distributed
 from prism_jax.runtime.config import from_config_dict
 from prism_jax.runtime.flag_checks import refuse_empty
+from prism_jax.training.compiled.cards import CARDS, UNDESCRIBED
 from prism_jax.training.config import RunConfig
 from prism_jax.training.interruption import EXIT_STATUS, InterruptedTrainingError
 from prism_jax.training.memory.allocator import keep_freed_memory
 from prism_jax.training.old_names import RENAMED
-from prism_jax.training.target.cards import CARDS, UNDESCRIBED
 from prism_jax.training.workdir import Workdir
 
 

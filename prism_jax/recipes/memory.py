@@ -11,9 +11,9 @@ import sys
 from prism_jax.runtime.config import from_config_dict, to_dict
 from prism_jax.runtime.files import check_folder_of, write_json
 from prism_jax.student.sharding import pretend_devices
+from prism_jax.training.compiled.cards import card
 from prism_jax.training.config import RunConfig
 from prism_jax.training.memory.plan import parse_bytes, plan_memory, step_shape
-from prism_jax.training.target.cards import card
 
 _SCRIPT = pathlib.Path(__file__).parents[2] / "launch" / "common.sh"
 _COMPILE = "from prism_jax.recipes.memory import answer; answer()"
@@ -149,8 +149,8 @@ def compile_elsewhere(config: RunConfig, target: str, limit: int, flags: str) ->
 
 def answer() -> None:
     """Answers a question of `compile_elsewhere`, in the process that it starts."""
-    from prism_jax.training.target.absent import has_compiler
-    from prism_jax.training.target.plan import compile_plan
+    from prism_jax.training.compiled.absent import has_compiler
+    from prism_jax.training.compiled.plan import compile_plan
 
     if not has_compiler():
         sys.exit(_MISSING)

@@ -21,8 +21,8 @@ from prism_jax.student.live_programs import read_rows
 from prism_jax.student.pages import PAGE, make_pool
 from prism_jax.student.presets import qwen3_8b
 from prism_jax.student.sampling import make_sampling
-from prism_jax.training.target.absent import OPTIONS, absent_mesh, as_on_cuda
-from prism_jax.training.target.cards import card
+from prism_jax.training.compiled.absent import OPTIONS, absent_mesh, as_on_cuda
+from prism_jax.training.compiled.cards import card
 
 chip = card("a100-80gb")
 place = SingleDeviceSharding(absent_mesh(chip, (1, 1, 1), chip.memory).devices.item())

@@ -17,7 +17,7 @@ from prism_jax.student.attention import no_branches
 from prism_jax.student.layers import rotary_tables
 from prism_jax.student.qwen3 import block
 from prism_jax.student.remat import OFFLOADED, SAVED, Remat, keeping
-from prism_jax.training.target.absent import as_on_cuda
+from prism_jax.training.compiled.absent import as_on_cuda
 
 QUICK = {"xla_backend_optimization_level": 0}
 POLICIES = tuple(policy for policy in typing.get_args(Remat) if policy != "auto")

@@ -2,7 +2,7 @@
 
 The bytes of parameters, moments, masters and the batch follow exactly from shapes and shardings. For the memory within
 a step there are two sources. The compiler of the step reports it for the devices that are present. For others, it is
-estimated (`prism_jax.training.memory.estimate`), or compiled for them (`prism_jax.training.target`).
+estimated (`prism_jax.training.memory.estimate`), or compiled for them (`prism_jax.training.compiled`).
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from prism_jax.training.target.hlo import Computation, Instruction, Program, Shape
+from prism_jax.training.compiled.hlo import Computation, Instruction, Program, Shape
 
 KINDS = ("all-gather", "reduce-scatter", "all-reduce", "all-to-all", "collective-permute")
 _FUSED = "__cudnn$fmha"

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from prism_jax.training.target.hlo import Shape, parse
+from prism_jax.training.compiled.hlo import Shape, parse
 
 
 def scanned(x, weights):

@@ -12,10 +12,10 @@ from target_shapes import LOWEST, STUDENT, step_on
 
 from prism_jax.student import Qwen3
 from prism_jax.student.sharding import MESH_AXES
+from prism_jax.training.compiled.theory import Traffic, needed_dots, zero3
 from prism_jax.training.loss_config import LossConfig
 from prism_jax.training.memory.shapes import abstract_batch
 from prism_jax.training.optimization.step import abstract_state, make_step
-from prism_jax.training.target.theory import Traffic, needed_dots, zero3
 
 # By hand, for the student of target_shapes: the values of all matrices of one block, and of the head.
 WIDTH, HEADS, KEYS, INNER, LAYERS = 128, 16 * 16, 8 * 16, 256, 3

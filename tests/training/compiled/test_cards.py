@@ -4,8 +4,8 @@ import re
 
 import pytest
 
+from prism_jax.training.compiled.cards import CARDS, UNDESCRIBED, card
 from prism_jax.training.logs.flops import peak
-from prism_jax.training.target.cards import CARDS, UNDESCRIBED, card
 
 # Dense bfloat16 FLOP/s, bytes per second of memory and of NVLink in one direction, streaming multiprocessors, and
 # compute capability, from NVIDIA's data sheets of the A100, the H100 SXM and the H200 SXM.

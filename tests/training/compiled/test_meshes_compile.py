@@ -14,7 +14,7 @@ ON_CUDA = """
 import json, sys
 import jax
 from target_shapes import step_on
-from prism_jax.training.target.absent import lower_step
+from prism_jax.training.compiled.absent import lower_step
 
 for sizes in json.loads(sys.argv[1]):
     try:
@@ -28,9 +28,9 @@ import json, sys
 from target_shapes import step_on
 from prism_jax.training.memory.shapes import abstract_batch
 from prism_jax.training.optimization.step import abstract_state, make_step
-from prism_jax.training.target.accounting import collectives
-from prism_jax.training.target.hlo import parse
-from prism_jax.training.target.theory import zero3
+from prism_jax.training.compiled.accounting import collectives
+from prism_jax.training.compiled.hlo import parse
+from prism_jax.training.compiled.theory import zero3
 
 for sizes in json.loads(sys.argv[1]):
     shape = step_on(*sizes, student={"dtype": "float32", "param_dtype": "float32"}, master="none")

@@ -2,8 +2,8 @@
 
 import pytest
 
-from prism_jax.training.target.accounting import collectives, kernels, largest
-from prism_jax.training.target.hlo import parse
+from prism_jax.training.compiled.accounting import collectives, kernels, largest
+from prism_jax.training.compiled.hlo import parse
 
 ROW, ARRAY = 512 * 4, 512 * 512 * 4
 

@@ -13,14 +13,14 @@ pytestmark = pytest.mark.study
 
 CELLS = """
 import json, sys
-sys.path.insert(0, "tests/training/target")
+sys.path.insert(0, "tests/training/compiled")
 from prism_jax.student.sharding import pretend_devices
 pretend_devices(8)
 from target_shapes import MATRIX, cell
 from prism_jax.training.memory.shapes import persistent
-from prism_jax.training.target import accounting, hlo, theory
-from prism_jax.training.target.absent import compile_step
-from prism_jax.training.target.cards import card
+from prism_jax.training.compiled import accounting, hlo, theory
+from prism_jax.training.compiled.absent import compile_step
+from prism_jax.training.compiled.cards import card
 
 chip = card("a100-80gb")
 for row in MATRIX:
@@ -41,8 +41,8 @@ import dataclasses, json, runpy, sys
 from prism_jax.runtime.config import from_config_dict
 from prism_jax.student.sharding import pretend_devices
 from prism_jax.training.config import MeshConfig, RunConfig
-from prism_jax.training.target.cards import card
-from prism_jax.training.target.plan import compile_plan
+from prism_jax.training.compiled.cards import card
+from prism_jax.training.compiled.plan import compile_plan
 
 pretend_devices(8)
 limit = int(card("a100-80gb").memory * 0.95)

@@ -21,9 +21,9 @@ from jax.experimental import topologies
 from jax.sharding import AxisType, Mesh
 
 from prism_jax.student import dispatch, sharding
+from prism_jax.training.compiled.cards import Card
 from prism_jax.training.memory.shapes import StepShape, abstract_batch
 from prism_jax.training.optimization.step import abstract_state, make_step
-from prism_jax.training.target.cards import Card
 
 OPTIONS: dict[str, str | bool] = {"xla_gpu_autotune_level": "0"}
 """Compiler options that an absent card requires: nothing can be timed on it."""

@@ -6,14 +6,14 @@ pytestmark = pytest.mark.slow
 
 STEP = """
 import json, math, sys
-sys.path.insert(0, "tests/training/target")
+sys.path.insert(0, "tests/training/compiled")
 from prism_jax.student.sharding import pretend_devices
 pretend_devices(8)
 from target_shapes import step_on
 from prism_jax.training.memory.shapes import persistent
-from prism_jax.training.target import accounting, hlo, theory
-from prism_jax.training.target.absent import compile_step
-from prism_jax.training.target.cards import card
+from prism_jax.training.compiled import accounting, hlo, theory
+from prism_jax.training.compiled.absent import compile_step
+from prism_jax.training.compiled.cards import card
 
 shape, chip = step_on(fsdp=8, student={"remat": "flash"}), card("a100-80gb")
 compiled = compile_step(shape, chip, chip.memory)

@@ -16,15 +16,15 @@ import jax
 
 from prism_jax.student.dispatch import chosen_path
 from prism_jax.student.sharding import pretend_devices
+from prism_jax.training.compiled import accounting, hlo
+from prism_jax.training.compiled.absent import compile_step
+from prism_jax.training.compiled.accounting import Collective
+from prism_jax.training.compiled.cards import Card, card
+from prism_jax.training.compiled.theory import Traffic, needed_dots, zero3
 from prism_jax.training.config import RunConfig
 from prism_jax.training.memory.estimate import estimate, fitted
 from prism_jax.training.memory.plan import gib, step_shape
 from prism_jax.training.memory.shapes import StepShape, persistent
-from prism_jax.training.target import accounting, hlo
-from prism_jax.training.target.absent import compile_step
-from prism_jax.training.target.accounting import Collective
-from prism_jax.training.target.cards import Card, card
-from prism_jax.training.target.theory import Traffic, needed_dots, zero3
 
 
 class Seconds(NamedTuple):

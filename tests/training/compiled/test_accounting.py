@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prism_jax.training.target.accounting import (
+from prism_jax.training.compiled.accounting import (
     KINDS,
     Collective,
     FusedAttention,
@@ -21,7 +21,7 @@ from prism_jax.training.target.accounting import (
     kernels,
     largest,
 )
-from prism_jax.training.target.hlo import parse
+from prism_jax.training.compiled.hlo import parse
 
 
 def program(*lines, others=""):
