@@ -121,9 +121,9 @@ def main() -> None:
         plan = answer[1]
         least = 3600 / plan["updates_per_hour"]
         print(f"compiled   at least {least:.3f} s, {plan['peak_gib']:.2f} GiB, remat {plan['remat']}")
-    names = ("values", "queries", "keys", "values' gradients")
+    names = ("output", "gradients of queries", "of keys", "of values")
     errors = zip(names, attention_error(student), strict=True)
-    print("attention  " + ", ".join(f"{name} {error:.1e}" for name, error in errors) + " from XLA's, relative")
+    print(f"attention  {path} beside XLA's, relative: " + ", ".join(f"{name} {error:.1e}" for name, error in errors))
 
 
 if __name__ == "__main__":

@@ -13,12 +13,12 @@ import sys
 from absl import flags
 from ml_collections import config_flags
 
-from prism_jax.recipes.memory import show_plan
+from prism_jax.recipes.memory import check_device_count, show_plan
 from prism_jax.recipes.runs import train_and_evaluate
 from prism_jax.runtime import command, distributed
 from prism_jax.runtime.config import from_config_dict
 from prism_jax.runtime.flag_checks import refuse_empty
-from prism_jax.training.compiled.cards import CARDS, UNDESCRIBED
+from prism_jax.training.compiled.cards import CARDS
 from prism_jax.training.config import RunConfig
 from prism_jax.training.interruption import EXIT_STATUS, InterruptedTrainingError
 from prism_jax.training.memory.allocator import keep_freed_memory
@@ -37,11 +37,11 @@ def define_flags() -> None:
     flags.DEFINE_string(
         "device_memory", "", "Memory of a device, such as 80GiB; on CPU, --plan then plans for an NVIDIA GPU."
     )
-    flags.DEFINE_enum(
+    flags.DEFINE_string(
         "target",
         None,
-        [*CARDS, *UNDESCRIBED],
-        "GPU that --plan compiles the step for; launch/compiler.sh installs the compiler on machines without one.",
+        f"GPU that --plan compiles the step for: {', '.join(CARDS)}. It need not be there; launch/compiler.sh installs "
+        "the compiler.",
     )
     flags.DEFINE_integer("devices", None, "Devices that the run must have, of all processes together.", lower_bound=1)
     flags.DEFINE_string("plan_out", None, "File to write what --plan --target finds to, as JSON.")
@@ -54,8 +54,9 @@ def main() -> None:
     distributed.start()
     given = flags.FLAGS
     config = from_config_dict(RunConfig, given.config, renamed=RENAMED)
+    check_device_count(config, given.devices)
     if given.plan:
-        return show_plan(config, given.device_memory, given.target, given.devices, given.plan_out)
+        return show_plan(config, given.device_memory, given.target, given.plan_out)
     try:
         train_and_evaluate(config, Workdir(given.workdir), profile=given.profile, texts=given.texts)
     except InterruptedTrainingError as stopped:

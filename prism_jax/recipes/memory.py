@@ -20,11 +20,20 @@ _COMPILE = "from prism_jax.recipes.memory import answer; answer()"
 _MISSING = 3  # exit status of a process without the compiler
 
 
+def check_device_count(config: RunConfig, devices: int | None) -> None:
+    """Raises ValueError if the mesh of a config has another number of devices; None accepts any."""
+    mesh = config.mesh
+    if devices is not None and devices != mesh.devices:
+        raise ValueError(
+            f"devices: found {devices}, expected the mesh's {mesh.devices} (data {mesh.data} x fsdp {mesh.fsdp} x "
+            f"tensor {mesh.tensor}); set --config.mesh.data, .fsdp or .tensor"
+        )
+
+
 def show_plan(
     config: RunConfig,
     device_memory: str,
     target: str | None = None,
-    devices: int | None = None,
     out: str | None = None,
 ) -> None:
     """Prints the memory that one device needs; allocates nothing.
@@ -35,18 +44,11 @@ def show_plan(
         present.
       target: GPU to compile the step for; None plans for the devices that are present, or for any NVIDIA GPU if
         `device_memory` is given.
-      devices: Number of devices that the mesh must have; None accepts any.
       out: JSON file for what the compiler for the target finds.
 
     Raises:
       ValueError: if a device has less memory, or for arguments that contradict each other.
     """
-    mesh = config.mesh
-    if devices is not None and devices != mesh.devices:
-        raise ValueError(
-            f"devices: found {devices}, expected the mesh's {mesh.devices} (data {mesh.data} x fsdp {mesh.fsdp} x "
-            f"tensor {mesh.tensor}); set --config.mesh"
-        )
     if out is not None and target is None:
         raise ValueError(f"plan_out: found {out} without --target, expected the GPU to compile for")
     limit = parse_bytes(device_memory) if device_memory else 0
@@ -59,13 +61,19 @@ def show_plan(
     answer = compile_elsewhere(config, target, limit, flags)
     if answer is None:
         if out is not None:
-            raise ValueError(f"plan_out: found no compiler for {target}, expected launch/compiler.sh to have run")
-        print("no compiler for NVIDIA GPUs is installed (launch/compiler.sh installs it): estimated from shapes alone")
+            raise ValueError(
+                f"plan_out: found no compiler for {target} in {compiler_folder()}, expected launch/compiler.sh to have "
+                "run"
+            )
+        print(
+            f"no compiler for NVIDIA GPUs is installed in {compiler_folder()} (launch/compiler.sh installs it): "
+            "estimated from shapes alone"
+        )
         return _show_estimate(config, limit)
     lines, plan, error = answer
-    print(f"{'flags':14} {flags or 'none'}, memory fraction {fraction}, of {_SCRIPT.name}")
+    print(f"{'flags':18} {flags or 'none'}, memory fraction {fraction}, of {_SCRIPT.name}")
     for name, fact in lines:
-        print(f"{name:14} {fact}")
+        print(f"{name:18} {fact}")
     if out is not None:
         write_json(pathlib.Path(out), plan)
     if error:

@@ -12,7 +12,7 @@ from prism_jax.training.memory.plan import gib, plan_memory
 
 
 def startup(job: Job) -> dict[str, str]:
-    """Reports the mesh, the attention path, parameter counts by dtype, and predicted and compiled memory per device.
+    """Reports mesh, attention path, remat policy, parameters by dtype, and predicted and compiled memory per device.
 
     The step is compiled here only if there is a compilation cache, because the first step can then reuse the program.
 
@@ -31,6 +31,7 @@ def startup(job: Job) -> dict[str, str]:
     return {
         "mesh": f"{sizes}, {jax.process_count()} process{'es' * (jax.process_count() > 1)}",
         "attention": chosen_path(student.attention, student.dtype, student.head_dim, platform()),
+        "remat": found.remat,
         "dtypes": ", ".join(f"{count:,} parameters in {name}" for name, count in kinds.items())
         + f", computing in {student.dtype}",
         "memory": f"per device: {gib(predicted)} predicted, {compiled} compiled, "

@@ -36,14 +36,19 @@ def has_compiler() -> bool:
 
 
 def absent_mesh(card: Card, sizes: tuple[int, int, int], limit: int) -> Mesh:
-    """A mesh of cards that are not present, eight in each node.
+    """A mesh of cards that are not present, eight in each node if there are more than eight.
 
     Args:
       card: The card.
       sizes: Numbers of devices on the axes data, fsdp and tensor.
       limit: Bytes that a process may use of a card's memory.
+
+    Raises:
+      ValueError: for more than eight devices that do not fill their nodes.
     """
     count = int(np.prod(sizes))
+    if count > 8 and count % 8:
+        raise ValueError(f"mesh: found {count} devices, expected at most 8 or a multiple of 8, as a node has eight")
     nodes = -(-count // 8)
     topology = topologies.get_topology_desc(
         card.name, "cuda", target_config=card.described(limit), topology=f"1x{nodes}x{count // nodes}"

@@ -84,7 +84,7 @@ class Instruction:
     def source(self) -> str:
         """The operation of the traced program from which it comes, such as `jit(step)/jvp()/while/body/dot_general`."""
         found = re.search(r'op_name="([^"]*)"', self.attributes)
-        return found[1] if found else ""
+        return found[1].replace("\\'", "'") if found else ""
 
     def numbers(self, attribute: str) -> tuple[int, ...]:
         """The numbers of an attribute, such as `lhs_contracting_dims={1}`."""

@@ -119,8 +119,8 @@ class TargetPlan:
             raise ValueError(
                 f"plan: found {gib(self.peak)} per device, of which {gib(self.arguments)} arguments and "
                 f"{gib(self.temporaries)} temporaries (the largest: {gib(size)}, {array}, {source}), expected at most "
-                f"{gib(self.limit)}; set student.remat = 'auto', raise mesh.fsdp, lower training.batch or "
-                "packing.context, or keep smaller moments and masters"
+                f"{gib(self.limit)}; set student.remat = 'auto', raise mesh.fsdp, lower training.accumulation, "
+                "training.batch or packing.context, or keep smaller moments and masters"
             )
 
     def to_dict(self) -> dict[str, Any]:
@@ -128,6 +128,7 @@ class TargetPlan:
         return {
             "target": self.target,
             "devices": self.devices,
+            "rows": self.rows,
             "remat": self.remat,
             "peak_gib": self.peak / 2**30,
             "temp_gib": self.temporaries / 2**30,
@@ -151,12 +152,13 @@ class TargetPlan:
         traffic = [
             (
                 one.kind,
-                f"{one.count:,} of {one.bytes / 1e9:,.2f} GB, {one.wire / 1e9:,.2f} GB sent; during {one.overlapped:,} "
-                "of them something is computed",
+                f"{_size(one.bytes)} in {one.count:,} exchanges, {_size(one.wire)} sent; something is computed during "
+                f"{one.overlapped:,} of them",
             )
             for one in self.exchanges
         ]
-        theory = ", ".join(f"{size / 1e9:,.2f} GB {name}" for name, size in self.theory._asdict().items() if size)
+        theory = ", ".join(f"{_size(size)} {name}" for name, size in self.theory._asdict().items() if size)
+        links = "NVLink, between nodes, too" if self.devices > 8 else "NVLink"
         host = f", and {gib(self.on_host)} on the host" if self.on_host else ""
         return [
             ("row sizes", f"from {self.rows}"),
@@ -178,7 +180,8 @@ class TargetPlan:
             *([("ZeRO-3", f"{theory}, for the blocks")] if theory else []),
             (
                 "roofline",
-                f"{s.arithmetic:.3g} s arithmetic, {s.memory:.3g} s memory, {s.wire:.3g} s wire"
+                f"{s.arithmetic:.3g} s arithmetic, {s.memory:.3g} s memory; {s.kernels:.3g} s for all kernels, each by "
+                f"the longer of the two; {s.wire:.3g} s wire, {s.exposed:.3g} s of it exposed"
                 + (f", {s.host:.3g} s host" if s.host else ""),
             ),
             (
@@ -189,13 +192,18 @@ class TargetPlan:
             (
                 "",
                 f"assumes {chip.flops / 1e12:,.0f} TFLOP/s, {chip.bandwidth / 1e9:,.0f} GB/s memory, "
-                f"{chip.link / 1e9:,.0f} GB/s NVLink, {chip.host / 1e9:.1f} GB/s to the host",
+                f"{chip.link / 1e9:,.0f} GB/s {links}, {chip.host / 1e9:.1f} GB/s to the host",
             ),
             *(
                 ("" if place else "largest", f"{count} x {gib(size)} {array} {source}")
                 for place, (size, count, array, source) in enumerate(self.largest)
             ),
         ]
+
+
+def _size(count: float) -> str:
+    """Formats bytes that are exchanged."""
+    return f"{count / 1e9:,.2f} GB" if count >= 1e8 else f"{count / 1e6:,.2f} MB"
 
 
 def _flop(count: float) -> str:

@@ -71,8 +71,8 @@ class MemoryPlan:
             largest = max(parts, key=parts.__getitem__)
             raise ValueError(
                 f"plan: found {gib(self.total)} per device, of which {gib(parts[largest])} {largest}, expected at most "
-                f"{gib(self.limit)}; set student.remat = 'auto', raise mesh.fsdp, lower training.batch or "
-                "packing.context, or keep smaller moments and masters"
+                f"{gib(self.limit)}; set student.remat = 'auto', raise mesh.fsdp, lower training.accumulation, "
+                "training.batch or packing.context, or keep smaller moments and masters"
             )
 
     def lines(self) -> dict[str, str]:
