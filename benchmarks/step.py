@@ -27,7 +27,7 @@ from prism_jax.runtime import command
 from prism_jax.runtime.config import from_config_dict
 from prism_jax.student import StudentConfig
 from prism_jax.student.attention import attend, tree_mask
-from prism_jax.student.dispatch import chosen_path, platform
+from prism_jax.student.dispatch import attention_path, platform
 from prism_jax.student.flash import flash_masks, flash_tree
 from prism_jax.training.compiled.cards import CARDS
 from prism_jax.training.config import RunConfig
@@ -73,7 +73,7 @@ def attention_error(student: StudentConfig, trunk: int = 512, branches: int = 12
 
     Each is relative to the largest entry; random queries, keys and values of two rows.
     """
-    mine = "cudnn" if chosen_path(student.attention, student.dtype, student.head_dim, platform()) == "cudnn" else "xla"
+    mine = attention_path(student)
     place = jnp.arange(branches)
     mask = tree_mask(*(jnp.tile(x, (2, 1)) for x in (64 + place * 3, 1 + place // window, place * 0)), trunk, window)
     heads = (student.num_heads, student.num_kv_heads, student.num_kv_heads)
@@ -107,9 +107,8 @@ def main() -> None:
     """Measures the step and prints it beside its plan."""
     config = from_config_dict(RunConfig, flags.FLAGS.config)
     shape, rows = step_shape(config)
-    student, device = shape.student, shape.mesh.devices.flat[0]
-    path = chosen_path(student.attention, student.dtype, student.head_dim, platform())
-    shape = fitted(shape, path, device_memory(device))
+    device = shape.mesh.devices.flat[0]
+    shape = fitted(shape, platform(), device_memory(device))
     print(f"{shape.mesh.size} x {device.device_kind}, {datetime.date.today()}, jax {jax.__version__}; rows from {rows}")
     found = run_step(shape)
     print(f"measured   {found['seconds']:.3f} s per step, {found['peak_gib']:.2f} GiB, remat {shape.student.remat}")
@@ -122,8 +121,11 @@ def main() -> None:
         least = 3600 / plan["updates_per_hour"]
         print(f"compiled   at least {least:.3f} s, {plan['peak_gib']:.2f} GiB, remat {plan['remat']}")
     names = ("output", "gradients of queries", "of keys", "of values")
-    errors = zip(names, attention_error(student), strict=True)
-    print(f"attention  {path} beside XLA's, relative: " + ", ".join(f"{name} {error:.1e}" for name, error in errors))
+    errors = zip(names, attention_error(shape.student), strict=True)
+    print(
+        f"attention  {attention_path(shape.student)} beside XLA's, relative: "
+        + ", ".join(f"{name} {error:.1e}" for name, error in errors)
+    )
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from prism_jax.student.config import StudentConfig
 from prism_jax.student.flash import flash_masks, flash_tree
 from prism_jax.student.layers import Attend
 
-Path = Literal["xla", "cudnn"]
+ChosenPath = Literal["xla", "cudnn"]
 _HALF = ("float16", "bfloat16")
 
 
@@ -27,22 +27,22 @@ def dispatch(config: StudentConfig, mask: TreeMask, visible: Visible = None) -> 
     Raises:
       ValueError: when `config.attention` is `cudnn` and cuDNN cannot run here.
     """
-    if path_of(config) == "cudnn":
+    if attention_path(config) == "cudnn":
         return functools.partial(flash_tree, masks=flash_masks(mask, visible), implementation="cudnn")
     return functools.partial(attend, mask=mask, visible=visible)
 
 
-def path_of(config: StudentConfig) -> Path:
-    """The path of attention that a config leads to here.
+def attention_path(config: StudentConfig, on: str = "") -> ChosenPath:
+    """The path of attention that a config leads to on a platform (as `platform` names it), by default on that of here.
 
     Raises:
       ValueError: when it is `cudnn` by request and cannot run.
     """
-    return chosen_path(config.attention, config.dtype, config.head_dim, platform())
+    return chosen_path(config.attention, config.dtype, config.head_dim, on or platform())
 
 
 @functools.cache
-def chosen_path(requested: str, dtype: str, head_dim: int, platform: str) -> Path:
+def chosen_path(requested: str, dtype: str, head_dim: int, platform: str) -> ChosenPath:
     """Chooses the path of attention and logs the choice, once per set of arguments.
 
     Args:
@@ -63,7 +63,7 @@ def chosen_path(requested: str, dtype: str, head_dim: int, platform: str) -> Pat
         reason = f"student.head_dim is {head_dim}, expected a multiple of 8, at most 128"
     if requested == "cudnn" and reason:
         raise ValueError(f"student.attention: found 'cudnn', which can't run here: {reason}; use 'auto' or 'xla'")
-    path: Path = "xla" if requested == "xla" or reason else "cudnn"
+    path: ChosenPath = "xla" if requested == "xla" or reason else "cudnn"
     logging.info(
         "attention: %s (requested: %s%s)", path, requested, f"; {reason}" if reason and requested == "auto" else ""
     )

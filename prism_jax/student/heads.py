@@ -182,7 +182,7 @@ def _forward(
         (total, by_head), (by_hidden, losses) = jax.lax.scan(add, start, parts)
     by_hidden, losses = (layout.joined(column, len(hidden)) for column in (by_hidden, losses))
     by_head = jnp.sum(by_head.astype(head.dtype), axis=0)
-    return total, (by_head, layout.pinned(by_hidden, P(("data", "fsdp"))), losses.astype(weights.dtype))
+    return total, (by_head, layout.pinned(by_hidden, sharding.BATCH), losses.astype(weights.dtype))
 
 
 def _backward(

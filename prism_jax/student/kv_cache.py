@@ -23,7 +23,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from prism_jax.student.attention import no_branches
 from prism_jax.student.config import StudentConfig
-from prism_jax.student.dispatch import Path, dispatch, path_of
+from prism_jax.student.dispatch import ChosenPath, attention_path, dispatch
 from prism_jax.student.flash import flash_cached
 from prism_jax.student.layers import Keep, keep_all, rotary_tables
 from prism_jax.student.partial_attention import PartialAttention, attend_partially, group_queries, merge, ungroup
@@ -199,7 +199,7 @@ def read(
     """
     marked = functools.partial(take, place_BxS=places_BxP)
     given = _by_layer(past, model.config.num_layers)
-    attend, attend_last = _attend_new(new_BxLxL, path_of(model.config)), _attend_new(marked(new_BxLxL))
+    attend, attend_last = _attend_new(new_BxLxL, attention_path(model.config)), _attend_new(marked(new_BxLxL))
     return _through_layers(model, params, tokens_BxL, positions_BxL, given, attend, attend_last, marked)
 
 
@@ -227,7 +227,7 @@ def read_states(
       The states of every new token after each of these blocks, end to end (len(at) · D columns), and the keys and
       values of all new tokens.
     """
-    attend = _attend_new(new_BxLxL, path_of(model.config))
+    attend = _attend_new(new_BxLxL, attention_path(model.config))
     given = _by_layer(past, model.config.num_layers)
     states, fresh = _residuals(model, params, tokens_BxL, positions_BxL, given, attend, attend)
     return jnp.concatenate([states[number - 1] for number in at], axis=-1), fresh
@@ -273,7 +273,7 @@ def _by_layer(past: Sequence[Segment], layers: int) -> list[list[LayerSegment]]:
     return [[one.at(layer) for one in past] for layer in range(layers)]
 
 
-def _attend_new(seen: Bool[Array, "#B l L"], path: Path = "xla") -> Attend:
+def _attend_new(seen: Bool[Array, "#B l L"], path: ChosenPath = "xla") -> Attend:
     """Attention of new tokens over each other, as `seen` allows, and over cached ones; keeps keys and values."""
 
     def attend(past: Sequence[LayerSegment], q: Array, k: Array, v: Array) -> tuple[Array, LayerCache]:

@@ -16,7 +16,7 @@ from jax.sharding import Mesh
 from prism_jax.prompting.packing import Packed
 from prism_jax.slots import Slots
 from prism_jax.streams import Stream
-from prism_jax.student.dispatch import chosen_path, platform
+from prism_jax.student.dispatch import platform
 from prism_jax.student.qwen3 import Params
 from prism_jax.student.sharding import make_mesh
 from prism_jax.training.checkpoints.recovery import restore_latest
@@ -89,9 +89,8 @@ class Job:
 
     def fitted(self) -> Job:
         """The job with the remat policy that fits these devices, where the config says `auto`."""
-        student, device = self.slots.model.config, self.mesh.devices.flat[0]
-        path = chosen_path(student.attention, student.dtype, student.head_dim, platform())
-        return dataclasses.replace(self, slots=fitted(self.shape, path, device_memory(device)).slots)
+        limit = device_memory(self.mesh.devices.flat[0])
+        return dataclasses.replace(self, slots=fitted(self.shape, platform(), limit).slots)
 
     def features(self) -> Callable[[Params, Packed], Packed]:
         """Returns the function that prepares a batch for the step.

@@ -6,7 +6,6 @@ from collections import Counter
 
 import jax
 
-from prism_jax.student.dispatch import chosen_path, platform
 from prism_jax.training.loop import Job
 from prism_jax.training.memory.plan import gib, plan_memory
 
@@ -30,7 +29,7 @@ def startup(job: Job) -> dict[str, str]:
     sizes = " x ".join(f"{name} {size}" for name, size in job.mesh.shape.items())
     return {
         "mesh": f"{sizes}, {jax.process_count()} process{'es' * (jax.process_count() > 1)}",
-        "attention": chosen_path(student.attention, student.dtype, student.head_dim, platform()),
+        "attention": found.attention,
         "remat": found.remat,
         "dtypes": ", ".join(f"{count:,} parameters in {name}" for name, count in kinds.items())
         + f", computing in {student.dtype}",

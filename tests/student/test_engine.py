@@ -228,7 +228,7 @@ def test_fused_attention_reads_the_same(model, params, monkeypatch):
     given = unstack_layers(params), *batch_of(model.config, 3)
     expected = read_rows(model, *given)
     fused = mock.Mock(side_effect=lambda *args: flash.flash_cached(*args[:-1], "xla"))
-    monkeypatch.setattr(kv_cache, "path_of", lambda _: "cudnn")
+    monkeypatch.setattr(kv_cache, "attention_path", lambda _: "cudnn")
     monkeypatch.setattr(kv_cache, "flash_cached", fused)
     got = jax.jit(functools.partial(read_rows.__wrapped__, model))(*given)
     fused.assert_called()

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from prism_jax.student.dispatch import chosen_path
+from prism_jax.student.dispatch import attention_path
 from prism_jax.student.sharding import pretend_devices
 from prism_jax.training.compiled import accounting, hlo
 from prism_jax.training.compiled.absent import compile_step
@@ -225,11 +225,10 @@ def compile_plan(config: RunConfig, target: str, limit: int) -> TargetPlan:
     chip = card(target)
     pretend_devices(config.mesh.devices)
     shape, rows = step_shape(config)
-    student = shape.student
-    path = chosen_path(student.attention, student.dtype, student.head_dim, "cuda")
-    shape = fitted(shape, path, limit)
+    shape = fitted(shape, "cuda", limit)
+    estimated = estimate(shape, attention_path(shape.student, "cuda")).peak
     compiled = compile_step(shape, chip, limit)
-    return _read(compiled, shape, chip, target=target, rows=rows, limit=limit, estimated=estimate(shape, path).peak)
+    return _read(compiled, shape, chip, target=target, rows=rows, limit=limit, estimated=estimated)
 
 
 def _read(

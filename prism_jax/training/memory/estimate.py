@@ -21,7 +21,7 @@ compiler for NVIDIA GPUs: it errs upwards.
 from __future__ import annotations
 
 import math
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -29,13 +29,12 @@ import jax.numpy as jnp
 from prism_jax.prompting.packing import Sizes
 from prism_jax.student import StudentConfig
 from prism_jax.student.attention import split_evenly
+from prism_jax.student.dispatch import ChosenPath, attention_path
 from prism_jax.student.heads import Layout
 from prism_jax.student.remat import OFFLOADED, SAVED, Remat
 from prism_jax.training.memory.shapes import StepShape, on_device, persistent
 from prism_jax.training.optimization.frozen import Partition
 from prism_jax.training.optimization.step import abstract_state
-
-AttentionPath = Literal["xla", "cudnn"]
 
 
 class Working(NamedTuple):
@@ -61,7 +60,7 @@ class Working(NamedTuple):
         return max(self.kept + self.loss, self.kept + self.gradients + self.layer, self.gradients + self.embedding)
 
 
-def estimate(shape: StepShape, attention: AttentionPath) -> Working:
+def estimate(shape: StepShape, attention: ChosenPath) -> Working:
     """Estimates the bytes needed within a step, as the docstring of the module describes."""
     student, training, size = shape.student, shape.training, shape.size
     axes = shape.mesh.shape
@@ -83,17 +82,22 @@ def estimate(shape: StepShape, attention: AttentionPath) -> Working:
     )
 
 
+def _widths(student: StudentConfig, split: int = 1) -> dict[str, int]:
+    """Values per token of the arrays that remat policies name, on a device of `split` that share a block."""
+    heads, keys = student.num_heads * student.head_dim // split, student.num_kv_heads * student.head_dim // split
+    inner = student.mlp_dim // split
+    return {"query": heads, "key": keys, "value": keys, "output": student.hidden_dim, "gate": inner, "up": inner}
+
+
 def _kept(shape: StepShape) -> int:
     """Values per token that the forward pass of a block keeps on the device."""
     student, split = shape.student, shape.mesh.shape["tensor"]
-    heads, keys = student.num_heads * student.head_dim // split, student.num_kv_heads * student.head_dim // split
-    inner, width = student.mlp_dim // split, student.hidden_dim
-    if student.remat in ("none", "auto"):
-        return 12 * width + 15 * heads // 2 + 10 * keys + 3 * inner
-    sizes = {"query": heads, "key": keys, "value": keys, "output": width, "gate": inner, "up": inner}
+    widths = _widths(student, split)
+    if student.remat == "none":
+        return 12 * widths["output"] + 15 * widths["query"] // 2 + 10 * widths["key"] + 3 * widths["gate"]
     # Fused attention keeps its result and, for each head, a normaliser in float32.
-    fused = heads + 2 * student.num_heads // split if student.remat == "flash" else 0
-    return width + sum(sizes[name] for name in SAVED[student.remat]) + fused
+    fused = widths["query"] + 2 * student.num_heads // split if student.remat == "flash" else 0
+    return student.hidden_dim + sum(widths[name] for name in SAVED[student.remat]) + fused
 
 
 def _loss(shape: StepShape) -> int:
@@ -121,7 +125,7 @@ def _gradients(shape: StepShape) -> int:
     return one if shape.training.accumulation == 1 else one + one * 4 // item
 
 
-def _scores(size: Sizes, attention: AttentionPath, heads: int) -> int:
+def _scores(size: Sizes, attention: ChosenPath, heads: int) -> int:
     """Bytes per row of the part of attention that is quadratic in the number of tokens."""
     if attention == "cudnn":
         return 2 * size.branches * (size.trunk + size.branches)
@@ -139,36 +143,38 @@ def _gathered(shape: StepShape) -> int:
 
 
 RESERVE = 3 * 2**29
-"""Bytes that `fitted` leaves free on a GPU for what no plan counts: cuDNN's workspace, NCCL's buffers and the like."""
+"""Bytes that `fitted` leaves free on a GPU: cuDNN's workspace, NCCL's buffers and fragmentation are not estimated."""
 
-# Without fused attention, on a CPU, the host is the device. `none` keeps results of elementwise operations, too, which
-# GPUs recompute in less time than they take to write and read.
-_POLICIES: dict[AttentionPath, tuple[Remat, ...]] = {
-    "cudnn": ("flash", "dots", "attention", "qkv", "offload", "full"),
-    "xla": ("none", "dots", "attention", "qkv", "full"),
-}
+
+def _policies(student: StudentConfig, platform: str) -> list[Remat]:
+    """The policies to choose from on a platform, from the least recomputation to the most.
+
+    A CPU has no host beside it. `none` keeps results of elementwise operations, too, which a GPU recomputes in less
+    time than it takes to write and read them.
+    """
+    if platform == "cpu":
+        policies: list[Remat] = ["none", "dots", "attention", "qkv", "full"]
+    else:
+        policies = ["dots", "attention", "qkv", "offload", "full"]
+        if attention_path(student, platform) == "cudnn":
+            policies.insert(0, "flash")
+    return sorted(policies, key=lambda remat: _recomputed(student, remat))
 
 
 def _recomputed(student: StudentConfig, remat: Remat) -> int:
     """Multiplications per token and block that the backward pass repeats, without attention."""
-    width, heads, keys = (
-        student.hidden_dim,
-        student.num_heads * student.head_dim,
-        student.num_kv_heads * student.head_dim,
-    )
-    inner = width * student.mlp_dim
-    cost = {"query": width * heads, "key": width * keys, "value": width * keys, "output": width * heads}
-    cost |= {"gate": inner, "up": inner}
-    kept = set(cost) if remat == "none" else {*SAVED[remat], *(OFFLOADED if remat == "offload" else ())}
-    return sum(size for name, size in cost.items() if name not in kept)
+    widths = _widths(student)
+    widths["output"] = widths["query"]  # its product maps the heads to the hidden width, the others the reverse
+    kept = set(widths) if remat == "none" else {*SAVED[remat], *(OFFLOADED if remat == "offload" else ())}
+    return student.hidden_dim * sum(width for name, width in widths.items() if name not in kept)
 
 
-def fitted(shape: StepShape, attention: AttentionPath, limit: int) -> StepShape:
+def fitted(shape: StepShape, platform: str, limit: int) -> StepShape:
     """Replaces `remat = auto` by the policy with the least recomputation that fits, by the estimate.
 
     Args:
       shape: The step.
-      attention: Attention path on the devices.
+      platform: Platform of the devices, as `dispatch.platform` names it.
       limit: Bytes that a process may use of a device's memory; 0 if unknown, which selects `full`.
 
     Returns:
@@ -176,9 +182,9 @@ def fitted(shape: StepShape, attention: AttentionPath, limit: int) -> StepShape:
     """
     if shape.student.remat != "auto":
         return shape
-    held, reserve = sum(persistent(shape)), RESERVE if attention == "cudnn" else 0
-    for remat in sorted(_POLICIES[attention], key=lambda remat: _recomputed(shape.student, remat)):
+    held, reserve = sum(persistent(shape)), 0 if platform == "cpu" else RESERVE
+    for remat in _policies(shape.student, platform):
         step = shape.running(remat=remat)
-        if held + estimate(step, attention).peak + reserve <= limit:
+        if held + estimate(step, attention_path(step.student, platform)).peak + reserve <= limit:
             return step
     return shape.running(remat="full")

@@ -16,12 +16,12 @@ from etils import epath
 
 from prism_jax.prompting.packing import Sizes, empty_row
 from prism_jax.slots import Slots
-from prism_jax.student import Qwen3, StudentConfig, sharding
-from prism_jax.student.dispatch import chosen_path, platform
+from prism_jax.student import Qwen3, sharding
+from prism_jax.student.dispatch import ChosenPath, attention_path, platform
 from prism_jax.student.remat import Remat
 from prism_jax.training.config import RunConfig
 from prism_jax.training.loop import plan
-from prism_jax.training.memory.estimate import AttentionPath, Working, estimate, fitted
+from prism_jax.training.memory.estimate import Working, estimate, fitted
 from prism_jax.training.memory.shapes import Persistent, StepShape, abstract_batch, device_memory, persistent
 from prism_jax.training.optimization.step import abstract_state, make_step
 from prism_jax.training.run import open_run, resolve
@@ -50,7 +50,7 @@ class MemoryPlan:
     compiled: int | None
     compiler: str
     here: bool
-    attention: AttentionPath
+    attention: ChosenPath
     remat: Remat
     limit: int
 
@@ -107,9 +107,10 @@ def plan_memory(shape: StepShape, limit: int = 0, *, compiled: bool = True) -> M
     """
     compiler = shape.mesh.devices.flat[0].platform
     here = compiler != "cpu" or not limit
-    attention = _attention(shape.student, here)
+    where = platform() if here else "cuda"
+    attention = attention_path(shape.student, where)
     limit = limit or device_memory(shape.mesh.devices.flat[0])
-    shape = fitted(shape, attention, limit)
+    shape = fitted(shape, where, limit)
     return MemoryPlan(
         persistent=persistent(shape),
         working=estimate(shape, attention),
@@ -169,11 +170,6 @@ def _assumed(context: int) -> Sizes:
     branches = -(-context // 64) * 8
     trunk = max(8, context // 8 * 8 - branches)
     return Sizes(trunk, branches, branches, 8, 8, max(8, branches // 2))
-
-
-def _attention(student: StudentConfig, here: bool) -> AttentionPath:
-    """The attention path on the devices of the plan."""
-    return chosen_path(student.attention, student.dtype, student.head_dim, platform() if here else "cuda")
 
 
 def parse_bytes(text: str) -> int:

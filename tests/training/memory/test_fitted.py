@@ -44,6 +44,10 @@ ORDER = {
 }
 
 
+# Where the student of these tests takes which path of attention.
+PLATFORMS = {"cudnn": "cuda", "xla": "cpu"}
+
+
 @pytest.fixture(scope="module", autouse=True)
 def trace_states_once():
     """Shapes of the state depend on nothing but the arguments, and tracing them takes most of the time here."""
@@ -70,7 +74,7 @@ def needed(remat, attention):
 
 @functools.cache
 def chosen(attention, limit):
-    return fitted(shape(), attention, limit).student.remat
+    return fitted(shape(), PLATFORMS[attention], limit).student.remat
 
 
 def best(attention, limit):
@@ -98,7 +102,7 @@ def test_the_host_comes_first_where_the_gate_is_wide():
     for less in ("flash", "dots"):
         limit = min(limit, sum(persistent(wide)) + estimate(wide.running(remat=less), "cudnn").peak + RESERVE - 1)
     assert sum(persistent(wide)) + estimate(wide.running(remat="attention"), "cudnn").peak + RESERVE <= limit
-    assert fitted(wide, "cudnn", limit).student.remat == "offload"
+    assert fitted(wide, "cuda", limit).student.remat == "offload"
 
 
 @given(attention=st.sampled_from([*ORDER]), limits=st.tuples(*[st.integers(2**30, 2**36)] * 2).map(sorted))
@@ -114,6 +118,17 @@ def test_the_order_of_policies_is_that_of_what_they_keep():
         kept = [estimate(shape(remat), attention).kept for remat in order if remat != "offload"]
         assert kept == sorted(kept, reverse=True) and len({*kept}) == len(kept)
     assert estimate(shape("offload"), "cudnn").kept == estimate(shape("full"), "cudnn").kept
+
+
+def test_a_gpu_without_fused_attention_keeps_the_reserve_and_has_a_host():
+    """In float32, cuDNN's attention cannot run; elementwise results are recomputed all the same."""
+    single = shape().running(dtype="float32")
+    held = sum(persistent(single))
+    needed_by = {remat: held + estimate(single.running(remat=remat), "xla").peak for remat in ("dots", "offload")}
+    assert fitted(single, "cuda", 2**45).student.remat == "dots"
+    assert fitted(single, "cuda", needed_by["dots"] + RESERVE - 1).student.remat != "dots"
+    assert fitted(single, "cuda", needed_by["offload"] + RESERVE).student.remat == "offload"
+    assert fitted(single, "cpu", 2**45).student.remat == "none"
 
 
 @pytest.mark.parametrize("attention", ORDER)
@@ -137,11 +152,11 @@ def test_a_gpu_keeps_a_reserve_and_a_cpu_has_no_gpu_policies():
 @pytest.mark.parametrize("remat", [*{policy: None for order in ORDER.values() for policy in order}])
 def test_a_policy_that_the_config_names_stays(attention, remat):
     for limit in (0, 2**40):
-        assert fitted(shape(remat), attention, limit) is shape(remat)
+        assert fitted(shape(remat), PLATFORMS[attention], limit) is shape(remat)
 
 
 def test_only_the_policy_changes():
-    found = fitted(shape(), "cudnn", 2**40)
+    found = fitted(shape(), "cuda", 2**40)
     assert found == shape().running(remat="flash")
     assert dataclasses.replace(found.student, remat="auto") == shape().student
 
