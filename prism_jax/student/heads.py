@@ -115,9 +115,9 @@ def _axes(head: Sized, hidden: Sized, sizes: Mapping[str, int]) -> tuple[tuple[s
     data, fsdp, tensor = (sizes.get(name, 1) for name in sharding.MESH_AXES)
     if data * fsdp * tensor == 1 or count % (data * fsdp):
         return (), ()
-    # What one of them moves: an array is gathered, and its gradient is summed in float32.
-    by_tokens, by_head = count // data * (hidden.dtype.itemsize + 4), vocabulary * (head.dtype.itemsize + 4)
-    if by_tokens < by_head and vocabulary % (fsdp * tensor) == 0:
+    # Either is gathered, and its gradient is summed in the same dtype.
+    tokens_are_smaller = count // data * hidden.dtype.itemsize < vocabulary * head.dtype.itemsize
+    if tokens_are_smaller and vocabulary % (fsdp * tensor) == 0:
         return ("data",), ("tensor", "fsdp")
     return ("data", "fsdp"), ("tensor",) if vocabulary % tensor == 0 else ()
 

@@ -1,8 +1,8 @@
 """Compiles a training step for NVIDIA GPUs that are not present.
 
 XLA's compiler for CUDA comes in three wheels, which `launch/compiler.sh` installs. It gets a description of the card in
-place of the card. Nothing is tuned or run, so matrix products are compiled by Triton, of which there is one for each
-shape, and cuDNN is only told what to compute.
+place of the card, and runs nothing. It therefore cannot time alternatives: matrix products become Triton kernels, where
+a card may prefer cuBLAS. Calls of cuDNN are compiled without cuDNN, so the memory of their workspaces is unknown.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ _BYTES = {
     "pred": 1, "s4": 1, "u4": 1, "s8": 1, "u8": 1, "s16": 2, "u16": 2, "f16": 2, "bf16": 2,
     "s32": 4, "u32": 4, "f32": 4, "s64": 8, "u64": 8, "f64": 8, "c64": 8, "c128": 16,
 }  # fmt: skip
-_ARRAY = re.compile(r"\b([a-z]+\d+|pred)\[([\d,]*)\](?:\{([^}]*)\})?")
+_ARRAY = re.compile(r"\b([a-z]+\d+\w*|pred)\[([\d,]*)\](?:\{([^}]*)\})?")
 _CALLED = re.compile(r"\b(?:calls|to_apply|body|true_computation|false_computation)=%?([\w.\-]+)")
 
 
@@ -30,8 +30,15 @@ class Shape:
 
     @property
     def bytes(self) -> int:
-        """Size of the array in bytes."""
-        return math.prod(self.sizes) * _BYTES.get(self.dtype, 0)
+        """Size of the array in bytes.
+
+        Raises:
+          ValueError: for a dtype without a known size.
+        """
+        size = 1 if self.dtype.startswith("f8") else _BYTES.get(self.dtype)
+        if size is None:
+            raise ValueError(f"program: found an array of {self.dtype}, expected one of f8..., {', '.join(_BYTES)}")
+        return math.prod(self.sizes) * size
 
     def __str__(self) -> str:
         return f"{self.dtype}[{','.join(map(str, self.sizes))}]"

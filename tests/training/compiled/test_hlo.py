@@ -223,3 +223,17 @@ def test_text_without_an_entry_is_refused(text):
 def test_an_instruction_that_is_cut_off_is_refused():
     with pytest.raises(ValueError, match=r"^program: found an instruction without its end: .*custom-call"):
         parse(GPU.replace("custom-call(%x.1, %zero, %zero, %zero, %zero, /*index=5*/%loss.1)", "custom-call(%x.1"))
+
+
+def test_arrays_have_the_sizes_of_their_dtypes():
+    names = {"pred": "bool", "f8e4m3fn": "float8_e4m3fn", "bf16": "bfloat16", "u16": "uint16", "s32": "int32"}
+    for name, dtype in {**names, "f64": "float64", "c64": "complex64"}.items():
+        program = parse(f"ENTRY %m () -> {name}[3,5] {{\n  ROOT %x = {name}[3,5]{{1,0}} parameter(0)\n}}\n")
+        (shape,) = program.computations["m"].root.shapes
+        assert shape.bytes == 15 * jnp.dtype(dtype).itemsize
+
+
+def test_a_dtype_of_unknown_size_is_refused():
+    program = parse("ENTRY %m () -> x9[3] {\n  ROOT %x = x9[3]{0} parameter(0)\n}\n")
+    with pytest.raises(ValueError, match=r"^program: found an array of x9, expected one of f8"):
+        _ = program.computations["m"].root.bytes
