@@ -291,6 +291,7 @@ class _Table:
             recall=float(rates.recall),
             precision=float(rates.precision),
             false_alarm=float(rates.false_alarm),
+            dismissed=float(metrics.rates(metrics.confusion(offer, accept, self.weight)).false_alarm),
             false_positive_rate=float(rates.false_positive_rate),
             false_alarms_per_step=float(rates.false_alarms_per_step),
             f1=float(rates.f1),

@@ -32,7 +32,8 @@ class PolicyRow:
       slow_rate: Share of all steps on which the slow pass ran.
       recall: TP / (TP + FN).
       precision: TP / (TP + FP).
-      false_alarm: FP / (TP + FP), the paper's False-Alarm.
+      false_alarm: FP / (TP + FP), the paper's False-Alarm: offers that were not needed or not accepted.
+      dismissed: Share of offers that were not accepted, whether needed or not.
       false_positive_rate: FP / (FP + TN).
       false_alarms_per_step: FP / all.
       f1: 2 P R / (P + R + 1e-8).
@@ -63,6 +64,7 @@ class PolicyRow:
     recall: float
     precision: float
     false_alarm: float
+    dismissed: float
     false_positive_rate: float
     false_alarms_per_step: float
     f1: float

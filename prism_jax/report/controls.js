@@ -250,7 +250,8 @@
     share("offer-rate", total.offers, total.steps, `${total.offers} of ${plural(total.steps, "step")}`);
     share("slow-rate", total.slow, total.steps, SLOW ? `${total.slow} of ${plural(total.steps, "step")}` : "no slow pass");
     share("recall", total.tp, total.tp + total.fn, `${total.tp} of ${total.tp + total.fn} gold`);
-    share("false-alarm", total.fp, total.tp + total.fp, `${total.fp} of ${plural(total.tp + total.fp, "offer")}`);
+    share("dismissed", total.rejected, total.tp + total.fp, `${total.rejected} of ${plural(total.tp + total.fp, "offer")}`);
+    if (data.hasNeed) share("false-alarm", total.fp, total.tp + total.fp, `${total.fp} of ${plural(total.tp + total.fp, "offer")}`);
     for (const name of ["tp", "fp", "fn"]) put(name, total[name], String(total[name]));
     const tn = total.judged - total.tp - total.fp - total.fn;
     put("tn", tn, String(tn));
@@ -278,13 +279,13 @@
   }
 
   function drawCurve(place, at, totals) {
-    const scaled = (name, i) => {
+    const costOfRule = (name, i) => {
       const ratio = data.ratios[i], total = totals[i];
       const cost = { gate: total.rejected + ratio * total.fn, always: total.refused, never: ratio * total.gold }[name];
-      return cost / total.judged / (1 + ratio);
+      return data.cFa * cost / total.judged;
     };
     const low = Math.log(data.ratios[0]), high = Math.log(data.ratios[K - 1]);
-    const top = Math.max(1e-9, ...totals.map((_, i) => Math.max(scaled("gate", i), Math.min(scaled("always", i), scaled("never", i))))) * 1.25;
+    const top = Math.max(1e-9, ...totals.map((_, i) => Math.max(costOfRule("gate", i), Math.min(costOfRule("always", i), costOfRule("never", i))))) * 1.25;
     const x = (ratio) => 40 + 310 * (Math.log(ratio) - low) / (high - low);
     const y = (cost) => 190 - 176 * Math.min(cost, top) / top;
     const svg = draw("svg", { viewBox: "0 0 360 214", role: "img", "aria-label": "Realised cost of the gate, of always and of never offering, at every cost ratio" });
@@ -296,18 +297,18 @@
       svg.append(draw("path", { class: "grid", d: `M40 ${y(tick)}H350` }), draw("text", { x: 34, y: y(tick), dy: 4, "text-anchor": "end" }, compact(tick)));
     }
     for (const name of ["always", "never"]) {
-      const points = data.ratios.map((ratio, i) => [x(ratio), y(scaled(name, i)), scaled(name, i)]).filter((point) => point[2] <= top);
+      const points = data.ratios.map((ratio, i) => [x(ratio), y(costOfRule(name, i)), costOfRule(name, i)]).filter((point) => point[2] <= top);
       if (!points.length) continue;
       // The name stands where the line leaves the figure, or ends, at its top.
       const end = name === "always" ? points[0] : points.at(-1);
       const anchor = end[0] > 300 ? "end" : "start";
-      svg.append(path(points, "constant"), draw("text", { x: end[0] + (anchor === "end" ? 0 : 6), y: Math.max(end[1] + (anchor === "end" ? -6 : 10), 10), "text-anchor": anchor }, name));
+      svg.append(path(points, `constant ${name}`), draw("text", { x: end[0] + (anchor === "end" ? 0 : 6), y: Math.max(end[1] + (anchor === "end" ? -6 : 10), 10), "text-anchor": anchor }, name));
     }
-    svg.append(path(data.ratios.map((ratio, i) => [x(ratio), y(scaled("gate", i))]), "line accept"));
+    svg.append(path(data.ratios.map((ratio, i) => [x(ratio), y(costOfRule("gate", i))]), "line accept"));
     svg.append(draw("path", { class: "chosen", d: `M${x(data.ratios[at.ratio])} 14V190` }));
     data.ratios.forEach((ratio, i) => {
-      const mark = draw("circle", { class: i === at.ratio ? "dot accept" : "point accept", cx: x(ratio), cy: y(scaled("gate", i)), r: i === at.ratio ? 5 : 2.5 });
-      mark.dataset.tip = `ratio ${compact(ratio)}: gate ${fixed(scaled("gate", i), 4)}, always ${fixed(scaled("always", i), 4)}, never ${fixed(scaled("never", i), 4)}`;
+      const mark = draw("circle", { class: i === at.ratio ? "dot accept" : "point accept", cx: x(ratio), cy: y(costOfRule("gate", i)), r: i === at.ratio ? 5 : 2.5 });
+      mark.dataset.tip = `ratio ${compact(ratio)}: gate ${fixed(costOfRule("gate", i), 4)}, always ${fixed(costOfRule("always", i), 4)}, never ${fixed(costOfRule("never", i), 4)}`;
       svg.append(mark);
     });
     replace(place, svg);

@@ -87,7 +87,7 @@ def render(
         decisions=tables.decision_tables(evaluation),
         signals=tables.signal_table(evaluation),
         thinking=figures.trigger_figure(evaluation),
-        policies=ALL_POLICIES,
+        glossary=glossary(evaluation),
         diagrams=[figures.reliability_figure(row) for row in evaluation.signals],
         timeline=timeline(evaluation, name, times, known.get(name)),
         controls=None if isinstance(found, str) else controls.as_script_text(controls.control_data(found, name, known)),
@@ -101,16 +101,33 @@ def render(
 
 
 def finding(evaluation: Evaluation) -> str:
-    """States the result in one sentence: how much the deployed policy saves."""
+    """States the result in one sentence: what the deployed policy costs beside the constants, and whom it disturbs."""
     row = evaluation.deployed
     name = ALL_POLICIES[row.policy].label
     who = f"The policy “{name}” on calibrated signals" if row.form else f"The policy “{name}”"
-    if row.gap_closed is not None and not math.isnan(row.gap_closed):
-        better = min(("always", "never"), key=lambda constant: evaluation.policy(constant).expected_cost or 0.0)
-        return f"{who} closes {tables.percent(row.gap_closed)} % of the cost gap from “{better}” to the Bayes oracle"
-    better, cost = _better_constant(evaluation)
-    own = tables.number(row.realised_cost)
-    return f"{who} costs {own} per step; the better constant, “{better}”, {tables.number(cost)}"
+    compared = [
+        f"{_against(row.realised_cost, evaluation.policy(constant).realised_cost)} {words}"
+        for constant, words in (("always", "always offering"), ("never", "never offering"))
+        if row.policy != constant
+    ]
+    answered = (
+        "it makes no offer" if math.isnan(row.dismissed) else f"{_share(row.dismissed)} of its offers are dismissed"
+    )
+    return f"{who} costs {' and '.join(compared)}; {answered}"
+
+
+def _against(cost: float, other: float) -> str:
+    """A cost beside another in words: "66 % less than"."""
+    if not other > 0:
+        return f"{tables.number(cost)} per step against {tables.number(other)} for"
+    change = 100 * (cost / other - 1)
+    if round(change) == 0:
+        return "as much as"
+    return f"{abs(change):.0f} % {'less' if change < 0 else 'more'} than"
+
+
+def _share(value: float) -> str:
+    return f"{tables.percent(value)} %"
 
 
 def headlines(evaluation: Evaluation) -> list[Headline]:
@@ -125,11 +142,8 @@ def headlines(evaluation: Evaluation) -> list[Headline]:
         labels = f"{tables.percent(row.gap_closed_realised)} % on this split's labels"
         shown.append(Headline(tables.percent(row.gap_closed), "%", "of the gap to Bayes closed", labels))
     shown.append(Headline(tables.percent(row.speak_rate), "%", "of steps with an offer", _slow_note(row.slow_rate)))
-    shown.append(
-        Headline(
-            tables.percent(row.recall), "%", "recall", f"false alarm {tables.percent(row.false_alarm)} % of offers"
-        )
-    )
+    shown.append(Headline(tables.percent(row.dismissed), "%", "of offers dismissed", _false_alarm(evaluation)))
+    shown.append(Headline(tables.percent(row.recall), "%", "recall", f"precision {tables.percent(row.precision)} %"))
     for signal in evaluation.signals:
         if (signal.thinking, signal.form) == ("fast", "calibrated"):
             note = signal.map or f"T = {tables.number(signal.temperature, 3)}"
@@ -184,6 +198,23 @@ def _moves(calibration: Calibration) -> str | None:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def glossary(evaluation: Evaluation) -> dict[str, str]:
+    """Each term of the tables with its meaning, once; a term of several meanings has all of them."""
+    rows = [ALL_POLICIES[row.policy] for row in evaluation.policies if row.form != "raw"]
+    columns = [column for table in tables.all_tables(evaluation) for column in table.columns]
+    terms = [(one.label, one.meaning) for one in rows] + [(one.label, one.meaning) for one in columns]
+    found: dict[str, list[str]] = {}
+    for label, meaning in dict.fromkeys(terms):
+        found.setdefault(label, []).append(meaning)
+    return {label: " As a column: ".join(meanings) for label, meanings in found.items()}
+
+
+def _false_alarm(evaluation: Evaluation) -> str:
+    """The offers that were wrong in the paper's sense, where need makes them more than the dismissed ones."""
+    share = _share(evaluation.deployed.false_alarm)
+    return f"not needed or dismissed: {share}" if evaluation.has_need else "not accepted"
 
 
 def _better_constant(evaluation: Evaluation) -> tuple[str, float]:

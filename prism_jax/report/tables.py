@@ -44,6 +44,7 @@ def count(value: float | int) -> str:
     return f"{value:.0f}" if float(value).is_integer() else f"{value:.1f}"
 
 
+LOW, HIGH = "Lower end of the interval of the number before it.", "Upper end of that interval."
 Format = Callable[[Any], str]
 AnyRow = PolicyRow | RatioRow | SignalRow | TriggerRow | GroupRow
 
@@ -64,7 +65,11 @@ _COSTS: dict[str, tuple[Column, Format]] = {
 _RATES: dict[str, tuple[Column, Format]] = {
     "recall": (Column("recall", "TP / (TP + FN).", "%"), percent),
     "precision": (Column("prec.", "Precision, TP / (TP + FP).", "%"), percent),
-    "false_alarm": (Column("false alarm", "FP / (TP + FP) = 1 − precision: the paper's False-Alarm.", "%"), percent),
+    "false_alarm": (
+        Column("false alarm", "Offers not needed or not accepted, FP / (TP + FP) = 1 − precision.", "%"),
+        percent,
+    ),
+    "dismissed": (Column("dismissed", "Offers not accepted, whether needed or not.", "%"), percent),
     "false_positive_rate": (Column("FPR", "False positive rate, FP / (FP + TN).", "%"), percent),
     "f1": (Column("F1", "Harmonic mean of recall and precision.", "%"), percent),
     "accuracy": (Column("acc.", "Accuracy, (TP + TN) / all.", "%"), percent),
@@ -76,11 +81,11 @@ _RATES: dict[str, tuple[Column, Format]] = {
 }
 _INTERVALS: dict[str, tuple[Column, Format]] = {
     "realised_cost": (Column("realised cost", "Mean of C_FA for an offer not accepted, C_FN for help missed."), number),
-    "realised_low": (Column("low", "Lower end of the realised cost's interval."), number),
-    "realised_high": (Column("high", "Upper end of the realised cost's interval."), number),
+    "realised_low": (Column("low", LOW), number),
+    "realised_high": (Column("high", HIGH), number),
     "difference": (Column("minus ▸", "Realised cost minus that of the policy of the operating point."), number),
-    "difference_low": (Column("low", "Lower end of the paired difference's interval."), number),
-    "difference_high": (Column("high", "Upper end of the paired difference's interval."), number),
+    "difference_low": (Column("low", LOW), number),
+    "difference_high": (Column("high", HIGH), number),
 }
 _GROUPS: dict[str, tuple[Column, Format]] = {
     "streams": (Column("streams", "Number of streams."), count),
@@ -96,8 +101,8 @@ _GROUPS: dict[str, tuple[Column, Format]] = {
 }
 _RATIOS: dict[str, tuple[Column, Format]] = {
     "audbc": (Column("AUDBC", "Area under benefit over burden, divided by the oracle's."), number),
-    "audbc_low": (Column("interval low", "Lower end of AUDBC's interval."), number),
-    "audbc_high": (Column("interval high", "Upper end of AUDBC's interval."), number),
+    "audbc_low": (Column("low", LOW), number),
+    "audbc_high": (Column("high", HIGH), number),
     "audbc_rescaled": (
         Column("beyond chance", "AUDBC rescaled: 0 is a random ranking, 100 the oracle's.", "%"),
         percent,
@@ -115,11 +120,11 @@ _TRIGGERS: dict[str, tuple[Column, Format]] = {
     "slow_rate": (Column("slow rate", "Share of test steps that are thought about.", "%"), percent),
     "realised_cost": (Column("realised cost", "Mean realised cost, without the price of tokens."), number),
     "difference": (Column("minus margin", "Realised cost minus that of the margin at the same budget."), number),
-    "difference_low": (Column("low", "Lower end of the paired difference's interval."), number),
-    "difference_high": (Column("high", "Upper end of the paired difference's interval."), number),
+    "difference_low": (Column("low", LOW), number),
+    "difference_high": (Column("high", HIGH), number),
     "kept": (Column("kept", "Share of what always thinking saves over never thinking.", "%"), percent),
-    "kept_low": (Column("low", "Lower end of the share's interval.", "%"), percent),
-    "kept_high": (Column("high", "Upper end of the share's interval.", "%"), percent),
+    "kept_low": (Column("low", LOW, "%"), percent),
+    "kept_high": (Column("high", HIGH, "%"), percent),
     "expected_cost": (Column("expected cost", "Realised cost in expectation under the simulator's truth."), number),
     "tokens": (Column("slow tokens", "Mean tokens of the slow pass per step."), lambda value: number(value, 1)),
     "token_cost": (Column("price of tokens", "Their price per step; no cost includes it."), number),
@@ -209,8 +214,8 @@ def second_signal_table(evaluation: Evaluation) -> Table:
         Column("gate", "Mean realised cost of the gate on both signals."),
         Column("p_accept alone", "Mean realised cost of as many offers, where p_accept is highest."),
         Column("difference", "Cost of the gate minus that of p_accept alone: below 0 the second signal saves."),
-        Column("low", "Lower end of the difference's interval, paired."),
-        Column("high", "Upper end."),
+        Column("low", LOW),
+        Column("high", HIGH),
     )
     note = (
         f"Calibrated signals of the fast pass at equal speak rates; {100 * across.level:g} % intervals, "

@@ -60,17 +60,30 @@ class Timeline:
 
 
 def choose_stream(trace: Trace, known: Collection[str] = ()) -> str:
-    """Chooses the stream whose decision changes most often, among the first hundred.
+    """Chooses the stream that shows the gate at work: of those with an offer and a silence, with most changes of both.
 
-    If any stream is in `known`, which names the streams with texts, only those are considered.
+    Ties go to the stream of which more answers are known, then to the lower share of wrong decisions, then to the
+    first. Without such a stream, one with an offer is taken before one without. If any stream is in `known`, which
+    names the streams with texts, only those are considered. The steps that a page shows count, the first `MAX_STEPS`.
     """
     texts = set(known)
     names, stream = numbered(trace.stream)
-    chosen = ([i for i, name in enumerate(names) if name in texts] or list(range(len(names))))[:100]
-    rows = np.flatnonzero(np.isin(stream, chosen))
-    of_row, decisions = stream[rows], trace.decision[rows]
-    changes = [np.count_nonzero(np.diff(decisions[of_row == i][:MAX_STEPS])) for i in chosen]
-    return names[chosen[int(np.argmax(changes))]]
+    order = np.argsort(stream, kind="stable")
+    grouped = stream[order]
+    shown = order[np.arange(len(order)) - np.searchsorted(grouped, grouped) < MAX_STEPS]
+    offer, answer = trace.decision[shown], trace.y_need[shown] * trace.y_accept[shown]
+    of_row, number = stream[shown], len(names)
+
+    def per_stream(values: np.ndarray) -> np.ndarray:
+        return np.bincount(of_row, values, number)
+
+    together = per_stream(offer).astype(bool) * 2 + per_stream(~offer).astype(bool)
+    changed = np.r_[False, (np.diff(offer.astype(int)) != 0) & (np.diff(of_row) == 0)]
+    known_answers = per_stream(~np.isnan(answer))
+    wrong = per_stream(np.nan_to_num(np.abs(offer - answer))) / np.maximum(known_answers, 1)
+    chosen = np.array([i for i, name in enumerate(names) if name in texts] or range(number))
+    keys = (-chosen, -wrong[chosen], known_answers[chosen], per_stream(changed)[chosen], together[chosen])
+    return names[chosen[np.lexsort(keys)[-1]]]
 
 
 def timeline(evaluation: Evaluation, name: str, times: np.ndarray | None, stream: Stream | None) -> Timeline:

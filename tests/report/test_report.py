@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import html
 import html.parser
 import json
 import math
@@ -16,6 +17,7 @@ from synthetic_scores import make_columns, make_scores
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation import protocol
 from prism_jax.evaluation.policies import ALL_POLICIES
+from prism_jax.evaluation.results import Trace
 from prism_jax.report import figures, page, tables, templates, timeline
 from prism_jax.runtime.shown_text import visible
 from prism_jax.scores import Scores
@@ -209,17 +211,55 @@ def test_every_kind_of_table_and_policy_makes_a_page(tmp_path, drop, policy):
     ]
 
 
-def test_the_headline_states_the_deployed_policys_gap(arguments):
-    row = arguments[0].deployed
-    assert f"closes {100 * row.gap_closed:.1f} % of the cost gap from “never” to the Bayes oracle" in page.finding(
-        arguments[0]
+def test_the_first_sentence_compares_with_both_constants_and_says_how_many_offers_are_dismissed(arguments):
+    evaluation = arguments[0]
+    row = evaluation.deployed
+    always, never = (evaluation.policy(name).realised_cost for name in ("always", "never"))
+    less = [round(100 * (1 - row.realised_cost / cost)) for cost in (always, never)]
+    offers = evaluation.trace.decision
+    dismissed = 100 * (1 - evaluation.trace.y_accept[offers]).mean()
+    assert page.finding(evaluation) == (
+        f"The policy “on margin” on calibrated signals costs {less[0]} % less than always offering and {less[1]} % "
+        f"less than never offering; {dismissed:.1f} % of its offers are dismissed"
     )
-    bare = {name: column for name, column in make_columns().items() if name != "p_both_true"}
-    evaluation = evaluated(Scores.from_columns(bare))[0]
-    cost, never = evaluation.deployed.realised_cost, evaluation.policy("never").realised_cost
-    assert f"costs {cost:.4f} per step; the better constant, “never”, {never:.4f}" in page.finding(evaluation)
-    values = [one.value for one in page.headlines(arguments[0])]
-    assert values[:2] == [f"{row.realised_cost:.4f}", f"{100 * row.gap_closed:.1f}"]
+    shown = page.headlines(evaluation)
+    assert [one.value for one in shown][:2] == [f"{row.realised_cost:.4f}", f"{100 * row.gap_closed:.1f}"]
+    gold = evaluation.trace.y_need * evaluation.trace.y_accept
+    (card,) = (one for one in shown if one.label == "of offers dismissed")
+    assert card.value == f"{dismissed:.1f}"
+    assert card.note == f"not needed or dismissed: {100 * (1 - gold[offers]).mean():.1f} %"
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        ("never", "The policy “never” costs [0-9]+ % (less|more) than always offering; it makes no offer"),
+        (
+            "always",
+            "The policy “always” costs [0-9]+ % (less|more) than never offering; [0-9.]+ % of its offers are dismissed",
+        ),
+    ],
+)
+def test_a_constant_is_compared_with_the_other(policy, expected):
+    evaluation = evaluated(make_scores(streams=20), OperatingPoint(policy=policy))[0]
+    assert re.fullmatch(expected, page.finding(evaluation))
+
+
+def test_costs_of_nothing_are_not_compared_in_percent():
+    assert page._against(0.25, 0.0) == "0.2500 per step against 0.0000 for"
+    assert page._against(0.2, 0.2004) == "as much as"
+    assert page._against(0.3, 0.2) == "50 % more than"
+
+
+def test_the_glossary_says_every_term_of_the_page_once(tmp_path, arguments):
+    text = written(tmp_path, arguments)
+    glossary = text[text.index("How to read this report") :]
+    terms = re.findall("<dt>(.*?)</dt>", glossary)
+    assert len(terms) == len(set(terms)) > 40
+    labels = {column.label for table in tables.all_tables(arguments[0]) for column in table.columns}
+    assert labels <= set(map(html.unescape, terms))
+    meanings = re.findall("<dd>(.*?)</dd>", glossary)
+    assert all(len(meaning) > 5 for meaning in meanings)
 
 
 def test_another_operating_point_is_refused(tmp_path, arguments):
@@ -297,8 +337,39 @@ def test_the_stream_with_most_changes_of_decision_is_shown_and_texts_come_first(
         name: int(np.sum(np.diff(trace.decision[trace.stream == name].astype(int)) != 0)) for name in trace.stream
     }
     assert changes[timeline.choose_stream(trace)] == max(changes.values())
+    mixed = np.random.default_rng(0).permutation(len(trace.stream))  # rows of a stream need not stand together
+    shuffled = type(trace)(**{name: value[mixed] for name, value in vars(trace).items()})
+    chosen = timeline.choose_stream(shuffled)
+    own = shuffled.decision[shuffled.stream == chosen].astype(int)
+    assert np.sum(np.diff(own) != 0) == max(
+        np.sum(np.diff(shuffled.decision[shuffled.stream == name].astype(int)) != 0) for name in changes
+    )
     assert timeline.choose_stream(trace, {"stream-9": None, "elsewhere": None}) == "stream-9"
     assert timeline.choose_stream(trace, {"elsewhere": None}) == timeline.choose_stream(trace)
+
+
+def small_trace(streams):
+    """A trace of streams given as pairs of decisions and answers."""
+    rows = [(f"stream {i}", step, *row) for i, (_, rows) in enumerate(streams.items()) for step, row in enumerate(rows)]
+    stream, step, decision, answer = (np.array(column) for column in zip(*rows, strict=True))
+    ones, decision = np.ones(len(rows)), decision.astype(bool)
+    signals = {"p_need": ones, "p_accept": ones, "threshold": ones, "slow": ~decision, "y_need": ones}
+    return Trace(stream=stream, step=step, decision=decision, y_accept=answer.astype(float), **signals)
+
+
+@pytest.mark.parametrize(
+    ("streams", "chosen"),
+    [
+        ({"silent": [(0, 0)], "offer": [(1, 0)]}, 1),
+        ({"offers": [(1, 1)] * 9, "both": [(0, 0), (1, 1)]}, 1),
+        ({"unanswered": [(0, np.nan), (1, np.nan)], "answered": [(0, 0), (1, 1)]}, 1),
+        ({"wrong": [(0, 1), (1, 0)], "right": [(0, 0), (1, 1)]}, 1),
+        ({"first": [(0, 0), (1, 1)], "second": [(0, 0), (1, 1)]}, 0),
+        ({"late": [(0, 0)] * 40 + [(1, 1), (0, 0)] * 9, "soon": [(0, 0), (1, 1)]}, 1),
+    ],
+)
+def test_the_stream_shown_has_the_gate_at_work(streams, chosen):
+    assert timeline.choose_stream(small_trace(streams)) == f"stream {chosen}"
 
 
 @pytest.mark.parametrize(

@@ -108,7 +108,7 @@ def put(browser, **values):
 
 def numbers(browser):
     """Every number that the page shows, unrounded."""
-    names = ("cost", "offer-rate", "slow-rate", "recall", "false-alarm", "tp", "fp", "fn", "tn")
+    names = ("cost", "offer-rate", "slow-rate", "recall", "dismissed", "false-alarm", "tp", "fp", "fn", "tn")
     script = "return arguments[0].map((id) => document.getElementById(id).dataset.value)"
     return dict(zip(names, map(float, browser.execute_script(script, names)), strict=True))
 
@@ -132,6 +132,7 @@ def by_the_library(found, calibration, trigger, chosen, ratio, setting, need=1.0
         "offer-rate": (offer & chosen).sum() / chosen.sum(),
         "slow-rate": (slow & chosen).sum() / chosen.sum(),
         "recall": tp / (tp + fn),
+        "dismissed": rejected / (tp + fp),
         "false-alarm": fp / (tp + fp),
         "tp": tp,
         "fp": fp,
