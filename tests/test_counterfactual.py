@@ -14,6 +14,7 @@ from fake_reader import FakeReader, exported
 from prism_jax.decision import off_policy
 from prism_jax.decision.off_policy import Logged, OverlapError
 from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.people.columns import LogError
 from prism_jax.policy.agent import Agent
 from prism_jax.policy.settings import Exploration, Settings, Terms
 from prism_jax.recipes import counterfactual
@@ -117,14 +118,19 @@ def test_offers_that_could_not_be_made_widen_the_interval_by_all_that_they_may_c
 def test_the_level_is_shown_only_where_the_probabilities_of_all_rows_tell_it():
     e = np.where(np.arange(4000) % 20 == 7, 0.002, 0.5)
     decisions = designed(e, target=(e > 0.1) * 1.0)
-    assert [table.title[:4] for table in counterfactual.tables(decisions, counterfactual.Settings())] == ["Cost", "What"]
+    assert [table.title[:4] for table in counterfactual.tables(decisions, counterfactual.Settings())] == [
+        "Cost",
+        "What",
+    ]
     assert len(counterfactual.tables(designed(np.full(4000, 0.5)), counterfactual.Settings())) == 3
 
 
 def test_a_refusal_says_how_much_exploration_would_have_been_enough():
     gate = np.arange(6000) % 2 == 0
     always = np.ones(6000)
-    with pytest.raises(OverlapError, match=r"^overlap: found that 50.0 %.*; a probability of at least 0\.(\d+) for each"):
+    with pytest.raises(
+        OverlapError, match=r"^overlap: found that 50.0 %.*; a probability of at least 0\.(\d+) for each"
+    ):
         counterfactual.tables(designed(gate * 1.0), counterfactual.Settings())
     enough = off_policy.enough_exploration(always, designed(gate * 1.0).logged, np.arange(6000) % 200)
     assert enough == 0.02  # of 3,000 rows, 0.01 makes 30 effective changes
@@ -157,6 +163,33 @@ def test_what_a_log_cannot_tell_is_one_line(tmp_path, table, case):
     (line,) = [line for line in done.stderr.splitlines() if line.strip()]
     assert done.returncode == 1 and line.startswith("error: ") and message in line
     assert not (tmp_path / "out").exists()
+
+
+def test_a_log_without_propensities_answers_for_its_shown_offers(tmp_path, table):
+    columns, accepted = table
+    rng = np.random.default_rng(1)
+    shown = rng.random(ROWS) > 0.08
+    columns |= {"shown": shown, "took": [bool(y) if a else None for y, a in zip(accepted, shown, strict=True)]}
+    del columns["e"]
+    path = str(tmp_path / "log.parquet")
+    pq.write_table(pa.table(columns), path)
+    roles = ["person=who", "accepted=took", "logged=shown", "score=p"]
+    settings = counterfactual.Settings(c_fn=1.0)
+    with pytest.raises(LogError, match=r"or --shown_only, which leaves out \d+ offers that were not made"):
+        counterfactual.of_log(path, roles, settings)
+    decisions = counterfactual.of_log(path, roles, settings, shown_only=True)
+    assert len(decisions.target) == shown.sum() and decisions.logged.offered.all()
+    difference = counterfactual.tables(decisions, settings)[0]
+    assert f"Of shown offers only: {(~shown).sum()} of {ROWS} were not made and are left out." in difference.note
+    low, high = interval(difference)
+    dropped = columns["p"] < 0.5
+    truth = -np.where(dropped, 1 - 2.0 * accepted, 0.0)[shown].mean()
+    assert low < truth < high
+    done = run(f"--scores={path}", f"--columns={','.join(roles)}", "--c_fn=1", "--shown_only")
+    assert done.returncode == 0 and "Of shown offers only" in " ".join(done.stdout.split())
+    with pytest.raises(LogError, match=r"found propensity=COLUMN and --shown_only, expected one"):
+        pq.write_table(pa.table(columns | {"e": np.where(shown, 0.9, 0.5)}), path)
+        counterfactual.of_log(path, [*roles, "propensity=e"], settings, shown_only=True)
 
 
 def test_a_scores_table_answers_for_the_gate(tmp_path, table):

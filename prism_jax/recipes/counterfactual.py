@@ -10,7 +10,7 @@ from etils import epath
 from jaxtyping import Float64, Int
 
 from prism_jax.decision import gate, off_policy
-from prism_jax.decision.off_policy import Logged, OverlapError, Support
+from prism_jax.decision.off_policy import Logged, Support
 from prism_jax.evaluation.fits import read_calibration
 from prism_jax.people.columns import LogError, parse_columns
 from prism_jax.people.logs import AcceptanceLog, read_log
@@ -171,7 +171,9 @@ def of_log(
 def _propensity(path: str, log: AcceptanceLog, *, shown_only: bool) -> Rows:
     """The propensities; 1 for all offers of a log of shown offers only."""
     if shown_only and log.propensity is not None:
-        raise LogError(f"{path}: found propensity=COLUMN and --shown_only, expected one: with it, silent rows count too")
+        raise LogError(
+            f"{path}: found propensity=COLUMN and --shown_only, expected one: with it, silent rows count too"
+        )
     if shown_only:
         return np.ones(len(log))
     if log.propensity is None:

@@ -49,7 +49,7 @@ def evaluate_scores(
     fits = None if calibration is None else read_calibration(calibration).pooled()
     scores = read_scores(path, extra=False)  # nothing here reads columns without a meaning
     if shown_only:
-        scores = _shown(path, scores)
+        scores = shown_offers(path, scores)
     else:
         _need_propensities(path, scores)
     facts = as_facts(provenance()) | {"scores": path}
@@ -70,8 +70,12 @@ def evaluate_scores(
         raise located(error, path) from None
 
 
-def _shown(path: str, scores: Scores) -> Scores:
-    """The rows whose offer was made."""
+def shown_offers(path: str, scores: Scores) -> Scores:
+    """The rows whose offer was made.
+
+    Raises:
+      ScoresError: for a table that does not say so, or without any.
+    """
     if scores.logged is None:
         raise ScoresError("found no such column, expected it with --shown_only", "logged", place=path)
     shown = scores.logged == 1
