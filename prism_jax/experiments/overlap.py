@@ -121,11 +121,12 @@ def run(design: Design, replications: int, *, c_fa: float = 1.0, c_fn: float = 2
 
     e, accepted, target = policies(np.random.default_rng(seed))
     truth = float(((target - e) * (c_fa * (1 - accepted) - c_fn * accepted)).mean())
-    costs = {"c_fa": c_fa, "c_fn": c_fn, "seed": seed}
     if design.people < off_policy.LEAST_PEOPLE:
-        return Result(1.0, *[(np.nan,) * len(off_policy.ESTIMATORS)] * 2, np.nan)
-    found = measure(draw, truth, replications, **costs)
-    anyway = measure(draw, truth, replications, **costs, refuse=False) if found[0].refused else found
+        nothing = (np.nan,) * len(off_policy.ESTIMATORS)
+        return Result(1.0, nothing, nothing, np.nan)
+    found = anyway = measure(draw, truth, replications, c_fa=c_fa, c_fn=c_fn, seed=seed)
+    if found[0].refused:
+        anyway = measure(draw, truth, replications, c_fa=c_fa, c_fn=c_fn, seed=seed, refuse=False)
     return Result(found[0].refused, _coverage(found), _coverage(anyway), float(np.median(anyway[0].width)))
 
 
