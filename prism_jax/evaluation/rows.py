@@ -225,7 +225,7 @@ class SecondSignalRow:
 
     Attributes:
       ratio: Cost ratio C_FN / C_FA.
-      speak_rate: Share of judged steps with an offer, of both.
+      speak_rate: Weighted share of judged steps with an offer, of both.
       gate: Mean realised cost of the gate.
       accept_alone: Mean realised cost of p_accept alone.
       difference: Cost of the gate minus that of p_accept alone; below 0 the second signal saves.

@@ -205,7 +205,7 @@ def second_signal_table(evaluation: Evaluation) -> Table:
         for row in evaluation.second_signal
     )
     columns = (
-        Column("speak rate", "Share of judged steps with an offer, of both.", "%"),
+        Column("speak rate", "Weighted share of judged steps with an offer, of both.", "%"),
         Column("gate", "Mean realised cost of the gate on both signals."),
         Column("p_accept alone", "Mean realised cost of as many offers, where p_accept is highest."),
         Column("difference", "Cost of the gate minus that of p_accept alone: below 0 the second signal saves."),
