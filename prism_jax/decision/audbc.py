@@ -36,7 +36,8 @@ from prism_jax.decision.costs.curves import (
     trace_events,
 )
 from prism_jax.decision.costs.paper_audbc import PaperAudbc, audbc_appendix_paper, audbc_main_paper
-from prism_jax.decision.costs.sweep import check_gold, check_signals, critical_ratio, policy_signals
+from prism_jax.decision.costs.surface_counts import Signals
+from prism_jax.decision.costs.sweep import best_label, check_gold, check_signals, critical_ratio, policy_signals
 from prism_jax.decision.uncertainty.bootstrap import Cells, Method, interval
 
 __all__ = [
@@ -64,12 +65,12 @@ class Audbc(NamedTuple):
     """An area with its bootstrap interval.
 
     Attributes:
-      value: The area divided by the oracle's, pi - pi^2 / 2: 1 for a ranking with every positive step first. With two
-        labels per step, pi is the share of steps at which either is positive: the oracle picks the better candidate.
+      value: The area divided by the oracle's, pi - pi^2 / 2: 1 for a ranking with every positive step first. Where
+        steps have several candidates, pi is the share of steps at which one is positive: the oracle picks the best.
       low: Lower end of the interval.
       high: Upper end.
       standard_error: Standard deviation of the replicates.
-      chance: c = 1 / (2 - pi), the value of a random ranking; with two labels, of one that offers the candidates which
+      chance: c = 1 / (2 - pi), the value of a random ranking; with several candidates, of one that offers those which
         the policy offers at the highest ratio.
       rescaled: (value - c) / (1 - c): 0 for a random ranking, 1 for the oracle's; NaN where all steps are positive.
     """
@@ -92,16 +93,16 @@ def audbc_value(
     margin: Scalar = 0.0,
     weight: Vector | None = None,
     y_slow: Vector | None = None,
+    y_best: Vector | None = None,
 ) -> Floats:
     """The `value` of `audbc` without its interval; may be traced. Arguments and errors are those of `audbc`.
 
     Labels without a positive raise ValueError; inside `jit` they give NaN.
     """
     signals = check_signals(p_need, p_accept, p_need_slow, p_accept_slow, margin)
-    check_gold(signals, y, weight, positive=y_slow is None)
-    if y_slow is not None:
-        events = offers_and_switches(signals, margin, y, y_slow, weight)
-        check_gold(signals, _either(y, y_slow), weight, positive=True)
+    best = _best(signals, y, y_slow, y_best, weight)
+    if best is not None:
+        events = offers_and_switches(signals, margin, y, y_slow, best, weight)
         return trace_events(events).normalised_area(events.prevalence)
     return trace_curve(critical_ratio(signals, margin), y, weight).normalised_area()
 
@@ -117,6 +118,7 @@ def audbc(
     margin: Scalar = 0.0,
     weight: Vector | None = None,
     y_slow: Vector | None = None,
+    y_best: Vector | None = None,
     level: float = 0.95,
     method: Method = "percentile",
     resamples: int = 1000,
@@ -141,6 +143,8 @@ def audbc(
       weight: Importance of each step; None is 1.
       y_slow: Gold labels of the candidates that the slow pass picks, where these may differ; they count where the slow
         pass runs. None is `y`.
+      y_best: Largest gold label of each step's candidates, which the oracle offers. None is the larger of `y` and
+        `y_slow`.
       level: Nominal coverage of the interval, in (0, 1).
       method: `percentile` or `bca`.
       resamples: Number of resamples.
@@ -151,17 +155,17 @@ def audbc(
 
     Raises:
       ValueError: for a value outside its range, unequal lengths, empty input, a margin without slow signals, labels
-        without a positive, or `y_slow` at margin 0.
+        without a positive, `y_slow` at margin 0, or a `y_best` below another label of its step.
     """
     signals = check_signals(p_need, p_accept, p_need_slow, p_accept_slow, margin)
     signals = type(signals)(*(np.asarray(value) for value in signals))
-    check_gold(signals, y, weight, positive=y_slow is None)
+    best = _best(signals, y, y_slow, y_best, weight)
     arrays.check_lengths(p_need=p_need, streams=streams)
     gold, mass = np.asarray(y) != 0, None if weight is None else arrays.host(weight)
     resampling: dict[str, Any] = {"level": level, "method": method, "resamples": resamples, "seed": seed}
-    if y_slow is not None:
-        events = offers_and_switches(signals, margin, gold, np.asarray(y_slow), mass)
-        check_gold(signals, _either(gold, y_slow), weight, positive=True)
+    if best is not None:
+        slow = None if y_slow is None else np.asarray(y_slow)
+        events = offers_and_switches(signals, margin, gold, slow, np.asarray(best), mass)
         order, last = rank(events.at)
         curve = trace_events(events, (order, last))
         ranks = np.empty(len(order), np.int64)
@@ -180,9 +184,12 @@ def audbc(
     return _with_interval(float(curve.normalised_area()), 1 / (2 - prevalence), cells, _normalised_area, resampling)
 
 
-def _either(y: Vector, y_slow: Vector) -> Any:
-    """Steps at which either pass's candidate is gold-positive, as 0 and 1."""
-    return arrays.namespace(y, y_slow).maximum(y, y_slow)
+def _best(signals: Signals, y: Vector, y_slow: Any, y_best: Any, weight: Any) -> Any:
+    """The label of each step's best candidate, None where that is `y`; checks the labels, of which one is positive."""
+    check_gold(signals, y, weight, positive=False)
+    best = best_label(y, y_slow, y_best)
+    check_gold(signals, y if best is None else best, weight, positive=True)
+    return best
 
 
 def _with_interval(
@@ -219,10 +226,11 @@ def _rank_cells(ranks: np.ndarray, gold: np.ndarray, mass: np.ndarray | None, st
 
 def _event_cells(ranks: np.ndarray, events: Events, streams: Any | None) -> Cells:
     """Units over the cells (rank, burden or benefit), with the latter varying fastest, and the oracle's benefit."""
-    steps, number = len(ranks) // 2, 2 * (int(ranks.max()) + 1)
-    unit = np.tile(np.arange(steps) if streams is None else np.unique(np.asarray(streams), return_inverse=True)[1], 5)
+    steps, number = len(events.best), 2 * (int(ranks.max()) + 1)
+    unit = np.arange(steps) if streams is None else np.unique(np.asarray(streams), return_inverse=True)[1]
+    unit = np.tile(unit, 2 * (len(ranks) // steps) + 1)
     cell = np.concatenate([2 * ranks, 2 * ranks + 1, np.full(steps, number)])
-    content = np.concatenate([events.mass, events.gold, events.either]).astype(np.float64)
+    content = np.concatenate([events.mass, events.gold, events.best]).astype(np.float64)
     units = sparse.csr_array((content, (unit, cell)), shape=(int(unit.max()) + 1, number + 1))
     return Cells(units, np.ones(units.shape[0], np.int64))
 

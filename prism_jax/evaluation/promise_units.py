@@ -74,6 +74,7 @@ class Units(NamedTuple):
       courses: What each family decides at each step.
       fast: Labels of the fast pass's candidate at each step.
       slow: Labels of the slow pass's; those of the fast pass where no family has a margin.
+      missed: Largest known gold label of each step's candidates: what silence misses, whatever would be offered.
       unit: The person or stream of each step.
       unjudged: Number of steps left out because a label is unknown.
     """
@@ -81,6 +82,7 @@ class Units(NamedTuple):
     courses: Mapping[Family, Course]
     fast: Answers
     slow: Answers
+    missed: Float64[np.ndarray, "n"]
     unit: Shaped[np.ndarray, "n"]
     unjudged: int
 
@@ -93,7 +95,7 @@ class Units(NamedTuple):
         """The loss of each unit under each rule of a family."""
         course = self.courses[family]
         slow = risk.Slow(course.start, course.stop, self.slow.gold) if family.margin else None
-        return risk.unit_losses(course.first, self.fast.gold, self.unit, rules, promise, slow)
+        return risk.unit_losses(course.first, self.fast.gold, self.unit, rules, promise, slow, self.missed)
 
     def mean(self, of_step: Shaped[np.ndarray, "n"]) -> float:
         """The mean over units of each unit's mean over its steps."""
@@ -111,9 +113,9 @@ class Units(NamedTuple):
     def cost(self, family: Family, rule: int, point: OperatingPoint) -> float:
         """Mean realised cost of a rule at the stated costs; the slow pass itself has no price."""
         thinks = self._thinks(family, rule)
-        gold, accept = (np.where(thinks, slow, fast) for slow, fast in zip(self.slow, self.fast, strict=True))
+        accept = np.where(thinks, self.slow.accept, self.fast.accept)
         offers = self.courses[family].first <= rule
-        return self.mean(np.where(offers, point.c_fa * (1 - accept), point.c_fn * gold))
+        return self.mean(np.where(offers, point.c_fa * (1 - accept), point.c_fn * self.missed))
 
     def _thinks(self, family: Family, rule: int) -> Bool[np.ndarray, "n"]:
         course = self.courses[family]
@@ -154,6 +156,7 @@ def units_of(
         courses,
         _answers(steps, known),
         _answers(steps if thought is None else thought, known),
+        (steps.y_need * rows.largest("y_accept"))[known],
         unit_of(steps)[known],
         int((~known).sum()),
     )

@@ -209,7 +209,7 @@ def prepare(
     has_value = thought is not None and "value" not in off
     if point.trigger == "value" and not has_value:
         off["value" if "value" in off else "slow pass"] += "; the trigger value has no effect: the fast pass decides"
-    data = policies.EvaluationData(steps, calibration, point, thought, "truth" not in off, has_value, has_need)
+    data = policies.EvaluationData(steps, calibration, point, thought, "truth" not in off, has_value, has_need, rows)
     if not data.judged.any():
         raise ScoresError(_no_judged_step(steps, has_need))
     return data, off
@@ -331,7 +331,6 @@ def _missing(rows: Scores, steps: Scores, calibration: Calibration, has_need: bo
 def _count(rows: Scores, data: policies.EvaluationData) -> Counts:
     judged = data.judged
     weight = signals.acceptance_weight(data.steps)[judged]
-    gold = (data.label("need") * data.label("accept"))[judged]
     return Counts(
         streams=len(numbered(data.steps.stream)[0]),
         steps=len(data.steps),
@@ -339,7 +338,7 @@ def _count(rows: Scores, data: policies.EvaluationData) -> Counts:
         judged=int(judged.sum()),
         need_unknown=int(np.isnan(data.label("need")).sum()),
         accept_unknown=int(np.isnan(data.label("accept") + data.label("accept", data.everywhere_slow)).sum()),
-        positive=float(np.average(gold, weights=weight)),
+        positive=float(np.average(data.missed[judged], weights=weight)),
         effective=signals.effective_count(weight),
         fields_correct=_all_fields_correct(data.steps) if data.slow else None,
         people=None if data.steps.person is None else len(set(data.steps.person)),

@@ -4,8 +4,9 @@ AUDBC measures how well a policy ranks the steps and does not depend on calibrat
 Both are computed on the judged steps with the weights of acceptance labels. A policy with a slow pass decides by its
 own rule at every ratio: `slow_on_margin` replaces the signals of the steps whose p_accept is within the margin of that
 ratio's threshold, `slow_on_value` those of the steps where thinking is worth its price at that ratio (`value_ratios`),
-`slow_only` those of all steps. A step counts with the labels of the candidate that the deciding pass
-ranks highest; the references `always`, `never` and `clairvoyant` decide about the fast pass's candidate.
+`slow_only` those of all steps. An offer counts with the labels of the candidate that the deciding pass
+ranks highest, silence with those of the step's best candidate, as in `policies`; the areas of all policies are divided
+by that of the best candidates.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ def compare_ratios(data: EvaluationData) -> Ratios:
     weight = acceptance_weight(data.steps)[judged]
     need, accept = data.label("need")[judged], data.label("accept")[judged]
     units, number = data.judged_units, int(data.judged_units.max()) + 1
-    thought = data.label("accept", data.everywhere_slow)[judged]
-    off = _no_area(need * accept, need * thought, number, data.unit)
-    rows = _references(need, accept, weight)
+    best, thought = data.best_accept[judged], data.label("accept", data.everywhere_slow)[judged]
+    off = _no_area((need * accept, need * thought, need * best), number, data.unit)
+    rows = _references(need, accept, best, weight)
     for form in FORMS:
         for deciding in _deciding(data, form):
             area, mean = deciding.area_and_cost(weight, None if off else units)
@@ -67,6 +68,7 @@ class _Deciding(NamedTuple):
       accept: Acceptance labels of the candidates that these signals are about.
       slow: The signals of the slow pass and the margin; empty for a policy that reads one pass.
       accept_slow: Acceptance labels of the slow pass's candidates; None where they are those of `accept`.
+      best: Those of each step's best candidates; None where every step has one candidate.
     """
 
     policy: str
@@ -76,17 +78,20 @@ class _Deciding(NamedTuple):
     accept: Float64[np.ndarray, "judged"]
     slow: dict[str, Any]
     accept_slow: Float64[np.ndarray, "judged"] | None = None
+    best: Float64[np.ndarray, "judged"] | None = None
 
     def area_and_cost(self, weight: Float64[np.ndarray, "judged"], streams: np.ndarray | None) -> tuple[Any, Any]:
         """Its AUDBC, None without streams to resample, and its mean cost over ratios."""
         need, accept, slow = self.need, self.accept, self.accept_slow
         ratios: dict[str, Any] = {"low": LOW_RATIO, "high": HIGH_RATIO, "weight": weight, **self.slow}
-        mean = expected_cost(self.p_need, self.p_accept, need, accept, **ratios, y_accept_slow=slow)
-        gold, gold_slow = need * accept, None if slow is None else need * slow
+        ratios |= {"y_accept_slow": slow, "y_accept_best": self.best}
+        mean = expected_cost(self.p_need, self.p_accept, need, accept, **ratios)
+        gold, *others = (None if label is None else need * label for label in (accept, slow, self.best))
         if streams is None:
             return None, mean
         resampling: dict[str, Any] = {"level": LEVEL, "resamples": RESAMPLES, "seed": SEED, "streams": streams}
-        area = audbc(self.p_need, self.p_accept, gold, weight=weight, **resampling, **self.slow, y_slow=gold_slow)
+        labels = dict(zip(("y_slow", "y_best"), others, strict=True))
+        area = audbc(self.p_need, self.p_accept, gold, weight=weight, **resampling, **self.slow, **labels)
         return area, mean
 
 
@@ -94,10 +99,11 @@ def _deciding(data: EvaluationData, form: Form) -> Iterator[_Deciding | ByValue]
     """Each policy that depends on the cost ratio."""
     judged = data.judged
     need, accept = data.label("need")[judged], data.label("accept")[judged]
+    best = data.best_accept[judged] if data.several_candidates else None
     fast = data.signal("need_fast", form)[judged], data.signal("accept_fast", form)[judged]
     rates = data.fits.offer_rates(data.steps)[judged]
     for policy in (name for name in data.fast_policies if name in ANSWERING_TO_RATIO):
-        yield _Deciding(policy, *policy_signals(*fast, policy, base_rate=rates), need, accept, {})
+        yield _Deciding(policy, *policy_signals(*fast, policy, base_rate=rates), need, accept, {}, None, best)
     if data.slow:
         slow = data.signal("need_slow", form)[judged], data.signal("accept_slow", form)[judged]
         thought = data.label("accept", data.everywhere_slow)[judged]
@@ -107,13 +113,13 @@ def _deciding(data: EvaluationData, form: Form) -> Iterator[_Deciding | ByValue]
             return {"p_need_slow": slow[0], "p_accept_slow": slow[1], "margin": margin}
 
         if accept_slow is None:
-            yield _Deciding("slow_only", *slow, need, accept, {})
+            yield _Deciding("slow_only", *slow, need, accept, {}, None, best)
         else:  # as margin 1, so that constants and oracle are those of the other policies
-            yield _Deciding("slow_only", *fast, need, accept, within(1.0), accept_slow)
+            yield _Deciding("slow_only", *fast, need, accept, within(1.0), accept_slow, best)
         if data.point.margin > 0:
-            yield _Deciding("slow_on_margin", *fast, need, accept, within(data.point.margin), accept_slow)
+            yield _Deciding("slow_on_margin", *fast, need, accept, within(data.point.margin), accept_slow, best)
         else:
-            yield _Deciding("slow_on_margin", *fast, need, accept, {})
+            yield _Deciding("slow_on_margin", *fast, need, accept, {}, None, best)
         if data.has_value:
             moves, tokens = data.expected_thinking
             own = (
@@ -121,23 +127,21 @@ def _deciding(data: EvaluationData, form: Form) -> Iterator[_Deciding | ByValue]
                 tokens[judged],
                 data.point.price / data.point.c_fa,
             )
-            yield ByValue("slow_on_value", (*fast, *slow), need, accept, thought, *own)
+            counted = accept if best is None else best
+            yield ByValue("slow_on_value", (*fast, *slow), need, accept, thought, counted, *own)
 
 
-def _no_area(
-    gold: Float64[np.ndarray, "judged"], thought: Float64[np.ndarray, "judged"], number: int, unit: Unit
-) -> str | None:
+def _no_area(golds: tuple[Float64[np.ndarray, "judged"], ...], number: int, unit: Unit) -> str | None:
     """The reason why there is no AUDBC with an interval; None if there is one.
 
     Args:
-      gold: Gold labels of the fast pass's candidates.
-      thought: Gold labels of the slow pass's candidates.
+      golds: Gold labels of the fast pass's, the slow pass's and the best candidates.
       number: Number of the steps' streams, or people.
       unit: Which of these.
     """
-    if any(((labels != 0) & (labels != 1)).any() for labels in (gold, thought)):
+    if any(((labels != 0) & (labels != 1)).any() for labels in golds):
         return "AUDBC: some labels are soft, neither 0 nor 1"
-    if not gold.any():
+    if not golds[-1].any():
         return "AUDBC: no judged step is gold"
     if number < 2:
         one = "person" if unit == "people" else "stream"
@@ -146,10 +150,14 @@ def _no_area(
 
 
 def _references(
-    need: Float64[np.ndarray, "judged"], accept: Float64[np.ndarray, "judged"], weight: Float64[np.ndarray, "judged"]
+    need: Float64[np.ndarray, "judged"],
+    accept: Float64[np.ndarray, "judged"],
+    best: Float64[np.ndarray, "judged"],
+    weight: Float64[np.ndarray, "judged"],
 ) -> list[RatioRow]:
     """The constants, and the gate on the labels; they do not rank steps, so they have no area."""
-    known = expected_cost(need, accept, need, accept, low=LOW_RATIO, high=HIGH_RATIO, weight=weight)
+    ratios: dict[str, Any] = {"low": LOW_RATIO, "high": HIGH_RATIO, "weight": weight}
+    known = expected_cost(need, accept, need, accept, **ratios, y_accept_best=best)
     constant = min(float(known.always), float(known.never))
     gap = constant - float(known.oracle)
     costs = {"always": known.always, "never": known.never, "clairvoyant": known.oracle}

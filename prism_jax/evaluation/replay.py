@@ -2,8 +2,8 @@
 
 At each step a method ranks the offers by p_accept, and a policy decides whether to make the first. An offer costs C_FA
 times the chance that it is not accepted. Silence costs C_FN where help was needed and some offer would have been
-accepted, so that it costs the same whichever offer a method ranks first (docs/maths.md, section 8, has one offer per
-step). In the gold cost an offer that was not needed counts as not accepted.
+accepted, so that it costs the same whichever offer a method ranks first (docs/maths.md, section 3). In the gold cost an
+offer that was not needed counts as not accepted.
 
 Offers that tie for the first place share it: their mean label counts, so the order of a step's offers has no influence.
 """

@@ -26,7 +26,7 @@ class Counts:
       judged: Number of steps whose need and acceptance labels are known, of both passes' offers; the others are masked.
       need_unknown: Number of steps without a need label.
       accept_unknown: Number of steps whose offer, of either pass, has no observed answer.
-      positive: Weighted share of judged steps with y_n y_a = 1, the prevalence.
+      positive: Weighted share of judged steps at which some labelled offer has y_n y_a = 1, the prevalence.
       effective: (sum w)^2 / sum w^2 of the judged steps' weights.
       fields_correct: Share of steps at which the slow pass wrote all fields as the data have them; None if not known.
       people: Number of people; None if not known.
@@ -57,7 +57,8 @@ class Trace:
       decision: Whether it intervened.
       slow: Whether the slow pass ran.
       y_need: Need labels.
-      y_accept: Acceptance labels.
+      y_accept: Acceptance labels of the offers that were decided about.
+      y_best: Largest known acceptance label of the step's offers, with which silence counts.
     """
 
     stream: Shaped[np.ndarray, "steps"]
@@ -69,6 +70,7 @@ class Trace:
     slow: Bool[np.ndarray, "steps"]
     y_need: Float64[np.ndarray, "steps"]
     y_accept: Float64[np.ndarray, "steps"]
+    y_best: Float64[np.ndarray, "steps"]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -22,7 +22,8 @@ class PolicyRow:
       policy: The policy's name.
       form: Whether it decided on raw or calibrated signals; None for constants and oracles.
       deployed: Whether this is the policy of the operating point, on calibrated signals.
-      realised_cost: Mean of C_FA a (1 - y_a) + C_FN (1 - a) y_n y_a, on judged steps.
+      realised_cost: Mean of C_FA a (1 - y_a) + C_FN (1 - a) y_n y_a, on judged steps. An offer counts with the labels
+        of the policy's candidate, silence with the largest y_n y_a of the step's labelled candidates; so below.
       gold_cost: Mean of C_FA FP + C_FN FN against y_n y_a, on judged steps.
       expected_cost: Realised cost's expectation under the simulator's truth, on all steps.
       regret: Expected cost minus that of the Bayes decisions.
@@ -89,7 +90,7 @@ class GroupRow:
       streams: Number of its streams.
       steps: Number of its steps.
       judged: Number of steps whose need and acceptance labels are both known; all costs are on these.
-      positive: Weighted share of judged steps with y_n y_a = 1.
+      positive: Weighted share of judged steps at which some labelled offer has y_n y_a = 1.
       realised_cost: Mean realised cost of the deployed policy.
       always: Mean realised cost of an offer at every step.
       never: Mean realised cost of silence.

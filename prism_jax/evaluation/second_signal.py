@@ -52,7 +52,7 @@ def second_signal(data: EvaluationData) -> tuple[SecondSignalRow, ...]:
     judged, point = data.judged, data.point
     need, accept = (data.signal(f"{signal}_fast", "calibrated")[judged] for signal in ("need", "accept"))
     y_accept = data.label("accept")[judged]
-    gold = data.label("need")[judged] * y_accept
+    missed = data.missed[judged]
     weight = acceptance_weight(data.steps)[judged]
     ratios = sorted({*RATIOS, point.c_fn / point.c_fa})
     offers, sums = [], []
@@ -62,7 +62,7 @@ def second_signal(data: EvaluationData) -> tuple[SecondSignalRow, ...]:
         mass = float((ours * weight).sum())
         offers.append(mass / float(weight.sum()))
         for offer in (ours, most_accepted(accept, mass, weight)):
-            cost = offer * (point.c_fa * (1 - y_accept)) + (1 - offer) * (c_fn * gold)
+            cost = offer * (point.c_fa * (1 - y_accept)) + (1 - offer) * (c_fn * missed)
             sums.append(np.bincount(data.judged_units, cost * weight))  # only sums by stream are kept
     sums.append(np.bincount(data.judged_units, weight))
     cost, difference, low, high = _means(np.stack(sums, axis=1))

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float64
 
-from prism_jax.decision import budgets, gate
+from prism_jax.decision import budgets
 from prism_jax.decision.uncertainty import Cells, interval
 from prism_jax.evaluation.fits import Calibration
 from prism_jax.evaluation.intervals import LEVEL, RESAMPLES, SEED
@@ -117,16 +117,11 @@ def _shares(data: EvaluationData, fitted: Sequence[Fitted]) -> list[_Share]:
 
 def _costs(data: EvaluationData) -> tuple[Passes, Passes | None, Passes | None]:
     """Realised costs, expected costs and tokens of every step; None where the table does not know them."""
-    offers = [data.decide(policy, "calibrated").offer for policy in ("dynamic", "slow_only")]
-    point, thought = data.point, data.thought
+    thought = data.thought
     assert thought is not None, "triggers are compared where there is a slow pass"
-    realised, expected = [], []
-    for offer, decided in zip(offers, (None, data.everywhere_slow), strict=True):
-        need, accept = (data.label(signal, decided) for signal in ("need", "accept"))
-        realised.append(np.where(offer, point.c_fa * (1 - accept), point.c_fn * (need * accept)))
-        if data.has_truth:
-            truth = data.truth(decided)
-            expected.append(np.where(offer, *gate.expected_costs(truth.p_accept, truth.p_both, point.c_fa, point.c_fn)))
+    passes = [data.decide(policy, "calibrated") for policy in ("dynamic", "slow_only")]
+    realised = [data.costs(decided) for decided in passes]
+    expected = [data.expected_costs(decided) for decided in passes] if data.has_truth else []
     spent = thought.tokens_slow
     tokens = None if spent is None or np.isnan(spent).any() else Passes(np.zeros(len(spent)), spent)
     return Passes(*realised), Passes(*expected) if expected else None, tokens

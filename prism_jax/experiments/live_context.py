@@ -118,7 +118,8 @@ def decide(raw: Raw, streams: Sequence[Stream], maps: Calibration, point: Operat
             y_need, y_accept = step.y_need, step.candidates[best].y_accept
             if y_need is None or y_accept is None:
                 raise ValueError(f"stream {stream.id!r}, step {number}: found no label, expected both")
-            cost = point.c_fa * offers * (1 - y_accept) + point.c_fn * (1 - offers) * y_need * y_accept
+            known = max(offer.y_accept for offer in step.candidates if offer.y_accept is not None)
+            cost = point.c_fa * offers * (1 - y_accept) + point.c_fn * (1 - offers) * y_need * known
             columns.append((need, float(accept[0]), offers, cost))
     return Decided(*map(np.array, zip(*columns, strict=True)))
 

@@ -156,8 +156,8 @@ def signal_table(found: HeldOut) -> Table:
 def cost_table(found: HeldOut, point: OperatingPoint) -> Table:
     """What decisions on the held-out probabilities cost, per model and step.
 
-    Silence costs more at a step whose offer would have been accepted, so policies are compared on the same offers: the
-    one of highest p_accept, or the first in the shuffled order of the data set.
+    The policies of a section decide about the same offers: the one of highest p_accept, or the first in the shuffled
+    order of the data set. Silence costs the same in both: what the best judged offer of the step would have brought.
     """
     by_offer = {(offer.stream, offer.fields[OFFER]): place for place, offer in enumerate(found.offers)}
     places = [_places(row, by_offer) for row in found.rows]
@@ -166,6 +166,7 @@ def cost_table(found: HeldOut, point: OperatingPoint) -> Table:
     y_need = np.array([found.rows[i].example.label for i in index])
     y_accept = np.array([offer.label for offer in found.offers])
     spoke = np.array([found.rows[i].spoke for i in index])
+    missed = point.c_fn * y_need * np.array([y_accept[places[i]].max() for i in index])
     sections = []
     for title, offer in (
         ("the offer of highest p_accept", [max(places[i], key=lambda place: found.accept[place]) for i in index]),
@@ -181,7 +182,7 @@ def cost_table(found: HeldOut, point: OperatingPoint) -> Table:
         accepted = y_accept[offer]
         rows = []
         for name, decision in policies.items():
-            cost = np.where(decision, point.c_fa * (1 - accepted), point.c_fn * y_need * accepted)
+            cost = np.where(decision, point.c_fa * (1 - accepted), missed)
             rows.append(Row(name, (_shown(_mean(cost, stream)), f"{100 * np.mean(decision):.1f}")))
         sections.append(Section(title, tuple(rows)))
     return Table(

@@ -86,7 +86,7 @@ _GROUPS: dict[str, tuple[Column, Format]] = {
     "streams": (Column("streams", "Number of streams."), count),
     "steps": (Column("steps", "Number of steps."), count),
     "judged": (Column("judged", "Number of steps with both labels, on which costs are computed."), count),
-    "positive": (Column("gold", "Share of judged steps where help was needed and accepted.", "%"), percent),
+    "positive": (Column("gold", "Share of judged steps at which some offer would have helped.", "%"), percent),
     "realised_cost": (Column("realised cost", "Realised cost of the policy of the operating point."), number),
     "always": (Column("always", "Realised cost of an offer at every step."), number),
     "never": (Column("never", "Realised cost of silence."), number),

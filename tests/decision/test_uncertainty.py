@@ -252,6 +252,24 @@ def test_paired_differences_are_differences(rows):
     assert all(tuple(same[name]) == (0, 0, 0, 0, 0) for name in names), "a policy does not differ from itself"
 
 
+def test_decisions_that_count_with_labels_of_their_own_are_paired():
+    first, second, y, stream = sample(8, n=600)
+    y_second = np.where(second, np.random.default_rng(0).integers(0, 2, 600), y)
+    given = {"streams": stream, "names": ["recall", "f1"], "resamples": 200}
+    found = paired_rates(first, second, y, y_second=y_second, **given)
+    rates = [metrics.rates(metrics.confusion(*one)) for one in ((first, y), (second, y_second))]
+    for name in given["names"]:
+        assert found[name].estimate == pytest.approx(float(getattr(rates[1], name) - getattr(rates[0], name)))
+        assert found[name].low < found[name].estimate < found[name].high
+    assert paired_rates(first, second, y, y_second=y, **given)["f1"].estimate == pytest.approx(
+        float(paired_rates(first, second, y, **given)["f1"].estimate)
+    )
+    assert paired_p_values(first, first, y, y_second=y, **given) == {"recall": 1.0, "f1": 1.0}
+    right = [np.asarray(one[0]) == (one[1] == 1) for one in ((first, y), (second, y_second))]
+    counts = mcnemar(first, second, y, y_second)
+    assert (counts.only_first, counts.only_second) == ((right[0] & ~right[1]).sum(), (right[1] & ~right[0]).sum())
+
+
 def test_pairing_removes_what_policies_share():
     decision, _, y, stream = sample(8, n=600)
     other = decision.copy()

@@ -170,7 +170,13 @@ def test_slow_margins_count_the_labels_of_the_pass_that_decides(scores):
     offer, thinks = gate.decide_with_slow(*signals, 1.0, found.chosen.gate.ratio, 0.2)
     gold = np.where(thinks, *(steps.y_need * steps.y_accept for steps in passes[::-1]))
     np.testing.assert_allclose(found.chosen.gate.test_risks[FALSE_ALARMS].estimate, (offer * (1 - gold)).mean())
+    best = np.array([max(rows.y_need[i] * rows.y_accept[i] for i in (k, k + 1)) for k in range(0, len(rows), 2)])
+    rejected = np.where(thinks, *(1 - steps.y_accept for steps in passes[::-1]))
+    cost = np.where(offer, POINT.c_fa * rejected, POINT.c_fn * best)  # silence costs what the best candidate misses
     rule = int(np.searchsorted(np.unique([*promises.GRID, 2.0]), found.chosen.gate.ratio))
+    assert found.test.cost(family, rule, POINT) == pytest.approx(cost.mean())
+    missed = found.test.losses(family, len(np.unique([*promises.GRID, 2.0])), risk.Promise("missed_help", 0.2))
+    assert missed[:, rule].mean() == pytest.approx((~offer * best).mean())
     np.testing.assert_allclose(found.test.slow_rate(family, rule), thinks.mean())
 
 

@@ -87,6 +87,30 @@ def test_areas_are_those_of_the_evaluation(sheets, evaluation, sheet, line, poli
     assert cells(sheets[sheet], line)["audbc"].value == pytest.approx(row.audbc)
 
 
+def test_with_several_candidates_the_tables_charge_silence_as_the_evaluation_does():
+    """Three offers per step, between which the passes choose differently."""
+    rng = np.random.default_rng(0)
+    values = {name: np.repeat(np.asarray(column), 3) for name, column in columns().items()}
+    values["candidate"] = np.tile(np.arange(3), len(values["stream"]) // 3)
+    values |= {name: rng.random(len(values["stream"])) for name in ("p_accept_fast", "p_accept_slow")}
+    values["y_accept"] = (rng.random(len(values["stream"])) < values["p_accept_slow"]).astype(float)
+    study = study_of(values)
+    evaluation = protocol.evaluate(study.scores, study.fits, study.point)
+    sheets = {name: registry.function(name)(study).sheets[0] for name in ("inference", "drift", "significance")}
+    for sheet, line, policy in (
+        ("inference", "slow only", "slow_only"),
+        ("inference", "slow on margin", "slow_on_margin"),
+        ("drift", "T = 1, ε = 0", "dynamic"),
+    ):
+        found = cells(sheets[sheet], line)
+        agrees(found, evaluation.policy(policy, "calibrated"))
+        row = next(row for row in evaluation.ratios.rows if (row.policy, row.form) == (policy, "calibrated"))
+        assert found["audbc"].value == pytest.approx(row.audbc)
+    for rates in (line.cells for line in sheets["significance"].lines if not line.section.startswith("the paper")):
+        difference = rates["second"].value - rates["first"].value
+        assert rates["difference"].value == pytest.approx(difference, abs=1e-12)
+
+
 def test_other_costs_of_the_grid_are_other_operating_points(study, sheets):
     point = OperatingPoint(c_fa=1.2, c_fn=1.0, margin=0.05)
     row = protocol.evaluate(study.scores, study.fits, point).policy("slow_on_margin", "calibrated")

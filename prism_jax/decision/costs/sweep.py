@@ -121,6 +121,31 @@ def check_slow_labels(margin: Scalar, **named: Any) -> None:
             raise ValueError(f"{name}: found labels at margin 0, expected none: no slow pass picks a candidate there")
 
 
+def best_label(y: Any, y_slow: Any, y_best: Any, name: str = "y") -> Any:
+    """The largest label of each step's candidates, with which silence counts: `y_best`, or the larger of the others.
+
+    None where there is one label per step and it is `y`.
+
+    Raises:
+      ValueError: for a `y_best` below another label of its step, outside [0, 1], or of another length.
+    """
+    if y_best is None:
+        return None if y_slow is None else arrays.namespace(y, y_slow).maximum(y, y_slow)
+    arrays.check_lengths(**{name: y, f"{name}_best": y_best})
+    arrays.check_label(f"{name}_best", y_best)
+    for which, label in ((name, y), (f"{name}_slow", y_slow)):
+        if label is None or arrays.is_traced(label, y_best):
+            continue
+        below = np.asarray(y_best) < np.asarray(label)
+        if below.any():
+            index = int(below.argmax())
+            raise ValueError(
+                f"{name}_best: found {np.asarray(y_best)[index]} at index {index}, expected at least "
+                f"{which} = {np.asarray(label)[index]}, a label of the same step"
+            )
+    return y_best
+
+
 def check_gold(signals: Signals, y: Any, weight: Any = None, *, positive: bool) -> None:
     """Raises ValueError unless there is one label per step, 0 or 1.
 

@@ -17,7 +17,7 @@ import scipy
 
 from prism_jax.decision import arrays, metrics
 from prism_jax.decision.arrays import Scalar, Vector
-from prism_jax.decision.uncertainty.bootstrap import Interval, Method, count_cells, interval, resample
+from prism_jax.decision.uncertainty.bootstrap import Cells, Interval, Method, count_cells, interval, resample
 
 HEADLINE = ("precision", "recall", "f1", "false_alarm")
 
@@ -75,6 +75,7 @@ def paired_rates(
     y: Vector,
     *,
     streams: Any | None,
+    y_second: Vector | None = None,
     weight: Vector | None = None,
     names: Sequence[str] = HEADLINE,
     level: float = 0.95,
@@ -90,6 +91,8 @@ def paired_rates(
       y: Gold labels, 0 or 1.
       streams: Stream of each step; whole streams are drawn. None, which must be given explicitly, treats steps as
         independent.
+      y_second: Gold labels with which the second policy's decisions count, where steps have several candidates; None
+        is `y`.
       weight: Importance of each step, such as an inverse-propensity weight; None is 1.
       names: Names of the rates, fields of `metrics.Rates`.
       level: Nominal coverage, in (0, 1).
@@ -100,10 +103,10 @@ def paired_rates(
     Raises:
       ValueError: as `rate_intervals`.
     """
-    arrays.check_lengths(first=first, second=second, y=y, streams=streams, weight=weight)
+    arrays.check_lengths(first=first, second=second, y=y, streams=streams, y_second=y_second, weight=weight)
     arrays.check_decision(first=first, second=second)
     _check_names(names)
-    cells = count_cells(_code(y, first, second), 8, streams, weight)
+    cells = _pairs(y, y_second, first, second, streams, weight)
     together = interval(
         cells, lambda counts: _differences(counts, names), level=level, method=method, resamples=resamples, seed=seed
     )
@@ -116,6 +119,7 @@ def paired_p_values(
     y: Vector,
     *,
     streams: Any | None,
+    y_second: Vector | None = None,
     weight: Vector | None = None,
     names: Sequence[str] = HEADLINE,
     resamples: int = 10_000,
@@ -134,6 +138,8 @@ def paired_p_values(
       y: Gold labels, 0 or 1.
       streams: Stream of each step; whole streams are drawn. None, which must be given explicitly, treats steps as
         independent.
+      y_second: Gold labels with which the second policy's decisions count, where steps have several candidates; None
+        is `y`.
       weight: Importance of each step, such as an inverse-propensity weight; None is 1.
       names: Names of the rates, fields of `metrics.Rates`.
       resamples: Number of resamples.
@@ -142,10 +148,10 @@ def paired_p_values(
     Raises:
       ValueError: as `rate_intervals`.
     """
-    arrays.check_lengths(first=first, second=second, y=y, streams=streams, weight=weight)
+    arrays.check_lengths(first=first, second=second, y=y, streams=streams, y_second=y_second, weight=weight)
     arrays.check_decision(first=first, second=second)
     _check_names(names)
-    cells = count_cells(_code(y, first, second), 8, streams, weight)
+    cells = _pairs(y, y_second, first, second, streams, weight)
     replicates = _differences(resample(cells, resamples, seed), names)
     found = {}
     for name, column in zip(names, replicates.T, strict=True):
@@ -169,7 +175,7 @@ class McNemar(NamedTuple):
     p_value: float
 
 
-def mcnemar(first: Vector, second: Vector, y: Vector) -> McNemar:
+def mcnemar(first: Vector, second: Vector, y: Vector, y_second: Vector | None = None) -> McNemar:
     """Tests whether two policies' decisions are right equally often, on the same independent steps.
 
     Steps on which both are right or both are wrong carry no information. Under the null hypothesis each policy is the
@@ -180,15 +186,18 @@ def mcnemar(first: Vector, second: Vector, y: Vector) -> McNemar:
       first: Decisions of the first policy.
       second: Decisions of the second policy.
       y: Gold labels, 0 or 1.
+      y_second: Those with which the second policy's decisions count; None is `y`.
 
     Raises:
       ValueError: for unequal lengths, empty input, or a decision or label other than 0 and 1.
     """
-    arrays.check_lengths(first=first, second=second, y=y)
+    arrays.check_lengths(first=first, second=second, y=y, y_second=y_second)
     arrays.check_decision(first=first, second=second)
-    arrays.check_hard("y", y)
-    gold = np.asarray(y, bool)
-    first_right, second_right = np.asarray(first) == gold, np.asarray(second) == gold
+    y_second = y if y_second is None else y_second
+    for name, labels in (("y", y), ("y_second", y_second)):
+        arrays.check_hard(name, labels)
+    first_right = np.asarray(first) == np.asarray(y, bool)
+    second_right = np.asarray(second) == np.asarray(y_second, bool)
     only_first = int(np.count_nonzero(first_right & ~second_right))
     only_second = int(np.count_nonzero(second_right & ~first_right))
     discordant = only_first + only_second
@@ -248,6 +257,14 @@ def _code(y: Any, *decisions: Any) -> np.ndarray:
     return code
 
 
+def _pairs(y: Any, y_second: Any, first: Any, second: Any, streams: Any, weight: Any) -> Cells:
+    """The joint cells of two policies: 8, or 16 where their decisions count with labels of their own."""
+    if y_second is None:
+        return count_cells(_code(y, first, second), 8, streams, weight)
+    arrays.check_hard("y_second", y_second)
+    return count_cells(_code(y, y_second, first, second), 16, streams, weight)
+
+
 def _rates(counts: np.ndarray, names: Sequence[str]) -> np.ndarray:
     """Some rates of counts [..., 4] in the order tn, fp, fn, tp, stacked last."""
     tn, fp, fn, tp = np.moveaxis(counts, -1, 0)
@@ -256,10 +273,15 @@ def _rates(counts: np.ndarray, names: Sequence[str]) -> np.ndarray:
 
 
 def _differences(counts: np.ndarray, names: Sequence[str]) -> np.ndarray:
-    """Rates of the second policy minus those of the first, of counts [..., 8] by label, first and second decision."""
-    cube = counts.reshape(*counts.shape[:-1], 2, 2, 2)
+    """Rates of the second policy minus those of the first, of counts over the cells of `_pairs`."""
     four = (*counts.shape[:-1], 4)
-    return _rates(cube.sum(-2).reshape(four), names) - _rates(cube.sum(-1).reshape(four), names)
+    if counts.shape[-1] == 8:  # label, first and second decision
+        cube = counts.reshape(*counts.shape[:-1], 2, 2, 2)
+        one, other = cube.sum(-1), cube.sum(-2)
+    else:  # label of the first, label of the second, first and second decision
+        cube = counts.reshape(*counts.shape[:-1], 2, 2, 2, 2)
+        one, other = cube.sum((-3, -1)), cube.sum((-4, -2))
+    return _rates(other.reshape(four), names) - _rates(one.reshape(four), names)
 
 
 def _by_name(together: Interval, names: Sequence[str]) -> dict[str, Interval]:

@@ -49,8 +49,8 @@ def choose(data: EvaluationData) -> int:
     if data.slow:
         both = _margin(data)
         ran = data.judged & both.slow
-        wrong = fast.offer != (data.label("need") * data.label("accept") == 1)
-        right = both.offer == (data.label("need", both) * data.label("accept", both) == 1)
+        wrong = fast.offer != (data.counted(fast).gold == 1)
+        right = both.offer == (data.counted(both).gold == 1)
         groups = [ran & wrong & right, ran, data.judged]
     group = next(group for group in groups if group.any())
     return int(np.argmin(np.where(group, np.nan_to_num(distance, posinf=1e9), np.inf)))

@@ -65,8 +65,8 @@ def area(data: EvaluationData, policy: str, form: Form, settings: Settings, marg
     judged = data.judged
     need, accept = data.label("need")[judged], data.label("accept")[judged]
     gold, streams = need * accept, data.judged_units
-    thought = need * data.label("accept", data.everywhere_slow)[judged]
-    if not (resampled(gold, streams) and resampled(thought, streams) and gold.any()):
+    thought, best = need * data.label("accept", data.everywhere_slow)[judged], data.missed[judged]
+    if not (all(resampled(labels, streams) for labels in (gold, thought, best)) and best.any()):
         return Number()
     fast = [data.signal(f"{signal}_fast", form)[judged] for signal in ("need", "accept")]
     given: dict[str, Any] = {}
@@ -84,6 +84,7 @@ def area(data: EvaluationData, policy: str, form: Form, settings: Settings, marg
             for value in policy_signals(fast[0], fast[1], policy, base_rate=rate)
         )
     weight = acceptance_weight(data.steps)[judged]
+    given |= {"y_best": best} if data.several_candidates else {}
     p_need, p_accept = signals
     found = audbc(p_need, p_accept, gold, streams=streams, weight=weight, **given, **settings.keywords())
     return Number(found.value, found.low, found.high)
@@ -91,10 +92,8 @@ def area(data: EvaluationData, policy: str, form: Form, settings: Settings, marg
 
 def cost(data: EvaluationData, decided: Decided, settings: Settings) -> Number:
     """Mean realised cost on judged steps."""
-    point, judged = data.point, data.judged
-    need, accept = (data.label(signal, decided)[judged] for signal in ("need", "accept"))
-    costs = np.where(decided.offer[judged], point.c_fa * (1 - accept), point.c_fn * (need * accept))
-    return mean(costs, acceptance_weight(data.steps)[judged], data.judged_units, settings)
+    judged = data.judged
+    return mean(data.costs(decided)[judged], acceptance_weight(data.steps)[judged], data.judged_units, settings)
 
 
 def mean(values: np.ndarray, weight: np.ndarray, streams: np.ndarray, settings: Settings) -> Number:
@@ -134,9 +133,9 @@ def beside(cells: Mapping[str, Number | str], paper: Mapping[str, float] | None)
 
 
 def _judged(data: EvaluationData, decided: Decided) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Decision, gold label, weight and independent unit of each judged step."""
+    """Decision, the gold label with which it counts, weight and independent unit of each judged step."""
     judged = data.judged
-    gold = (data.label("need", decided) * data.label("accept", decided))[judged]
+    gold = data.counted(decided).gold[judged]
     return decided.offer[judged], gold, acceptance_weight(data.steps)[judged], data.judged_units
 
 

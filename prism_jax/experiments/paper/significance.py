@@ -58,7 +58,9 @@ PAIRS = (
 def make(study: Study) -> Outcome:
     """Tests every pair whose policies the scores allow."""
     data = study.at()
-    if not cells.resampled(_gold(data, data.everywhere_slow), data.judged_units):
+    labels = (data.label("accept"), data.label("accept", data.everywhere_slow), data.best_accept)
+    gold = np.concatenate([(data.label("need") * label)[data.judged] for label in labels])
+    if not cells.resampled(gold, np.tile(data.judged_units, len(labels))):
         raise SkippedError("paired tests: expected labels of 0 and 1 on the steps of at least two streams or people")
     lines: list[Line] = []
     counts: list[Line] = []
@@ -67,15 +69,14 @@ def make(study: Study) -> Outcome:
         of_need = {pair.first[0], pair.second[0]} == {"static", "dynamic"}
         if pair.first[0] in known and pair.second[0] in known and (data.has_need or not of_need):
             first, second = data.decide(*pair.first), data.decide(*pair.second)
-            if np.array_equal(_gold(data, first), _gold(data, second)):
-                lines += _tests(study, data, first, second, pair.words)
-                counts.append(_counts(data, first, second, pair.words))
+            lines += _tests(study, data, first, second, pair.words)
+            counts.append(_counts(data, first, second, pair.words))
     lines += [
         Line(cells.RATES[name].label, cells.beside({}, numbers), "the paper: PRISM minus DeepSeek-R1")
         for name, numbers in references.SIGNIFICANCE.items()
     ]
     left_out = [] if data.has_need else ["There is no need, so the gate is p_accept alone and is not compared with it."]
-    note = study.note("Pairs whose passes pick different offers at some step are left out.", *left_out)
+    note = study.note(*left_out)
     title = "Steps that one of two policies got right"
     sheets = (
         Sheet("significance", "Paired differences", "rate", MEASURES, tuple(lines), note, signed=("difference",)),
@@ -85,8 +86,10 @@ def make(study: Study) -> Outcome:
     return Outcome(sheets, lambda figure: bars(figure, ours, {"difference": MEASURES["difference"]}))
 
 
-def _gold(data: EvaluationData, decided: Decided) -> np.ndarray:
-    return (data.label("need", decided) * data.label("accept", decided))[data.judged]
+def _labels(data: EvaluationData, first: Decided, second: Decided) -> tuple[np.ndarray, np.ndarray | None]:
+    """Gold labels with which two policies' decisions count on judged steps; the second's are None where the same."""
+    one, other = (data.counted(decided).gold[data.judged] for decided in (first, second))
+    return one, other if data.several_candidates else None
 
 
 def _tests(study: Study, data: EvaluationData, first: Decided, second: Decided, words: str) -> list[Line]:
@@ -94,10 +97,12 @@ def _tests(study: Study, data: EvaluationData, first: Decided, second: Decided, 
     judged, settings = data.judged, study.settings
     both = [cells.rates(data, one, settings) for one in (first, second)]
     names = [name for name in cells.RATES if not any(math.isnan(found[name].value) for found in both)]
-    given = (first.offer[judged], second.offer[judged], _gold(data, first))
+    gold, y_second = _labels(data, first, second)
+    given = (first.offer[judged], second.offer[judged], gold)
     weight = acceptance_weight(data.steps)[judged]
     shared: dict[str, Any] = {
         "streams": data.judged_units,
+        "y_second": y_second,
         "weight": None if (weight == 1).all() else weight,
         "names": names,
         "resamples": settings.resamples,
@@ -122,6 +127,6 @@ def _tests(study: Study, data: EvaluationData, first: Decided, second: Decided, 
 
 def _counts(data: EvaluationData, first: Decided, second: Decided, words: str) -> Line:
     judged = data.judged
-    found = mcnemar(first.offer[judged], second.offer[judged], _gold(data, first))
+    found = mcnemar(first.offer[judged], second.offer[judged], *_labels(data, first, second))
     row = {"only_first": found.only_first, "only_second": found.only_second, "p_mcnemar": found.p_value}
     return Line(words, {name: Number(float(value)) for name, value in row.items()})
