@@ -38,6 +38,7 @@ from prism_jax.decision.costs.curves import (
 from prism_jax.decision.costs.paper_audbc import PaperAudbc, audbc_appendix_paper, audbc_main_paper
 from prism_jax.decision.costs.sweep import check_gold, check_signals, critical_ratio, policy_signals
 from prism_jax.decision.uncertainty.bootstrap import Cells, Method, interval
+from prism_jax.decision.uncertainty.jackknife import SHARE
 
 __all__ = [
     "HIGH_RATIO",
@@ -61,14 +62,14 @@ __all__ = [
 
 
 class Audbc(NamedTuple):
-    """An area with its bootstrap interval.
+    """An area with its interval.
 
     Attributes:
       value: The area divided by the oracle's, pi - pi^2 / 2: 1 for a ranking with every positive step first. With two
         labels per step, pi is the share of steps at which either is positive: the oracle picks the better candidate.
       low: Lower end of the interval.
       high: Upper end.
-      standard_error: Standard deviation of the replicates.
+      standard_error: Its standard error.
       chance: c = 1 / (2 - pi), the value of a random ranking; with two labels, of one that offers the candidates which
         the policy offers at the highest ratio.
       rescaled: (value - c) / (1 - c): 0 for a random ranking, 1 for the oracle's; NaN where all steps are positive.
@@ -118,12 +119,12 @@ def audbc(
     weight: Vector | None = None,
     y_slow: Vector | None = None,
     level: float = 0.95,
-    method: Method = "percentile",
+    method: Method | None = None,
     resamples: int = 1000,
     seed: int = 0,
     max_ranks: int | None = 4096,
 ) -> Audbc:
-    """Area under benefit over burden, divided by the oracle's, with a bootstrap interval.
+    """Area under benefit over burden, divided by the oracle's, with an interval.
 
     The cost ratio is swept through every value that the scores distinguish. Burden is the share of steps with an
     intervention, benefit the share with a gold-positive one. The area depends only on the order of the gate's scalar: a
@@ -133,7 +134,7 @@ def audbc(
       p_need: Need probability of each step.
       p_accept: Acceptance probability.
       y: Gold labels, 0 or 1, not all 0.
-      streams: Stream of each step. Whole streams are resampled, since the steps of one stream depend on each other.
+      streams: Stream of each step. Whole streams are the units, since the steps of one stream depend on each other.
         None, which must be given explicitly, treats steps as independent; the interval is too narrow if they are not.
       p_need_slow: Need probability of the slow pass; needed with a margin.
       p_accept_slow: Acceptance probability of the slow pass.
@@ -142,12 +143,12 @@ def audbc(
       y_slow: Gold labels of the candidates that the slow pass picks, where these may differ; they count where the slow
         pass runs. None is `y`.
       level: Nominal coverage of the interval, in (0, 1).
-      method: `percentile` or `bca`.
+      method: As in `uncertainty.interval`; None is its rule.
       resamples: Number of resamples.
       seed: Seed of the resamples.
-      max_ranks: Largest number of ranks in a resample. Neighbouring ranks are merged into groups of equal mass, and the
-        replicates are shifted by the change that merging makes to the value on the data. The value stays exact, and the
-        ends move by far less than the interval's width. None resamples every distinct score.
+      max_ranks: Largest number of ranks behind the interval. Neighbouring ranks are merged into groups of equal mass,
+        and the area is shifted by the change that merging makes to the value on the data. The value stays exact, and
+        the ends move by far less than the interval's width. None keeps every distinct score.
 
     Raises:
       ValueError: for a value outside its range, unequal lengths, empty input, a margin without slow signals, labels
@@ -190,7 +191,7 @@ def _with_interval(
 ) -> Audbc:
     """An area and the value of chance, with the interval of `area` over resamples of the cells."""
     shift = value - float(area(cells.totals()))
-    found = interval(cells, lambda counts: area(counts) + shift, **resampling)
+    found = interval(cells, lambda counts: area(counts) + shift, bounds=SHARE, **resampling)
     rescaled = (value - chance) / (1 - chance) if chance < 1 else np.nan
     return Audbc(value, float(found.low), float(found.high), float(found.standard_error), chance, float(rescaled))
 

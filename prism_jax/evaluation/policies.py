@@ -115,7 +115,7 @@ class EvaluationData:
 
     @functools.cached_property
     def unit(self) -> Unit:
-        """What intervals resample whole: streams, or people where one of them has several streams."""
+        """The units of intervals: streams, or people where one of them has several streams."""
         return independent_unit(self.steps.stream, self.steps.person)
 
     @property
@@ -137,7 +137,7 @@ class EvaluationData:
 
     @functools.cached_property
     def judged_units(self) -> Int64[np.ndarray, "judged"]:
-        """The unit of resampling of each judged step, as its number in alphabetical order."""
+        """The unit of each judged step, as its number in alphabetical order."""
         name = self.steps.stream if self.unit == "streams" else self.steps.person
         assert name is not None, "`unit` looked at it"
         return ordered(name[self.judged])[1]
@@ -224,7 +224,8 @@ def compare(data: EvaluationData) -> tuple[PolicyRow, ...]:
     compared = (*data.fast_policies, *data.slow_policies)
     made += [(name, form, data.decide(name, form)) for form in FORMS for name in compared]
     costs = (table.step_costs(decided) for _, _, decided in made)
-    return with_intervals([table.row(*row) for row in made], costs, table.weight, data.judged_units)
+    most = max(data.point.c_fa, data.point.c_fn)
+    return with_intervals([table.row(*row) for row in made], costs, table.weight, data.judged_units, most)
 
 
 class _Table:

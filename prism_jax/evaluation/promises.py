@@ -21,7 +21,7 @@ from jaxtyping import Float
 from prism_jax.decision import risk
 from prism_jax.decision.calibration import CalibrationConfig
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.decision.uncertainty import Cells, Interval, interval
+from prism_jax.decision.uncertainty import SHARE, Cells, Interval, interval
 from prism_jax.evaluation.fits import Calibration
 from prism_jax.evaluation.need import check_need
 from prism_jax.evaluation.promise_units import POLICIES, Family, Units, first_half, unit_of, units_of, with_splits
@@ -237,7 +237,7 @@ def _with_interval(
         with np.errstate(invalid="ignore", divide="ignore"):
             return one.limit + drawn @ (loss_U - one.limit) / (drawn @ burden_U)
 
-    return interval(Cells(None, np.ones(len(loss_U), np.int64)), measured, resamples=2_000)
+    return interval(Cells(None, np.ones(len(loss_U), np.int64)), measured, bounds=SHARE, resamples=2_000)
 
 
 def _maps_cannot_matter(

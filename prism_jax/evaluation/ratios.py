@@ -19,14 +19,13 @@ from jaxtyping import Float64
 from prism_jax.decision.audbc import HIGH_RATIO, LOW_RATIO, Audbc, audbc, expected_cost, policy_signals
 from prism_jax.decision.policies import ANSWERING_TO_RATIO
 from prism_jax.decision.thinking import Moves
-from prism_jax.evaluation.intervals import LEVEL, RESAMPLES, SEED
+from prism_jax.evaluation.intervals import LEVEL, RESAMPLES, SEED, known
 from prism_jax.evaluation.policies import FORMS, EvaluationData
 from prism_jax.evaluation.results import Ratios
 from prism_jax.evaluation.rows import Form, RatioRow
 from prism_jax.evaluation.signals import acceptance_weight
 from prism_jax.evaluation.value_ratios import ByValue
 from prism_jax.scores.texts import numbered
-from prism_jax.scores.units import Unit
 
 
 def compare_ratios(data: EvaluationData) -> Ratios:
@@ -34,9 +33,9 @@ def compare_ratios(data: EvaluationData) -> Ratios:
     judged = data.judged
     weight = acceptance_weight(data.steps)[judged]
     need, accept = data.label("need")[judged], data.label("accept")[judged]
-    units, number = data.judged_units, int(data.judged_units.max()) + 1
+    units = data.judged_units
     thought = data.label("accept", data.everywhere_slow)[judged]
-    off = _no_area(need * accept, need * thought, number, data.unit)
+    off = _no_area(need * accept, need * thought)
     rows = _references(need, accept, weight)
     for form in FORMS:
         for deciding in _deciding(data, form):
@@ -78,7 +77,7 @@ class _Deciding(NamedTuple):
     accept_slow: Float64[np.ndarray, "judged"] | None = None
 
     def area_and_cost(self, weight: Float64[np.ndarray, "judged"], streams: np.ndarray | None) -> tuple[Any, Any]:
-        """Its AUDBC, None without streams to resample, and its mean cost over ratios."""
+        """Its AUDBC, None without streams, and its mean cost over ratios."""
         need, accept, slow = self.need, self.accept, self.accept_slow
         ratios: dict[str, Any] = {"low": LOW_RATIO, "high": HIGH_RATIO, "weight": weight, **self.slow}
         mean = expected_cost(self.p_need, self.p_accept, need, accept, **ratios, y_accept_slow=slow)
@@ -124,24 +123,17 @@ def _deciding(data: EvaluationData, form: Form) -> Iterator[_Deciding | ByValue]
             yield ByValue("slow_on_value", (*fast, *slow), need, accept, thought, *own)
 
 
-def _no_area(
-    gold: Float64[np.ndarray, "judged"], thought: Float64[np.ndarray, "judged"], number: int, unit: Unit
-) -> str | None:
-    """The reason why there is no AUDBC with an interval; None if there is one.
+def _no_area(gold: Float64[np.ndarray, "judged"], thought: Float64[np.ndarray, "judged"]) -> str | None:
+    """The reason why there is no AUDBC; None if there is one.
 
     Args:
       gold: Gold labels of the fast pass's candidates.
       thought: Gold labels of the slow pass's candidates.
-      number: Number of the steps' streams, or people.
-      unit: Which of these.
     """
     if any(((labels != 0) & (labels != 1)).any() for labels in (gold, thought)):
         return "AUDBC: some labels are soft, neither 0 nor 1"
     if not gold.any():
         return "AUDBC: no judged step is gold"
-    if number < 2:
-        one = "person" if unit == "people" else "stream"
-        return f"AUDBC: all judged steps are of one {one}, and its interval resamples {unit}"
     return None
 
 
@@ -165,8 +157,8 @@ def _row(policy: str, form: Form | None, deployed: bool, area: Audbc | None, cos
         form=form,
         deployed=deployed,
         audbc=None if area is None else area.value,
-        audbc_low=None if area is None else area.low,
-        audbc_high=None if area is None else area.high,
+        audbc_low=None if area is None else known(area.low),
+        audbc_high=None if area is None else known(area.high),
         audbc_rescaled=None if area is None else area.rescaled,
         mean_cost=float(cost),
         mean_cost_rescaled=float(rescaled),

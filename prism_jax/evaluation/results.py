@@ -82,7 +82,7 @@ class Ratios:
       low_ratio: Smallest cost ratio of the mean cost.
       high_ratio: Largest cost ratio of the mean cost.
       level: Nominal coverage of the interval.
-      resamples: Number of resamples.
+      resamples: Number of resamples, where there are very many units.
       seed: Seed of the resamples.
       no_area: The reason why there is no AUDBC; None if there is one.
     """
@@ -109,7 +109,7 @@ class Triggers:
       gain_low: Lower end of its interval.
       gain_high: Upper end of its interval.
       level: Nominal coverage of the intervals.
-      resamples: Number of resamples.
+      resamples: Number of resamples, where there are very many units.
       seed: Seed of the resamples.
     """
 
@@ -143,7 +143,8 @@ class Evaluation:
       need_given_accept: Whether p_need estimates need given that the step's offer is accepted.
       triggers: Triggers of the slow pass at equal budgets; None without a slow pass or without calibration rows.
       has_need: Whether need is a signal with labels; otherwise p_accept alone was evaluated, with need as certain.
-      unit: What intervals resample whole: streams, or people where one of them has several streams.
+      unit: The units of intervals: streams, or people where one of them has several streams.
+      units: Number of units of the judged steps.
     """
 
     point: OperatingPoint
@@ -162,6 +163,7 @@ class Evaluation:
     need_given_accept: bool = False
     has_need: bool = True
     unit: Unit = "streams"
+    units: int = 0
 
     def policy(self, name: str, form: Form | None = None) -> PolicyRow:
         """The row of one policy.

@@ -42,10 +42,10 @@ class PolicyRow:
       fp: Other offers.
       fn: Silences with y_n y_a = 1.
       tn: Other silences.
-      realised_low: Lower end of the interval of `realised_cost`, over resamples of whole units (`Evaluation.unit`).
+      realised_low: Lower end of the interval of `realised_cost` over units (`Evaluation.unit`).
       realised_high: Upper end of that interval.
       difference: Realised cost minus that of the deployed policy, on the same steps.
-      difference_low: Lower end of its paired interval: both policies on the same resamples.
+      difference_low: Lower end of its paired interval.
       difference_high: Upper end of that interval.
     """
 
@@ -153,7 +153,7 @@ class TriggerRow:
       expected_cost: Mean expected cost under the simulator's truth, on all steps.
       tokens: Mean slow tokens per step.
       token_cost: Price of these tokens; it stands beside the costs and is never part of them.
-      realised_low: Lower end of the interval of `realised_cost`; all intervals resample whole units.
+      realised_low: Lower end of the interval of `realised_cost`.
       realised_high: Upper end of that interval.
       kept_low: Lower end of the interval of `kept`.
       kept_high: Upper end of that interval.

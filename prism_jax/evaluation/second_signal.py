@@ -2,7 +2,7 @@
 
 A gate that speaks more or less often also costs more or less, whatever it ranks by. So p_accept alone offers at as
 many judged steps as the gate does, those where it is highest. Both decide about the same offers. The difference is
-paired: whole streams are resampled with the decisions as they are (docs/maths.md, sections 2 and 10).
+paired, with the decisions as they are (docs/maths.md, sections 2 and 10).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from jaxtyping import Float64
 
 from prism_jax.decision import arrays, gate
 from prism_jax.decision.uncertainty import Cells, interval
-from prism_jax.evaluation.intervals import LEVEL, RESAMPLES, SEED
+from prism_jax.evaluation.intervals import LEVEL, RESAMPLES, SEED, known
 from prism_jax.evaluation.policies import EvaluationData
 from prism_jax.evaluation.rows import SecondSignalRow
 from prism_jax.evaluation.signals import acceptance_weight
@@ -57,8 +57,8 @@ def second_signal(data: EvaluationData) -> tuple[SecondSignalRow, ...]:
             gate=float(cost[2 * i]),
             accept_alone=float(cost[2 * i + 1]),
             difference=float(difference[i]),
-            low=None if low is None else float(low[i]),
-            high=None if high is None else float(high[i]),
+            low=known(low[i]),
+            high=known(high[i]),
         )
         for i, ratio in enumerate(ratios)
     )
@@ -69,8 +69,8 @@ def _means(
 ) -> tuple[
     Float64[np.ndarray, "costs"],
     Float64[np.ndarray, "pairs"],
-    Float64[np.ndarray, "pairs"] | None,
-    Float64[np.ndarray, "pairs"] | None,
+    Float64[np.ndarray, "pairs"],
+    Float64[np.ndarray, "pairs"],
 ]:
     """Mean costs, which come in pairs, the difference of each pair, and its interval.
 
@@ -84,8 +84,6 @@ def _means(
 
     total = sums.sum(axis=0)
     cost = total[:-1] / total[-1]
-    if len(sums) < 2:
-        return cost, differences(total), None, None
     cells = Cells(sums, np.ones(len(sums), np.int64))
     found = interval(cells, differences, level=LEVEL, resamples=RESAMPLES, seed=SEED)
     return cost, differences(total), np.asarray(found.low), np.asarray(found.high)

@@ -15,9 +15,9 @@ import numpy as np
 from jaxtyping import Bool, Float64
 
 from prism_jax.decision import budgets, gate
-from prism_jax.decision.uncertainty import Cells, interval
+from prism_jax.decision.uncertainty import Bounds, Cells, interval
 from prism_jax.evaluation.fits import Calibration
-from prism_jax.evaluation.intervals import LEVEL, RESAMPLES, SEED
+from prism_jax.evaluation.intervals import LEVEL, RESAMPLES, SEED, known
 from prism_jax.evaluation.policies import EvaluationData
 from prism_jax.evaluation.results import Triggers
 from prism_jax.evaluation.rows import TriggerRow
@@ -70,7 +70,7 @@ def compare_triggers(data: EvaluationData, fitted: Sequence[Fitted]) -> Triggers
 
     Returns:
       The rows: never, always, then the triggers of each budget. `value` is left out where the calibration knows no
-      moves, intervals where all judged steps are of one stream, and shares kept where thinking saves nothing.
+      moves, intervals where there are too few streams, and shares kept where thinking saves nothing.
     """
     shares = _shares(data, fitted)
     realised, expected, tokens = _costs(data)
@@ -133,7 +133,7 @@ def _costs(data: EvaluationData) -> tuple[Passes, Passes | None, Passes | None]:
 
 
 class _Estimates:
-    """Means, shares kept and differences of all rows, with paired intervals over resamples of whole units."""
+    """Means, shares kept and differences of all rows, with paired intervals."""
 
     def __init__(self, data: EvaluationData, shares: Sequence[_Share], realised: Passes):
         self.count = len(shares)
@@ -141,7 +141,7 @@ class _Estimates:
         margin = {share.budget: i for i, share in enumerate(shares) if share.trigger == "margin"}
         self.rival = [margin.get(share.budget, i) for i, share in enumerate(shares)]
         weight = acceptance_weight(data.steps)[data.judged]
-        stream, number = data.judged_units, int(data.judged_units.max()) + 1
+        stream = data.judged_units
         means, sums = [], []  # of one share after the other: their costs at every step together would be many
         for share in shares:
             cost = share.mix(realised)[data.judged]
@@ -149,11 +149,13 @@ class _Estimates:
             sums.append(np.bincount(stream, cost * weight))
         totals = np.append(means, weight.sum())
         self.saves = bool(totals[0] > totals[1])
-        self.estimate, self.found = self.numbers(totals), None
-        if number > 1:
-            sums.append(np.bincount(stream, weight))
-            cells = Cells(np.stack(sums, axis=1), np.ones(number, np.int64))
-            self.found = interval(cells, self.numbers, level=LEVEL, resamples=RESAMPLES, seed=SEED)
+        self.estimate = self.numbers(totals)
+        sums.append(np.bincount(stream, weight))
+        cells = Cells(np.stack(sums, axis=1), np.ones(len(sums[0]), np.int64))
+        number, most = len(self.estimate), max(data.point.c_fa, data.point.c_fn)
+        costs = np.arange(number) < self.count
+        bounds = Bounds(np.where(costs, 0.0, -np.inf), np.where(costs, most, np.inf))
+        self.found = interval(cells, self.numbers, bounds=bounds, level=LEVEL, resamples=RESAMPLES, seed=SEED)
 
     def numbers(self, totals: Float64[np.ndarray, "*resamples sums"]) -> Float64[np.ndarray, "*resamples numbers"]:
         """Cost, share kept and difference of every row, and the gain of always thinking, from weighted sums."""
@@ -164,8 +166,7 @@ class _Estimates:
 
     def of(self, index: int) -> tuple[float, float | None, float | None]:
         """One number with its interval."""
-        ends = (None, None) if self.found is None else (float(self.found.low[index]), float(self.found.high[index]))
-        return float(self.estimate[index]), *ends
+        return float(self.estimate[index]), known(self.found.low[index]), known(self.found.high[index])
 
     def gain(self) -> tuple[float, float | None, float | None]:
         """What always thinking saves, with its interval."""

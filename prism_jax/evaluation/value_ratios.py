@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float64, Shaped
 from prism_jax.decision import gate
 from prism_jax.decision.audbc import HIGH_RATIO, LOW_RATIO, Audbc, ExpectedCost, expected_cost
 from prism_jax.decision.thinking import Moves, decide_by_value
-from prism_jax.decision.uncertainty import Cells, interval
+from prism_jax.decision.uncertainty import SHARE, Cells, interval
 from prism_jax.evaluation.intervals import LEVEL, RESAMPLES, SEED
 
 RATIOS = 128
@@ -55,7 +55,7 @@ class ByValue(NamedTuple):
     def area_and_cost(
         self, weight: Steps, streams: Shaped[np.ndarray, "judged"] | None
     ) -> tuple[Audbc | None, ExpectedCost]:
-        """Its AUDBC, None without streams to resample, and its mean cost over ratios."""
+        """Its AUDBC, None without streams, and its mean cost over ratios."""
         return None if streams is None else self._area(weight, streams), self._mean_cost(weight)
 
     def _mean_cost(self, weight: Steps) -> ExpectedCost:
@@ -92,7 +92,7 @@ class ByValue(NamedTuple):
         best = self.need * np.maximum(self.accept, self.thought)
         units = np.stack([*burdens, *benefits, by_stream(best)], axis=1)
         cells = Cells(units, np.ones(len(names), np.int64))
-        found = interval(cells, _area_of, level=LEVEL, resamples=RESAMPLES, seed=SEED)
+        found = interval(cells, _area_of, bounds=SHARE, level=LEVEL, resamples=RESAMPLES, seed=SEED)
         end, most = (float(sums.sum() / everywhere.sum()) for sums in (benefits[-1], units[:, -1]))
         chance = end / (2 * most - most**2)
         rescaled = (found.estimate - chance) / (1 - chance) if chance < 1 else np.nan

@@ -17,14 +17,14 @@ from jaxtyping import Bool, Float64, Int
 
 from prism_jax.decision.calibration import Platt, fit_platt
 from prism_jax.decision.losses import propensity_weight
-from prism_jax.decision.uncertainty import Cells, interval
+from prism_jax.decision.uncertainty import Bounds, Cells, interval
 from prism_jax.people.columns import LogColumns, LogError
 from prism_jax.people.context import folds_of_people
 from prism_jax.people.logs import AcceptanceLog, read_log
 from prism_jax.people.measures import RESAMPLES, Measure, measure
 from prism_jax.people.study import FOLDS, MEANINGS, Study, study
 from prism_jax.report.table import Column, Row, Section, Table, print_all
-from prism_jax.report.tables import ALONE, DASH, number, percent
+from prism_jax.report.tables import ALONE, DASH, number, over_units, percent
 from prism_jax.runtime.files import check_folder_of, encode_json, write_files
 from prism_jax.scores import Scores, encode_scores
 
@@ -49,7 +49,7 @@ class Costs(NamedTuple):
     Attributes:
       speak_rate: Share of the offers that it would have made.
       cost: Mean realised cost per offer of the log.
-      gain: That cost minus the better constant's, on the same resamples.
+      gain: That cost minus the better constant's, paired.
     """
 
     speak_rate: float
@@ -166,7 +166,8 @@ def gate_costs(
     costs = np.stack([np.where(offer, c_fa * (1 - y), c_fn * y) for offer in offers.values()])
     total = costs @ weight
     better = int(np.argmin(total[:2]))
-    estimate, low, high = _over_people(np.vstack([costs, costs - costs[better]]), weight, found.person, seed)
+    most = np.repeat([max(c_fa, c_fn), np.inf], len(offers))
+    estimate, low, high = _over_people(np.vstack([costs, costs - costs[better]]), weight, found.person, seed, most)
     half = len(offers)
     return {
         name: Costs(
@@ -195,7 +196,8 @@ def score_and_constant(log: AcceptanceLog, found: Study, seed: int = 0) -> dict[
         raise LogError("score: found no value on any offer that was made, expected some")
     score, constant = ((found.predictions[name] - found.accepted)[known] ** 2 for name in ("score", "constant"))
     values = np.stack([score, constant, score - constant])
-    ends = _over_people(values, np.ones(int(known.sum())), found.person[known], seed)
+    most = np.array([1.0, 1.0, np.inf])
+    ends = _over_people(values, np.ones(int(known.sum())), found.person[known], seed, most)
     names = ("score", "constant", "difference")
     return {name: Measure(*(float(end[i]) for end in ends)) for i, name in enumerate(names)}
 
@@ -205,12 +207,23 @@ def _over_people(
     weight: Float64[np.ndarray, " rows"],
     person: Int[np.ndarray, " rows"],
     seed: int,
+    most: Float64[np.ndarray, " values"],
 ) -> tuple[Float64[np.ndarray, " values"], Float64[np.ndarray, " values"], Float64[np.ndarray, " values"]]:
-    """Weighted means, and the ends of their 95 % intervals over resamples of whole people."""
+    """Weighted means, and the ends of their 95 % intervals over people.
+
+    Args:
+      values: The values at every row.
+      weight: Weight of each row.
+      person: Person of each row.
+      seed: Seed of the resamples.
+      most: Largest value of each mean whose smallest is 0; infinite for a difference.
+    """
     unit = np.unique(person, return_inverse=True)[1]
     sums = np.stack([np.bincount(unit, one * weight) for one in values] + [np.bincount(unit, weight)], axis=1)
     cells = Cells(sums, np.ones(len(sums), np.int64))
-    found = interval(cells, lambda total: total[..., :-1] / total[..., -1:], resamples=RESAMPLES, seed=seed)
+    bounds = Bounds(np.where(np.isfinite(most), 0.0, -np.inf), most)
+    settings: dict[str, Any] = {"bounds": bounds, "resamples": RESAMPLES, "seed": seed}
+    found = interval(cells, lambda total: total[..., :-1] / total[..., -1:], **settings)
     return np.asarray(found.estimate), np.asarray(found.low), np.asarray(found.high)
 
 
@@ -328,8 +341,8 @@ def _prediction_table(
     )
     note = (
         f"{len(found.accepted):,} answers of {len(np.unique(found.person)):,} people, {found.accepted.mean():.1%} "
-        f"accepted; {found.folds} folds of whole people, every prediction before its answer. 95 % intervals, "
-        f"{RESAMPLES} resamples of whole people."
+        f"accepted; {found.folds} folds of whole people, every prediction before its answer. "
+        f"{over_units(len(np.unique(found.person)), 'people')}."
     )
     if silent := int((~log.logged).sum()):
         note += f" Of shown offers only, without weights: {silent:,} offers were not made."
@@ -371,4 +384,4 @@ def _shown(one: Measure | None, *, sign: bool = False) -> str:
     if one is None:
         return DASH
     value, low, high = (("+" if sign and end > 0 else "") + number(end, 3) for end in one)
-    return f"{value} [{low}, {high}]"
+    return value if np.isnan(one.low) else f"{value} [{low}, {high}]"

@@ -13,12 +13,13 @@ import numpy as np
 from etils import epath
 from jaxtyping import Float64
 
+from prism_jax.evaluation.intervals import known
 from prism_jax.people.columns import LogColumns
 from prism_jax.people.logs import AcceptanceLog, read_log
 from prism_jax.people.measures import Measure, Measures, brier_difference, measure
 from prism_jax.people.study import MEANINGS, Study, study
 from prism_jax.report.table import Column, Row, Section, Table, print_all
-from prism_jax.report.tables import DASH, number
+from prism_jax.report.tables import DASH, number, over_units
 from prism_jax.runtime.files import encode_json, write_files
 
 SEEN = ((0, 0), (1, 4), (5, 19), (20, None))
@@ -95,7 +96,7 @@ def _texts(table: Table) -> list[tuple[str, bytes]]:
 
 def _as_json(found: Measures) -> dict[str, Any]:
     values: dict[str, Any] = {name: None if one is None else one.value for name, one in found._asdict().items()}
-    ranges = {name: None if one is None else [one.low, one.high] for name, one in found._asdict().items()}
+    ranges = {name: None if one is None else [known(one.low), known(one.high)] for name, one in found._asdict().items()}
     return values | {"intervals": ranges}
 
 
@@ -149,7 +150,7 @@ def _results_table(log: AcceptanceLog, found: Study, results: Mapping[str, Measu
         f"{len(found.accepted):,} answers of {len(np.unique(found.person)):,} people, "
         f"{_accepted(found):.1%} accepted. "
         f"{found.folds} folds of whole people; every prediction is made before its answer is seen. "
-        "95 % intervals over people."
+        f"{over_units(len(np.unique(found.person)), 'people')}."
     )
     if (found.weight != 1).any():
         note += " Fits and measures weigh answers by clipped inverse propensities."
@@ -191,7 +192,9 @@ def _signed(found: Mapping[str, Any] | None) -> str:
 
 
 def _shown(one: Measure | None) -> str:
-    return "–" if one is None else f"{_digits(one.value)} [{_digits(one.low)}, {_digits(one.high)}]"
+    if one is None:
+        return DASH
+    return _digits(one.value) + ("" if np.isnan(one.low) else f" [{_digits(one.low)}, {_digits(one.high)}]")
 
 
 def _digits(value: float) -> str:

@@ -10,6 +10,7 @@ from prism_jax.decision import risk
 from prism_jax.decision.calibration import CalibrationConfig, Calibrator
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation.fits import read_calibration
+from prism_jax.evaluation.intervals import known
 from prism_jax.evaluation.promise_units import Family
 from prism_jax.evaluation.promises import Line, PromiseResult, promise
 from prism_jax.report.human_labels import shown
@@ -220,7 +221,7 @@ def _line_dict(line: Line) -> dict[str, Any]:
     if line.gate is not None:
         gate = line.gate._asdict()
         gate["test_risks"] = {
-            str(one): value and {"mean": float(value.estimate), "low": float(value.low), "high": float(value.high)}
+            str(one): value and {"mean": float(value.estimate), "low": known(value.low), "high": known(value.high)}
             for one, value in line.gate.test_risks.items()
         }
     return {"certified": list(line.certified), "gate": gate}

@@ -13,6 +13,7 @@ from typing import Any
 import rich.console
 import rich.text
 
+from prism_jax.decision.uncertainty import LEAST_UNITS
 from prism_jax.evaluation.policies import ALL_POLICIES
 from prism_jax.evaluation.results import Evaluation
 from prism_jax.evaluation.rows import GroupRow, PolicyRow, RatioRow, SignalRow, TriggerRow
@@ -42,6 +43,13 @@ def percent(value: float | None) -> str:
 def count(value: float | int) -> str:
     """Formats a count; a sum of weights that is no integer keeps one decimal."""
     return f"{value:.0f}" if float(value).is_integer() else f"{value:.1f}"
+
+
+def over_units(units: int, unit: str = "streams", level: float = 0.95) -> str:
+    """Words for a table's intervals: how many units they have, or that they are too few."""
+    if units < LEAST_UNITS:
+        return f"no intervals: {units} {unit}, at least {LEAST_UNITS} needed"
+    return f"{100 * level:g} % intervals over {units} {unit}"
 
 
 Format = Callable[[Any], str]
@@ -165,18 +173,17 @@ def rate_table(evaluation: Evaluation) -> Table:
 
 def interval_table(evaluation: Evaluation) -> Table:
     """Realised costs with intervals, and their paired differences to the policy of the operating point."""
-    across = evaluation.ratios
-    note = (
-        f"{100 * across.level:g} % intervals, {across.resamples} resamples of whole {evaluation.unit}, seed "
-        f"{across.seed}; "
-        "differences are paired: both policies on the same resamples."
-    )
+    note = f"{_over_units(evaluation)}; differences are paired."
     before = [
         dataclasses.replace(row, difference=None, difference_low=None, difference_high=None)  # not paired
         for row in _before(evaluation)
     ]
     table = _policy_table("How certain the realised costs are", evaluation.policies, _INTERVALS, before)
     return dataclasses.replace(table, note=note)
+
+
+def _over_units(evaluation: Evaluation) -> str:
+    return over_units(evaluation.units, evaluation.unit, evaluation.ratios.level)
 
 
 def group_tables(evaluation: Evaluation) -> tuple[Table, ...]:
@@ -193,7 +200,6 @@ def group_tables(evaluation: Evaluation) -> tuple[Table, ...]:
 
 def second_signal_table(evaluation: Evaluation) -> Table:
     """The gate beside p_accept alone at equal speak rates: what the second signal saves."""
-    across = evaluation.ratios
     rows = tuple(
         Row(
             f"{row.ratio:g}",
@@ -212,10 +218,7 @@ def second_signal_table(evaluation: Evaluation) -> Table:
         Column("low", "Lower end of the difference's interval, paired."),
         Column("high", "Upper end."),
     )
-    note = (
-        f"Calibrated signals of the fast pass at equal speak rates; {100 * across.level:g} % intervals, "
-        f"{across.resamples} resamples of whole {evaluation.unit}, seed {across.seed}."
-    )
+    note = f"Calibrated signals of the fast pass at equal speak rates; {_over_units(evaluation)}."
     return Table("What the second signal is worth", "C_FN / C_FA", columns, (Section("", rows),), note=note)
 
 
@@ -227,10 +230,7 @@ def ratio_table(evaluation: Evaluation) -> Table:
         f"C_FN / C_FA from {across.low_ratio:g} to {across.high_ratio:g}."
     )
     if across.no_area is None:
-        note += (
-            f" Interval: {100 * across.level:g} %, {across.resamples} resamples of whole {evaluation.unit}, seed "
-            f"{across.seed}."
-        )
+        note += f" AUDBC: {_over_units(evaluation)}."
     before = [] if evaluation.base is None else [row for row in evaluation.base.ratios.rows if row.deployed]
     return dataclasses.replace(_policy_table("Across cost ratios", across.rows, _RATIOS, before), note=note)
 
@@ -257,10 +257,8 @@ def trigger_tables(evaluation: Evaluation) -> tuple[Table, ...]:
         f"calibration steps. Always thinking saves {number(compared.gain)}"
     )
     if compared.gain_low is not None:
-        note += (
-            f" [{number(compared.gain_low)}, {number(compared.gain_high)}] per step. {100 * compared.level:g} % "
-            f"intervals, {compared.resamples} resamples of whole {evaluation.unit}, seed {compared.seed}"
-        )
+        note += f" [{number(compared.gain_low)}, {number(compared.gain_high)}]"
+    note += f" per step; {_over_units(evaluation)}"
     return (Table("When to think", "trigger", _columns(chosen), tuple(sections), note=f"{note}."),)
 
 

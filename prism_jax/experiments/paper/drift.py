@@ -70,7 +70,7 @@ def _area(data: EvaluationData, temperature: float, epsilon: float, settings: Se
     shifted = np.where(accept * need > 0, np.clip(accept + epsilon, 0.0, 1.0), 0.0)
     gold = (data.label("need") * data.label("accept"))[judged]
     streams = data.judged_units
-    if not (cells.resampled(gold, streams) and gold.any()):
+    if not (cells.hard(gold) and gold.any()):
         return Number()
     weight = acceptance_weight(data.steps)[judged]
     found = audbc(need, shifted, gold, streams=streams, weight=weight, **settings.keywords())

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from prism_jax.decision.uncertainty import mcnemar, paired_p_values, paired_rates, tost
+from prism_jax.decision.uncertainty import LEAST_UNITS, mcnemar, paired_p_values, paired_rates, tost
 from prism_jax.evaluation.policies import Decided, EvaluationData
 from prism_jax.evaluation.rows import Form
 from prism_jax.evaluation.signals import acceptance_weight
@@ -22,7 +22,7 @@ MEASURES = {
     "first": Measure("first", "The rate of the first policy.", "%"),
     "second": Measure("second", "The rate of the second policy.", "%"),
     "difference": Measure("difference", "Second minus first, with its paired interval.", "%", 2),
-    "p_value": Measure("p-value", "Two-sided bootstrap p-value of no difference.", digits=4, averaged=False),
+    "p_value": Measure("p-value", "Two-sided p-value of no difference.", digits=4, averaged=False),
     "p_equivalence": Measure(
         "p, equivalence",
         f"Two one-sided tests: not within ±{100 * BOUND:g} points.",
@@ -58,8 +58,11 @@ PAIRS = (
 def make(study: Study) -> Outcome:
     """Tests every pair whose policies the scores allow."""
     data = study.at()
-    if not cells.resampled(_gold(data, data.everywhere_slow), data.judged_units):
-        raise SkippedError("paired tests: expected labels of 0 and 1 on the steps of at least two streams or people")
+    units = int(data.judged_units.max()) + 1
+    if units < LEAST_UNITS or not cells.hard(_gold(data, data.everywhere_slow)):
+        raise SkippedError(
+            f"paired tests: found {units} {data.unit}, expected labels of 0 and 1 in at least {LEAST_UNITS}"
+        )
     lines: list[Line] = []
     counts: list[Line] = []
     for pair in PAIRS:
@@ -109,7 +112,9 @@ def _tests(study: Study, data: EvaluationData, first: Decided, second: Decided, 
     for name in names:
         found = differences[name]
         error = float(found.standard_error)
-        equivalence = tost(float(found.estimate), error, -BOUND, BOUND).p_value if error > 0 else math.nan
+        equivalence = (
+            tost(float(found.estimate), error, -BOUND, BOUND, found.units - 1).p_value if error > 0 else math.nan
+        )
         row = {
             **{key: Number(one[name].value) for key, one in zip(("first", "second"), both, strict=True)},
             "difference": Number(*(float(value) for value in (found.estimate, found.low, found.high))),
