@@ -129,7 +129,11 @@ def _by_seen(found: Study, seed: int) -> list[dict[str, Any]]:
             seed,
         )
         part = {"from": low, "to": high, "answers": int(here.sum()), "brier": brier}
-        shown = None if difference is None else {"value": difference.value, "interval": list(difference[1:])}
+        shown = (
+            None
+            if difference is None
+            else {"value": difference.value, "interval": [known(end) for end in difference[1:]]}
+        )
         parts.append(part | {"difference": {"row": with_person, "minus": without, "brier": shown}})
     return parts
 
@@ -186,9 +190,9 @@ def _signed(found: Mapping[str, Any] | None) -> str:
     """A difference and its interval, each with its sign; a difference that rounds to 0 has none."""
     if found is None:
         return DASH
-    ends = (round(end, 3) for end in (found["value"], *found["interval"]))
-    value, low, high = (("+" if end > 0 else "") + number(end, 3) for end in ends)
-    return f"{value} [{low}, {high}]"
+    ends = (found["value"], *(end for end in found["interval"] if end is not None))
+    value, *interval = (("+" if end > 0 else "") + number(end, 3) for end in (round(end, 3) for end in ends))
+    return f"{value} [{', '.join(interval)}]" if interval else value
 
 
 def _shown(one: Measure | None) -> str:
