@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float, Float64, Int
 
 from prism_jax.decision.calibration import brier_score, expected_calibration_error
-from prism_jax.decision.uncertainty import LEAST_UNITS, SHARE, Cells, interval
+from prism_jax.decision.uncertainty import SHARE, Cells, interval
 
 RESAMPLES = 1000
 BINS = 15
@@ -128,7 +128,7 @@ def brier_difference(
     weight: Float[np.ndarray, " rows"],
     seed: int = 0,
 ) -> Measure | None:
-    """Brier score of p minus that of `than` on the same rows, negative where p is better; None for too few people.
+    """Brier score of p minus that of `than` on the same rows, negative where p is better; None for a single person.
 
     Args:
       p: Predicted probabilities.
@@ -141,7 +141,7 @@ def brier_difference(
     person = np.unique(person, return_inverse=True)[1]
     gain = weight * ((p - y) ** 2 - (than - y) ** 2)
     sums = np.stack([np.bincount(person, gain), np.bincount(person, weight)], axis=1)
-    if len(sums) < LEAST_UNITS:
+    if len(sums) < 2:
         return None
     units = Cells(sums, np.ones(len(sums), np.int64))
     found = interval(units, lambda total: total[..., 0] / total[..., 1], resamples=RESAMPLES, seed=seed)
