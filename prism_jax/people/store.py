@@ -156,7 +156,7 @@ class PeopleStore:
         return bool(self._rows("SELECT 1 FROM answers WHERE run = ? AND offer = ?", (run, offer)))
 
     def learn(self, run: str, offer: str, person: Person, **facts: Mapping[str, Any]) -> None:
-        """Keeps what an answer has changed, all of it or nothing.
+        """Keeps what an answer, or an offer that was withdrawn, has changed, all of it or nothing.
 
         Args:
           run: The run of the offer.

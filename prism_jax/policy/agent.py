@@ -218,9 +218,9 @@ class Agent:
 
         Its name must not be used again: the ids of its offers would repeat.
         """
-        person = self._ledger.person(stream)
-        if self.people is not None and person is not None:
-            self.people.withdrawn(person, stream)
+        if self.people is not None:
+            for offer, stated in self._ledger.unanswered(stream):
+                self.people.withdrawn(offer, stated)
         self.reader.forget(stream)
         self._ledger.forget(stream)
 

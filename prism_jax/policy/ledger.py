@@ -161,9 +161,11 @@ class Ledger:
             state.answered = set()
         state.answered.add(outcome.offer)
 
-    def person(self, name: str) -> str | None:
-        """Whose stream it is."""
-        return self._streams[name].person if name in self._streams else None
+    def unanswered(self, name: str) -> list[tuple[str, Stated]]:
+        """The open offers of a stream to somebody named, and what they said of their acceptance."""
+        state = self._streams.get(name)
+        made = {} if state is None or state.open is None else state.open
+        return [(offer, one.stated) for offer, one in made.items() if one.stated is not None]
 
     def streams_of(self, person: str) -> list[str]:
         """The streams of a person."""
