@@ -94,7 +94,7 @@ class GroupRow:
       always: Mean realised cost of an offer at every step.
       never: Mean realised cost of silence.
       speak_rate: Share of all steps with an offer.
-      ece_need: Debiased expected calibration error of the deployed signals of need; None without need.
+      ece_need: Partly debiased expected calibration error of the deployed signals of need; None without need.
       ece_accept: The same of acceptance, on the steps' offers.
     """
 
@@ -190,7 +190,7 @@ class SignalRow:
       map: The map in words; None for raw signals and where `temperature` says it.
       count: Number of labels it was measured on.
       ece: Expected calibration error, 15 bins of equal width.
-      ece_debiased: The same minus an estimate of what the labels' noise adds to it; may be slightly negative.
+      ece_debiased: The same minus an estimate of what the labels' noise adds to it, which removes part of that.
       brier: Mean of (p - y)^2 = miscalibration - discrimination + uncertainty (CORP).
       miscalibration: What isotonic recalibration would take off the Brier score.
       discrimination: What the recalibrated signal takes off the Brier score of the labels' mean.

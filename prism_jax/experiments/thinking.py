@@ -134,7 +134,7 @@ PASSES = (
     Column("gap closed %", "Share of the expected-cost gap between the better constant policy and the Bayes oracle."),
     Column("gold F1", "F1 against need and acceptance together."),
     Column("AUDBC", "Area under the curve of benefit against burden, divided by the oracle's."),
-    Column("ECE need", "Debiased calibration error of p_need, after its temperature."),
+    Column("ECE need", "Partly debiased calibration error of p_need, after its temperature."),
     Column("ECE accept", "The same of p_accept."),
 )
 

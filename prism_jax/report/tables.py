@@ -91,8 +91,8 @@ _GROUPS: dict[str, tuple[Column, Format]] = {
     "always": (Column("always", "Realised cost of an offer at every step."), number),
     "never": (Column("never", "Realised cost of silence."), number),
     "speak_rate": (Column("speak rate", "Share of steps with an offer.", "%"), percent),
-    "ece_need": (Column("ECE need", "Debiased ECE of the signals of need that the policy decided on."), number),
-    "ece_accept": (Column("ECE accept", "Debiased ECE of its signals of acceptance, on the steps' offers."), number),
+    "ece_need": (Column("ECE need", "Partly debiased ECE of the signals of need that the policy decided on."), number),
+    "ece_accept": (Column("ECE accept", "The same of its signals of acceptance, on the steps' offers."), number),
 }
 _RATIOS: dict[str, tuple[Column, Format]] = {
     "audbc": (Column("AUDBC", "Area under benefit over burden, divided by the oracle's."), number),
@@ -137,7 +137,10 @@ _SIGNALS: dict[str, tuple[Column, Format]] = {
     "temperature": (Column("T", "Temperature: p becomes sigmoid(logit(p) / T)."), lambda value: number(value, 3)),
     "map": (Column("map", "What calibrates the signal, where it is not one temperature."), lambda value: value or DASH),
     "ece": (Column("ECE", "Expected calibration error, 15 bins of equal width."), number),
-    "ece_debiased": (Column("debiased", "ECE minus an estimate of what the labels' noise adds to it."), number),
+    "ece_debiased": (
+        Column("partly debiased", "ECE minus an estimate of what the labels' noise adds to it, which is part of that."),
+        number,
+    ),
     "brier": (Column("Brier", "Mean of (p − y)² = MCB − DSC + UNC."), number),
     "miscalibration": (Column("MCB", "What isotonic recalibration would take off the Brier score (CORP)."), number),
     "discrimination": (Column("DSC", "What the recalibrated signal gains over the labels' mean (CORP)."), number),
@@ -186,7 +189,9 @@ def group_tables(evaluation: Evaluation) -> tuple[Table, ...]:
     tables = []
     for column in columns:
         rows = tuple(Row(row.value, _cells(row, chosen)) for row in evaluation.groups if row.column == column)
-        note = "The policy of the operating point; debiased ECE. Small groups have wide errors, see their streams."
+        note = (
+            "The policy of the operating point; partly debiased ECE. Small groups have wide errors, see their streams."
+        )
         tables.append(Table(f"By {column}", column, _columns(chosen), (Section("", rows),), note=note))
     return tuple(tables)
 

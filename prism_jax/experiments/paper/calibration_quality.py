@@ -21,8 +21,10 @@ MEASURES = {
     "t_accept": Measure("T accept", "Temperature of p_accept.", digits=3),
     "ece_need": Measure("ECE need", "Expected calibration error of p_need, 15 bins of equal width.", "%", 2),
     "ece_accept": Measure("ECE accept", "The same of p_accept.", "%", 2),
-    "debiased_need": Measure("debiased need", "ECE of p_need minus what the labels' noise adds to it.", "%", 2),
-    "debiased_accept": Measure("debiased accept", "The same of p_accept.", "%", 2),
+    "debiased_need": Measure(
+        "partly debiased need", "ECE of p_need minus part of what the labels' noise adds to it.", "%", 2
+    ),
+    "debiased_accept": Measure("partly debiased accept", "The same of p_accept.", "%", 2),
     "brier_need": Measure("Brier need", "Mean of (p − y)² of p_need.", "%", 2),
     "brier_accept": Measure("Brier accept", "The same of p_accept.", "%", 2),
     "f1": cells.RATES["f1"],
