@@ -36,6 +36,7 @@ class Changes:
     Attributes:
       point: Fields of `OperatingPoint` by name.
       maps: The calibration map of each signal, such as `need_fast`; None keeps the calibrated values of the log.
+      need_target: What p_need means to the maps; None where nobody says.
       offers: Interruption budget.
       thoughts: Slow budget.
       exploration: Exploration, with the log's draws where the seed is the same.
@@ -44,6 +45,7 @@ class Changes:
 
     point: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     maps: Mapping[str, Map] | None = None
+    need_target: str | None = None
     offers: Budget | None = None
     thoughts: Budget | None = None
     exploration: Exploration | None = None
@@ -118,6 +120,11 @@ class _Log:
             item = Observation(record["stream"], event, candidates, None, record["domain"], name)
             terms = self._changes.at(terms_from_record(record))
             check_trigger(terms)
+            if self._changes.need_target not in (None, terms.need_target):
+                raise ValueError(
+                    f"calibration: need_target: found {self._changes.need_target}, expected {terms.need_target}, as "
+                    "p_need of the record"
+                )
             step = Step(item, record["event"], terms, record["critical"], name)
             step.known = None if person is None else known_from(person)
             step.reading = Reading(0.0, (), record["tokens"]["read"])

@@ -50,7 +50,7 @@ def export_probe(workdir: epath.PathLike, output: epath.Path) -> str:
     if saved.states is not None:
         reading = reading_of(config.states.weights, saved.states, f"{workdir / 'probe' / 'probe.json'}: states")
         slots = template_of(reading).describe()
-    prism = _prism(config, saved, _maps(workdir / "calibration.json"), slots)
+    prism = _prism(config, saved, _maps(workdir / "calibration.json", saved.probe.need_target), slots)
     with new_folder(output) as folder:
         for name in FILES:
             (folder / name).write_bytes((workdir / "probe" / name).read_bytes())
@@ -61,11 +61,16 @@ def export_probe(workdir: epath.PathLike, output: epath.Path) -> str:
     return "a probe on words" if saved.states is None else "a probe on words and states, with its language model"
 
 
-def _maps(path: epath.Path) -> dict[str, dict[str, Any]]:
+def _maps(path: epath.Path, need_target: str) -> dict[str, dict[str, Any]]:
     """The map of each signal, as evaluation wrote it."""
     calibration = read_calibration(path)
     if calibration.need_fast is None:
         raise ValueError(f"{path}: need_fast: found none, expected the map of this signal")
+    if calibration.need_target != need_target:
+        raise ValueError(
+            f"{path}, need_target: found {calibration.need_target} (or no such key), expected {need_target}, which the "
+            "probe was fitted for: evaluate it again"
+        )
     fits = {"need_fast": calibration.need_fast, "accept_fast": calibration.accept_fast}
     return {name: map_to_dict(fit.map) for name, fit in fits.items()}
 

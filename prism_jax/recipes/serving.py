@@ -11,7 +11,6 @@ from typing import Any
 
 from etils import epath
 
-from prism_jax.decision.calibration import Map
 from prism_jax.people.exports import StoreError, population_from
 from prism_jax.people.store import PeopleStore
 from prism_jax.policy.agent import Agent
@@ -82,7 +81,7 @@ def replay_records(given: Mapping[str, Any]) -> None:
             raise ValueError(f"--{name}: found it with --replay, expected none: a replay takes people from the records")
     changes = Changes(
         point={name: given[name] for name in POINT if given[name] is not None},
-        maps=None if given["calibration"] is None else _maps(given["calibration"]),
+        **({} if given["calibration"] is None else _maps(given["calibration"])),
         offers=_budget(given, "offers"),
         thoughts=_budget(given, "thoughts"),
         exploration=_exploration(given),
@@ -156,12 +155,14 @@ def _exploration(given: Mapping[str, Any]) -> Exploration | None:
         raise ValueError(f"--explore, --explore_loss, --seed: {error}") from error
 
 
-def _maps(path: str) -> dict[str, Map]:
-    """The maps of a calibration.json; of an out-of-fold one, those of all folds together."""
+def _maps(path: str) -> dict[str, Any]:
+    """The maps of a calibration.json (of an out-of-fold one, of all folds together), and what p_need means to them."""
     from prism_jax.evaluation.fits import SIGNALS, read_calibration
 
-    fits = {name: getattr(read_calibration(path).pooled(), name) for name in SIGNALS}
-    return {name: fit.map for name, fit in fits.items() if fit is not None}
+    calibration = read_calibration(path).pooled()
+    fits = {name: getattr(calibration, name) for name in SIGNALS}
+    maps = {name: fit.map for name, fit in fits.items() if fit is not None}
+    return {"maps": maps, "need_target": calibration.need_target}
 
 
 def _run(agent: Agent, given: Mapping[str, Any], records: RecordsFile | None) -> None:

@@ -3,12 +3,16 @@ import json
 
 import numpy as np
 import pytest
+from etils import epath
 from offers import make_stream
 
+from prism_jax.decision.calibration import Temperature
+from prism_jax.evaluation.fits import Calibration, SignalFit, write_calibration
 from prism_jax.probe.config import FitConfig, StatesConfig
 from prism_jax.probe.fitting import Seen, fit_probe
 from prism_jax.probe.saved import SavedProbe, SavedProbeError, load_probe, save_probe
 from prism_jax.probe.words import describe
+from prism_jax.recipes import probe_export
 
 TEST = describe(make_stream(20))
 
@@ -92,3 +96,11 @@ def test_what_need_means_is_kept_and_an_older_probe_has_the_unconditional_one(pr
     del head["need_target"]
     path.write_text(json.dumps(head))
     assert load_probe(tmp_path / "given_accept").probe.need_target == "marginal"
+
+
+def test_maps_of_another_meaning_of_need_are_not_exported(tmp_path):
+    path, fit = epath.Path(tmp_path / "calibration.json"), SignalFit(Temperature(1.5), 0.5, 40, 40.0)
+    write_calibration(path, Calibration(fit, fit))
+    assert probe_export._maps(path, "marginal")["need_fast"]["temperature"] == 1.5
+    with pytest.raises(ValueError, match=r"calibration.json, need_target: found marginal .*, expected given_accept"):
+        probe_export._maps(path, "given_accept")
