@@ -61,8 +61,9 @@ def update(state: Float[Array, "*n components"], p: Reals, y: Reals, threshold: 
 
 
 def withdraw(state: Float[Array, "*n components"], p: Reals, threshold: Reals = 0.5) -> Floats:
-    """The state after an offer of each person whose answer will never come: min(1 + λh(1 − p), 1 − λhp) of each capital.
+    """The state after an offer of each person whose answer will never come.
 
+    Each capital is multiplied by min(1 + lambda * h * (1 - p), 1 - lambda * h * p), the worse of the two answers.
     Whatever the answer would have been, and whatever of it led to the withdrawal, no capital is larger than with it.
 
     Args:
@@ -115,8 +116,8 @@ def log_martingale(state: Float[Array, "*n components"]) -> Floats:
 def pooled(log_m: Float[np.ndarray, " people"], *, independent: bool = False) -> float:
     """Log of one martingale for all people: the mean of theirs, or the product where people are independent.
 
-    The mean notices a few people with much evidence and holds under any dependence between people. The product notices a
-    little evidence in many; its answers of different people must not depend on each other given the past.
+    The mean notices a few people with much evidence and holds under any dependence between people. The product notices
+    a little evidence in many; its answers of different people must not depend on each other given the past.
 
     In the mean the n-th person weighs 1 / (n (n + 1)), and those to come, at M = 1, what is left. A plain average is no
     martingale while people join: whoever joins at M = 1 raises an average that has fallen.
