@@ -83,8 +83,8 @@ def define_flags() -> None:
     )
 
 
-def main() -> None:
-    """Runs what the flags say."""
+def main() -> int | None:
+    """Does what the flags say. The exit status is 3 where the trained checkpoint is damaged and an older one read."""
     given: dict[str, Any] = flags.FLAGS.flag_values_dict()
     if given["columns"] is not None:
         return _evaluate_log(given)

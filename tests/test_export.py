@@ -176,6 +176,15 @@ def test_another_calibrator_reaches_prism_json_with_its_formula(exported, tmp_pa
         assert word in prism["probability"]
 
 
+def test_maps_of_another_meaning_of_need_are_not_exported(exported, tmp_path):
+    workdir = epath.Path(shutil.copytree(exported[0] / "run", tmp_path / "run"))
+    fit = SignalFit(Temperature(1.5), 0.5, 400, 400.0)
+    write_calibration(workdir / "calibration.json", Calibration(fit, fit, need_target="given_accept"))
+    with pytest.raises(ValueError, match=r"calibration.json, need_target: found given_accept .*, expected marginal"):
+        export_run(Workdir(workdir), epath.Path(tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+
+
 def test_what_cannot_be_exported_leaves_nothing(exported, tmp_path):
     folder, _ = exported
     with pytest.raises(FileNotFoundError, match=r"config\.json: no such file, expected the workdir of a run"):

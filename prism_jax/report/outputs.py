@@ -38,6 +38,7 @@ def evaluate_into(
     calibration: Calibration | None = None,
     calibrated: str = "",
     base: Scores | None = None,
+    keep_existing: bool = False,
 ) -> Evaluation:
     """Calibrates and evaluates; writes calibration.json, evaluation.json and report.html; prints the tables.
 
@@ -54,6 +55,7 @@ def evaluate_into(
       calibration: Maps to apply instead of fitting; None fits them.
       calibrated: Words for where `calibration` comes from.
       base: Scores of the student before training, calibrated and evaluated by themselves for a section of the tables.
+      keep_existing: Whether to write nothing where the folder has an evaluation.json already.
 
     Returns:
       The evaluation.
@@ -81,6 +83,12 @@ def evaluate_into(
         "evaluation.json": encode_json(evaluation.to_dict()),
         "report.html": html.encode(),
     }
+    if keep_existing and (place / "evaluation.json").exists():
+        tables.print_tables(evaluation)
+        print(
+            f"kept: {place / 'evaluation.json'} of an earlier evaluation, and the files beside it; nothing was written"
+        )
+        return evaluation
     place.mkdir(parents=True, exist_ok=True)
     write_files({place / name: content for name, content in contents.items()})
     tables.print_tables(evaluation)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import jax
 from jax.sharding import Mesh
@@ -182,20 +184,38 @@ def untrained_params(model: Qwen3, config: RunConfig) -> Params:
     return start if isinstance(start, dict) else jax.jit(model.init)(start)
 
 
-def checkpoint_in_words(config: RunConfig, step: int) -> str:
-    """Describes the checkpoint that `trained_params` returned."""
+NOT_TRAINED = 3
+"""Exit status where what was read is not the trained result."""
+
+
+class Trained(NamedTuple):
+    """The parameters of a checkpoint, its step, and the steps of damaged checkpoints that come before it."""
+
+    step: int
+    params: Params
+    damaged: tuple[int, ...]
+
+
+def checkpoint_in_words(config: RunConfig, step: int, damaged: Sequence[int] = ()) -> str:
+    """Describes the checkpoint that `restore_trained` returned."""
+    if damaged:
+        which = f"step {damaged[0]} is" if len(damaged) == 1 else f"steps {', '.join(map(str, damaged))} are"
+        return f"step {step}, which is not the trained result: {which} damaged"
     return f"step {step} ({'best on validation streams' if config.training.keep_best else 'newest'})"
 
 
-def trained_params(model: Qwen3, config: RunConfig, workdir: Workdir) -> tuple[int, Params]:
+def restore_trained(model: Qwen3, config: RunConfig, workdir: Workdir) -> Trained:
     """Restores the checkpoint that evaluation and export use (`recovery.restore_best`) onto one device.
-
-    Returns:
-      The step of the checkpoint and its parameters.
 
     Raises:
       FileNotFoundError, RuntimeError, ConfigError: as `recovery.restore_best` raises them.
     """
     abstract = parameters_alone(abstract_state(model, config.training, make_mesh()))
     restored = restore_best(workdir.checkpoints, abstract, config)
-    return restored.step, restored.state.params
+    return Trained(restored.step, restored.state.params, restored.damaged)
+
+
+def trained_params(model: Qwen3, config: RunConfig, workdir: Workdir) -> tuple[int, Params]:
+    """The step and parameters that `restore_trained` restores; a damaged checkpoint is a warning only."""
+    step, params, _ = restore_trained(model, config, workdir)
+    return step, params

@@ -38,11 +38,13 @@ class Restored(NamedTuple):
       step: Number of completed updates.
       state: Training state, with the requested shardings.
       data: Position in the data.
+      damaged: Steps of the checkpoints that would have been read instead, were they not damaged.
     """
 
     step: int
     state: TrainState
     data: dict[str, Any]
+    damaged: tuple[int, ...] = ()
 
 
 def steps(folder: epath.Path) -> list[int]:
