@@ -87,14 +87,15 @@ def main() -> int | None:
     """Does what the flags say. The exit status is 3 where the trained checkpoint is damaged and an older one read."""
     given: dict[str, Any] = flags.FLAGS.flag_values_dict()
     if given["columns"] is not None:
-        return _evaluate_log(given)
+        _evaluate_log(given)
+        return None
     if given["scores"] is not None:
         point = OperatingPoint(**{name: given[name] for name in POINT})
         folder = epath.Path(given["workdir"])
         for name in ("export_scores", "keep_names"):
             if given[name]:
                 raise ValueError(f"--{name}: found it without --columns, expected both, of a log")
-        return evaluate_scores(
+        evaluate_scores(
             given["scores"],
             folder,
             point,
@@ -102,6 +103,7 @@ def main() -> int | None:
             calibrator=given["calibrator"],
             calibration=given["calibration"],
         )
+        return None
     for name in ("shown_only", "calibrator", "calibration", "export_scores", "keep_names"):
         if given[name]:
             expected = "with --columns" if name in ("export_scores", "keep_names") else "with a scores file"
@@ -117,6 +119,7 @@ def main() -> int | None:
         return runs.evaluate_workdir(given["workdir"], texts=given["texts"], base=given["base"])
     config = from_config_dict(RunConfig, given["config"], renamed=RENAMED)
     runs.evaluate_untrained(config, Workdir(given["workdir"]), texts=given["texts"])
+    return None
 
 
 def _evaluate_log(given: dict[str, Any]) -> None:
