@@ -5,7 +5,7 @@
     python -m prism_jax.evaluate --scores=FILE --workdir=DIR [--c_fa=1 --c_fn=2 --margin=0.1 --policy=dynamic]
         [--trigger=value --price=1e-4] [--calibrator=temperature | --calibration=FILE]
     python -m prism_jax.evaluate --scores=LOG --columns=person=NAME,accepted=NAME[,time=NAME,score=NAME] --workdir=DIR
-        [--c_fa=1 --c_fn=2] [--export_scores=FILE [--keep_names]]
+        [--c_fa=1 --c_fn=2] [--export_scores=FILE [--keep_names]] [--shown_only]
 
 The first reads the run's config.json, tokenizer.json and checkpoint, and writes scores.parquet, calibration.json,
 evaluation.json and report.html beside them; --base adds the student before training to the tables. The second does the
@@ -50,7 +50,12 @@ def define_flags() -> None:
     config_flags.DEFINE_config_file("config", None, "Config of a student to evaluate without training.")
     flags.DEFINE_bool("base", False, "With a run: also evaluate its student before training, in a section of its own.")
     flags.DEFINE_string("scores", None, "Scores file to evaluate instead of a run, .parquet or .jsonl.")
-    flags.DEFINE_bool("shown_only", False, "With --scores: leave out the offers that were not made, and say so.")
+    flags.DEFINE_bool(
+        "shown_only",
+        False,
+        "With --scores: leave out the offers that were not made, and say so; of a log "
+        "with --columns, logged=COLUMN says which.",
+    )
     flags.DEFINE_enum(
         "calibrator",
         None,
@@ -123,7 +128,7 @@ def _evaluate_log(given: dict[str, Any]) -> None:
     """Evaluates a log of answers to offers."""
     if given["scores"] is None:
         raise ValueError("--columns: found it without --scores, expected the log there")
-    chosen = {"shown_only", "calibrator", "calibration", "texts", *(POINT.keys() - {"c_fa", "c_fn"})}
+    chosen = {"calibrator", "calibration", "texts", *(POINT.keys() - {"c_fa", "c_fn"})}
     for name in sorted(chosen):
         if flags.FLAGS[name].present:
             raise ValueError(f"--{name}: found it with --columns, expected it with a scores file only")
@@ -139,6 +144,7 @@ def _evaluate_log(given: dict[str, Any]) -> None:
         c_fn=point.c_fn,
         export_scores=given["export_scores"],
         keep_names=given["keep_names"],
+        shown_only=given["shown_only"],
     )
 
 

@@ -20,9 +20,10 @@ from prism_jax.decision.losses import propensity_weight
 from prism_jax.decision.uncertainty import Cells, interval
 from prism_jax.people.columns import LogColumns, LogError
 from prism_jax.people.context import folds_of_people
-from prism_jax.people.logs import AcceptanceLog, read_log
+from prism_jax.people.logs import AcceptanceLog, check_propensities, read_log
 from prism_jax.people.measures import RESAMPLES, Measure, measure
 from prism_jax.people.study import FOLDS, MEANINGS, Study, study
+from prism_jax.recipes.scores_files import SHOWN_ONLY
 from prism_jax.report.table import Column, Row, Section, Table, print_all
 from prism_jax.report.tables import ALONE, DASH, number, percent
 from prism_jax.runtime.files import check_folder_of, encode_json, write_files
@@ -66,6 +67,7 @@ def evaluate_log(
     c_fn: float,
     export_scores: str | None = None,
     keep_names: bool = False,
+    shown_only: bool = False,
     seed: int = 0,
 ) -> dict[str, Any]:
     """Evaluates a log, prints two tables and writes them.
@@ -78,6 +80,7 @@ def evaluate_log(
       c_fn: Cost of silence where the offer would have been accepted, at least 0.
       export_scores: Scores file to write as well, .parquet or .jsonl (docs/scores.md).
       keep_names: Whether that file names people as the log does; by default they are numbered.
+      shown_only: Whether to leave out the offers that were not made; the titles then say so.
       seed: Seed of the folds and of the resampling.
 
     Returns:
@@ -88,8 +91,8 @@ def evaluate_log(
     """
     if export_scores is not None:
         check_folder_of(export_scores)
-    log = read_log(path, columns)
-    _need_propensities(path, log)
+    log = read_log(path, columns, shown_only=shown_only)
+    check_propensities(path, log)
     found = study(log, seed)
     plain = log.score is not None and not log.score_is_probability
     names = [name for name in ROWS if name in found.predictions]
@@ -112,11 +115,11 @@ def evaluate_log(
     on_score = score_threshold(log, found, threshold)
     tables = {
         "predictions": _prediction_table(log, found, measured, compared),
-        "gate": _gate_table(costs, c_fa, c_fn, threshold, on_score),
+        "gate": _gate_table(log, costs, c_fa, c_fn, threshold, on_score),
     }
     value = {
         "log": {"rows": len(log), "answers": len(found.accepted), "people": len(np.unique(found.person))}
-        | {"accepted": float(found.accepted.mean()), "score_missing": _missing(log, found)},
+        | {"accepted": float(found.accepted.mean()), "score_missing": _missing(log, found), "not_made": not_made(log)},
         "protocol": {"folds": found.folds, "seed": seed, "resamples": RESAMPLES, "has_need": False},
         "rows": {
             name: {key: one and one._asdict() for key, one in row._asdict().items()} for name, row in measured.items()
@@ -289,14 +292,9 @@ def _base_rates(accepted: Float64[np.ndarray, " rows"], fold: Int[np.ndarray, " 
     return ((total.sum() - total) / (count.sum() - count))[fold]
 
 
-def _need_propensities(path: str | os.PathLike[str], log: AcceptanceLog) -> None:
-    """Raises where some offers were not made and nobody knows how often the others were."""
-    silent = int((~log.logged).sum())
-    if silent and log.propensity is None:
-        raise LogError(
-            f"{path}: found {silent} of {len(log)} offers that were not made and no propensity, expected "
-            "propensity=COLUMN: without it, costs would be those of the offers that were made only"
-        )
+def not_made(log: AcceptanceLog) -> int:
+    """Number of offers in the file that were not made."""
+    return log.left_out + int((~log.logged).sum())
 
 
 def _weight(log: AcceptanceLog, found: Study) -> Float64[np.ndarray, " rows"]:
@@ -331,7 +329,7 @@ def _prediction_table(
         f"accepted; {found.folds} folds of whole people, every prediction before its answer. 95 % intervals, "
         f"{RESAMPLES} resamples of whole people."
     )
-    if silent := int((~log.logged).sum()):
+    if silent := not_made(log):
         note += f" Of shown offers only, without weights: {silent:,} offers were not made."
     if missing := _missing(log, found):
         note += f" The score is missing on {missing:,} rows, which take the constant."
@@ -347,10 +345,12 @@ def _prediction_table(
         note += " The log has no score."
     else:
         note += " The score has values outside [0, 1], so it is no probability before Platt's map."
-    return Table(f"Is the score a probability, {ALONE}", "prediction", columns, (Section("", rows),), note)
+    return Table(_titled("Is the score a probability", log), "prediction", columns, (Section("", rows),), note)
 
 
-def _gate_table(costs: dict[str, Costs], c_fa: float, c_fn: float, threshold: float, on_score: float | None) -> Table:
+def _gate_table(
+    log: AcceptanceLog, costs: dict[str, Costs], c_fa: float, c_fn: float, threshold: float, on_score: float | None
+) -> Table:
     """What the gate would have cost."""
     columns = (
         Column("offers", "Share of the log's offers that would have been made.", "%"),
@@ -364,7 +364,13 @@ def _gate_table(costs: dict[str, Costs], c_fa: float, c_fn: float, threshold: fl
     note = f"C_FA = {c_fa:g}, C_FN = {c_fn:g}: offer where p_accept ≥ C_FA / (C_FA + C_FN) = {threshold:.4g}."
     if on_score is not None:
         note += f" By Platt's map of all people, that is where the score is at least {on_score:.4g}."
-    return Table(f"What the gate would have cost, per offer, {ALONE}", "gate on", columns, (Section("", rows),), note)
+    title = _titled("What the gate would have cost, per offer", log)
+    return Table(title, "gate on", columns, (Section("", rows),), note)
+
+
+def _titled(words: str, log: AcceptanceLog) -> str:
+    """A title that says whose costs these are."""
+    return ", ".join([words, ALONE, *([SHOWN_ONLY] if log.left_out else [])])
 
 
 def _shown(one: Measure | None, *, sign: bool = False) -> str:
