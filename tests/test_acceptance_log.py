@@ -1,20 +1,22 @@
 """A log of answers: what the gate would have cost, the conversion to a scores file, and what is refused."""
 
+import dataclasses
+
 import forked
 import numpy as np
 import pytest
+import scipy.stats
 
-from prism_jax.decision.calibration import fit_platt
 from prism_jax.people.columns import LogError, parse_columns
 from prism_jax.people.logs import AcceptanceLog
-from prism_jax.people.study import Study
+from prism_jax.people.study import Study, study
 from prism_jax.recipes.acceptance_log import (
     evaluate_log,
     gate_costs,
     score_and_constant,
-    score_threshold,
-    scores_of_log,
 )
+from prism_jax.recipes.log_scores import numbers, scores_of_log
+from prism_jax.recipes.own_score import own_score, people_of, sentences
 from prism_jax.scores import Scores
 
 ROWS, PEOPLE = 60, 6
@@ -75,21 +77,56 @@ def test_the_score_is_compared_where_it_is_known(log):
     assert compared["difference"].value == pytest.approx(compared["score"].value - compared["constant"].value)
 
 
-def test_the_threshold_on_the_score_is_where_the_fitted_map_reaches_the_gates(log):
-    found = study_of(log)
-    known = ~np.isnan(log.score)
-    platt = fit_platt(log.score[known], log.accepted[known])
-    assert platt(np.array([score_threshold(log, found, 0.4)])) == pytest.approx(0.4, abs=1e-6)
+@pytest.mark.parametrize("stretch", [1.0, 10.0, -10.0])
+def test_the_rule_on_the_score_is_where_the_fitted_map_reaches_the_gates(log, stretch):
+    log = dataclasses.replace(log, score=log.score * stretch)
+    found = study(log)
+    own = own_score(log, found, "sure", 0.4, found.weight)
+    score = log.score[~np.isnan(log.score)]
+    assert len(own.maps) == (3 if stretch == 1 else 1)
+    for fitted in own.maps.values():
+        rule = fitted.rule(0.4)
+        assert rule.offer == ("at_most" if stretch < 0 else "at_least")
+        assert fitted(np.array([rule.value])) == pytest.approx(0.4, abs=1e-6)
+        np.testing.assert_array_equal(rule.offers(score), fitted(score) >= 0.4)
+    assert own.brier[own.best] == min(own.brier[name] for name in own.maps)
+    assert own.rule.in_words() in " ".join(sentences(own)) and "sure" in sentences(own)[0]
+
+
+def test_a_rule_per_person_is_where_their_own_prediction_reaches_the_gates(log):
+    found = study(log)
+    own = own_score(log, found, "sure", 0.4, found.weight)
+    people = people_of(log, found, own, 0.4)
+    assert [one.number for one in people] == list(range(1, PEOPLE + 1))
+    named = {f"p{number}": name for number, name in zip(numbers(log), log.names, strict=True)}
+    for one in people:
+        mine = log.accepted[log.person == log.names.index(named[f"p{one.number}"])]
+        assert (one.answers, one.accepted) == (len(mine), pytest.approx(mine.mean()))
+        wilson = scipy.stats.binomtest(int(mine.sum()), len(mine)).proportion_ci(method="wilson")
+        assert (one.low, one.high) == pytest.approx((wilson.low, wilson.high), abs=1e-6)
+    # Who accepts more is offered more: the two orders agree.
+    order = np.argsort([one.p for one in people])
+    assert (np.diff([people[i].rule.value for i in order]) < 0).all()
+    bare = dataclasses.replace(log, score=None)
+    rules = [one.rule.offer for one in people_of(bare, study(bare), None, 0.5)]
+    assert set(rules) <= {"always", "never"}
 
 
 def test_a_log_becomes_a_scores_table_of_whole_people(log):
     scores = scores_of_log(log, keep_names=True)
     assert isinstance(scores, Scores) and not scores.has_need and len(scores) == ROWS
     missing = np.isnan(log.score[log.order])
-    np.testing.assert_array_equal(scores.p_accept_fast[~missing], log.score[log.order][~missing])
     for row in np.flatnonzero(missing):
         others = scores.fold != scores.fold[row]
         assert scores.p_accept_fast[row] == pytest.approx(scores.y_accept[others].mean())
+    found = study(log)
+    best = own_score(log, found, "sure", 0.4, found.weight).best
+    np.testing.assert_allclose(scores.p_accept_fast[~missing], found.predictions[best][~missing])
+    plain = scores_of_log(log, plain=True, keep_names=True)
+    np.testing.assert_allclose(plain.p_accept_fast[~missing], log.score[log.order][~missing])
+    far = dataclasses.replace(log, score=log.score * 10)
+    order = np.argsort(scores_of_log(far, plain=True, keep_names=True).p_accept_fast[~missing])
+    np.testing.assert_array_equal(order, np.argsort(far.score[far.order][~missing]))
     for name in log.names:
         mine = scores.person == name
         assert scores.step[mine].tolist() == list(range(mine.sum())) and (np.diff(scores.time[mine]) > 0).all()
