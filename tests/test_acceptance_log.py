@@ -15,7 +15,7 @@ from prism_jax.recipes.acceptance_log import (
     gate_costs,
     score_and_constant,
 )
-from prism_jax.recipes.log_scores import numbers, scores_of_log
+from prism_jax.recipes.log_scores import scores_of_log
 from prism_jax.recipes.own_score import own_score, people_of, sentences
 from prism_jax.scores import Scores
 
@@ -98,7 +98,7 @@ def test_a_rule_per_person_is_where_their_own_prediction_reaches_the_gates(log):
     own = own_score(log, found, "sure", 0.4, found.weight)
     people = people_of(log, found, own, 0.4)
     assert [one.number for one in people] == list(range(1, PEOPLE + 1))
-    named = {f"p{number}": name for number, name in zip(numbers(log), log.names, strict=True)}
+    named = {f"p{number}": name for number, name in zip(log.numbers, log.names, strict=True)}
     for one in people:
         mine = log.accepted[log.person == log.names.index(named[f"p{one.number}"])]
         assert (one.answers, one.accepted) == (len(mine), pytest.approx(mine.mean()))

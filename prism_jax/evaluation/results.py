@@ -138,6 +138,7 @@ class Evaluation:
       trace: The deployed policy step by step.
       population: Words for the rows that were evaluated, if these are not all; empty otherwise.
       calibrated: Words for what the signals were calibrated on, if not on the calibration split; empty otherwise.
+      other_maps: Words for a map, or the raw signals, on which the deployed policy costs less; empty if there is none.
       base: The same results for the student before training; None if it was not evaluated.
       second_signal: The gate beside p_accept alone at equal speak rates, by cost ratio; empty without need.
       need_given_accept: Whether p_need estimates need given that the step's offer is accepted.
@@ -156,6 +157,7 @@ class Evaluation:
     trace: Trace
     population: str = ""
     calibrated: str = ""
+    other_maps: str = ""
     base: Evaluation | None = None
     triggers: Triggers | None = None
     second_signal: tuple[SecondSignalRow, ...] = ()

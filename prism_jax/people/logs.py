@@ -56,6 +56,7 @@ class AcceptanceLog:
       propensity: Probability with which the offer was made, NaN where none was; None if the log has none.
       context: What else was known at the moment of each offer.
       left_out: Number of offers that were not made and that the log no longer holds.
+      mentioned: `numbers` of the log that still held them; None where it is this one.
     """
 
     names: tuple[str, ...]
@@ -69,6 +70,7 @@ class AcceptanceLog:
     propensity: Float64[np.ndarray, " rows"] | None = None
     context: tuple[ContextColumn, ...] = ()
     left_out: int = 0
+    mentioned: Int64[np.ndarray, " people"] | None = None
 
     def __len__(self) -> int:
         return len(self.person)
@@ -100,7 +102,17 @@ class AcceptanceLog:
             propensity=None,
             context=tuple(dataclasses.replace(column, values=column.values[made]) for column in self.context),
             left_out=self.left_out + int((~made).sum()),
+            mentioned=self.numbers,
         )
+
+    @property
+    def numbers(self) -> Int64[np.ndarray, " people"]:
+        """The number of each person, from 1, in the order in which the rows of the file first mention them."""
+        if self.mentioned is not None:
+            return self.mentioned
+        first = np.full(len(self.names), len(self))
+        np.minimum.at(first, self.person, np.arange(len(self)))
+        return np.argsort(np.argsort(first, kind="stable"), kind="stable") + 1
 
 
 def read_log(

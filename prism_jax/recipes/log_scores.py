@@ -49,7 +49,7 @@ def scores_of_log(
     else:
         p = _out_of_fold(log, rows, fold, best)
     begins = np.flatnonzero(np.diff(person, prepend=-1))
-    order = numbers(log)
+    order = log.numbers
     names = [log.names[code] if keep_names else f"p{order[code]}" for code in person.tolist()]
     columns: dict[str, Any] = {
         "stream": names,
@@ -115,10 +115,3 @@ def weights(log: AcceptanceLog, rows: Int[np.ndarray, " rows"]) -> Float64[np.nd
         made = log.logged[rows]
         weight[made] = propensity_weight(np.ones(int(made.sum())), log.propensity[rows][made])
     return weight
-
-
-def numbers(log: AcceptanceLog) -> Int[np.ndarray, " people"]:
-    """The number of each person, from 1, in the order in which the rows of the log first mention them."""
-    first = np.full(len(log.names), len(log))
-    np.minimum.at(first, log.person, np.arange(len(log)))
-    return np.argsort(np.argsort(first, kind="stable"), kind="stable") + 1

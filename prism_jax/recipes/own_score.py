@@ -16,7 +16,6 @@ from prism_jax.people.layer import Belief, Population, fit_population, predict, 
 from prism_jax.people.logs import AcceptanceLog
 from prism_jax.people.score_maps import PLATT, SCORE, TEMPERATURE, ScoreMap, best_map, fit_score_maps
 from prism_jax.people.study import Study
-from prism_jax.recipes.log_scores import numbers
 from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.report.tables import number, percent
 
@@ -164,7 +163,7 @@ def people_of(log: AcceptanceLog, found: Study, own: OwnScore | None, threshold:
         log_odds[known] = scipy.special.logit(fitted(score[known]))
     population, belief = _now(log, found, log_odds)
     codes, place, counts = np.unique(found.person, return_inverse=True, return_counts=True)
-    shares, of_log = np.bincount(place, y) / counts, numbers(log)
+    shares, of_log = np.bincount(place, y) / counts, log.numbers
     wider = (1 + (np.pi / 8) * belief.variance) ** 0.5
     p = scipy.special.expit(predict(belief, np.full(len(codes), log_odds.mean()), population))
     out = []

@@ -1,7 +1,7 @@
 """The job of `prism_jax.people`: reads an acceptance log, predicts it from other people, prints and writes the results.
 
-Files in the workdir: people.json with every number, and the tables as people.csv, people.md, by_answers.csv and
-by_answers.md.
+Files in the workdir: people.json with every number, and the tables people, by_answers and people_by_number as CSV and
+Markdown.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from prism_jax.people.columns import LogColumns
 from prism_jax.people.logs import AcceptanceLog, read_log
 from prism_jax.people.measures import Measure, Measures, brier_difference, measure
 from prism_jax.people.study import MEANINGS, Study, study
+from prism_jax.recipes.own_score import SHOWN_PEOPLE, as_dicts, own_score, people_of, people_table, sentences
 from prism_jax.report.table import Column, Row, Section, Table, print_all
 from prism_jax.report.tables import DASH, number
 from prism_jax.runtime.files import encode_json, write_files
@@ -35,6 +36,7 @@ def run_people(
     seed: int = 0,
     truth: Float64[np.ndarray, " rows"] | None = None,
     weighted: bool = False,
+    threshold: float = 1 / 3,
 ) -> Mapping[str, Any]:
     """Runs the study of one log.
 
@@ -46,6 +48,7 @@ def run_people(
       seed: Seed of the folds and of the resampling.
       truth: True probability of each row of the file, where it is simulated.
       weighted: Whether fits and measures weigh answers by their clipped inverse propensities.
+      threshold: The probability of acceptance from which on to offer; by default that of C_FN = 2 C_FA.
 
     Returns:
       What people.json holds.
@@ -67,7 +70,13 @@ def run_people(
         for name, p in predictions.items()
     }
     by_seen = _by_seen(found, seed)
-    tables = {"people": _results_table(log, found, results), "by_answers": _seen_table(by_seen)}
+    own = own_score(log, found, columns.score, threshold, found.weight)
+    each = people_of(log, found, own, threshold)
+    tables = {
+        "people": _results_table(log, found, results),
+        "by_answers": _seen_table(by_seen),
+        "people_by_number": people_table(each, own, threshold),
+    }
     value = {
         "log": {"rows": len(log), "answers": len(y), "people": len(log.names), "accepted": _accepted(found)},
         "protocol": {
@@ -80,12 +89,16 @@ def run_people(
         "populations": [one._asdict() for one in found.populations],
         "rows": {name: _as_json(one) for name, one in results.items()},
         "by_answers": by_seen,
+        "gate": {"threshold": threshold, "score": own and own.as_dict()},
+        "people": as_dicts(each),
     }
     folder = epath.Path(workdir)
     folder.mkdir(parents=True, exist_ok=True)
     files = {folder / f"{name}.{kind}": text for name, table in tables.items() for kind, text in _texts(table)}
     write_files({**files, folder / "people.json": encode_json(value)})
-    print_all(list(tables.values()))
+    print_all([tables["people"], tables["by_answers"], people_table(each, own, threshold, SHOWN_PEOPLE)])
+    for sentence in [] if own is None else sentences(own):
+        print(sentence)
     return value
 
 

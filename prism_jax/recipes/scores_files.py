@@ -49,9 +49,9 @@ def evaluate_scores(
     fits = None if calibration is None else read_calibration(calibration).pooled()
     scores = read_scores(path, extra=False)  # nothing here reads columns without a meaning
     if shown_only:
-        scores = _shown(path, scores)
+        scores = shown_offers(path, scores)
     else:
-        _need_propensities(path, scores)
+        check_shown(path, scores)
     facts = as_facts(provenance()) | {"scores": path}
     population = SHOWN_ONLY if shown_only else ""
     try:
@@ -70,8 +70,12 @@ def evaluate_scores(
         raise located(error, path) from None
 
 
-def _shown(path: str, scores: Scores) -> Scores:
-    """The rows whose offer was made."""
+def shown_offers(path: str, scores: Scores) -> Scores:
+    """The rows whose offer was made.
+
+    Raises:
+      ScoresError: for a table that does not say so, or without any.
+    """
     if scores.logged is None:
         raise ScoresError("found no such column, expected it with --shown_only", "logged", place=path)
     shown = scores.logged == 1
@@ -85,11 +89,14 @@ def _by_step(scores: Scores, holds: Bool[np.ndarray, "rows"]) -> Bool[np.ndarray
     return np.bincount(scores.step_numbers(), holds) > 0
 
 
-def _need_propensities(path: str, scores: Scores) -> None:
-    """Raises where offers were not shown and no propensity says how to weight those that were.
+def check_shown(path: str, scores: Scores) -> None:
+    """Checks that propensities say how to weight the offers that were shown, where others were not.
 
     The offers that a logging policy showed are a selection; costs on them alone are not those of all steps. Every step
     needs a propensity, of a shown offer or of one that could have been: an agent's record has none where it could not.
+
+    Raises:
+      ScoresError: naming the first row that was not shown, otherwise.
     """
     if scores.logged is None:
         return

@@ -309,6 +309,8 @@ def print_tables(evaluation: Evaluation, console: rich.console.Console | None = 
     console.print(rich.text.Text(f"{what_was_measured(evaluation)} {costs}"), soft_wrap=True)
     for table in shown:
         console.print(table.to_terminal())
+    if evaluation.other_maps:
+        console.print(rich.text.Text(evaluation.other_maps), soft_wrap=True)
     for line in evaluation.switched_off:
         console.print(rich.text.Text(visible(f"off: {line}"), style="dim"), soft_wrap=True)
 
