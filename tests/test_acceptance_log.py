@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
+from prism_jax.decision.calibration import CalibrationConfig, Rule, fit_map
 from prism_jax.people.columns import LogError, parse_columns
 from prism_jax.people.logs import AcceptanceLog
 from prism_jax.people.study import Study, study
@@ -15,8 +16,8 @@ from prism_jax.recipes.acceptance_log import (
     gate_costs,
     score_and_constant,
 )
-from prism_jax.recipes.log_scores import scores_of_log
-from prism_jax.recipes.own_score import own_score, people_of, sentences
+from prism_jax.recipes.log_scores import scale_of_log, scores_of_log
+from prism_jax.recipes.own_score import own_score, people_of, promised, sentences
 from prism_jax.scores import Scores
 
 ROWS, PEOPLE = 60, 6
@@ -179,3 +180,17 @@ def test_flags_of_a_scores_file_are_refused_with_columns(csv):
     assert done.returncode == 1 and line.startswith(
         "error: --policy: found it with --columns, expected it with a scores"
     )
+
+
+@pytest.mark.parametrize("calibrator", ["temperature", "platt", "isotonic"])
+def test_a_promised_gate_is_a_rule_on_the_logs_score(log, calibrator):
+    log = dataclasses.replace(log, score=log.score * 10)
+    table = scores_of_log(log, plain=True, keep_names=True)
+    known = ~np.isnan(log.score[log.order])
+    score, p = log.score[log.order][known], table.p_accept_fast[known]
+    fitted = fit_map(CalibrationConfig(calibrator), p, table.y_accept[known])
+    for ratio in (0.5, 1.0, 2.0):
+        found = promised(fitted, ratio, scale_of_log(log), "sure")
+        rule = Rule(**found["rules"][""])
+        np.testing.assert_array_equal(rule.offers(score), fitted(p) >= 1 / (1 + ratio))
+        assert found["sentences"][0].startswith("On your own score: ") and "sure" in found["sentences"][0]

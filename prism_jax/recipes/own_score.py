@@ -10,11 +10,11 @@ import numpy as np
 import scipy
 from jaxtyping import Float64
 
-from prism_jax.decision.calibration import Rule
+from prism_jax.decision.calibration import Map, Rule, rules_by_group
 from prism_jax.people.lanes import lanes
 from prism_jax.people.layer import Belief, Population, fit_population, predict, prequential
 from prism_jax.people.logs import AcceptanceLog
-from prism_jax.people.score_maps import PLATT, SCORE, TEMPERATURE, ScoreMap, best_map, fit_score_maps
+from prism_jax.people.score_maps import PLATT, SCORE, TEMPERATURE, Scale, ScoreMap, best_map, fit_score_maps
 from prism_jax.people.study import Study
 from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.report.tables import number, percent
@@ -257,3 +257,30 @@ def _wilson(share: float, count: int) -> tuple[float, float]:
     z = 1.959964
     middle, room = share + z * z / (2 * count), z * (share * (1 - share) / count + z * z / (4 * count * count)) ** 0.5
     return max(0.0, (middle - room) / (1 + z * z / count)), min(1.0, (middle + room) / (1 + z * z / count))
+
+
+def promised(fitted: Map, ratio: float, scale: Scale | None = None, column: str = "p_accept_fast") -> dict[str, Any]:
+    """The gate that keeps a promise on acceptance alone, as a rule on the score that the table was made of.
+
+    Args:
+      fitted: The map of p_accept that the promise was certified with.
+      ratio: Cost ratio C_FN / C_FA of the gate: it offers where p_accept is at least 1 / (1 + ratio).
+      scale: How a log's score became `p_accept_fast` (`prism_jax.recipes.log_scores.scale_of_log`); None where that
+        column is the score itself.
+      column: Name of the score's column.
+
+    Returns:
+      `sentences` to print, and for JSON `column` and `rules`: the rule of each group of a map by domain, or the one
+      rule under no name.
+    """
+    scale = Scale() if scale is None else scale
+    rules = {name: scale.own(rule) for name, rule in rules_by_group(fitted, 1 / (1 + ratio)).items()}
+    said = [
+        f"On your own score{f', in {name}' if name else ''}: {deployed(column, rule)}" for name, rule in rules.items()
+    ]
+    said.append(f"That is where the calibrated probability of acceptance is {1 / (1 + ratio):.4g} or more.")
+    return {
+        "sentences": said,
+        "column": column,
+        "rules": {name: rule._asdict() for name, rule in rules.items()},
+    }

@@ -10,6 +10,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from prism_jax.people.columns import parse_columns
+from prism_jax.people.layer import Population, prequential
 from prism_jax.people.logs import AcceptanceLog, read_log
 from prism_jax.people.measures import measure
 from prism_jax.people.simulated import COLUMNS, CONTEXT, simulate_log
@@ -156,3 +157,13 @@ def test_inverse_propensities_undo_a_policy_that_saw_more():
     assert weighted.predictions["constant"].mean() == pytest.approx(would.mean(), abs=0.03)
     with pytest.raises(ValueError, match="columns: found no propensity, expected propensity=COLUMN"):
         study(dataclasses.replace(log, propensity=None), weighted=True)
+
+
+@pytest.mark.parametrize(("answers", "low", "high"), [(2, 0.0, 0.0), (20, 0.2, 0.4), (100, 0.35, 0.48)])
+def test_a_layer_that_learns_ranks_below_chance_within_people_of_constant_rates(answers, low, high):
+    """An answer raises the next prediction and leaves one fewer of its kind: chance is below 1/2, and 0 for two."""
+    rng = np.random.default_rng(0)
+    person = np.repeat(np.arange(2000 // answers), answers)
+    y = (rng.random(len(person)) < rng.uniform(0.2, 0.6, len(person) // answers)[person]).astype(float)
+    run = prequential(np.zeros(len(person)), y, person, Population(1.0, 0.0, 0.5, 0.0))
+    assert low <= measure(1 / (1 + np.exp(-run.log_odds)), y, person).within_person.value <= high
