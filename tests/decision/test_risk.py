@@ -41,6 +41,7 @@ def test_losses_of_all_rules_equal_a_loop_over_units_and_rules(name):
                 "burden": offer.mean(),
                 "missed_help": missed,
                 "false_discovery": 0.2 + false - 0.2 * offer.mean(),
+                "dismissals": 0.2 + false - 0.2 * offer.mean(),
             }[name]
             np.testing.assert_allclose(found[i, rule], expected, atol=1e-15)
 
@@ -207,3 +208,15 @@ def test_rows_as_units_and_other_mistakes_are_refused():
         risk.kept_in_expectation({Promise("false_discovery", 0.2): np.zeros((3, 2))})
     with pytest.raises(ValueError, match="thresholds: found values out of order, expected descending ones"):
         risk.first_rule(y, np.array([0.1, 0.2]))
+
+
+@pytest.mark.parametrize("limit", [0.3, 0.4, 0.5])
+def test_what_a_calibrated_gate_keeps_at_the_ratio_of_its_limit(limit):
+    """At r = limit / (1 - limit): false discovery for the product only, dismissals for every policy."""
+    rng = np.random.default_rng(0)
+    need, accept = rng.random((2, 200_000))
+    for policy in ("dynamic", "static", "product"):
+        offer = gate.decide(need, accept, 1.0, limit / (1 - limit), policy) == 1
+        false_discovery, dismissals = 1 - (need * accept)[offer].mean(), 1 - accept[offer].mean()
+        assert (false_discovery <= limit) == (policy == "product")
+        assert (accept[offer] >= 1 - limit - 1e-12).all() and dismissals <= limit

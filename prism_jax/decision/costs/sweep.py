@@ -19,7 +19,7 @@ from prism_jax.decision import arrays, gate
 from prism_jax.decision.arrays import Array, Reals, Scalar, Vector
 from prism_jax.decision.costs.cost_grid import CostGrid, check_axis, cost_grid, decision_index, slow_range
 from prism_jax.decision.costs.surface_counts import Signals, host_first_index, host_slow_range
-from prism_jax.decision.policies import ANSWERING_TO_RATIO, POLICIES
+from prism_jax.decision.policies import POLICIES
 
 
 class CriticalRatio(NamedTuple):
@@ -53,7 +53,7 @@ def policy_signals(
       ValueError: for a policy that does not depend on the cost ratio, `need_only` without a base rate, unequal lengths,
         or a probability outside [0, 1].
     """
-    arrays.check_choice("policy", policy, ANSWERING_TO_RATIO)
+    arrays.check_choice("policy", policy, tuple(name for name, one in POLICIES.items() if one.answers_to_ratio))
     arrays.check_lengths(p_need=p_need, p_accept=p_accept)
     arrays.check_probability("p_need", p_need)
     arrays.check_probability("p_accept", p_accept)

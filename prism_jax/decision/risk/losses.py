@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int, Int64, Real, Shaped
@@ -31,10 +31,12 @@ class Risk:
     Attributes:
       meaning: The loss of a unit in words.
       grows: Whether the loss never falls as rules become more talkative (True), never rises (False), or either (None).
+      label: What an offer or silence is judged by: `gold`, need and acceptance together, or `accept` alone.
     """
 
     meaning: str
     grows: bool | None
+    label: Literal["gold", "accept"] = "gold"
 
 
 RISKS: dict[str, Risk] = {
@@ -42,6 +44,7 @@ RISKS: dict[str, Risk] = {
     "burden": Risk("offers per step", grows=True),
     "missed_help": Risk("silence where an offer would be gold, per step", grows=False),
     "false_discovery": Risk("share of offers that are not gold, both counted per step", grows=None),
+    "dismissals": Risk("share of offers that are not accepted, both counted per step", grows=None, label="accept"),
 }
 """The risks that can be promised. An offer is gold where help is needed and the offer would be accepted."""
 
@@ -65,19 +68,24 @@ class Promise:
 
     @classmethod
     def parse(cls, text: str) -> Promise:
-        """Reads a promise such as "false_alarms<=0.05".
+        """Reads a promise such as "false_alarms<=0.05" or "dismissals<=20%".
 
         Raises:
           ValueError: for another form, an unknown risk, or a limit outside (0, 1).
         """
-        found = re.fullmatch(r"\s*(\w+)\s*<=\s*([\d.]+(?:e-?\d+)?)\s*", text)
+        found = re.fullmatch(r"\s*(\w+)\s*<=\s*([\d.]+(?:e-?\d+)?)\s*(%?)\s*", text)
         if found is None or found[1] not in RISKS:
             names = ", ".join(RISKS)
-            raise ValueError(f"promise: found {text!r}, expected RISK<=LIMIT, such as false_alarms<=0.05, of {names}")
+            raise ValueError(
+                f"promise: found {text!r}, expected RISK<=LIMIT of {names}, such as false_alarms<=0.05 or "
+                "dismissals<=20%"
+            )
         try:
             limit = float(found[2])
         except ValueError:
             raise ValueError(f"promise: found the limit {found[2]!r}, expected a number above 0 and below 1") from None
+        if found[3]:
+            limit = float(f"{limit / 100:.12g}")  # 0.07 and not 7 / 100 with its rounding
         return cls(found[1], limit)
 
     def __str__(self) -> str:
@@ -87,6 +95,11 @@ class Promise:
     def grows(self) -> bool | None:
         """Whether the loss grows as rules become more talkative; None where it may do either."""
         return RISKS[self.risk].grows
+
+    @property
+    def label(self) -> Literal["gold", "accept"]:
+        """What an offer or silence is judged by."""
+        return RISKS[self.risk].label
 
 
 def first_rule(score: Real[np.ndarray, "n"], thresholds: Float[np.ndarray, "G"]) -> Int64[np.ndarray, "n"]:
@@ -137,7 +150,7 @@ class Slow(NamedTuple):
     Attributes:
       start: The first rule at which the slow pass runs, at most `stop`.
       stop: One past the last rule at which it runs.
-      y: Gold label of the slow pass's candidate, in [0, 1].
+      y: Label of the slow pass's candidate, in [0, 1].
     """
 
     start: Int[np.ndarray, "n"]
@@ -212,16 +225,16 @@ def unit_losses(
     """The loss of every unit under every rule, in [0, 1]; units are in the order of `np.unique`.
 
     With a_t and s_t the loss of an offer and of silence at step t, a unit's loss is the mean over its steps: a = 1 - y
-    and s = 0 for false alarms; a = 1 and s = 0 for burden; a = 0 and s = y for missed help. For false discovery it is
-    alpha + mean((1 - y - alpha) * offer), whose mean over units is at most alpha exactly where false alarms per step
-    are at most alpha times the offers per step. Where the slow pass runs, y is that of its candidate.
+    and s = 0 for false alarms; a = 1 and s = 0 for burden; a = 0 and s = y for missed help. For false discovery and
+    dismissals it is alpha + mean((1 - y - alpha) * offer), whose mean over units is at most alpha exactly where false
+    alarms per step are at most alpha times the offers per step. Where the slow pass runs, y is that of its candidate.
 
     Args:
       first: The first rule that offers at each step, from `first_gate` or `first_rule`; `rules` where none does.
-      y: Gold label of each step, in [0, 1].
+      y: Label of each step by which the risk judges (`Risk.label`), in [0, 1].
       unit: The stream or person of each step. Steps of one unit may depend on each other in any way.
       rules: The number G of rules, at most `MOST_RULES`.
-      promise: The promise; its limit enters the loss of false discovery.
+      promise: The promise; its limit enters the loss of false discovery and of dismissals.
       slow: Where the slow pass decides, and about which label; None for rules without a slow pass.
 
     Raises:
@@ -281,6 +294,7 @@ def _step_losses(y: Float[np.ndarray, "n"], promise: Promise) -> tuple[Any, Any,
         "burden": (one, none, 0.0),
         "missed_help": (none, y, 0.0),
         "false_discovery": (1 - y - promise.limit, none, promise.limit),
+        "dismissals": (1 - y - promise.limit, none, promise.limit),
     }
     return table[promise.risk]
 
