@@ -96,6 +96,16 @@ def test_the_exported_scores_keep_the_best_map_and_evaluate_reads_them(evaluated
     assert "loses" not in printed
 
 
+def test_a_promise_is_a_threshold_on_the_same_score(log, tmp_path):
+    given = (f"--scores={log}", f"--columns={LOGGED}", "--shown_only", f"--out={tmp_path / 'promise.json'}")
+    code, printed, error = run("promise", *given, "--promise=false_alarms<=0.5", cwd=tmp_path)
+    assert code == 0, error
+    found = json.loads((tmp_path / "promise.json").read_text())["on_score"]
+    rule = found["rules"][""]
+    assert rule["offer"] == "at_least" and 0 < rule["value"] < 10
+    assert f"On your own score: offer where Confidence (0-10) ≥ {rule['value']:.5g}." in printed
+
+
 def test_the_report_says_when_one_temperature_loses(tmp_path):
     """Scores that are far too high everywhere: a temperature moves them to 1/2, and Platt's bias mends them."""
     rng = np.random.default_rng(3)

@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Float
 
 from prism_jax.decision import risk
-from prism_jax.decision.calibration import CalibrationConfig
+from prism_jax.decision.calibration import CalibrationConfig, Map
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.decision.uncertainty import Cells, Interval, interval
 from prism_jax.evaluation.fits import Calibration
@@ -98,6 +98,7 @@ class PromiseResult(NamedTuple):
       too_talkative: Policies whose gate may break a promise of false discovery at its own start, although calibrated.
       passing: For each promise of a share of offers, if nothing is certified: the smallest limit, in hundredths, whose
         first test the certifying units pass; None if there is none.
+      accept_map: The map of the fast pass's p_accept, where it alone decides; None where need decides with it.
     """
 
     promises: tuple[risk.Promise, ...]
@@ -113,6 +114,7 @@ class PromiseResult(NamedTuple):
     start: float | None = None
     too_talkative: tuple[str, ...] = ()
     passing: Mapping[risk.Promise, float | None] = {}
+    accept_map: Map | None = None
 
 
 def promise(
@@ -191,6 +193,7 @@ def promise(
         start=start,
         too_talkative=_too_talkative(families, promises, start, scores.has_need),
         passing={} if chosen else _passing(rows, calibration, families, promises, error, start),
+        accept_map=None if scores.has_need else calibration.accept_fast.map,
     )
 
 

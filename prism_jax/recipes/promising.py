@@ -6,8 +6,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from prism_jax.decision import risk
 from prism_jax.decision.calibration import CalibrationConfig, Calibrator
 from prism_jax.decision.operating_point import OperatingPoint
@@ -16,7 +14,9 @@ from prism_jax.evaluation.promise_units import Family
 from prism_jax.evaluation.promises import Line, PromiseResult, promise
 from prism_jax.people.columns import LogError, parse_columns
 from prism_jax.people.logs import read_log
-from prism_jax.recipes.acceptance_log import scores_of_log
+from prism_jax.people.score_maps import Scale
+from prism_jax.recipes.log_scores import scale_of_log, scores_of_log
+from prism_jax.recipes.own_score import promised
 from prism_jax.recipes.scores_files import shown_offers
 from prism_jax.report.human_labels import shown
 from prism_jax.report.table import Column, Row, Section, Table, print_all
@@ -84,7 +84,7 @@ def promise_scores(
     fits = None if calibration is None else read_calibration(calibration).pooled()
     config = None if calibrator is None else CalibrationConfig(calibrator)
     try:
-        scores = _read(path, columns, shown_only=shown_only)
+        scores, scale, column = _read(path, columns, shown_only=shown_only)
         found = promise(
             scores,
             promises,
@@ -101,27 +101,38 @@ def promise_scores(
     print_all([promise_table(found, point)])
     if shown_only:
         print("The promise is about offers that the log shows only: what was not shown is left out.")
-    for sentence in sentences(found):
+    on_score = _on_score(found, scale, column)
+    for sentence in [*sentences(found), *on_score.get("sentences", [])]:
         print(sentence)
     if out is not None:
-        write_json(out, as_dict(found, point))
+        write_json(out, as_dict(found, point) | {"on_score": on_score or None})
 
 
-def _read(path: str, columns: Sequence[str] | None, *, shown_only: bool) -> Scores:
-    """A scores table, or a log of answers as one; where asked, without the offers that were not made."""
+def _on_score(found: PromiseResult, scale: Scale, column: str) -> dict[str, Any]:
+    """The chosen gate as a rule on the user's own score; empty where nothing is certified, or need decides as well."""
+    gate = None if found.chosen is None else found.chosen.gate
+    return {} if gate is None or found.accept_map is None else promised(found.accept_map, gate.ratio, scale, column)
+
+
+def _read(path: str, columns: Sequence[str] | None, *, shown_only: bool) -> tuple[Scores, Scale, str]:
+    """A scores table, or a log of answers as one; where asked, without the offers that were not made.
+
+    Returns:
+      The table, how the user's score became its p_accept_fast, and the name of the score's column.
+    """
     if columns is None:
         scores = read_scores(path)
-        return shown_offers(path, scores) if shown_only else scores
-    log = read_log(path, parse_columns(columns))
+        return shown_offers(path, scores) if shown_only else scores, Scale(), "p_accept_fast"
+    roles = parse_columns(columns)
+    log = read_log(path, roles)
     silent = int((~log.logged).sum())
     if silent and not shown_only:
         raise LogError(
             f"{path}: found {silent} of {len(log)} offers that were not made, expected none, or --shown_only, which "
             "leaves them out: nobody knows their answers"
         )
-    scores = scores_of_log(log)
-    assert scores.y_accept is not None, "a log has answers"
-    return scores.take(~np.isnan(scores.y_accept))
+    scores = scores_of_log(log.shown(), plain=True)  # a gate on it is a gate on the score
+    return scores, scale_of_log(log.shown()), roles.score or ""
 
 
 def promise_table(found: PromiseResult, point: OperatingPoint) -> Table:

@@ -16,7 +16,7 @@ from prism_jax.evaluation.promise_units import Family
 from prism_jax.evaluation.protocol import CALIBRATION, TEST, calibrate, rows_of
 from prism_jax.people.columns import LogError, parse_columns
 from prism_jax.people.logs import read_log
-from prism_jax.recipes.acceptance_log import scores_of_log
+from prism_jax.recipes.log_scores import scores_of_log
 from prism_jax.recipes.promising import families_of, promise_scores
 from prism_jax.scores import Scores, ScoresError, write_scores
 
@@ -310,10 +310,12 @@ def test_a_log_of_answers_is_promised_as_its_scores_are(tmp_path, capsys):
         str(path), ["dismissals<=45%"], POINT, **options, columns=columns, shown_only=True, out=str(tmp_path / "a.json")
     )
     assert "The promise is about offers that the log shows only" in capsys.readouterr().out
-    table = scores_of_log(read_log(path, parse_columns(columns)))
-    write_scores(tmp_path / "scores.parquet", table.take(~np.isnan(table.y_accept)))
+    table = scores_of_log(read_log(path, parse_columns(columns), shown_only=True), plain=True)
+    write_scores(tmp_path / "scores.parquet", table)
     promise_scores(
         str(tmp_path / "scores.parquet"), ["dismissals<=0.45"], POINT, **options, out=str(tmp_path / "b.json")
     )
-    assert (tmp_path / "a.json").read_text() == (tmp_path / "b.json").read_text()
-    assert json.loads((tmp_path / "a.json").read_text())["chosen"] is not None
+    of_log, of_table = (json.loads((tmp_path / name).read_text()) for name in ("a.json", "b.json"))
+    assert of_log["chosen"] is not None
+    assert of_log.pop("on_score")["column"] == "p" and of_table.pop("on_score")["column"] == "p_accept_fast"
+    assert of_log == of_table
