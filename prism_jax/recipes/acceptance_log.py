@@ -146,8 +146,9 @@ def evaluate_log(
     for name, table in tables.items():
         files |= {folder / f"{name}.csv": table.to_csv().encode(), folder / f"{name}.md": table.to_markdown().encode()}
     if export_scores is not None:
-        table = scores_of_log(log, seed, keep_names=keep_names, best=own and own.best)
-        files[epath.Path(export_scores)] = encode_scores(export_scores, table)
+        best = None if own is None else own.best
+        scores = scores_of_log(log, seed, keep_names=keep_names, best=best)
+        files[epath.Path(export_scores)] = encode_scores(export_scores, scores)
     folder.mkdir(parents=True, exist_ok=True)
     write_files(files)
     print_all([tables["predictions"], tables["gate"], people_table(people, own, threshold, SHOWN_PEOPLE)])

@@ -242,7 +242,7 @@ def people_table(people: Sequence[Person], own: OwnScore | None, threshold: floa
         f"{percent(max(rates))} %; with few answers a rate is far off by chance alone, and the gate moves less than "
         "the rate."
     )
-    if len(shown) < len(people):
+    if most is not None and len(shown) < len(people):
         note += f" The {most // 2} lowest and highest rates of {len(people):,} people; people_by_number.csv has all."
     return Table("How people differ", "person", columns, (Section("", rows),), note)
 
