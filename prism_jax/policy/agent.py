@@ -316,7 +316,14 @@ class Agent:
         note(step, self._ledger)
         self._offered(step, step.offer)
         history = self.reader.history(step.item.stream)
-        return step.decision(clock, history, self.fingerprints, has_slow_pass=self.reader.has_slow_pass)
+        return step.decision(
+            clock,
+            history,
+            self.fingerprints,
+            has_slow_pass=self.reader.has_slow_pass,
+            redact=self.settings.redact,
+            keep_texts=self.settings.keep_texts,
+        )
 
     def _check_history(self, step: Step, record: Mapping[str, Any]) -> None:
         found = self.reader.history(step.item.stream)

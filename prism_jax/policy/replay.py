@@ -176,7 +176,12 @@ class _Log:
 
     def _record(self, step: Step, record: Mapping[str, Any]) -> dict[str, Any]:
         found = step.decision(
-            Clock(), record["history"], record["fingerprints"], has_slow_pass=record["has_slow_pass"]
+            Clock(),
+            record["history"],
+            record["fingerprints"],
+            has_slow_pass=record["has_slow_pass"],
+            redact=False,  # as they are in the log
+            keep_texts="text" in record,
         ).record()
         return {**record, **{key: value for key, value in found.items() if key not in _FROM_LOG}}
 

@@ -105,7 +105,16 @@ class Step:
         """Id of the offer; None for silence."""
         return offer_id(self.item.stream, self.number) if self.choice.spoke else None
 
-    def decision(self, clock: Clock, history: str, fingerprints: Mapping[str, str], *, has_slow_pass: bool) -> Decision:
+    def decision(
+        self,
+        clock: Clock,
+        history: str,
+        fingerprints: Mapping[str, str],
+        *,
+        has_slow_pass: bool,
+        redact: bool,
+        keep_texts: bool,
+    ) -> Decision:
         """The decision, once all phases are over."""
         item, choice, thought, response = self.item, self.choice, self.thought, self.response
         seconds = clock.seconds
@@ -146,6 +155,8 @@ class Step:
             fingerprints=fingerprints,
             person=self.person,
             known=self.known,
+            redact=redact,
+            keep_texts=keep_texts,
         )
 
 
