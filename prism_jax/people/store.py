@@ -88,7 +88,8 @@ class PeopleStore:
         place = ":memory:" if path is None else os.path.abspath(path)  # noqa: PTH100  ":memory:" is a name like any other
         if path is not None:
             os.close(os.open(place, os.O_RDWR | os.O_CREAT, 0o600))
-        self._file = sqlite3.connect(place, timeout=0.2, isolation_level=None)
+        # Threads may have it one after the other, as those that share an agent do.
+        self._file = sqlite3.connect(place, timeout=0.2, isolation_level=None, check_same_thread=False)
         try:
             self._open(population)
         except sqlite3.OperationalError as error:

@@ -11,9 +11,11 @@ and only an offer generates a response, of a model that was trained to write the
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from prism_jax.people.store import PeopleStore
 from prism_jax.policy import loading
@@ -31,8 +33,22 @@ from prism_jax.policy.steps import AN_OFFER, Clock, Observation, Step, waves
 from prism_jax.streams import Candidate, Event
 
 
+P, R = ParamSpec("P"), TypeVar("R")
+
+
+def _alone(method: Callable[Concatenate[Agent, P], R]) -> Callable[Concatenate[Agent, P], R]:
+    """Runs a method of an agent in one thread at a time: reader, budgets and people change together."""
+
+    @functools.wraps(method)
+    def locked(self: Agent, /, *given: P.args, **named: P.kwargs) -> R:
+        with self._lock:
+            return method(self, *given, **named)
+
+    return locked
+
+
 class Agent:
-    """Decides on many interleaved streams.
+    """Decides on many interleaved streams. Threads may share an agent, which answers their calls one after the other.
 
     Attributes:
       reader: The language model.
@@ -74,6 +90,7 @@ class Agent:
         self.fingerprints = {**exported.fingerprints, "config": config}
         self.programs = 0
         self._ledger = Ledger()
+        self._lock = threading.RLock()
 
     @classmethod
     def load(
@@ -125,6 +142,7 @@ class Agent:
         offers = AN_OFFER if candidates is None else tuple(candidates)
         return self.observe_many([Observation(stream, event, offers, costs, domain, person)])[0]
 
+    @_alone
     def observe_many(self, items: Sequence[Observation]) -> list[Decision]:
         """Reads events of many streams in batches, and decides on each.
 
@@ -143,6 +161,7 @@ class Agent:
             decisions.update(zip(wave, self._decide([steps[i] for i in wave]), strict=True))
         return [decisions[i] for i in range(len(items))]
 
+    @_alone
     def refusals(self, items: Sequence[Observation]) -> list[str | None]:
         """What `observe_many` would refuse, given that refused items are left out.
 
@@ -167,6 +186,7 @@ class Agent:
                 taken.append(item)
         return said
 
+    @_alone
     def resume_many(self, items: Sequence[Observation], records: Sequence[Mapping[str, Any]]) -> None:
         """Reads events again that were decided before a restart; the agent is then as it was after their decisions.
 
@@ -193,6 +213,7 @@ class Agent:
                 )
                 self._offered(steps[i], record["offer"])
 
+    @_alone
     def outcome(self, stream: str, offer: str, outcome: str, time: float, *, needed: bool | None = None) -> Outcome:
         """Takes what became of an offer.
 
@@ -213,6 +234,7 @@ class Agent:
         self._ledger.answered(found)
         return found
 
+    @_alone
     def forget(self, stream: str) -> None:
         """Drops a stream that has ended: its trunk, budgets and open offers.
 
@@ -224,6 +246,7 @@ class Agent:
         self.reader.forget(stream)
         self._ledger.forget(stream)
 
+    @_alone
     def forget_person(self, person: str) -> None:
         """Drops a person from the store, with all their streams; `prism_jax.policy.erasing` removes their records."""
         for stream in self._ledger.streams_of(person):

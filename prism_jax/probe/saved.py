@@ -1,7 +1,7 @@
 """The folder of a saved probe: plain files, which are checked and never executed.
 
-    probe.json            format, names of the columns, intercepts, maps, what p_need estimates, the language model, and
-                          digests of the other two
+    probe.json            format, names of the columns, the window that they see, intercepts, maps, what p_need estimates,
+                          the language model, and digests of the other two
     ngrams.json           number of training texts, and how many of them hold each n-gram
     weights.safetensors   mean, scale and weight of every column of each regression
 
@@ -24,6 +24,7 @@ from prism_jax.probe.config import NeedTarget
 from prism_jax.probe.fitting import Acceptance, Probe
 from prism_jax.probe.logistic import Linear, Platt
 from prism_jax.probe.ngrams import Idf
+from prism_jax.probe.window import WINDOW
 from prism_jax.probe.words import ACCEPT_COLUMNS, NEED_COLUMNS
 from prism_jax.runtime.files import check_absent, encode_json, new_folder, parse_json, read_bounded, read_object
 
@@ -32,8 +33,9 @@ SOURCE = "`python -m prism_jax.probe`"
 _COLUMNS = {"accept": ACCEPT_COLUMNS, "need": NEED_COLUMNS}
 _PARTS = ("mean", "scale", "weight")
 _KEYS = ("format", "columns", "intercepts", "maps", "states", "digests")
-_LATER = "need_target"
-"""A key that a probe of an earlier version lacks: its p_need is the unconditional one."""
+_LATER = ("need_target", "window")
+"""Keys that probes of earlier versions lack. Without the first, p_need is the unconditional one; without the second, the
+probe was trained on columns that see whole streams, and sees the window from now on."""
 _FILES = ("ngrams.json", "weights.safetensors")
 FILES = ("probe.json", *_FILES)
 """The files of a saved probe."""
@@ -77,6 +79,7 @@ def save_probe(folder: epath.PathLike, saved: SavedProbe) -> None:
     head = {
         "format": FORMAT,
         "columns": {name: list(columns) for name, columns in _COLUMNS.items()},
+        "window": WINDOW._asdict(),
         "intercepts": {name: one.intercept for name, one in linear.items()},
         "maps": {name: dataclasses.asdict(getattr(probe, name)) for name in _COLUMNS},
         "need_target": probe.need_target,
@@ -125,8 +128,9 @@ def _check_keys(path: epath.Path, head: Mapping[str, Any]) -> None:
         if key not in head:
             raise SavedProbeError(f"{path}: {key}: found no such key, expected it: {SOURCE} writes it")
     for key in head:
-        if key not in (*_KEYS, _LATER):
-            raise SavedProbeError(f"{path}: {key}: found an unknown key, expected one of {', '.join((*_KEYS, _LATER))}")
+        if key not in (*_KEYS, *_LATER):
+            known = ", ".join((*_KEYS, *_LATER))
+            raise SavedProbeError(f"{path}: {key}: found an unknown key, expected one of {known}")
     for key in ("columns", "intercepts", "maps", "digests"):
         if not isinstance(head[key], dict):
             raise SavedProbeError(f"{path}: {key}: found {head[key]!r:.40}, expected an object with keys")
@@ -138,6 +142,11 @@ def _check_keys(path: epath.Path, head: Mapping[str, Any]) -> None:
                 f"{path}: columns.{name}: found other columns than the {len(columns)} that this version computes, "
                 "expected the same: train the probe again"
             )
+    if head.get("window", window := WINDOW._asdict()) != window:
+        raise SavedProbeError(
+            f"{path}: window: found {head['window']!r:.80}, expected {window}, as this version sees a stream: train the "
+            "probe again"
+        )
 
 
 def _read(path: epath.Path, digests: Mapping[str, Any]) -> bytes:
@@ -187,9 +196,9 @@ def _platt(path: epath.Path, name: str, maps: Mapping[str, Any]) -> Platt:
 
 
 def _need_target(path: epath.Path, head: Mapping[str, Any]) -> NeedTarget:
-    target, known = head.get(_LATER, "marginal"), get_args(NeedTarget)
+    target, known = head.get("need_target", "marginal"), get_args(NeedTarget)
     if target not in known:
-        raise SavedProbeError(f"{path}: {_LATER}: found {target!r:.40}, expected one of {', '.join(known)}")
+        raise SavedProbeError(f"{path}: need_target: found {target!r:.40}, expected one of {', '.join(known)}")
     return target
 
 

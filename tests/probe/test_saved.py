@@ -66,6 +66,7 @@ def truncated(name):
         (edited(intercepts={}), "probe.json: intercepts.accept: found None, expected a finite number"),
         (edited(states={}), "weights.safetensors: states.mean: found no such tensor"),
         (edited(need_target="joint"), "probe.json: need_target: found 'joint', expected one of marginal, given_accept"),
+        (edited(window={"events": 9}), "probe.json: window: found {'events': 9}, expected .*: train the probe again"),
         (edited(more=1), "probe.json: more: found an unknown key"),
         (edited(digests={}), "ngrams.json: found the SHA-256 .* expected None"),
         (truncated("weights.safetensors"), "weights.safetensors: found the SHA-256"),
@@ -81,6 +82,15 @@ def test_a_damaged_probe_is_refused(probes, tmp_path, damage, found):
         return
     with pytest.raises(FileNotFoundError if found is None else SavedProbeError, match=found):
         load_probe(tmp_path / "probe")
+
+
+def test_a_probe_without_a_window_loads_and_sees_this_one(probes, tmp_path):
+    probe, seen = probes[None]
+    save_probe(tmp_path / "probe", SavedProbe(probe))
+    path = tmp_path / "probe" / "probe.json"
+    path.write_text(json.dumps({key: value for key, value in json.loads(path.read_text()).items() if key != "window"}))
+    for ours, theirs in zip(load_probe(tmp_path / "probe").probe.predict(seen), probe.predict(seen), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
 
 
 def test_what_need_means_is_kept_and_an_older_probe_has_the_unconditional_one(probes, tmp_path):
