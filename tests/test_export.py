@@ -1,19 +1,23 @@
 """An exported run read by transformers has the same slots and probabilities; what cannot be exported is an error."""
 
+import collections
 import dataclasses
 import json
 import pathlib
 import re
 import shutil
 
+import jax
 import numpy as np
 import pytest
 from etils import epath
+from jax.experimental.compilation_cache import compilation_cache
 
 from prism_jax.decision import gate
 from prism_jax.decision.calibration import CalibrationConfig, Temperature, apply_map, apply_temperature, fit_map
 from prism_jax.decision.thinking import Moves
 from prism_jax.evaluation.fits import SIGNALS, Calibration, SignalFit, ThinkingFit, write_calibration
+from prism_jax.policy.agent import Agent
 from prism_jax.policy.fast import score_streams
 from prism_jax.prompting.template import PromptConfig, Template
 from prism_jax.prompting.tokenizer import Tokenizer
@@ -285,3 +289,42 @@ def test_a_failed_export_leaves_nothing_half_written(exported, tmp_path, monkeyp
     export_run(Workdir(folder / "run"), epath.Path(tmp_path / "out"))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "out.partial"]
     assert (tmp_path / "out.partial" / "rest").exists() and not (tmp_path / "out" / "rest").exists()
+
+
+@pytest.fixture
+def without_cache(monkeypatch, tmp_path):
+    """JAX as in a program that has compiled something and kept nothing; gives the folder of the default cache."""
+    names = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
+    before = {name: jax.config.values[name] for name in names}
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    jax.config.update("jax_compilation_cache_dir", None)
+    compilation_cache.reset_cache()
+    jax.clear_caches()
+    jax.jit(lambda x: x + 1)(1.0)
+    yield tmp_path
+    for name, value in before.items():
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()
+
+
+def test_an_agent_that_python_loads_compiles_once_for_all_starts(exported, without_cache):
+    """The second start takes all programs from the cache of the command, which the caller may name or switch off."""
+    counts = collections.Counter()
+    jax.monitoring.register_event_listener(lambda event, **_: counts.update([event]))
+    hit, missed = (f"/jax/compilation_cache/cache_{what}" for what in ("hits", "misses"))
+
+    def load(**options):
+        jax.clear_caches()
+        counts.clear()
+        agent = Agent.load(exported[0] / "exported", context=300, memory=1 << 20, **options)
+        return agent.programs, counts[hit], counts[missed]
+
+    programs, hits, misses = load()
+    assert misses >= programs > hits
+    assert list((without_cache / "prism_jax").glob("*/*-cache"))
+    assert load() == (programs, misses + hits, 0)
+    other = without_cache / "other"
+    assert load(compilation_cache=str(other))[1:] == (hits, misses)
+    assert load()[2] == 0 and jax.config.values["jax_compilation_cache_dir"] == str(other)  # what was chosen stays
+    assert load(compilation_cache="off")[1:] == (0, 0)

@@ -32,7 +32,6 @@ from prism_jax.policy.signals import Signals, probabilities, signals_of
 from prism_jax.policy.steps import AN_OFFER, Clock, Observation, Step, waves
 from prism_jax.streams import Candidate, Event
 
-
 P, R = ParamSpec("P"), TypeVar("R")
 
 
@@ -101,6 +100,8 @@ class Agent:
         **options: Any,
     ) -> Agent:
         """Loads an exported directory and compiles every program of the live path.
+
+        Compiled programs are kept for the next start, where the command `prism_jax.agent` keeps them.
 
         Args:
           folder: The directory that `prism_jax.export` wrote.

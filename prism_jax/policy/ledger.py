@@ -12,7 +12,6 @@ from prism_jax.policy.records import OUTCOMES, Outcome
 from prism_jax.policy.settings import MOST_BUDGET, Budget
 from prism_jax.streams.types import MOST_SECONDS
 
-
 MOST_OFFERS = 4096
 """Newest offers of a stream that can still get an outcome, and newest outcomes that are remembered."""
 

@@ -9,6 +9,7 @@ from typing import Any
 from prism_jax.policy.exported import Exported, ExportedError, check_slots
 from prism_jax.policy.reader import Reader
 from prism_jax.runtime.config import ConfigError, from_config_dict
+from prism_jax.runtime.distributed import keep_programs
 
 
 def load_reader(
@@ -19,8 +20,11 @@ def load_reader(
     context: int | None = None,
     memory: int | None = None,
     keep: float | None = None,
+    compilation_cache: str | None = None,
 ) -> Reader:
     """Loads the student or the probe, its tokenizer and template, and makes the live reader.
+
+    Programs that this process compiles are kept for its next start.
 
     Args:
       folder: The exported directory.
@@ -31,10 +35,13 @@ def load_reader(
         reader's default.
       keep: Largest share of the context that is used after old events of a stream were dropped; 1 decides as evaluation
         does and reads more. None is the reader's default.
+      compilation_cache: Folder in which compiled programs are kept; `off` keeps none. None is the folder that JAX has
+        been given already, or else the default of the commands (`prism_jax.runtime.distributed`).
 
     Raises:
       ValueError, OSError: naming the file that cannot be used.
     """
+    keep_programs(compilation_cache, all_of_them=True)
     options = {"context": context, "memory": memory, "keep": keep}
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     if exported.is_probe:

@@ -1,7 +1,7 @@
 """The folder of a saved probe: plain files, which are checked and never executed.
 
-    probe.json            format, names of the columns, the window that they see, intercepts, maps, what p_need estimates,
-                          the language model, and digests of the other two
+    probe.json            format, names of the columns, the window that they see, intercepts, maps, what p_need
+                          estimates, the language model, and digests of the other two
     ngrams.json           number of training texts, and how many of them hold each n-gram
     weights.safetensors   mean, scale and weight of every column of each regression
 
@@ -34,8 +34,8 @@ _COLUMNS = {"accept": ACCEPT_COLUMNS, "need": NEED_COLUMNS}
 _PARTS = ("mean", "scale", "weight")
 _KEYS = ("format", "columns", "intercepts", "maps", "states", "digests")
 _LATER = ("need_target", "window")
-"""Keys that probes of earlier versions lack. Without the first, p_need is the unconditional one; without the second, the
-probe was trained on columns that see whole streams, and sees the window from now on."""
+"""Keys that probes of earlier versions lack. Without the first, p_need is the unconditional one; without the second,
+the probe was trained on columns that see whole streams, and sees the window from now on."""
 _FILES = ("ngrams.json", "weights.safetensors")
 FILES = ("probe.json", *_FILES)
 """The files of a saved probe."""
@@ -144,8 +144,8 @@ def _check_keys(path: epath.Path, head: Mapping[str, Any]) -> None:
             )
     if head.get("window", window := WINDOW._asdict()) != window:
         raise SavedProbeError(
-            f"{path}: window: found {head['window']!r:.80}, expected {window}, as this version sees a stream: train the "
-            "probe again"
+            f"{path}: window: found {head['window']!r:.80}, expected {window}, as this version sees a stream: "
+            "train the probe again"
         )
 
 

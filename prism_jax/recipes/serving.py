@@ -22,9 +22,9 @@ from prism_jax.policy.records_file import RecordsFile, parse_record, write_whole
 from prism_jax.policy.replay import Changes, replay
 from prism_jax.policy.service import Service
 from prism_jax.policy.settings import Budget, Critical, Exploration, PeopleSettings, Settings, Terms
-from prism_jax.runtime import distributed
 from prism_jax.runtime.files import check_absent, read_lines, read_object, write_bytes
 
+OPTIONS = ("dtype", "context", "memory", "keep", "compilation_cache")
 POINT = ("c_fa", "c_fn", "margin", "policy", "fixed_threshold", "trigger", "price")
 
 
@@ -41,12 +41,11 @@ def serve(given: Mapping[str, Any]) -> None:
     for name in ("model", "input"):
         if given[name] is None:
             raise ValueError(f"--{name}: found none, expected it (or --replay=RECORDS)")
-    distributed.keep_programs(given["compilation_cache"], all_of_them=True)
     with exported_model(given["model"]) as model:
         exported = read_exported(model)
         changes = {name: given[name] for name in POINT if given[name] is not None}
         settings = settings_from(given, Terms(exported.point), changes)
-        options = {name: given[name] for name in ("dtype", "context", "memory", "keep") if given[name] is not None}
+        options = {name: given[name] for name in OPTIONS if given[name] is not None}
         with contextlib.ExitStack() as stack:
             people = stack.enter_context(_store(given)) if given["people"] is not None else None
             records = None

@@ -18,7 +18,6 @@ from prism_jax.policy.agent import Agent
 from prism_jax.policy.lines import LineError, Lines
 from prism_jax.policy.service import Service
 from prism_jax.recipes.serving import replay_records, serve
-from prism_jax.runtime import distributed
 from prism_jax.streams import Event
 
 COMMAND = pathlib.Path(__file__).parent / "fake_agent.py"
@@ -61,7 +60,6 @@ DEFAULTS = dict(
 @pytest.fixture
 def serving(monkeypatch, capfd):
     """Calls what the main calls, in this process; gives the error, standard output and standard error."""
-    monkeypatch.setattr(distributed, "keep_programs", lambda *arguments, **named: None)  # of the whole process
     monkeypatch.setattr(loading, "load_reader", lambda folder, exported, **options: FakeReader(exported.has_slow_pass))
 
     def call(**given):
