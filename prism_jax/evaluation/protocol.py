@@ -259,7 +259,7 @@ def rows_of(scores: Scores, split: str) -> Scores:
       ScoresError: if there are none; it names the split and the splits that were found.
     """
     if scores.split is None:
-        other = ", or a column fold with two or more folds, or an earlier calibration" if split == CALIBRATION else ""
+        other = ", or a column fold with two or more folds, or --calibration=FILE" if split == CALIBRATION else ""
         raise ScoresError(f"found no such column, expected it to name the split {split!r}{other}", "split")
     mask = scores.split == split
     if not mask.any():

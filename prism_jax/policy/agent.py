@@ -121,7 +121,7 @@ class Agent:
         self,
         stream: str,
         event: Event,
-        candidates: Sequence[Candidate] | None = None,
+        candidates: Sequence[Candidate | str] | None = None,
         *,
         costs: Mapping[str, Any] | None = None,
         domain: str = "unknown",
@@ -132,7 +132,7 @@ class Agent:
         Args:
           stream: Name of the stream.
           event: What happened; not earlier than the stream's events before.
-          candidates: The offers that could be made; None is the constant "an offer".
+          candidates: The offers that could be made, or their texts; None is the constant "an offer".
           costs: What this event changes in the settings (`Settings.at`).
           domain: Subject area of the stream.
           person: Whose stream it is; a stream's first event says it.
@@ -140,7 +140,12 @@ class Agent:
         Raises:
           RefusedError: naming stream and field, for an event that cannot be decided on.
         """
-        offers = AN_OFFER if candidates is None else tuple(candidates)
+        if isinstance(candidates, str):
+            raise RefusedError(f"stream {stream!r}: candidates: found one text, expected a list of offers")
+        try:
+            offers = AN_OFFER if candidates is None else tuple(map(_offer, candidates))
+        except ValueError as error:
+            raise RefusedError(f"stream {stream!r}: candidates: {error}") from error
         return self.observe_many([Observation(stream, event, offers, costs, domain, person)])[0]
 
     @_alone
@@ -362,3 +367,7 @@ class Agent:
                 f"stream {step.item.stream!r}, event {step.number}: found another person than in the record, expected "
                 "the same: the input changed"
             )
+
+
+def _offer(offer: Candidate | str) -> Candidate:
+    return Candidate(text=offer) if isinstance(offer, str) else offer

@@ -18,6 +18,8 @@ from prism_jax.runtime.personal_data import in_json, without_personal_data
 
 FORMAT = 1
 OUTCOMES = ("accepted", "dismissed", "ignored")
+NOT_KEPT = "not recorded"
+"""Stands for the text of an event whose record does not hold it."""
 
 
 class Decision(NamedTuple):

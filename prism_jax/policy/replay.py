@@ -17,6 +17,7 @@ from prism_jax.policy.gating import check_trigger
 from prism_jax.policy.ledger import Ledger, RefusedError
 from prism_jax.policy.personal import known_from
 from prism_jax.policy.reader import Reading, Response, Thought
+from prism_jax.policy.records import NOT_KEPT
 from prism_jax.policy.records_file import RecordsError
 from prism_jax.policy.settings import Budget, Exploration, Settings, Terms, terms_from_record
 from prism_jax.policy.signals import Signals, signals_of
@@ -112,7 +113,7 @@ class _Log:
         """What the log knows of one event before it is decided on."""
         try:
             candidates = tuple(Candidate(text=text) for text in record["candidates"])
-            event = Event(time=record["time"], text=record.get("text", "not recorded"))
+            event = Event(time=record["time"], text=record.get("text", NOT_KEPT))
             person = record.get("person")
             name = None if person is None else person["name"]
             item = Observation(record["stream"], event, candidates, None, record["domain"], name)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
+
 import numpy as np
 from etils import epath
 from jaxtyping import Bool
@@ -12,8 +15,11 @@ from prism_jax.evaluation.fits import read_calibration
 from prism_jax.report.outputs import evaluate_into
 from prism_jax.runtime.provenance import as_facts, provenance
 from prism_jax.scores import Scores, ScoresError, located, read_scores
+from prism_jax.scores.files import holds_records
 
 SHOWN_ONLY = "of shown offers only"
+_FOLDS = 5
+_NEED = ("p_need_fast", "p_need_slow", "y_need", "need_target")
 
 
 def evaluate_scores(
@@ -48,6 +54,8 @@ def evaluate_scores(
         raise ValueError("--calibrator: found it with --calibration, expected one of them")
     fits = None if calibration is None else read_calibration(calibration).pooled()
     scores = read_scores(path, extra=False)  # nothing here reads columns without a meaning
+    if holds_records(path):
+        scores = _of_records(path, scores, fits is not None)
     if shown_only:
         scores = _shown(path, scores)
     else:
@@ -68,6 +76,27 @@ def evaluate_scores(
         )
     except ScoresError as error:
         raise located(error, path) from None
+
+
+def _of_records(path: str, scores: Scores, calibrated: bool) -> Scores:
+    """Decision records as they can be evaluated: with folds, and without need where no outcome says anything of it.
+
+    Each fold of people (of streams, where no event names a person) is calibrated on the others.
+    """
+    if scores.y_need is None or np.isnan(scores.y_need).all():
+        scores = dataclasses.replace(scores, **dict.fromkeys(_NEED))
+    if calibrated:
+        return scores
+    units = scores.stream if scores.person is None else scores.person
+    names = sorted(set(units.tolist()), key=lambda name: hashlib.sha256(name.encode()).digest())
+    if len(names) < 2:
+        raise ScoresError(
+            f"found records of {len(names)} {'stream' if scores.person is None else 'person'}, expected two or more, "
+            "each calibrated on the others, or --calibration=FILE with the calibration.json of a run",
+            place=path,
+        )
+    fold = {name: number % _FOLDS for number, name in enumerate(names)}
+    return dataclasses.replace(scores, fold=np.array([fold[name] for name in units.tolist()], np.int64))
 
 
 def _shown(path: str, scores: Scores) -> Scores:

@@ -65,6 +65,12 @@ def read_scores(path: str | os.PathLike[str], *, extra: bool = True) -> Scores:
     return scores
 
 
+def holds_records(path: str | os.PathLike[str]) -> bool:
+    """Whether a file that `read_scores` has read holds the decision records of an agent."""
+    file = epath.Path(path)
+    return file.suffix == ".jsonl" and is_record(next(_read_jsonl(file), {}))
+
+
 def located(error: ScoresError, path: str | os.PathLike[str]) -> ScoresError:
     """The error with the name of its file, and a line (JSONL) instead of a row."""
     if str(path).endswith(".jsonl") and error.row is not None:
