@@ -12,7 +12,7 @@ from absl import flags
 from prism_jax.decision.operating_point import SLOW_TRIGGERS
 from prism_jax.decision.policies import DEPLOYABLE
 from prism_jax.recipes.serving import replay_records, serve
-from prism_jax.runtime import command, distributed
+from prism_jax.runtime import command, digests, distributed
 from prism_jax.runtime.flag_checks import refuse_empty
 
 
@@ -50,6 +50,7 @@ def define_flags() -> None:
     flags.DEFINE_integer("memory", None, "Bytes for the trunks of live streams.")
     flags.DEFINE_float("keep", None, "Largest share of the context in use after old events of a stream were dropped.")
     distributed.define_cache_flag()
+    digests.define_flag("--model")
     refuse_empty("model", "input", "records", "replay", "calibration", "people", "population")
     flags.DEFINE_enum("dtype", None, ["float32", "bfloat16"], "Dtype of the parameters.")
 

@@ -29,7 +29,7 @@ from prism_jax.decision.policies import DEPLOYABLE
 from prism_jax.people.columns import parse_columns
 from prism_jax.recipes.acceptance_log import evaluate_log
 from prism_jax.recipes.scores_files import evaluate_scores
-from prism_jax.runtime import command
+from prism_jax.runtime import command, digests
 from prism_jax.runtime.flag_checks import refuse_empty
 
 POINT = {
@@ -48,6 +48,7 @@ def define_flags() -> None:
     flags.DEFINE_string("workdir", None, "Folder of a run; with --scores, the folder to write to.", required=True)
     refuse_empty("workdir")
     config_flags.DEFINE_config_file("config", None, "Config of a student to evaluate without training.")
+    digests.define_flag("training.start of --config")
     flags.DEFINE_bool("base", False, "With a run: also evaluate its student before training, in a section of its own.")
     flags.DEFINE_string("scores", None, "Scores file to evaluate instead of a run, .parquet or .jsonl.")
     flags.DEFINE_bool("shown_only", False, "With --scores: leave out the offers that were not made, and say so.")
@@ -71,6 +72,11 @@ def define_flags() -> None:
         flags.DEFINE_float(name, getattr(OperatingPoint, name), POINT[name])
     flags.DEFINE_enum("policy", OperatingPoint.policy, DEPLOYABLE, POINT["policy"])
     flags.DEFINE_enum("trigger", OperatingPoint.trigger, SLOW_TRIGGERS, POINT["trigger"])
+    flags.register_multi_flags_validator(
+        ["config", "expect_digest"],
+        lambda given: given["expect_digest"] is None or given["config"] is not None,
+        "expected --expect_digest with --config only, whose training.start names an export",
+    )
     flags.register_multi_flags_validator(
         ["scores", "config", "base"],
         lambda given: (given["scores"] is not None) + (given["config"] is not None) + given["base"] < 2,
@@ -116,6 +122,8 @@ def main() -> None:
     if given["config"] is None:
         return runs.evaluate_workdir(given["workdir"], texts=given["texts"], base=given["base"])
     config = from_config_dict(RunConfig, given["config"], renamed=RENAMED)
+    if given["expect_digest"] is not None:
+        digests.check_export(config.training.start, given["expect_digest"])
     runs.evaluate_untrained(config, Workdir(given["workdir"]), texts=given["texts"])
 
 

@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 import numpy as np
-from etils import epath
 from jaxtyping import Bool, Float64
 
 from prism_jax.decision.calibration import (
@@ -248,9 +247,8 @@ def read_calibration(path: str | os.PathLike[str]) -> Calibration:
       ValueError: naming file and key, for broken JSON, a missing or unknown key, or a value out of range.
       OSError: if the file cannot be read.
     """
-    if not epath.Path(path).is_file():
-        raise FileNotFoundError(f"{path}: no such file, expected a calibration.json that prism_jax.evaluate wrote")
-    return _calibration(parse_json(read_bounded(path), str(path)), str(path), folds=True)
+    data = read_bounded(path, expected="a calibration.json that prism_jax.evaluate wrote")
+    return _calibration(parse_json(data, str(path)), str(path), folds=True)
 
 
 def _calibration(tree: Any, place: str, *, folds: bool) -> Calibration:

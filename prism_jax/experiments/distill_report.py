@@ -72,11 +72,10 @@ class Decisions(NamedTuple):
 
 def read_records(path: epath.PathLike) -> Iterator[dict[str, Any]]:
     """Yields the decision records of a file."""
-    with epath.Path(path).open("rb") as file:
-        for number, line in read_lines(file, str(path)):
-            record = parse_json(line, f"{path}:{number}")
-            if record["kind"] == "decision":
-                yield record
+    for number, line in read_lines(path):
+        record = parse_json(line, f"{path}:{number}")
+        if record["kind"] == "decision":
+            yield record
 
 
 def decided(records: epath.PathLike, streams: Sequence[Stream]) -> Decisions:

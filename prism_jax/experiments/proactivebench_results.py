@@ -6,7 +6,6 @@ Fold 0 is reported separately, because the settings were chosen on its other str
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -20,6 +19,7 @@ from prism_jax.experiments.annotators import against_votes, need_against_others,
 from prism_jax.experiments.intervals import show_interval
 from prism_jax.experiments.ranking import MEASURES, Ranked, intervals
 from prism_jax.report.table import Column, Row, Section, Table
+from prism_jax.runtime.files import parse_json, read_lines
 from prism_jax.scores import Scores
 from prism_jax.streams import Stream
 
@@ -148,7 +148,7 @@ def epoch_seconds(folder: epath.Path, steps: float) -> tuple[float, ...]:
       folder: Folder of the run.
       steps: Number of steps per epoch; need not be an integer.
     """
-    seconds = [json.loads(line)["seconds"] for line in (folder / "timings.jsonl").read_text().splitlines()]
+    seconds = [parse_json(line, f"{folder}: timings")["seconds"] for _, line in read_lines(folder / "timings.jsonl")]
     ends = [round(steps * epoch) for epoch in range(int(len(seconds) / steps) + 1)]
     return tuple(sum(seconds[start:end]) for start, end in itertools.pairwise(ends))
 

@@ -81,6 +81,8 @@ class Agent:
         folder: str | os.PathLike[str],
         settings: Settings | None = None,
         people: PeopleStore | None = None,
+        *,
+        expect_digest: str | None = None,
         **options: Any,
     ) -> Agent:
         """Loads an exported directory and compiles every program of the live path.
@@ -89,12 +91,13 @@ class Agent:
           folder: The directory that `prism_jax.export` wrote.
           settings: None takes the operating point of the export.
           people: Store of what is known of people; None decides alike for everybody.
+          expect_digest: SHA-256 of the directory's `digests.json`, as the export printed it; None believes the list.
           **options: Options of `prism_jax.policy.loading.load_reader`.
 
         Raises:
           ValueError, OSError: naming the file that cannot be used.
         """
-        exported = read_exported(folder)
+        exported = read_exported(folder, expect_digest)
         agent = cls(loading.load_reader(folder, exported, **options), exported, settings, people)
         agent.programs = agent.reader.warm_up()
         return agent

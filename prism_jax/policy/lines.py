@@ -122,10 +122,7 @@ def _text(key: str, value: Any) -> str:
 def _time(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise LineError(f"time: found {_shown(value)}, expected a number of seconds")
-    try:
-        return float(value)
-    except OverflowError:
-        raise LineError("time: found a number that no double can hold, expected seconds") from None
+    return float(value)
 
 
 def _shown(value: Any) -> str:

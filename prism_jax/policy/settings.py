@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import math
 import re
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -262,7 +263,10 @@ def _at(terms: Terms, costs: Iterable[tuple[str, Any]]) -> Terms:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    """Whether a value is a number that a float holds, perhaps an infinite one."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value.bit_length() <= sys.float_info.max_exp - 1
+    return isinstance(value, float)
 
 
 def _plain(value: Any) -> dict[str, Any] | None:

@@ -14,7 +14,7 @@ from ml_collections import config_flags
 
 from prism_jax.probe.config import ProbeConfig
 from prism_jax.recipes.probing import train_and_evaluate_probe
-from prism_jax.runtime import command
+from prism_jax.runtime import command, digests
 from prism_jax.runtime.config import from_config_dict
 from prism_jax.runtime.flag_checks import refuse_empty
 
@@ -23,6 +23,7 @@ def define_flags() -> None:
     """Defines the flags."""
     config_flags.DEFINE_config_file("config", None, "A file of configs/; --config.x.y=value overrides a setting.")
     flags.DEFINE_string("workdir", None, "Folder for everything that the run leaves behind.", required=True)
+    digests.define_flag("--config.states.weights")
     flags.DEFINE_bool("texts", True, "Whether report.html may show events' texts; --notexts leaves them out.")
     flags.mark_flag_as_required("config")
     refuse_empty("workdir")
@@ -31,7 +32,8 @@ def define_flags() -> None:
 def main() -> None:
     """Runs what the flags say."""
     given = flags.FLAGS
-    train_and_evaluate_probe(from_config_dict(ProbeConfig, given.config), given.workdir, texts=given.texts)
+    config = from_config_dict(ProbeConfig, given.config)
+    train_and_evaluate_probe(config, given.workdir, texts=given.texts, expect_digest=given.expect_digest)
 
 
 if __name__ == "__main__":

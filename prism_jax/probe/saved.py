@@ -1,9 +1,9 @@
 """The folder of a saved probe: plain files, which are checked and never executed.
 
-    probe.json            format, names of the columns, intercepts, maps, what p_need estimates, the language model, and
-                          digests of the other two
+    probe.json            format, names of the columns, intercepts, maps, what p_need estimates, the language model
     ngrams.json           number of training texts, and how many of them hold each n-gram
     weights.safetensors   mean, scale and weight of every column of each regression
+    digests.json          SHA-256 of the other three (`prism_jax.runtime.digests`)
 
 The n-grams are pieces of 3 to 5 characters of the training texts.
 """
@@ -18,6 +18,7 @@ from typing import Any, get_args
 import numpy as np
 import safetensors
 import safetensors.numpy
+from absl import logging
 from etils import epath
 
 from prism_jax.probe.config import NeedTarget
@@ -25,15 +26,18 @@ from prism_jax.probe.fitting import Acceptance, Probe
 from prism_jax.probe.logistic import Linear, Platt
 from prism_jax.probe.ngrams import Idf
 from prism_jax.probe.words import ACCEPT_COLUMNS, NEED_COLUMNS
-from prism_jax.runtime.files import check_absent, encode_json, new_folder, parse_json, read_bounded, read_object
+from prism_jax.runtime.digests import NAME, read_digests, write_digests
+from prism_jax.runtime.files import check_absent, encode_json, new_folder, parse_json, read_bounded
 
 FORMAT = 1
 SOURCE = "`python -m prism_jax.probe`"
 _COLUMNS = {"accept": ACCEPT_COLUMNS, "need": NEED_COLUMNS}
 _PARTS = ("mean", "scale", "weight")
-_KEYS = ("format", "columns", "intercepts", "maps", "states", "digests")
+_KEYS = ("format", "columns", "intercepts", "maps", "states")
 _LATER = "need_target"
 """A key that a probe of an earlier version lacks: its p_need is the unconditional one."""
+_EARLIER = "digests"
+"""A key of a probe of an earlier version, with the digests of the other two files; it has no digests.json."""
 _FILES = ("ngrams.json", "weights.safetensors")
 FILES = ("probe.json", *_FILES)
 """The files of a saved probe."""
@@ -81,11 +85,11 @@ def save_probe(folder: epath.PathLike, saved: SavedProbe) -> None:
         "maps": {name: dataclasses.asdict(getattr(probe, name)) for name in _COLUMNS},
         "need_target": probe.need_target,
         "states": saved.states,
-        "digests": {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()},
     }
     with new_folder(folder) as partial:
         for name, content in {**contents, "probe.json": encode_json(head)}.items():
             (partial / name).write_bytes(content)
+        write_digests(partial)
 
 
 def load_probe(folder: epath.PathLike) -> SavedProbe:
@@ -98,9 +102,23 @@ def load_probe(folder: epath.PathLike) -> SavedProbe:
     """
     folder = epath.Path(folder)
     path = folder / "probe.json"
-    head = read_object(path, SOURCE, SavedProbeError)
+    contents = {
+        name: read_bounded(folder / name, SavedProbeError, _MOST_BYTES, f"what {SOURCE} writes") for name in FILES
+    }
+    head = parse_json(contents["probe.json"], str(path), SavedProbeError)
+    if not isinstance(head, dict):
+        raise SavedProbeError(f"{path}: found no object with keys, expected what {SOURCE} writes")
+    digests = read_digests(folder)
+    if digests is None:
+        if not isinstance(head.get(_EARLIER), dict):
+            raise SavedProbeError(f"{folder / NAME}: found no such file, expected what {SOURCE} writes")
+        logging.warning(
+            "%s: found no %s, as earlier versions wrote it: changes of this file are not noticed", path, NAME
+        )
+        digests = {**head[_EARLIER], path.name: hashlib.sha256(contents[path.name]).hexdigest()}
+    for name, content in contents.items():
+        _check_digest(folder / name, content, digests.get(name))
     _check_keys(path, head)
-    contents = {name: _read(folder / name, head["digests"]) for name in _FILES}
     tensors = _tensors(folder / "weights.safetensors", contents["weights.safetensors"])
     names = [*_COLUMNS, *(["states"] if head["states"] is not None else [])]
     linear = {name: _regression(path, name, tensors, head["intercepts"]) for name in names}
@@ -125,9 +143,9 @@ def _check_keys(path: epath.Path, head: Mapping[str, Any]) -> None:
         if key not in head:
             raise SavedProbeError(f"{path}: {key}: found no such key, expected it: {SOURCE} writes it")
     for key in head:
-        if key not in (*_KEYS, _LATER):
+        if key not in (*_KEYS, _LATER, _EARLIER):
             raise SavedProbeError(f"{path}: {key}: found an unknown key, expected one of {', '.join((*_KEYS, _LATER))}")
-    for key in ("columns", "intercepts", "maps", "digests"):
+    for key in ("columns", "intercepts", "maps"):
         if not isinstance(head[key], dict):
             raise SavedProbeError(f"{path}: {key}: found {head[key]!r:.40}, expected an object with keys")
     if head["states"] is not None and not isinstance(head["states"], dict):
@@ -140,17 +158,13 @@ def _check_keys(path: epath.Path, head: Mapping[str, Any]) -> None:
             )
 
 
-def _read(path: epath.Path, digests: Mapping[str, Any]) -> bytes:
-    if not path.exists():
-        raise FileNotFoundError(f"{path}: no such file, expected what {SOURCE} writes")
-    content = read_bounded(path, SavedProbeError, _MOST_BYTES)
+def _check_digest(path: epath.Path, content: bytes, expected: Any) -> None:
     found = hashlib.sha256(content).hexdigest()
-    if digests.get(path.name) != found:
+    if found != expected:
         raise SavedProbeError(
-            f"{path}: found the SHA-256 {found[:12]}…, expected {str(digests.get(path.name))[:12]}… as in probe.json: "
-            "the file was changed after the training"
+            f"{path}: found the SHA-256 {found[:12]}…, expected {str(expected)[:12]}…: the file was changed after the "
+            "training"
         )
-    return content
 
 
 def _tensors(path: epath.Path, content: bytes) -> dict[str, np.ndarray]:

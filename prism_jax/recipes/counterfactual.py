@@ -249,8 +249,7 @@ def _model(decisions: Decisions, outcome: Rows) -> Rows:
 def _check_records(path: str) -> None:
     """Raises for a file that holds no decision records: in another table an unknown propensity means something else."""
     if not path.endswith(".parquet"):
-        with epath.Path(path).open("rb") as file:
-            line = next(iter(read_lines(file, path)), None)
+        line = next(read_lines(path, ScoresError, "decision records of prism_jax.agent"), None)
         value = {} if line is None else parse_json(line[1], path)
         if isinstance(value, dict) and (line is None or is_record(value)):
             return

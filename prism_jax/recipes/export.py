@@ -13,12 +13,12 @@ from prism_jax.evaluation.fits import SIGNALS, Calibration, read_calibration
 from prism_jax.prompting.hub_files import TURN_END, write_tokenizer
 from prism_jax.prompting.template import Template
 from prism_jax.prompting.tokenizer import Tokenizer
+from prism_jax.runtime.digests import write_digests
 from prism_jax.runtime.files import check_absent, new_folder, on_disk, write_json
 from prism_jax.scores import read_scores
 from prism_jax.student import Qwen3
 from prism_jax.student.weights import save_hf
 from prism_jax.training import fingerprints
-from prism_jax.training.checkpoints.digests import write_digests
 from prism_jax.training.config import RunConfig
 from prism_jax.training.run import checkpoint_in_words, trained_params
 from prism_jax.training.workdir import Workdir
@@ -47,7 +47,7 @@ def export_run(workdir: Workdir, output: epath.Path, *, dtype: str | None = None
       dtype: Dtype of the written tensors; None keeps that of the parameters.
 
     Returns:
-      A description of the exported checkpoint.
+      A description of the exported checkpoint, with the SHA-256 of its `digests.json`.
 
     Raises:
       FileExistsError: if `output` already exists.
@@ -69,9 +69,9 @@ def export_run(workdir: Workdir, output: epath.Path, *, dtype: str | None = None
             folder / "prism.json",
             _prism(template, config, calibration, step) | {"responses": _writes_responses(workdir, config)},
         )
-        write_digests(folder)
+        digest = write_digests(folder)
         _same_mode(folder)
-    return checkpoint_in_words(config, step)
+    return f"{checkpoint_in_words(config, step)}, SHA-256 of digests.json: {digest}"
 
 
 def _calibration(path: epath.Path) -> Calibration:

@@ -15,8 +15,8 @@ from prism_jax.probe.kept_states import copy_weights, reading_of, template_of
 from prism_jax.probe.saved import FILES, SavedProbe, load_probe
 from prism_jax.recipes.export import PROBABILITY, RULE
 from prism_jax.runtime.config import ConfigError, from_config_dict
+from prism_jax.runtime.digests import write_digests
 from prism_jax.runtime.files import check_absent, new_folder, read_object, write_json
-from prism_jax.training.checkpoints.digests import write_digests
 
 
 def is_probe(workdir: epath.PathLike) -> bool:
@@ -34,7 +34,7 @@ def export_probe(workdir: epath.PathLike, output: epath.Path) -> str:
       output: A path that does not exist yet.
 
     Returns:
-      A description of what was exported.
+      A description of what was exported, with the SHA-256 of its `digests.json`.
 
     Raises:
       FileExistsError: if `output` already exists.
@@ -53,12 +53,13 @@ def export_probe(workdir: epath.PathLike, output: epath.Path) -> str:
     prism = _prism(config, saved, _maps(workdir / "calibration.json"), slots)
     with new_folder(output) as folder:
         for name in FILES:
-            (folder / name).write_bytes((workdir / "probe" / name).read_bytes())
+            (workdir / "probe" / name).copy(folder / name)
         if saved.states is not None:
             copy_weights(config.states.weights, folder)
         write_json(folder / "prism.json", prism)
-        write_digests(folder)
-    return "a probe on words" if saved.states is None else "a probe on words and states, with its language model"
+        digest = write_digests(folder)
+    found = "a probe on words" if saved.states is None else "a probe on words and states, with its language model"
+    return f"{found}, SHA-256 of digests.json: {digest}"
 
 
 def _maps(path: epath.Path) -> dict[str, dict[str, Any]]:

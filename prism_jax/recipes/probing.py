@@ -15,6 +15,7 @@ from prism_jax.probe.scoring import score
 from prism_jax.probe.words import describe_all
 from prism_jax.report.outputs import evaluate_into
 from prism_jax.runtime.config import ConfigError, from_config_dict, to_dict
+from prism_jax.runtime.digests import check_export
 from prism_jax.runtime.files import read_object, write_json
 from prism_jax.runtime.provenance import as_facts, provenance
 from prism_jax.scores import Scores
@@ -26,7 +27,9 @@ from prism_jax.streams.summary import summarise
 SPLITS = ("train", "calibration", "test")
 
 
-def train_and_evaluate_probe(config: ProbeConfig, workdir: epath.PathLike, *, texts: bool = True) -> None:
+def train_and_evaluate_probe(
+    config: ProbeConfig, workdir: epath.PathLike, *, texts: bool = True, expect_digest: str | None = None
+) -> None:
     """Trains a probe into `workdir`/probe unless it is there, and evaluates it.
 
     The workdir gets config.json, run.json, probe/, states/ (with a language model), and what an evaluation writes:
@@ -36,12 +39,15 @@ def train_and_evaluate_probe(config: ProbeConfig, workdir: epath.PathLike, *, te
       config: Config of the run.
       workdir: Folder to write to; it may hold an earlier run of the same config.
       texts: Whether the report may show the texts of events.
+      expect_digest: SHA-256 of the `digests.json` of the export that `states.weights` names; None believes the list.
 
     Raises:
       ValueError, OSError, RuntimeError: in one line; nothing is written if the config, the data source or the weights
         cannot be used, or if the folder holds a run of another config.
     """
     workdir = epath.Path(workdir)
+    if config.states.weights or expect_digest is not None:
+        check_export(config.states.weights, expect_digest)
     splits = load_splits(config.data, config.simulator)
     about = describe_states(config.states) if config.states.weights else None
     _claim(config, workdir)

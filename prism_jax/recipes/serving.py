@@ -18,7 +18,7 @@ from prism_jax.policy.agent import Agent
 from prism_jax.policy.exported import read_exported
 from prism_jax.policy.lines import Lines
 from prism_jax.policy.records import encode
-from prism_jax.policy.records_file import RecordsFile, parse_record, write_whole
+from prism_jax.policy.records_file import RecordsError, RecordsFile, parse_record, write_whole
 from prism_jax.policy.replay import Changes, replay
 from prism_jax.policy.service import Service
 from prism_jax.policy.settings import Budget, Critical, Exploration, PeopleSettings, Settings, Terms
@@ -43,10 +43,11 @@ def serve(given: Mapping[str, Any]) -> None:
             raise ValueError(f"--{name}: found none, expected it (or --replay=RECORDS)")
     distributed.keep_programs(given["compilation_cache"], all_of_them=True)
     with exported_model(given["model"]) as model:
-        exported = read_exported(model)
+        exported = read_exported(model, given["expect_digest"])
         changes = {name: given[name] for name in POINT if given[name] is not None}
         settings = settings_from(given, Terms(exported.point), changes)
-        options = {name: given[name] for name in ("dtype", "context", "memory", "keep") if given[name] is not None}
+        names = ("dtype", "context", "memory", "keep", "expect_digest")
+        options = {"report": _say} | {name: given[name] for name in names if given[name] is not None}
         with contextlib.ExitStack() as stack:
             people = stack.enter_context(_store(given)) if given["people"] is not None else None
             records = None
@@ -89,12 +90,10 @@ def replay_records(given: Mapping[str, Any]) -> None:
         no_exploration=given["explore"] == 0,
     )
     path = epath.Path(given["replay"])
-    if not path.is_file():
-        raise FileNotFoundError(f"--replay: {path}: no such file, expected the records of an agent")
     if given["records"] is not None:
         check_absent(given["records"])
-    with path.open("rb") as file:
-        logged = [(f"{path}:{n}", parse_record(line, f"{path}:{n}")) for n, line in read_lines(file, str(path))]
+    lines = read_lines(path, RecordsError, "in --replay the records of an agent")
+    logged = [(f"{path}:{number}", parse_record(line, f"{path}:{number}")) for number, line in lines]
     again = list(replay(logged, changes))
     if given["records"] is None:
         for record in again:

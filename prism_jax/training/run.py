@@ -12,6 +12,7 @@ from jaxtyping import PRNGKeyArray
 from prism_jax.prompting.template import Template, make_tokenizer
 from prism_jax.prompting.tokenizer import Tokenizer
 from prism_jax.runtime.config import ConfigError
+from prism_jax.runtime.digests import check_export
 from prism_jax.streams.sources import load_splits
 from prism_jax.streams.splits import Splits
 from prism_jax.streams.summary import summarise
@@ -111,7 +112,7 @@ def resolve(config: RunConfig) -> RunConfig:
         raise ConfigError(f"training.start_{error} ({start})") from error
     if config.training.start_sha256:
         fingerprints.check_weights(start, config.training.start_sha256)
-    fingerprints.check_export(start)
+    check_export(start)
     student = dataclasses.replace(found, **{name: getattr(own, name) for name in HOW_IT_RUNS})
     prompt = dataclasses.replace(config.prompt, tokenizer=config.prompt.tokenizer or start)
     return dataclasses.replace(config, student=student, prompt=prompt)

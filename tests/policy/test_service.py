@@ -37,6 +37,7 @@ DEFAULTS = dict(
     memory=None,
     keep=None,
     compilation_cache=None,
+    expect_digest=None,
     most_offers=None,
     most_thoughts=None,
     offers_window=3600.0,
@@ -293,7 +294,7 @@ def test_replay_of_a_file_repeats_it_and_writes_a_whole_file_or_none(serving, fi
 REFUSED = {
     "no such model": (dict(model="/no/such"), "/no/such/prism.json: no such file"),
     "no such input": (dict(input="/no/such"), "/no/such"),
-    "no such log": (dict(replay="/no/such"), "--replay: /no/such: no such file"),
+    "no such log": (dict(replay="/no/such"), "/no/such: no such file, expected in --replay the records"),
     "a bad cost": (dict(c_fa=-1.0), "c_fa: found -1.0, expected a cost"),
     "a bad probability": (dict(explore=0.9), "--explore, --explore_loss, --seed: epsilon: found 0.9"),
     "a bad budget": (dict(most_offers=-1), "--most_offers, --offers_window: most: found -1"),

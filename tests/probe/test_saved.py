@@ -3,12 +3,14 @@ import json
 
 import numpy as np
 import pytest
+from etils import epath
 from offers import make_stream
 
 from prism_jax.probe.config import FitConfig, StatesConfig
 from prism_jax.probe.fitting import Seen, fit_probe
 from prism_jax.probe.saved import SavedProbe, SavedProbeError, load_probe, save_probe
 from prism_jax.probe.words import describe
+from prism_jax.runtime.digests import write_digests
 
 TEST = describe(make_stream(20))
 
@@ -36,6 +38,7 @@ def test_a_loaded_probe_predicts_the_same(probes, tmp_path, model):
         np.testing.assert_array_equal(ours, theirs)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["probe"]
     assert sorted(path.name for path in (tmp_path / "probe").iterdir()) == [
+        "digests.json",
         "ngrams.json",
         "probe.json",
         "weights.safetensors",
@@ -44,16 +47,29 @@ def test_a_loaded_probe_predicts_the_same(probes, tmp_path, model):
         save_probe(tmp_path / "probe", SavedProbe(probe))
 
 
-def edited(**changes):
+def edited(*gone, sealed=True, **changes):
+    """Changes probe.json, and the list of digests with it unless only the list is to notice."""
+
     def change(folder):
-        head = json.loads((folder / "probe.json").read_text())
-        (folder / "probe.json").write_text(json.dumps({**head, **changes}))
+        head = json.loads((folder / "probe.json").read_text()) | changes
+        (folder / "probe.json").write_text(json.dumps({key: head[key] for key in head if key not in gone}))
+        if sealed:
+            write_digests(epath.Path(folder))
 
     return change
 
 
 def truncated(name):
     return lambda folder: (folder / name).write_bytes((folder / name).read_bytes()[:-1])
+
+
+def as_earlier(folder):
+    """Makes the probe one of an earlier version, whose probe.json holds the digests of the other files."""
+    digests = json.loads((folder / "digests.json").read_text())
+    (folder / "digests.json").unlink()
+    edited(
+        "need_target", sealed=False, digests={name: digests[name] for name in ("ngrams.json", "weights.safetensors")}
+    )(folder)
 
 
 @pytest.mark.parametrize(
@@ -67,18 +83,19 @@ def truncated(name):
         (edited(states={}), "weights.safetensors: states.mean: found no such tensor"),
         (edited(need_target="joint"), "probe.json: need_target: found 'joint', expected one of marginal, given_accept"),
         (edited(more=1), "probe.json: more: found an unknown key"),
-        (edited(digests={}), "ngrams.json: found the SHA-256 .* expected None"),
+        (
+            edited(sealed=False, intercepts={}),
+            "probe.json: found the SHA-256 .* the file was changed after the training",
+        ),
         (truncated("weights.safetensors"), "weights.safetensors: found the SHA-256"),
-        (truncated("probe.json"), ""),
+        (truncated("probe.json"), "probe.json: found the SHA-256"),
+        (lambda folder: (folder / "digests.json").unlink(), "digests.json: found no such file, expected what `python"),
         (lambda folder: (folder / "ngrams.json").unlink(), None),
     ],
 )
 def test_a_damaged_probe_is_refused(probes, tmp_path, damage, found):
     save_probe(tmp_path / "probe", SavedProbe(probes[None][0]))
     damage(tmp_path / "probe")
-    if found == "":  # a lost final newline is still the whole file
-        load_probe(tmp_path / "probe")
-        return
     with pytest.raises(FileNotFoundError if found is None else SavedProbeError, match=found):
         load_probe(tmp_path / "probe")
 
@@ -87,8 +104,8 @@ def test_what_need_means_is_kept_and_an_older_probe_has_the_unconditional_one(pr
     for target in ("marginal", "given_accept"):
         save_probe(tmp_path / target, SavedProbe(dataclasses.replace(probes[None][0], need_target=target)))
         assert load_probe(tmp_path / target).probe.need_target == target
-    path = tmp_path / "given_accept" / "probe.json"
-    head = json.loads(path.read_text())
-    del head["need_target"]
-    path.write_text(json.dumps(head))
+    as_earlier(tmp_path / "given_accept")
     assert load_probe(tmp_path / "given_accept").probe.need_target == "marginal"
+    truncated("ngrams.json")(tmp_path / "given_accept")
+    with pytest.raises(SavedProbeError, match=r"ngrams.json: found the SHA-256"):
+        load_probe(tmp_path / "given_accept")

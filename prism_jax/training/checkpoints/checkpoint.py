@@ -13,8 +13,9 @@ from absl import logging
 from etils import epath
 
 from prism_jax.runtime.config import from_config_dict
+from prism_jax.runtime.digests import NAME, read_digests
 from prism_jax.runtime.files import JsonError, parse_json, read_bounded
-from prism_jax.training.checkpoints.digests import NAME, first_difference, read_digests
+from prism_jax.training.checkpoints.digests import first_difference
 from prism_jax.training.config import RunConfig
 from prism_jax.training.old_names import upgrade
 from prism_jax.training.optimization.step import TrainState
