@@ -1,6 +1,7 @@
 """An exported run read by transformers has the same slots and probabilities; what cannot be exported is an error."""
 
 import dataclasses
+import hashlib
 import json
 import pathlib
 import re
@@ -8,18 +9,22 @@ import shutil
 
 import numpy as np
 import pytest
+import safetensors.numpy
 from etils import epath
 
 from prism_jax.decision import gate
 from prism_jax.decision.calibration import CalibrationConfig, Temperature, apply_map, apply_temperature, fit_map
 from prism_jax.decision.thinking import Moves
 from prism_jax.evaluation.fits import SIGNALS, Calibration, SignalFit, ThinkingFit, write_calibration
+from prism_jax.policy.exported import read_exported
 from prism_jax.policy.fast import score_streams
+from prism_jax.policy.loading import load_reader
 from prism_jax.prompting.template import PromptConfig, Template
 from prism_jax.prompting.tokenizer import Tokenizer
 from prism_jax.recipes.export import RULE, export_run
 from prism_jax.recipes.runs import train_and_evaluate
 from prism_jax.runtime.config import ConfigError
+from prism_jax.runtime.digests import write_digests
 from prism_jax.streams import Candidate, Event, Step, Stream
 from prism_jax.streams.simulator import SimulatorConfig
 from prism_jax.streams.sources import DataConfig
@@ -244,17 +249,47 @@ def test_a_changed_export_is_not_trained_on(exported, tmp_path, name):
         resolve(start)
 
 
+def test_a_negated_tensor_beside_unchanged_digests_is_not_served(exported, tmp_path):
+    model = pathlib.Path(shutil.copytree(exported[0] / "exported", tmp_path / "model"))
+    told = []
+    load_reader(model, read_exported(model), report=told.append)
+    (line,) = told
+    assert re.match(
+        rf"{model}: compared 7 files \(.* MiB\) with digests.json in \d+\.\d\d s; its SHA-256: \w{{64}}$", line
+    )
+    weights = safetensors.numpy.load_file(model / "model.safetensors")
+    negated = {name: -tensor if "embed" in name else tensor for name, tensor in weights.items()}
+    safetensors.numpy.save_file(negated, model / "model.safetensors")
+    with pytest.raises(
+        ValueError, match=f"^{model}/model.safetensors: found a missing or changed file, expected what dig"
+    ):
+        load_reader(model, read_exported(model))
+
+
+def test_an_expected_digest_tells_an_export_from_another_whole_one(exported, tmp_path):
+    model = epath.Path(shutil.copytree(exported[0] / "exported", tmp_path / "model"))
+    printed = export_run(Workdir(exported[0] / "run"), epath.Path(tmp_path / "again"))
+    digest = re.fullmatch(r"step 1 .*, SHA-256 of digests\.json: (\w{64})", printed)[1]
+    assert digest == hashlib.sha256((tmp_path / "again" / "digests.json").read_bytes()).hexdigest()
+    assert read_exported(model, digest) == read_exported(model), "an export is the same each time"
+    (model / "generation_config.json").write_text("{}")
+    write_digests(model)
+    load_reader(model, read_exported(model))
+    with pytest.raises(ValueError, match=f"digests.json: found the SHA-256 .*, expected {digest}: another export"):
+        read_exported(model, digest)
+
+
 @pytest.mark.parametrize("content", [("prism.json",), ()])
 def test_of_two_exports_to_one_output_the_first_to_end_stays_whole(exported, tmp_path, monkeypatch, content):
     """Another export ends while this one is still writing, with files in it or, worst of all, without any."""
     output = tmp_path / "model"
 
-    def write_digests(folder):
+    def fill_output(folder):
         output.mkdir()
         for name in content:
             (output / name).write_text("theirs")
 
-    monkeypatch.setattr("prism_jax.recipes.export.write_digests", write_digests)
+    monkeypatch.setattr("prism_jax.recipes.export.write_digests", fill_output)
     with pytest.raises(FileExistsError, match=f"^{output}: found something there, expected a path that does not exist"):
         export_run(Workdir(exported[0] / "run"), epath.Path(output))
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
