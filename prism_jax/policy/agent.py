@@ -27,7 +27,7 @@ from prism_jax.policy.reader import Asked, Reader, Reading, Thought
 from prism_jax.policy.records import Decision, Outcome
 from prism_jax.policy.settings import Settings, Terms
 from prism_jax.policy.signals import Signals, probabilities, signals_of
-from prism_jax.policy.steps import AN_OFFER, Clock, Observation, Step, waves
+from prism_jax.policy.steps import AN_OFFER, Clock, Observation, Step, excess, waves
 from prism_jax.streams import Candidate, Event
 
 
@@ -236,6 +236,9 @@ class Agent:
 
     def _steps(self, items: Sequence[Observation]) -> list[Step]:
         """Checks all items before any is read."""
+        for item in items:
+            if wrong := excess(item):
+                raise RefusedError(f"stream {item.stream!r:.80}: {wrong}")
         places = self._ledger.checked((item.stream, item.event.time, item.person) for item in items)
         steps = []
         for item, (number, person) in zip(items, places, strict=True):

@@ -10,14 +10,10 @@ import select
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from prism_jax.policy.steps import AN_OFFER, Observation
+from prism_jax.policy.steps import AN_OFFER, MOST_CANDIDATES, MOST_NAME, Observation
 from prism_jax.runtime.files import MOST_LINE_BYTES, check_text, parse_json
 from prism_jax.streams import Candidate, Event
 
-MOST_NAME = 1000
-"""Longest name of a stream, an offer, a domain or a person, in characters."""
-MOST_CANDIDATES = 100
-"""Largest number of candidates of one event."""
 _EVENT = {
     **dict.fromkeys(("stream", "time", "text"), True),
     **dict.fromkeys(("candidates", "costs", "domain", "person"), False),
@@ -163,6 +159,8 @@ class Lines:
         """
         while not self._ended and len(self._ready) < most and (not self._ready or self._more()):
             self._fill()
+            if sum(map(len, self._ready)) > MOST_LINE_BYTES:  # that many are enough for one batch
+                break
         taken, self._ready = self._ready[:most], self._ready[most:]
         if self._too_long and not taken:  # the lines before it come first
             raise LineError(

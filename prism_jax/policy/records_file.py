@@ -18,7 +18,7 @@ from etils import epath
 
 from prism_jax.policy.personal import Stated, stated_from
 from prism_jax.policy.records import FORMAT
-from prism_jax.runtime.files import JsonError, check_regular, parse_json, read_lines
+from prism_jax.runtime.files import MOST_LINE_BYTES, JsonError, check_regular, parse_json, read_lines
 
 _NULL, _NUMBER = type(None), (int, float)
 _OUTCOME = {"stream": (str,), "offer": (str,), "outcome": (str,), "time": _NUMBER, "needed": (bool, _NULL)}
@@ -78,7 +78,13 @@ class RecordsFile:
             raise
 
     def write(self, line: bytes) -> None:
-        """Appends one record."""
+        """Appends one record.
+
+        Raises:
+          RecordsError: for one that a restart would refuse, before anything of it is written.
+        """
+        if len(line) > MOST_LINE_BYTES:
+            raise RecordsError(f"{self._path}: found a record of {len(line)} bytes, expected at most {MOST_LINE_BYTES}")
         write_whole(self._descriptor, line)
 
     def close(self) -> None:
