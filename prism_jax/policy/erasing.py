@@ -29,8 +29,8 @@ def remove_person(path: epath.PathLike, person: str) -> int:
       RecordsError: naming the line that is not a record, or that an agent writes to the file.
       OSError: if the file cannot be read or replaced.
     """
-    path = epath.Path(os.path.realpath(path))
     check_regular(path, RecordsError, "the records of an agent")
+    path = epath.Path(os.path.realpath(path))
     descriptor = os.open(path, os.O_RDONLY)
     try:
         lock(descriptor, str(path))

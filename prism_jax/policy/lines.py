@@ -133,12 +133,14 @@ def _shown(value: Any) -> str:
 class Lines:
     """Reads lines from a file, pipe or terminal, as many as are there and at least one."""
 
-    def __init__(self, descriptor: int):
+    def __init__(self, descriptor: int, place: str = "input"):
         """Makes a reader.
 
         Args:
           descriptor: File descriptor to read from; the caller closes it.
+          place: Its name, for messages.
         """
+        self._place = place
         self._descriptor = descriptor
         self._rest = bytearray()
         self._ready: list[bytes] = []
@@ -164,7 +166,7 @@ class Lines:
         taken, self._ready = self._ready[:most], self._ready[most:]
         if self._too_long and not taken:  # the lines before it come first
             raise LineError(
-                f"line {self._number + 1}: found more than {MOST_LINE_BYTES} bytes, expected a shorter line"
+                f"{self._place}:{self._number + 1}: found more than {MOST_LINE_BYTES} bytes, expected a shorter line"
             )
         numbered = list(enumerate(taken, self._number + 1))
         self._number += len(taken)

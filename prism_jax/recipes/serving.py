@@ -172,7 +172,7 @@ def _run(agent: Agent, given: Mapping[str, Any], records: RecordsFile | None) ->
     )
     try:
         with _opened(given["input"]) as descriptor:
-            service.run(Lines(descriptor))
+            service.run(Lines(descriptor, place))
     finally:
         for line in service.statistics.lines():
             _say(line)

@@ -25,6 +25,7 @@ MOST_LINE_BYTES = 64 * 2**20
 parsed, which takes many times more."""
 
 
+_BLOCK = 2**20
 _ZEROS = bytes.maketrans(b"123456789", b"0" * 9)
 _LONG = b"0" * 309
 """Integers of fewer digits are within the range of a double."""
@@ -201,10 +202,13 @@ def read_bounded(
       error: for anything but a regular file, and for a larger one, of which nothing is read.
     """
     with open_regular(path, error, expected) as file:
-        if epath.Path(path).stat().length <= most:
-            data = file.read(most + 1)  # it may grow meanwhile, and files of /proc report a size of 0
-            if len(data) <= most:
+        size = epath.Path(path).stat().length
+        data = file.read(size + 1) if size <= most else b""
+        while size <= most and len(data) <= most:  # it may grow meanwhile, and files of /proc report a size of 0
+            more = file.read(_BLOCK)
+            if not more:
                 return data
+            data += more
     raise error(f"{path}: found a file of more than {most} bytes, expected a smaller one")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 from typing import Any
 
@@ -47,7 +48,7 @@ def inside(directory: pathlib.Path, name: str) -> pathlib.Path:
     """
     path = directory / name
     refuse_pickle(path)
-    target, home = path.resolve(), directory.resolve()
+    target, home = (pathlib.Path(os.path.realpath(one)) for one in (path, directory))  # links may run in a circle
     homes = [home]
     if home.parent.name == "snapshots" and home.parent.parent.name.startswith("models--"):
         homes.append(home.parent.parent / "blobs")

@@ -129,5 +129,5 @@ def test_a_line_without_an_end_is_refused_before_it_fills_the_memory(tmp_path, m
     with path.open("rb") as file:
         lines = Lines(file.fileno())
         assert lines.batch(100) == [(1, b"short")]
-        with pytest.raises(LineError, match="line 2: found more than 1000 bytes"):
+        with pytest.raises(LineError, match="input:2: found more than 1000 bytes"):
             lines.batch(100)
