@@ -1,8 +1,9 @@
 """Decides on live streams: `python -m prism_jax.agent --model=DIR --input=FILE|- [--records=FILE]`.
 
-DIR is what `prism_jax.export` wrote. Each line of the input is an event or the outcome of an offer; each event leads to
-one decision record, on standard output or in FILE (docs/agent.md). A restart with the same input and FILE resumes where
-the records end. With --replay=RECORDS, decisions are computed again from a log, without a model.
+DIR is what `prism_jax.export` wrote; --expect_digest=SHA256 says which export it must be (docs/export.md). Each line of
+the input is an event or the outcome of an offer; each event leads to one decision record, on standard output or in FILE
+(docs/agent.md). A restart with the same input and FILE resumes where the records end. With --replay=RECORDS, decisions
+are computed again from a log, without a model.
 """
 
 from __future__ import annotations

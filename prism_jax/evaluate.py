@@ -1,7 +1,7 @@
 """Calibrates and evaluates, without training: a trained run, a student before training, or scores of any agent.
 
     python -m prism_jax.evaluate --workdir=RUN [--base]
-    python -m prism_jax.evaluate --config=FILE --workdir=DIR
+    python -m prism_jax.evaluate --config=FILE --workdir=DIR [--expect_digest=SHA256]
     python -m prism_jax.evaluate --scores=FILE --workdir=DIR [--c_fa=1 --c_fn=2 --margin=0.1 --policy=dynamic]
         [--trigger=value --price=1e-4] [--calibrator=temperature | --calibration=FILE]
     python -m prism_jax.evaluate --scores=LOG --columns=person=NAME,accepted=NAME[,time=NAME,score=NAME] --workdir=DIR

@@ -293,6 +293,7 @@ def test_replay_of_a_file_repeats_it_and_writes_a_whole_file_or_none(serving, fi
 
 REFUSED = {
     "no such model": (dict(model="/no/such"), "/no/such/prism.json: no such file"),
+    "another export": (dict(expect_digest="0" * 64), "/digests.json: found the SHA-256 "),
     "no such input": (dict(input="/no/such"), "/no/such"),
     "no such log": (dict(replay="/no/such"), "/no/such: no such file, expected in --replay the records"),
     "a bad cost": (dict(c_fa=-1.0), "c_fa: found -1.0, expected a cost"),

@@ -4,6 +4,7 @@ import hashlib
 import json
 import pathlib
 
+import forked
 import pytest
 from etils import epath
 
@@ -112,6 +113,27 @@ def test_weights_of_others_have_no_list_which_an_expected_digest_asks_for(folder
     (folder / "prism.json").write_text("{}")
     with pytest.raises(FileNotFoundError, match=r"digests.json: no such file, .*: export the run again"):
         check_export(folder)
+
+
+def flagged(command, config, *more):
+    return forked.run(f"prism_jax.{command}", f"--config=configs/{config}", "--expect_digest=" + "0" * 64, *more)
+
+
+def test_commands_that_read_weights_refuse_another_export_than_expected_before_they_write(folder, tmp_path):
+    (folder / "prism.json").write_text("{}")
+    write_digests(folder)
+    workdir = tmp_path / "run"
+    for result in (
+        flagged("probe", "probe_simulator.py", f"--config.states.weights={folder}", f"--workdir={workdir}"),
+        flagged("evaluate", "quickstart.py", f"--config.training.start={folder}", f"--workdir={workdir}"),
+    ):
+        assert result.returncode == 1
+        line = result.stderr.splitlines()[-1]
+        assert line.startswith(f"error: {folder}/digests.json: found the SHA-256 "), line
+        assert line.endswith(f"expected {'0' * 64}: another export")
+    bad = forked.run("prism_jax.agent", "--model=x", "--input=-", "--expect_digest=abc")
+    assert "expect_digest" in bad.stderr and "expected 64 hexadecimal digits" in bad.stderr
+    assert not workdir.exists()
 
 
 def test_several_files_have_the_digest_of_their_concatenation(tmp_path):
