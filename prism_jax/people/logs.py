@@ -245,5 +245,5 @@ def _check_column(place: str, name: str, names: Sequence[str]) -> None:
     if names.count(name) > 1:
         raise LogError(f"{place}: found {names.count(name)} columns called {name!r}, expected one")
     if name not in names:
-        shown = ", ".join(names[:30]) + (", …" if len(names) > 30 else "")
+        shown = ", ".join(f"{one:.40}" for one in names[:30]) + (", …" if len(names) > 30 else "")
         raise LogError(f"{place}: found no column {name!r}{did_you_mean(name, names)}, expected one of {shown}")
