@@ -146,23 +146,42 @@ def test_intervals_enclose_their_estimates_and_shares_are_shares(sheets):
                     assert not abs(cell.value) > 1 and not abs(cell.paper) > 1, (sheet.name, line.name, key)
 
 
-def test_the_case_study_follows_its_rule(study):
+def test_the_case_study_is_the_step_that_the_slow_pass_mends_most_clearly(study):
     data = study.at()
     step = case_study.choose(data)
     fast, both = data.decide("dynamic", "calibrated"), data.decide("slow_on_margin", "calibrated")
     gold = data.label("need") * data.label("accept") == 1
     better = both.slow & (fast.offer != gold) & (both.offer == gold)
     assert better[step]
-    tau = 1 / (1 + 2 * data.signal("need_fast", "calibrated"))
-    distance = np.abs(data.signal("accept_fast", "calibrated") - tau)
-    assert distance[step] == distance[better].min()
+    tau = 1 / (1 + 2 * data.signal("need_slow", "calibrated"))
+    distance = np.abs(data.signal("accept_slow", "calibrated") - tau)
+    assert distance[step] == distance[better].max()
 
 
-def test_the_case_study_without_a_slow_pass_is_the_step_nearest_to_the_threshold():
-    study = study_of(columns(slow=False) | {})
-    data = study.at()
+def test_the_case_study_without_a_slow_pass_is_an_offer_that_ends_a_silence_rightly():
+    data = study_of(columns(slow=False)).at()
+    step = case_study.choose(data)
+    offer, gold = data.decide("dynamic", "calibrated").offer, data.label("need") * data.label("accept") == 1
+    stream, number = data.steps.stream, data.steps.step
+    before = {(name, place): made for name, place, made in zip(stream, number, offer, strict=True)}
+    opens = [
+        made and not before.get((name, place - 1), True)
+        for name, place, made in zip(stream, number, offer, strict=True)
+    ]
     distance = np.abs(data.signal("accept_fast", "calibrated") - 1 / (1 + 2 * data.signal("need_fast", "calibrated")))
-    assert distance[case_study.choose(data)] == distance.min()
+    assert distance[step] == distance[np.array(opens) & gold].max()
+
+
+def test_the_case_study_says_what_happened(study):
+    data = study.at()
+    step = case_study.choose(data)
+    words = case_study.story(data, step).split("\n")
+    slow = data.signal("accept_slow", "calibrated")[step]
+    assert f"p_accept {slow:.3f}" in words[1]
+    right = data.label("need")[step] * data.label("accept")[step] == 1
+    assert words[1].startswith("The slow pass offers" if right else "The slow pass stays silent")
+    assert words[2] == ("Right was an offer." if right else "Right was silence.")
+    assert words[0].startswith("The fast pass stays silent" if right else "The fast pass offers")
 
 
 def test_the_frontier_has_no_point_that_another_beats():
