@@ -1,8 +1,9 @@
 """Decides on live streams: `python -m prism_jax.agent --model=DIR --input=FILE|- [--records=FILE]`.
 
-DIR is what `prism_jax.export` wrote. Each line of the input is an event or the outcome of an offer; each event leads to
-one decision record, on standard output or in FILE (docs/agent.md). A restart with the same input and FILE resumes where
-the records end. With --replay=RECORDS, decisions are computed again from a log, without a model.
+DIR is what `prism_jax.export` wrote; --expect_digest=SHA256 says which export it must be (docs/export.md). Each line of
+the input is an event or the outcome of an offer; each event leads to one decision record, on standard output or in FILE
+(docs/agent.md). A restart with the same input and FILE resumes where the records end. With --replay=RECORDS, decisions
+are computed again from a log, without a model.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from absl import flags
 from prism_jax.decision.operating_point import SLOW_TRIGGERS
 from prism_jax.decision.policies import DEPLOYABLE
 from prism_jax.recipes.serving import replay_records, serve
-from prism_jax.runtime import command, distributed
+from prism_jax.runtime import command, digests, distributed
 from prism_jax.runtime.flag_checks import refuse_empty
 
 
@@ -50,6 +51,7 @@ def define_flags() -> None:
     flags.DEFINE_integer("memory", None, "Bytes for the trunks of live streams.")
     flags.DEFINE_float("keep", None, "Largest share of the context in use after old events of a stream were dropped.")
     distributed.define_cache_flag()
+    digests.define_flag("--model")
     refuse_empty("model", "input", "records", "replay", "calibration", "people", "population")
     flags.DEFINE_enum("dtype", None, ["float32", "bfloat16"], "Dtype of the parameters.")
 

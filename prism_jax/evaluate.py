@@ -1,11 +1,11 @@
 """Calibrates and evaluates, without training: a trained run, a student before training, or scores of any agent.
 
     python -m prism_jax.evaluate --workdir=RUN [--base]
-    python -m prism_jax.evaluate --config=FILE --workdir=DIR
+    python -m prism_jax.evaluate --config=FILE --workdir=DIR [--expect_digest=SHA256]
     python -m prism_jax.evaluate --scores=FILE --workdir=DIR [--c_fa=1 --c_fn=2 --margin=0.1 --policy=dynamic]
         [--trigger=value --price=1e-4] [--calibrator=temperature | --calibration=FILE]
     python -m prism_jax.evaluate --scores=LOG --columns=person=NAME,accepted=NAME[,time=NAME,score=NAME] --workdir=DIR
-        [--c_fa=1 --c_fn=2] [--export_scores=FILE [--keep_names]]
+        [--c_fa=1 --c_fn=2] [--export_scores=FILE [--keep_names]] [--shown_only]
 
 The first reads the run's config.json, tokenizer.json and checkpoint, and writes scores.parquet, calibration.json,
 evaluation.json and report.html beside them; --base adds the student before training to the tables. The second does the
@@ -29,7 +29,7 @@ from prism_jax.decision.policies import DEPLOYABLE
 from prism_jax.people.columns import parse_columns
 from prism_jax.recipes.acceptance_log import evaluate_log
 from prism_jax.recipes.scores_files import evaluate_scores
-from prism_jax.runtime import command
+from prism_jax.runtime import command, digests
 from prism_jax.runtime.flag_checks import refuse_empty
 
 POINT = {
@@ -48,9 +48,15 @@ def define_flags() -> None:
     flags.DEFINE_string("workdir", None, "Folder of a run; with --scores, the folder to write to.", required=True)
     refuse_empty("workdir")
     config_flags.DEFINE_config_file("config", None, "Config of a student to evaluate without training.")
+    digests.define_flag("training.start of --config")
     flags.DEFINE_bool("base", False, "With a run: also evaluate its student before training, in a section of its own.")
     flags.DEFINE_string("scores", None, "Scores file to evaluate instead of a run, .parquet or .jsonl.")
-    flags.DEFINE_bool("shown_only", False, "With --scores: leave out the offers that were not made, and say so.")
+    flags.DEFINE_bool(
+        "shown_only",
+        False,
+        "With --scores: leave out the offers that were not made, and say so; of a log "
+        "with --columns, logged=COLUMN says which.",
+    )
     flags.DEFINE_enum(
         "calibrator",
         None,
@@ -72,6 +78,11 @@ def define_flags() -> None:
     flags.DEFINE_enum("policy", OperatingPoint.policy, DEPLOYABLE, POINT["policy"])
     flags.DEFINE_enum("trigger", OperatingPoint.trigger, SLOW_TRIGGERS, POINT["trigger"])
     flags.register_multi_flags_validator(
+        ["config", "expect_digest"],
+        lambda given: given["expect_digest"] is None or given["config"] is not None,
+        "expected --expect_digest with --config only, whose training.start names an export",
+    )
+    flags.register_multi_flags_validator(
         ["scores", "config", "base"],
         lambda given: (given["scores"] is not None) + (given["config"] is not None) + given["base"] < 2,
         "expected at most one of --scores, --config and --base",
@@ -83,18 +94,19 @@ def define_flags() -> None:
     )
 
 
-def main() -> None:
-    """Runs what the flags say."""
+def main() -> int | None:
+    """Does what the flags say. The exit status is 3 where the trained checkpoint is damaged and an older one read."""
     given: dict[str, Any] = flags.FLAGS.flag_values_dict()
     if given["columns"] is not None:
-        return _evaluate_log(given)
+        _evaluate_log(given)
+        return None
     if given["scores"] is not None:
         point = OperatingPoint(**{name: given[name] for name in POINT})
         folder = epath.Path(given["workdir"])
         for name in ("export_scores", "keep_names"):
             if given[name]:
                 raise ValueError(f"--{name}: found it without --columns, expected both, of a log")
-        return evaluate_scores(
+        evaluate_scores(
             given["scores"],
             folder,
             point,
@@ -102,6 +114,7 @@ def main() -> None:
             calibrator=given["calibrator"],
             calibration=given["calibration"],
         )
+        return None
     for name in ("shown_only", "calibrator", "calibration", "export_scores", "keep_names"):
         if given[name]:
             expected = "with --columns" if name in ("export_scores", "keep_names") else "with a scores file"
@@ -116,14 +129,17 @@ def main() -> None:
     if given["config"] is None:
         return runs.evaluate_workdir(given["workdir"], texts=given["texts"], base=given["base"])
     config = from_config_dict(RunConfig, given["config"], renamed=RENAMED)
+    if given["expect_digest"] is not None:
+        digests.check_export(config.training.start, given["expect_digest"])
     runs.evaluate_untrained(config, Workdir(given["workdir"]), texts=given["texts"])
+    return None
 
 
 def _evaluate_log(given: dict[str, Any]) -> None:
     """Evaluates a log of answers to offers."""
     if given["scores"] is None:
         raise ValueError("--columns: found it without --scores, expected the log there")
-    chosen = {"shown_only", "calibrator", "calibration", "texts", *(POINT.keys() - {"c_fa", "c_fn"})}
+    chosen = {"calibrator", "calibration", "texts", *(POINT.keys() - {"c_fa", "c_fn"})}
     for name in sorted(chosen):
         if flags.FLAGS[name].present:
             raise ValueError(f"--{name}: found it with --columns, expected it with a scores file only")
@@ -139,6 +155,7 @@ def _evaluate_log(given: dict[str, Any]) -> None:
         c_fn=point.c_fn,
         export_scores=given["export_scores"],
         keep_names=given["keep_names"],
+        shown_only=given["shown_only"],
     )
 
 

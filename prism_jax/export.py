@@ -14,6 +14,7 @@ from prism_jax.recipes.export import export_run
 from prism_jax.recipes.probe_export import export_probe, is_probe
 from prism_jax.runtime import command
 from prism_jax.runtime.flag_checks import refuse_empty
+from prism_jax.training.run import NOT_TRAINED
 from prism_jax.training.workdir import Workdir
 
 
@@ -28,16 +29,17 @@ def define_flags() -> None:
     refuse_empty("workdir", "output")
 
 
-def main() -> None:
-    """Runs what the flags say."""
+def main() -> int | None:
+    """Does what the flags say. The exit status is 3 where the trained checkpoint is damaged and an older one read."""
     output = epath.Path(flags.FLAGS.output)
     if is_probe(flags.FLAGS.workdir):
         if flags.FLAGS.dtype is not None:
             raise ValueError("--dtype: found it with the workdir of a probe, expected it with that of a student")
         print(f"exported: {output}, {export_probe(flags.FLAGS.workdir, output)}")
-        return
-    checkpoint = export_run(Workdir(flags.FLAGS.workdir), output, dtype=flags.FLAGS.dtype)
+        return None
+    checkpoint, is_trained = export_run(Workdir(flags.FLAGS.workdir), output, dtype=flags.FLAGS.dtype)
     print(f"exported: {output}, checkpoint: {checkpoint}")
+    return None if is_trained else NOT_TRAINED
 
 
 if __name__ == "__main__":

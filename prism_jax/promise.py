@@ -2,12 +2,13 @@
 
     python -m prism_jax.promise --scores=FILE --promise="false_alarms<=0.05" [--promise="missed_help<=0.2"]
         [--promise_level=0.9] [--c_fa=1 --c_fn=2] [--policy=dynamic --policy=static] [--margin=0 --margin=0.1]
-        [--test_share=0.3] [--calibration=FILE] [--out=FILE.json]
+        [--test_share=0.3] [--calibration=FILE] [--shown_only] [--out=FILE.json]
+    python -m prism_jax.promise --scores=LOG --columns=person=NAME,accepted=NAME,score=NAME --promise="dismissals<=20%"
 
 Certified on the people (or streams) of the calibration split and measured on those of the test split; of scores
-without splits, --test_share of the people are measured (docs/promises.md). Prints the certified cost ratios, the one
-nearest to the stated costs, and the speak rate it leaves. Several policies or slow margins are promised at once, and
-the one of lowest cost is named.
+without splits, such as a log of answers, --test_share of the people are measured (docs/promises.md). Prints the
+certified cost ratios, the one nearest to the stated costs, and the speak rate it leaves. Several policies or slow
+margins are promised at once, and the one of lowest cost is named.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from absl import flags
 
 from prism_jax.decision.calibration import CALIBRATORS
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.evaluation.promise_units import POLICIES
+from prism_jax.evaluation.promise_units import promised_policies
 from prism_jax.recipes.promising import families_of, promise_scores
 from prism_jax.runtime import command
 from prism_jax.runtime.flag_checks import refuse_empty
@@ -27,12 +28,16 @@ def define_flags() -> None:
     flags.DEFINE_string(
         "scores", None, "Scores file, .parquet or .jsonl, with the splits calibration and test, or none."
     )
-    flags.DEFINE_multi_string("promise", None, "RISK<=LIMIT; several are kept together.")
+    flags.DEFINE_list(
+        "columns", None, "Of a log of answers, .csv or .parquet, as --scores: person=NAME,accepted=NAME,score=NAME…"
+    )
+    flags.DEFINE_bool("shown_only", False, "Leave out the offers that were not made, and say so.")
+    flags.DEFINE_multi_string("promise", None, "RISK<=LIMIT, also in percent; several are kept together.")
     flags.DEFINE_float("promise_level", 0.9, "Probability with which they hold.", 0.5, 0.9999)
     flags.DEFINE_float("c_fa", OperatingPoint.c_fa, "C_FA, the cost of an offer that is not accepted.")
     flags.DEFINE_float("c_fn", OperatingPoint.c_fn, "C_FN, the cost of missed help; the gate comes as near as allowed.")
     flags.DEFINE_multi_enum(
-        "policy", [OperatingPoint.policy], POLICIES, "The rule that decides; several are promised at once."
+        "policy", [OperatingPoint.policy], promised_policies(), "The rule that decides; several are promised at once."
     )
     flags.DEFINE_multi_float(
         "margin", [0.0], "Slow margin of dynamic, which needs slow signals; several are promised at once.", 0.0, 1.0
@@ -42,7 +47,8 @@ def define_flags() -> None:
     flags.DEFINE_float(
         "start",
         None,
-        "Cost ratio at which the tests of false_discovery begin, fixed beforehand; by default limit / (1 - limit).",
+        "Cost ratio at which the tests of false_discovery and dismissals begin, fixed beforehand; by default limit / "
+        "(1 - limit), which suits false_discovery with the policy product only.",
         1e-6,
         1e6,
     )
@@ -71,6 +77,8 @@ def main() -> None:
         calibration=given.calibration,
         start=given.start,
         test_share=given.test_share,
+        columns=given.columns,
+        shown_only=given.shown_only,
         out=given.out,
     )
 

@@ -1,20 +1,23 @@
 """A log of answers: what the gate would have cost, the conversion to a scores file, and what is refused."""
 
+import dataclasses
+
 import forked
 import numpy as np
 import pytest
+import scipy.stats
 
-from prism_jax.decision.calibration import fit_platt
+from prism_jax.decision.calibration import CalibrationConfig, Rule, fit_map
 from prism_jax.people.columns import LogError, parse_columns
 from prism_jax.people.logs import AcceptanceLog
-from prism_jax.people.study import Study
+from prism_jax.people.study import Study, study
 from prism_jax.recipes.acceptance_log import (
     evaluate_log,
     gate_costs,
     score_and_constant,
-    score_threshold,
-    scores_of_log,
 )
+from prism_jax.recipes.log_scores import scale_of_log, scores_of_log
+from prism_jax.recipes.own_score import own_score, people_of, promised, sentences
 from prism_jax.scores import Scores
 
 ROWS, PEOPLE = 60, 6
@@ -62,7 +65,8 @@ def test_the_gates_costs_are_those_of_its_decisions(log):
     for name, cost in constants.items():
         assert costs[name].cost.value == pytest.approx(cost)
     better = min(constants, key=constants.get)
-    assert costs[better].gain == (0.0, 0.0, 0.0)
+    assert costs[better].gain.value == 0.0
+    assert np.isnan([costs[better].gain.low, costs[better].gain.high]).all()  # of no difference there is no interval
     assert costs["score"].cost.low < expected < costs["score"].cost.high
 
 
@@ -75,21 +79,56 @@ def test_the_score_is_compared_where_it_is_known(log):
     assert compared["difference"].value == pytest.approx(compared["score"].value - compared["constant"].value)
 
 
-def test_the_threshold_on_the_score_is_where_the_fitted_map_reaches_the_gates(log):
-    found = study_of(log)
-    known = ~np.isnan(log.score)
-    platt = fit_platt(log.score[known], log.accepted[known])
-    assert platt(np.array([score_threshold(log, found, 0.4)])) == pytest.approx(0.4, abs=1e-6)
+@pytest.mark.parametrize("stretch", [1.0, 10.0, -10.0])
+def test_the_rule_on_the_score_is_where_the_fitted_map_reaches_the_gates(log, stretch):
+    log = dataclasses.replace(log, score=log.score * stretch)
+    found = study(log)
+    own = own_score(log, found, "sure", 0.4, found.weight)
+    score = log.score[~np.isnan(log.score)]
+    assert len(own.maps) == (3 if stretch == 1 else 1)
+    for fitted in own.maps.values():
+        rule = fitted.rule(0.4)
+        assert rule.offer == ("at_most" if stretch < 0 else "at_least")
+        assert fitted(np.array([rule.value])) == pytest.approx(0.4, abs=1e-6)
+        np.testing.assert_array_equal(rule.offers(score), fitted(score) >= 0.4)
+    assert own.brier[own.best] == min(own.brier[name] for name in own.maps)
+    assert own.rule.in_words() in " ".join(sentences(own)) and "sure" in sentences(own)[0]
+
+
+def test_a_rule_per_person_is_where_their_own_prediction_reaches_the_gates(log):
+    found = study(log)
+    own = own_score(log, found, "sure", 0.4, found.weight)
+    people = people_of(log, found, own, 0.4)
+    assert [one.number for one in people] == list(range(1, PEOPLE + 1))
+    named = {f"p{number}": name for number, name in zip(log.numbers, log.names, strict=True)}
+    for one in people:
+        mine = log.accepted[log.person == log.names.index(named[f"p{one.number}"])]
+        assert (one.answers, one.accepted) == (len(mine), pytest.approx(mine.mean()))
+        wilson = scipy.stats.binomtest(int(mine.sum()), len(mine)).proportion_ci(method="wilson")
+        assert (one.low, one.high) == pytest.approx((wilson.low, wilson.high), abs=1e-6)
+    # Who accepts more is offered more: the two orders agree.
+    order = np.argsort([one.p for one in people])
+    assert (np.diff([people[i].rule.value for i in order]) < 0).all()
+    bare = dataclasses.replace(log, score=None)
+    rules = [one.rule.offer for one in people_of(bare, study(bare), None, 0.5)]
+    assert set(rules) <= {"always", "never"}
 
 
 def test_a_log_becomes_a_scores_table_of_whole_people(log):
     scores = scores_of_log(log, keep_names=True)
     assert isinstance(scores, Scores) and not scores.has_need and len(scores) == ROWS
     missing = np.isnan(log.score[log.order])
-    np.testing.assert_array_equal(scores.p_accept_fast[~missing], log.score[log.order][~missing])
     for row in np.flatnonzero(missing):
         others = scores.fold != scores.fold[row]
         assert scores.p_accept_fast[row] == pytest.approx(scores.y_accept[others].mean())
+    found = study(log)
+    best = own_score(log, found, "sure", 0.4, found.weight).best
+    np.testing.assert_allclose(scores.p_accept_fast[~missing], found.predictions[best][~missing])
+    plain = scores_of_log(log, plain=True, keep_names=True)
+    np.testing.assert_allclose(plain.p_accept_fast[~missing], log.score[log.order][~missing])
+    far = dataclasses.replace(log, score=log.score * 10)
+    order = np.argsort(scores_of_log(far, plain=True, keep_names=True).p_accept_fast[~missing])
+    np.testing.assert_array_equal(order, np.argsort(far.score[far.order][~missing]))
     for name in log.names:
         mine = scores.person == name
         assert scores.step[mine].tolist() == list(range(mine.sum())) and (np.diff(scores.time[mine]) > 0).all()
@@ -142,3 +181,17 @@ def test_flags_of_a_scores_file_are_refused_with_columns(csv):
     assert done.returncode == 1 and line.startswith(
         "error: --policy: found it with --columns, expected it with a scores"
     )
+
+
+@pytest.mark.parametrize("calibrator", ["temperature", "platt", "isotonic"])
+def test_a_promised_gate_is_a_rule_on_the_logs_score(log, calibrator):
+    log = dataclasses.replace(log, score=log.score * 10)
+    table = scores_of_log(log, plain=True, keep_names=True)
+    known = ~np.isnan(log.score[log.order])
+    score, p = log.score[log.order][known], table.p_accept_fast[known]
+    fitted = fit_map(CalibrationConfig(calibrator), p, table.y_accept[known])
+    for ratio in (0.5, 1.0, 2.0):
+        found = promised(fitted, ratio, scale_of_log(log), "sure")
+        rule = Rule(**found["rules"][""])
+        np.testing.assert_array_equal(rule.offers(score), fitted(p) >= 1 / (1 + ratio))
+        assert found["sentences"][0].startswith("On your own score: ") and "sure" in found["sentences"][0]

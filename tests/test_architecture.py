@@ -57,6 +57,7 @@ MAY_IMPORT = {
     "promise": EVERYTHING,
     "counterfactual": EVERYTHING,
     "preflight": {*EVERYTHING, "train"},
+    "streams_from_records": EVERYTHING,
 }
 
 

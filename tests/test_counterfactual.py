@@ -1,5 +1,6 @@
 """What another gate would have cost, as a user asks: records, scores tables, logs of any columns, refusals."""
 
+import dataclasses
 import json
 import pathlib
 
@@ -10,8 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 from fake_reader import FakeReader, exported
 
-from prism_jax.decision.off_policy import OverlapError
+from prism_jax.decision import off_policy
+from prism_jax.decision.off_policy import Logged, OverlapError
 from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.people.columns import LogError
 from prism_jax.policy.agent import Agent
 from prism_jax.policy.settings import Exploration, Settings, Terms
 from prism_jax.recipes import counterfactual
@@ -63,6 +66,80 @@ def test_a_log_answers_for_another_policy(tmp_path, table):
     }
 
 
+def designed(e, *, people=200, target=None, accepted=0.5, seed=0):
+    """A log with these propensities, as the command reads one."""
+    rng = np.random.default_rng(seed)
+    offered = rng.random(len(e)) < e
+    person = np.arange(len(e)) % people
+    y = np.where(offered, rng.random(len(e)) < accepted, 0.0)
+    logged = Logged(offered, e, y, np.ones(len(e)))
+    target = np.ones(len(e)) if target is None else target
+    return counterfactual.Decisions(target, logged, person, np.zeros((len(e), 1)), ())
+
+
+def interval(table, row=0):
+    text = table.sections[0].rows[row].cells[0]
+    return tuple(float(end) for end in text.replace("−", "-").replace("+", "").split("[")[1].rstrip("]").split(","))
+
+
+def test_logs_are_refused_by_their_probabilities_whatever_was_drawn():
+    rare = np.arange(2400) % 20 == 7
+    refused = 0
+    for seed in range(50):
+        decisions = designed(np.where(rare, 0.002, 0.9), accepted=np.where(rare, 0.1, 0.7), seed=seed)
+        try:
+            counterfactual.tables(decisions, counterfactual.Settings(resamples=20))
+        except OverlapError:
+            refused += 1
+    assert refused == 50
+
+
+def test_fewer_than_eight_people_have_no_intervals():
+    for people in (2, 7):
+        with pytest.raises(OverlapError, match=f"^people: found {people}, expected at least 8"):
+            counterfactual.tables(designed(np.full(2400, 0.5), people=people), counterfactual.Settings())
+    assert counterfactual.tables(designed(np.full(2400, 0.5), people=8), counterfactual.Settings())
+
+
+def test_offers_that_could_not_be_made_widen_the_interval_by_all_that_they_may_cost():
+    hidden = np.arange(40_000) % 125 == 3  # 0.8 %
+    e = np.where(hidden, 0.0, 0.5)
+    settings = counterfactual.Settings(c_fa=5.0, c_fn=20.0, resamples=200)
+    decisions = designed(e)
+    table = counterfactual.tables(decisions, settings)[0]
+    assert "The log cannot show 0.8 % of the target's offers" in table.note
+    low, high = interval(table)
+    seen = dataclasses.replace(decisions, target=np.where(hidden, 0.0, 1.0))
+    low_seen, high_seen = interval(counterfactual.tables(seen, settings)[0])
+    assert low_seen - low == pytest.approx(0.008 * 20, abs=0.002)
+    assert high - high_seen == pytest.approx(0.008 * 5, abs=0.002)
+
+
+def test_the_level_is_shown_only_where_the_probabilities_of_all_rows_tell_it():
+    e = np.where(np.arange(4000) % 20 == 7, 0.002, 0.5)
+    decisions = designed(e, target=(e > 0.1) * 1.0)
+    assert [table.title[:4] for table in counterfactual.tables(decisions, counterfactual.Settings())] == [
+        "Cost",
+        "What",
+    ]
+    assert len(counterfactual.tables(designed(np.full(4000, 0.5)), counterfactual.Settings())) == 3
+
+
+def test_a_refusal_says_how_much_exploration_would_have_been_enough():
+    gate = np.arange(6000) % 2 == 0
+    always = np.ones(6000)
+    with pytest.raises(
+        OverlapError, match=r"^overlap: found that 50.0 %.*; a probability of at least 0\.(\d+) for each"
+    ):
+        counterfactual.tables(designed(gate * 1.0), counterfactual.Settings())
+    enough = off_policy.enough_exploration(always, designed(gate * 1.0).logged, np.arange(6000) % 200)
+    assert enough == 0.02  # of 3,000 rows, 0.01 makes 30 effective changes
+    explored = np.where(gate, 1 - enough, enough)
+    assert len(counterfactual.tables(designed(explored), counterfactual.Settings())) == 3
+    with pytest.raises(OverlapError, match="no exploration would have been enough for a log of this length"):
+        counterfactual.tables(designed(np.full(40, 0.5), people=40), counterfactual.Settings())
+
+
 REFUSED = {
     "no propensities": (lambda columns: columns.pop("e"), "no column of propensities, expected propensity=COLUMN"),
     "no overlap": (lambda columns: None, "overlap: found that "),
@@ -86,6 +163,33 @@ def test_what_a_log_cannot_tell_is_one_line(tmp_path, table, case):
     (line,) = [line for line in done.stderr.splitlines() if line.strip()]
     assert done.returncode == 1 and line.startswith("error: ") and message in line
     assert not (tmp_path / "out").exists()
+
+
+def test_a_log_without_propensities_answers_for_its_shown_offers(tmp_path, table):
+    columns, accepted = table
+    rng = np.random.default_rng(1)
+    shown = rng.random(ROWS) > 0.08
+    columns |= {"shown": shown, "took": [bool(y) if a else None for y, a in zip(accepted, shown, strict=True)]}
+    del columns["e"]
+    path = str(tmp_path / "log.parquet")
+    pq.write_table(pa.table(columns), path)
+    roles = ["person=who", "accepted=took", "logged=shown", "score=p"]
+    settings = counterfactual.Settings(c_fn=1.0)
+    with pytest.raises(LogError, match=r"or --shown_only, which leaves out \d+ offers that were not made"):
+        counterfactual.of_log(path, roles, settings)
+    decisions = counterfactual.of_log(path, roles, settings, shown_only=True)
+    assert len(decisions.target) == shown.sum() and decisions.logged.offered.all()
+    difference = counterfactual.tables(decisions, settings)[0]
+    assert f"Of shown offers only: {(~shown).sum()} of {ROWS} were not made and are left out." in difference.note
+    low, high = interval(difference)
+    dropped = columns["p"] < 0.5
+    truth = -np.where(dropped, 1 - 2.0 * accepted, 0.0)[shown].mean()
+    assert low < truth < high
+    done = run(f"--scores={path}", f"--columns={','.join(roles)}", "--c_fn=1", "--shown_only")
+    assert done.returncode == 0 and "Of shown offers only" in " ".join(done.stdout.split())
+    with pytest.raises(LogError, match=r"found propensity=COLUMN and --shown_only, expected one"):
+        pq.write_table(pa.table(columns | {"e": np.where(shown, 0.9, 0.5)}), path)
+        counterfactual.of_log(path, [*roles, "propensity=e"], settings, shown_only=True)
 
 
 def test_a_scores_table_answers_for_the_gate(tmp_path, table):
@@ -148,8 +252,9 @@ def test_a_scores_table_is_no_file_of_records(tmp_path):
 
 def test_flags_without_an_effect_are_refused():
     for flags, message in (
-        (("--log=x.csv", COLUMNS, "--calibration=c.json"), "--calibration: found it with --log"),
-        (("--scores=x.parquet", COLUMNS), "--columns: found it without --log"),
+        (("--log=x.csv", COLUMNS, "--calibration=c.json"), "--calibration: found it with a log"),
+        (("--records=x.jsonl", COLUMNS), "--columns: found it without a log"),
+        (("--scores=x.parquet", "--shown_only"), "--shown_only: found it without a log"),
     ):
         done = run(*flags)
         assert done.returncode == 1 and message in done.stderr

@@ -84,7 +84,7 @@ def test_the_flags_choose_the_rows(file, capsys):
         ({"count": 999}, r"teacher.jsonl: --count: found 999, expected at most the \d+ rows that have a need label"),
         ({"out": "teacher.jsonl"}, "--out: found .*teacher.jsonl, the file of --streams, expected another one"),
         ({"out": "none/out.jsonl"}, "none/out.jsonl: found no folder .*none, expected an existing one"),
-        ({"streams": "none.jsonl"}, "none.jsonl: found no such file, expected JSON lines"),
+        ({"streams": "none.jsonl"}, "none.jsonl: no such file, expected JSON lines"),
     ],
 )
 def test_what_cannot_be_curated_is_one_line_and_leaves_older_files_as_they_are(file, change, message):

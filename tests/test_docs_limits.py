@@ -6,6 +6,7 @@ import pytest
 
 from prism_jax.people.log_files import MOST_BYTES, MOST_ROWS
 from prism_jax.people.logs import MOST_CONTEXT
+from prism_jax.policy.steps import MOST_CANDIDATES, MOST_EVENT_BYTES, MOST_NAME
 from prism_jax.published import reading
 from prism_jax.runtime import gguf_file
 from prism_jax.runtime.files import MOST_LINE_BYTES
@@ -20,6 +21,7 @@ LIMITS = {
     "columns of a scores table": (MOST_EXTRA,),
     "an acceptance log": (MOST_BYTES, MOST_ROWS, MOST_CONTEXT),
     "a table of printed numbers": (reading.MOST_BYTES, reading.MOST_ROWS),
+    "an event of the agent": (MOST_EVENT_BYTES, MOST_CANDIDATES, MOST_NAME),
     "the header of a safetensors file": (MOST_HEADER_BYTES,),
     "a GGUF file": (gguf_file.MAX_FIELDS, gguf_file.MAX_TENSORS, gguf_file.MAX_ENTRIES, gguf_file.MAX_TEXT),
 }

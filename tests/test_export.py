@@ -1,25 +1,34 @@
 """An exported run read by transformers has the same slots and probabilities; what cannot be exported is an error."""
 
+import collections
 import dataclasses
+import hashlib
 import json
 import pathlib
 import re
 import shutil
 
+import jax
 import numpy as np
 import pytest
+import safetensors.numpy
 from etils import epath
+from jax.experimental.compilation_cache import compilation_cache
 
 from prism_jax.decision import gate
 from prism_jax.decision.calibration import CalibrationConfig, Temperature, apply_map, apply_temperature, fit_map
 from prism_jax.decision.thinking import Moves
 from prism_jax.evaluation.fits import SIGNALS, Calibration, SignalFit, ThinkingFit, write_calibration
+from prism_jax.policy.agent import Agent
+from prism_jax.policy.exported import read_exported
 from prism_jax.policy.fast import score_streams
+from prism_jax.policy.loading import load_reader
 from prism_jax.prompting.template import PromptConfig, Template
 from prism_jax.prompting.tokenizer import Tokenizer
 from prism_jax.recipes.export import RULE, export_run
 from prism_jax.recipes.runs import train_and_evaluate
 from prism_jax.runtime.config import ConfigError
+from prism_jax.runtime.digests import write_digests
 from prism_jax.streams import Candidate, Event, Step, Stream
 from prism_jax.streams.simulator import SimulatorConfig
 from prism_jax.streams.sources import DataConfig
@@ -176,6 +185,15 @@ def test_another_calibrator_reaches_prism_json_with_its_formula(exported, tmp_pa
         assert word in prism["probability"]
 
 
+def test_maps_of_another_meaning_of_need_are_not_exported(exported, tmp_path):
+    workdir = epath.Path(shutil.copytree(exported[0] / "run", tmp_path / "run"))
+    fit = SignalFit(Temperature(1.5), 0.5, 400, 400.0)
+    write_calibration(workdir / "calibration.json", Calibration(fit, fit, need_target="given_accept"))
+    with pytest.raises(ValueError, match=r"calibration.json, need_target: found given_accept .*, expected marginal"):
+        export_run(Workdir(workdir), epath.Path(tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+
+
 def test_what_cannot_be_exported_leaves_nothing(exported, tmp_path):
     folder, _ = exported
     with pytest.raises(FileNotFoundError, match=r"config\.json: no such file, expected the workdir of a run"):
@@ -244,17 +262,47 @@ def test_a_changed_export_is_not_trained_on(exported, tmp_path, name):
         resolve(start)
 
 
+def test_a_negated_tensor_beside_unchanged_digests_is_not_served(exported, tmp_path):
+    model = pathlib.Path(shutil.copytree(exported[0] / "exported", tmp_path / "model"))
+    told = []
+    load_reader(model, read_exported(model), report=told.append)
+    (line,) = told
+    assert re.match(
+        rf"{model}: compared 7 files \(.* MiB\) with digests.json in \d+\.\d\d s; its SHA-256: \w{{64}}$", line
+    )
+    weights = safetensors.numpy.load_file(model / "model.safetensors")
+    negated = {name: -tensor if "embed" in name else tensor for name, tensor in weights.items()}
+    safetensors.numpy.save_file(negated, model / "model.safetensors")
+    with pytest.raises(
+        ValueError, match=f"^{model}/model.safetensors: found a missing or changed file, expected what dig"
+    ):
+        load_reader(model, read_exported(model))
+
+
+def test_an_expected_digest_tells_an_export_from_another_whole_one(exported, tmp_path):
+    model = epath.Path(shutil.copytree(exported[0] / "exported", tmp_path / "model"))
+    printed, _ = export_run(Workdir(exported[0] / "run"), epath.Path(tmp_path / "again"))
+    digest = re.fullmatch(r"step 1 .*, SHA-256 of digests\.json: (\w{64})", printed)[1]
+    assert digest == hashlib.sha256((tmp_path / "again" / "digests.json").read_bytes()).hexdigest()
+    assert read_exported(model, digest) == read_exported(model), "an export is the same each time"
+    (model / "generation_config.json").write_text("{}")
+    write_digests(model)
+    load_reader(model, read_exported(model))
+    with pytest.raises(ValueError, match=f"digests.json: found the SHA-256 .*, expected {digest}: another export"):
+        read_exported(model, digest)
+
+
 @pytest.mark.parametrize("content", [("prism.json",), ()])
 def test_of_two_exports_to_one_output_the_first_to_end_stays_whole(exported, tmp_path, monkeypatch, content):
     """Another export ends while this one is still writing, with files in it or, worst of all, without any."""
     output = tmp_path / "model"
 
-    def write_digests(folder):
+    def fill_output(folder):
         output.mkdir()
         for name in content:
             (output / name).write_text("theirs")
 
-    monkeypatch.setattr("prism_jax.recipes.export.write_digests", write_digests)
+    monkeypatch.setattr("prism_jax.recipes.export.write_digests", fill_output)
     with pytest.raises(FileExistsError, match=f"^{output}: found something there, expected a path that does not exist"):
         export_run(Workdir(exported[0] / "run"), epath.Path(output))
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
@@ -285,3 +333,42 @@ def test_a_failed_export_leaves_nothing_half_written(exported, tmp_path, monkeyp
     export_run(Workdir(folder / "run"), epath.Path(tmp_path / "out"))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "out.partial"]
     assert (tmp_path / "out.partial" / "rest").exists() and not (tmp_path / "out" / "rest").exists()
+
+
+@pytest.fixture
+def without_cache(monkeypatch, tmp_path):
+    """JAX as in a program that has compiled something and kept nothing; gives the folder of the default cache."""
+    names = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
+    before = {name: jax.config.values[name] for name in names}
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    jax.config.update("jax_compilation_cache_dir", None)
+    compilation_cache.reset_cache()
+    jax.clear_caches()
+    jax.jit(lambda x: x + 1)(1.0)
+    yield tmp_path
+    for name, value in before.items():
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()
+
+
+def test_an_agent_that_python_loads_compiles_once_for_all_starts(exported, without_cache):
+    """The second start takes all programs from the cache of the command, which the caller may name or switch off."""
+    counts = collections.Counter()
+    jax.monitoring.register_event_listener(lambda event, **_: counts.update([event]))
+    hit, missed = (f"/jax/compilation_cache/cache_{what}" for what in ("hits", "misses"))
+
+    def load(**options):
+        jax.clear_caches()
+        counts.clear()
+        agent = Agent.load(exported[0] / "exported", context=300, memory=1 << 20, **options)
+        return agent.programs, counts[hit], counts[missed]
+
+    programs, hits, misses = load()
+    assert misses >= programs > hits
+    assert list((without_cache / "prism_jax").glob("*/*-cache"))
+    assert load() == (programs, misses + hits, 0)
+    other = without_cache / "other"
+    assert load(compilation_cache=str(other))[1:] == (hits, misses)
+    assert load()[2] == 0 and jax.config.values["jax_compilation_cache_dir"] == str(other)  # what was chosen stays
+    assert load(compilation_cache="off")[1:] == (0, 0)

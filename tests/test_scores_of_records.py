@@ -2,7 +2,9 @@
 
 import dataclasses
 import json
+import re
 
+import forked
 import numpy as np
 import pytest
 from etils import epath
@@ -10,12 +12,18 @@ from fake_reader import FakeReader, exported
 
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.policy.agent import Agent
+from prism_jax.policy.ledger import RefusedError
 from prism_jax.policy.settings import Exploration, Settings, Terms, terms_from_record
 from prism_jax.policy.steps import Observation
+from prism_jax.probe.config import FitConfig, StatesConfig
+from prism_jax.probe.fitting import Seen, fit_probe
+from prism_jax.probe.words import describe
+from prism_jax.recipes.records_streams import streams_from_records
 from prism_jax.recipes.scores_files import evaluate_scores
 from prism_jax.scores import ScoresError, read_scores
 from prism_jax.scores.records import TIMEOUT
 from prism_jax.streams import Candidate, Event
+from prism_jax.streams.jsonl import read_streams
 
 OFFERS = (Candidate(text="Tea?"), Candidate(text="Coffee?"))
 MINUTE = 60.0
@@ -154,3 +162,99 @@ def test_the_table_says_which_need_the_model_estimates(tmp_path):
         scores = read_scores(write(tmp_path / f"{target}.jsonl", [record]))
         assert scores.need_given_accept == (target == "given_accept")
         assert terms_from_record(record).need_target == target
+
+
+def ordinary(count=600, needed=False, people=None, **given):
+    """Records without exploration: silence has propensity 0, and mostly nobody says whether help was needed."""
+    deciding = Agent(FakeReader(), exported(), Settings(Terms(OperatingPoint(margin=0.0)), **given))
+    records, rng = [], np.random.default_rng(0)
+    for i in range(count):
+        decision = deciding.observe(f"s{i % 30}", Event(time=float(i), text=f"Opens {i}"), ["Tea?", "Coffee?"])
+        records.append(decision.record())
+        if decision.spoke:
+            outcome = "accepted" if rng.random() < decision.p_accept else "dismissed"
+            judged = bool(rng.random() < 0.5) if needed else None
+            records.append(deciding.outcome(decision.stream, decision.offer, outcome, float(i), needed=judged).record())
+    return records
+
+
+def evaluate(path, folder, *arguments):
+    return forked.run("prism_jax.evaluate", f"--scores={path}", f"--workdir={folder}", *arguments)
+
+
+@pytest.mark.parametrize("needed", [False, True])
+def test_the_page_evaluates_ordinary_records_by_one_command(root, tmp_path, needed):
+    page = (root / "docs" / "agent.md").read_text(encoding="utf-8")
+    (arguments,) = re.findall(r"prism_jax.evaluate --scores=records.jsonl (.*)--workdir=out", page)
+    path = write(tmp_path / "records.jsonl", ordinary(needed=needed))
+    done = evaluate(path, tmp_path / "out", *arguments.split())
+    assert done.returncode == 0, done.stderr
+    assert "of shown offers only" in done.stdout and (tmp_path / "out" / "report.html").exists()
+    assert ("no column p_need_fast" in done.stdout) == (not needed)
+
+
+def test_what_ordinary_records_lack_is_named_with_the_flag_that_helps(tmp_path):
+    records = ordinary(200)
+    done = evaluate(write(tmp_path / "records.jsonl", records), tmp_path / "out")
+    assert done.returncode and "--shown_only" in done.stderr
+    alone = write(tmp_path / "alone.jsonl", [record for record in records if record["stream"] == "s0"])
+    done = evaluate(alone, tmp_path / "out", "--shown_only")
+    assert done.returncode and "found records of 1 stream, expected two or more" in done.stderr
+    assert "--calibration=FILE" in done.stderr and not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("keep_texts", [False, True])
+def test_records_become_streams_that_a_probe_trains_on(tmp_path, keep_texts):
+    records = ordinary(needed=True, keep_texts=keep_texts)
+    path, out = write(tmp_path / "records.jsonl", records), tmp_path / "streams.jsonl"
+    done = forked.run("prism_jax.streams_from_records", f"--records={path}", f"--out={out}")
+    assert done.returncode == 0, done.stderr
+    assert ("--keep_texts" in done.stdout) == (not keep_texts)
+    streams, scores = read_streams(out), read_scores(path)
+    assert len(streams) == 30 and sum(len(one.events) for one in streams) == 600
+    offers = {(s.id, step.event, i): o for s in streams for step in s.steps for i, o in enumerate(step.candidates)}
+    for i, key in enumerate(zip(scores.stream, scores.step, scores.candidate, strict=True)):
+        offer = offers[key]
+        for found, expected in ((offer.y_accept, scores.y_accept[i]), (offer.propensity, scores.propensity[i])):
+            assert found == expected or (found is None and np.isnan(expected))
+        assert offer.logged == scores.logged[i] and offer.text == ("Tea?", "Coffee?")[key[2]]
+    texts = {event.text for one in streams for event in one.events}
+    assert len(texts) == (600 if keep_texts else 1)
+    fit_probe([Seen(describe(one)) for one in streams], FitConfig(inner=2), StatesConfig())
+    again = forked.run("prism_jax.streams_from_records", f"--records={path}", f"--out={out}")
+    assert again.returncode and "found something there" in again.stderr
+
+
+def test_a_missing_event_and_a_strange_outcome_are_named_by_line(tmp_path):
+    records = ordinary(90)
+    strange = {"format": 1, "kind": "outcome", "stream": "s0", "offer": "s0/99", "outcome": "accepted", "time": 1.0}
+    decided = [record for record in records if record["kind"] == "decision"]
+    for content, message in (
+        (decided[30:], ":1: event: found 1, expected 0, the next of its stream"),
+        ([*records, {**strange, "needed": None}], f", line {len(records) + 1}, offer: found an outcome of 's0/99'"),
+    ):
+        path = write(tmp_path / "records.jsonl", content)
+        with pytest.raises(ValueError, match=re.escape(f"{path}{message}")):
+            streams_from_records(str(path), str(tmp_path / "streams.jsonl"))
+    assert not (tmp_path / "streams.jsonl").exists()
+
+
+def test_candidates_may_be_texts():
+    for one, other in ((["Tea?", "Coffee?"], OFFERS), (None, None)):
+        decisions = [agent().observe("s", Event(time=0.0, text="x"), given) for given in (one, other)]
+        assert decisions[0].fast == decisions[1].fast and decisions[0].candidates == decisions[1].candidates
+    for bad, message in (("Tea?", "found one text, expected a list of offers"), (["Tea?", " "], "found ' '")):
+        with pytest.raises(RefusedError, match=f"stream 's': candidates: .*{message}"):
+            agent().observe("s", Event(time=0.0, text="x"), bad)
+
+
+def test_the_python_of_the_page_runs(root, monkeypatch, capsys):
+    page = (root / "docs" / "agent.md").read_text(encoding="utf-8")
+    codes = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    monkeypatch.setattr(Agent, "load", lambda folder, settings=None: Agent(FakeReader(), exported(), settings))
+    monkeypatch.setattr("prism_jax.policy.exported.read_exported", lambda folder: exported())
+    found = {}
+    for code in codes:
+        exec(compile(code, "docs/agent.md", "exec"), found)
+    assert found["agent"].settings.terms.exploration == Exploration(0.1, loss=0.1, seed=7)
+    assert found["agent"].settings.keep_texts

@@ -5,8 +5,13 @@ import pytest
 from etils import epath
 
 from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.probe.config import ProbeConfig
+from prism_jax.recipes.probing import train_and_evaluate_probe
 from prism_jax.recipes.scores_files import evaluate_scores
 from prism_jax.scores import Scores, ScoresError, write_scores
+from prism_jax.streams import Candidate, Event, Step, Stream
+from prism_jax.streams.jsonl import write_streams
+from prism_jax.streams.sources import DataConfig
 
 
 def log():
@@ -65,3 +70,37 @@ def test_shown_only_needs_a_log(tmp_path):
     write_scores(path, Scores.from_columns(columns))
     with pytest.raises(ScoresError, match="logged: found no such column, expected it with --shown_only"):
         evaluate_scores(str(path), epath.Path(tmp_path / "out"), OperatingPoint(), shown_only=True)
+
+
+def streams_with_unshown_offers():
+    """Forty streams of which every fourth step's offer was not made, without propensities."""
+    rng = np.random.default_rng(5)
+    for number in range(40):
+        steps = tuple(
+            Step(event=i, candidates=(Candidate(text="Offer help", logged=False),), y_need=0.0)
+            if i % 4 == 3
+            else Step(
+                event=i,
+                candidates=(Candidate(text="Offer help", y_accept=float(rng.random() < 0.5), logged=True),),
+                y_need=float(rng.random() < 0.6),
+            )
+            for i in range(8)
+        )
+        events = tuple(Event(time=60.0 * i, text=f"Opens file {rng.integers(9)}.") for i in range(8))
+        yield Stream(id=f"s{number}", events=events, steps=steps)
+
+
+def test_a_probe_and_the_evaluation_of_its_scores_judge_alike(tmp_path, capsys):
+    write_streams(tmp_path / "streams.jsonl", streams_with_unshown_offers())
+    config = ProbeConfig(data=DataConfig(name="jsonl", source=str(tmp_path / "streams.jsonl"), folds=4, fold=0))
+    with pytest.raises(ScoresError, match=r"^data, row \d+, propensity: found no propensity beside logged = false"):
+        train_and_evaluate_probe(config, tmp_path / "refused")
+    assert not (tmp_path / "refused").exists()
+    train_and_evaluate_probe(config, tmp_path / "probe", shown_only=True)
+    assert "What decisions cost, per step, of shown offers only" in capsys.readouterr().out
+    scores = str(tmp_path / "probe" / "scores.parquet")
+    with pytest.raises(ScoresError, match="found no propensity beside logged = false"):
+        evaluate_scores(scores, epath.Path(tmp_path / "out"), OperatingPoint())
+    evaluate_scores(scores, epath.Path(tmp_path / "out"), OperatingPoint(), shown_only=True)
+    trees = [json.loads((tmp_path / name / "evaluation.json").read_text()) for name in ("probe", "out")]
+    assert trees[0] == trees[1]

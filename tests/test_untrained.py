@@ -2,12 +2,14 @@
 
 import dataclasses
 import json
+import shutil
 
 import numpy as np
 import pytest
 import tiny
 from etils import epath
 
+from prism_jax.recipes.export import export_run
 from prism_jax.recipes.runs import evaluate_untrained, evaluate_workdir, train_and_evaluate
 from prism_jax.runtime.config import ConfigError
 from prism_jax.scores import read_scores
@@ -18,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("compile_quickly")
 CONFIG = dataclasses.replace(
     tiny.CONFIG,
     data=DataConfig(train_streams=12, calibration_streams=12, test_streams=6),
-    training=dataclasses.replace(tiny.CONFIG.training, steps=2, batch=4, learning_rate=1e-2, checkpoint_every=2),
+    training=dataclasses.replace(tiny.CONFIG.training, steps=2, batch=4, learning_rate=1e-2, checkpoint_every=1),
 )
 
 
@@ -41,6 +43,26 @@ def test_the_tables_say_that_the_student_is_not_trained(folder):
     names = {path.name for path in (folder / "untrained").iterdir()}
     assert not names & {"checkpoints", "metrics.jsonl"}
     assert {"config.json", "tokenizer.json", "scores.parquet", "calibration.json"} <= names
+
+
+@pytest.mark.slow
+def test_an_older_checkpoint_is_not_taken_for_the_trained_result(folder, tmp_path, capsys):
+    """The newest of two is damaged: the evaluation of the trained result stays, and the tables say what they show."""
+    run = epath.Path(shutil.copytree(folder / "both", tmp_path / "run"))
+    next((run / "checkpoints" / "2" / "state" / "d").iterdir()).write_bytes(b"")
+    before = {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()}
+    assert evaluate_workdir(run) == 3
+    printed = capsys.readouterr().out
+    assert printed.startswith("checkpoint: step 1, which is not the trained result: step 2 is damaged\n")
+    assert "step 1, not the trained result" in printed
+    assert f"kept: {run / 'evaluation.json'} of an earlier evaluation" in printed
+    assert {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()} == before
+    (run / "evaluation.json").unlink()
+    assert evaluate_workdir(run) == 3
+    assert json.loads((run / "evaluation.json").read_text())["population"] == "step 1, not the trained result"
+    words, is_trained = export_run(Workdir(run), epath.Path(tmp_path / "exported"))
+    assert words.startswith("step 1, which is not the trained result: step 2 is damaged, SHA-256 of digests.json: ")
+    assert not is_trained
 
 
 @pytest.mark.slow

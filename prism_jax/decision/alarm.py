@@ -4,7 +4,8 @@ While probabilities are calibrated, E[y_t - p_t | past] = 0. A gambler who bets 
 y_t - p_t, with |lambda * h| <= 1/2 and h known before the answer, then has a martingale. The mean M_t of several such
 capitals is one as well, and Pr(M_t ever reaches 1 / alpha) <= alpha (Ville's inequality), at whatever time one looks
 and however often. Bets go up and down, on h = 1 (all probabilities are too low or too high), on the log-odds of p
-(they are too timid or too bold), and on answers near the gate.
+(they are too timid or too bold), and on answers near the gate. An offer that is withdrawn before its answer costs every
+bet the worse of the two answers: were it free, refusals that end a stream would leave the acceptances only.
 
 The state is one number per bet, so it fits in a row per person. `update` takes one answer of any number of people;
 `along` takes a whole log at once.
@@ -59,6 +60,24 @@ def update(state: Float[Array, "*n components"], p: Reals, y: Reals, threshold: 
     return state + log_factors(p, y, threshold)
 
 
+def withdraw(state: Float[Array, "*n components"], p: Reals, threshold: Reals = 0.5) -> Floats:
+    """The state after an offer of each person whose answer will never come.
+
+    Each capital is multiplied by min(1 + lambda * h * (1 - p), 1 - lambda * h * p), the worse of the two answers.
+    Whatever the answer would have been, and whatever of it led to the withdrawal, no capital is larger than with it.
+
+    Args:
+      state: From `start`, or an earlier update.
+      p: Probability of acceptance that was stated with the offer, in [0, 1].
+      threshold: The gate's threshold tau on p at that moment.
+
+    Raises:
+      ValueError: as `update`.
+    """
+    accepted, refused = (log_factors(p, y, threshold) for y in (1.0, 0.0))
+    return state + (jnp if isinstance(accepted, jax.Array) else np).minimum(accepted, refused)
+
+
 def log_factors(p: Reals, y: Reals, threshold: Reals = 0.5) -> Float[Array, "*n components"]:
     """log(1 + lambda * h * (y - p)) of every bet, for each answer; the state is their sum over answers.
 
@@ -95,10 +114,17 @@ def log_martingale(state: Float[Array, "*n components"]) -> Floats:
 
 
 def pooled(log_m: Float[np.ndarray, " people"], *, independent: bool = False) -> float:
-    """Log of one martingale for all people: the average of theirs, or the product where people are independent.
+    """Log of one martingale for all people: the mean of theirs, or the product where people are independent.
 
-    The average notices a few people with much evidence and holds under any dependence between people. The product
-    notices a little evidence in many; its answers of different people must not depend on each other given the past.
+    The mean notices a few people with much evidence and holds under any dependence between people. The product notices
+    a little evidence in many; its answers of different people must not depend on each other given the past.
+
+    In the mean the n-th person weighs 1 / (n (n + 1)), and those to come, at M = 1, what is left. A plain average is no
+    martingale while people join: whoever joins at M = 1 raises an average that has fallen.
+
+    Args:
+      log_m: Log M of each person, in the order in which they joined.
+      independent: Whether to take the product.
 
     Raises:
       ValueError: for empty input or NaN.
@@ -107,7 +133,8 @@ def pooled(log_m: Float[np.ndarray, " people"], *, independent: bool = False) ->
     arrays.check_not_nan("log_m", log_m)
     if independent:
         return float(np.sum(log_m))
-    return float(np.logaddexp.reduce(log_m) - np.log(len(log_m)))
+    weights = _weights(len(log_m))
+    return float(np.logaddexp.reduce([*(log_m + np.log(weights)), -np.log(len(log_m) + 1)]))
 
 
 def along(
@@ -141,7 +168,7 @@ def along(
 def pooled_along(
     log_m: Float[np.ndarray, " n"], person: Int[np.ndarray, " n"], *, independent: bool = False
 ) -> Float[np.ndarray, " n"]:
-    """`pooled` after each answer of a log, given `along`; people who have not answered yet count with M = 1."""
+    """`pooled` after each answer of a log, given `along`; people join with their first answer."""
     arrays.check_lengths(log_m=log_m, person=person)
     order = np.argsort(person, kind="stable")
     first = np.diff(person[order], prepend=person[order][0] - 1) != 0
@@ -150,11 +177,12 @@ def pooled_along(
     before = np.where(first, 0.0 if independent else 1.0, np.roll(value, 1))
     change = np.empty(len(order))
     change[order] = value - before
-    total = np.cumsum(change)
     if independent:
-        return total
-    people = int(first.sum())
-    return np.log(np.maximum(people + total, np.finfo(float).tiny) / people)
+        return np.cumsum(change)
+    _, joined, code = np.unique(person, return_index=True, return_inverse=True)
+    place = np.argsort(np.argsort(joined))[code]
+    total = np.cumsum(change * _weights(len(joined))[place])
+    return np.log(np.maximum(1 + total, np.finfo(float).tiny))
 
 
 def first_alarm(log_m: Float[np.ndarray, "*n steps"], alpha: float, family: int = 1) -> Int[np.ndarray, "*n"]:
@@ -172,6 +200,12 @@ def first_alarm(log_m: Float[np.ndarray, "*n steps"], alpha: float, family: int 
         raise ValueError(f"alpha, family: found {alpha} and {family}, expected a number in (0, 1) and at least 1")
     rings: Bool[np.ndarray, "..."] = np.asarray(log_m) >= np.log(family / alpha)
     return np.where(rings.any(axis=-1), rings.argmax(axis=-1) + 1, -1)
+
+
+def _weights(people: int) -> Float[np.ndarray, " people"]:
+    """Weights of the people in the order in which they joined; they sum to 1 - 1 / (people + 1)."""
+    n = np.arange(1, people + 1)
+    return 1 / (n * (n + 1))
 
 
 def _log_odds(xp: Any, p: Any) -> Any:

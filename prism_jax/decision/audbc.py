@@ -36,8 +36,10 @@ from prism_jax.decision.costs.curves import (
     trace_events,
 )
 from prism_jax.decision.costs.paper_audbc import PaperAudbc, audbc_appendix_paper, audbc_main_paper
-from prism_jax.decision.costs.sweep import check_gold, check_signals, critical_ratio, policy_signals
+from prism_jax.decision.costs.surface_counts import Signals
+from prism_jax.decision.costs.sweep import best_label, check_gold, check_signals, critical_ratio, policy_signals
 from prism_jax.decision.uncertainty.bootstrap import Cells, Method, interval
+from prism_jax.decision.uncertainty.jackknife import SHARE
 
 __all__ = [
     "HIGH_RATIO",
@@ -61,15 +63,15 @@ __all__ = [
 
 
 class Audbc(NamedTuple):
-    """An area with its bootstrap interval.
+    """An area with its interval.
 
     Attributes:
-      value: The area divided by the oracle's, pi - pi^2 / 2: 1 for a ranking with every positive step first. With two
-        labels per step, pi is the share of steps at which either is positive: the oracle picks the better candidate.
+      value: The area divided by the oracle's, pi - pi^2 / 2: 1 for a ranking with every positive step first. Where
+        steps have several candidates, pi is the share of steps at which one is positive: the oracle picks the best.
       low: Lower end of the interval.
       high: Upper end.
-      standard_error: Standard deviation of the replicates.
-      chance: c = 1 / (2 - pi), the value of a random ranking; with two labels, of one that offers the candidates which
+      standard_error: Its standard error.
+      chance: c = 1 / (2 - pi), the value of a random ranking; with several candidates, of one that offers those which
         the policy offers at the highest ratio.
       rescaled: (value - c) / (1 - c): 0 for a random ranking, 1 for the oracle's; NaN where all steps are positive.
     """
@@ -92,16 +94,16 @@ def audbc_value(
     margin: Scalar = 0.0,
     weight: Vector | None = None,
     y_slow: Vector | None = None,
+    y_best: Vector | None = None,
 ) -> Floats:
     """The `value` of `audbc` without its interval; may be traced. Arguments and errors are those of `audbc`.
 
     Labels without a positive raise ValueError; inside `jit` they give NaN.
     """
     signals = check_signals(p_need, p_accept, p_need_slow, p_accept_slow, margin)
-    check_gold(signals, y, weight, positive=y_slow is None)
-    if y_slow is not None:
-        events = offers_and_switches(signals, margin, y, y_slow, weight)
-        check_gold(signals, _either(y, y_slow), weight, positive=True)
+    best = _best(signals, y, y_slow, y_best, weight)
+    if best is not None:
+        events = offers_and_switches(signals, margin, y, y_slow, best, weight)
         return trace_events(events).normalised_area(events.prevalence)
     return trace_curve(critical_ratio(signals, margin), y, weight).normalised_area()
 
@@ -117,13 +119,14 @@ def audbc(
     margin: Scalar = 0.0,
     weight: Vector | None = None,
     y_slow: Vector | None = None,
+    y_best: Vector | None = None,
     level: float = 0.95,
-    method: Method = "percentile",
+    method: Method | None = None,
     resamples: int = 1000,
     seed: int = 0,
     max_ranks: int | None = 4096,
 ) -> Audbc:
-    """Area under benefit over burden, divided by the oracle's, with a bootstrap interval.
+    """Area under benefit over burden, divided by the oracle's, with an interval.
 
     The cost ratio is swept through every value that the scores distinguish. Burden is the share of steps with an
     intervention, benefit the share with a gold-positive one. The area depends only on the order of the gate's scalar: a
@@ -133,7 +136,7 @@ def audbc(
       p_need: Need probability of each step.
       p_accept: Acceptance probability.
       y: Gold labels, 0 or 1, not all 0.
-      streams: Stream of each step. Whole streams are resampled, since the steps of one stream depend on each other.
+      streams: Stream of each step. Whole streams are the units, since the steps of one stream depend on each other.
         None, which must be given explicitly, treats steps as independent; the interval is too narrow if they are not.
       p_need_slow: Need probability of the slow pass; needed with a margin.
       p_accept_slow: Acceptance probability of the slow pass.
@@ -141,27 +144,29 @@ def audbc(
       weight: Importance of each step; None is 1.
       y_slow: Gold labels of the candidates that the slow pass picks, where these may differ; they count where the slow
         pass runs. None is `y`.
+      y_best: Largest gold label of each step's candidates, which the oracle offers. None is the larger of `y` and
+        `y_slow`.
       level: Nominal coverage of the interval, in (0, 1).
-      method: `percentile` or `bca`.
+      method: As in `uncertainty.interval`; None is its rule.
       resamples: Number of resamples.
       seed: Seed of the resamples.
-      max_ranks: Largest number of ranks in a resample. Neighbouring ranks are merged into groups of equal mass, and the
-        replicates are shifted by the change that merging makes to the value on the data. The value stays exact, and the
-        ends move by far less than the interval's width. None resamples every distinct score.
+      max_ranks: Largest number of ranks behind the interval. Neighbouring ranks are merged into groups of equal mass,
+        and the area is shifted by the change that merging makes to the value on the data. The value stays exact, and
+        the ends move by far less than the interval's width. None keeps every distinct score.
 
     Raises:
       ValueError: for a value outside its range, unequal lengths, empty input, a margin without slow signals, labels
-        without a positive, or `y_slow` at margin 0.
+        without a positive, `y_slow` at margin 0, or a `y_best` below another label of its step.
     """
     signals = check_signals(p_need, p_accept, p_need_slow, p_accept_slow, margin)
     signals = type(signals)(*(np.asarray(value) for value in signals))
-    check_gold(signals, y, weight, positive=y_slow is None)
+    best = _best(signals, y, y_slow, y_best, weight)
     arrays.check_lengths(p_need=p_need, streams=streams)
     gold, mass = np.asarray(y) != 0, None if weight is None else arrays.host(weight)
     resampling: dict[str, Any] = {"level": level, "method": method, "resamples": resamples, "seed": seed}
-    if y_slow is not None:
-        events = offers_and_switches(signals, margin, gold, np.asarray(y_slow), mass)
-        check_gold(signals, _either(gold, y_slow), weight, positive=True)
+    if best is not None:
+        slow = None if y_slow is None else np.asarray(y_slow)
+        events = offers_and_switches(signals, margin, gold, slow, np.asarray(best), mass)
         order, last = rank(events.at)
         curve = trace_events(events, (order, last))
         ranks = np.empty(len(order), np.int64)
@@ -180,9 +185,12 @@ def audbc(
     return _with_interval(float(curve.normalised_area()), 1 / (2 - prevalence), cells, _normalised_area, resampling)
 
 
-def _either(y: Vector, y_slow: Vector) -> Any:
-    """Steps at which either pass's candidate is gold-positive, as 0 and 1."""
-    return arrays.namespace(y, y_slow).maximum(y, y_slow)
+def _best(signals: Signals, y: Any, y_slow: Any, y_best: Any, weight: Any) -> Any:
+    """The label of each step's best candidate, None where that is `y`; checks the labels, of which one is positive."""
+    check_gold(signals, y, weight, positive=False)
+    best = best_label(y, y_slow, y_best)
+    check_gold(signals, y if best is None else best, weight, positive=True)
+    return best
 
 
 def _with_interval(
@@ -190,7 +198,7 @@ def _with_interval(
 ) -> Audbc:
     """An area and the value of chance, with the interval of `area` over resamples of the cells."""
     shift = value - float(area(cells.totals()))
-    found = interval(cells, lambda counts: area(counts) + shift, **resampling)
+    found = interval(cells, lambda counts: area(counts) + shift, bounds=SHARE, **resampling)
     rescaled = (value - chance) / (1 - chance) if chance < 1 else np.nan
     return Audbc(value, float(found.low), float(found.high), float(found.standard_error), chance, float(rescaled))
 
@@ -219,10 +227,11 @@ def _rank_cells(ranks: np.ndarray, gold: np.ndarray, mass: np.ndarray | None, st
 
 def _event_cells(ranks: np.ndarray, events: Events, streams: Any | None) -> Cells:
     """Units over the cells (rank, burden or benefit), with the latter varying fastest, and the oracle's benefit."""
-    steps, number = len(ranks) // 2, 2 * (int(ranks.max()) + 1)
-    unit = np.tile(np.arange(steps) if streams is None else np.unique(np.asarray(streams), return_inverse=True)[1], 5)
+    steps, number = len(events.best), 2 * (int(ranks.max()) + 1)
+    unit = np.arange(steps) if streams is None else np.unique(np.asarray(streams), return_inverse=True)[1]
+    unit = np.tile(unit, 2 * (len(ranks) // steps) + 1)
     cell = np.concatenate([2 * ranks, 2 * ranks + 1, np.full(steps, number)])
-    content = np.concatenate([events.mass, events.gold, events.either]).astype(np.float64)
+    content = np.concatenate([events.mass, events.gold, events.best]).astype(np.float64)
     units = sparse.csr_array((content, (unit, cell)), shape=(int(unit.max()) + 1, number + 1))
     return Cells(units, np.ones(units.shape[0], np.int64))
 

@@ -27,8 +27,19 @@ from jaxtyping import Float, Num
 
 from prism_jax.decision import arrays, metrics
 from prism_jax.decision.arrays import Vector
-from prism_jax.decision.uncertainty.bootstrap import Interval, count_cells, resample, summarise
-from prism_jax.decision.uncertainty.rates import rate_intervals
+from prism_jax.decision.uncertainty import jackknife
+from prism_jax.decision.uncertainty.bootstrap import (
+    MOST_UNITS,
+    Cells,
+    Interval,
+    Statistic,
+    count_cells,
+    jackknifed,
+    resample,
+    summarise,
+)
+from prism_jax.decision.uncertainty.jackknife import LEAST_UNITS, Bounds
+from prism_jax.decision.uncertainty.rates import rate_intervals, rates_between
 
 CorrectionMethod = Literal["rectified", "inversion", "inversion_by_decision", "judge_only", "human_only"]
 NOISE_NAMES = ("prevalence", "precision", "recall", "f1", "false_alarm", "cost")
@@ -59,19 +70,18 @@ def error_rates(
     resamples: int = 10_000,
     seed: int = 0,
 ) -> ErrorRates:
-    """Estimates a judge's sensitivity and specificity on the rows with human labels, with bootstrap intervals.
+    """Estimates a judge's sensitivity and specificity on the rows with human labels, with intervals.
 
     Args:
       judge: The judge's labels, 0 or 1.
       human: Human labels, 0 or 1; NaN where there is none.
-      streams: Stream of each row; whole streams are drawn. None treats rows as independent.
+      streams: Stream of each row; streams are the units. None treats rows as independent.
       level: Nominal coverage, in (0, 1).
       resamples: Number of resamples.
       seed: Seed of the resamples.
 
     Raises:
-      ValueError: for unequal lengths, labels other than 0 and 1, human labels that do not hold both 0 and 1, or fewer
-        than two streams (or rows) with human labels.
+      ValueError: for unequal lengths, labels other than 0 and 1, or human labels that do not hold both 0 and 1.
     """
     judged, labels = _checked(judge, human)
     known = labels < 2
@@ -124,10 +134,11 @@ def corrected_rates(
     resamples: int = 10_000,
     seed: int = 0,
 ) -> dict[str, Interval]:
-    """Rates and cost of decisions, corrected for the judge's errors, with bootstrap intervals.
+    """Rates and cost of decisions, corrected for the judge's errors, with intervals.
 
-    Streams with human labels and the other streams are resampled separately, and everything is estimated anew on each
-    resample. The interval therefore carries the uncertainty of the judge's error rates.
+    Streams with human labels and the other streams are separate groups of units. Everything is estimated anew without
+    each unit, or with very many of them on each resample, so the interval carries the uncertainty of the judge's error
+    rates. With fewer than `LEAST_UNITS` streams in the first group there is no interval.
 
     The label says whether an offer is right. For the paper's rates and `gold_cost`, it is y_need AND y_accept. For
     `realised_cost`, it is y_accept where the policy intervened and y_need AND y_accept elsewhere. For official counts,
@@ -137,7 +148,7 @@ def corrected_rates(
       decision: Whether the policy intervened.
       judge: The judge's label of each row, 0 or 1.
       human: The human label of the same, NaN where there is none.
-      streams: Stream of each row; whole streams are drawn. None treats rows as independent.
+      streams: Stream of each row; streams are the units. None treats rows as independent.
       method: How the judge's errors are taken into account (see the module's docstring).
       names: Numbers to compute: fields of `metrics.Rates`, and `cost`, which is C_FA FP + C_FN FN per row.
       c_fa: C_FA > 0.
@@ -147,9 +158,8 @@ def corrected_rates(
       seed: Seed of the resamples.
 
     Raises:
-      ValueError: for unequal lengths, an unknown method or name, a decision, label or cost outside its range, human
-        labels in fewer than two streams, or a number that is undefined on the data, such as an inversion for a judge
-        who is not better than chance.
+      ValueError: for unequal lengths, an unknown method or name, a decision, label or cost outside its range, or a
+        number that is undefined on the data, such as an inversion for a judge who is not better than chance.
     """
     arrays.check_choice("method", method, get_args(CorrectionMethod))
     known_names = (*(field.name for field in dataclasses.fields(metrics.Rates)), "cost")
@@ -169,22 +179,42 @@ def corrected_rates(
             f"method: {method} cannot tell {', '.join(unknown)}, expected human labels for each decision and each "
             "label of the judge, and for an inversion a judge who is better than chance"
         )
-    found = summarise(estimate, statistic(_resamples(code, streams, resamples, seed)), level)
+    parts = _parts(code, streams)
+    if sum(part.number for part in parts) > MOST_UNITS:
+        seeds = np.random.SeedSequence(seed).generate_state(len(parts))
+        drawn = [resample(part, resamples, int(one)) for part, one in zip(parts, seeds, strict=True)]
+        found = summarise(estimate, statistic(np.sum(drawn, axis=0)), level)
+    else:
+        spread = jackknife.together([_without_each(part, parts, statistic) for part in parts])
+        ends = jackknife.ends(spread, level, _bounds(names, c_fa, c_fn))
+        found = Interval(estimate, *ends, spread.error, spread.undefined, spread.units)
+    units = np.full(len(names), min(part.number for part in parts))
+    found = found._replace(units=units)
     return {name: Interval(*(field[index] for field in found)) for index, name in enumerate(names)}
 
 
-def _resamples(code: np.ndarray, streams: Any | None, resamples: int, seed: int) -> Num[np.ndarray, "resamples 12"]:
-    """Counts of resamples in which the streams with human labels, and those without, keep their numbers."""
+def _bounds(names: Sequence[str], c_fa: float, c_fn: float) -> Bounds:
+    """Smallest and largest value of each number."""
+    low, high = rates_between([name for name in names if name != "cost"] or ["recall"])
+    cost = max(c_fa, c_fn)
+    ends = iter(zip(low, high, strict=True))
+    pairs = [(0.0, cost) if name == "cost" else next(ends) for name in names]
+    return Bounds(*np.array(pairs).T)
+
+
+def _without_each(part: Cells, parts: Sequence[Cells], statistic: Statistic) -> jackknife.Spread:
+    """How the statistic varies between the units of one part, with the other parts as they are."""
+    others = sum(other.totals() for other in parts) - part.totals()
+    return jackknifed(part, lambda counts: statistic(counts + others))
+
+
+def _parts(code: np.ndarray, streams: Any | None) -> list[Cells]:
+    """The streams with human labels, and those without, which keep their numbers; one part if either has very few."""
     unit = np.arange(len(code)) if streams is None else np.unique(np.asarray(streams), return_inverse=True)[1]
     with_humans = np.isin(unit, unit[code % 3 < 2])
-    if (units := len(np.unique(unit[with_humans]))) < 2:
-        raise ValueError(f"human: found labels in {units} streams, expected at least 2, which are resampled")
-    total = np.zeros((resamples, _CELLS))
-    for part, state in zip((with_humans, ~with_humans), np.random.SeedSequence(seed).generate_state(2), strict=True):
-        if part.any():
-            cells = count_cells(code[part], _CELLS, None if streams is None else unit[part])
-            total += resample(cells, resamples, int(state))
-    return total
+    without = len(np.unique(unit[~with_humans]))
+    groups = [with_humans, ~with_humans] if without >= LEAST_UNITS else [np.ones(len(code), bool)]
+    return [count_cells(code[rows], _CELLS, None if streams is None else unit[rows]) for rows in groups]
 
 
 def _shares(counts: Num[np.ndarray, "*r 12"], method: CorrectionMethod) -> list[Float[np.ndarray, "*r"]]:

@@ -27,6 +27,7 @@ from prism_jax.decision.costs.surface_counts import (
     count_on_host,
     host_slow_range,
 )
+from prism_jax.decision.costs.sweep import best_label
 from prism_jax.decision.metrics import Confusion
 
 __all__ = ["PAPER_COST_RATIOS", "PAPER_MARGINS", "Surface", "control_surface"]
@@ -37,7 +38,7 @@ PAPER_MARGINS = (0.0, 0.05, 0.10, 0.15)
 Counts = Int[Array, "*groups margins costs"]
 Rates = Float[Array, "*groups margins costs"]
 
-_GOLD, _ACCEPTED, _WANTED = 1, 2, 4  # bits of a label class: y, y_accept, y_need AND y_accept
+_GOLD, _ACCEPTED, _MISSED = 1, 2, 4  # bits of a label class: y, y_accept, and what silence misses
 
 
 class Surface(NamedTuple):
@@ -49,14 +50,15 @@ class Surface(NamedTuple):
       cost_ratios: Cost ratios r = C_FN / C_FA of each column, in the dtype of the comparisons.
       margins: delta of each row, in the same dtype.
       steps: Number of steps; one number per group if groups were given.
-      tp: Interventions on gold-positive steps.
-      fp: Interventions on gold-negative steps.
-      fn: Silences on gold-positive steps.
-      tn: Silences on gold-negative steps.
+      tp: Interventions with a gold-positive candidate.
+      fp: Interventions with a gold-negative candidate.
+      fn: Silences on steps whose best candidate is gold-positive.
+      tn: Silences on the other steps.
       slow: Steps on which the slow pass ran.
       slow_tokens: Tokens of the slow pass on those steps; None without `tokens`.
       rejected: Interventions with y_accept = 0, Proposition 1's false alarms; None without `y_need` and `y_accept`.
-      missed: Silences with y_need = y_accept = 1, Proposition 1's misses; None without them.
+      missed: Silences with y_need = y_accept = 1, Proposition 1's misses; `fn` where candidates differ; None without
+        these labels.
     """
 
     cost_ratios: Float[Array, " costs"]
@@ -124,6 +126,7 @@ def control_surface(
     num_groups: int | None = None,
     y_slow: Vector | None = None,
     y_accept_slow: Vector | None = None,
+    y_best: Vector | None = None,
 ) -> Surface:
     """Counts, slow passes and tokens of the dynamic gate with a slow margin, at every margin and cost ratio.
 
@@ -145,18 +148,21 @@ def control_surface(
       y_need: Need labels, 0 or 1; with `y_accept` they give the counts behind `Surface.realised_cost`.
       y_accept: Acceptance labels, 0 or 1.
       num_groups: Number of groups, needed inside `jit`; elsewhere the largest group plus 1 by default.
-      y_slow: Gold labels of the candidates that the slow pass picks, where these may differ; a step counts with them
+      y_slow: Gold labels of the candidates that the slow pass picks, where these may differ; an offer counts with them
         where the slow pass runs. None is `y`.
       y_accept_slow: Their acceptance labels; needed with `y_accept` and `y_slow`.
+      y_best: Largest gold label of each step's candidates, with which silence counts whichever pass decides. None is
+        the larger of `y` and `y_slow`.
 
     Returns:
       The counts: NumPy int64 from NumPy inputs, JAX int32 from JAX inputs.
 
     Raises:
       ValueError: for a value outside its range, lengths that differ, empty arrays, one of `y_need` and `y_accept`
-        without the other, labels of the slow pass's candidates without those of the fast pass's, or a margin at which
-        the slow pass would run on a step whose slow signals are NaN: a log can be replayed only at margins and costs
-        whose slow signals it holds. Inside `jit` values are not checked.
+        without the other, labels of the slow pass's candidates without those of the fast pass's, a `y_best` below
+        another gold label of its step, or a margin at which the slow pass would run on a step whose slow signals are
+        NaN: a log can be replayed only at margins and costs whose slow signals it holds. Inside `jit` values are not
+        checked.
 
     Examples:
       >>> fast, slow = np.array([0.9, 0.4, 0.3]), np.array([0.9, 0.1, 0.8])
@@ -174,7 +180,7 @@ def control_surface(
     for name, probability in probabilities._asdict().items():
         arrays.check_kind(name, probability)
     rest = {"y": y, "groups": groups, "tokens": tokens, "y_need": y_need, "y_accept": y_accept}
-    rest |= {"y_slow": y_slow, "y_accept_slow": y_accept_slow}
+    rest |= {"y_slow": y_slow, "y_accept_slow": y_accept_slow, "y_best": y_best}
     if (y_slow is None) != (y_accept_slow is None) and y_accept is not None:
         raise ValueError("y_slow, y_accept_slow: found one of them beside y_accept, expected both or neither")
     arrays.check_lengths(**probabilities._asdict(), **rest)
@@ -182,8 +188,9 @@ def control_surface(
     device = arrays.is_traced(*given) or any(_on_accelerator(value) for value in given)
     xp = jnp if device else np
     signals = _signals(xp, probabilities)
-    classes = _classes(xp, y, y_need, y_accept, groups, num_groups)
-    slow_classes = None if y_slow is None else _classes(xp, y_slow, y_need, y_accept_slow, None, None)
+    best = best_label(y, y_slow, y_best)
+    classes = _classes(xp, y, y_need, y_accept, groups, num_groups, best)
+    slow_classes = None if y_slow is None else _classes(xp, y_slow, y_need, y_accept_slow, None, None, best)
     token = None if tokens is None else _integers(xp, "tokens", tokens)
     if token is not None and xp is np and (total := float(token.sum(dtype=np.float64))) > MOST_TOKENS:
         raise ValueError(f"tokens: found {total:g} in all, expected at most {MOST_TOKENS}, up to which sums are exact")
@@ -198,7 +205,14 @@ def control_surface(
     counted = count(signals, both, token, deltas, grid, len(ratios) + 1)
     labels = classes.labels if slow_classes is not None else 0
     surface = _assemble(
-        counted, ratios, deltas, order, grouped=groups is not None, accepts=y_accept is not None, pairs_of=labels
+        counted,
+        ratios,
+        deltas,
+        order,
+        grouped=groups is not None,
+        accepts=y_accept is not None,
+        pairs_of=labels,
+        silence=_GOLD if best is None else _MISSED,
     )
     return _as_jax(surface) if arrays.namespace(*given) is jnp and not device else surface
 
@@ -242,18 +256,24 @@ def _check_missing(signals: Signals, margins: np.ndarray, grid: CostGrid) -> Non
         )
 
 
-def _classes(xp: Any, y: Any, y_need: Any, y_accept: Any, groups: Any, num_groups: int | None) -> Classes:
-    """Label class and group of each step, checked."""
+def _classes(
+    xp: Any, y: Any, y_need: Any, y_accept: Any, groups: Any, num_groups: int | None, best: Any | None
+) -> Classes:
+    """Label class and group of each step, checked; silence misses `best`, or y_need AND y_accept."""
     if (y_need is None) != (y_accept is None):
         raise ValueError("y_need, y_accept: found one of them, expected both or neither")
-    for name, labels in (("y", y), ("y_need", y_need), ("y_accept", y_accept)):
+    for name, labels in (("y", y), ("y_need", y_need), ("y_accept", y_accept), ("y_best", best)):
         if labels is not None:
             arrays.check_hard(name, labels)
     label = xp.asarray(y).astype(np.int8) * xp.asarray(_GOLD, np.int8)
+    missed = best
     if y_need is not None:
         need, accept = xp.asarray(y_need).astype(np.int8), xp.asarray(y_accept).astype(np.int8)
-        label = label + accept * xp.asarray(_ACCEPTED, np.int8) + need * accept * xp.asarray(_WANTED, np.int8)
-    labels = 2 if y_need is None else 8
+        label = label + accept * xp.asarray(_ACCEPTED, np.int8)
+        missed = need * accept if best is None else best
+    if missed is not None:
+        label = label + xp.asarray(missed).astype(np.int8) * xp.asarray(_MISSED, np.int8)
+    labels = 2 if missed is None else 8
     if groups is None:
         return Classes(None, label, 1, labels)
     group = _integers(xp, "groups", groups)
@@ -310,10 +330,12 @@ def _assemble(
     grouped: bool,
     accepts: bool,
     pairs_of: int,
+    silence: int,
 ) -> Surface:
     """Cumulative sums over the grid, with columns in the order of `ratios` and the group axis first or left out.
 
-    `pairs_of` is the number of label classes if the histograms are by pairs of them (`_pairs`), 0 otherwise.
+    `pairs_of` is the number of label classes if the histograms are by pairs of them (`_pairs`), 0 otherwise. `silence`
+    is the bit with which silence counts as a false or a true negative; both classes of a pair have the same.
     """
     xp = arrays.namespace(counted.first)
     back = np.argsort(order)
@@ -329,22 +351,18 @@ def _assemble(
 
     if pairs_of:
         by_pair = (len(margins), -1, pairs_of, pairs_of, counted.slow_from.shape[-1])
-        start, stop = counted.slow_from.reshape(by_pair), counted.slow_to.reshape(by_pair)
+        stop = counted.slow_to.reshape(by_pair)
         counted = _without_pairs(counted, pairs_of)
         fast, slow = 3, 2  # the axis to sum over for the labels of the fast or of the slow pass's candidates
         # Up to `stop` an offer is the slow pass's candidate, from there on the fast pass's.
         offers = at_costs(counted.first.sum(axis=slow) - stop.sum(axis=slow) + stop.sum(axis=fast))
         all_steps = counted.first[0].sum(axis=(2, 3))  # [group, label of the fast pass's candidate]
-        # From `start` to `stop` the candidate decided on is the slow pass's.
-        moved = start.sum(axis=slow) - stop.sum(axis=slow) - start.sum(axis=fast) + stop.sum(axis=fast)
-        all_steps = (all_steps if grouped else all_steps[0])[..., None, None] + at_costs(moved)
     else:
         offers = at_costs(counted.first)
         all_steps = counted.first[0].sum(axis=-1)  # [group, label]
-        all_steps = (all_steps if grouped else all_steps[0])[..., None, None]
-    tp, positive = with_bit(offers, _GOLD), with_bit(all_steps, _GOLD)
-    interventions, steps = offers.sum(axis=-3), all_steps.sum(axis=-3)
-    fp = interventions - tp
+    all_steps = (all_steps if grouped else all_steps[0])[..., None, None]
+    tp, interventions, steps = with_bit(offers, _GOLD), offers.sum(axis=-3), all_steps.sum(axis=-3)
+    fn = with_bit(all_steps, silence) - with_bit(offers, silence)
     tokens = None
     if counted.tokens_from is not None:
         tokens = at_costs(counted.tokens_from) - at_costs(counted.tokens_to)
@@ -353,13 +371,13 @@ def _assemble(
         margins=xp.asarray(margins),
         steps=steps[..., 0, 0],
         tp=tp,
-        fp=fp,
-        fn=positive - tp,
-        tn=steps - positive - fp,
+        fp=interventions - tp,
+        fn=fn,
+        tn=steps - interventions - fn,
         slow=at_costs(counted.slow_from) - at_costs(counted.slow_to),
         slow_tokens=tokens,
         rejected=interventions - with_bit(offers, _ACCEPTED) if accepts else None,
-        missed=with_bit(all_steps, _WANTED) - with_bit(offers, _WANTED) if accepts else None,
+        missed=with_bit(all_steps, _MISSED) - with_bit(offers, _MISSED) if accepts else None,
     )
 
 

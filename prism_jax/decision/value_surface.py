@@ -16,6 +16,7 @@ from jaxtyping import Bool, Float, Int
 
 from prism_jax.decision import arrays, gate
 from prism_jax.decision.arrays import Array, Reals, Scalar, Vector
+from prism_jax.decision.costs.sweep import best_label
 from prism_jax.decision.metrics import Confusion
 from prism_jax.decision.thinking import Moves, value_of_thinking
 
@@ -34,14 +35,14 @@ class ValueSurface(NamedTuple):
       cost_ratios: Cost ratios r = C_FN / C_FA of each column; C_FA = 1.
       prices: Price of one slow token of each row, in units of C_FA.
       steps: Number of steps; one number per group if groups were given.
-      tp: Interventions on gold-positive steps.
-      fp: Interventions on gold-negative steps.
-      fn: Silences on gold-positive steps.
-      tn: Silences on gold-negative steps.
+      tp: Interventions with a gold-positive candidate.
+      fp: Interventions with a gold-negative candidate.
+      fn: Silences on steps whose best candidate is gold-positive.
+      tn: Silences on the other steps.
       slow: Steps on which the slow pass ran.
       slow_tokens: Tokens of the slow pass on those steps; None without `slow_tokens` of each step.
       rejected: Interventions with y_accept = 0; None without `y_need` and `y_accept`.
-      missed: Silences with y_need = y_accept = 1; None without them.
+      missed: Silences with y_need = y_accept = 1; `fn` where candidates differ; None without these labels.
     """
 
     cost_ratios: Float[np.ndarray, " costs"]
@@ -109,6 +110,7 @@ def value_surface(
     y_accept: Vector | None = None,
     y_slow: Vector | None = None,
     y_accept_slow: Vector | None = None,
+    y_best: Vector | None = None,
     groups: Vector | None = None,
     num_groups: int | None = None,
 ) -> ValueSurface:
@@ -130,15 +132,17 @@ def value_surface(
       slow_tokens: Tokens that each step's slow pass spends, integers of at least 0; only counted.
       y_need: Need labels, 0 or 1; with `y_accept` they give the counts behind `ValueSurface.realised_cost`.
       y_accept: Acceptance labels, 0 or 1.
-      y_slow: Gold labels of the slow pass's candidates, where these may differ; a step counts with them where the slow
-        pass runs. None is `y`.
+      y_slow: Gold labels of the slow pass's candidates, where these may differ; an offer counts with them where the
+        slow pass runs. None is `y`.
       y_accept_slow: Their acceptance labels; needed with `y_accept` and `y_slow`.
+      y_best: Largest gold label of each step's candidates, with which silence counts whichever pass decides. None is
+        the larger of `y` and `y_slow`.
       groups: Group of each step, integers from 0; every count gets a leading axis.
       num_groups: Number of groups; the largest group plus 1 by default.
 
     Raises:
-      ValueError: for a value outside its range, NaN, unequal lengths, empty input, or one of two labels without the
-        other.
+      ValueError: for a value outside its range, NaN, unequal lengths, empty input, one of two labels without the other,
+        or a `y_best` below another gold label of its step.
     """
     signals = {
         "p_need_fast": p_need_fast,
@@ -147,6 +151,7 @@ def value_surface(
         "p_accept_slow": p_accept_slow,
     }
     labels = {"y": y, "y_need": y_need, "y_accept": y_accept, "y_slow": y_slow, "y_accept_slow": y_accept_slow}
+    labels |= {"y_best": y_best}
     _check(signals, labels, slow_tokens)
     arrays.check_lengths(p_need_fast=p_need_fast, groups=groups, tokens=tokens if np.ndim(tokens) else None)
     arrays.check_range("tokens", tokens, 0.0, np.inf, "a finite number of tokens above 0", open_low=True)
@@ -155,13 +160,14 @@ def value_surface(
     order = np.argsort(kappas, kind="stable")
     group, number = _grouping(groups, num_groups, len(need))
     picked = (y, y_accept) if y_slow is None else (y_slow, y_accept_slow)
+    best = best_label(y, y_slow, y_best)
     spent = {} if slow_tokens is None else {"slow_tokens": np.asarray(slow_tokens)}
     columns = []
     for ratio in map(float, ratios):
         value = np.asarray(value_of_thinking(need, accept, 1.0, ratio, moves))
         reach = prices_reached(value, tokens, kappas[order])
-        fast = _classes(np.asarray(gate.decide(need, accept, 1.0, ratio)), y, y_need, y_accept)
-        slow = _classes(np.asarray(gate.decide(need_slow, accept_slow, 1.0, ratio)), picked[0], y_need, picked[1])
+        fast = _classes(np.asarray(gate.decide(need, accept, 1.0, ratio)), y, y_need, y_accept, best)
+        slow = _classes(np.asarray(gate.decide(need_slow, accept_slow, 1.0, ratio)), picked[0], y_need, picked[1], best)
         slow |= {"slow": np.ones(len(need), np.int64)} | spent
         columns.append(
             {
@@ -235,14 +241,15 @@ def _axis(name: str, values: Sequence[Scalar] | Array) -> Float[np.ndarray, " K"
 
 
 def _classes(
-    offer: Bool[np.ndarray, " n"], y: Vector, y_need: Vector | None, y_accept: Vector | None
+    offer: Bool[np.ndarray, " n"], y: Vector, y_need: Vector | None, y_accept: Vector | None, best: Vector | None
 ) -> dict[str, Int[np.ndarray, " n"]]:
     """For each count, 1 at the steps that it counts."""
     gold = np.asarray(y) != 0
-    found = {"tp": offer & gold, "fp": offer & ~gold, "fn": ~offer & gold, "tn": ~offer & ~gold}
+    misses = gold if best is None else np.asarray(best) != 0
+    found = {"tp": offer & gold, "fp": offer & ~gold, "fn": ~offer & misses, "tn": ~offer & ~misses}
     if y_need is not None and y_accept is not None:
         need, accept = np.asarray(y_need) != 0, np.asarray(y_accept) != 0
-        found |= {"rejected": offer & ~accept, "missed": ~offer & need & accept}
+        found |= {"rejected": offer & ~accept, "missed": ~offer & (need & accept if best is None else misses)}
     return {name: member.astype(np.int64) for name, member in found.items()}
 
 

@@ -44,13 +44,11 @@ class _Groups:
         self.data, self.deployed = data, trace(data)
         self.weight = acceptance_weight(data.steps)
         self.need_weight = np.ones_like(self.weight)
-        self.gold = data.label("need") * data.label("accept")
-        always, never = data.point.c_fa * (1 - data.label("accept")), data.point.c_fn * self.gold
-        one = self.deployed
-        offered, silent = data.point.c_fa * (1 - one.y_accept), data.point.c_fn * (one.y_need * one.y_accept)
+        one, missed = self.deployed, data.point.c_fn * data.missed
         if data.steps.need_given_accept:
             self.need_weight = self.weight * np.nan_to_num(one.y_accept)
-        self.costs = {"always": always, "never": never, "realised_cost": np.where(one.decision, offered, silent)}
+        always, offered = (data.point.c_fa * (1 - accept) for accept in (data.label("accept"), one.y_accept))
+        self.costs = {"always": always, "never": missed, "realised_cost": np.where(one.decision, offered, missed)}
 
     def row(self, column: str, value: str, members: Int64[np.ndarray, "members"]) -> GroupRow:
         """The numbers of one group of steps."""
@@ -61,7 +59,7 @@ class _Groups:
             streams=len(set(self.data.steps.stream[members])),
             steps=len(members),
             judged=len(judged),
-            positive=self._mean(self.gold, judged),
+            positive=self._mean(self.data.missed, judged),
             **{name: self._mean(cost, judged) for name, cost in self.costs.items()},
             speak_rate=float(self.deployed.decision[members].mean()),
             ece_need=self._ece(self.deployed.p_need, self.deployed.y_need, self.need_weight, members)

@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 import numpy as np
-from etils import epath
 from jaxtyping import Bool, Float64
 
 from prism_jax.decision.calibration import (
@@ -28,6 +27,7 @@ from prism_jax.decision.calibration import (
 from prism_jax.decision.thinking import Moves, check_moves
 from prism_jax.runtime.files import parse_json, read_bounded, write_json
 from prism_jax.scores import Scores, ScoresError
+from prism_jax.scores.schema import NEED_TARGETS
 
 Signal = Literal["need", "accept"]
 Thinking = Literal["fast", "slow"]
@@ -114,6 +114,8 @@ class Calibration:
         four fits above are then those of all rows together. Empty otherwise.
       thinking: Moves and tokens of the slow pass; None without slow signals, and in files written before they were
         fitted.
+      need_target: What p_need means in the scores that the maps were fitted on, one of `NEED_TARGETS`; `marginal` in
+        files that do not say.
     """
 
     need_fast: SignalFit | None
@@ -122,6 +124,7 @@ class Calibration:
     accept_slow: SignalFit | None = None
     folds: Mapping[int, Calibration] = dataclasses.field(default_factory=dict)
     thinking: ThinkingFit | None = None
+    need_target: str = "marginal"
 
     def fit(self, signal: str, thinking: str) -> SignalFit:
         """The fit of one signal, on all calibration rows.
@@ -140,9 +143,12 @@ class Calibration:
         """One signal's calibrated probabilities, NaN where the pass did not run.
 
         Raises:
-          ScoresError: for a fold that was not calibrated, or a missing column `domain` where temperatures are grouped.
+          ScoresError: for a fold that was not calibrated, a missing column `domain` where temperatures are grouped, or
+            scores whose p_need means something else.
           ValueError: for a pass that was not calibrated.
         """
+        if signal == "need":
+            self._check_need_target(rows)
         p = getattr(rows, f"p_{signal}_{thinking}")
         found = np.full(len(rows), np.nan)
         for fits, member in self._parts(rows):
@@ -216,11 +222,22 @@ class Calibration:
             tree["thinking"] = self.thinking.to_dict()
         if self.folds:
             tree["folds"] = {str(fold): fits.to_dict() for fold, fits in sorted(self.folds.items())}
+        if self.need_fast is not None:
+            tree["need_target"] = self.need_target
         return tree
 
     def pooled(self) -> Calibration:
         """The fits of all rows together, for scores from elsewhere."""
         return dataclasses.replace(self, folds={})
+
+    def _check_need_target(self, rows: Scores) -> None:
+        found = "given_accept" if rows.need_given_accept else "marginal"
+        if found != self.need_target:
+            raise ScoresError(
+                f"found {found}, expected {self.need_target}, which the calibration was fitted on (marginal where it "
+                "does not say); fit one on scores of the same meaning",
+                "need_target",
+            )
 
     def _parts(self, rows: Scores) -> Iterator[tuple[Calibration, Bool[np.ndarray, "rows"]]]:
         """Each calibration with the rows that it applies to."""
@@ -248,13 +265,12 @@ def read_calibration(path: str | os.PathLike[str]) -> Calibration:
       ValueError: naming file and key, for broken JSON, a missing or unknown key, or a value out of range.
       OSError: if the file cannot be read.
     """
-    if not epath.Path(path).is_file():
-        raise FileNotFoundError(f"{path}: no such file, expected a calibration.json that prism_jax.evaluate wrote")
-    return _calibration(parse_json(read_bounded(path), str(path)), str(path), folds=True)
+    data = read_bounded(path, expected="a calibration.json that prism_jax.evaluate wrote")
+    return _calibration(parse_json(data, str(path)), str(path), folds=True)
 
 
 def _calibration(tree: Any, place: str, *, folds: bool) -> Calibration:
-    optional = {"thinking", "folds"} if folds else {"thinking"}
+    optional = {"thinking", "need_target", "folds"} if folds else {"thinking", "need_target"}
     if not isinstance(tree, dict) or tree.keys() - optional != set(SIGNALS):
         found = reprlib.repr(sorted(tree) if isinstance(tree, dict) and tree else tree)
         raise ValueError(f"{place}: found {found}, expected the keys {', '.join(SIGNALS)}")
@@ -266,8 +282,16 @@ def _calibration(tree: Any, place: str, *, folds: bool) -> Calibration:
     parts = tree.get("folds", {})
     if not isinstance(parts, dict) or not all(name.isascii() and name.isdecimal() for name in parts):
         raise ValueError(f"{place}, folds: found {reprlib.repr(parts)}, expected an object with folds as keys")
+    if (target := tree.get("need_target", "marginal")) not in NEED_TARGETS:
+        found = reprlib.repr(target)
+        raise ValueError(f"{place}, need_target: found {found}, expected one of {', '.join(NEED_TARGETS)}")
     by_fold = {int(name): _calibration(part, f"{place}, folds.{name}", folds=False) for name, part in parts.items()}
-    return Calibration(**fits, folds=by_fold)
+    for fold, part in by_fold.items():
+        if part.need_target != target:
+            raise ValueError(
+                f"{place}, folds.{fold}.need_target: found {part.need_target}, expected {target}, as for all folds"
+            )
+    return Calibration(**fits, folds=by_fold, need_target=target)
 
 
 def _thinking(place: str, value: Any) -> ThinkingFit:

@@ -1,23 +1,28 @@
 """Intervals of the policies' realised costs, and of their differences to the deployed policy.
 
-Streams are the independent units, or people where one of them has several streams, so whole units are resampled. Every
-policy is evaluated on the same resamples, and a difference is computed within each resample: it is paired
-(docs/maths.md, section 10).
+Streams are the independent units, or people where one of them has several streams. A difference is paired: it varies
+between units as the difference of both policies' costs there does (docs/maths.md, section 10).
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from prism_jax.decision.uncertainty import Cells, interval
+from prism_jax.decision.uncertainty import Bounds, Cells, interval
 from prism_jax.evaluation.rows import PolicyRow
 
 LEVEL, RESAMPLES, SEED = 0.95, 1000, 0
-"""Nominal coverage of all intervals of an evaluation, their number of resamples, and the seed of these."""
+"""Nominal coverage of all intervals of an evaluation; with very many units, number of resamples and seed of these."""
+
+
+def known(end: Any) -> float | None:
+    """An end of an interval; None where there is no interval."""
+    return None if np.isnan(end) else float(end)
 
 
 def with_intervals(
@@ -25,6 +30,7 @@ def with_intervals(
     costs: Iterable[Float64[np.ndarray, "judged"]],
     weight: Float64[np.ndarray, "judged"],
     units: Int64[np.ndarray, "judged"],
+    most: float,
 ) -> tuple[PolicyRow, ...]:
     """Adds intervals of realised costs, and paired differences to the deployed policy.
 
@@ -33,13 +39,11 @@ def with_intervals(
       costs: Realised cost of each policy at every judged step; only their sums by stream are kept.
       weight: Weights of the judged steps.
       units: Numbers of the judged steps' streams, or people, from 0.
+      most: The largest cost that a step can have.
 
     Returns:
-      The rows; without intervals if all steps are of one unit, which cannot be resampled.
+      The rows; without intervals where there are too few units.
     """
-    number = int(units.max()) + 1
-    if number < 2:
-        return tuple(rows)
     sums = [np.bincount(units, weights=cost * weight) for cost in costs]
     sums.append(np.bincount(units, weights=weight))
     deployed = next(i for i, row in enumerate(rows) if row.deployed)
@@ -48,17 +52,18 @@ def with_intervals(
         mean = totals[..., :-1] / totals[..., -1:]
         return np.concatenate([mean, mean - mean[..., deployed, None]], axis=-1)
 
-    cells = Cells(np.stack(sums, axis=1), np.ones(number, np.int64))
-    found = interval(cells, means, level=LEVEL, resamples=RESAMPLES, seed=SEED)
-    count = len(rows)
+    count, free = len(rows), np.full(len(rows), np.inf)
+    bounds = Bounds(np.concatenate([np.zeros(count), -free]), np.concatenate([np.full(count, most), free]))
+    cells = Cells(np.stack(sums, axis=1), np.ones(len(sums[0]), np.int64))
+    found = interval(cells, means, bounds=bounds, level=LEVEL, resamples=RESAMPLES, seed=SEED)
     return tuple(
         dataclasses.replace(
             row,
-            realised_low=float(found.low[i]),
-            realised_high=float(found.high[i]),
+            realised_low=known(found.low[i]),
+            realised_high=known(found.high[i]),
             difference=float(found.estimate[count + i]),
-            difference_low=float(found.low[count + i]),
-            difference_high=float(found.high[count + i]),
+            difference_low=known(found.low[count + i]),
+            difference_high=known(found.high[count + i]),
         )
         for i, row in enumerate(rows)
     )

@@ -51,6 +51,7 @@ def _certain(calibration: Calibration) -> Calibration:
         calibration,
         need_fast=_like(fast),
         need_slow=None if slow is None else _like(slow),
+        need_target="marginal",
         folds={fold: _certain(fits) for fold, fits in calibration.folds.items()},
     )
 

@@ -1,10 +1,12 @@
 """All policies on the same steps: constants, oracles, and policies on raw and on calibrated signals.
 
-The pass that decides also chooses the step's offer: its candidate of highest p_accept (`Scores.steps`). A step counts
-with the labels of the slow pass's candidate where a policy thinks slowly, and with those of the fast pass's candidate
-elsewhere; constants and oracles decide about the latter. Realised costs, gold costs and all rates are computed on
-judged steps, where the labels of both passes' candidates are known, with the weights of acceptance labels. Expected
-costs are computed on all steps and need no labels.
+The pass that decides also chooses the step's offer: its candidate of highest p_accept (`Scores.steps`). An offer counts
+with the labels of the slow pass's candidate where a policy thinks slowly, and with those of the fast pass's elsewhere.
+Silence counts with the labels of the step's best labelled candidate, whatever a policy would have offered, so that all
+policies pay the same for it (docs/maths.md, section 3). Constants and the Bayes oracle decide about the fast pass's
+candidate, the clairvoyant about the best one. Realised costs, gold costs and all rates are computed on judged steps,
+where the labels of both passes' candidates are known, with the weights of acceptance labels. Expected costs are
+computed on all steps and need no labels.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ FAST_POLICIES = tuple(name for name, policy in POLICIES.items() if policy.consta
 """The policies that decide on the fast signals."""
 ORACLES = {
     "bayes": Policy("Bayes", "Decides on the simulator's truth: about the same offers, no expected cost is lower."),
-    "clairvoyant": Policy("clairvoyant", "Decides on the labels themselves: about the same offers, no cost is lower."),
+    "clairvoyant": Policy("clairvoyant", "Chooses and decides on the labels themselves: no realised cost is lower."),
 }
 SLOW_POLICIES = {
     "slow_only": Policy("slow only", "The dynamic gate on the slow pass's signals at every step."),
@@ -55,7 +57,7 @@ FORMS: tuple[Form, ...] = ("calibrated", "raw")
 
 
 class Truth(NamedTuple):
-    """The simulator's true probabilities: acceptance of an offer, and that together with need."""
+    """The simulator's true probabilities: acceptance of an offer, and what silence misses (`best_both`)."""
 
     p_accept: Float64[np.ndarray, "steps"]
     p_both: Float64[np.ndarray, "steps"]
@@ -66,6 +68,18 @@ class Decided(NamedTuple):
 
     offer: Bool[np.ndarray, "steps"]
     slow: Bool[np.ndarray, "steps"]
+
+
+class Counted(NamedTuple):
+    """The labels with which decisions count."""
+
+    need: Float64[np.ndarray, "steps"]
+    accept: Float64[np.ndarray, "steps"]
+
+    @property
+    def gold(self) -> Float64[np.ndarray, "steps"]:
+        """Need and acceptance together."""
+        return self.need * self.accept
 
 
 def judged(steps: Scores, thought: Scores | None = None) -> Bool[np.ndarray, "steps"]:
@@ -92,6 +106,7 @@ class EvaluationData:
       has_truth: Whether the simulator's true probabilities are known at every step.
       has_value: Whether the calibration knows the moves and tokens of the slow pass, by which thinking has a value.
       has_need: Whether need is a signal with labels; otherwise it is taken as certain (`evaluation.need`).
+      candidates: Every candidate of these steps; None where they have one each.
     """
 
     steps: Scores
@@ -101,6 +116,7 @@ class EvaluationData:
     has_truth: bool
     has_value: bool = False
     has_need: bool = True
+    candidates: Scores | None = None
 
     @property
     def slow(self) -> bool:
@@ -115,7 +131,7 @@ class EvaluationData:
 
     @functools.cached_property
     def unit(self) -> Unit:
-        """What intervals resample whole: streams, or people where one of them has several streams."""
+        """The units of intervals: streams, or people where one of them has several streams."""
         return independent_unit(self.steps.stream, self.steps.person)
 
     @property
@@ -130,6 +146,11 @@ class EvaluationData:
         """Whether the slow pass chooses another candidate than the fast pass at some step."""
         return self.thought is not None and bool((self.thought.candidate != self.steps.candidate).any())
 
+    @property
+    def several_candidates(self) -> bool:
+        """Whether some step has more than one candidate."""
+        return self.candidates is not None and len(self.candidates) > len(self.steps)
+
     @functools.cached_property
     def judged(self) -> Bool[np.ndarray, "steps"]:
         """Steps whose need and acceptance labels are known, of both passes' candidates."""
@@ -137,7 +158,7 @@ class EvaluationData:
 
     @functools.cached_property
     def judged_units(self) -> Int64[np.ndarray, "judged"]:
-        """The unit of resampling of each judged step, as its number in alphabetical order."""
+        """The unit of each judged step, as its number in alphabetical order."""
         name = self.steps.stream if self.unit == "streams" else self.steps.person
         assert name is not None, "`unit` looked at it"
         return ordered(name[self.judged])[1]
@@ -149,6 +170,36 @@ class EvaluationData:
             return label
         return np.where(decided.slow, _label(self.thought, signal), label)
 
+    def _largest(self, column: str) -> Float64[np.ndarray, "steps"]:
+        return (self.steps if self.candidates is None else self.candidates).largest(column)
+
+    @functools.cached_property
+    def best_accept(self) -> Float64[np.ndarray, "steps"]:
+        """The largest known acceptance label of each step's candidates, NaN where none is known."""
+        return self._largest("y_accept")
+
+    @functools.cached_property
+    def best_both(self) -> Float64[np.ndarray, "steps"]:
+        """The largest true probability of need and acceptance together among each step's candidates."""
+        return self._largest("p_both_true")
+
+    @functools.cached_property
+    def missed(self) -> Float64[np.ndarray, "steps"]:
+        """What silence misses, whatever a policy would offer: the largest label of need and acceptance together."""
+        return self.label("need") * self.best_accept
+
+    def counted(self, decided: Decided) -> Counted:
+        """The labels that each decision counts with: its candidate's for an offer, the best candidate's for silence."""
+        return Counted(self.label("need"), np.where(decided.offer, self.label("accept", decided), self.best_accept))
+
+    def costs(self, decided: Decided) -> Float64[np.ndarray, "steps"]:
+        """Realised cost of each step, NaN where a label is unknown."""
+        return self.cost_of(decided.offer, self.counted(decided))
+
+    def cost_of(self, offer: Bool[np.ndarray, "steps"], counted: Counted) -> Float64[np.ndarray, "steps"]:
+        """Realised cost of decisions that count with these labels."""
+        return np.where(offer, self.point.c_fa * (1 - counted.accept), self.point.c_fn * counted.gold)
+
     @property
     def everywhere_slow(self) -> Decided:
         """An offer at every step after thinking slowly, for the labels of the slow pass's candidates."""
@@ -156,11 +207,19 @@ class EvaluationData:
         return Decided(everywhere, everywhere)
 
     def truth(self, decided: Decided | None = None) -> Truth:
-        """The simulator's truth about the fast pass's candidate, or about that `decided` about."""
-        tables = (self.steps, self.steps if self.thought is None else self.thought)
-        fast, slow = ([getattr(table, name) for name in ("p_accept_true", "p_both_true")] for table in tables)
+        """The simulator's truth about the fast pass's candidate, or about that `decided` about, and about silence."""
+        fast = self.steps.p_accept_true
+        assert fast is not None, "read only where `has_truth`"
+        slow = fast if self.thought is None else self.thought.p_accept_true
+        assert slow is not None, "the same column as of the fast pass"
         thinks = np.zeros(len(self.steps), bool) if decided is None else decided.slow
-        return Truth(*(np.where(thinks, *pair) for pair in zip(slow, fast, strict=True)))
+        return Truth(np.where(thinks, slow, fast), self.best_both)
+
+    def expected_costs(self, decided: Decided) -> Float64[np.ndarray, "steps"]:
+        """Expected cost of each step under the truth."""
+        truth = self.truth(decided)
+        offer, silence = gate.expected_costs(truth.p_accept, truth.p_both, self.point.c_fa, self.point.c_fn)
+        return np.where(decided.offer, offer, silence)
 
     def signal(self, name: str, form: Form) -> Float64[np.ndarray, "steps"]:
         """Probabilities of a signal such as `need_fast`, of its pass's candidate."""
@@ -218,13 +277,14 @@ def compare(data: EvaluationData) -> tuple[PolicyRow, ...]:
     if data.has_truth:
         references["bayes"] = data.oracle(data.truth())
     table = _Table(data, references)
-    y_need, y_accept = (np.where(data.judged, data.label(signal), 0.0) for signal in ("need", "accept"))
+    best, missed = (np.where(data.judged, label, 0.0) for label in (data.best_accept, data.missed))
     made: list[tuple[str, Form | None, Decided]] = [(name, None, decided) for name, decided in references.items()]
-    made.append(("clairvoyant", None, data.oracle(Truth(y_accept, y_need * y_accept))))
+    made.append(("clairvoyant", None, data.oracle(Truth(best, missed))))
     compared = (*data.fast_policies, *data.slow_policies)
     made += [(name, form, data.decide(name, form)) for form in FORMS for name in compared]
-    costs = (table.step_costs(decided) for _, _, decided in made)
-    return with_intervals([table.row(*row) for row in made], costs, table.weight, data.judged_units)
+    costs = (table.step_costs(policy, decided) for policy, _, decided in made)
+    most = max(data.point.c_fa, data.point.c_fn)
+    return with_intervals([table.row(*row) for row in made], costs, table.weight, data.judged_units, most)
 
 
 class _Table:
@@ -233,31 +293,30 @@ class _Table:
     def __init__(self, data: EvaluationData, references: dict[str, Decided]):
         self.data, self.judged = data, data.judged
         self.weight = acceptance_weight(data.steps)[self.judged]
-        self.realised = {name: self.realised_cost(decided) for name, decided in references.items()}
+        self.realised = {name: self.realised_cost(name, decided) for name, decided in references.items()}
         self.expected: dict[str, float] = {}  # empty without the truth
         if data.has_truth:
             self.expected = {name: self.expected_cost(decided) for name, decided in references.items()}
 
-    def labels(self, decided: Decided) -> tuple[Float64[np.ndarray, "judged"], Float64[np.ndarray, "judged"]]:
-        """Need and acceptance labels of the judged steps, of the candidates that were decided about."""
-        need, accept = (self.data.label(signal, decided)[self.judged] for signal in ("need", "accept"))
-        return need, accept
+    def labels(self, policy: str, decided: Decided) -> Counted:
+        """Labels with which the decisions of the judged steps count; the clairvoyant chooses the best candidate."""
+        best = Counted(self.data.label("need"), self.data.best_accept)
+        counted = best if policy == "clairvoyant" else self.data.counted(decided)
+        return Counted(*(label[self.judged] for label in counted))
 
-    def step_costs(self, decided: Decided) -> Float64[np.ndarray, "judged"]:
+    def step_costs(self, policy: str, decided: Decided) -> Float64[np.ndarray, "judged"]:
         """Realised cost of each judged step."""
-        point, (need, accept) = self.data.point, self.labels(decided)
-        return np.where(decided.offer[self.judged], point.c_fa * (1 - accept), point.c_fn * (need * accept))
+        return self.data.cost_of(decided.offer[self.judged], self.labels(policy, decided))
 
-    def realised_cost(self, decided: Decided) -> float:
+    def realised_cost(self, policy: str, decided: Decided) -> float:
         """Mean realised cost on the labels of the judged steps."""
         costs = self.data.point.c_fa, self.data.point.c_fn
         offer = decided.offer[self.judged]
-        return float(metrics.realised_cost(offer, *self.labels(decided), *costs, self.weight))
+        return float(metrics.realised_cost(offer, *self.labels(policy, decided), *costs, self.weight))
 
     def expected_cost(self, decided: Decided) -> float:
         """Mean expected cost under the truth, on all steps."""
-        costs = self.data.point.c_fa, self.data.point.c_fn
-        return float(metrics.expected_realised_cost(decided.offer, *self.data.truth(decided), *costs))
+        return float(self.data.expected_costs(decided).mean())
 
     def under_truth(self, policy: str, decided: Decided, realised: float) -> dict[str, Any]:
         """The numbers that need the simulator's truth; decisions made on the labels have no expected cost."""
@@ -273,11 +332,11 @@ class _Table:
     def row(self, policy: str, form: Form | None, decided: Decided) -> PolicyRow:
         """All numbers of one policy."""
         offer, point = decided.offer[self.judged], self.data.point
-        need, accept = self.labels(decided)
+        need, accept = self.labels(policy, decided)
         gold = need * accept
         counts = metrics.confusion(offer, gold, self.weight)
         rates = metrics.rates(counts)
-        realised = self.realised_cost(decided)
+        realised = self.realised_cost(policy, decided)
         sees_labels = policy == "clairvoyant"
         return PolicyRow(
             policy=policy,
@@ -326,6 +385,7 @@ def trace(data: EvaluationData) -> Trace:
         slow=decided.slow,
         y_need=data.label("need", decided),
         y_accept=data.label("accept", decided),
+        y_best=data.best_accept,
     )
 
 

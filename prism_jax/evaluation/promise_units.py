@@ -16,21 +16,25 @@ from jaxtyping import Bool, Float, Float64, Int, Shaped
 
 from prism_jax.decision import audbc, risk
 from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.decision.policies import POLICIES
 from prism_jax.evaluation.fits import Calibration, Thinking
 from prism_jax.evaluation.need import with_need
 from prism_jax.evaluation.policies import judged
 from prism_jax.evaluation.protocol import CALIBRATION, TEST, evaluated_rows
 from prism_jax.scores import Scores, ScoresError
 
-POLICIES = ("dynamic", "static", "product")
-"""The deployable policies that are ordered by the cost ratio."""
+
+def promised_policies() -> tuple[str, ...]:
+    """The policies that can be promised: deployable ones whose offers are nested in the cost ratio; the gate first."""
+    names = [name for name, one in POLICIES.items() if one.answers_to_ratio and one.deployable]
+    return tuple(sorted(names, key=lambda name: name != "dynamic"))
 
 
 class Family(NamedTuple):
     """Rules at rising cost ratios: one policy with one slow margin.
 
     Attributes:
-      policy: One of `POLICIES`.
+      policy: One of `promised_policies`.
       margin: The slow margin; above 0 for `dynamic` only.
     """
 
@@ -74,6 +78,7 @@ class Units(NamedTuple):
       courses: What each family decides at each step.
       fast: Labels of the fast pass's candidate at each step.
       slow: Labels of the slow pass's; those of the fast pass where no family has a margin.
+      missed: Largest known gold label of each step's candidates: what silence misses, whatever would be offered.
       unit: The person or stream of each step.
       unjudged: Number of steps left out because a label is unknown.
     """
@@ -81,6 +86,7 @@ class Units(NamedTuple):
     courses: Mapping[Family, Course]
     fast: Answers
     slow: Answers
+    missed: Float64[np.ndarray, "n"]
     unit: Shaped[np.ndarray, "n"]
     unjudged: int
 
@@ -92,8 +98,15 @@ class Units(NamedTuple):
     def losses(self, family: Family, rules: int, promise: risk.Promise) -> Float[np.ndarray, "U rules"]:
         """The loss of each unit under each rule of a family."""
         course = self.courses[family]
-        slow = risk.Slow(course.start, course.stop, self.slow.gold) if family.margin else None
-        return risk.unit_losses(course.first, self.fast.gold, self.unit, rules, promise, slow)
+        y, y_slow = (getattr(answers, promise.label) for answers in (self.fast, self.slow))
+        slow = risk.Slow(course.start, course.stop, y_slow) if family.margin else None
+        missed = self.missed if promise.label == "gold" else None
+        return risk.unit_losses(course.first, y, self.unit, rules, promise, slow, missed)
+
+    def losses_at(self, family: Family, rule: int, promise: risk.Promise) -> Float[np.ndarray, "U 1"]:
+        """The loss of each unit under one rule of a family."""
+        only = Course(*((index > rule).astype(np.int64) for index in self.courses[family]))
+        return self._replace(courses={family: only}).losses(family, 1, promise)
 
     def mean(self, of_step: Shaped[np.ndarray, "n"]) -> float:
         """The mean over units of each unit's mean over its steps."""
@@ -111,9 +124,9 @@ class Units(NamedTuple):
     def cost(self, family: Family, rule: int, point: OperatingPoint) -> float:
         """Mean realised cost of a rule at the stated costs; the slow pass itself has no price."""
         thinks = self._thinks(family, rule)
-        gold, accept = (np.where(thinks, slow, fast) for slow, fast in zip(self.slow, self.fast, strict=True))
+        accept = np.where(thinks, self.slow.accept, self.fast.accept)
         offers = self.courses[family].first <= rule
-        return self.mean(np.where(offers, point.c_fa * (1 - accept), point.c_fn * gold))
+        return self.mean(np.where(offers, point.c_fa * (1 - accept), point.c_fn * self.missed))
 
     def _thinks(self, family: Family, rule: int) -> Bool[np.ndarray, "n"]:
         course = self.courses[family]
@@ -154,6 +167,7 @@ def units_of(
         courses,
         _answers(steps, known),
         _answers(steps if thought is None else thought, known),
+        (steps.y_need * rows.largest("y_accept"))[known],
         unit_of(steps)[known],
         int((~known).sum()),
     )

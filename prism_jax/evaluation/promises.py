@@ -19,12 +19,20 @@ import numpy as np
 from jaxtyping import Float
 
 from prism_jax.decision import risk
-from prism_jax.decision.calibration import CalibrationConfig
+from prism_jax.decision.calibration import CalibrationConfig, Map
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.decision.uncertainty import Cells, Interval, interval
+from prism_jax.decision.uncertainty import SHARE, Cells, Interval, interval
 from prism_jax.evaluation.fits import Calibration
 from prism_jax.evaluation.need import check_need
-from prism_jax.evaluation.promise_units import POLICIES, Family, Units, first_half, unit_of, units_of, with_splits
+from prism_jax.evaluation.promise_units import (
+    Family,
+    Units,
+    first_half,
+    promised_policies,
+    unit_of,
+    units_of,
+    with_splits,
+)
 from prism_jax.evaluation.protocol import CALIBRATION, TEST, calibrate, out_of_fold, rows_of
 from prism_jax.scores import Scores, ScoresError
 
@@ -86,6 +94,11 @@ class PromiseResult(NamedTuple):
       lines: One per family and bound; in each family, the first is the one that promises.
       chosen: The line to deploy: of the promising bound's, the one whose gate has the lowest realised cost at the
         stated costs on the certifying units. None if nothing is certified.
+      start: Cost ratio at which the tests of shares of offers begin; None is each limit's own, limit / (1 - limit).
+      too_talkative: Policies whose gate may break a promise of false discovery at its own start, although calibrated.
+      passing: For each promise of a share of offers, if nothing is certified: the smallest limit, in hundredths, whose
+        first test the certifying units pass; None if there is none.
+      accept_map: The map of the fast pass's p_accept, where it alone decides; None where need decides with it.
     """
 
     promises: tuple[risk.Promise, ...]
@@ -98,6 +111,10 @@ class PromiseResult(NamedTuple):
     test: Units | None
     lines: tuple[Line, ...]
     chosen: Line | None
+    start: float | None = None
+    too_talkative: tuple[str, ...] = ()
+    passing: Mapping[risk.Promise, float | None] = {}
+    accept_map: Map | None = None
 
 
 def promise(
@@ -122,8 +139,9 @@ def promise(
       families: The policies and margins; none is the policy of `point` without a margin.
       config: The choice of the map; None is one temperature.
       calibration: Maps fitted earlier, on other units.
-      start: Cost ratio at which the tests of false discovery begin, fixed beforehand; by default limit / (1 - limit),
-        at which a calibrated gate would keep the limit at every single offer.
+      start: Cost ratio at which the tests of false discovery and dismissals begin, fixed beforehand; by default
+        limit / (1 - limit). There a calibrated gate keeps a limit of dismissals at every single offer, and one of false
+        discovery if its policy is `product`.
       test_share: Share of the units that are measured and do not certify, for scores without a split calibration; with
         `calibration`, of the split test.
 
@@ -160,10 +178,57 @@ def promise(
         for family in families
         for line in _lines(family, len(families), certifying, tested, ratios, promises, point, error, at)
     ]
-    unit = "stream" if scores.person is None else "person"
+    chosen = _cheapest(lines)
     return PromiseResult(
-        tuple(promises), error, families, unit, halves, folds, certifying, tested, tuple(lines), _cheapest(lines)
+        promises=tuple(promises),
+        error=error,
+        families=families,
+        unit="stream" if scores.person is None else "person",
+        halves=halves,
+        folds=folds,
+        certifying=certifying,
+        test=tested,
+        lines=tuple(lines),
+        chosen=chosen,
+        start=start,
+        too_talkative=_too_talkative(families, promises, start, scores.has_need),
+        passing={} if chosen else _passing(rows, calibration, families, promises, error, start),
+        accept_map=None if scores.has_need else calibration.accept_fast.map,
     )
+
+
+def _too_talkative(
+    families: Sequence[Family], promises: Sequence[risk.Promise], start: float | None, has_need: bool
+) -> tuple[str, ...]:
+    """The policies for which limit / (1 - limit) is no start of false discovery (docs/maths.md, section 14)."""
+    if start is not None or not has_need or all(one.risk != "false_discovery" for one in promises):
+        return ()
+    return tuple(dict.fromkeys(one.policy for one in families if one.policy != "product"))
+
+
+def _passing(
+    rows: Scores,
+    calibration: Calibration,
+    families: Sequence[Family],
+    promises: Sequence[risk.Promise],
+    error: float,
+    start: float | None,
+) -> dict[risk.Promise, float | None]:
+    """The smallest limit of each share of offers whose first test passes for some family; see `PromiseResult`."""
+    shares = [one for one in promises if one.grows is None]
+    limits = np.arange(1, 100) / 100
+    starts = limits / (1 - limits) if start is None else np.array([start])
+    units = units_of(rows, calibration, families, starts) if shares else None
+    level, promising = error / (len(promises) * len(families)), next(iter(risk.BOUNDS.values()))
+
+    def passes(one: risk.Promise, place: int) -> bool:
+        assert units is not None, "there are shares of offers"
+        tried = risk.Promise(one.risk, float(limits[place]))
+        rule = place if start is None else 0
+        return any(promising(units.losses_at(each, rule, tried), tried.limit)[0, 0] <= level for each in families)
+
+    places = {one: next((place for place in range(len(limits)) if passes(one, place)), None) for one in shares}
+    return {one: None if place is None else float(limits[place]) for one, place in places.items()}
 
 
 def _cheapest(lines: Sequence[Line]) -> Line | None:
@@ -237,7 +302,7 @@ def _with_interval(
         with np.errstate(invalid="ignore", divide="ignore"):
             return one.limit + drawn @ (loss_U - one.limit) / (drawn @ burden_U)
 
-    return interval(Cells(None, np.ones(len(loss_U), np.int64)), measured, resamples=2_000)
+    return interval(Cells(None, np.ones(len(loss_U), np.int64)), measured, bounds=SHARE, resamples=2_000)
 
 
 def _maps_cannot_matter(
@@ -250,10 +315,8 @@ def _maps_cannot_matter(
 
 def _check_families(families: Sequence[Family], has_need: bool) -> None:
     for one in families:
-        if one.policy not in POLICIES:
-            raise ValueError(
-                f"policy: found {one.policy!r}, expected one of {', '.join(POLICIES)}: ordered by the costs"
-            )
+        if one.policy not in (known := promised_policies()):
+            raise ValueError(f"policy: found {one.policy!r}, expected one of {', '.join(known)}: ordered by the costs")
         if one.margin and one.policy != "dynamic":
             raise ValueError(
                 f"margin: found {one.margin:g} of {one.policy}, expected 0: only dynamic has a slow margin"

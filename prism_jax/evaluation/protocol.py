@@ -69,7 +69,8 @@ def _fit(rows: Scores, config: CalibrationConfig) -> Calibration:
     need, accept = (signals.fit(rows, signal, "fast", config) for signal in _KINDS)
     assert accept is not None, "a scores table has p_accept_fast everywhere"
     need_slow, accept_slow = (signals.fit(rows, signal, "slow", config) for signal in _KINDS)
-    fits = Calibration(need, accept, need_slow, accept_slow)
+    target = "given_accept" if rows.need_given_accept else "marginal"
+    fits = Calibration(need, accept, need_slow, accept_slow, need_target=target)
     return dataclasses.replace(fits, thinking=signals.fit_thinking(*with_need(rows, fits)))
 
 
@@ -158,6 +159,7 @@ def evaluate(scores: Scores, calibration: Calibration, point: OperatingPoint) ->
         need_given_accept=steps.need_given_accept,
         has_need=data.has_need,
         unit=data.unit,
+        units=int(data.judged_units.max()) + 1,
     )
 
 
@@ -209,7 +211,7 @@ def prepare(
     has_value = thought is not None and "value" not in off
     if point.trigger == "value" and not has_value:
         off["value" if "value" in off else "slow pass"] += "; the trigger value has no effect: the fast pass decides"
-    data = policies.EvaluationData(steps, calibration, point, thought, "truth" not in off, has_value, has_need)
+    data = policies.EvaluationData(steps, calibration, point, thought, "truth" not in off, has_value, has_need, rows)
     if not data.judged.any():
         raise ScoresError(_no_judged_step(steps, has_need))
     return data, off
@@ -259,7 +261,7 @@ def rows_of(scores: Scores, split: str) -> Scores:
       ScoresError: if there are none; it names the split and the splits that were found.
     """
     if scores.split is None:
-        other = ", or a column fold with two or more folds, or an earlier calibration" if split == CALIBRATION else ""
+        other = ", or a column fold with two or more folds, or --calibration=FILE" if split == CALIBRATION else ""
         raise ScoresError(f"found no such column, expected it to name the split {split!r}{other}", "split")
     mask = scores.split == split
     if not mask.any():
@@ -331,7 +333,6 @@ def _missing(rows: Scores, steps: Scores, calibration: Calibration, has_need: bo
 def _count(rows: Scores, data: policies.EvaluationData) -> Counts:
     judged = data.judged
     weight = signals.acceptance_weight(data.steps)[judged]
-    gold = (data.label("need") * data.label("accept"))[judged]
     return Counts(
         streams=len(numbered(data.steps.stream)[0]),
         steps=len(data.steps),
@@ -339,7 +340,7 @@ def _count(rows: Scores, data: policies.EvaluationData) -> Counts:
         judged=int(judged.sum()),
         need_unknown=int(np.isnan(data.label("need")).sum()),
         accept_unknown=int(np.isnan(data.label("accept") + data.label("accept", data.everywhere_slow)).sum()),
-        positive=float(np.average(gold, weights=weight)),
+        positive=float(np.average(data.missed[judged], weights=weight)),
         effective=signals.effective_count(weight),
         fields_correct=_all_fields_correct(data.steps) if data.slow else None,
         people=None if data.steps.person is None else len(set(data.steps.person)),

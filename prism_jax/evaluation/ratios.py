@@ -4,8 +4,9 @@ AUDBC measures how well a policy ranks the steps and does not depend on calibrat
 Both are computed on the judged steps with the weights of acceptance labels. A policy with a slow pass decides by its
 own rule at every ratio: `slow_on_margin` replaces the signals of the steps whose p_accept is within the margin of that
 ratio's threshold, `slow_on_value` those of the steps where thinking is worth its price at that ratio (`value_ratios`),
-`slow_only` those of all steps. A step counts with the labels of the candidate that the deciding pass
-ranks highest; the references `always`, `never` and `clairvoyant` decide about the fast pass's candidate.
+`slow_only` those of all steps. An offer counts with the labels of the candidate that the deciding pass
+ranks highest, silence with those of the step's best candidate, as in `policies`; the areas of all policies are divided
+by that of the best candidates.
 """
 
 from __future__ import annotations
@@ -19,14 +20,13 @@ from jaxtyping import Float64
 from prism_jax.decision.audbc import HIGH_RATIO, LOW_RATIO, Audbc, audbc, expected_cost, policy_signals
 from prism_jax.decision.policies import ANSWERING_TO_RATIO
 from prism_jax.decision.thinking import Moves
-from prism_jax.evaluation.intervals import LEVEL, RESAMPLES, SEED
+from prism_jax.evaluation.intervals import LEVEL, RESAMPLES, SEED, known
 from prism_jax.evaluation.policies import FORMS, EvaluationData
 from prism_jax.evaluation.results import Ratios
 from prism_jax.evaluation.rows import Form, RatioRow
 from prism_jax.evaluation.signals import acceptance_weight
 from prism_jax.evaluation.value_ratios import ByValue
 from prism_jax.scores.texts import numbered
-from prism_jax.scores.units import Unit
 
 
 def compare_ratios(data: EvaluationData) -> Ratios:
@@ -34,10 +34,10 @@ def compare_ratios(data: EvaluationData) -> Ratios:
     judged = data.judged
     weight = acceptance_weight(data.steps)[judged]
     need, accept = data.label("need")[judged], data.label("accept")[judged]
-    units, number = data.judged_units, int(data.judged_units.max()) + 1
-    thought = data.label("accept", data.everywhere_slow)[judged]
-    off = _no_area(need * accept, need * thought, number, data.unit)
-    rows = _references(need, accept, weight)
+    units = data.judged_units
+    best, thought = data.best_accept[judged], data.label("accept", data.everywhere_slow)[judged]
+    off = _no_area((need * accept, need * thought, need * best))
+    rows = _references(need, accept, best, weight)
     for form in FORMS:
         for deciding in _deciding(data, form):
             area, mean = deciding.area_and_cost(weight, None if off else units)
@@ -67,6 +67,7 @@ class _Deciding(NamedTuple):
       accept: Acceptance labels of the candidates that these signals are about.
       slow: The signals of the slow pass and the margin; empty for a policy that reads one pass.
       accept_slow: Acceptance labels of the slow pass's candidates; None where they are those of `accept`.
+      best: Those of each step's best candidates; None where every step has one candidate.
     """
 
     policy: str
@@ -76,17 +77,20 @@ class _Deciding(NamedTuple):
     accept: Float64[np.ndarray, "judged"]
     slow: dict[str, Any]
     accept_slow: Float64[np.ndarray, "judged"] | None = None
+    best: Float64[np.ndarray, "judged"] | None = None
 
     def area_and_cost(self, weight: Float64[np.ndarray, "judged"], streams: np.ndarray | None) -> tuple[Any, Any]:
-        """Its AUDBC, None without streams to resample, and its mean cost over ratios."""
+        """Its AUDBC, None without streams, and its mean cost over ratios."""
         need, accept, slow = self.need, self.accept, self.accept_slow
         ratios: dict[str, Any] = {"low": LOW_RATIO, "high": HIGH_RATIO, "weight": weight, **self.slow}
-        mean = expected_cost(self.p_need, self.p_accept, need, accept, **ratios, y_accept_slow=slow)
-        gold, gold_slow = need * accept, None if slow is None else need * slow
+        ratios |= {"y_accept_slow": slow, "y_accept_best": self.best}
+        mean = expected_cost(self.p_need, self.p_accept, need, accept, **ratios)
+        others = (None if label is None else need * label for label in (slow, self.best))
         if streams is None:
             return None, mean
         resampling: dict[str, Any] = {"level": LEVEL, "resamples": RESAMPLES, "seed": SEED, "streams": streams}
-        area = audbc(self.p_need, self.p_accept, gold, weight=weight, **resampling, **self.slow, y_slow=gold_slow)
+        labels: dict[str, Any] = dict(zip(("y_slow", "y_best"), others, strict=True))
+        area = audbc(self.p_need, self.p_accept, need * accept, weight=weight, **resampling, **self.slow, **labels)
         return area, mean
 
 
@@ -94,10 +98,11 @@ def _deciding(data: EvaluationData, form: Form) -> Iterator[_Deciding | ByValue]
     """Each policy that depends on the cost ratio."""
     judged = data.judged
     need, accept = data.label("need")[judged], data.label("accept")[judged]
+    best = data.best_accept[judged] if data.several_candidates else None
     fast = data.signal("need_fast", form)[judged], data.signal("accept_fast", form)[judged]
     rates = data.fits.offer_rates(data.steps)[judged]
     for policy in (name for name in data.fast_policies if name in ANSWERING_TO_RATIO):
-        yield _Deciding(policy, *policy_signals(*fast, policy, base_rate=rates), need, accept, {})
+        yield _Deciding(policy, *policy_signals(*fast, policy, base_rate=rates), need, accept, {}, None, best)
     if data.slow:
         slow = data.signal("need_slow", form)[judged], data.signal("accept_slow", form)[judged]
         thought = data.label("accept", data.everywhere_slow)[judged]
@@ -107,13 +112,13 @@ def _deciding(data: EvaluationData, form: Form) -> Iterator[_Deciding | ByValue]
             return {"p_need_slow": slow[0], "p_accept_slow": slow[1], "margin": margin}
 
         if accept_slow is None:
-            yield _Deciding("slow_only", *slow, need, accept, {})
+            yield _Deciding("slow_only", *slow, need, accept, {}, None, best)
         else:  # as margin 1, so that constants and oracle are those of the other policies
-            yield _Deciding("slow_only", *fast, need, accept, within(1.0), accept_slow)
+            yield _Deciding("slow_only", *fast, need, accept, within(1.0), accept_slow, best)
         if data.point.margin > 0:
-            yield _Deciding("slow_on_margin", *fast, need, accept, within(data.point.margin), accept_slow)
+            yield _Deciding("slow_on_margin", *fast, need, accept, within(data.point.margin), accept_slow, best)
         else:
-            yield _Deciding("slow_on_margin", *fast, need, accept, {})
+            yield _Deciding("slow_on_margin", *fast, need, accept, {}, None, best)
         if data.has_value:
             moves, tokens = data.expected_thinking
             own = (
@@ -121,35 +126,32 @@ def _deciding(data: EvaluationData, form: Form) -> Iterator[_Deciding | ByValue]
                 tokens[judged],
                 data.point.price / data.point.c_fa,
             )
-            yield ByValue("slow_on_value", (*fast, *slow), need, accept, thought, *own)
+            counted = accept if best is None else best
+            yield ByValue("slow_on_value", (*fast, *slow), need, accept, thought, counted, *own)
 
 
-def _no_area(
-    gold: Float64[np.ndarray, "judged"], thought: Float64[np.ndarray, "judged"], number: int, unit: Unit
-) -> str | None:
-    """The reason why there is no AUDBC with an interval; None if there is one.
+def _no_area(golds: tuple[Float64[np.ndarray, "judged"], ...]) -> str | None:
+    """The reason why there is no AUDBC; None if there is one.
 
     Args:
-      gold: Gold labels of the fast pass's candidates.
-      thought: Gold labels of the slow pass's candidates.
-      number: Number of the steps' streams, or people.
-      unit: Which of these.
+      golds: Gold labels of the fast pass's, the slow pass's and the best candidates.
     """
-    if any(((labels != 0) & (labels != 1)).any() for labels in (gold, thought)):
+    if any(((labels != 0) & (labels != 1)).any() for labels in golds):
         return "AUDBC: some labels are soft, neither 0 nor 1"
-    if not gold.any():
+    if not golds[-1].any():
         return "AUDBC: no judged step is gold"
-    if number < 2:
-        one = "person" if unit == "people" else "stream"
-        return f"AUDBC: all judged steps are of one {one}, and its interval resamples {unit}"
     return None
 
 
 def _references(
-    need: Float64[np.ndarray, "judged"], accept: Float64[np.ndarray, "judged"], weight: Float64[np.ndarray, "judged"]
+    need: Float64[np.ndarray, "judged"],
+    accept: Float64[np.ndarray, "judged"],
+    best: Float64[np.ndarray, "judged"],
+    weight: Float64[np.ndarray, "judged"],
 ) -> list[RatioRow]:
     """The constants, and the gate on the labels; they do not rank steps, so they have no area."""
-    known = expected_cost(need, accept, need, accept, low=LOW_RATIO, high=HIGH_RATIO, weight=weight)
+    ratios: dict[str, Any] = {"low": LOW_RATIO, "high": HIGH_RATIO, "weight": weight}
+    known = expected_cost(need, accept, need, accept, **ratios, y_accept_best=best)
     constant = min(float(known.always), float(known.never))
     gap = constant - float(known.oracle)
     costs = {"always": known.always, "never": known.never, "clairvoyant": known.oracle}
@@ -165,8 +167,8 @@ def _row(policy: str, form: Form | None, deployed: bool, area: Audbc | None, cos
         form=form,
         deployed=deployed,
         audbc=None if area is None else area.value,
-        audbc_low=None if area is None else area.low,
-        audbc_high=None if area is None else area.high,
+        audbc_low=None if area is None else known(area.low),
+        audbc_high=None if area is None else known(area.high),
         audbc_rescaled=None if area is None else area.rescaled,
         mean_cost=float(cost),
         mean_cost_rescaled=float(rescaled),

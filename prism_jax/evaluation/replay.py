@@ -2,8 +2,8 @@
 
 At each step a method ranks the offers by p_accept, and a policy decides whether to make the first. An offer costs C_FA
 times the chance that it is not accepted. Silence costs C_FN where help was needed and some offer would have been
-accepted, so that it costs the same whichever offer a method ranks first (docs/maths.md, section 8, has one offer per
-step). In the gold cost an offer that was not needed counts as not accepted.
+accepted, so that it costs the same whichever offer a method ranks first (docs/maths.md, section 3). In the gold cost an
+offer that was not needed counts as not accepted.
 
 Offers that tie for the first place share it: their mean label counts, so the order of a step's offers has no influence.
 """
@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Float64, Int, Shaped
 
 from prism_jax.decision import gate
-from prism_jax.decision.uncertainty import Cells, Interval, interval
+from prism_jax.decision.uncertainty import UNBOUNDED, Bounds, Cells, Interval, interval
 from prism_jax.evaluation.fits import Calibration
 from prism_jax.evaluation.protocol import CALIBRATION, TEST
 from prism_jax.evaluation.second_signal import most_accepted
@@ -252,7 +252,8 @@ def decided_rows(
     rows = []
     for name, (offers, accepted) in made.items():
         found = costs(offers, accepted, steps, ratio)
-        pair = [mean_interval(column, steps.stream, resamples, seed) for column in found]
+        between = Bounds(0.0, max(1.0, ratio))
+        pair = [mean_interval(column, steps.stream, resamples, seed, between) for column in found]
         spoken = float(offers.sum())
         precision = float((offers * accepted).sum() / spoken) if spoken else np.nan
         rows.append(PolicyReplay(name, float(offers.mean()), precision, *pair))
@@ -285,13 +286,19 @@ def gains(
 
 
 def mean_interval(
-    values: Float64[np.ndarray, " steps"], stream: Shaped[np.ndarray, " steps"], resamples: int, seed: int
+    values: Float64[np.ndarray, " steps"],
+    stream: Shaped[np.ndarray, " steps"],
+    resamples: int = 10_000,
+    seed: int = 0,
+    bounds: Bounds = UNBOUNDED,
 ) -> Interval:
-    """The mean over steps, with a 95 % percentile interval over resamples of whole streams."""
+    """The mean over steps, with a 95 % interval over streams."""
     names, unit = np.unique(stream, return_inverse=True)
     sums = np.stack([np.bincount(unit, values, len(names)), np.bincount(unit, minlength=len(names))], axis=1)
     cells = Cells(sums, np.ones(len(names), np.int64))
-    return interval(cells, lambda totals: totals[..., 0] / totals[..., 1], resamples=resamples, seed=seed)
+    return interval(
+        cells, lambda totals: totals[..., 0] / totals[..., 1], bounds=bounds, resamples=resamples, seed=seed
+    )
 
 
 def _mean(values: Float64[np.ndarray, " n"]) -> float:

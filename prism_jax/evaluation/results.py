@@ -26,7 +26,7 @@ class Counts:
       judged: Number of steps whose need and acceptance labels are known, of both passes' offers; the others are masked.
       need_unknown: Number of steps without a need label.
       accept_unknown: Number of steps whose offer, of either pass, has no observed answer.
-      positive: Weighted share of judged steps with y_n y_a = 1, the prevalence.
+      positive: Weighted share of judged steps at which some labelled offer has y_n y_a = 1, the prevalence.
       effective: (sum w)^2 / sum w^2 of the judged steps' weights.
       fields_correct: Share of steps at which the slow pass wrote all fields as the data have them; None if not known.
       people: Number of people; None if not known.
@@ -57,7 +57,8 @@ class Trace:
       decision: Whether it intervened.
       slow: Whether the slow pass ran.
       y_need: Need labels.
-      y_accept: Acceptance labels.
+      y_accept: Acceptance labels of the offers that were decided about.
+      y_best: Largest known acceptance label of the step's offers, with which silence counts.
     """
 
     stream: Shaped[np.ndarray, "steps"]
@@ -69,6 +70,7 @@ class Trace:
     slow: Bool[np.ndarray, "steps"]
     y_need: Float64[np.ndarray, "steps"]
     y_accept: Float64[np.ndarray, "steps"]
+    y_best: Float64[np.ndarray, "steps"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +84,7 @@ class Ratios:
       low_ratio: Smallest cost ratio of the mean cost.
       high_ratio: Largest cost ratio of the mean cost.
       level: Nominal coverage of the interval.
-      resamples: Number of resamples.
+      resamples: Number of resamples, where there are very many units.
       seed: Seed of the resamples.
       no_area: The reason why there is no AUDBC; None if there is one.
     """
@@ -109,7 +111,7 @@ class Triggers:
       gain_low: Lower end of its interval.
       gain_high: Upper end of its interval.
       level: Nominal coverage of the intervals.
-      resamples: Number of resamples.
+      resamples: Number of resamples, where there are very many units.
       seed: Seed of the resamples.
     """
 
@@ -138,12 +140,14 @@ class Evaluation:
       trace: The deployed policy step by step.
       population: Words for the rows that were evaluated, if these are not all; empty otherwise.
       calibrated: Words for what the signals were calibrated on, if not on the calibration split; empty otherwise.
+      other_maps: Words for a map, or the raw signals, on which the deployed policy costs less; empty if there is none.
       base: The same results for the student before training; None if it was not evaluated.
       second_signal: The gate beside p_accept alone at equal speak rates, by cost ratio; empty without need.
       need_given_accept: Whether p_need estimates need given that the step's offer is accepted.
       triggers: Triggers of the slow pass at equal budgets; None without a slow pass or without calibration rows.
       has_need: Whether need is a signal with labels; otherwise p_accept alone was evaluated, with need as certain.
-      unit: What intervals resample whole: streams, or people where one of them has several streams.
+      unit: The units of intervals: streams, or people where one of them has several streams.
+      units: Number of units of the judged steps.
     """
 
     point: OperatingPoint
@@ -156,12 +160,14 @@ class Evaluation:
     trace: Trace
     population: str = ""
     calibrated: str = ""
+    other_maps: str = ""
     base: Evaluation | None = None
     triggers: Triggers | None = None
     second_signal: tuple[SecondSignalRow, ...] = ()
     need_given_accept: bool = False
     has_need: bool = True
     unit: Unit = "streams"
+    units: int = 0
 
     def policy(self, name: str, form: Form | None = None) -> PolicyRow:
         """The row of one policy.

@@ -22,7 +22,8 @@ class PolicyRow:
       policy: The policy's name.
       form: Whether it decided on raw or calibrated signals; None for constants and oracles.
       deployed: Whether this is the policy of the operating point, on calibrated signals.
-      realised_cost: Mean of C_FA a (1 - y_a) + C_FN (1 - a) y_n y_a, on judged steps.
+      realised_cost: Mean of C_FA a (1 - y_a) + C_FN (1 - a) y_n y_a, on judged steps. An offer counts with the labels
+        of the policy's candidate, silence with the largest y_n y_a of the step's labelled candidates; so below.
       gold_cost: Mean of C_FA FP + C_FN FN against y_n y_a, on judged steps.
       expected_cost: Realised cost's expectation under the simulator's truth, on all steps.
       regret: Expected cost minus that of the Bayes decisions.
@@ -43,10 +44,10 @@ class PolicyRow:
       fp: Other offers.
       fn: Silences with y_n y_a = 1.
       tn: Other silences.
-      realised_low: Lower end of the interval of `realised_cost`, over resamples of whole units (`Evaluation.unit`).
+      realised_low: Lower end of the interval of `realised_cost` over units (`Evaluation.unit`).
       realised_high: Upper end of that interval.
       difference: Realised cost minus that of the deployed policy, on the same steps.
-      difference_low: Lower end of its paired interval: both policies on the same resamples.
+      difference_low: Lower end of its paired interval.
       difference_high: Upper end of that interval.
     """
 
@@ -91,12 +92,12 @@ class GroupRow:
       streams: Number of its streams.
       steps: Number of its steps.
       judged: Number of steps whose need and acceptance labels are both known; all costs are on these.
-      positive: Weighted share of judged steps with y_n y_a = 1.
+      positive: Weighted share of judged steps at which some labelled offer has y_n y_a = 1.
       realised_cost: Mean realised cost of the deployed policy.
       always: Mean realised cost of an offer at every step.
       never: Mean realised cost of silence.
       speak_rate: Share of all steps with an offer.
-      ece_need: Debiased expected calibration error of the deployed signals of need; None without need.
+      ece_need: Partly debiased expected calibration error of the deployed signals of need; None without need.
       ece_accept: The same of acceptance, on the steps' offers.
     """
 
@@ -155,7 +156,7 @@ class TriggerRow:
       expected_cost: Mean expected cost under the simulator's truth, on all steps.
       tokens: Mean slow tokens per step.
       token_cost: Price of these tokens; it stands beside the costs and is never part of them.
-      realised_low: Lower end of the interval of `realised_cost`; all intervals resample whole units.
+      realised_low: Lower end of the interval of `realised_cost`.
       realised_high: Upper end of that interval.
       kept_low: Lower end of the interval of `kept`.
       kept_high: Upper end of that interval.
@@ -192,7 +193,7 @@ class SignalRow:
       map: The map in words; None for raw signals and where `temperature` says it.
       count: Number of labels it was measured on.
       ece: Expected calibration error, 15 bins of equal width.
-      ece_debiased: The same minus an estimate of what the labels' noise adds to it; may be slightly negative.
+      ece_debiased: The same minus an estimate of what the labels' noise adds to it, which removes part of that.
       brier: Mean of (p - y)^2 = miscalibration - discrimination + uncertainty (CORP).
       miscalibration: What isotonic recalibration would take off the Brier score.
       discrimination: What the recalibrated signal takes off the Brier score of the labels' mean.
@@ -227,7 +228,7 @@ class SecondSignalRow:
 
     Attributes:
       ratio: Cost ratio C_FN / C_FA.
-      speak_rate: Share of judged steps with an offer, of both.
+      speak_rate: Weighted share of judged steps with an offer, of both.
       gate: Mean realised cost of the gate.
       accept_alone: Mean realised cost of p_accept alone.
       difference: Cost of the gate minus that of p_accept alone; below 0 the second signal saves.

@@ -1,8 +1,9 @@
 """What the second signal is worth: the two-signal gate beside p_accept alone, at the same speak rate.
 
-A gate that speaks more or less often also costs more or less, whatever it ranks by. So p_accept alone offers at as
-many judged steps as the gate does, those where it is highest. Both decide about the same offers. The difference is
-paired: whole streams are resampled with the decisions as they are (docs/maths.md, sections 2 and 10).
+A gate that speaks more or less often also costs more or less, whatever it ranks by. So p_accept alone offers at the
+judged steps where it is highest, as many as weigh as much as the gate's offers do: costs have the weights of acceptance
+labels, and so have speak rates. Both decide about the same offers. The difference is paired, with the decisions as they
+are (docs/maths.md, sections 2 and 10).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from jaxtyping import Float64
 
 from prism_jax.decision import arrays, gate
 from prism_jax.decision.uncertainty import Cells, interval
-from prism_jax.evaluation.intervals import LEVEL, RESAMPLES, SEED
+from prism_jax.evaluation.intervals import LEVEL, RESAMPLES, SEED, known
 from prism_jax.evaluation.policies import EvaluationData
 from prism_jax.evaluation.rows import SecondSignalRow
 from prism_jax.evaluation.signals import acceptance_weight
@@ -21,15 +22,29 @@ RATIOS = (0.5, 1.0, 2.0, 4.0)
 """Cost ratios C_FN / C_FA that are compared beside the operating point's own."""
 
 
-def most_accepted(p_accept: Float64[np.ndarray, "steps"], number: float) -> Float64[np.ndarray, "steps"]:
-    """Offers at the `number` steps of highest p_accept; steps that tie at the boundary share what is left."""
-    arrays.check_range("number", number, 0.0, float(len(p_accept)), f"at most {len(p_accept)} steps")
-    if not number:
+def most_accepted(
+    p_accept: Float64[np.ndarray, "steps"], mass: float, weight: Float64[np.ndarray, "steps"] | None = None
+) -> Float64[np.ndarray, "steps"]:
+    """Shares of offers at the steps of highest p_accept, whose weights add up to `mass`.
+
+    Steps that tie at the boundary share what is left: each of them gets the same share of its weight.
+
+    Args:
+      p_accept: Probability of acceptance at each step.
+      mass: Weight of all offers together; without weights their number.
+      weight: Weight of each step; None is 1.
+    """
+    weight = np.ones(len(p_accept)) if weight is None else weight
+    total = float(weight.sum())
+    arrays.check_range("mass", mass, 0.0, total * (1 + 1e-12), f"at most {total:g}, the weight of all steps")
+    if not mass:
         return np.zeros(len(p_accept))
-    last = len(p_accept) - int(np.ceil(number))
-    boundary = np.partition(p_accept, last)[last]
+    order = np.argsort(-p_accept, kind="stable")
+    last = min(int(np.searchsorted(np.cumsum(weight[order]), mass)), len(order) - 1)
+    boundary = p_accept[order[last]]
     above, tied = p_accept > boundary, p_accept == boundary
-    return above + tied * ((number - above.sum()) / tied.sum())
+    left = (mass - float(weight[above].sum())) / float(weight[tied].sum())
+    return above + tied * min(max(left, 0.0), 1.0)
 
 
 def second_signal(data: EvaluationData) -> tuple[SecondSignalRow, ...]:
@@ -37,16 +52,17 @@ def second_signal(data: EvaluationData) -> tuple[SecondSignalRow, ...]:
     judged, point = data.judged, data.point
     need, accept = (data.signal(f"{signal}_fast", "calibrated")[judged] for signal in ("need", "accept"))
     y_accept = data.label("accept")[judged]
-    gold = data.label("need")[judged] * y_accept
+    missed = data.missed[judged]
     weight = acceptance_weight(data.steps)[judged]
     ratios = sorted({*RATIOS, point.c_fn / point.c_fa})
     offers, sums = [], []
     for ratio in ratios:
         c_fn = ratio * point.c_fa
         ours = np.asarray(gate.decide(need, accept, point.c_fa, c_fn), np.float64)
-        offers.append(float(ours.mean()))
-        for offer in (ours, most_accepted(accept, float(ours.sum()))):
-            cost = offer * (point.c_fa * (1 - y_accept)) + (1 - offer) * (c_fn * gold)
+        mass = float((ours * weight).sum())
+        offers.append(mass / float(weight.sum()))
+        for offer in (ours, most_accepted(accept, mass, weight)):
+            cost = offer * (point.c_fa * (1 - y_accept)) + (1 - offer) * (c_fn * missed)
             sums.append(np.bincount(data.judged_units, cost * weight))  # only sums by stream are kept
     sums.append(np.bincount(data.judged_units, weight))
     cost, difference, low, high = _means(np.stack(sums, axis=1))
@@ -57,8 +73,8 @@ def second_signal(data: EvaluationData) -> tuple[SecondSignalRow, ...]:
             gate=float(cost[2 * i]),
             accept_alone=float(cost[2 * i + 1]),
             difference=float(difference[i]),
-            low=None if low is None else float(low[i]),
-            high=None if high is None else float(high[i]),
+            low=known(low[i]),
+            high=known(high[i]),
         )
         for i, ratio in enumerate(ratios)
     )
@@ -69,8 +85,8 @@ def _means(
 ) -> tuple[
     Float64[np.ndarray, "costs"],
     Float64[np.ndarray, "pairs"],
-    Float64[np.ndarray, "pairs"] | None,
-    Float64[np.ndarray, "pairs"] | None,
+    Float64[np.ndarray, "pairs"],
+    Float64[np.ndarray, "pairs"],
 ]:
     """Mean costs, which come in pairs, the difference of each pair, and its interval.
 
@@ -84,8 +100,6 @@ def _means(
 
     total = sums.sum(axis=0)
     cost = total[:-1] / total[-1]
-    if len(sums) < 2:
-        return cost, differences(total), None, None
     cells = Cells(sums, np.ones(len(sums), np.int64))
     found = interval(cells, differences, level=LEVEL, resamples=RESAMPLES, seed=SEED)
     return cost, differences(total), np.asarray(found.low), np.asarray(found.high)

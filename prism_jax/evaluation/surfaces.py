@@ -41,9 +41,9 @@ class Table:
       trigger: What triggers the slow pass; "none" without one.
       settings: Margins, or prices in units of C_FA, in ascending order.
       deployed: Index of the operating point's own setting.
-      tp: Offers on gold-positive judged steps.
-      fp: Offers on the other judged steps.
-      fn: Silences on gold-positive judged steps.
+      tp: Offers of gold-positive candidates on judged steps.
+      fp: Other offers on judged steps.
+      fn: Silences on judged steps whose best candidate is gold-positive.
       rejected: Offers on judged steps that were not accepted.
       offers: Offers on all steps.
       slow: Slow passes on all steps.
@@ -81,6 +81,7 @@ class Exploration:
       signals: Calibrated p_need and p_accept of the fast pass, then those of the slow pass if there is one.
       y_need: Need labels, NaN where unknown.
       y_accept: Acceptance labels of the fast pass's candidates, and those of the slow pass's if there is one.
+      y_best: Largest known acceptance label of each step's candidates.
       has_need: Whether need is a signal; otherwise it is taken as certain.
     """
 
@@ -98,12 +99,14 @@ class Exploration:
     signals: tuple[Float64[np.ndarray, " steps"], ...]
     y_need: Float64[np.ndarray, " steps"]
     y_accept: tuple[Float64[np.ndarray, " steps"], ...]
+    y_best: Float64[np.ndarray, " steps"]
     has_need: bool = True
 
 
 def uncountable(data: EvaluationData) -> str | None:
     """Why decisions cannot be counted exactly; None if they can."""
     labels = [data.label("need"), data.label("accept"), data.label("accept", data.everywhere_slow)]
+    labels.append(np.where(data.judged, data.best_accept, np.nan))
     if any(((label != 0) & (label != 1) & ~np.isnan(label)).any() for label in labels):
         return "some labels are soft, neither 0 nor 1, and steps with such labels cannot be counted"
     if (acceptance_weight(data.steps)[data.judged] != 1).any():
@@ -139,6 +142,7 @@ def explore(data: EvaluationData) -> Exploration:
         signals=tuple(data.signal(name, "calibrated") for name in names),
         y_need=data.label("need"),
         y_accept=tuple(accept),
+        y_best=data.best_accept,
         has_need=data.has_need,
     )
     tables = [_by_margin(found, data.point.margin)]
@@ -180,7 +184,7 @@ def _labels(found: Exploration) -> dict[str, Any]:
         return np.where(found.judged, label, 0.0)
 
     need, accept = known(found.y_need), [known(label) for label in found.y_accept]
-    labels = {"y": need * accept[0], "y_need": need, "y_accept": accept[0]}
+    labels = {"y": need * accept[0], "y_need": need, "y_accept": accept[0], "y_best": need * known(found.y_best)}
     if len(accept) > 1:
         labels |= {"y_slow": need * accept[1], "y_accept_slow": accept[1]}
     return labels

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float64
 
-from prism_jax.decision import budgets, gate
-from prism_jax.decision.uncertainty import Cells, interval
+from prism_jax.decision import budgets
+from prism_jax.decision.uncertainty import Bounds, Cells, interval
 from prism_jax.evaluation.fits import Calibration
-from prism_jax.evaluation.intervals import LEVEL, RESAMPLES, SEED
+from prism_jax.evaluation.intervals import LEVEL, RESAMPLES, SEED, known
 from prism_jax.evaluation.policies import EvaluationData
 from prism_jax.evaluation.results import Triggers
 from prism_jax.evaluation.rows import TriggerRow
@@ -70,7 +70,7 @@ def compare_triggers(data: EvaluationData, fitted: Sequence[Fitted]) -> Triggers
 
     Returns:
       The rows: never, always, then the triggers of each budget. `value` is left out where the calibration knows no
-      moves, intervals where all judged steps are of one stream, and shares kept where thinking saves nothing.
+      moves, intervals where there are too few streams, and shares kept where thinking saves nothing.
     """
     shares = _shares(data, fitted)
     realised, expected, tokens = _costs(data)
@@ -117,23 +117,18 @@ def _shares(data: EvaluationData, fitted: Sequence[Fitted]) -> list[_Share]:
 
 def _costs(data: EvaluationData) -> tuple[Passes, Passes | None, Passes | None]:
     """Realised costs, expected costs and tokens of every step; None where the table does not know them."""
-    offers = [data.decide(policy, "calibrated").offer for policy in ("dynamic", "slow_only")]
-    point, thought = data.point, data.thought
+    thought = data.thought
     assert thought is not None, "triggers are compared where there is a slow pass"
-    realised, expected = [], []
-    for offer, decided in zip(offers, (None, data.everywhere_slow), strict=True):
-        need, accept = (data.label(signal, decided) for signal in ("need", "accept"))
-        realised.append(np.where(offer, point.c_fa * (1 - accept), point.c_fn * (need * accept)))
-        if data.has_truth:
-            truth = data.truth(decided)
-            expected.append(np.where(offer, *gate.expected_costs(truth.p_accept, truth.p_both, point.c_fa, point.c_fn)))
+    passes = [data.decide(policy, "calibrated") for policy in ("dynamic", "slow_only")]
+    realised = [data.costs(decided) for decided in passes]
+    expected = [data.expected_costs(decided) for decided in passes] if data.has_truth else []
     spent = thought.tokens_slow
     tokens = None if spent is None or np.isnan(spent).any() else Passes(np.zeros(len(spent)), spent)
     return Passes(*realised), Passes(*expected) if expected else None, tokens
 
 
 class _Estimates:
-    """Means, shares kept and differences of all rows, with paired intervals over resamples of whole units."""
+    """Means, shares kept and differences of all rows, with paired intervals."""
 
     def __init__(self, data: EvaluationData, shares: Sequence[_Share], realised: Passes):
         self.count = len(shares)
@@ -141,7 +136,7 @@ class _Estimates:
         margin = {share.budget: i for i, share in enumerate(shares) if share.trigger == "margin"}
         self.rival = [margin.get(share.budget, i) for i, share in enumerate(shares)]
         weight = acceptance_weight(data.steps)[data.judged]
-        stream, number = data.judged_units, int(data.judged_units.max()) + 1
+        stream = data.judged_units
         means, sums = [], []  # of one share after the other: their costs at every step together would be many
         for share in shares:
             cost = share.mix(realised)[data.judged]
@@ -149,11 +144,13 @@ class _Estimates:
             sums.append(np.bincount(stream, cost * weight))
         totals = np.append(means, weight.sum())
         self.saves = bool(totals[0] > totals[1])
-        self.estimate, self.found = self.numbers(totals), None
-        if number > 1:
-            sums.append(np.bincount(stream, weight))
-            cells = Cells(np.stack(sums, axis=1), np.ones(number, np.int64))
-            self.found = interval(cells, self.numbers, level=LEVEL, resamples=RESAMPLES, seed=SEED)
+        self.estimate = self.numbers(totals)
+        sums.append(np.bincount(stream, weight))
+        cells = Cells(np.stack(sums, axis=1), np.ones(len(sums[0]), np.int64))
+        number, most = len(self.estimate), max(data.point.c_fa, data.point.c_fn)
+        costs = np.arange(number) < self.count
+        bounds = Bounds(np.where(costs, 0.0, -np.inf), np.where(costs, most, np.inf))
+        self.found = interval(cells, self.numbers, bounds=bounds, level=LEVEL, resamples=RESAMPLES, seed=SEED)
 
     def numbers(self, totals: Float64[np.ndarray, "*resamples sums"]) -> Float64[np.ndarray, "*resamples numbers"]:
         """Cost, share kept and difference of every row, and the gain of always thinking, from weighted sums."""
@@ -164,8 +161,7 @@ class _Estimates:
 
     def of(self, index: int) -> tuple[float, float | None, float | None]:
         """One number with its interval."""
-        ends = (None, None) if self.found is None else (float(self.found.low[index]), float(self.found.high[index]))
-        return float(self.estimate[index]), *ends
+        return float(self.estimate[index]), known(self.found.low[index]), known(self.found.high[index])
 
     def gain(self) -> tuple[float, float | None, float | None]:
         """What always thinking saves, with its interval."""

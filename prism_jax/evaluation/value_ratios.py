@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float64, Shaped
 from prism_jax.decision import gate
 from prism_jax.decision.audbc import HIGH_RATIO, LOW_RATIO, Audbc, ExpectedCost, expected_cost
 from prism_jax.decision.thinking import Moves, decide_by_value
-from prism_jax.decision.uncertainty import Cells, interval
+from prism_jax.decision.uncertainty import SHARE, Cells, interval
 from prism_jax.evaluation.intervals import LEVEL, RESAMPLES, SEED
 
 RATIOS = 128
@@ -33,6 +33,7 @@ class ByValue(NamedTuple):
       need: Need labels.
       accept: Acceptance labels of the fast pass's candidates.
       thought: Those of the slow pass's candidates.
+      best: Those of each step's best candidates, with which silence counts.
       moves: Moves of the log-odds, one for each step.
       tokens: Expected tokens of a slow pass.
       price: Price of a slow token in units of C_FA.
@@ -43,6 +44,7 @@ class ByValue(NamedTuple):
     need: Steps
     accept: Steps
     thought: Steps
+    best: Steps
     moves: Moves
     tokens: Steps
     price: float
@@ -55,7 +57,7 @@ class ByValue(NamedTuple):
     def area_and_cost(
         self, weight: Steps, streams: Shaped[np.ndarray, "judged"] | None
     ) -> tuple[Audbc | None, ExpectedCost]:
-        """Its AUDBC, None without streams to resample, and its mean cost over ratios."""
+        """Its AUDBC, None without streams, and its mean cost over ratios."""
         return None if streams is None else self._area(weight, streams), self._mean_cost(weight)
 
     def _mean_cost(self, weight: Steps) -> ExpectedCost:
@@ -64,11 +66,10 @@ class ByValue(NamedTuple):
         total = 0.0
         for ratio in map(float, LOW_RATIO * (HIGH_RATIO / LOW_RATIO) ** middle):
             offer, accept = self.decide(ratio)
-            costs = np.where(offer, 1 - accept, ratio * self.need * accept) / (1 + ratio)
+            costs = np.where(offer, 1 - accept, ratio * self.need * self.best) / (1 + ratio)
             total += float(np.average(costs, weights=weight)) / RATIOS
-        known = expected_cost(
-            self.need, self.accept, self.need, self.accept, low=LOW_RATIO, high=HIGH_RATIO, weight=weight
-        )
+        labels = (self.need, self.accept, self.need, self.accept)
+        known = expected_cost(*labels, low=LOW_RATIO, high=HIGH_RATIO, weight=weight, y_accept_best=self.best)
         constant = min(float(known.always), float(known.never))
         gap = constant - float(known.oracle)
         return known._replace(cost=total, rescaled=(constant - total) / gap if gap > 0 else np.nan)
@@ -89,10 +90,10 @@ class ByValue(NamedTuple):
         everywhere = by_stream(np.ones(len(weight)))
         burdens.append(everywhere)
         benefits.append(by_stream(gold))  # the curve ends with an offer at every step
-        best = self.need * np.maximum(self.accept, self.thought)
+        best = self.need * self.best
         units = np.stack([*burdens, *benefits, by_stream(best)], axis=1)
         cells = Cells(units, np.ones(len(names), np.int64))
-        found = interval(cells, _area_of, level=LEVEL, resamples=RESAMPLES, seed=SEED)
+        found = interval(cells, _area_of, bounds=SHARE, level=LEVEL, resamples=RESAMPLES, seed=SEED)
         end, most = (float(sums.sum() / everywhere.sum()) for sums in (benefits[-1], units[:, -1]))
         chance = end / (2 * most - most**2)
         rescaled = (found.estimate - chance) / (1 - chance) if chance < 1 else np.nan

@@ -28,13 +28,13 @@ from prism_jax.report.tables import DASH, number, percent
 from prism_jax.runtime import command
 from prism_jax.runtime.flag_checks import refuse_empty
 
-SHIFTS = (0.0, 0.25, 0.5, 1.0, 2.0, -1.0)
+SHIFTS = (0.25, 0.5, 1.0, 2.0, -1.0)
 FOLDS = 5
 RATE, LAYER = "rate of the others", "person layer"
 
 
 def replay(
-    *, shift: float, people: int, answers: int, change: int, alpha: float, seed: int
+    *, shift: float, people: int, answers: int, change: int, alpha: float, seed: int, withdrawn: float = 0.0
 ) -> Int[np.ndarray, " people"]:
     """Simulated people with calibrated probabilities, whose log-odds shift after some answers.
 
@@ -45,9 +45,10 @@ def replay(
       change: Number of answers before the shift.
       alpha: Probability of a false alarm.
       seed: Seed of probabilities and answers.
+      withdrawn: Share of the refusals that are never heard of, because they end the stream.
 
     Returns:
-      The number of answers after which each alarm first rings, -1 where it never does.
+      The number of offers after which each alarm first rings, -1 where it never does.
     """
     rng = np.random.default_rng(seed)
     state: Any = alarm.start(people)
@@ -55,7 +56,9 @@ def replay(
     for t in range(answers):
         log_odds = rng.normal(-0.5, 1.2, people)
         truth = special.expit(log_odds + (shift if t >= change else 0.0))
-        state = alarm.update(state, special.expit(log_odds), (rng.random(people) < truth).astype(float), 0.4)
+        p, y = special.expit(log_odds), (rng.random(people) < truth).astype(float)
+        ended = (y == 0) & (rng.random(people) < withdrawn) if withdrawn else np.zeros(people, bool)
+        state = np.where(ended[:, None], alarm.withdraw(state, p, 0.4), alarm.update(state, p, y, 0.4))
         rings = np.where((rings < 0) & (alarm.log_martingale(state) >= np.log(1 / alpha)), t + 1, rings)
     return rings
 
@@ -68,13 +71,14 @@ def shift_table(*, people: int, answers: int, alpha: float, seed: int = 0) -> Ta
         Column("nine tenths", "Answers until nine tenths of the alarms have rung."),
     )
     rows = []
-    for shift in SHIFTS:
+    for shift, withdrawn in ((0.0, 0.0), (0.0, 0.5), *((shift, 0.0) for shift in SHIFTS)):
         many = people if shift == 0 else max(people // 10, 1)
-        rings = replay(shift=shift, people=many, answers=answers, change=0, alpha=alpha, seed=seed)
+        rings = replay(shift=shift, people=many, answers=answers, change=0, alpha=alpha, seed=seed, withdrawn=withdrawn)
         late = np.where(rings < 0, np.inf, rings)
         quantiles = (np.quantile(late, q, method="higher") for q in (0.5, 0.9))
         cells = (DASH if np.isinf(one) else f"{one:.0f}" for one in quantiles)
         name = "none (null replays)" if shift == 0 else f"{shift:+g}"
+        name = "none, half of the refusals withdrawn" if withdrawn else name
         rows.append(Row(name, (percent(float((rings > 0).mean())), *cells), strong=shift == 0))
     note = (
         f"{people} null replays and a tenth of that per shift, {answers} answers each, alpha = {alpha:g} at any time."
@@ -91,7 +95,7 @@ class Watched(NamedTuple):
       people: Number of people.
       after: Answers of each person until their own alarm rings at alpha / people, -1 where it never does.
       changed: Answers of each person before the change of mood; 0 without one.
-      pooled: Answers of everybody until the average of the martingales rings at alpha; -1 if it never does.
+      pooled: Answers of everybody until the weighted mean of the martingales rings at alpha; -1 if it never does.
       product: The same of their product.
       log_loss: Mean negative log-likelihood of the forecasts.
     """
@@ -159,13 +163,13 @@ def watch(
     log_m = alarm.along(p[order], accepted[order], person[order], 0.5)
     people = int(person.max()) + 1
     after = np.array([int(alarm.first_alarm(log_m[person[order] == one], alpha, people)) for one in range(people)])
-    average, product = (
+    mean, product = (
         int(alarm.first_alarm(alarm.pooled_along(log_m, person[order], independent=independent), alpha))
         for independent in (False, True)
     )
     loss = -np.mean(special.xlogy(accepted, p) + special.xlog1py(1 - accepted, -p))
     changed = np.zeros(people, np.int64) if changed is None else changed
-    return Watched(people, after, changed, average, product, float(loss))
+    return Watched(people, after, changed, mean, product, float(loss))
 
 
 def log_table(log: AcceptanceLog, name: str, *, alpha: float) -> Table:
@@ -179,7 +183,7 @@ def log_table(log: AcceptanceLog, name: str, *, alpha: float) -> Table:
         Column("people alarmed", "People whose own alarm rings, at alpha divided by the number of people."),
         Column("before change", "Of these, before the change of mood."),
         Column("median delay", "Answers of the person from the start, or from the change, until the alarm."),
-        Column("average rings", "Answers of everybody until the average of the martingales rings."),
+        Column("mean rings", "Answers of everybody until the weighted mean of the martingales rings."),
         Column("product rings", "The same of their product."),
     )
     sections = []
@@ -189,7 +193,7 @@ def log_table(log: AcceptanceLog, name: str, *, alpha: float) -> Table:
         sections.append(Section(title, tuple(Row(name, _cells(one)) for name, one in found.items())))
     note = (
         f"{len(rows)} answers of {person.max() + 1} people, alpha = {alpha:g}; a forecast is made from other people "
-        "and the person's past. An average or product that never rings is a dash."
+        "and the person's past. A mean or product that never rings is a dash."
     )
     return Table(f"Alarms on {name}", "forecast", columns, tuple(sections), note)
 

@@ -72,11 +72,10 @@ class Decisions(NamedTuple):
 
 def read_records(path: epath.PathLike) -> Iterator[dict[str, Any]]:
     """Yields the decision records of a file."""
-    with epath.Path(path).open("rb") as file:
-        for number, line in read_lines(file, str(path)):
-            record = parse_json(line, f"{path}:{number}")
-            if record["kind"] == "decision":
-                yield record
+    for number, line in read_lines(path):
+        record = parse_json(line, f"{path}:{number}")
+        if record["kind"] == "decision":
+            yield record
 
 
 def decided(records: epath.PathLike, streams: Sequence[Stream]) -> Decisions:
@@ -169,7 +168,7 @@ def report(truth: Truth, systems: Mapping[str, Decisions], point: OperatingPoint
     streams = len(set(truth.stream.tolist()))
     note = (
         f"{len(truth.need):,} steps of {streams:,} held-out streams; C_FA = {point.c_fa:g}, C_FN = {point.c_fn:g}. "
-        "Intervals resample whole streams. Only this table has seen what these users would have answered."
+        "95 % intervals over streams. Only this table has seen what these users would have answered."
     )
     return Table("The student beside its teacher, on held-out streams", "", COLUMNS, sections, note)
 
@@ -219,7 +218,7 @@ def expected_cost(system: Decisions, truth: Truth, point: OperatingPoint) -> flo
 
 
 def mean_interval(values: Float64[np.ndarray, "steps"], truth: Truth, sign: str = "") -> str:
-    """The mean over steps with its bootstrap interval over streams."""
+    """The mean over steps with its interval over streams."""
     names, stream = np.unique(truth.stream, return_inverse=True)
     sums = [np.bincount(stream, weights=column, minlength=len(names)) for column in (values, np.ones_like(values))]
     cells = Cells(np.stack(sums, axis=1), np.ones(len(names), np.int64))

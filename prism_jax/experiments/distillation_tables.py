@@ -135,7 +135,7 @@ def _note(truth: Truth, seeds: int, point: OperatingPoint) -> str:
     return (
         f"{len(truth.need):,} steps of {len(set(truth.stream.tolist())):,} held-out streams, {seeds} "
         f"{'seed' if seeds == 1 else 'seeds'}; C_FA = {point.c_fa:g}, C_FN = {point.c_fn:g}. "
-        "Intervals resample whole streams."
+        "95 % intervals over streams."
     )
 
 
@@ -156,7 +156,7 @@ def _gap(own: float, truth: Truth, point: OperatingPoint) -> float:
 def difference_table(found: Sequence[Measured], point: OperatingPoint) -> Table:
     """The students' differences in cost, in realised cost by stream and in expected cost by seed."""
     columns = (
-        Column("realised cost", "Difference on the pooled steps; its interval resamples streams, not trainings."),
+        Column("realised cost", "Difference on the pooled steps; its interval is over streams, not trainings."),
         Column("expected cost by seed", "Mean over seeds of the difference, with its t interval."),
         Column("each seed", "The difference in expected cost of each seed.", text=True),
     )

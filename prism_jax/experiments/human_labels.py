@@ -191,7 +191,7 @@ def _ranked(table: Scores, signal: Signal) -> Ranked:
 def define_flags() -> None:
     """Defines the command-line flags."""
     flags.DEFINE_string("source", None, "Folder with ProactiveBench's repository.")
-    flags.DEFINE_string("data_dir", None, "Folder in which prepared data is cached.")
+    flags.DEFINE_string("data_dir", None, "Folder in which prepared data is cached; ~/tensorflow_datasets if unset.")
     flags.DEFINE_integer("folds", None, "Number of outer folds; by default one per stream.", lower_bound=2)
     flags.DEFINE_enum("need", "strict", get_args(Need), "Definition of need.")
     flags.DEFINE_enum("labels", "majority", get_args(Labels), "Majorities as labels, or shares of votes.")

@@ -9,9 +9,10 @@ from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 from jaxtyping import Bool, Float
-from scipy import stats
 
 from prism_jax.decision.gate import decide
+from prism_jax.decision.uncertainty import SHARE, UNBOUNDED
+from prism_jax.evaluation.replay import mean_interval
 from prism_jax.experiments.injection_strings import GOALS, Goal, Injection
 from prism_jax.experiments.intervals import show_interval
 from prism_jax.report.table import Column, Row, Section, Table
@@ -118,7 +119,7 @@ def tables(measured: Measured) -> tuple[Table, Table]:
     offers = measured.before.offers()
     note = (
         f"{len(offers)} streams; without any change the gate offers in {int(offers.sum())} of them. Shares are of all "
-        "decisions. Means with 95 % bootstrap intervals over streams. The controls have the length of the injections."
+        "decisions. Means with 95 % intervals over these streams. The controls have the length of the injections."
     )
     return (
         Table("Injections by family", "family", COLUMNS, sections(by_family), note),
@@ -143,5 +144,5 @@ def _rows(measured: Measured, goal: Goal, name: str, places: Sequence[int], own:
 
 def _show(values: Float[np.ndarray, " S"], sign: str = "") -> str:
     """The mean of one value per stream, with its interval."""
-    found = stats.bootstrap((values,), np.mean, n_resamples=2000, method="percentile", rng=0).confidence_interval
-    return show_interval(float(values.mean()), float(found.low), float(found.high), sign=sign)
+    found = mean_interval(np.asarray(values, np.float64), np.arange(len(values)), bounds=UNBOUNDED if sign else SHARE)
+    return show_interval(float(found.estimate), float(found.low), float(found.high), sign=sign)

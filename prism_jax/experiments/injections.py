@@ -10,7 +10,7 @@ what an injection does beyond its controls is due to its content. Decisions are 
 C_FA : C_FN = 1 : 2. A step without a particular offer is attacked as if its offer's text were "an offer".
 
 The first command reads the test streams of a trained run and applies its calibration, if it has one. The second reads
-simulated streams with an export or pretrained weights, without calibration. Means and differences have 95 % bootstrap
+simulated streams with an export or pretrained weights, without calibration. Means and differences have 95 %
 intervals over streams.
 """
 

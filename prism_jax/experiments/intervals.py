@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -31,7 +32,7 @@ class MeanInterval(NamedTuple):
 
 
 def show_interval(estimate: float, low: float, high: float, *, digits: int = 3, sign: str = "") -> str:
-    """Formats an estimate with its interval as "0.139 [0.107, 0.171]".
+    """Formats an estimate with its interval as "0.139 [0.107, 0.171]"; alone where the ends are NaN.
 
     Args:
       estimate: The estimate.
@@ -40,4 +41,5 @@ def show_interval(estimate: float, low: float, high: float, *, digits: int = 3, 
       digits: Number of decimals.
       sign: "+" prints the sign of positive numbers too, as differences need it.
     """
-    return f"{estimate:{sign}.{digits}f} [{low:{sign}.{digits}f}, {high:{sign}.{digits}f}]"
+    shown = f"{estimate:{sign}.{digits}f}"
+    return shown if math.isnan(low) else f"{shown} [{low:{sign}.{digits}f}, {high:{sign}.{digits}f}]"

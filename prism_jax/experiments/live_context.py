@@ -5,8 +5,8 @@
 Evaluation keeps, at every decision, the newest events that fit into the context. A live stream that would exceed it
 drops old events until at most a share `keep` of the context is used, because every change of its beginning means
 reading the rest again. This study reads the test streams of a trained run both ways, in the same context, without room
-for written text, and decides on each by the run's calibration and operating point. Means have 95 % bootstrap intervals
-over streams.
+for written text, and decides on each by the run's calibration and operating point. Means have 95 % intervals over
+streams.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from typing import NamedTuple
 import numpy as np
 from absl import flags
 from jaxtyping import Float64
-from scipy import special, stats
+from scipy import special
 
 from prism_jax.decision import gate
 from prism_jax.decision.calibration import apply_map
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation.fits import Calibration, read_calibration
+from prism_jax.evaluation.replay import mean_interval
 from prism_jax.experiments.intervals import show_interval
 from prism_jax.policy.fast import score_streams
 from prism_jax.policy.live import Live, LiveConfig
@@ -118,7 +119,8 @@ def decide(raw: Raw, streams: Sequence[Stream], maps: Calibration, point: Operat
             y_need, y_accept = step.y_need, step.candidates[best].y_accept
             if y_need is None or y_accept is None:
                 raise ValueError(f"stream {stream.id!r}, step {number}: found no label, expected both")
-            cost = point.c_fa * offers * (1 - y_accept) + point.c_fn * (1 - offers) * y_need * y_accept
+            known = max(offer.y_accept for offer in step.candidates if offer.y_accept is not None)
+            cost = point.c_fa * offers * (1 - y_accept) + point.c_fn * (1 - offers) * y_need * known
             columns.append((need, float(accept[0]), offers, cost))
     return Decided(*map(np.array, zip(*columns, strict=True)))
 
@@ -143,18 +145,11 @@ def compare(
 ) -> Table:
     """Evaluation and live streams of several `keep`, on the same steps."""
     offline = decide(read_offline(student, streams, context), streams, maps, point)
-    stops = np.cumsum([len(stream.steps) for stream in streams])[:-1]
+    stream = np.repeat(np.arange(len(streams)), [len(one.steps) for one in streams])
 
     def interval(values: np.ndarray, sign: str = "") -> str:
-        sums, counts = ([part.sum() for part in np.split(one, stops)] for one in (values, np.ones_like(values)))
-
-        def mean(a: np.ndarray, b: np.ndarray, axis: int = -1) -> np.ndarray:
-            return np.sum(a, axis=axis) / np.sum(b, axis=axis)
-
-        found = stats.bootstrap(
-            (sums, counts), mean, paired=True, vectorized=True, n_resamples=2000, method="percentile", rng=0
-        ).confidence_interval
-        return show_interval(float(values.mean()), float(found.low), float(found.high), sign=sign)
+        found = mean_interval(values, stream)
+        return show_interval(float(found.estimate), float(found.low), float(found.high), sign=sign)
 
     rows = [Row("evaluation", (interval(offline.cost), "", "", "", ""))]
     for keep in KEEPS:

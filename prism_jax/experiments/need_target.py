@@ -133,7 +133,7 @@ def table(found: Mapping[float, tuple[Regrets, ...]]) -> Table:
         for dependence, runs in found.items()
     ]
     note = (
-        "Regret: expected cost per step beyond the best decisions, C_FA = 1. 95 % intervals over 2000 resamples of the "
+        "Regret: expected cost per step beyond the best decisions, C_FA = 1. 95 % intervals over the "
         "test streams of all seeds; they hold for these trainings."
     )
     return Table("What need given acceptance gains", "C_FN / C_FA", columns, tuple(sections), note)

@@ -33,7 +33,7 @@ def define_flags() -> None:
     flags.DEFINE_string("judged_by", None, "Name of the judge whose verdicts the trace files hold.")
     flags.DEFINE_string("labels", None, "Folder with ProactiveBench's repository; people's votes are the verdicts.")
     flags.DEFINE_enum("need", "strict", get_args(Need), "Definition of need, for people's verdicts on silence.")
-    flags.DEFINE_string("data_dir", None, "Folder in which prepared data is cached.")
+    flags.DEFINE_string("data_dir", None, "Folder in which prepared data is cached; ~/tensorflow_datasets if unset.")
     flags.DEFINE_string("streams_out", None, "Folder for streams that prism_jax.judge can read, MODEL.jsonl.")
     flags.DEFINE_string("out", None, "Folder for the scores as CSV, in the published format.")
     flags.mark_flags_as_required(["traces"])

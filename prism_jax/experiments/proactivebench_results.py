@@ -6,7 +6,7 @@ Fold 0 is reported separately, because the settings were chosen on its other str
 from __future__ import annotations
 
 import itertools
-import json
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -15,11 +15,13 @@ from etils import epath
 
 from prism_jax.evaluation import signals
 from prism_jax.evaluation.fits import Calibration, Signal
+from prism_jax.evaluation.intervals import known
 from prism_jax.evaluation.protocol import TEST, rows_of
 from prism_jax.experiments.annotators import against_votes, need_against_others, votes_against_votes
 from prism_jax.experiments.intervals import show_interval
 from prism_jax.experiments.ranking import MEASURES, Ranked, intervals
 from prism_jax.report.table import Column, Row, Section, Table
+from prism_jax.runtime.files import parse_json, read_lines
 from prism_jax.scores import Scores
 from prism_jax.streams import Stream
 
@@ -106,10 +108,10 @@ def compare(methods: dict[str, list[Fold]], streams: Sequence[Stream], resamples
 
 
 def _part(methods: dict[str, list[Fold]], streams: Sequence[Stream], resamples: int) -> dict[str, Any]:
-    def plain(*ranked: Ranked, names: Sequence[str] = MEASURES) -> dict[str, list[float]]:
-        """Estimate, low and high of each measure, for JSON."""
+    def plain(*ranked: Ranked, names: Sequence[str] = MEASURES) -> dict[str, list[float | None]]:
+        """Estimate, low and high of each measure, for JSON; null where there is no such number."""
         found = intervals(*ranked, resamples=resamples)
-        return {name: [float(getattr(found[name], field)) for field in ("estimate", "low", "high")] for name in names}
+        return {name: [known(getattr(found[name], field)) for field in ("estimate", "low", "high")] for name in names}
 
     rows = out_of_fold(methods["student"])
     tested = set(rows.stream.tolist())
@@ -148,7 +150,7 @@ def epoch_seconds(folder: epath.Path, steps: float) -> tuple[float, ...]:
       folder: Folder of the run.
       steps: Number of steps per epoch; need not be an integer.
     """
-    seconds = [json.loads(line)["seconds"] for line in (folder / "timings.jsonl").read_text().splitlines()]
+    seconds = [parse_json(line, f"{folder}: timings")["seconds"] for _, line in read_lines(folder / "timings.jsonl")]
     ends = [round(steps * epoch) for epoch in range(int(len(seconds) / steps) + 1)]
     return tuple(sum(seconds[start:end]) for start, end in itertools.pairwise(ends))
 
@@ -176,6 +178,7 @@ def table(signal: Signal, content: dict[str, Any]) -> Table:
     return Table(title, "", COLUMNS, (Section("", rows),))
 
 
-def _row(name: str, measured: dict[str, list[float]], sign: str = "") -> Row:
-    cells = (show_interval(*measured[measure], sign=sign) if measure in measured else "" for measure in MEASURES)
+def _row(name: str, measured: dict[str, list[float | None]], sign: str = "") -> Row:
+    numbers = {measure: [math.nan if one is None else one for one in ends] for measure, ends in measured.items()}
+    cells = (show_interval(*numbers[measure], sign=sign) if measure in numbers else "" for measure in MEASURES)
     return Row(name, tuple(cells))

@@ -32,6 +32,7 @@ from prism_jax.probe.scoring import score
 from prism_jax.probe.words import describe_all
 from prism_jax.report.human_labels import shown
 from prism_jax.report.table import Row, Section, Table, print_all
+from prism_jax.report.tables import over_units
 from prism_jax.runtime import command
 from prism_jax.runtime.files import write_files
 from prism_jax.runtime.flag_checks import refuse_empty
@@ -78,13 +79,14 @@ def measure(
     for before, after in itertools.pairwise(names) if pairs is None else pairs:
         found = intervals(ranked[before], ranked[after], resamples=resamples)
         rows.append(Row(f"{after} minus {before}", tuple(shown(found[of], sign=True) for of in MEASURES)))
+    streams = len(set(ranked[names[0]].stream.tolist()))
     labels, exact = ranked[names[0]].y, shown(ece_of_exact(ranked[names[-1]].p))
     return Table(
         f"{title} ({len(labels)} labels, {labels.mean():.0%} positive)",
         "",
         COLUMNS,
         (Section("", tuple(rows)),),
-        f"95 % intervals over whole streams in brackets. If the last method's p were exact, its ECE would be {exact}: "
+        f"{over_units(streams)}, in brackets. If the last method's p were exact, its ECE would be {exact}: "
         "labels drawn from p.",
     )
 

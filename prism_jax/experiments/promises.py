@@ -220,7 +220,7 @@ def define_flags() -> None:
     flags.DEFINE_string("log", None, "Acceptance log, .csv or .parquet.")
     flags.DEFINE_list("columns", [], "Its columns: person=NAME,accepted=NAME,score=NAME.")
     flags.DEFINE_string("source", None, "Instead of a log: folder with ProactiveBench's repository.")
-    flags.DEFINE_string("data_dir", None, "Folder in which its prepared data is cached.")
+    flags.DEFINE_string("data_dir", None, "Folder of its prepared copy; ~/tensorflow_datasets if unset.")
     flags.DEFINE_multi_string("promise", ["false_alarms<=0.1", "false_alarms<=0.2"], "RISK<=LIMIT; may be repeated.")
     flags.DEFINE_float("promise_level", 0.9, "Probability 1 - eta with which a promise holds.", 0.5, 0.999)
     flags.DEFINE_multi_integer("units", [], "Number of units in a draw; by default as many as there are.", 1)

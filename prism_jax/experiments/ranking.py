@@ -1,8 +1,8 @@
-"""AUROC, Brier score and ECE of a signal, with intervals from resampled streams.
+"""AUROC, Brier score and ECE of a signal, with intervals over streams.
 
-All four measures are functions of how often each stream was drawn. AUROC is a sum over pairs of streams, so a resample
-costs a quadratic form instead of a sort. Pooled AUROC counts all pairs of rows; AUROC within streams counts only the
-pairs within one stream, so each stream is weighted by its number of pairs.
+All four measures are functions of how often each stream counts. AUROC is a sum over pairs of streams, so leaving one
+out costs a quadratic form instead of a sort. Pooled AUROC counts all pairs of rows; AUROC within streams counts only
+the pairs within one stream, so each stream is weighted by its number of pairs.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import numpy as np
 from jaxtyping import Float, Shaped
 
 from prism_jax.decision import arrays
-from prism_jax.decision.uncertainty import Cells, Interval, interval
+from prism_jax.decision.uncertainty import SHARE, UNBOUNDED, Cells, Interval, interval
 
 MEASURES = ("auroc", "auroc_within", "brier", "ece")
 BINS = 15
 """Number of equal-width bins of ECE, the same as in the evaluation."""
 
 Measured = Callable[[np.ndarray], np.ndarray]
-"""Maps how often each stream was drawn, [..., streams], to the four measures, [..., 4]."""
+"""Maps how often each stream counts, [..., streams], to the four measures, [..., 4]."""
 
 
 class Ranked(NamedTuple):
@@ -43,19 +43,19 @@ class Ranked(NamedTuple):
 def intervals(*signals: Ranked, resamples: int = 10_000, seed: int = 0) -> dict[str, Interval]:
     """Computes the measures of one signal, or the differences of two (second minus first), with 95 % intervals.
 
-    The intervals are percentile intervals. AUROC within streams is NaN, without an interval, if no stream has both
+    AUROC within streams is NaN, without an interval, if no stream has both
     labels.
 
     Args:
       *signals: One signal, or two on the same streams.
       resamples: Number of bootstrap resamples of whole streams.
-      seed: Seed of the resamples; equal sets of streams are resampled equally.
+      seed: Seed of the resamples.
 
     Returns:
       An interval for each name in `MEASURES`.
 
     Raises:
-      ValueError: if a label is neither 0 nor 1, or there are fewer than two streams.
+      ValueError: if a label is neither 0 nor 1.
     """
     streams = np.unique(np.concatenate([signal.stream for signal in signals]))
     measured = [measures(signal, streams.tolist()) for signal in signals]
@@ -64,12 +64,14 @@ def intervals(*signals: Ranked, resamples: int = 10_000, seed: int = 0) -> dict[
         first, *others = (measure(drawn) for measure in measured)
         return others[0] - first if others else first
 
-    found = interval(Cells(None, np.ones(len(streams), np.int64)), statistic, resamples=resamples, seed=seed)
+    cells = Cells(None, np.ones(len(streams), np.int64))
+    bounds = UNBOUNDED if len(signals) > 1 else SHARE
+    found = interval(cells, statistic, bounds=bounds, resamples=resamples, seed=seed)
     return {name: Interval(*(field[i] for field in found)) for i, name in enumerate(MEASURES)}
 
 
 def measures(signal: Ranked, streams: Sequence[str]) -> Measured:
-    """The four measures as a function of how often each of `streams` was drawn; AUROC is NaN if a label is missing."""
+    """The four measures as a function of how often each of `streams` counts; AUROC is NaN if a label is missing."""
     arrays.check_lengths(score=signal.score, p=signal.p, y=signal.y, stream=signal.stream)
     arrays.check_hard("y", signal.y)
     row_of_S = signal.stream[:, None] == np.asarray(streams)[None, :]

@@ -22,7 +22,8 @@ from scipy import special
 
 from prism_jax.decision import alarm
 from prism_jax.decision.calibration import fit_platt
-from prism_jax.decision.uncertainty import Cells, Interval, interval
+from prism_jax.decision.uncertainty import Interval
+from prism_jax.evaluation.replay import mean_interval
 from prism_jax.people import recalibration
 from prism_jax.people.columns import parse_columns
 from prism_jax.people.layer import Belief, Population, believe, fit_population, predict, update
@@ -134,14 +135,7 @@ def table(title: str, sections: Mapping[str, tuple[Answers, Population]], resamp
 
 
 def _difference(change: np.ndarray, person: np.ndarray, resamples: int) -> Interval:
-    unit = np.unique(person, return_inverse=True)[1]
-    sums = np.stack([np.bincount(unit, change), np.bincount(unit)], axis=1)
-    return interval(
-        Cells(sums, np.ones(len(sums), np.int64)),
-        lambda total: total[..., 0] / total[..., 1],
-        resamples=resamples,
-        seed=0,
-    )
+    return mean_interval(change, person, resamples)
 
 
 def _rings(p: np.ndarray, y: np.ndarray, person: np.ndarray) -> str:

@@ -1,19 +1,21 @@
-"""Logs with known propensities, drawn from a log in which every offer was answered, and what estimates make of them.
+"""Logs with known propensities, and what estimates make of them.
 
-Every replication redraws people with replacement from the full log, draws for each row whether a logging policy makes
+They are drawn by any function (`measure`), or from a log in which every offer was answered (`replicate`): every
+replication then redraws people with replacement from the full log, draws for each row whether a logging policy makes
 the offer, and hides the answers to the others. The full log says what the target policy would have cost.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float64, Int
 
 from prism_jax.decision import off_policy
-from prism_jax.decision.off_policy import ESTIMATORS, Logged, OverlapError
+from prism_jax.decision.off_policy import ESTIMATORS, Logged
 
 FOLDS = 5
 """Folds of people for the model of the doubly robust estimate."""
@@ -81,6 +83,22 @@ class Replicated:
         return float(self.estimate.mean() - self.truth), float(self.estimate.std() / np.sqrt(len(self.estimate)))
 
 
+class Drawn(NamedTuple):
+    """One log as an estimate sees it.
+
+    Attributes:
+      target: pi, the probability that the target policy makes each offer.
+      logged: What the log knows.
+      person: Person of each row, numbers from 0 without gaps.
+      features: What the model of the doubly robust estimate reads.
+    """
+
+    target: Rows
+    logged: Logged
+    person: Int[np.ndarray, " rows"]
+    features: Float64[np.ndarray, "rows features"]
+
+
 def replicate(
     log: FullLog,
     policies: Policies,
@@ -104,31 +122,62 @@ def replicate(
       resamples: Bootstrap resamples of each interval.
       seed: Seed of all draws.
     """
-    generator = np.random.default_rng(seed)
     full = c_fa * (1 - log.accepted) - c_fn * log.accepted
     truth = float(((policies.target - policies.logging) * full).mean())
-    found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in ESTIMATORS}
-    refused = 0
-    for _ in range(replications):
+
+    def draw(generator: np.random.Generator) -> Drawn:
         drawn = generator.integers(0, len(log.sizes), people)
         sizes = log.sizes[drawn]
         first = np.cumsum(sizes) - sizes
         rows = np.arange(sizes.sum()) + np.repeat(log.starts[drawn] - first, sizes)
         person = np.repeat(np.arange(people), sizes)
-        e, target = policies.logging[rows], policies.target[rows]
+        e, rank = policies.logging[rows], log.rank[rows]
         offered = generator.random(len(rows)) < e
         seen = Logged(offered, e, np.where(offered, log.accepted[rows], 0.0), np.ones(len(rows)))
-        try:
-            off_policy.check_support(off_policy.measure_support(target, seen))
-        except OverlapError:
-            refused += 1
-            continue
+        return Drawn(policies.target[rows], seen, person, np.column_stack([rank, rank**2]))
+
+    return measure(draw, truth, replications, c_fa=c_fa, c_fn=c_fn, resamples=resamples, seed=seed)
+
+
+def measure(
+    draw: Callable[[np.random.Generator], Drawn],
+    truth: float,
+    replications: int,
+    *,
+    c_fa: float,
+    c_fn: float,
+    refuse: bool = True,
+    resamples: int = 1000,
+    seed: int = 0,
+) -> list[Replicated]:
+    """Estimates the difference from the logging policy in many drawn logs; one result per estimator.
+
+    Args:
+      draw: Draws a log.
+      truth: The difference that is estimated.
+      replications: Number of logs.
+      c_fa: Cost of an offer that is not accepted.
+      c_fn: Cost of not making an offer that would have been accepted.
+      refuse: Whether logs that cannot tell are refused, as users have it, or estimated all the same.
+      resamples: Bootstrap resamples of each interval.
+      seed: Seed of all draws.
+    """
+    generator = np.random.default_rng(seed)
+    found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in ESTIMATORS}
+    refused = 0
+    for _ in range(replications):
+        target, seen, person, features = draw(generator)
+        if refuse:
+            support = off_policy.measure_support(target, seen, person)
+            if off_policy.refusal(support) is not None:
+                refused += 1
+                continue
         d = off_policy.savings(seen, c_fa, c_fn)
-        rank = log.rank[rows]
-        model = off_policy.cross_fitted(np.column_stack([rank, rank**2]), d, seen, person % min(FOLDS, people))
+        model = off_policy.cross_fitted(features, d, seen, person % min(FOLDS, int(person.max()) + 1))
         for name in ESTIMATORS:
-            terms = off_policy.difference_terms(name, target, seen, d, model)
-            interval = off_policy.mean_over_people(terms, person, resamples=resamples, seed=seed)
+            interval = off_policy.difference(
+                name, target, seen, person, c_fa=c_fa, c_fn=c_fn, model=model, resamples=resamples, seed=seed
+            )
             found[name].append(interval[:3])
     results = []
     for name in ESTIMATORS:

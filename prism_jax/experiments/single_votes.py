@@ -23,7 +23,8 @@ from jaxtyping import Bool, Float64, Int64, Shaped
 
 from prism_jax.decision.arrays import sigmoid
 from prism_jax.decision.calibration import fit_platt
-from prism_jax.decision.uncertainty import Cells, Interval, interval
+from prism_jax.decision.uncertainty import Bounds, Cells, Interval, interval
+from prism_jax.experiments.intervals import show_interval
 from prism_jax.experiments.probe import measure, score_probe
 from prism_jax.experiments.ranking import Ranked
 from prism_jax.people.lanes import lanes
@@ -31,7 +32,7 @@ from prism_jax.people.layer import Belief, Population, fit_population, predict, 
 from prism_jax.people.optimism import optimism
 from prism_jax.probe.config import FitConfig, StatesConfig
 from prism_jax.report.table import Column, Row, Section, Table, print_all
-from prism_jax.report.tables import percent
+from prism_jax.report.tables import over_units, percent
 from prism_jax.runtime import command
 from prism_jax.runtime.flag_checks import refuse_empty
 from prism_jax.scores import Scores
@@ -187,6 +188,7 @@ def change(personal: np.ndarray, blind: np.ndarray, stream: np.ndarray, resample
     return interval(
         Cells(sums, np.ones(len(sums), np.int64)),
         lambda total: total[..., 0] / total[..., 1] - 1,
+        bounds=Bounds(-1.0, np.inf),
         resamples=resamples,
         seed=0,
     )
@@ -224,15 +226,15 @@ def cost_table(votes: Votes, predicted: Predicted, resamples: int) -> Table:
     )
     note = (
         f"{len(turns.top):,} turns of annotator and step; both gates decide about the offer that the content score "
-        "ranks first. 95 % intervals over whole streams in brackets."
+        f"ranks first. {over_units(len(set(votes.stream.tolist())))}, in brackets."
     )
     return Table("Cost of a personal gate", "costs", columns, sections, note)
 
 
 def _signed(found: Interval) -> str:
     """A change in percent with its interval, each with its sign."""
-    value, low, high = (f"{100 * float(end):+.1f}".replace("-", "−") for end in (found.estimate, found.low, found.high))
-    return f"{value} [{low}, {high}]"
+    ends = (100 * float(end) for end in (found.estimate, found.low, found.high))
+    return show_interval(*ends, digits=1, sign="+").replace("-", "−")
 
 
 def study(scores: Scores, resamples: int) -> list[Table]:

@@ -22,7 +22,9 @@ from jaxtyping import Float
 
 from prism_jax.decision import gate
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.decision.uncertainty import Cells, Interval, interval
+from prism_jax.decision.uncertainty import Bounds, Interval
+from prism_jax.evaluation.replay import mean_interval
+from prism_jax.experiments.intervals import show_interval
 from prism_jax.experiments.ranking import MEASURES, Ranked, intervals
 from prism_jax.report.table import Column, Row, Section, Table, print_all
 from prism_jax.runtime import command
@@ -125,7 +127,7 @@ def _predict(into: np.ndarray, train: list[Example], rows: list[Example], held: 
 
 
 def signal_table(found: HeldOut) -> Table:
-    """How well each signal ranks and how well it is calibrated, with intervals from resampled streams."""
+    """How well each signal ranks and how well it is calibrated, with intervals over streams."""
     spoke = np.array([row.spoke for row in found.rows], float)
     need = {"text calibrator": found.need, "offer or silence": spoke, "base rate": found.need_base}
     accept = {"text calibrator": found.accept, "base rate": found.accept_base}
@@ -148,7 +150,7 @@ def signal_table(found: HeldOut) -> Table:
         "",
         tuple(Column(headings[measure]) for measure in MEASURES),
         tuple(sections),
-        "With 95 % intervals from resampled streams. The base rate of the other streams is low where that of the "
+        "With 95 % intervals over streams. The base rate of the other streams is low where that of the "
         "held-out ones is high, so pooled AUROC is below 0.5 for it, and low for whatever starts from it.",
     )
 
@@ -156,8 +158,8 @@ def signal_table(found: HeldOut) -> Table:
 def cost_table(found: HeldOut, point: OperatingPoint) -> Table:
     """What decisions on the held-out probabilities cost, per model and step.
 
-    Silence costs more at a step whose offer would have been accepted, so policies are compared on the same offers: the
-    one of highest p_accept, or the first in the shuffled order of the data set.
+    The policies of a section decide about the same offers: the one of highest p_accept, or the first in the shuffled
+    order of the data set. Silence costs the same in both: what the best judged offer of the step would have brought.
     """
     by_offer = {(offer.stream, offer.fields[OFFER]): place for place, offer in enumerate(found.offers)}
     places = [_places(row, by_offer) for row in found.rows]
@@ -166,6 +168,7 @@ def cost_table(found: HeldOut, point: OperatingPoint) -> Table:
     y_need = np.array([found.rows[i].example.label for i in index])
     y_accept = np.array([offer.label for offer in found.offers])
     spoke = np.array([found.rows[i].spoke for i in index])
+    missed = point.c_fn * y_need * np.array([y_accept[places[i]].max() for i in index])
     sections = []
     for title, offer in (
         ("the offer of highest p_accept", [max(places[i], key=lambda place: found.accept[place]) for i in index]),
@@ -181,8 +184,9 @@ def cost_table(found: HeldOut, point: OperatingPoint) -> Table:
         accepted = y_accept[offer]
         rows = []
         for name, decision in policies.items():
-            cost = np.where(decision, point.c_fa * (1 - accepted), point.c_fn * y_need * accepted)
-            rows.append(Row(name, (_shown(_mean(cost, stream)), f"{100 * np.mean(decision):.1f}")))
+            cost = np.where(decision, point.c_fa * (1 - accepted), missed)
+            found_cost = mean_interval(cost, stream, bounds=Bounds(0.0, max(point.c_fa, point.c_fn)))
+            rows.append(Row(name, (_shown(found_cost), f"{100 * np.mean(decision):.1f}")))
         sections.append(Section(title, tuple(rows)))
     return Table(
         f"Realised cost per step at C_FA:C_FN = {point.c_fa:g}:{point.c_fn:g}",
@@ -190,7 +194,7 @@ def cost_table(found: HeldOut, point: OperatingPoint) -> Table:
         (Column("cost"), Column("speak rate", unit="%")),
         tuple(sections),
         f"{len(index):,} pairs of a model and a step with a judged offer, {len(set(stream))} streams; 95 % intervals "
-        "from resampled streams. An offer is one that people judged, not the model's own.",
+        "over streams. An offer is one that people judged, not the model's own.",
     )
 
 
@@ -207,18 +211,8 @@ def _places(row: Judged, by_offer: Mapping[tuple[str, str], int]) -> list[int]:
     ]
 
 
-def _mean(cost: np.ndarray, stream: np.ndarray) -> Interval:
-    """The mean over rows, with an interval from resampled streams."""
-    names = np.unique(stream)
-    of = stream[:, None] == names[None, :]
-    sums, counts = cost @ of, of.sum(0)
-    cells = Cells(None, np.ones(len(names), np.int64))
-    found = interval(cells, lambda drawn: (drawn @ sums / (drawn @ counts))[..., None], resamples=RESAMPLES)
-    return Interval(*(np.asarray(field)[0] for field in found))
-
-
 def _shown(value: Interval) -> str:
-    return f"{float(value.estimate):.3f} [{float(value.low):.3f}, {float(value.high):.3f}]"
+    return show_interval(float(value.estimate), float(value.low), float(value.high))
 
 
 def main() -> None:

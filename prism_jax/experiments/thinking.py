@@ -5,7 +5,7 @@
 Trains a tiny student on the simulator's switches (docs/simulator.md) with three seeds, each on streams of its own, and
 evaluates it on held-out streams: the fast pass alone, the slow pass on fields that the student wrote itself, and every
 trigger at equal slow budgets. A second stage then trains the slots on the student's own fields. Temperatures are fitted
-for each student, and the test streams of all seeds are pooled; intervals resample whole streams. Trainings are kept in
+for each student, and the test streams of all seeds are pooled; intervals are over whole streams. Trainings are kept in
 the workdir's folder `trainings`, which `python -m prism_jax.experiments` shares; a second call repeats none. The pooled
 scores are written as scores.parquet, calibrated. --settings=3 studies the population in which three settings have to
 agree.
@@ -134,7 +134,7 @@ PASSES = (
     Column("gap closed %", "Share of the expected-cost gap between the better constant policy and the Bayes oracle."),
     Column("gold F1", "F1 against need and acceptance together."),
     Column("AUDBC", "Area under the curve of benefit against burden, divided by the oracle's."),
-    Column("ECE need", "Debiased calibration error of p_need, after its temperature."),
+    Column("ECE need", "Partly debiased calibration error of p_need, after its temperature."),
     Column("ECE accept", "The same of p_accept."),
 )
 
@@ -148,7 +148,7 @@ def pass_table(name: str, found: Sequence[Evaluation]) -> Table:
             for label, policy, thinking in (("fast only", "dynamic", "fast"), ("slow only", "slow_only", "slow"))
         ]
         sections.append(Section(f"r = {evaluation.point.cost_ratio:g}", tuple(rows)))
-    note = "Slow: on fields that the student wrote. Intervals resample whole streams of all seeds."
+    note = "Slow: on fields that the student wrote. Intervals are over the streams of all seeds."
     return Table(f"What each pass reaches, {name}", "", PASSES, tuple(sections), note)
 
 

@@ -182,22 +182,17 @@ def of_kind(item: Item, kind: Kind | None) -> bool:
 def _pair(
     kind: Kind, judge: str, reference: str, raters: Mapping[str, Ballots], settings: Mapping[str, int]
 ) -> PairRow | None:
-    """One row; None without a common item. Intervals are NaN where all items belong to one stream."""
+    """One row; None without a common item. Intervals are NaN where the items belong to few streams."""
     found = common(raters[judge], raters[reference], kind)
     if not len(found.first):
         return None
-    alone = len(set(found.streams)) < 2
-    streams = np.arange(len(found.first)) if alone else found.streams
     if len(found.first) < 2:
         return None
-    measures = agreement_intervals(found.first, found.second, streams=streams, **settings)
+    measures = agreement_intervals(found.first, found.second, streams=found.streams, **settings)
     errors = {"sensitivity": _nothing(), "specificity": _nothing()}
     if 0 < found.second.mean() < 1:
-        rates = judge_noise.error_rates(found.first, found.second, streams=streams, **settings)
+        rates = judge_noise.error_rates(found.first, found.second, streams=found.streams, **settings)
         errors = {"sensitivity": rates.sensitivity, "specificity": rates.specificity}
-    if alone:
-        measures = {name: _without_ends(interval) for name, interval in measures.items()}
-        errors = {name: _without_ends(interval) for name, interval in errors.items()}
     base = float(found.second.mean())
     return PairRow(
         kind, judge, reference, len(found.first), len(set(found.streams)), measures, max(base, 1 - base), **errors
@@ -213,10 +208,7 @@ def _panel(kind: Kind, name: str, ballots: Ballots, settings: Mapping[str, int])
     paired = votes.sum(1) >= 2
     if paired.sum() < 2:
         return None
-    alone = len(set(streams[paired])) < 2
-    measures = panel_intervals(votes[paired], streams=None if alone else streams[paired], **settings)
-    if alone:
-        measures = {key: _without_ends(interval) for key, interval in measures.items()}
+    measures = panel_intervals(votes[paired], streams=streams[paired], **settings)
     complete = int((~np.isnan(verdicts)).all(1).sum())
     return PanelRow(kind, name, len(ballots.judges), int(paired.sum()), complete, measures)
 
@@ -224,8 +216,3 @@ def _panel(kind: Kind, name: str, ballots: Ballots, settings: Mapping[str, int])
 def _nothing() -> Interval:
     nan = float("nan")
     return Interval(estimate=nan, low=nan, high=nan, standard_error=nan, undefined=1.0)
-
-
-def _without_ends(interval: Interval) -> Interval:
-    """The estimate alone: the items of one stream are no independent sample."""
-    return _nothing()._replace(estimate=interval.estimate)

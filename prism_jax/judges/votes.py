@@ -115,19 +115,16 @@ def read_votes(path: epath.PathLike) -> Iterator[Vote]:
       VotesError: naming file, line and field, for anything but verdicts, or a second one with the same `VoteKey`.
     """
     path = epath.Path(path)
-    if not path.exists():
-        raise FileNotFoundError(f"{path}: found no such file, expected verdicts as prism_jax.judge writes them")
     lines: dict[VoteKey, int] = {}
-    with path.open("rb") as file:
-        for number, line in read_lines(file, str(path), VotesError):
-            vote = _decode(parse_json(line, f"{path}:{number}", VotesError), f"{path}:{number}")
-            first = lines.setdefault(vote.key, number)
-            if first != number:
-                raise VotesError(
-                    f"{path}:{number}: judge: found a second verdict of {reprlib.repr(vote.judge)} on the same "
-                    f"question (first on line {first}), expected one"
-                )
-            yield vote
+    for number, line in read_lines(path, VotesError, "verdicts as prism_jax.judge writes them"):
+        vote = _decode(parse_json(line, f"{path}:{number}", VotesError), f"{path}:{number}")
+        first = lines.setdefault(vote.key, number)
+        if first != number:
+            raise VotesError(
+                f"{path}:{number}: judge: found a second verdict of {reprlib.repr(vote.judge)} on the same "
+                f"question (first on line {first}), expected one"
+            )
+        yield vote
 
 
 class VotesWriter:
@@ -195,7 +192,7 @@ def _decode(value: Any, place: str) -> Vote:
             check_text(item, f"{place}: {key}", VotesError)
     try:
         return Vote(**{**value, "cost": float(value.get("cost", 0.0))})
-    except (ValueError, OverflowError) as error:
+    except ValueError as error:
         raise VotesError(f"{place}: {error}") from error
 
 

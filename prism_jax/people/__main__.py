@@ -1,9 +1,10 @@
 """Predicts the answers of an acceptance log from other people and from each person's own past (docs/people.md).
 
     python -m prism_jax.people --log=log.csv --columns=person=user,time=shown_at,accepted=taken,score=confidence
-        --context=task,length --workdir=runs/people
+        --context=task,length --workdir=runs/people [--c_fa=1 --c_fn=2]
 
 The log is CSV or Parquet. `accepted` may be a condition such as accepted=rating>=4; `time` and `score` are optional.
+The costs set the gate, which is printed as a threshold on the score, for everybody and for each person.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ def define_flags() -> None:
         False,
         "Weigh answers by clipped inverse propensities, in fits and measures; needs propensity=COLUMN.",
     )
+    flags.DEFINE_float("c_fa", 1.0, "C_FA, the cost of an offer that is not accepted.", 1e-9)
+    flags.DEFINE_float("c_fn", 2.0, "C_FN, the cost of silence where the offer would have been accepted.", 0.0)
     flags.DEFINE_integer("seed", 0, "Seed of the folds and of the resampling.", lower_bound=0)
     flags.mark_flags_as_required(["log", "columns", "workdir"])
     refuse_empty("log", "workdir")
@@ -40,7 +43,15 @@ def main() -> None:
     """Runs what the flags say."""
     given = flags.FLAGS
     columns = parse_columns(given.columns)
-    run_people(given.log, columns, given.context, given.workdir, seed=given.seed, weighted=given.weighted)
+    run_people(
+        given.log,
+        columns,
+        given.context,
+        given.workdir,
+        seed=given.seed,
+        weighted=given.weighted,
+        threshold=given.c_fa / (given.c_fa + given.c_fn),
+    )
     print(f"results: {given.workdir}/people.json")
 
 

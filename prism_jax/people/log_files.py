@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from etils import epath
 
 from prism_jax.people.columns import LogError
+from prism_jax.runtime.files import read_bounded
 from prism_jax.runtime.shown_text import visible
 
 MOST_BYTES = 2**31
@@ -55,12 +56,7 @@ def open_log_file(path: epath.PathLike) -> LogFile:
     kinds = {".csv": _Csv, ".parquet": _Parquet}
     if file.suffix not in kinds:
         raise LogError(f"{path}: found the suffix {file.suffix!r}, expected .csv or .parquet")
-    if not file.is_file():
-        found = "a folder" if file.is_dir() else "no such file"
-        raise FileNotFoundError(f"{path}: found {found}, expected an acceptance log")
-    if file.stat().length > MOST_BYTES:
-        raise LogError(f"{path}: found a file of more than {MOST_BYTES} bytes, expected a smaller one")
-    return kinds[file.suffix](str(path), file.read_bytes())
+    return kinds[file.suffix](str(path), read_bounded(file, LogError, MOST_BYTES, "an acceptance log"))
 
 
 class _Parquet(LogFile):

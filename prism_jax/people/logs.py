@@ -55,6 +55,8 @@ class AcceptanceLog:
       answered: Seconds, NaN where missing; None if the log has no times of answers.
       propensity: Probability with which the offer was made, NaN where none was; None if the log has none.
       context: What else was known at the moment of each offer.
+      left_out: Number of offers that were not made and that the log no longer holds.
+      mentioned: `numbers` of the log that still held them; None where it is this one.
     """
 
     names: tuple[str, ...]
@@ -67,6 +69,8 @@ class AcceptanceLog:
     answered: Float64[np.ndarray, " rows"] | None = None
     propensity: Float64[np.ndarray, " rows"] | None = None
     context: tuple[ContextColumn, ...] = ()
+    left_out: int = 0
+    mentioned: Int64[np.ndarray, " people"] | None = None
 
     def __len__(self) -> int:
         return len(self.person)
@@ -84,9 +88,40 @@ class AcceptanceLog:
         """Whether there is a score and every value of it lies between 0 and 1."""
         return self.score is not None and not bool(((self.score < 0) | (self.score > 1)).any())
 
+    def shown(self) -> AcceptanceLog:
+        """The offers that were made, without propensities: a log of these offers and of no others."""
+        made = self.logged
+        return dataclasses.replace(
+            self,
+            person=self.person[made],
+            accepted=self.accepted[made],
+            time=self.time[made],
+            logged=made[made],
+            score=None if self.score is None else self.score[made],
+            answered=None if self.answered is None else self.answered[made],
+            propensity=None,
+            context=tuple(dataclasses.replace(column, values=column.values[made]) for column in self.context),
+            left_out=self.left_out + int((~made).sum()),
+            mentioned=self.numbers,
+        )
+
+    @property
+    def numbers(self) -> Int64[np.ndarray, " people"]:
+        """The number of each person, from 1, in the order in which the rows of the file first mention them."""
+        if self.mentioned is not None:
+            return self.mentioned
+        first = np.full(len(self.names), len(self))
+        np.minimum.at(first, self.person, np.arange(len(self)))
+        return np.argsort(np.argsort(first, kind="stable"), kind="stable") + 1
+
 
 def read_log(
-    path: str | os.PathLike[str], columns: LogColumns, context: Sequence[str] = (), *, least_people: int = 2
+    path: str | os.PathLike[str],
+    columns: LogColumns,
+    context: Sequence[str] = (),
+    *,
+    least_people: int = 2,
+    shown_only: bool = False,
 ) -> AcceptanceLog:
     """Reads an acceptance log from a .csv or .parquet file.
 
@@ -97,12 +132,17 @@ def read_log(
       columns: Which columns are which.
       context: Names of columns that were known at the moment of the offer: numbers, flags or texts of few kinds.
       least_people: Smallest number of people that the caller can use.
+      shown_only: Whether to leave out the offers that were not made (`AcceptanceLog.shown`).
 
     Raises:
       LogError: in one line, naming the file and where possible the row and column.
       FileNotFoundError: when there is no such file.
     """
     place = str(path)
+    if shown_only and columns.logged is None:
+        raise LogError(
+            "--shown_only: found no role logged in --columns, expected logged=COLUMN: which offers were made"
+        )
     table = _Table(open_log_file(path), columns, context)
     names, person = table.cells(columns.person).people()
     logged = table.logged()
@@ -123,7 +163,22 @@ def read_log(
     _check_usable(place, log, least_people)
     if backwards := int((np.diff(person) == 0)[np.diff(time) < 0].sum()):
         logging.warning("%s: %d rows have an earlier time than the row before them; sorted by time", place, backwards)
-    return log
+    return log.shown() if shown_only else log
+
+
+def check_propensities(path: str | os.PathLike[str], log: AcceptanceLog) -> None:
+    """Checks that a log knows how often it made its offers, where some were not made.
+
+    Raises:
+      LogError: naming both ways out, otherwise.
+    """
+    silent = int((~log.logged).sum())
+    if silent and log.propensity is None:
+        raise LogError(
+            f"{path}: found {silent} of {len(log)} offers that were not made and no propensity, expected "
+            "propensity=COLUMN: without it, costs would be those of the offers that were made only, which --shown_only "
+            "accepts and says in every title"
+        )
 
 
 def _check_usable(place: str, log: AcceptanceLog, least_people: int) -> None:
@@ -186,7 +241,8 @@ class _Table:
     def accepted(self, logged: Bool[np.ndarray, " rows"]) -> Float64[np.ndarray, " rows"]:
         cells = self.cells(self._accepted_name)
         values = cells.met(self.condition) if self.condition else cells.flags()
-        hint = "" if self.columns.logged else "; logged=COLUMN says which offers were made"
+        hint = "; logged=COLUMN says which offers were made, and --shown_only leaves out the others"
+        hint = "" if self.columns.logged else hint
         _refuse_missing(cells, values, logged, f"an answer to the offer{hint}")
         if (spare := ~logged & (values == 1.0)).any():
             row = int(spare.argmax())
@@ -245,5 +301,5 @@ def _check_column(place: str, name: str, names: Sequence[str]) -> None:
     if names.count(name) > 1:
         raise LogError(f"{place}: found {names.count(name)} columns called {name!r}, expected one")
     if name not in names:
-        shown = ", ".join(names[:30]) + (", …" if len(names) > 30 else "")
+        shown = ", ".join(f"{one:.40}" for one in names[:30]) + (", …" if len(names) > 30 else "")
         raise LogError(f"{place}: found no column {name!r}{did_you_mean(name, names)}, expected one of {shown}")

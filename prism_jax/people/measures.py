@@ -2,7 +2,7 @@
 
 auroc is the probability that an accepted offer is ranked above a rejected one, over all pairs of the log; within_person
 is the same over the pairs that belong to one person, so that a difference between people cannot help. brier is the mean
-of (p - y)^2 and ece the expected calibration error in 15 equal bins. Intervals redraw whole people.
+of (p - y)^2 and ece the expected calibration error in 15 equal bins. Intervals are over people.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float, Float64, Int
 
 from prism_jax.decision.calibration import brier_score, expected_calibration_error
-from prism_jax.decision.uncertainty import Cells, interval
+from prism_jax.decision.uncertainty import SHARE, Cells, interval
 
 RESAMPLES = 1000
 BINS = 15
@@ -22,7 +22,7 @@ _MOST_RANKS = 512
 
 
 class Measure(NamedTuple):
-    """A number and its 95 % interval."""
+    """A number and its 95 % interval, NaN where there are too few people."""
 
     value: float
     low: float
@@ -88,7 +88,8 @@ def measure(
     people = int(person.max()) + 1
 
     def bounds(units: np.ndarray, statistic: Any, value: float) -> Measure:
-        found = interval(Cells(units, np.ones(people, np.int64)), statistic, resamples=RESAMPLES, seed=seed)
+        cells = Cells(units, np.ones(people, np.int64))
+        found = interval(cells, statistic, bounds=SHARE, resamples=RESAMPLES, seed=seed)
         return Measure(value, float(found.low), float(found.high))
 
     def ratio(sums: Any) -> Any:

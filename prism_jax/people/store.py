@@ -6,6 +6,7 @@ program at a time has the file. Deleting a person leaves no copy of the row in i
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sqlite3
@@ -20,6 +21,7 @@ from prism_jax.decision import alarm
 from prism_jax.people import exports
 from prism_jax.people.exports import FORMAT, StoreError, population_from
 from prism_jax.people.layer import Belief, Population, anchored, believe
+from prism_jax.runtime.files import check_regular, parse_json
 
 DEFAULT = anchored(spread=0.6, drift=0.01)
 """What a store assumes of people until a population is fitted: calibrated scores, and people who differ a little."""
@@ -87,8 +89,10 @@ class PeopleStore:
         self.run = uuid.uuid4().hex
         place = ":memory:" if path is None else os.path.abspath(path)  # noqa: PTH100  ":memory:" is a name like any other
         if path is not None:
+            self._check_files(place)
             os.close(os.open(place, os.O_RDWR | os.O_CREAT, 0o600))
-        self._file = sqlite3.connect(place, timeout=0.2, isolation_level=None)
+        # Threads may have it one after the other, as those that share an agent do.
+        self._file = sqlite3.connect(place, timeout=0.2, isolation_level=None, check_same_thread=False)
         try:
             self._open(population)
         except sqlite3.OperationalError as error:
@@ -102,6 +106,12 @@ class PeopleStore:
         except BaseException:
             self._file.close()
             raise
+
+    def _check_files(self, place: str) -> None:
+        """Refuses what SQLite would wait for or read without end, in place of the store or of its journals."""
+        for suffix in ("", "-wal", "-shm", "-journal"):
+            with contextlib.suppress(FileNotFoundError):
+                check_regular(place + suffix, StoreError, "a store of people, or no file")
 
     def _open(self, population: Population | None) -> None:
         self._file.execute("PRAGMA locking_mode = EXCLUSIVE")
@@ -156,7 +166,7 @@ class PeopleStore:
         return bool(self._rows("SELECT 1 FROM answers WHERE run = ? AND offer = ?", (run, offer)))
 
     def learn(self, run: str, offer: str, person: Person, **facts: Mapping[str, Any]) -> None:
-        """Keeps what an answer has changed, all of it or nothing.
+        """Keeps what an answer, or an offer that was withdrawn, has changed, all of it or nothing.
 
         Args:
           run: The run of the offer.
@@ -315,7 +325,7 @@ class PeopleStore:
         """A fact about everybody that `learn` kept; None if there is none."""
         rows = self._rows("SELECT value FROM facts WHERE name = ?", (name,))
         try:
-            return json.loads(rows[0][0]) if rows else None
+            return _json(rows[0][0]) if rows else None
         except (TypeError, ValueError):
             raise StoreError(f"{self.path}: {name}: found no JSON, expected what an agent keeps there") from None
 
@@ -338,9 +348,16 @@ class _Transaction:
                 raise
 
 
+def _json(value: Any) -> Any:
+    """A value that is kept as JSON; raises TypeError or ValueError for anything else in its place."""
+    if not isinstance(value, str):
+        raise TypeError("found no text, expected JSON")
+    return parse_json(value.encode("utf-8", "surrogatepass"), "")
+
+
 def _person(row: tuple[Any, ...]) -> Person:
     number, name, mean, variance, answers, time, state, rang = row
-    return Person(name, Belief(mean, variance), answers, time, tuple(json.loads(state)), bool(rang), number)
+    return Person(name, Belief(mean, variance), answers, time, tuple(_json(state)), bool(rang), number)
 
 
 def _plain(person: Person) -> dict[str, Any]:

@@ -7,19 +7,18 @@ people outside the fold. Inside it a prediction knows the person's answers that 
 from __future__ import annotations
 
 import dataclasses
-import warnings
 
 import numpy as np
 import scipy
 from jaxtyping import Bool, Float64, Int
 
-from prism_jax.decision.calibration import CalibrationWarning, Temperature, fit_platt, fit_temperature
 from prism_jax.decision.losses import propensity_weight
 from prism_jax.people.columns import LogError
 from prism_jax.people.context import fit_head, folds_of_people
 from prism_jax.people.lanes import Lanes, lanes
 from prism_jax.people.layer import Population, fit_population, prequential
 from prism_jax.people.logs import AcceptanceLog, ContextColumn
+from prism_jax.people.score_maps import PLATT, SCORE, fit_score_maps
 
 FOLDS = 10
 MEANINGS = {
@@ -151,19 +150,9 @@ class _Fold:
         """Rows of the score, and its recalibrated log-odds."""
         known = ~np.isnan(score)
         fitting = known & self.train
-        raw = np.where(known, score, self.base)
-        found = {"score": raw}
-        if not probability:
-            middle, width = score[fitting].mean(), score[fitting].std() or 1.0
-            found["score"] = np.where(known, score, middle)
-            raw = scipy.special.expit((found["score"] - middle) / width)
-        p = np.clip(raw, 1e-6, 1 - 1e-6)
-        if probability:
-            with warnings.catch_warnings():
-                # A temperature at its bound says that the score misleads, which is what the row is there to show.
-                warnings.simplefilter("ignore", CalibrationWarning)
-                temperature = Temperature(fit_temperature(p[fitting], self.y[fitting], self.weight[fitting]))
-            found["score, temperature"] = np.where(known, temperature(p), self.base)
-        platt = fit_platt(p[fitting], self.y[fitting], self.weight[fitting])
-        found["score, Platt"] = np.where(known, platt(p), self.base)
-        return found, scipy.special.logit(found["score, Platt"])
+        maps = fit_score_maps(score[fitting], self.y[fitting], self.weight[fitting], probability)
+        missing = self.base if probability else score[fitting].mean()  # in the row of the score as it is
+        found = {SCORE: np.where(known, score, missing)}
+        for name in maps.keys() - {SCORE}:
+            found[name] = np.where(known, maps[name](found[SCORE]), self.base)
+        return found, scipy.special.logit(found[PLATT])

@@ -11,9 +11,11 @@ and only an offer generates a response, of a model that was trained to write the
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from prism_jax.people.store import PeopleStore
 from prism_jax.policy import loading
@@ -27,12 +29,25 @@ from prism_jax.policy.reader import Asked, Reader, Reading, Thought
 from prism_jax.policy.records import Decision, Outcome
 from prism_jax.policy.settings import Settings, Terms
 from prism_jax.policy.signals import Signals, probabilities, signals_of
-from prism_jax.policy.steps import AN_OFFER, Clock, Observation, Step, waves
+from prism_jax.policy.steps import AN_OFFER, Clock, Observation, Step, excess, waves
 from prism_jax.streams import Candidate, Event
+
+P, R = ParamSpec("P"), TypeVar("R")
+
+
+def _alone(method: Callable[Concatenate[Agent, P], R]) -> Callable[Concatenate[Agent, P], R]:
+    """Runs a method of an agent in one thread at a time: reader, budgets and people change together."""
+
+    @functools.wraps(method)
+    def locked(self: Agent, /, *given: P.args, **named: P.kwargs) -> R:
+        with self._lock:
+            return method(self, *given, **named)
+
+    return locked
 
 
 class Agent:
-    """Decides on many interleaved streams.
+    """Decides on many interleaved streams. Threads may share an agent, which answers their calls one after the other.
 
     Attributes:
       reader: The language model.
@@ -74,6 +89,7 @@ class Agent:
         self.fingerprints = {**exported.fingerprints, "config": config}
         self.programs = 0
         self._ledger = Ledger()
+        self._lock = threading.RLock()
 
     @classmethod
     def load(
@@ -81,20 +97,25 @@ class Agent:
         folder: str | os.PathLike[str],
         settings: Settings | None = None,
         people: PeopleStore | None = None,
+        *,
+        expect_digest: str | None = None,
         **options: Any,
     ) -> Agent:
         """Loads an exported directory and compiles every program of the live path.
+
+        Compiled programs are kept for the next start, where the command `prism_jax.agent` keeps them.
 
         Args:
           folder: The directory that `prism_jax.export` wrote.
           settings: None takes the operating point of the export.
           people: Store of what is known of people; None decides alike for everybody.
+          expect_digest: SHA-256 of the directory's `digests.json`, as the export printed it; None believes the list.
           **options: Options of `prism_jax.policy.loading.load_reader`.
 
         Raises:
           ValueError, OSError: naming the file that cannot be used.
         """
-        exported = read_exported(folder)
+        exported = read_exported(folder, expect_digest)
         agent = cls(loading.load_reader(folder, exported, **options), exported, settings, people)
         agent.programs = agent.reader.warm_up()
         return agent
@@ -103,7 +124,7 @@ class Agent:
         self,
         stream: str,
         event: Event,
-        candidates: Sequence[Candidate] | None = None,
+        candidates: Sequence[Candidate | str] | None = None,
         *,
         costs: Mapping[str, Any] | None = None,
         domain: str = "unknown",
@@ -114,7 +135,7 @@ class Agent:
         Args:
           stream: Name of the stream.
           event: What happened; not earlier than the stream's events before.
-          candidates: The offers that could be made; None is the constant "an offer".
+          candidates: The offers that could be made, or their texts; None is the constant "an offer".
           costs: What this event changes in the settings (`Settings.at`).
           domain: Subject area of the stream.
           person: Whose stream it is; a stream's first event says it.
@@ -122,9 +143,15 @@ class Agent:
         Raises:
           RefusedError: naming stream and field, for an event that cannot be decided on.
         """
-        offers = AN_OFFER if candidates is None else tuple(candidates)
+        if isinstance(candidates, str):
+            raise RefusedError(f"stream {stream!r}: candidates: found one text, expected a list of offers")
+        try:
+            offers = AN_OFFER if candidates is None else tuple(map(_offer, candidates))
+        except ValueError as error:
+            raise RefusedError(f"stream {stream!r}: candidates: {error}") from error
         return self.observe_many([Observation(stream, event, offers, costs, domain, person)])[0]
 
+    @_alone
     def observe_many(self, items: Sequence[Observation]) -> list[Decision]:
         """Reads events of many streams in batches, and decides on each.
 
@@ -143,6 +170,7 @@ class Agent:
             decisions.update(zip(wave, self._decide([steps[i] for i in wave]), strict=True))
         return [decisions[i] for i in range(len(items))]
 
+    @_alone
     def refusals(self, items: Sequence[Observation]) -> list[str | None]:
         """What `observe_many` would refuse, given that refused items are left out.
 
@@ -167,6 +195,7 @@ class Agent:
                 taken.append(item)
         return said
 
+    @_alone
     def resume_many(self, items: Sequence[Observation], records: Sequence[Mapping[str, Any]]) -> None:
         """Reads events again that were decided before a restart; the agent is then as it was after their decisions.
 
@@ -193,6 +222,7 @@ class Agent:
                 )
                 self._offered(steps[i], record["offer"])
 
+    @_alone
     def outcome(self, stream: str, offer: str, outcome: str, time: float, *, needed: bool | None = None) -> Outcome:
         """Takes what became of an offer.
 
@@ -213,17 +243,19 @@ class Agent:
         self._ledger.answered(found)
         return found
 
+    @_alone
     def forget(self, stream: str) -> None:
         """Drops a stream that has ended: its trunk, budgets and open offers.
 
         Its name must not be used again: the ids of its offers would repeat.
         """
-        person = self._ledger.person(stream)
-        if self.people is not None and person is not None:
-            self.people.withdrawn(person, stream)
+        if self.people is not None:
+            for offer, stated in self._ledger.unanswered(stream):
+                self.people.withdrawn(offer, stated)
         self.reader.forget(stream)
         self._ledger.forget(stream)
 
+    @_alone
     def forget_person(self, person: str) -> None:
         """Drops a person from the store, with all their streams; `prism_jax.policy.erasing` removes their records."""
         for stream in self._ledger.streams_of(person):
@@ -233,6 +265,9 @@ class Agent:
 
     def _steps(self, items: Sequence[Observation]) -> list[Step]:
         """Checks all items before any is read."""
+        for item in items:
+            if wrong := excess(item):
+                raise RefusedError(f"stream {item.stream!r:.80}: {wrong}")
         places = self._ledger.checked((item.stream, item.event.time, item.person) for item in items)
         steps = []
         for item, (number, person) in zip(items, places, strict=True):
@@ -316,7 +351,14 @@ class Agent:
         note(step, self._ledger)
         self._offered(step, step.offer)
         history = self.reader.history(step.item.stream)
-        return step.decision(clock, history, self.fingerprints, has_slow_pass=self.reader.has_slow_pass)
+        return step.decision(
+            clock,
+            history,
+            self.fingerprints,
+            has_slow_pass=self.reader.has_slow_pass,
+            redact=self.settings.redact,
+            keep_texts=self.settings.keep_texts,
+        )
 
     def _check_history(self, step: Step, record: Mapping[str, Any]) -> None:
         found = self.reader.history(step.item.stream)
@@ -331,3 +373,7 @@ class Agent:
                 f"stream {step.item.stream!r}, event {step.number}: found another person than in the record, expected "
                 "the same: the input changed"
             )
+
+
+def _offer(offer: Candidate | str) -> Candidate:
+    return Candidate(text=offer) if isinstance(offer, str) else offer

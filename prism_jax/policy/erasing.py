@@ -9,7 +9,7 @@ from typing import Any
 from etils import epath
 
 from prism_jax.policy.records_file import RecordsError, lock, parse_record
-from prism_jax.runtime.files import read_lines
+from prism_jax.runtime.files import check_regular, read_lines
 
 
 def remove_person(path: epath.PathLike, person: str) -> int:
@@ -29,6 +29,7 @@ def remove_person(path: epath.PathLike, person: str) -> int:
       RecordsError: naming the line that is not a record, or that an agent writes to the file.
       OSError: if the file cannot be read or replaced.
     """
+    check_regular(path, RecordsError, "the records of an agent")
     path = epath.Path(os.path.realpath(path))
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -61,7 +62,6 @@ def _remove(path: epath.Path, person: str) -> int:
 
 def _records(path: epath.Path) -> Iterator[tuple[bytes, dict[str, Any]]]:
     """Yields every whole line with its record."""
-    with path.open("rb") as file:
-        for number, line in read_lines(file, str(path), RecordsError):
-            if line.endswith(b"\n"):
-                yield line, parse_record(line, f"{path}:{number}")
+    for number, line in read_lines(path, RecordsError, "the records of an agent"):
+        if line.endswith(b"\n"):
+            yield line, parse_record(line, f"{path}:{number}")

@@ -18,9 +18,10 @@ from prism_jax.decision import thinking
 from prism_jax.decision.calibration import Map, map_from_dict
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.runtime.config import ConfigError, from_config_dict
-from prism_jax.runtime.files import read_bounded, read_object
+from prism_jax.runtime.digests import EXPORT as SOURCE
+from prism_jax.runtime.digests import read_list, sha256
+from prism_jax.runtime.files import read_object
 
-SOURCE = "`python -m prism_jax.export`"
 SIGNALS = ("need_fast", "accept_fast", "need_slow", "accept_slow")
 _FAST, _SLOW = SIGNALS[:2], SIGNALS[2:]
 _REQUIRED = ("format", "slots", "probability", "calibration", "decision", "dynamic", "checkpoint")
@@ -98,21 +99,22 @@ class Exported:
         return "need_slow" in self.maps
 
 
-def read_exported(folder: epath.PathLike) -> Exported:
-    """Reads and checks `prism.json` of an exported directory.
+def read_exported(folder: epath.PathLike, expect_digest: str | None = None) -> Exported:
+    """Reads and checks `prism.json` of an exported directory; `load_reader` compares all files with their digests.
 
     Args:
       folder: The directory that `prism_jax.export` wrote.
+      expect_digest: SHA-256 of its `digests.json`, as `prism_jax.export` printed it; None believes the list.
 
     Raises:
       FileNotFoundError: if `prism.json` or `digests.json` is missing.
-      ValueError: naming file and key, for content that is not that of an export, or a `prism.json` that was changed
-        after it.
+      ValueError: naming file and key, for content that is not that of an export, a `prism.json` that was changed after
+        it, or another `digests.json` than expected.
     """
     folder = epath.Path(folder)
     path = folder / "prism.json"
     tree = read_object(path, SOURCE, ExportedError)
-    _check_digest(folder, path)
+    digest = _check_digest(folder, path, expect_digest)
     for key in _REQUIRED:
         if key not in tree:
             raise ExportedError(f"{path}: {key}: found no such key, expected it: {SOURCE} writes it")
@@ -139,7 +141,7 @@ def read_exported(folder: epath.PathLike) -> Exported:
         need_target=_need_target(path, tree),
         is_probe=is_probe,
         fingerprints={
-            "model": hashlib.sha256(read_bounded(folder / "digests.json", ExportedError)).hexdigest(),
+            "model": digest,
             "calibration": fingerprint(calibration),
             "config": fingerprint([slots, decision]),
         },
@@ -207,15 +209,20 @@ def _difference(written: Any, template: Any, place: str) -> str | None:
     return None
 
 
-def _check_digest(folder: epath.Path, path: epath.Path) -> None:
-    """Checks that `prism.json` is the one that was exported, because it decides what is offered."""
-    digests = read_object(folder / "digests.json", SOURCE, ExportedError)
-    found = hashlib.sha256(read_bounded(path, ExportedError)).hexdigest()
+def _check_digest(folder: epath.Path, path: epath.Path, expected: str | None) -> str:
+    """Checks that `prism.json` is the one that was exported, because it decides what is offered.
+
+    Returns:
+      The SHA-256 of the list of digests.
+    """
+    digests, digest = read_list(folder, expected)
+    found = sha256(path)
     if digests.get("prism.json") != found:
         raise ExportedError(
             f"{path}: found the SHA-256 {found[:12]}…, expected {str(digests.get('prism.json'))[:12]}… as in "
             "digests.json: the file was changed after the export"
         )
+    return digest
 
 
 def _section(path: epath.Path, tree: Mapping[str, Any], key: str) -> dict[str, Any]:

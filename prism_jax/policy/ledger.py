@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from prism_jax.policy.personal import Stated
 from prism_jax.policy.records import OUTCOMES, Outcome
 from prism_jax.policy.settings import MOST_BUDGET, Budget
 from prism_jax.streams.types import MOST_SECONDS
+
+MOST_OFFERS = 4096
+"""Newest offers of a stream that can still get an outcome, and newest outcomes that are remembered."""
 
 
 class RefusedError(ValueError):
@@ -53,7 +56,7 @@ class _Stream:
         self.offers: deque[float] | None = None
         self.thoughts: deque[float] | None = None
         self.open: dict[str, _Open] | None = None
-        self.answered: set[str] | None = None
+        self.answered: dict[str, None] | None = None  # in order, as `open`
 
 
 class Ledger:
@@ -122,6 +125,7 @@ class Ledger:
         if state.open is None:
             state.open = {}
         state.open[offer] = _Open(time, stated)
+        _drop_oldest(state.open)
         if counts:
             if state.offers is None:
                 state.offers = deque(maxlen=MOST_BUDGET)
@@ -146,7 +150,10 @@ class Ledger:
         if state is not None and state.answered is not None and outcome.offer in state.answered:
             raise RefusedError(f"{place}: found a second outcome, {outcome.outcome!r}, expected one per offer")
         if state is None or state.open is None or outcome.offer not in state.open:
-            raise RefusedError(f"{place}: found no such offer in stream {outcome.stream!r}, expected one that was made")
+            raise RefusedError(
+                f"{place}: found no such offer in stream {outcome.stream!r}, expected one that was made, and of "
+                f"the stream's newest {MOST_OFFERS} without an outcome"
+            )
         made, stated = state.open[outcome.offer]
         if not made <= outcome.time <= MOST_SECONDS:
             raise RefusedError(f"{place}: time: found {outcome.time}, expected at least {made}, the time of the offer")
@@ -158,12 +165,15 @@ class Ledger:
         assert state.open is not None, "the offer is open"
         del state.open[outcome.offer]
         if state.answered is None:
-            state.answered = set()
-        state.answered.add(outcome.offer)
+            state.answered = {}
+        state.answered[outcome.offer] = None
+        _drop_oldest(state.answered)
 
-    def person(self, name: str) -> str | None:
-        """Whose stream it is."""
-        return self._streams[name].person if name in self._streams else None
+    def unanswered(self, name: str) -> list[tuple[str, Stated]]:
+        """The open offers of a stream to somebody named, and what they said of their acceptance."""
+        state = self._streams.get(name)
+        made = {} if state is None or state.open is None else state.open
+        return [(offer, one.stated) for offer, one in made.items() if one.stated is not None]
 
     def streams_of(self, person: str) -> list[str]:
         """The streams of a person."""
@@ -172,6 +182,11 @@ class Ledger:
     def forget(self, name: str) -> None:
         """Drops a stream."""
         self._streams.pop(name, None)
+
+
+def _drop_oldest(offers: dict[str, Any]) -> None:
+    if len(offers) > MOST_OFFERS:
+        del offers[next(iter(offers))]
 
 
 def _spent(times: deque[float] | None, now: float, budget: Budget) -> bool:

@@ -10,14 +10,10 @@ import select
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from prism_jax.policy.steps import AN_OFFER, Observation
+from prism_jax.policy.steps import AN_OFFER, MOST_CANDIDATES, MOST_NAME, Observation
 from prism_jax.runtime.files import MOST_LINE_BYTES, check_text, parse_json
 from prism_jax.streams import Candidate, Event
 
-MOST_NAME = 1000
-"""Longest name of a stream, an offer, a domain or a person, in characters."""
-MOST_CANDIDATES = 100
-"""Largest number of candidates of one event."""
 _EVENT = {
     **dict.fromkeys(("stream", "time", "text"), True),
     **dict.fromkeys(("candidates", "costs", "domain", "person"), False),
@@ -122,10 +118,7 @@ def _text(key: str, value: Any) -> str:
 def _time(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise LineError(f"time: found {_shown(value)}, expected a number of seconds")
-    try:
-        return float(value)
-    except OverflowError:
-        raise LineError("time: found a number that no double can hold, expected seconds") from None
+    return float(value)
 
 
 def _shown(value: Any) -> str:
@@ -140,12 +133,14 @@ def _shown(value: Any) -> str:
 class Lines:
     """Reads lines from a file, pipe or terminal, as many as are there and at least one."""
 
-    def __init__(self, descriptor: int):
+    def __init__(self, descriptor: int, place: str = "input"):
         """Makes a reader.
 
         Args:
           descriptor: File descriptor to read from; the caller closes it.
+          place: Its name, for messages.
         """
+        self._place = place
         self._descriptor = descriptor
         self._rest = bytearray()
         self._ready: list[bytes] = []
@@ -166,10 +161,12 @@ class Lines:
         """
         while not self._ended and len(self._ready) < most and (not self._ready or self._more()):
             self._fill()
+            if sum(map(len, self._ready)) > MOST_LINE_BYTES:  # that many are enough for one batch
+                break
         taken, self._ready = self._ready[:most], self._ready[most:]
         if self._too_long and not taken:  # the lines before it come first
             raise LineError(
-                f"line {self._number + 1}: found more than {MOST_LINE_BYTES} bytes, expected a shorter line"
+                f"{self._place}:{self._number + 1}: found more than {MOST_LINE_BYTES} bytes, expected a shorter line"
             )
         numbered = list(enumerate(taken, self._number + 1))
         self._number += len(taken)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
+
+from absl import logging
 
 from prism_jax.policy.exported import Exported, ExportedError, check_slots
 from prism_jax.policy.reader import Reader
 from prism_jax.runtime.config import ConfigError, from_config_dict
+from prism_jax.runtime.digests import check_folder
+from prism_jax.runtime.distributed import keep_programs
 
 
 def load_reader(
@@ -19,8 +23,13 @@ def load_reader(
     context: int | None = None,
     memory: int | None = None,
     keep: float | None = None,
+    compilation_cache: str | None = None,
+    report: Callable[[str], None] = logging.info,
 ) -> Reader:
     """Loads the student or the probe, its tokenizer and template, and makes the live reader.
+
+    Every file of the directory is compared with its digest first. Programs that this process compiles are kept for its
+    next start.
 
     Args:
       folder: The exported directory.
@@ -31,10 +40,16 @@ def load_reader(
         reader's default.
       keep: Largest share of the context that is used after old events of a stream were dropped; 1 decides as evaluation
         does and reads more. None is the reader's default.
+      compilation_cache: Folder in which compiled programs are kept; `off` keeps none. None is the folder that JAX has
+        been given already, or else the default of the commands (`prism_jax.runtime.distributed`).
+      report: Is told how many files were compared, and how long it took.
 
     Raises:
-      ValueError, OSError: naming the file that cannot be used.
+      ValueError, OSError: naming the file that cannot be used, that has changed since the export, or that its list of
+        digests lacks.
     """
+    report(f"{folder}: {check_folder(folder, exported.fingerprints['model'])}")
+    keep_programs(compilation_cache, all_of_them=True)
     options = {"context": context, "memory": memory, "keep": keep}
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     if exported.is_probe:

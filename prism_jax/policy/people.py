@@ -88,10 +88,26 @@ class People:
         """
         self._watched.setdefault(person, offer)
 
-    def withdrawn(self, person: str, stream: str) -> None:
-        """Notes that no answer to any offer of a stream will come."""
-        if self._watched.get(person, "").rpartition("/")[0] == stream:
-            del self._watched[person]
+    def withdrawn(self, offer: str, stated: Stated) -> None:
+        """Notes that no answer to an offer will come.
+
+        A person's alarm that waits for it loses what the worse answer would cost each bet, once.
+
+        Args:
+          offer: Id of the offer.
+          stated: What the offer said of its acceptance.
+
+        Raises:
+          StoreError: if it cannot be kept; nothing has then changed.
+        """
+        if self._watched.get(stated.person) != offer:
+            return
+        if not self.store.has_answer(self.store.run, offer):
+            person = self.store.person(stated.person)
+            state = alarm.withdraw(np.array(person.alarm), stated.p_accept, max(stated.threshold, LEAST_THRESHOLD))
+            person = person._replace(alarm=tuple(np.asarray(state).tolist()))
+            self.store.learn(self.store.run, offer, person)
+        del self._watched[stated.person]
 
     def learn(self, offer: str, stated: Stated, outcome: str, time: float) -> None:
         """Takes the answer to an offer; one that was learnt before a restart changes nothing.

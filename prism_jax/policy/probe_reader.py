@@ -1,7 +1,8 @@
-"""The reader of a probe: it keeps the texts of live streams, and the states of their offers where it reads a model.
+"""The reader of a probe: it keeps the words of the newest events and offers of live streams.
 
-Every event is a step, so an offer is compared with the offers of all earlier events, as in evaluation on a stream with
-a step at every event. The words of a stream are described anew at every event; a language model reads each event once.
+Every event is a step, so an offer is compared with the offers of the events before, as in evaluation on a stream with a
+step at every event. Words and a language model, where the probe reads one, read each event once; what is kept of a
+stream has a bound (`prism_jax.probe.window`).
 """
 
 from __future__ import annotations
@@ -9,22 +10,39 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
-from jaxtyping import Float
 from scipy import special
 
 from prism_jax.policy.reader import Asked, Reading, Response, Thought
-from prism_jax.probe.fitting import Probe, Seen
-from prism_jax.probe.words import describe
-from prism_jax.streams import Candidate, Event, Step, Stream
+from prism_jax.probe.fitting import Probe
+from prism_jax.probe.live_words import LiveWords
+from prism_jax.streams import Candidate, Event
 
 if TYPE_CHECKING:  # words alone load no language model
     from prism_jax.policy.live_states import LiveStates
 
 _CERTAIN = 1e-15
+
+
+@dataclasses.dataclass
+class _Stream:
+    """What is kept of one stream.
+
+    Attributes:
+      words: Its words.
+      time: Time of its newest event.
+      number: Number of its events.
+      digest: Hash of the texts of all its events and offers, each with the hash before it.
+    """
+
+    words: LiveWords
+    time: float = -math.inf
+    number: int = 0
+    digest: bytes = b""
 
 
 class ProbeReader:
@@ -52,25 +70,25 @@ class ProbeReader:
             found = "words alone with" if live else "words and states without"
             raise ValueError(f"probe: found one on {found} a language model, expected both or neither")
         self._probe, self._live = probe, live
-        self._streams: dict[str, Stream] = {}
-        self._states: dict[str, Float[np.ndarray, "offers width"]] = {}
+        self._streams: dict[str, _Stream] = {}
 
     def observe(self, items: Sequence[tuple[str, Event, tuple[Candidate, ...]]]) -> list[Reading]:
         """Appends events and computes both signals after them; see `Reader.observe`. Words alone read no token."""
-        longer = {name: self._after(name, event, offers) for name, event, offers in items}
+        for name, event, _ in items:
+            self._check_time(name, event)
         read = [None] * len(items) if self._live is None else self._live.observe(items)
         found = []
-        for (name, _, offers), new in zip(items, read, strict=True):
-            states = None
-            if new is not None:
-                before = [self._states[name]] if name in self._states else []
-                states = self._states[name] = np.concatenate([*before, new.states])
-            p_need, p_accept = self._probe.predict(Seen(describe(longer[name]), states))
-            z_need, *z_accept = special.logit(
-                np.clip([p_need[-1], *p_accept[-len(offers) :]], _CERTAIN, 1 - _CERTAIN)
-            ).tolist()
+        for (name, event, offers), new in zip(items, read, strict=True):
+            if name not in self._streams:
+                self._streams[name] = _Stream(LiveWords(name, self._probe.acceptance.idf))
+            stream = self._streams[name]
+            stream.time, stream.number = event.time, stream.number + 1
+            texts = json.dumps([event.text, [offer.text for offer in offers]])
+            stream.digest = hashlib.sha256(stream.digest + texts.encode()).digest()
+            words = stream.words.step(event.text, offers)
+            p_need, p_accept = self._probe.signals(words, None if new is None else new.states)
+            z_need, *z_accept = special.logit(np.clip([*p_need, *p_accept], _CERTAIN, 1 - _CERTAIN)).tolist()
             found.append(Reading(z_need, tuple(z_accept), 0 if new is None else new.tokens))
-        self._streams |= longer
         return found
 
     def think(self, items: Sequence[Asked]) -> list[Thought]:
@@ -86,32 +104,22 @@ class ProbeReader:
         del self._streams[stream]
         if self._live is not None:
             self._live.forget(stream)
-            del self._states[stream]
 
     def history(self, stream: str) -> str:
-        """SHA-256 of the texts of a stream's events and offers."""
-        read = self._streams[stream]
-        texts = [[event.text for event in read.events], [[one.text for one in step.candidates] for step in read.steps]]
-        return hashlib.sha256(json.dumps(texts).encode()).hexdigest()
+        """SHA-256 of the texts of the newest event and its offers, and of the same hash after the event before."""
+        return self._streams[stream].digest.hex()
 
     def warm_up(self) -> int:
         """Compiles the programs of the language model; words need none."""
         return 0 if self._live is None else self._live.warm_up()
 
-    def _after(self, name: str, event: Event, offers: tuple[Candidate, ...]) -> Stream:
-        """A stream with one more event and a step at it, whose offers are texts only."""
-        step = tuple(Candidate(text=offer.text) for offer in offers)
-        if name not in self._streams:
-            return Stream(id=name, events=(event,), steps=(Step(event=0, candidates=step),))
-        before = self._streams[name]
-        try:
-            return dataclasses.replace(
-                before,
-                events=(*before.events, event),
-                steps=(*before.steps, Step(event=len(before.events), candidates=step)),
+    def _check_time(self, name: str, event: Event) -> None:
+        before = self._streams.get(name)
+        if before is not None and not event.time >= before.time:
+            raise ValueError(
+                f"stream {name!r}: events[{before.number}].time: found {event.time}, expected at least {before.time}: "
+                "events are in time order"
             )
-        except ValueError as error:
-            raise ValueError(f"stream {name!r}: {error}") from error
 
 
 def _refuse(what: str) -> NoReturn:

@@ -1,22 +1,25 @@
 """Decision records: what the agent writes down of every event, silence included, and of every outcome.
 
-A record is one line of JSON. The texts that a decision carries are whole; those of its record are redacted on request.
+A record is one line of JSON. The texts that a decision carries are whole; those of its record are redacted, and the
+event's text is left out, unless the agent's settings say otherwise.
 `prism_jax.scores` turns records into a scores table; docs/agent.md lists every key.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from prism_jax.policy.personal import Known
 from prism_jax.policy.settings import Terms
 from prism_jax.policy.signals import Signals
-from prism_jax.runtime.personal_data import in_json
+from prism_jax.runtime.personal_data import in_json, without_personal_data
 
 FORMAT = 1
 OUTCOMES = ("accepted", "dismissed", "ignored")
+NOT_KEPT = "not recorded"
+"""Stands for the text of an event whose record does not hold it."""
 
 
 class Decision(NamedTuple):
@@ -51,6 +54,8 @@ class Decision(NamedTuple):
       fingerprints: SHA-256 of `model`, `calibration` and `config`.
       person: Whose stream it is; None where nobody is named.
       known: What was known of the person; None without a store of people.
+      redact: Whether personal data and secrets are cut from the texts of its record (`Settings.redact`).
+      keep_texts: Whether its record holds the event's text (`Settings.keep_texts`).
     """
 
     stream: str
@@ -80,6 +85,8 @@ class Decision(NamedTuple):
     fingerprints: Mapping[str, str]
     person: str | None = None
     known: Known | None = None
+    redact: bool = True
+    keep_texts: bool = False
 
     @property
     def signals(self) -> Signals:
@@ -102,15 +109,10 @@ class Decision(NamedTuple):
         """Text of the chosen candidate: of highest p_accept, the first of a tie. None is the constant "an offer"."""
         return self.candidates[self.signals.best]
 
-    def record(self, clean: Callable[[str], str] | None = None, *, keep_text: bool = False) -> dict[str, Any]:
-        """The decision as plain data.
-
-        Args:
-          clean: What redacts a text; None keeps all texts as they are.
-          keep_text: Whether the text of the event is in the record.
-        """
-        response = self.response if clean is None or self.response is None else in_json(self.response, clean)
-        clean = clean or str
+    def record(self) -> dict[str, Any]:
+        """The decision as plain data, as `redact` and `keep_texts` ask for it."""
+        clean = without_personal_data if self.redact else str
+        response = in_json(self.response, clean) if self.redact and self.response is not None else self.response
         fast, signals = self.fast, self.signals
         texts = [None if text is None else clean(text) for text in self.candidates]
         return {
@@ -144,7 +146,7 @@ class Decision(NamedTuple):
             "domain": self.domain,
             **({} if self.person is None else {"person": {"name": self.person, **self._known()}}),
             "history": self.history,
-            **({"text": clean(self.text)} if keep_text else {}),
+            **({"text": clean(self.text)} if self.keep_texts else {}),
             "tokens": self.tokens,
             "seconds": self.seconds,
             "fingerprints": self.fingerprints,

@@ -7,6 +7,7 @@ fails can lose the newest.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 from collections import deque
@@ -17,7 +18,7 @@ from etils import epath
 
 from prism_jax.policy.personal import Stated, stated_from
 from prism_jax.policy.records import FORMAT
-from prism_jax.runtime.files import JsonError, parse_json, read_lines
+from prism_jax.runtime.files import MOST_LINE_BYTES, JsonError, check_regular, parse_json, read_lines
 
 _NULL, _NUMBER = type(None), (int, float)
 _OUTCOME = {"stream": (str,), "offer": (str,), "outcome": (str,), "time": _NUMBER, "needed": (bool, _NULL)}
@@ -66,6 +67,8 @@ class RecordsFile:
         self.decided: dict[str, deque[dict[str, Any]]] = {}
         self.outcomes: dict[tuple[str, str], dict[str, Any]] = {}
         self.torn = 0
+        with contextlib.suppress(FileNotFoundError):
+            check_regular(self._path, RecordsError, "the records of an agent, or no file")
         self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             lock(self._descriptor, self._path)
@@ -75,7 +78,13 @@ class RecordsFile:
             raise
 
     def write(self, line: bytes) -> None:
-        """Appends one record."""
+        """Appends one record.
+
+        Raises:
+          RecordsError: for one that a restart would refuse, before anything of it is written.
+        """
+        if len(line) > MOST_LINE_BYTES:
+            raise RecordsError(f"{self._path}: found a record of {len(line)} bytes, expected at most {MOST_LINE_BYTES}")
         write_whole(self._descriptor, line)
 
     def close(self) -> None:
@@ -87,13 +96,12 @@ class RecordsFile:
 
     def _read(self) -> None:
         whole = 0
-        with open(self._path, "rb") as file:  # noqa: PTH123  another position than the descriptor's
-            for number, line in read_lines(file, self._path, RecordsError):
-                if not line.endswith(b"\n"):
-                    self.torn = len(line)
-                    break
-                self._note(f"{self._path}:{number}", line)
-                whole += len(line)
+        for number, line in read_lines(self._path, RecordsError):
+            if not line.endswith(b"\n"):
+                self.torn = len(line)
+                break
+            self._note(f"{self._path}:{number}", line)
+            whole += len(line)
         if self.torn:
             os.ftruncate(self._descriptor, whole)
 
@@ -157,10 +165,7 @@ def parse_record(line: bytes, place: str) -> dict[str, Any]:
                 raise RecordsError(
                     f"{place}: {key}.{name:.40}: found {found!r:.80}, expected what the agent writes there"
                 )
-    try:
-        record["time"] = float(record["time"])
-    except OverflowError:
-        raise RecordsError(f"{place}: time: found a number that no double can hold, expected seconds") from None
+    record["time"] = float(record["time"])
     person = record.get("person")
     if person is not None and not (isinstance(person, dict) and isinstance(person.get("name"), str)):
         raise RecordsError(f"{place}: person: found no name, expected what the agent writes there")

@@ -17,6 +17,7 @@ from prism_jax.policy.gating import check_trigger
 from prism_jax.policy.ledger import Ledger, RefusedError
 from prism_jax.policy.personal import known_from
 from prism_jax.policy.reader import Reading, Response, Thought
+from prism_jax.policy.records import NOT_KEPT
 from prism_jax.policy.records_file import RecordsError
 from prism_jax.policy.settings import Budget, Exploration, Settings, Terms, terms_from_record
 from prism_jax.policy.signals import Signals, signals_of
@@ -36,6 +37,7 @@ class Changes:
     Attributes:
       point: Fields of `OperatingPoint` by name.
       maps: The calibration map of each signal, such as `need_fast`; None keeps the calibrated values of the log.
+      need_target: What p_need means to the maps; None where nobody says.
       offers: Interruption budget.
       thoughts: Slow budget.
       exploration: Exploration, with the log's draws where the seed is the same.
@@ -44,6 +46,7 @@ class Changes:
 
     point: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     maps: Mapping[str, Map] | None = None
+    need_target: str | None = None
     offers: Budget | None = None
     thoughts: Budget | None = None
     exploration: Exploration | None = None
@@ -112,12 +115,17 @@ class _Log:
         """What the log knows of one event before it is decided on."""
         try:
             candidates = tuple(Candidate(text=text) for text in record["candidates"])
-            event = Event(time=record["time"], text=record.get("text", "not recorded"))
+            event = Event(time=record["time"], text=record.get("text", NOT_KEPT))
             person = record.get("person")
             name = None if person is None else person["name"]
             item = Observation(record["stream"], event, candidates, None, record["domain"], name)
             terms = self._changes.at(terms_from_record(record))
             check_trigger(terms)
+            if self._changes.need_target not in (None, terms.need_target):
+                raise ValueError(
+                    f"calibration: need_target: found {self._changes.need_target}, expected {terms.need_target}, as "
+                    "p_need of the record"
+                )
             step = Step(item, record["event"], terms, record["critical"], name)
             step.known = None if person is None else known_from(person)
             step.reading = Reading(0.0, (), record["tokens"]["read"])
@@ -176,7 +184,12 @@ class _Log:
 
     def _record(self, step: Step, record: Mapping[str, Any]) -> dict[str, Any]:
         found = step.decision(
-            Clock(), record["history"], record["fingerprints"], has_slow_pass=record["has_slow_pass"]
+            Clock(),
+            record["history"],
+            record["fingerprints"],
+            has_slow_pass=record["has_slow_pass"],
+            redact=False,  # as they are in the log
+            keep_texts="text" in record,
         ).record()
         return {**record, **{key: value for key, value in found.items() if key not in _FROM_LOG}}
 

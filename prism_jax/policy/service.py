@@ -13,7 +13,7 @@ from typing import Protocol, runtime_checkable
 from prism_jax.policy.agent import Agent
 from prism_jax.policy.ledger import RefusedError
 from prism_jax.policy.lines import Answer, LineError, Lines, parse_line
-from prism_jax.policy.records import Decision, encode
+from prism_jax.policy.records import encode
 from prism_jax.policy.records_file import RecordsFile
 from prism_jax.policy.statistics import Statistics
 from prism_jax.policy.steps import Observation, waves
@@ -123,12 +123,7 @@ class Service:
                 continue
             for i, decision in zip(group, decisions, strict=True):
                 self.statistics.add(decision)
-                lines[i] = self._line(decision)
-
-    def _line(self, decision: Decision) -> bytes:
-        settings = self.agent.settings
-        clean = without_personal_data if settings.redact else None
-        return encode(decision.record(clean, keep_text=settings.keep_texts))
+                lines[i] = encode(decision.record())
 
     def _take(self, place: str, item: Answer) -> None:
         """Takes an outcome; one that was taken before the restart is not written again."""

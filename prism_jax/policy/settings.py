@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import math
 import re
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -230,7 +231,7 @@ class Settings:
             return self.terms
         for key, value in costs.items():
             if not (_is_number(value) or isinstance(value, str)):  # here, since the cache takes True for 1
-                raise ValueError(f"costs.{key}: found {value!r:.80}, expected a number or a name")
+                raise ValueError(f"costs.{key}: found {value!r:.80}, expected a finite number or a name")
         return _at(self.terms, tuple(costs.items()))
 
 
@@ -262,7 +263,10 @@ def _at(terms: Terms, costs: Iterable[tuple[str, Any]]) -> Terms:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    """Whether a value is a number that a float holds, and a finite one."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value.bit_length() < sys.float_info.max_exp
+    return isinstance(value, float) and math.isfinite(value)
 
 
 def _plain(value: Any) -> dict[str, Any] | None:

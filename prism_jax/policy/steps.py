@@ -17,6 +17,14 @@ from prism_jax.streams import Candidate, Event
 
 AN_OFFER = (Candidate(),)
 """The candidates of a step without particular offers: the constant "an offer"."""
+MOST_CANDIDATES = 100
+"""Largest number of candidates of one event."""
+MOST_NAME = 1000
+"""Longest name of a stream, an offer, a domain or a person, in characters."""
+MOST_EVENT_BYTES = 4 * 2**20
+"""Largest size of all texts of an event together, in UTF-8: one text of a million characters fits, whatever its script.
+A record repeats no text more than twice, and JSON writes no byte with more than six, so that every record stays below
+`prism_jax.runtime.files.MOST_LINE_BYTES`, which a restart accepts."""
 _UNREAD, _NO_SIGNALS = Reading(0.0, (), 0), Signals(0.0, (), 0.0, (), 0)
 _UNDECIDED = Choice(False, 0.0, False, None, "")
 PHASES = ("read", "think", "decide", "respond")
@@ -40,6 +48,20 @@ class Observation(NamedTuple):
     costs: Mapping[str, Any] | None = None
     domain: str = "unknown"
     person: str | None = None
+
+
+def excess(item: Observation) -> str | None:
+    """What of an event is more than an agent takes, in words; None where nothing is."""
+    if len(item.candidates) > MOST_CANDIDATES:
+        return f"candidates: found {len(item.candidates)}, expected at most {MOST_CANDIDATES}"
+    for key in ("stream", "domain", "person"):
+        if len(getattr(item, key) or "") > MOST_NAME:
+            return f"{key}: found {len(getattr(item, key))} characters, expected at most {MOST_NAME}"
+    texts = [item.event.text, *(candidate.text for candidate in item.candidates if candidate.text is not None)]
+    size = sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)
+    if size > MOST_EVENT_BYTES:
+        return f"text, candidates: found {size} bytes together, expected at most {MOST_EVENT_BYTES}"
+    return None
 
 
 @dataclasses.dataclass(slots=True)
@@ -105,7 +127,16 @@ class Step:
         """Id of the offer; None for silence."""
         return offer_id(self.item.stream, self.number) if self.choice.spoke else None
 
-    def decision(self, clock: Clock, history: str, fingerprints: Mapping[str, str], *, has_slow_pass: bool) -> Decision:
+    def decision(
+        self,
+        clock: Clock,
+        history: str,
+        fingerprints: Mapping[str, str],
+        *,
+        has_slow_pass: bool,
+        redact: bool,
+        keep_texts: bool,
+    ) -> Decision:
         """The decision, once all phases are over."""
         item, choice, thought, response = self.item, self.choice, self.thought, self.response
         seconds = clock.seconds
@@ -146,6 +177,8 @@ class Step:
             fingerprints=fingerprints,
             person=self.person,
             known=self.known,
+            redact=redact,
+            keep_texts=keep_texts,
         )
 
 

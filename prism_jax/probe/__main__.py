@@ -4,7 +4,8 @@
 
 A probe predicts acceptance and need from words, and with --config.states.weights=PATH also from a frozen model's
 states, without fine-tuning. The workdir gets the files of a student's run and the probe itself, as plain files
-(docs/probe.md). Started again on the same workdir, it evaluates the probe that is there.
+(docs/probe.md). Streams with offers that were not made need propensities or --shown_only, as `prism_jax.evaluate` on
+their scores.parquet does. Started again on the same workdir, it evaluates the probe that is there.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from ml_collections import config_flags
 
 from prism_jax.probe.config import ProbeConfig
 from prism_jax.recipes.probing import train_and_evaluate_probe
-from prism_jax.runtime import command
+from prism_jax.runtime import command, digests
 from prism_jax.runtime.config import from_config_dict
 from prism_jax.runtime.flag_checks import refuse_empty
 
@@ -23,7 +24,9 @@ def define_flags() -> None:
     """Defines the flags."""
     config_flags.DEFINE_config_file("config", None, "A file of configs/; --config.x.y=value overrides a setting.")
     flags.DEFINE_string("workdir", None, "Folder for everything that the run leaves behind.", required=True)
+    digests.define_flag("--config.states.weights")
     flags.DEFINE_bool("texts", True, "Whether report.html may show events' texts; --notexts leaves them out.")
+    flags.DEFINE_bool("shown_only", False, "Evaluate without the offers that were not made, and say so.")
     flags.mark_flag_as_required("config")
     refuse_empty("workdir")
 
@@ -31,7 +34,14 @@ def define_flags() -> None:
 def main() -> None:
     """Runs what the flags say."""
     given = flags.FLAGS
-    train_and_evaluate_probe(from_config_dict(ProbeConfig, given.config), given.workdir, texts=given.texts)
+    config = from_config_dict(ProbeConfig, given.config)
+    train_and_evaluate_probe(
+        config,
+        given.workdir,
+        texts=given.texts,
+        shown_only=given.shown_only,
+        expect_digest=given.expect_digest,
+    )
 
 
 if __name__ == "__main__":

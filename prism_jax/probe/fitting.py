@@ -25,7 +25,7 @@ from prism_jax.probe.labels import Labels, accept_labels, given_accept, joined, 
 from prism_jax.probe.logistic import Linear, Platt, fit, fit_platt
 from prism_jax.probe.ngrams import Idf
 from prism_jax.probe.states_fit import fit_states
-from prism_jax.probe.words import Described
+from prism_jax.probe.words import Described, Steps
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -55,21 +55,21 @@ class Acceptance:
     words: Linear
     states: Linear | None = None
 
-    def log_odds(self, seen: Seen) -> Float[np.ndarray, " offers"]:
+    def log_odds(self, words: Steps, states: Float[np.ndarray, "offers width"] | None) -> Float[np.ndarray, " offers"]:
         """The mean of the log-odds from words and from states; those from words alone without states.
 
         Raises:
           ValueError: for a stream with states and a probe without, or the reverse.
         """
-        if (self.states is None) != (seen.states is None):
+        if (self.states is None) != (states is None):
             raise ValueError(
-                f"stream {seen.words.stream.id!r}: found {'no ' * (seen.states is None)}states of a model, expected "
+                f"stream {words.name!r}: found {'no ' * (states is None)}states of a model, expected "
                 f"{'none' if self.states is None else 'them'}, as in the training of the probe"
             )
-        words = self.words.log_odds(seen.words.accept_columns(self.idf))
-        if self.states is None or seen.states is None:
-            return words
-        return (words + self.states.log_odds(seen.states)) / 2
+        found = self.words.log_odds(words.accept_columns(self.idf))
+        if self.states is None or states is None:
+            return found
+        return (found + self.states.log_odds(states)) / 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,9 +96,15 @@ class Probe:
         Raises:
           ValueError: as `Acceptance.log_odds`.
         """
-        z = self.acceptance.log_odds(seen)
-        from_offers = self.need(seen.words.largest(z))
-        from_words = self.words.log_odds(seen.words.need_columns(self.acceptance.idf))
+        return self.signals(seen.words, seen.states)
+
+    def signals(
+        self, words: Steps, states: Float[np.ndarray, "offers width"] | None
+    ) -> tuple[Float[np.ndarray, " steps"], Float[np.ndarray, " offers"]]:
+        """`predict` of some steps alone, from what was read of them."""
+        z = self.acceptance.log_odds(words, states)
+        from_offers = self.need(words.largest(z))
+        from_words = self.words.log_odds(words.need_columns(self.acceptance.idf))
         return special.expit((from_offers + from_words) / 2), special.expit(self.accept(z))
 
 
@@ -121,7 +127,7 @@ def fit_probe(streams: Sequence[Seen], config: FitConfig, states: StatesConfig) 
     for fold in folds:
         inside = {one.words.stream.id for one in fold}
         fitted = fit_acceptance([one for one in ordered if one.words.stream.id not in inside], config, states)
-        nested |= {one.words.stream.id: fitted.log_odds(one) for one in fold}
+        nested |= {one.words.stream.id: fitted.log_odds(one.words, one.states) for one in fold}
     acceptance = fit_acceptance(ordered, config, states)
     held = [one.words for fold in folds for one in fold]
     z = [nested[one.stream.id] for one in held]

@@ -21,7 +21,7 @@ from prism_jax.probe.states import Reader
 from prism_jax.prompting.template import PromptConfig, Template
 from prism_jax.prompting.tokenizer import Tokenizer
 from prism_jax.runtime.config import ConfigError, from_config_dict
-from prism_jax.runtime.files import write_bytes
+from prism_jax.runtime.files import open_regular, read_bounded, write_bytes
 from prism_jax.streams import Stream
 from prism_jax.streams.edit import without_answers
 from prism_jax.streams.jsonl import encode_stream
@@ -32,6 +32,8 @@ _READ = ("*.safetensors", "*.json", "*.txt", "*.jinja")
 DTYPE = "float32"
 """Dtype in which the language model is read."""
 _CHUNK = 2**22
+_MOST_BYTES = 2**32
+"""Largest file of one stream's states."""
 _FILE, _FOLDER = "model.gguf", "model"
 """Name of a copied file, and of a folder with the copied files of a model directory."""
 
@@ -115,7 +117,7 @@ def states_of(
         reader = load_reader(config)
         for (_, path), states in zip(missing, reader.read([stream for stream, _ in missing]), strict=True):
             write_bytes(path, safetensors.numpy.save({"states": states}))
-    return [safetensors.numpy.load(path.read_bytes())["states"] for path in paths]
+    return [safetensors.numpy.load(_read(path))["states"] for path in paths]
 
 
 def load_reader(config: StatesConfig) -> Reader:
@@ -153,9 +155,13 @@ def _has_states(path: epath.Path) -> bool:
     if not path.exists():
         return False
     try:
-        return "states" in safetensors.numpy.load(path.read_bytes())
+        return "states" in safetensors.numpy.load(_read(path))
     except safetensors.SafetensorError:
         return False
+
+
+def _read(path: epath.Path) -> bytes:
+    return read_bounded(path, ValueError, _MOST_BYTES, "states of a stream")
 
 
 def _digest(path: epath.Path) -> str:
@@ -165,7 +171,7 @@ def _digest(path: epath.Path) -> str:
     found = hashlib.sha256()
     for file in _files(path) if path.is_dir() else [path]:
         found.update(f"{file.name if path.is_dir() else ''}\n".encode())
-        with file.open("rb") as opened:
+        with open_regular(file, ValueError, "weights") as opened:
             while block := opened.read(_CHUNK):
                 found.update(block)
     return found.hexdigest()

@@ -12,18 +12,23 @@ import collections
 import dataclasses
 import functools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
+from jaxtyping import Float
 from scipy import sparse
 
 SHORTEST, LONGEST = 3, 5
 """Numbers of characters of an n-gram."""
+_WORD = 32  # longest word whose n-grams are remembered
 
 
-@functools.lru_cache(maxsize=65_536)
 def ngrams(word: str) -> tuple[str, ...]:
     """The n-grams of one lower-case word with a space on both sides; one shorter than n counts once as a whole."""
+    return _remembered(word) if len(word) <= _WORD else _cut(word)
+
+
+def _cut(word: str) -> tuple[str, ...]:
     padded = f" {word} "
     found: list[str] = []
     for size in range(SHORTEST, LONGEST + 1):
@@ -31,6 +36,17 @@ def ngrams(word: str) -> tuple[str, ...]:
         if len(padded) <= size:
             break
     return tuple(found)
+
+
+_remembered = functools.lru_cache(maxsize=65_536)(_cut)
+
+
+def weigh(text: str) -> dict[str, float]:
+    """The n-grams of a text, each with 1 + log of its count."""
+    counts: collections.Counter[str] = collections.Counter()
+    for word in text.lower().split():
+        counts.update(ngrams(word))
+    return {name: 1 + math.log(times) for name, times in counts.items()}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -57,12 +73,9 @@ def count_texts(texts: Sequence[str]) -> Counted:
     values: list[float] = []
     ends = [0]
     for text in texts:
-        counts: collections.Counter[str] = collections.Counter()
-        for word in text.lower().split():
-            counts.update(ngrams(word))
-        for name, times in counts.items():
+        for name, value in weigh(text).items():
             indices.append(columns.setdefault(name, len(columns)))
-            values.append(1 + math.log(times))
+            values.append(value)
         ends.append(len(indices))
     shape = (len(texts), max(1, len(columns)))
     matrix = sparse.csr_array((np.array(values), np.array(indices, np.int64), np.array(ends)), shape=shape)
@@ -92,10 +105,14 @@ class Idf:
             frequency.update(dict(zip(one.names, one.holding.tolist(), strict=True)))
         return cls(documents, dict(sorted(frequency.items())))
 
+    def of(self, names: Collection[str]) -> Float[np.ndarray, " n"]:
+        """The IDF of each n-gram."""
+        holding = np.array([self.frequency.get(name, 0) for name in names], float)
+        return np.log((1 + self.documents) / (1 + holding)) + 1
+
     def vectors(self, counted: Counted) -> sparse.csr_array:
         """Vectors of unit length, one row per text; a text without n-grams has the vector 0."""
-        holding = np.array([self.frequency.get(name, 0) for name in counted.names], float)
-        weights = np.log((1 + self.documents) / (1 + holding)) + 1
+        weights = self.of(counted.names)
         matrix = counted.matrix.copy()
         matrix.data = matrix.data * weights[matrix.indices]
         lengths = np.sqrt(np.asarray((matrix**2).sum(axis=1)).ravel())

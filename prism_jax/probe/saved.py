@@ -1,9 +1,10 @@
 """The folder of a saved probe: plain files, which are checked and never executed.
 
-    probe.json            format, names of the columns, intercepts, maps, what p_need estimates, the language model, and
-                          digests of the other two
+    probe.json            format, names of the columns, the window that they see, intercepts, maps, what p_need
+                          estimates, the language model
     ngrams.json           number of training texts, and how many of them hold each n-gram
     weights.safetensors   mean, scale and weight of every column of each regression
+    digests.json          SHA-256 of the other three (`prism_jax.runtime.digests`)
 
 The n-grams are pieces of 3 to 5 characters of the training texts.
 """
@@ -18,22 +19,28 @@ from typing import Any, get_args
 import numpy as np
 import safetensors
 import safetensors.numpy
+from absl import logging
 from etils import epath
 
 from prism_jax.probe.config import NeedTarget
 from prism_jax.probe.fitting import Acceptance, Probe
 from prism_jax.probe.logistic import Linear, Platt
 from prism_jax.probe.ngrams import Idf
+from prism_jax.probe.window import WINDOW
 from prism_jax.probe.words import ACCEPT_COLUMNS, NEED_COLUMNS
-from prism_jax.runtime.files import check_absent, encode_json, new_folder, parse_json, read_bounded, read_object
+from prism_jax.runtime.digests import NAME, read_digests, write_digests
+from prism_jax.runtime.files import check_absent, encode_json, new_folder, parse_json, read_bounded
 
 FORMAT = 1
 SOURCE = "`python -m prism_jax.probe`"
 _COLUMNS = {"accept": ACCEPT_COLUMNS, "need": NEED_COLUMNS}
 _PARTS = ("mean", "scale", "weight")
-_KEYS = ("format", "columns", "intercepts", "maps", "states", "digests")
-_LATER = "need_target"
-"""A key that a probe of an earlier version lacks: its p_need is the unconditional one."""
+_KEYS = ("format", "columns", "intercepts", "maps", "states")
+_LATER = ("need_target", "window")
+"""Keys that probes of earlier versions lack. Without the first, p_need is the unconditional one; without the second,
+the probe was trained on columns that see whole streams, and sees the window from now on."""
+_EARLIER = "digests"
+"""A key of a probe of an earlier version, with the digests of the other two files; it has no digests.json."""
 _FILES = ("ngrams.json", "weights.safetensors")
 FILES = ("probe.json", *_FILES)
 """The files of a saved probe."""
@@ -77,15 +84,16 @@ def save_probe(folder: epath.PathLike, saved: SavedProbe) -> None:
     head = {
         "format": FORMAT,
         "columns": {name: list(columns) for name, columns in _COLUMNS.items()},
+        "window": WINDOW._asdict(),
         "intercepts": {name: one.intercept for name, one in linear.items()},
         "maps": {name: dataclasses.asdict(getattr(probe, name)) for name in _COLUMNS},
         "need_target": probe.need_target,
         "states": saved.states,
-        "digests": {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()},
     }
     with new_folder(folder) as partial:
         for name, content in {**contents, "probe.json": encode_json(head)}.items():
             (partial / name).write_bytes(content)
+        write_digests(partial)
 
 
 def load_probe(folder: epath.PathLike) -> SavedProbe:
@@ -98,9 +106,23 @@ def load_probe(folder: epath.PathLike) -> SavedProbe:
     """
     folder = epath.Path(folder)
     path = folder / "probe.json"
-    head = read_object(path, SOURCE, SavedProbeError)
+    contents = {
+        name: read_bounded(folder / name, SavedProbeError, _MOST_BYTES, f"what {SOURCE} writes") for name in FILES
+    }
+    head = parse_json(contents["probe.json"], str(path), SavedProbeError)
+    if not isinstance(head, dict):
+        raise SavedProbeError(f"{path}: found no object with keys, expected what {SOURCE} writes")
+    digests = read_digests(folder)
+    if digests is None:
+        if not isinstance(head.get(_EARLIER), dict):
+            raise SavedProbeError(f"{folder / NAME}: found no such file, expected what {SOURCE} writes")
+        logging.warning(
+            "%s: found no %s, as earlier versions wrote it: changes of this file are not noticed", path, NAME
+        )
+        digests = {**head[_EARLIER], path.name: hashlib.sha256(contents[path.name]).hexdigest()}
+    for name, content in contents.items():
+        _check_digest(folder / name, content, digests.get(name))
     _check_keys(path, head)
-    contents = {name: _read(folder / name, head["digests"]) for name in _FILES}
     tensors = _tensors(folder / "weights.safetensors", contents["weights.safetensors"])
     names = [*_COLUMNS, *(["states"] if head["states"] is not None else [])]
     linear = {name: _regression(path, name, tensors, head["intercepts"]) for name in names}
@@ -125,9 +147,10 @@ def _check_keys(path: epath.Path, head: Mapping[str, Any]) -> None:
         if key not in head:
             raise SavedProbeError(f"{path}: {key}: found no such key, expected it: {SOURCE} writes it")
     for key in head:
-        if key not in (*_KEYS, _LATER):
-            raise SavedProbeError(f"{path}: {key}: found an unknown key, expected one of {', '.join((*_KEYS, _LATER))}")
-    for key in ("columns", "intercepts", "maps", "digests"):
+        if key not in (*_KEYS, *_LATER, _EARLIER):
+            known = ", ".join((*_KEYS, *_LATER))
+            raise SavedProbeError(f"{path}: {key}: found an unknown key, expected one of {known}")
+    for key in ("columns", "intercepts", "maps"):
         if not isinstance(head[key], dict):
             raise SavedProbeError(f"{path}: {key}: found {head[key]!r:.40}, expected an object with keys")
     if head["states"] is not None and not isinstance(head["states"], dict):
@@ -138,19 +161,20 @@ def _check_keys(path: epath.Path, head: Mapping[str, Any]) -> None:
                 f"{path}: columns.{name}: found other columns than the {len(columns)} that this version computes, "
                 "expected the same: train the probe again"
             )
-
-
-def _read(path: epath.Path, digests: Mapping[str, Any]) -> bytes:
-    if not path.exists():
-        raise FileNotFoundError(f"{path}: no such file, expected what {SOURCE} writes")
-    content = read_bounded(path, SavedProbeError, _MOST_BYTES)
-    found = hashlib.sha256(content).hexdigest()
-    if digests.get(path.name) != found:
+    if head.get("window", window := WINDOW._asdict()) != window:
         raise SavedProbeError(
-            f"{path}: found the SHA-256 {found[:12]}…, expected {str(digests.get(path.name))[:12]}… as in probe.json: "
-            "the file was changed after the training"
+            f"{path}: window: found {head['window']!r:.80}, expected {window}, as this version sees a stream: "
+            "train the probe again"
         )
-    return content
+
+
+def _check_digest(path: epath.Path, content: bytes, expected: Any) -> None:
+    found = hashlib.sha256(content).hexdigest()
+    if found != expected:
+        raise SavedProbeError(
+            f"{path}: found the SHA-256 {found[:12]}…, expected {str(expected)[:12]}…: the file was changed after the "
+            "training"
+        )
 
 
 def _tensors(path: epath.Path, content: bytes) -> dict[str, np.ndarray]:
@@ -187,9 +211,9 @@ def _platt(path: epath.Path, name: str, maps: Mapping[str, Any]) -> Platt:
 
 
 def _need_target(path: epath.Path, head: Mapping[str, Any]) -> NeedTarget:
-    target, known = head.get(_LATER, "marginal"), get_args(NeedTarget)
+    target, known = head.get("need_target", "marginal"), get_args(NeedTarget)
     if target not in known:
-        raise SavedProbeError(f"{path}: {_LATER}: found {target!r:.40}, expected one of {', '.join(known)}")
+        raise SavedProbeError(f"{path}: need_target: found {target!r:.40}, expected one of {', '.join(known)}")
     return target
 
 

@@ -7,13 +7,12 @@ An offer's place in its step is none either: equal cosines count half, whichever
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 from scipy import sparse
-
-from prism_jax.streams import Step
 
 DECAY = 0.6
 """Weight of an event in the decayed mean, relative to the event after it."""
@@ -35,30 +34,68 @@ NAMES = (
 """Names of the columns, in order."""
 
 
+_ROUNDING = 1e-12  # cosines of equal texts differ by less, however they are added up
+_BLOCK = 512  # offers whose cosines are computed at once
+
+
+class Sight(NamedTuple):
+    """What the offers of one step see, as numbers of events and offers of the stream.
+
+    Attributes:
+      event: The first event that they see.
+      until: One more than the step's own event, which is the last that they see.
+      earlier: The first offer of earlier steps that they see.
+      first: The step's own first offer.
+      last: One more than its own last offer.
+    """
+
+    event: int
+    until: int
+    earlier: int
+    first: int
+    last: int
+
+
 def similarities(
-    of_event: sparse.csr_array, of_offer: sparse.csr_array, steps: Sequence[Step]
+    of_event: sparse.csr_array, of_offer: sparse.csr_array, sights: Sequence[Sight]
 ) -> Float[np.ndarray, "offers 12"]:
     """Computes the columns `NAMES` for every offer of a stream, in the order of its steps and their offers.
 
-    An offer sees the events up to its step's, the other offers of its step, and those of earlier steps.
+    An offer sees the newest events up to its step's, the other offers of its step, and the newest of earlier steps.
 
     Args:
       of_event: Vectors of the events' texts, of unit length.
       of_offer: Vectors of the offers' texts.
-      steps: The steps of the stream.
+      sights: What the offers of each step see.
     """
-    to_event = (of_offer @ of_event.T).toarray()
-    to_offer = (of_offer @ of_offer.T).toarray()
-    rows, first = [np.zeros((0, len(NAMES)))], 0
-    for step in steps:
-        last = first + len(step.candidates)
-        seen = to_event[first:last, : step.event + 1]
-        rows.append(_of_step(seen, to_offer[first:last, first:last], to_offer[first:last, :first]))
-        first = last
+    rows = [np.zeros((0, len(NAMES)))]
+    for block in _blocks(sights):
+        event, earlier, (first, last) = block[0].event, block[0].earlier, (block[0].first, block[-1].last)
+        to_event = (of_offer[first:last] @ of_event[event : block[-1].until].T).toarray()
+        to_offer = (of_offer[first:last] @ of_offer[earlier:last].T).toarray()
+        for one in block:
+            own = slice(one.first - first, one.last - first)
+            rows.append(
+                of_step(
+                    to_event[own, one.event - event : one.until - event],
+                    to_offer[own, one.first - earlier : one.last - earlier],
+                    to_offer[own, one.earlier - earlier : one.first - earlier],
+                )
+            )
     return np.concatenate(rows)
 
 
-def _of_step(
+def _blocks(sights: Sequence[Sight]) -> Iterator[Sequence[Sight]]:
+    """Cuts the steps into runs of about `_BLOCK` offers and events, whose cosines fit into memory together."""
+    start = 0
+    for end, one in enumerate(sights, 1):
+        width = max(one.last - sights[start].first, one.until - sights[start].event)
+        if width >= _BLOCK or end == len(sights):
+            yield sights[start:end]
+            start = end
+
+
+def of_step(
     seen: Float[np.ndarray, "k events"], among: Float[np.ndarray, "k k"], earlier: Float[np.ndarray, "k earlier"]
 ) -> Float[np.ndarray, "k 12"]:
     """The columns of one step's k offers, from their cosines to the events, to each other and to earlier offers."""
@@ -88,5 +125,6 @@ def _of_step(
 
 
 def _share_below(values: Float[np.ndarray, "k n"], bound: Float[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
-    """Share of each row's values below its bound; an equal value counts half."""
-    return ((values < bound[:, None]) + 0.5 * (values == bound[:, None])).mean(1)
+    """Share of each row's values below its bound; an equal value, up to rounding, counts half."""
+    difference = values - bound[:, None]
+    return np.where(np.abs(difference) <= _ROUNDING, 0.5, difference < 0).mean(1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 import numpy as np
 from jaxtyping import Float
@@ -39,12 +39,12 @@ def words(text: str) -> list[str]:
     return _WORD.findall(text.lower())
 
 
-def history_features(events: Sequence[str]) -> Float[np.ndarray, " history"]:
-    """Computes `OF_HISTORY` from the texts of the events so far, oldest first."""
+def history_features(events: Sequence[str], number: int) -> Float[np.ndarray, " history"]:
+    """Computes `OF_HISTORY` from the texts of the events that are seen, oldest first, and the number of all events."""
     newest, recent = words(events[-1]), [word for text in events[-LAST:] for word in words(text)]
     return np.array(
         [
-            math.log1p(len(events)),
+            math.log1p(number),
             math.log1p(len(events[-1])),
             math.log1p(len(newest)),
             events[-1] in events[:-1],
@@ -55,13 +55,13 @@ def history_features(events: Sequence[str]) -> Float[np.ndarray, " history"]:
     )
 
 
-def offer_features(offer: str, newest: set[str], history: set[str]) -> Float[np.ndarray, " offer"]:
+def offer_features(offer: str, newest: Container[str], history: Container[str]) -> Float[np.ndarray, " offer"]:
     """Computes `OF_OFFER`.
 
     Args:
       offer: Text of the offer.
       newest: Words of the newest event.
-      history: Words of all events so far.
+      history: Words of the events that are seen.
     """
     own = words(offer)
     lower = offer.lower()
@@ -83,5 +83,5 @@ def _holds(found: Sequence[str], stem: str) -> bool:
     return any(word.startswith(stem) for word in found)
 
 
-def _share(found: Sequence[str], among: set[str]) -> float:
+def _share(found: Sequence[str], among: Container[str]) -> float:
     return sum(word in among for word in found) / max(1, len(found))

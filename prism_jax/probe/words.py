@@ -1,20 +1,25 @@
 """Words of a stream as columns of numbers: for every offer, and for every step.
 
 What does not depend on the IDFs is computed once per stream (`describe`), so that the folds of a nested fit are cheap.
+A live stream has the same columns event by event (`live_words`).
 """
 
 from __future__ import annotations
 
+import abc
+import collections
 import dataclasses
+from collections import deque
 from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from prism_jax.probe.ngrams import Counted, Idf, count_texts
-from prism_jax.probe.similarity import NAMES, similarities
+from prism_jax.probe.similarity import NAMES, Sight, similarities
 from prism_jax.probe.simple import OF_HISTORY, OF_OFFER, history_features, offer_features, words
-from prism_jax.streams import Stream
+from prism_jax.probe.window import WINDOW, Newest, beginning
+from prism_jax.streams import Candidate, Stream
 
 ACCEPT_COLUMNS = (*NAMES, *OF_HISTORY, *OF_OFFER)
 """Names of the columns from which acceptance is predicted."""
@@ -23,31 +28,33 @@ NEED_COLUMNS = (*OF_HISTORY, *(f"{how}_{name}" for how in ("max", "mean") for na
 """Names of the columns from which need is predicted: the history, and two summaries of the step's offers."""
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Described:
-    """What a probe reads of a stream, in the order of its steps and their offers.
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Steps(abc.ABC):
+    """Steps of a stream as a probe reads them, in the order of the steps and their offers.
 
     Attributes:
-      stream: The stream.
-      counted: N-grams of the events' texts, and after them of the offers' texts.
+      name: Name of the stream.
       history: [steps, history] simple features of the history up to each step.
       offer: [offers, offer] simple features of each offer.
       step: [offers] number of each offer's step.
     """
 
-    stream: Stream
-    counted: Counted
+    name: str
     history: Float[np.ndarray, "steps history"]
     offer: Float[np.ndarray, "offers offer"]
     step: Int[np.ndarray, " offers"]
 
+    @abc.abstractmethod
+    def similar(self, idf: Idf) -> Float[np.ndarray, "offers 12"]:
+        """Computes `similarity.NAMES` of every offer."""
+
     def accept_columns(self, idf: Idf) -> Float[np.ndarray, "offers columns"]:
         """Computes `ACCEPT_COLUMNS`; NaN where a value does not exist."""
-        return np.concatenate([self._similar(idf), self.history[self.step], self.offer], axis=1)
+        return np.concatenate([self.similar(idf), self.history[self.step], self.offer], axis=1)
 
     def need_columns(self, idf: Idf) -> Float[np.ndarray, "steps columns"]:
         """Computes `NEED_COLUMNS`; NaN where a value does not exist."""
-        similar = self._similar(idf)[:, [NAMES.index(name) for name in _SUMMARISED]]
+        similar = self.similar(idf)[:, [NAMES.index(name) for name in _SUMMARISED]]
         largest = self.largest(similar)
         count = np.bincount(self.step, minlength=len(self.history))[:, None]
         total = np.zeros_like(largest)
@@ -60,33 +67,97 @@ class Described:
         np.maximum.at(found, self.step, values)
         return found
 
-    def _similar(self, idf: Idf) -> Float[np.ndarray, "offers 12"]:
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Described(Steps):
+    """All steps of a stream.
+
+    Attributes:
+      stream: The stream.
+      counted: N-grams of the events' texts, and after them of the offers' texts.
+      sights: What the offers of each step see.
+    """
+
+    stream: Stream
+    counted: Counted
+    sights: Sequence[Sight]
+
+    def similar(self, idf: Idf) -> Float[np.ndarray, "offers 12"]:
+        """As in the class above."""
         vectors = idf.vectors(self.counted)
         events = len(self.stream.events)
-        return similarities(vectors[:events], vectors[events:], self.stream.steps)
+        return similarities(vectors[:events], vectors[events:], self.sights)
+
+
+class History:
+    """The words of the events of one stream that a step at the newest of them sees."""
+
+    def __init__(self) -> None:
+        """Begins without events."""
+        self._texts: deque[str] = deque()
+        self._words: deque[set[str]] = deque()
+        self._holding: collections.Counter[str] = collections.Counter()  # in how many events a word is
+        self._number = 0
+        self._newest = Newest(WINDOW.events)
+
+    def add(self, text: str) -> int:
+        """Adds the newest event, cut to its beginning; returns how many of the oldest are no longer seen."""
+        self._number += 1
+        self._texts.append(text)
+        self._words.append(set(words(text)))
+        self._holding.update(self._words[-1])
+        dropped = self._newest.add(1, len(text))
+        for _ in range(dropped):
+            self._texts.popleft()
+            old = self._words.popleft()
+            self._holding.subtract(old)
+            for word in old:
+                if not self._holding[word]:
+                    del self._holding[word]
+        return dropped
+
+    def features(self) -> Float[np.ndarray, " history"]:
+        """Computes `OF_HISTORY`."""
+        return history_features(list(self._texts), self._number)
+
+    def of_offers(self, offers: Sequence[str]) -> Float[np.ndarray, "offers offer"]:
+        """Computes `OF_OFFER` of the offers of a step at the newest event."""
+        return np.stack([offer_features(offer, self._words[-1], self._holding) for offer in offers])
+
+
+def texts_of(offers: Sequence[Candidate]) -> list[str]:
+    """The texts of some offers, cut to their beginnings; empty for the constant "an offer"."""
+    return [beginning(offer.text or "") for offer in offers]
 
 
 def describe(stream: Stream) -> Described:
     """Counts n-grams and computes simple features. No label is read."""
-    texts = [event.text for event in stream.events]
-    offers = [offer.text or "" for step in stream.steps for offer in step.candidates]
-    seen: list[set[str]] = []  # all words up to each event
-    newest = [set(words(text)) for text in texts]
-    for own in newest:
-        seen.append(seen[-1] | own if seen else own)
-    history = [history_features(texts[: step.event + 1]) for step in stream.steps]
-    simple = [
-        offer_features(offer.text or "", newest[step.event], seen[step.event])
-        for step in stream.steps
-        for offer in step.candidates
-    ]
-    sizes = [len(step.candidates) for step in stream.steps]
+    texts = [beginning(event.text) for event in stream.events]
+    offers = [texts_of(step.candidates) for step in stream.steps]
+    steps = {step.event: number for number, step in enumerate(stream.steps)}
+    history, earlier = History(), Newest(WINDOW.offers)
+    of_history, of_offer, sights = [np.zeros((0, len(OF_HISTORY)))], [np.zeros((0, len(OF_OFFER)))], []
+    event = step = first = before = 0  # the first event and step that are seen; first offers, own and seen
+    for until, text in enumerate(texts, 1):
+        event += history.add(text)
+        if (number := steps.get(until - 1)) is None:
+            continue
+        own = offers[number]
+        of_history.append(history.features()[None])
+        of_offer.append(history.of_offers(own))
+        sights.append(Sight(event, until, before, first, first + len(own)))
+        first += len(own)
+        for _ in range(earlier.add(len(own), sum(map(len, own)))):
+            before += len(offers[step])
+            step += 1
     return Described(
-        stream,
-        count_texts([*texts, *offers]),
-        np.array(history).reshape(-1, len(OF_HISTORY)),
-        np.array(simple).reshape(-1, len(OF_OFFER)),
-        np.repeat(np.arange(len(sizes)), sizes),
+        name=stream.id,
+        history=np.concatenate(of_history),
+        offer=np.concatenate(of_offer),
+        step=np.repeat(np.arange(len(offers)), list(map(len, offers))),
+        stream=stream,
+        counted=count_texts([*texts, *(text for own in offers for text in own)]),
+        sights=sights,
     )
 
 

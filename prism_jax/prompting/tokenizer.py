@@ -114,14 +114,12 @@ class Tokenizer:
             read = read_gguf_tokenizer(path)
             return cls(read.definition, read.chat_template)
         if path.is_dir():
-            _check_links(path)
+            _check_files(path)
         if not (path / "tokenizer.json").exists() and any((path / name).is_file() for name in _OLDER):
             return cls(*_read_older(path))
         path = path / "tokenizer.json" if path.is_dir() else path
-        if not path.is_file():
-            raise FileNotFoundError(f"{path}: no such file, expected a tokenizer.json or a directory that holds one")
+        data = read_bounded(path, ValueError, expected="a tokenizer.json or a directory that holds one")
         template = _chat_template(path.parent)
-        data = read_bounded(path, ValueError)
         try:
             return cls(data.decode("utf-8"), template)
         except ValueError as error:
@@ -178,12 +176,13 @@ class Tokenizer:
         return ids[0]
 
 
-def _check_links(folder: epath.Path) -> None:
-    """Refuses tokenizer files that are links out of the folder, as those of the weights are."""
+def _check_files(folder: epath.Path) -> None:
+    """Refuses tokenizer files that are no files, or links out of the folder, as those of the weights are."""
     if not on_disk(folder):
         return
     for name in _FILES:
-        if pathlib.Path(folder / name).is_symlink():
+        path = pathlib.Path(folder / name)
+        if path.exists() or path.is_symlink():
             inside(pathlib.Path(folder), name)
 
 
@@ -203,7 +202,7 @@ def _read_older(folder: epath.Path) -> tuple[str, str | None]:
 
 def _chat_template(folder: epath.Path) -> str | None:
     """Reads the chat template of a model folder: a separate file, or a key of tokenizer_config.json."""
-    if (own := folder / CHAT_TEMPLATE).is_file():
+    if (own := folder / CHAT_TEMPLATE).exists():
         try:
             return read_bounded(own, ValueError).decode("utf-8")
         except UnicodeDecodeError as error:
@@ -211,7 +210,7 @@ def _chat_template(folder: epath.Path) -> str | None:
                 f"{own}: found byte {error.object[error.start]:#04x} at {error.start}, expected UTF-8"
             ) from None
     config = folder / "tokenizer_config.json"
-    if not config.is_file():
+    if not config.exists():
         return None
     content = parse_json(read_bounded(config), str(config))
     if not isinstance(content, dict):

@@ -25,9 +25,9 @@ _MOST_COMPARED = 300  # rows that are compared with each other
 
 
 def check_nesting(sheet: Sheet) -> list[Finding]:
-    """Recalls of policies that speak on nested sets of steps must be in that order.
+    """Notes recalls that are not in the order of policies that speak on nested sets of steps.
 
-    Rows are recognised by the words always, static, dynamic and never in their names.
+    Rows are recognised by the words always, static, dynamic and never in their names, which may mean something else.
     """
     named: dict[str, PrintedRow] = {}
     for row in sheet.rows:
@@ -40,11 +40,11 @@ def check_nesting(sheet: Sheet) -> list[Finding]:
         more, less = named[wide].cells["recall"], named[narrow].cells["recall"]
         if more.value + more.unit < less.value - less.unit:
             words = (
-                f"{wide} speaks wherever {narrow} does, so its recall is at least {percent(less.value)}, printed "
-                f"{percent(more.value)}"
+                f"if these are gates on one signal, {wide} speaks wherever {narrow} does, so its recall is at least "
+                f"{percent(less.value)}, printed {percent(more.value)}"
             )
             found.append(
-                Finding(sheet.name, f"{named[wide].name}; {named[narrow].name}", "nested policies", "impossible", words)
+                Finding(sheet.name, f"{named[wide].name}; {named[narrow].name}", "nested policies", "note", words)
             )
     return found
 

@@ -31,14 +31,22 @@ class Printed:
       text: The cell's text.
       value: The number; of a percentage its hundredth part.
       unit: One unit of its last printed digit, on the same scale.
+      mirrored: Whether 1 minus the number was printed, so that its digits were cut from the other side.
     """
 
     text: str
     value: Fraction
     unit: Fraction
+    mirrored: bool = False
 
     def interval(self, reading: Reading) -> tuple[Fraction, Fraction]:
-        """Both ends of the values that print as this number; closed, and wider above by `STABILISER`."""
+        """Both ends of the values that print as this number; closed, and wider above by `STABILISER`.
+
+        Of a mirrored number they are 1 minus those of what was printed, so it is wider below.
+        """
+        if self.mirrored:
+            low, high = dataclasses.replace(self, value=1 - self.value, mirrored=False).interval(reading)
+            return 1 - high, 1 - low
         below, above = {
             "rounded": (self.unit / 2, self.unit / 2),
             "truncated": (Fraction(0), self.unit) if self.value >= 0 else (self.unit, Fraction(0)),

@@ -63,7 +63,7 @@ def fit_row(table: str, row: PrintedRow, steps: Sequence[int]) -> tuple[Fit | No
             words = f"none with all digits rounded or all truncated; with a last digit off by one: {_counts(loose)}"
             return Fit(row.name, (), bool(row.steps), loose), [Finding(table, row.name, check, "last digit", words)]
     words = f"none; {_culprits(cells, tried)}"
-    return Fit(row.name, (), bool(row.steps), Solutions(0)), [Finding(table, row.name, check, "impossible", words)]
+    return Fit(row.name, (), bool(row.steps), Solutions(0)), [Finding(table, row.name, check, "averages only", words)]
 
 
 def check_ways(table: str, fits: Sequence[Fit]) -> list[Finding]:

@@ -6,8 +6,13 @@ import dataclasses
 from fractions import Fraction
 from typing import Literal
 
-Level = Literal["impossible", "last digit", "note"]
-"""No values can be printed so; only if digits were cut in different ways or one is off by one; worth knowing."""
+Level = Literal["impossible", "averages only", "last digit", "note"]
+"""How certain a finding is.
+
+impossible: no confusion can be printed so, and no average over classes or seeds. averages only: no confusion can, such
+an average can. last digit: a confusion can, if digits were cut in different ways or one is off by one. note: worth
+knowing, no finding.
+"""
 
 
 @dataclasses.dataclass(frozen=True)

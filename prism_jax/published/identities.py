@@ -24,25 +24,29 @@ Interval = tuple[Fraction, Fraction]
 class _Identity:
     """A check of some quantities.
 
-    `gap` says for one reading whether the row satisfies it; `arithmetic` says in numbers why it does not.
+    `holds` says for one reading whether one confusion can satisfy it, and `averaged` whether an average over classes or
+    seeds can; `arithmetic` says in numbers why a confusion does not.
     """
 
     check: str
     holds: Callable[[Reading], bool]
     arithmetic: str
+    averaged: Callable[[Reading], bool] = lambda reading: False
 
 
 def check_row(table: str, row: PrintedRow) -> list[Finding]:
     """The identities that a row breaks.
 
     A row passes if it satisfies the identity with all digits rounded or all digits truncated. Where it does only if
-    each digit may be off by one, the level is "last digit".
+    each digit may be off by one, the level is "last digit"; where only an average of several confusions does, it is
+    "averages only".
     """
     found = []
     for identity in _identities(row):
         if identity.holds("rounded") or identity.holds("truncated"):
             continue
-        level: Level = "last digit" if identity.holds("loose") else "impossible"
+        otherwise: Level = "averages only" if identity.averaged("loose") else "impossible"
+        level: Level = "last digit" if identity.holds("loose") else otherwise
         found.append(Finding(table, row.name, identity.check, level, identity.arithmetic))
     return found
 
@@ -86,10 +90,12 @@ def _precision(cells: dict[str, Printed]) -> Printed | None:
     if "false alarm" not in cells:
         return None
     alarm = cells["false alarm"]
-    return dataclasses.replace(alarm, text=f"100 − {percent(alarm.value)}", value=1 - alarm.value)
+    return dataclasses.replace(alarm, text=f"100 − {percent(alarm.value)}", value=1 - alarm.value, mirrored=True)
 
 
 def _complement(a: Printed, b: Printed, one: str, other: str) -> Iterator[_Identity]:
+    """Two rates that sum to 1; in an average to less, where a part without a denominator counts as 0 in both."""
+
     def holds(reading: Reading) -> bool:
         (low, high), (other_low, other_high) = a.interval(reading), b.interval(reading)
         return low + other_low <= 1 <= high + other_high
@@ -97,22 +103,31 @@ def _complement(a: Printed, b: Printed, one: str, other: str) -> Iterator[_Ident
     if a.value == b.value == 0:  # neither has a denominator: no offers, for example
         return
     total = f"{percent(a.value)} + {percent(b.value)} = {percent(a.value + b.value)}, not 100"
-    yield _Identity(f"{_short(one)} + {_short(other)} = 100 %", holds, total)
+    below = a.value + b.value < 1
+    yield _Identity(f"{_short(one)} + {_short(other)} = 100 %", holds, total, lambda reading: below)
 
 
 def _f1(printed: Printed, precision: Printed, recall: Printed) -> _Identity:
+    """F1 of a confusion. It is concave in (P, R) and at least P + R - 1, so averages lie between these two."""
+
     def values(reading: Reading) -> Interval:
         (p, more_p), (r, more_r) = precision.interval(reading), recall.interval(reading)
         return _harmonic(p, r), _harmonic(min(more_p, Fraction(1)), min(more_r, Fraction(1)))
 
+    def averaged(reading: Reading) -> bool:
+        low, high = printed.interval(reading)
+        least = precision.interval(reading)[0] + recall.interval(reading)[0] - 1
+        return least <= high and low <= values(reading)[1]
+
     p, r = percent(precision.value), percent(recall.value)
     exact = _harmonic(precision.value, recall.value)
     words = f"2 × {p} × {r} / ({p} + {r}) = {percent(exact)}, printed {percent(printed.value)}"
-    return _Identity("F1 = 2PR / (P + R)", lambda reading: _meet(values(reading), printed.interval(reading)), words)
+    check = "F1 = 2PR / (P + R)"
+    return _Identity(check, lambda reading: _meet(values(reading), printed.interval(reading)), words, averaged)
 
 
 def _largest_f1(printed: Printed, known: Printed, letter: str) -> _Identity:
-    """F1 for the other rate at 1 is the largest that the known rate allows."""
+    """F1 for the other rate at 1 is the largest that the known rate allows; concave, so averages keep to it too."""
 
     def holds(reading: Reading) -> bool:
         most = _harmonic(min(known.interval(reading)[1], Fraction(1)), Fraction(1))
@@ -130,7 +145,10 @@ def _largest_f1(printed: Printed, known: Printed, letter: str) -> _Identity:
 def _smallest_accuracy(
     cells: dict[str, Printed], precision: Printed | None, recall: Printed | None
 ) -> Iterator[_Identity]:
-    """With F1 given, accuracy is smallest where nothing is correctly silent: (TP + 0) / N = F1 / (2 - F1)."""
+    """With F1 given, accuracy is smallest where nothing is correctly silent: (TP + 0) / N = F1 / (2 - F1).
+
+    The accuracy beside an average over classes is that of all classes, which small ones among them hardly move.
+    """
     accuracy = cells["accuracy"]
 
     def f1(reading: Reading) -> Interval:
@@ -152,7 +170,7 @@ def _smallest_accuracy(
         f"F1 = {source} = {percent(value)}, so accuracy is at least {percent(value)} / (200 − {percent(value)}) = "
         f"{percent(value / (2 - value))} (reached where TN = 0), printed {percent(accuracy.value)}"
     )
-    yield _Identity("Acc ≥ F1 / (2 − F1)", holds, words)
+    yield _Identity("Acc ≥ F1 / (2 − F1)", holds, words, lambda reading: True)
 
 
 def _brier(ece: Printed, brier: Printed) -> _Identity:

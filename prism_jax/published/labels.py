@@ -52,7 +52,7 @@ def _check_flips(table: str, base: PrintedRow, row: PrintedRow) -> list[Finding]
     bounds = joint_range(base.cells, row.cells, _BASE != _OTHER, nested=nested)
     if bounds is None:
         words = f"no share of positives allows the rates of both {base.name} and {row.name}"
-        return [Finding(table, row.name, "rates of one set of labels", "impossible", words)]
+        return [Finding(table, row.name, "rates of one set of labels", "averages only", words)]
     low, high = (float(end) for end in row.cells["flip rate"].interval("loose"))
     if low <= bounds[1] + _ROUNDING and high >= bounds[0] - _ROUNDING:
         return []
@@ -62,7 +62,7 @@ def _check_flips(table: str, base: PrintedRow, row: PrintedRow) -> list[Finding]
         -1: f"at a higher threshold it is silent wherever {base.name} is, so flips are dropped offers only,",
     }[nested]
     words = f"{why} {between(*bounds)} %, printed {percent(row.cells['flip rate'].value)} %"
-    return [Finding(table, row.name, "bounds of the flip rate", "impossible", words)]
+    return [Finding(table, row.name, "bounds of the flip rate", "averages only", words)]
 
 
 def _nested(base: PrintedRow, row: PrintedRow) -> int:
@@ -98,7 +98,7 @@ def _check_positives(sheet: Sheet, base: PrintedRow | None) -> list[Finding]:
     if ranges[most][0] <= ranges[least][1] + _ROUNDING:
         return []
     words = f"{least} needs {between(*ranges[least])} % positives, {most} needs {between(*ranges[most])} %"
-    return [Finding(sheet.name, f"{least}; {most}", "rates of one set of labels", "impossible", words)]
+    return [Finding(sheet.name, f"{least}; {most}", "rates of one set of labels", "averages only", words)]
 
 
 def joint_range(

@@ -88,7 +88,7 @@ def _check_width(table: str, row: PrintedRow, steps: int) -> list[Finding]:
         f"{_PER_STEP[quantity]} = {steps} has a 95 % interval at least {percent(least)} points wide; "
         f"[{low.text}, {high.text}] is {percent(high.value - low.value)}"
     )
-    return [Finding(table, row.name, "width of the paired interval", "impossible", words)]
+    return [Finding(table, row.name, "width of the paired interval", "averages only", words)]
 
 
 def narrowest_width(difference: float, steps: int) -> float:

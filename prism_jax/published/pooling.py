@@ -15,7 +15,7 @@ _POOLED = re.compile(r"(?:^|[\W_])(?:average|avg|overall|all|total|pooled|mean)(
 
 
 def check_pool(sheet: Sheet, fits: Sequence[Fit]) -> list[Finding]:
-    """The one row whose name says that it pools the others, where its N is the sum of theirs.
+    """Notes the one row whose name says that it pools the others, where its N is the sum of theirs but it does not.
 
     It passes if its counts can be the sums of the others' counts, or its rates the means of theirs, weighted by N or
     not.
@@ -42,7 +42,7 @@ def check_pool(sheet: Sheet, fits: Sequence[Fit]) -> list[Finding]:
         f"the other rows' {whole.steps} decisions have {in_words(low, high)}; this row has {in_words(*own)}, and its "
         "rates are no means of theirs either"
     )
-    return [Finding(sheet.name, whole.name, "pooled row", "impossible", words)]
+    return [Finding(sheet.name, whole.name, "pooled row", "note", words)]
 
 
 def _is_mean(whole: PrintedRow, others: Sequence[PrintedRow], weights: Sequence[int]) -> bool:

@@ -6,15 +6,17 @@ import csv
 import dataclasses
 import io
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from prism_jax.published.cells import Printed, as_percentage, parse
 from prism_jax.published.feasible import MOST_STEPS
-from prism_jax.published.quantities import PAIRED, TEXTS, WHOLE, may_be_percentage, quantity_of
+from prism_jax.published.quantities import PAIRED, RATIOS, SHARES, TEXTS, WHOLE, quantity_of
 from prism_jax.runtime.files import read_bounded
 
 FalseAlarm = Literal["discovery", "positive"]
+Numbers = list[tuple[Printed, bool] | None]
+"""The numbers of a column, each with whether it had a percent sign; None for a blank."""
 MOST_BYTES = 2**22
 MOST_ROWS = 10_000
 
@@ -57,8 +59,10 @@ class Sheet:
 def read_table(path: str, *, decimals: int | None = None, false_alarm: FalseAlarm = "discovery") -> Sheet:
     """Reads a table. Its first line holds the headings and its first column the names of the rows.
 
-    A column holds percentages if any of its cells has a percent sign, its heading has one, or any number in it
-    exceeds 1.
+    A column holds percentages if its heading or any of its cells has a percent sign. Columns without one have one
+    scale, that of percentages if any number in them exceeds 1: a rate of 0.5 % says nothing of it by itself. Brier
+    scores are shares unless one exceeds 1, since they are printed as such beside percentages. The two values of a
+    comparison, their difference and the ends of its interval have one scale in any case.
 
     Args:
       path: CSV file, with commas.
@@ -80,9 +84,7 @@ def read_table(path: str, *, decimals: int | None = None, false_alarm: FalseAlar
         for i, quantity in enumerate(quantities)
         if quantity is not None and quantity not in TEXTS
     }
-    percent = {i: _are_percentages(headings[i], str(quantities[i]), numbers) for i, numbers in known.items()}
-    one_scale = [i for i in known if quantities[i] in PAIRED]
-    percent |= dict.fromkeys(one_scale, any(percent[i] for i in one_scale))
+    percent = _percentages(headings, quantities, known)
     columns = [(headings[i], str(quantities[i]), percent[i]) for i in known]
     cells: list[dict[str, Printed]] = [{} for _ in body]
     for i, numbers in known.items():
@@ -119,9 +121,7 @@ def _lines(path: str) -> tuple[list[str], list[list[str]]]:
     return headings, body
 
 
-def _numbers(
-    path: str, heading: str, quantity: str, texts: Sequence[str], decimals: int | None
-) -> list[tuple[Printed, bool] | None]:
+def _numbers(path: str, heading: str, quantity: str, texts: Sequence[str], decimals: int | None) -> Numbers:
     """The numbers of a column, each with whether it had a percent sign; None for a blank."""
     found = []
     for i, text in enumerate(texts, start=1):
@@ -137,7 +137,15 @@ def _numbers(
     return found
 
 
-def _are_percentages(heading: str, quantity: str, numbers: Sequence[tuple[Printed, bool] | None]) -> bool:
-    known = [number for number in numbers if number is not None]
-    signs = "%" in heading or any(sign for _, sign in known)
-    return may_be_percentage(quantity) and (signs or any(abs(number.value) > 1 for number, _ in known))
+def _percentages(
+    headings: Sequence[str], quantities: Sequence[str | None], known: Mapping[int, Numbers]
+) -> dict[int, bool]:
+    """For each known column whether it holds percentages."""
+    signed = {i: "%" in headings[i] or any(n is not None and n[1] for n in numbers) for i, numbers in known.items()}
+    large = {i: any(n is not None and abs(n[0].value) > 1 for n in numbers) for i, numbers in known.items()}
+    paired = [i for i in known if quantities[i] in PAIRED]
+    rates = [i for i in known if quantities[i] in (*RATIOS, *SHARES)]
+    unsigned = [i for i in rates if not signed[i] and quantities[i] != "Brier"]
+    percent = {i: i in rates and (signed[i] or large[i]) for i in known}
+    percent |= dict.fromkeys(unsigned, any(large[i] for i in unsigned))
+    return percent | dict.fromkeys(paired, any(signed[i] or large[i] for i in paired))

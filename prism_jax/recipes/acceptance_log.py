@@ -11,22 +11,31 @@ import os
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy
 from etils import epath
-from jaxtyping import Bool, Float64, Int
+from jaxtyping import Float64, Int
 
-from prism_jax.decision.calibration import Platt, fit_platt
-from prism_jax.decision.losses import propensity_weight
-from prism_jax.decision.uncertainty import Cells, interval
+from prism_jax.decision.uncertainty import Bounds, Cells, interval
+from prism_jax.evaluation.intervals import known
 from prism_jax.people.columns import LogColumns, LogError
-from prism_jax.people.context import folds_of_people
-from prism_jax.people.logs import AcceptanceLog, read_log
+from prism_jax.people.logs import AcceptanceLog, check_propensities, read_log
 from prism_jax.people.measures import RESAMPLES, Measure, measure
-from prism_jax.people.study import FOLDS, MEANINGS, Study, study
+from prism_jax.people.study import MEANINGS, Study, study
+from prism_jax.recipes.log_scores import scores_of_log, weights
+from prism_jax.recipes.own_score import (
+    MAPS,
+    SHOWN_PEOPLE,
+    OwnScore,
+    as_dicts,
+    own_score,
+    people_of,
+    people_table,
+    sentences,
+)
+from prism_jax.recipes.scores_files import SHOWN_ONLY
 from prism_jax.report.table import Column, Row, Section, Table, print_all
-from prism_jax.report.tables import ALONE, DASH, number, percent
+from prism_jax.report.tables import ALONE, DASH, number, over_units, percent
 from prism_jax.runtime.files import check_folder_of, encode_json, write_files
-from prism_jax.scores import Scores, encode_scores
+from prism_jax.scores import encode_scores
 
 ROWS = ("constant", "score", "score, temperature", "score, Platt", "person", "score+person")
 """The predictions that are compared, of those that `people.study` makes."""
@@ -40,7 +49,6 @@ EXAMPLES: dict[str, LogColumns] = {
 The confidence of copilot is a product's own, coauthor's largest log-probability is no probability of acceptance, and
 distraction has no score at all: there, an interruption that distracted little counts as accepted.
 """
-_EDGE = 1e-6
 
 
 class Costs(NamedTuple):
@@ -49,7 +57,7 @@ class Costs(NamedTuple):
     Attributes:
       speak_rate: Share of the offers that it would have made.
       cost: Mean realised cost per offer of the log.
-      gain: That cost minus the better constant's, on the same resamples.
+      gain: That cost minus the better constant's, paired.
     """
 
     speak_rate: float
@@ -66,6 +74,7 @@ def evaluate_log(
     c_fn: float,
     export_scores: str | None = None,
     keep_names: bool = False,
+    shown_only: bool = False,
     seed: int = 0,
 ) -> dict[str, Any]:
     """Evaluates a log, prints two tables and writes them.
@@ -78,6 +87,7 @@ def evaluate_log(
       c_fn: Cost of silence where the offer would have been accepted, at least 0.
       export_scores: Scores file to write as well, .parquet or .jsonl (docs/scores.md).
       keep_names: Whether that file names people as the log does; by default they are numbered.
+      shown_only: Whether to leave out the offers that were not made; the titles then say so.
       seed: Seed of the folds and of the resampling.
 
     Returns:
@@ -88,8 +98,8 @@ def evaluate_log(
     """
     if export_scores is not None:
         check_folder_of(export_scores)
-    log = read_log(path, columns)
-    _need_propensities(path, log)
+    log = read_log(path, columns, shown_only=shown_only)
+    check_propensities(path, log)
     found = study(log, seed)
     plain = log.score is not None and not log.score_is_probability
     names = [name for name in ROWS if name in found.predictions]
@@ -105,26 +115,30 @@ def evaluate_log(
         )
         for name in names
     }
+    weight = weights(log, found.row)
     gated = [name for name in names if measured[name].brier is not None]
-    costs = gate_costs(found, _weight(log, found), gated, c_fa, c_fn, seed)
+    costs = gate_costs(found, weight, gated, c_fa, c_fn, seed)
     compared = None if "score" not in gated else score_and_constant(log, found, seed)
     threshold = c_fa / (c_fa + c_fn)
-    on_score = score_threshold(log, found, threshold)
+    own = own_score(log, found, columns.score, threshold, weight)
+    people = people_of(log, found, own, threshold)
     tables = {
         "predictions": _prediction_table(log, found, measured, compared),
-        "gate": _gate_table(costs, c_fa, c_fn, threshold, on_score),
+        "gate": _gate_table(log, costs, own, c_fa, c_fn),
+        "people_by_number": people_table(people, own, threshold),
     }
     value = {
         "log": {"rows": len(log), "answers": len(found.accepted), "people": len(np.unique(found.person))}
-        | {"accepted": float(found.accepted.mean()), "score_missing": _missing(log, found)},
+        | {"accepted": float(found.accepted.mean()), "score_missing": _missing(log, found), "not_made": not_made(log)},
         "protocol": {"folds": found.folds, "seed": seed, "resamples": RESAMPLES, "has_need": False},
         "rows": {
-            name: {key: one and one._asdict() for key, one in row._asdict().items()} for name, row in measured.items()
+            name: {key: one and _as_json(one) for key, one in row._asdict().items()} for name, row in measured.items()
         },
-        "where_scored": None if compared is None else {name: one._asdict() for name, one in compared.items()},
-        "gate": {"c_fa": c_fa, "c_fn": c_fn, "threshold": threshold, "score_threshold": on_score},
+        "where_scored": None if compared is None else {name: _as_json(one) for name, one in compared.items()},
+        "gate": {"c_fa": c_fa, "c_fn": c_fn, "threshold": threshold, "score": own and own.as_dict()},
+        "people": as_dicts(people),
         "costs": {
-            name: {"speak_rate": one.speak_rate, "cost": one.cost._asdict(), "minus_constant": one.gain._asdict()}
+            name: {"speak_rate": one.speak_rate, "cost": _as_json(one.cost), "minus_constant": _as_json(one.gain)}
             for name, one in costs.items()
         },
     }
@@ -133,12 +147,18 @@ def evaluate_log(
     for name, table in tables.items():
         files |= {folder / f"{name}.csv": table.to_csv().encode(), folder / f"{name}.md": table.to_markdown().encode()}
     if export_scores is not None:
-        files[epath.Path(export_scores)] = encode_scores(export_scores, scores_of_log(log, seed, keep_names=keep_names))
+        best = None if own is None else own.best
+        scores = scores_of_log(log, seed, keep_names=keep_names, best=best)
+        files[epath.Path(export_scores)] = encode_scores(export_scores, scores)
     folder.mkdir(parents=True, exist_ok=True)
     write_files(files)
-    print_all(list(tables.values()))
+    print_all([tables["predictions"], tables["gate"], people_table(people, own, threshold, SHOWN_PEOPLE)])
+    for sentence in [] if own is None else sentences(own):
+        print(sentence)
     if export_scores is not None:
-        print(f"scores: {export_scores}; python -m prism_jax.evaluate --scores={export_scores} --workdir=DIR reads it")
+        by = "" if own is None else f"; p_accept is {columns.score} by {MAPS[own.best]}, fitted on other people"
+        print(f"scores: {export_scores}{by}")
+        print(f"python -m prism_jax.evaluate --scores={export_scores} --workdir=DIR reads it")
     return value
 
 
@@ -166,7 +186,8 @@ def gate_costs(
     costs = np.stack([np.where(offer, c_fa * (1 - y), c_fn * y) for offer in offers.values()])
     total = costs @ weight
     better = int(np.argmin(total[:2]))
-    estimate, low, high = _over_people(np.vstack([costs, costs - costs[better]]), weight, found.person, seed)
+    most = np.repeat([max(c_fa, c_fn), np.inf], len(offers))
+    estimate, low, high = _over_people(np.vstack([costs, costs - costs[better]]), weight, found.person, seed, most)
     half = len(offers)
     return {
         name: Costs(
@@ -195,7 +216,8 @@ def score_and_constant(log: AcceptanceLog, found: Study, seed: int = 0) -> dict[
         raise LogError("score: found no value on any offer that was made, expected some")
     score, constant = ((found.predictions[name] - found.accepted)[known] ** 2 for name in ("score", "constant"))
     values = np.stack([score, constant, score - constant])
-    ends = _over_people(values, np.ones(int(known.sum())), found.person[known], seed)
+    most = np.array([1.0, 1.0, np.inf])
+    ends = _over_people(values, np.ones(int(known.sum())), found.person[known], seed, most)
     names = ("score", "constant", "difference")
     return {name: Measure(*(float(end[i]) for end in ends)) for i, name in enumerate(names)}
 
@@ -205,111 +227,39 @@ def _over_people(
     weight: Float64[np.ndarray, " rows"],
     person: Int[np.ndarray, " rows"],
     seed: int,
+    most: Float64[np.ndarray, " values"],
 ) -> tuple[Float64[np.ndarray, " values"], Float64[np.ndarray, " values"], Float64[np.ndarray, " values"]]:
-    """Weighted means, and the ends of their 95 % intervals over resamples of whole people."""
+    """Weighted means, and the ends of their 95 % intervals over people.
+
+    Args:
+      values: The values at every row.
+      weight: Weight of each row.
+      person: Person of each row.
+      seed: Seed of the resamples.
+      most: Largest value of each mean whose smallest is 0; infinite for a difference.
+    """
     unit = np.unique(person, return_inverse=True)[1]
     sums = np.stack([np.bincount(unit, one * weight) for one in values] + [np.bincount(unit, weight)], axis=1)
     cells = Cells(sums, np.ones(len(sums), np.int64))
-    found = interval(cells, lambda total: total[..., :-1] / total[..., -1:], resamples=RESAMPLES, seed=seed)
+    bounds = Bounds(np.where(np.isfinite(most), 0.0, -np.inf), most)
+    settings: dict[str, Any] = {"bounds": bounds, "resamples": RESAMPLES, "seed": seed}
+    found = interval(cells, lambda total: total[..., :-1] / total[..., -1:], **settings)
     return np.asarray(found.estimate), np.asarray(found.low), np.asarray(found.high)
 
 
-def score_threshold(log: AcceptanceLog, found: Study, threshold: float) -> float | None:
-    """The value of the score from which on to offer: where Platt's map, fitted on everybody, reaches the threshold.
-
-    Returns:
-      The value; None without a score that is a probability, or where a higher score does not mean more acceptance.
-    """
-    if log.score is None or not log.score_is_probability or not 0 < threshold < 1:
-        return None
-    score = log.score[found.row]
-    known = ~np.isnan(score)
-    y = found.accepted[known]
-    if not known.any() or y.min() == y.max():
-        return None
-    platt: Platt = fit_platt(np.clip(score[known], _EDGE, 1 - _EDGE), y)
-    if platt.scale <= 0:
-        return None
-    return float(scipy.special.expit((scipy.special.logit(threshold) - platt.bias) / platt.scale))
-
-
-def scores_of_log(log: AcceptanceLog, seed: int = 0, *, keep_names: bool = False) -> Scores:
-    """The log as a scores table without need: one stream per person, a step per offer in the order of time.
-
-    People are called p1, p2 and so on, in the order in which the log first mentions them, unless `keep_names`.
-
-    `p_accept_fast` is the score as it is. Where it is missing it is the acceptance rate of the people in other folds,
-    and a score that is no probability becomes one by Platt's map of the other people. `fold` holds whole people, so
-    that `prism_jax.evaluate --scores` calibrates each on the others.
-
-    Raises:
-      LogError: for a log without a score, or one that is no probability where some offers were not made.
-    """
-    if log.score is None:
-        raise LogError("columns: found no score, expected score=COLUMN: a scores file holds one")
-    rows = log.order
-    person = log.person[rows]
-    fold = folds_of_people(person, FOLDS, seed)
-    if log.score_is_probability:
-        p = log.score[rows]
-        p = np.where(np.isnan(p), _base_rates(log.accepted[rows], fold), p)
-    elif log.logged.all():
-        p = study(log, seed).predictions["score, Platt"]
-    else:
-        raise LogError("score: found numbers outside [0, 1] and offers that were not made, expected one of these only")
-    begins = np.flatnonzero(np.diff(person, prepend=-1))
-    number = _numbers(log)
-    names = [log.names[code] if keep_names else f"p{number[code]}" for code in person.tolist()]
-    columns: dict[str, Any] = {
-        "stream": names,
-        "person": names,
-        "step": np.arange(len(rows)) - np.repeat(begins, np.diff(begins, append=len(rows))),
-        "fold": fold,
-        "p_accept_fast": p,
-        "y_accept": log.accepted[rows],
-    }
-    columns |= {"time": log.time[rows]} if log.timed else {}
-    if log.propensity is not None:
-        columns |= {"logged": log.logged[rows], "propensity": log.propensity[rows]}
-    table = Scores.from_columns(columns)
-    # In alphabetical order, the rows would still tell which of two names comes first.
-    return table if keep_names else table.take(np.argsort(number[person], kind="stable"))
-
-
-def _numbers(log: AcceptanceLog) -> Int[np.ndarray, " people"]:
-    """The number of each person, from 1, in the order in which the rows of the log first mention them."""
-    first = np.unique(log.person, return_index=True)[1]
-    return np.argsort(np.argsort(first)) + 1
-
-
-def _base_rates(accepted: Float64[np.ndarray, " rows"], fold: Int[np.ndarray, " rows"]) -> Float64[np.ndarray, " rows"]:
-    """For each row the acceptance rate of the people in the other folds."""
-    known = ~np.isnan(accepted)
-    total, count = (np.bincount(fold, one) for one in (np.where(known, accepted, 0.0), known))
-    return ((total.sum() - total) / (count.sum() - count))[fold]
-
-
-def _need_propensities(path: str | os.PathLike[str], log: AcceptanceLog) -> None:
-    """Raises where some offers were not made and nobody knows how often the others were."""
-    silent = int((~log.logged).sum())
-    if silent and log.propensity is None:
-        raise LogError(
-            f"{path}: found {silent} of {len(log)} offers that were not made and no propensity, expected "
-            "propensity=COLUMN: without it, costs would be those of the offers that were made only"
-        )
-
-
-def _weight(log: AcceptanceLog, found: Study) -> Float64[np.ndarray, " rows"]:
-    """Clipped inverse propensities of the answered offers; 1 where every offer was made."""
-    if log.propensity is None:
-        return np.ones(len(found.row))
-    made: Bool[np.ndarray, " rows"] = np.ones(len(found.row), bool)
-    return np.asarray(propensity_weight(made * 1.0, log.propensity[found.row]), np.float64)
+def not_made(log: AcceptanceLog) -> int:
+    """Number of offers in the file that were not made."""
+    return log.left_out + int((~log.logged).sum())
 
 
 def _missing(log: AcceptanceLog, found: Study) -> int | None:
     """Number of answered offers without a score; None if the log has none."""
     return None if log.score is None else int(np.isnan(log.score[found.row]).sum())
+
+
+def _as_json(found: Measure) -> dict[str, float | None]:
+    """A number with its interval; null ends where there is none."""
+    return {"value": found.value, "low": known(found.low), "high": known(found.high)}
 
 
 def _prediction_table(
@@ -328,10 +278,10 @@ def _prediction_table(
     )
     note = (
         f"{len(found.accepted):,} answers of {len(np.unique(found.person)):,} people, {found.accepted.mean():.1%} "
-        f"accepted; {found.folds} folds of whole people, every prediction before its answer. 95 % intervals, "
-        f"{RESAMPLES} resamples of whole people."
+        f"accepted; {found.folds} folds of whole people, every prediction before its answer. "
+        f"{over_units(len(np.unique(found.person)), 'people')}."
     )
-    if silent := int((~log.logged).sum()):
+    if silent := not_made(log):
         note += f" Of shown offers only, without weights: {silent:,} offers were not made."
     if missing := _missing(log, found):
         note += f" The score is missing on {missing:,} rows, which take the constant."
@@ -347,28 +297,46 @@ def _prediction_table(
         note += " The log has no score."
     else:
         note += " The score has values outside [0, 1], so it is no probability before Platt's map."
-    return Table(f"Is the score a probability, {ALONE}", "prediction", columns, (Section("", rows),), note)
+    return Table(_titled("Is the score a probability", log), "prediction", columns, (Section("", rows),), note)
 
 
-def _gate_table(costs: dict[str, Costs], c_fa: float, c_fn: float, threshold: float, on_score: float | None) -> Table:
-    """What the gate would have cost."""
+def _gate_table(log: AcceptanceLog, costs: dict[str, Costs], own: OwnScore | None, c_fa: float, c_fn: float) -> Table:
+    """What the gate would have cost, and where each map puts it on the score."""
     columns = (
         Column("offers", "Share of the log's offers that would have been made.", "%"),
         Column("realised cost", "Mean of C_FA for an offer not accepted, C_FN for silence where it would have been."),
         Column("minus the better constant", "Cost minus that of the better of always and never, paired."),
+        *([] if own is None else [Column("offer if the score is", "By the map fitted on everybody.", text=True)]),
     )
+    rules = {} if own is None else {name: own.cell(fitted.rule(own.threshold)) for name, fitted in own.maps.items()}
     rows = tuple(
-        Row(name, (percent(one.speak_rate), _shown(one.cost), _shown(one.gain, sign=True)), MEANINGS.get(name, ""))
+        Row(
+            name,
+            (
+                percent(one.speak_rate),
+                _shown(one.cost),
+                _shown(one.gain, sign=True),
+                *([] if own is None else [rules.get(name, DASH)]),
+            ),
+            MEANINGS.get(name, ""),
+            strong=own is not None and name == own.best,
+        )
         for name, one in costs.items()
     )
+    threshold = c_fa / (c_fa + c_fn)
     note = f"C_FA = {c_fa:g}, C_FN = {c_fn:g}: offer where p_accept ≥ C_FA / (C_FA + C_FN) = {threshold:.4g}."
-    if on_score is not None:
-        note += f" By Platt's map of all people, that is where the score is at least {on_score:.4g}."
-    return Table(f"What the gate would have cost, per offer, {ALONE}", "gate on", columns, (Section("", rows),), note)
+    note += "" if own is None else f" {' '.join(sentences(own))}"
+    title = _titled("What the gate would have cost, per offer", log)
+    return Table(title, "gate on", columns, (Section("", rows),), note, mark="the best map out of fold")
+
+
+def _titled(words: str, log: AcceptanceLog) -> str:
+    """A title that says whose costs these are."""
+    return ", ".join([words, ALONE, *([SHOWN_ONLY] if log.left_out else [])])
 
 
 def _shown(one: Measure | None, *, sign: bool = False) -> str:
     if one is None:
         return DASH
     value, low, high = (("+" if sign and end > 0 else "") + number(end, 3) for end in one)
-    return f"{value} [{low}, {high}]"
+    return value if np.isnan(one.low) else f"{value} [{low}, {high}]"

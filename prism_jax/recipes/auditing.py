@@ -102,7 +102,11 @@ def findings_table(audits: Sequence[Audit]) -> Table | None:
     if not sections:
         return None
     columns = (Column("level", text=True), Column("check", text=True), Column("arithmetic", text=True))
-    note = "last digit: possible only if digits were cut in different ways. A note is no finding."
+    note = (
+        "impossible: no confusion prints so, and no average. averages only: no confusion prints so, an average over "
+        "classes or seeds may. last digit: one confusion does, if digits were cut in different ways. A note is no "
+        "finding."
+    )
     return Table("Findings", "row", columns, tuple(sections), note)
 
 

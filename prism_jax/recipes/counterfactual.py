@@ -10,13 +10,13 @@ from etils import epath
 from jaxtyping import Float64, Int
 
 from prism_jax.decision import gate, off_policy
-from prism_jax.decision.off_policy import Logged, OverlapError, Support
+from prism_jax.decision.off_policy import Logged, Support
 from prism_jax.evaluation.fits import read_calibration
 from prism_jax.people.columns import LogError, parse_columns
-from prism_jax.people.logs import read_log
+from prism_jax.people.logs import AcceptanceLog, read_log
 from prism_jax.report.human_labels import shown
 from prism_jax.report.table import Column, Row, Section, Table, print_all
-from prism_jax.report.tables import number, percent
+from prism_jax.report.tables import DASH, number, percent
 from prism_jax.runtime.files import parse_json, read_lines, write_files
 from prism_jax.scores import Scores, ScoresError, located, read_scores
 from prism_jax.scores.records import is_record
@@ -38,7 +38,8 @@ class Settings:
       c_fa: Cost of an offer that is not accepted.
       c_fn: Cost of silence where help was needed and an offer would have been accepted.
       most_uncovered: Largest share of the target's offers that the log may be unable to show.
-      least_effective: Smallest effective number of offers.
+      least_effective: Smallest effective number of the target's offers.
+      least_changes: Smallest effective number of offers that tell the policies apart.
       resamples: Bootstrap resamples of people.
       seed: Seed of the resamples.
     """
@@ -47,8 +48,14 @@ class Settings:
     c_fn: float = 2.0
     most_uncovered: float = off_policy.support.MOST_UNCOVERED
     least_effective: float = off_policy.support.LEAST_EFFECTIVE
+    least_changes: float = off_policy.support.LEAST_CHANGES
     resamples: int = 2000
     seed: int = 0
+
+    @property
+    def limits(self) -> dict[str, float]:
+        """The limits of `off_policy.check_support`."""
+        return {name: getattr(self, name) for name in ("most_uncovered", "least_effective", "least_changes")}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,7 +118,9 @@ def of_scores(
     return Decisions(pi, logged, person, features, notes)
 
 
-def of_log(path: str, columns: Sequence[str], settings: Settings, *, target: str | None = None) -> Decisions:
+def of_log(
+    path: str, columns: Sequence[str], settings: Settings, *, target: str | None = None, shown_only: bool = False
+) -> Decisions:
     """The rows of an acceptance log of any columns; need is not known there, so every acceptable offer counts.
 
     Args:
@@ -120,6 +129,8 @@ def of_log(path: str, columns: Sequence[str], settings: Settings, *, target: str
       settings: The costs of the target gate.
       target: Name of a column with the target's probability of an offer; None offers where the score, a probability,
         reaches C_FA / (C_FA + C_FN).
+      shown_only: Whether to leave out the offers that were not made, of a log without propensities. What is left is the
+        log of a policy that always offers.
 
     Raises:
       LogError: for a log that cannot be read, or that misses what the estimate needs.
@@ -128,10 +139,11 @@ def of_log(path: str, columns: Sequence[str], settings: Settings, *, target: str
     if target is not None and target in dataclasses.asdict(roles).values():
         raise LogError(f"--target: found {target!r}, which has a role in --columns, expected a column of its own")
     log = read_log(path, roles, [target] if target else [])
-    if log.propensity is None:
-        raise LogError(f"{path}: found no column of propensities, expected propensity=COLUMN; 1 where all were offered")
+    propensity = _propensity(path, log, shown_only=shown_only)
     score = np.full(len(log), 0.5) if log.score is None else log.score
     notes: tuple[str, ...] = ("The log has no judgement of need: every offer that would be accepted counts as needed.",)
+    if shown_only:
+        notes += (f"Of shown offers only: {(~log.logged).sum()} of {len(log)} were not made and are left out.",)
     if target:
         pi = log.context[0].values.astype(np.float64)
         bad = ~((pi >= 0) & (pi <= 1))
@@ -147,11 +159,30 @@ def of_log(path: str, columns: Sequence[str], settings: Settings, *, target: str
         raise LogError(f"{path}: expected score=COLUMN with a probability in every row, or --target=COLUMN")
     else:
         pi = _gate(None, score, settings)
-    accepted = np.where(log.logged, log.accepted, 0.0)
-    logged = Logged(log.logged, log.propensity, accepted, np.ones(len(log)))
     known = np.where(np.isnan(score), np.nanmedian(score), score)
     features = np.column_stack([_log_odds(known) if log.score_is_probability else known, np.isnan(score)])
-    return Decisions(pi, logged, np.unique(log.person, return_inverse=True)[1], features.astype(np.float64), notes)
+    rows = log.logged if shown_only else np.ones(len(log), bool)
+    accepted = np.where(log.logged, log.accepted, 0.0)
+    logged = Logged(log.logged[rows], propensity[rows], accepted[rows], np.ones(int(rows.sum())))
+    person = np.unique(log.person[rows], return_inverse=True)[1]
+    return Decisions(pi[rows], logged, person, features[rows].astype(np.float64), notes)
+
+
+def _propensity(path: str, log: AcceptanceLog, *, shown_only: bool) -> Rows:
+    """The propensities; 1 for all offers of a log of shown offers only."""
+    if shown_only and log.propensity is not None:
+        raise LogError(
+            f"{path}: found propensity=COLUMN and --shown_only, expected one: with it, silent rows count too"
+        )
+    if shown_only:
+        return np.ones(len(log))
+    if log.propensity is None:
+        silent = int((~log.logged).sum())
+        hint = f"; or --shown_only, which leaves out {silent} offers that were not made" if silent else ""
+        raise LogError(
+            f"{path}: found no column of propensities, expected propensity=COLUMN; 1 where all were offered{hint}"
+        )
+    return log.propensity
 
 
 def tables(decisions: Decisions, settings: Settings) -> list[Table]:
@@ -160,18 +191,28 @@ def tables(decisions: Decisions, settings: Settings) -> list[Table]:
     Raises:
       OverlapError: where the log cannot support the estimate; the message says why.
     """
-    support = off_policy.measure_support(decisions.target, decisions.logged)
-    off_policy.check_support(support, most_uncovered=settings.most_uncovered, least_effective=settings.least_effective)
-    people = int(decisions.person.max()) + 1
-    if people < 2:
-        raise OverlapError(f"people: found {people}, expected at least 2, as intervals resample people")
+    support = off_policy.check_support(decisions.target, decisions.logged, decisions.person, **settings.limits)
+    people = support.people
     notes = [*decisions.notes, f"95 % intervals over resamples of {people} people."]
     if people < FEW:
         notes.append(f"With fewer than {FEW} people they may cover less often.")
+    if uncovered := support.unknown + support.impossible:
+        notes.append(
+            f"The log cannot show {100 * uncovered:.2g} % of the target's offers: the intervals are wider by all that "
+            "these may cost."
+        )
     found = [_difference(decisions, settings, " ".join(notes))]
-    if support.everywhere:
+    if _level_unknown(decisions, settings) is None:
         found.append(_level(decisions, settings))
     return [*found, _support(support)]
+
+
+def _level_unknown(decisions: Decisions, settings: Settings) -> str | None:
+    """Why the log does not tell the mean cost itself, which needs every row as a target that always offers does."""
+    always = off_policy.measure_support(np.ones_like(decisions.target), decisions.logged, decisions.person)
+    if not always.everywhere:
+        return "it needs a probability above 0 of an offer at every row"
+    return off_policy.refusal(always, **settings.limits)
 
 
 def run(decisions: Decisions, settings: Settings, out: str | None) -> None:
@@ -190,16 +231,26 @@ def run(decisions: Decisions, settings: Settings, out: str | None) -> None:
             }
         )
     print_all(made)
-    if len(made) < 3:
-        print("The mean cost itself is not shown: it needs a probability above 0 of an offer at every row.")
+    if unknown := _level_unknown(decisions, settings):
+        print(f"The mean cost itself is not shown: {unknown}.")
 
 
 def _difference(decisions: Decisions, settings: Settings, note: str) -> Table:
     logged, d = decisions.logged, off_policy.savings(decisions.logged, settings.c_fa, settings.c_fn)
     model, rows = _model(decisions, d), []
     for name in off_policy.ESTIMATORS:
-        terms = off_policy.difference_terms(name, decisions.target, logged, d, model)
-        rows.append(Row(NAMES[name], (_interval(decisions, terms, settings, sign=True),), strong=name == "ips"))
+        interval = off_policy.difference(
+            name,
+            decisions.target,
+            logged,
+            decisions.person,
+            c_fa=settings.c_fa,
+            c_fn=settings.c_fn,
+            model=model,
+            resamples=settings.resamples,
+            seed=settings.seed,
+        )
+        rows.append(Row(NAMES[name], (shown(interval, sign=True),), strong=name == "ips"))
     title = "Cost of the target policy minus that of the policy that made the log (below 0: cheaper)"
     columns = (Column("difference per step", f"C_FA = {settings.c_fa:g}, C_FN = {settings.c_fn:g}."),)
     return Table(title, "estimate", columns, (Section("", tuple(rows)),), note, mark="headline")
@@ -215,7 +266,10 @@ def _level(decisions: Decisions, settings: Settings) -> Table:
         rows = []
         for name in off_policy.ESTIMATORS:
             terms = off_policy.level_terms(name, target, logged, d, silence, *models)
-            rows.append(Row(NAMES[name], (_interval(decisions, terms, settings),)))
+            interval = off_policy.mean_over_people(
+                terms, decisions.person, resamples=settings.resamples, seed=settings.seed
+            )
+            rows.append(Row(NAMES[name], (shown(interval),)))
         sections.append(Section(policy, tuple(rows)))
     note = "Every offer had a chance, so the cost itself is known; its intervals are wider than those of differences."
     return Table("Mean cost per step", "policy", (Column("cost"),), tuple(sections), note)
@@ -228,17 +282,18 @@ def _support(support: Support) -> Table:
         "rows where the target offers (%)": percent(support.target),
         "of these without a propensity (%)": percent(support.unknown),
         "of these that could never be offered (%)": percent(support.impossible),
+        f"of these with a weight above {off_policy.support.LARGE:g} (%)": percent(support.large),
         "effective offers": number(support.effective, 1),
-        f"weight above {off_policy.support.LARGE:g} (%)": percent(support.clipped),
+        "effective changes": DASH if np.isinf(support.changes) else number(support.changes, 1),
+        "people": str(support.people),
+        "effective people": number(support.effective_people, 1),
     }
     rows = tuple(Row(name, (value,)) for name, value in shares.items())
-    note = "Effective offers: (Σw)² / Σw² of the weights π/e of offers that the target makes too. No weight is clipped."
+    note = (
+        "By the probabilities of the log, whatever was drawn. Effective offers: (Σπ)² / Σ(π²/e). Effective changes: "
+        "(Σec²)² / Σ(ec⁴), c = π/e − 1. Effective people: the same over people. No weight is clipped."
+    )
     return Table("What the log can tell", "", (Column("value"),), (Section("", rows),), note)
-
-
-def _interval(decisions: Decisions, terms: Rows, settings: Settings, *, sign: bool = False) -> str:
-    found = off_policy.mean_over_people(terms, decisions.person, resamples=settings.resamples, seed=settings.seed)
-    return shown(found, sign=sign)
 
 
 def _model(decisions: Decisions, outcome: Rows) -> Rows:
@@ -249,8 +304,7 @@ def _model(decisions: Decisions, outcome: Rows) -> Rows:
 def _check_records(path: str) -> None:
     """Raises for a file that holds no decision records: in another table an unknown propensity means something else."""
     if not path.endswith(".parquet"):
-        with epath.Path(path).open("rb") as file:
-            line = next(iter(read_lines(file, path)), None)
+        line = next(read_lines(path, ScoresError, "decision records of prism_jax.agent"), None)
         value = {} if line is None else parse_json(line[1], path)
         if isinstance(value, dict) and (line is None or is_record(value)):
             return

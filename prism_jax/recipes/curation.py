@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import math
 from typing import Any
 
 from etils import epath
 
 from prism_jax.report.table import Column, Row, Section, Table
+from prism_jax.runtime.digests import sha256
 from prism_jax.runtime.files import check_folder_of, write_json
 from prism_jax.runtime.provenance import provenance
 from prism_jax.streams.jsonl import read_streams, write_streams
@@ -69,24 +69,16 @@ def _summary(
     return {
         "made": provenance(),
         "choices": {name: getattr(pathway, name) for name in CHOICES},
-        "read": {"path": str(streams), "sha256": _digest(streams), "streams": before, "rows": found.total()},
+        "read": {"path": str(streams), "sha256": sha256(streams), "streams": before, "rows": found.total()},
         "written": {
             "path": str(out),
-            "sha256": _digest(out),
+            "sha256": sha256(out),
             "streams": len(found.streams),
             "rows": found.total(KEPT),
         },
         "rows": [count._asdict() for count in found.counts],
         "teacher_brier_before_after": {"need": error(found.need), "accept": error(found.accept)},
     }
-
-
-def _digest(path: epath.Path) -> str:
-    with path.open("rb") as file:
-        digest = hashlib.sha256()
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def table_of(found: Curated) -> Table:

@@ -13,14 +13,14 @@ from prism_jax.evaluation.fits import SIGNALS, Calibration, read_calibration
 from prism_jax.prompting.hub_files import TURN_END, write_tokenizer
 from prism_jax.prompting.template import Template
 from prism_jax.prompting.tokenizer import Tokenizer
+from prism_jax.runtime.digests import write_digests
 from prism_jax.runtime.files import check_absent, new_folder, on_disk, write_json
 from prism_jax.scores import read_scores
 from prism_jax.student import Qwen3
 from prism_jax.student.weights import save_hf
 from prism_jax.training import fingerprints
-from prism_jax.training.checkpoints.digests import write_digests
 from prism_jax.training.config import RunConfig
-from prism_jax.training.run import checkpoint_in_words, trained_params
+from prism_jax.training.run import checkpoint_in_words, restore_trained
 from prism_jax.training.workdir import Workdir
 
 RULE = "intervene where p_accept * p_need > 0 and (1 - p_accept) * c_fa <= p_accept * p_need * c_fn"
@@ -36,7 +36,7 @@ PROBABILITY = {
 """The calibrated probability of a signal in words, by calibrator; its numbers are under `calibration`."""
 
 
-def export_run(workdir: Workdir, output: epath.Path, *, dtype: str | None = None) -> str:
+def export_run(workdir: Workdir, output: epath.Path, *, dtype: str | None = None) -> tuple[str, bool]:
     """Writes the newest checkpoint of a run (or the best, `training.keep_best`) as a model directory.
 
     If the export fails, nothing is left behind.
@@ -47,7 +47,8 @@ def export_run(workdir: Workdir, output: epath.Path, *, dtype: str | None = None
       dtype: Dtype of the written tensors; None keeps that of the parameters.
 
     Returns:
-      A description of the exported checkpoint.
+      A description of the exported checkpoint with the SHA-256 of its `digests.json`, and whether it is the trained
+      result: a damaged one is passed over.
 
     Raises:
       FileExistsError: if `output` already exists.
@@ -59,19 +60,21 @@ def export_run(workdir: Workdir, output: epath.Path, *, dtype: str | None = None
     template = Template(Tokenizer.load(workdir.tokenizer), config.prompt)
     fingerprints.check_prompt(workdir, template)
     calibration = _calibration(workdir.calibration)
+    _check_need_target(workdir.calibration, calibration, config.loss.need_target)
     model = Qwen3(config.student)
-    step, params = trained_params(model, config, workdir)
+    trained = restore_trained(model, config, workdir)
     with new_folder(output) as folder:
         special = template.tokenizer.special(TURN_END)
-        save_hf(folder, model, params, dtype=dtype, eos_token_id=special, pad_token_id=template.tokenizer.pad)
+        save_hf(folder, model, trained.params, dtype=dtype, eos_token_id=special, pad_token_id=template.tokenizer.pad)
         write_tokenizer(folder, template.tokenizer, config.packing.context)
         write_json(
             folder / "prism.json",
-            _prism(template, config, calibration, step) | {"responses": _writes_responses(workdir, config)},
+            _prism(template, config, calibration, trained.step) | {"responses": _writes_responses(workdir, config)},
         )
-        write_digests(folder)
+        digest = write_digests(folder)
         _same_mode(folder)
-    return checkpoint_in_words(config, step)
+    words = checkpoint_in_words(config, trained.step, trained.damaged)
+    return f"{words}, SHA-256 of digests.json: {digest}", not trained.damaged
 
 
 def _calibration(path: epath.Path) -> Calibration:
@@ -82,6 +85,19 @@ def _calibration(path: epath.Path) -> Calibration:
     if calibration.need_fast is None:
         raise ValueError(f"{path}, need_fast: found None, expected an object with the fit's keys")
     return calibration
+
+
+def _check_need_target(path: epath.Path, calibration: Calibration, expected: str) -> None:
+    """Checks that the maps were fitted on the p_need that the model states.
+
+    Raises:
+      ValueError: naming the file, if they were not.
+    """
+    if calibration.need_target != expected:
+        raise ValueError(
+            f"{path}, need_target: found {calibration.need_target} (or no such key), expected {expected}, which the "
+            "model was trained for: evaluate the run again"
+        )
 
 
 def _writes_responses(workdir: Workdir, config: RunConfig) -> bool:

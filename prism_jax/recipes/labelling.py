@@ -13,9 +13,9 @@ from etils import epath
 from prism_jax.remote import jobs
 from prism_jax.remote.clients import opened
 from prism_jax.remote.structured import Reply, ask_for
-from prism_jax.runtime.files import check_folder_of, temporary_beside
+from prism_jax.runtime.files import check_folder_of, read_lines, temporary_beside
 from prism_jax.streams import Stream
-from prism_jax.streams.jsonl import iterate_streams, write_streams
+from prism_jax.streams.jsonl import StreamError, iterate_streams, write_streams
 from prism_jax.teacher.config import TeacherConfig
 from prism_jax.teacher.labelling import Labelled, Row, label_stream
 
@@ -114,8 +114,7 @@ def estimate(config: TeacherConfig, source: epath.Path) -> Summary:
 
 def _count_lines(path: epath.Path) -> int:
     """The number of lines of a file, for the progress bar."""
-    with path.open("rb") as file:
-        return sum(1 for _ in file)
+    return sum(1 for _ in read_lines(path, StreamError, "streams"))
 
 
 def _encode(row: Row) -> str:

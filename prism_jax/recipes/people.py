@@ -1,7 +1,7 @@
 """The job of `prism_jax.people`: reads an acceptance log, predicts it from other people, prints and writes the results.
 
-Files in the workdir: people.json with every number, and the tables as people.csv, people.md, by_answers.csv and
-by_answers.md.
+Files in the workdir: people.json with every number, and the tables people, by_answers and people_by_number as CSV and
+Markdown.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ import numpy as np
 from etils import epath
 from jaxtyping import Float64
 
+from prism_jax.evaluation.intervals import known
 from prism_jax.people.columns import LogColumns
 from prism_jax.people.logs import AcceptanceLog, read_log
 from prism_jax.people.measures import Measure, Measures, brier_difference, measure
 from prism_jax.people.study import MEANINGS, Study, study
+from prism_jax.recipes.own_score import SHOWN_PEOPLE, as_dicts, own_score, people_of, people_table, sentences
 from prism_jax.report.table import Column, Row, Section, Table, print_all
-from prism_jax.report.tables import DASH, number
+from prism_jax.report.tables import DASH, number, over_units
 from prism_jax.runtime.files import encode_json, write_files
 
 SEEN = ((0, 0), (1, 4), (5, 19), (20, None))
@@ -35,6 +37,7 @@ def run_people(
     seed: int = 0,
     truth: Float64[np.ndarray, " rows"] | None = None,
     weighted: bool = False,
+    threshold: float = 1 / 3,
 ) -> Mapping[str, Any]:
     """Runs the study of one log.
 
@@ -46,6 +49,7 @@ def run_people(
       seed: Seed of the folds and of the resampling.
       truth: True probability of each row of the file, where it is simulated.
       weighted: Whether fits and measures weigh answers by their clipped inverse propensities.
+      threshold: The probability of acceptance from which on to offer; by default that of C_FN = 2 C_FA.
 
     Returns:
       What people.json holds.
@@ -67,7 +71,13 @@ def run_people(
         for name, p in predictions.items()
     }
     by_seen = _by_seen(found, seed)
-    tables = {"people": _results_table(log, found, results), "by_answers": _seen_table(by_seen)}
+    own = own_score(log, found, columns.score, threshold, found.weight)
+    each = people_of(log, found, own, threshold)
+    tables = {
+        "people": _results_table(log, found, results),
+        "by_answers": _seen_table(by_seen),
+        "people_by_number": people_table(each, own, threshold),
+    }
     value = {
         "log": {"rows": len(log), "answers": len(y), "people": len(log.names), "accepted": _accepted(found)},
         "protocol": {
@@ -80,12 +90,16 @@ def run_people(
         "populations": [one._asdict() for one in found.populations],
         "rows": {name: _as_json(one) for name, one in results.items()},
         "by_answers": by_seen,
+        "gate": {"threshold": threshold, "score": own and own.as_dict()},
+        "people": as_dicts(each),
     }
     folder = epath.Path(workdir)
     folder.mkdir(parents=True, exist_ok=True)
     files = {folder / f"{name}.{kind}": text for name, table in tables.items() for kind, text in _texts(table)}
     write_files({**files, folder / "people.json": encode_json(value)})
-    print_all(list(tables.values()))
+    print_all([tables["people"], tables["by_answers"], people_table(each, own, threshold, SHOWN_PEOPLE)])
+    for sentence in [] if own is None else sentences(own):
+        print(sentence)
     return value
 
 
@@ -95,7 +109,7 @@ def _texts(table: Table) -> list[tuple[str, bytes]]:
 
 def _as_json(found: Measures) -> dict[str, Any]:
     values: dict[str, Any] = {name: None if one is None else one.value for name, one in found._asdict().items()}
-    ranges = {name: None if one is None else [one.low, one.high] for name, one in found._asdict().items()}
+    ranges = {name: None if one is None else [known(one.low), known(one.high)] for name, one in found._asdict().items()}
     return values | {"intervals": ranges}
 
 
@@ -128,7 +142,11 @@ def _by_seen(found: Study, seed: int) -> list[dict[str, Any]]:
             seed,
         )
         part = {"from": low, "to": high, "answers": int(here.sum()), "brier": brier}
-        shown = None if difference is None else {"value": difference.value, "interval": list(difference[1:])}
+        shown = (
+            None
+            if difference is None
+            else {"value": difference.value, "interval": [known(end) for end in difference[1:]]}
+        )
         parts.append(part | {"difference": {"row": with_person, "minus": without, "brier": shown}})
     return parts
 
@@ -149,7 +167,7 @@ def _results_table(log: AcceptanceLog, found: Study, results: Mapping[str, Measu
         f"{len(found.accepted):,} answers of {len(np.unique(found.person)):,} people, "
         f"{_accepted(found):.1%} accepted. "
         f"{found.folds} folds of whole people; every prediction is made before its answer is seen. "
-        "95 % intervals over people."
+        f"{over_units(len(np.unique(found.person)), 'people')}."
     )
     if (found.weight != 1).any():
         note += " Fits and measures weigh answers by clipped inverse propensities."
@@ -185,13 +203,15 @@ def _signed(found: Mapping[str, Any] | None) -> str:
     """A difference and its interval, each with its sign; a difference that rounds to 0 has none."""
     if found is None:
         return DASH
-    ends = (round(end, 3) for end in (found["value"], *found["interval"]))
-    value, low, high = (("+" if end > 0 else "") + number(end, 3) for end in ends)
-    return f"{value} [{low}, {high}]"
+    ends = (found["value"], *(end for end in found["interval"] if end is not None))
+    value, *interval = (("+" if end > 0 else "") + number(end, 3) for end in (round(end, 3) for end in ends))
+    return f"{value} [{', '.join(interval)}]" if interval else value
 
 
 def _shown(one: Measure | None) -> str:
-    return "–" if one is None else f"{_digits(one.value)} [{_digits(one.low)}, {_digits(one.high)}]"
+    if one is None:
+        return DASH
+    return _digits(one.value) + ("" if np.isnan(one.low) else f" [{_digits(one.low)}, {_digits(one.high)}]")
 
 
 def _digits(value: float) -> str:

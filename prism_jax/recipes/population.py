@@ -80,13 +80,12 @@ def read_answers(path: epath.PathLike) -> list[_Answer]:
       OSError: if the file cannot be read.
     """
     path, made, found = epath.Path(path), {}, []
-    with path.open("rb") as file:
-        for number, line in read_lines(file, str(path), RecordsError):
-            place = f"{path}:{number}"
-            record = parse_record(line, place)
-            if record["kind"] == "decision":
-                if (stated := stated_in(record, place)) is not None:
-                    made[record["offer"]] = stated
-            elif record["offer"] in made:
-                found.append(_Answer(made.pop(record["offer"]), record["outcome"] == ACCEPTED))
+    for number, line in read_lines(path, RecordsError, "the records of an agent"):
+        place = f"{path}:{number}"
+        record = parse_record(line, place)
+        if record["kind"] == "decision":
+            if (stated := stated_in(record, place)) is not None:
+                made[record["offer"]] = stated
+        elif record["offer"] in made:
+            found.append(_Answer(made.pop(record["offer"]), record["outcome"] == ACCEPTED))
     return found

@@ -15,8 +15,8 @@ from prism_jax.probe.kept_states import copy_weights, reading_of, template_of
 from prism_jax.probe.saved import FILES, SavedProbe, load_probe
 from prism_jax.recipes.export import PROBABILITY, RULE
 from prism_jax.runtime.config import ConfigError, from_config_dict
+from prism_jax.runtime.digests import write_digests
 from prism_jax.runtime.files import check_absent, new_folder, read_object, write_json
-from prism_jax.training.checkpoints.digests import write_digests
 
 
 def is_probe(workdir: epath.PathLike) -> bool:
@@ -34,7 +34,7 @@ def export_probe(workdir: epath.PathLike, output: epath.Path) -> str:
       output: A path that does not exist yet.
 
     Returns:
-      A description of what was exported.
+      A description of what was exported, with the SHA-256 of its `digests.json`.
 
     Raises:
       FileExistsError: if `output` already exists.
@@ -50,22 +50,28 @@ def export_probe(workdir: epath.PathLike, output: epath.Path) -> str:
     if saved.states is not None:
         reading = reading_of(config.states.weights, saved.states, f"{workdir / 'probe' / 'probe.json'}: states")
         slots = template_of(reading).describe()
-    prism = _prism(config, saved, _maps(workdir / "calibration.json"), slots)
+    prism = _prism(config, saved, _maps(workdir / "calibration.json", saved.probe.need_target), slots)
     with new_folder(output) as folder:
         for name in FILES:
-            (folder / name).write_bytes((workdir / "probe" / name).read_bytes())
+            (workdir / "probe" / name).copy(folder / name)
         if saved.states is not None:
             copy_weights(config.states.weights, folder)
         write_json(folder / "prism.json", prism)
-        write_digests(folder)
-    return "a probe on words" if saved.states is None else "a probe on words and states, with its language model"
+        digest = write_digests(folder)
+    found = "a probe on words" if saved.states is None else "a probe on words and states, with its language model"
+    return f"{found}, SHA-256 of digests.json: {digest}"
 
 
-def _maps(path: epath.Path) -> dict[str, dict[str, Any]]:
+def _maps(path: epath.Path, need_target: str) -> dict[str, dict[str, Any]]:
     """The map of each signal, as evaluation wrote it."""
     calibration = read_calibration(path)
     if calibration.need_fast is None:
         raise ValueError(f"{path}: need_fast: found none, expected the map of this signal")
+    if calibration.need_target != need_target:
+        raise ValueError(
+            f"{path}, need_target: found {calibration.need_target} (or no such key), expected {need_target}, which the "
+            "probe was fitted for: evaluate it again"
+        )
     fits = {"need_fast": calibration.need_fast, "accept_fast": calibration.accept_fast}
     return {name: map_to_dict(fit.map) for name, fit in fits.items()}
 

@@ -13,12 +13,15 @@ from prism_jax.probe.kept_states import describe_states, states_of
 from prism_jax.probe.saved import SavedProbe, load_probe, save_probe
 from prism_jax.probe.scoring import score
 from prism_jax.probe.words import describe_all
+from prism_jax.recipes.scores_files import SHOWN_ONLY, check_shown, shown_offers
 from prism_jax.report.outputs import evaluate_into
 from prism_jax.runtime.config import ConfigError, from_config_dict, to_dict
+from prism_jax.runtime.digests import check_export
 from prism_jax.runtime.files import read_object, write_json
 from prism_jax.runtime.provenance import as_facts, provenance
 from prism_jax.scores import Scores
 from prism_jax.streams import Stream
+from prism_jax.streams.known import known_columns
 from prism_jax.streams.sources import load_splits
 from prism_jax.streams.splits import Splits
 from prism_jax.streams.summary import summarise
@@ -26,7 +29,14 @@ from prism_jax.streams.summary import summarise
 SPLITS = ("train", "calibration", "test")
 
 
-def train_and_evaluate_probe(config: ProbeConfig, workdir: epath.PathLike, *, texts: bool = True) -> None:
+def train_and_evaluate_probe(
+    config: ProbeConfig,
+    workdir: epath.PathLike,
+    *,
+    texts: bool = True,
+    shown_only: bool = False,
+    expect_digest: str | None = None,
+) -> None:
     """Trains a probe into `workdir`/probe unless it is there, and evaluates it.
 
     The workdir gets config.json, run.json, probe/, states/ (with a language model), and what an evaluation writes:
@@ -36,14 +46,20 @@ def train_and_evaluate_probe(config: ProbeConfig, workdir: epath.PathLike, *, te
       config: Config of the run.
       workdir: Folder to write to; it may hold an earlier run of the same config.
       texts: Whether the report may show the texts of events.
+      shown_only: Whether to evaluate without the offers that were not made; every title then says so.
+      expect_digest: SHA-256 of the `digests.json` of the export that `states.weights` names; None believes the list.
 
     Raises:
       ValueError, OSError, RuntimeError: in one line; nothing is written if the config, the data source or the weights
         cannot be used, or if the folder holds a run of another config.
     """
     workdir = epath.Path(workdir)
+    if config.states.weights or expect_digest is not None:
+        check_export(config.states.weights, expect_digest)
     splits = load_splits(config.data, config.simulator)
     about = describe_states(config.states) if config.states.weights else None
+    if not shown_only:
+        check_shown("data", _known(splits, config.data.fold))
     _claim(config, workdir)
     seen = {name: _see(getattr(splits, name), config, workdir) for name in SPLITS}
     probe = _fitted(seen["train"], config, workdir / "probe", about)
@@ -51,15 +67,31 @@ def train_and_evaluate_probe(config: ProbeConfig, workdir: epath.PathLike, *, te
         row for name in ("calibration", "test") for row in score(probe, seen[name], split=name, fold=config.data.fold)
     ]
     made = as_facts(provenance())
+    scores = Scores.from_rows(rows)
     evaluate_into(
         workdir,
-        Scores.from_rows(rows),
+        shown_offers("data", scores) if shown_only else scores,
         config.decision,
         facts={"command": made.pop("command"), **_facts(config, splits), **made},
         keep_scores=True,
         streams=splits.test if texts else (),
         calibrator=config.calibration,
+        population=SHOWN_ONLY if shown_only else "",
+        kept=scores,
     )
+
+
+def _known(splits: Splits, fold: int) -> Scores:
+    """What the streams to evaluate say, as the table that the probe will fill: nothing is trained to be refused."""
+    rows = [
+        known_columns(stream, step, offer, split=name, fold=fold)
+        | {"step": place, "candidate": number, "p_need_fast": 0.5, "p_accept_fast": 0.5}
+        for name in ("calibration", "test")
+        for stream in getattr(splits, name)
+        for place, step in enumerate(stream.steps)
+        for number, offer in enumerate(step.candidates)
+    ]
+    return Scores.from_rows(rows)
 
 
 def _fitted(streams: Sequence[Seen], config: ProbeConfig, folder: epath.Path, about: dict[str, Any] | None) -> Probe:

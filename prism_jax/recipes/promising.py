@@ -10,13 +10,20 @@ from prism_jax.decision import risk
 from prism_jax.decision.calibration import CalibrationConfig, Calibrator
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation.fits import read_calibration
+from prism_jax.evaluation.intervals import known
 from prism_jax.evaluation.promise_units import Family
 from prism_jax.evaluation.promises import Line, PromiseResult, promise
+from prism_jax.people.columns import LogError, parse_columns
+from prism_jax.people.logs import read_log
+from prism_jax.people.score_maps import Scale
+from prism_jax.recipes.log_scores import scale_of_log, scores_of_log
+from prism_jax.recipes.own_score import promised
+from prism_jax.recipes.scores_files import shown_offers
 from prism_jax.report.human_labels import shown
 from prism_jax.report.table import Column, Row, Section, Table, print_all
 from prism_jax.report.tables import DASH, number, percent
 from prism_jax.runtime.files import check_folder_of, write_json
-from prism_jax.scores import ScoresError, located, read_scores
+from prism_jax.scores import Scores, ScoresError, located, read_scores
 
 NAMES = {"betting": "betting", "hoeffding_bentkus": "Hoeffding and Bentkus", "expectation": "in expectation"}
 
@@ -45,21 +52,25 @@ def promise_scores(
     calibration: str | None = None,
     start: float | None = None,
     test_share: float = 0.0,
+    columns: Sequence[str] | None = None,
+    shown_only: bool = False,
     out: str | None = None,
 ) -> None:
     """Prints the gates that keep promises, and writes them to a file where asked.
 
     Args:
-      path: The scores file, .parquet or .jsonl (docs/scores.md).
+      path: The scores file, .parquet or .jsonl (docs/scores.md), or with `columns` a log of answers, .csv or .parquet.
       texts: Promises such as "false_alarms<=0.05", kept together.
       point: The costs to which the gate comes as near as the promises allow.
       level: The probability 1 - eta with which they hold, for all families at once.
       families: The policies and slow margins; none is the policy of `point` without a margin.
       calibrator: The map to fit; None is one temperature per signal.
       calibration: Path of a calibration.json fitted on other people, instead.
-      start: Cost ratio at which the tests of false discovery begin.
+      start: Cost ratio at which the tests of false discovery and dismissals begin.
       test_share: Share of the people to measure and not to certify on, of scores without splits, or with a calibration
         of the split test.
+      columns: ROLE=COLUMN parts of a log (docs/acceptance_logs.md): person, accepted and a score.
+      shown_only: Whether to leave out the offers that were not made. The promise is then about shown offers only.
       out: Path of a JSON file for the result.
 
     Raises:
@@ -74,8 +85,9 @@ def promise_scores(
     fits = None if calibration is None else read_calibration(calibration).pooled()
     config = None if calibrator is None else CalibrationConfig(calibrator)
     try:
+        scores, scale, column = _read(path, columns, shown_only=shown_only)
         found = promise(
-            read_scores(path),
+            scores,
             promises,
             point,
             error=1 - level,
@@ -88,10 +100,40 @@ def promise_scores(
     except ScoresError as error:
         raise located(error, path) from None
     print_all([promise_table(found, point)])
-    for sentence in sentences(found):
+    if shown_only:
+        print("The promise is about offers that the log shows only: what was not shown is left out.")
+    on_score = _on_score(found, scale, column)
+    for sentence in [*sentences(found), *on_score.get("sentences", [])]:
         print(sentence)
     if out is not None:
-        write_json(out, as_dict(found, point))
+        write_json(out, as_dict(found, point) | {"on_score": on_score or None})
+
+
+def _on_score(found: PromiseResult, scale: Scale, column: str) -> dict[str, Any]:
+    """The chosen gate as a rule on the user's own score; empty where nothing is certified, or need decides as well."""
+    gate = None if found.chosen is None else found.chosen.gate
+    return {} if gate is None or found.accept_map is None else promised(found.accept_map, gate.ratio, scale, column)
+
+
+def _read(path: str, columns: Sequence[str] | None, *, shown_only: bool) -> tuple[Scores, Scale, str]:
+    """A scores table, or a log of answers as one; where asked, without the offers that were not made.
+
+    Returns:
+      The table, how the user's score became its p_accept_fast, and the name of the score's column.
+    """
+    if columns is None:
+        scores = read_scores(path)
+        return shown_offers(path, scores) if shown_only else scores, Scale(), "p_accept_fast"
+    roles = parse_columns(columns)
+    log = read_log(path, roles)
+    silent = int((~log.logged).sum())
+    if silent and not shown_only:
+        raise LogError(
+            f"{path}: found {silent} of {len(log)} offers that were not made, expected none, or --shown_only, which "
+            "leaves them out: nobody knows their answers"
+        )
+    scores = scores_of_log(log.shown(), plain=True)  # a gate on it is a gate on the score
+    return scores, scale_of_log(log.shown()), roles.score or ""
 
 
 def promise_table(found: PromiseResult, point: OperatingPoint) -> Table:
@@ -153,7 +195,7 @@ def _note(found: PromiseResult, point: OperatingPoint) -> str:
 def sentences(found: PromiseResult) -> list[str]:
     """What to deploy, or what can be promised instead."""
     if found.chosen is not None and found.chosen.gate is not None:
-        return [_deployed(found, found.chosen, found.chosen.gate.ratio)]
+        return [_deployed(found, found.chosen, found.chosen.gate.ratio), *_starts(found)]
     count, units, families = found.certifying.number, _plural(found), len(found.families)
     of = f" of {families} families" if families > 1 else ""
     said = [
@@ -168,11 +210,36 @@ def sentences(found: PromiseResult) -> list[str]:
             f"{count} {units} could promise each limit from {smallest:.4f} on by itself, without a single loss: the "
             "gates that keep one of these break another, or are too close to a limit."
         )
-    else:
+    elif found.promises[0] not in found.passing:
         said.append(f"Without a single loss, {count} {units} could promise {smallest:.4f}; these losses are too large.")
-    if any(one.grows is None for one in found.promises):
-        said.append("The tests of false_discovery begin at --start; at another start, fixed beforehand, they may pass.")
-    return said
+    return [*said, *_starts(found), *(_smallest_passing(found, one) for one in found.passing)]
+
+
+def _starts(found: PromiseResult) -> list[str]:
+    """That the default start cannot certify a policy, where it is none for it and nothing of it is certified."""
+    silent = [line.family.policy for line in found.lines if line.bound == "betting" and line.gate is None]
+    policies = [name for name in found.too_talkative if name in silent]
+    if not policies:
+        return []
+    return [
+        "The default start of false_discovery, the ratio limit / (1 - limit), keeps the limit at every offer for the "
+        f"policy product only. A calibrated gate of {', '.join(policies)} may break it there, and its first test then "
+        "fails: give another start with --start, fixed beforehand or on other people."
+    ]
+
+
+def _smallest_passing(found: PromiseResult, one: risk.Promise) -> str:
+    """Which limit would have passed the first test."""
+    limit = found.passing[one]
+    start = "limit / (1 - limit)" if found.start is None else f"{found.start:g}"
+    if limit is None:
+        return (
+            f"No limit of {one.risk} up to 0.99 passes its first test on these {_plural(found)}, at the start {start}."
+        )
+    return (
+        f"The smallest limit of {one.risk} that would pass on these {_plural(found)} is {limit:g}, at the start "
+        f"{start}. Read off the same units, it is no promise: state it for others."
+    )
 
 
 def _deployed(found: PromiseResult, line: Line, ratio: float) -> str:
@@ -220,7 +287,7 @@ def _line_dict(line: Line) -> dict[str, Any]:
     if line.gate is not None:
         gate = line.gate._asdict()
         gate["test_risks"] = {
-            str(one): value and {"mean": float(value.estimate), "low": float(value.low), "high": float(value.high)}
+            str(one): value and {"mean": float(value.estimate), "low": known(value.low), "high": known(value.high)}
             for one, value in line.gate.test_risks.items()
         }
     return {"certified": list(line.certified), "gate": gate}

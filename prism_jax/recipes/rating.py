@@ -57,8 +57,7 @@ def read_scenarios(path: epath.PathLike) -> list[Scenario]:
       ScenarioError: naming the line that is none, or that no line is there.
       OSError: if the file cannot be read.
     """
-    with epath.Path(path).open("rb") as file:
-        found = [_scenario(line, f"{path}:{number}") for number, line in read_lines(file, str(path), ScenarioError)]
+    found = [_scenario(line, f"{path}:{number}") for number, line in read_lines(path, ScenarioError, "scenarios")]
     if not found:
         raise ScenarioError(f"{path}: found no scenario, expected one per line")
     return found

@@ -29,12 +29,13 @@ from prism_jax.training.lock import only_training
 from prism_jax.training.logs.profiling import Profile
 from prism_jax.training.loop import describe, plan, train
 from prism_jax.training.run import (
+    NOT_TRAINED,
     Run,
     checkpoint_in_words,
     open_run,
     reopen_run,
     resolve,
-    trained_params,
+    restore_trained,
     untrained_params,
 )
 from prism_jax.training.startup import startup
@@ -164,20 +165,26 @@ def passes_of(run: Run) -> Passes:
     )
 
 
-def evaluate_run(run: Run, *, texts: bool = True, base: bool = False) -> None:
+def evaluate_run(run: Run, *, texts: bool = True, base: bool = False) -> int | None:
     """Scores the calibration and test splits, fits their calibration, measures every policy and writes the report.
+
+    Where the checkpoint of the trained result is damaged, an older one is evaluated: the first line and the title of
+    every table say so, and an evaluation that the folder has already stays as it is.
 
     Args:
       run: The run.
       texts: Whether the report may show the texts of events.
       base: Whether the student before training is scored too, for a section of its own in the tables.
 
+    Returns:
+      `NOT_TRAINED` where an older checkpoint was evaluated, else None.
+
     Raises:
       ValueError, OSError: before anything is written, for a workdir without a checkpoint or with invalid metrics.
     """
     workdir = run.files
-    step, params = trained_params(run.model, run.config, workdir)
-    checkpoint = checkpoint_in_words(run.config, step)
+    step, params, damaged = restore_trained(run.model, run.config, workdir)
+    checkpoint = checkpoint_in_words(run.config, step, damaged)
     print(f"checkpoint: {checkpoint}")
     made = as_facts(provenance())
     evaluate_into(
@@ -188,9 +195,12 @@ def evaluate_run(run: Run, *, texts: bool = True, base: bool = False) -> None:
         keep_scores=True,
         metrics_path=workdir.metrics,
         streams=run.splits.test if texts else (),
+        population=f"step {step}, not the trained result" if damaged else "",
         calibrator=run.config.calibration,
         base=score_run(run, untrained_params(run.model, run.config), passes=Passes()) if base else None,
+        keep_existing=bool(damaged),
     )
+    return NOT_TRAINED if damaged else None
 
 
 def train_and_evaluate(
@@ -254,7 +264,7 @@ def _claim(run: Run) -> None:
     write_json(workdir.provenance, provenance())
 
 
-def evaluate_workdir(path: epath.PathLike, *, texts: bool = True, base: bool = False) -> None:
+def evaluate_workdir(path: epath.PathLike, *, texts: bool = True, base: bool = False) -> int | None:
     """Evaluates the run in a folder again, as `evaluate_run` does.
 
     Raises:
@@ -265,4 +275,4 @@ def evaluate_workdir(path: epath.PathLike, *, texts: bool = True, base: bool = F
             f"{path}: found the workdir of a probe, expected that of a student; --scores={path}/scores.parquet with "
             "another --workdir evaluates its scores"
         )
-    evaluate_run(reopen_run(Workdir(path)), texts=texts, base=base)
+    return evaluate_run(reopen_run(Workdir(path)), texts=texts, base=base)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
+from typing import Any
+
 import numpy as np
 from etils import epath
 from jaxtyping import Bool
@@ -12,8 +16,11 @@ from prism_jax.evaluation.fits import read_calibration
 from prism_jax.report.outputs import evaluate_into
 from prism_jax.runtime.provenance import as_facts, provenance
 from prism_jax.scores import Scores, ScoresError, located, read_scores
+from prism_jax.scores.files import holds_records
 
 SHOWN_ONLY = "of shown offers only"
+_FOLDS = 5
+_NEED = ("p_need_fast", "p_need_slow", "y_need", "need_target")
 
 
 def evaluate_scores(
@@ -48,10 +55,12 @@ def evaluate_scores(
         raise ValueError("--calibrator: found it with --calibration, expected one of them")
     fits = None if calibration is None else read_calibration(calibration).pooled()
     scores = read_scores(path, extra=False)  # nothing here reads columns without a meaning
+    if holds_records(path):
+        scores = _of_records(path, scores, fits is not None)
     if shown_only:
-        scores = _shown(path, scores)
+        scores = shown_offers(path, scores)
     else:
-        _need_propensities(path, scores)
+        check_shown(path, scores)
     facts = as_facts(provenance()) | {"scores": path}
     population = SHOWN_ONLY if shown_only else ""
     try:
@@ -70,8 +79,34 @@ def evaluate_scores(
         raise located(error, path) from None
 
 
-def _shown(path: str, scores: Scores) -> Scores:
-    """The rows whose offer was made."""
+def _of_records(path: str, scores: Scores, calibrated: bool) -> Scores:
+    """Decision records as they can be evaluated: with folds, and without need where no outcome says anything of it.
+
+    Each fold of people (of streams, where no event names a person) is calibrated on the others.
+    """
+    if scores.y_need is None or np.isnan(scores.y_need).all():
+        without: dict[str, Any] = dict.fromkeys(_NEED)
+        scores = dataclasses.replace(scores, **without)
+    if calibrated:
+        return scores
+    units = scores.stream if scores.person is None else scores.person
+    names = sorted(set(units.tolist()), key=lambda name: hashlib.sha256(name.encode()).digest())
+    if len(names) < 2:
+        raise ScoresError(
+            f"found records of {len(names)} {'stream' if scores.person is None else 'person'}, expected two or more, "
+            "each calibrated on the others, or --calibration=FILE with the calibration.json of a run",
+            place=path,
+        )
+    fold = {name: number % _FOLDS for number, name in enumerate(names)}
+    return dataclasses.replace(scores, fold=np.array([fold[name] for name in units.tolist()], np.int64))
+
+
+def shown_offers(path: str, scores: Scores) -> Scores:
+    """The rows whose offer was made.
+
+    Raises:
+      ScoresError: for a table that does not say so, or without any.
+    """
     if scores.logged is None:
         raise ScoresError("found no such column, expected it with --shown_only", "logged", place=path)
     shown = scores.logged == 1
@@ -85,11 +120,14 @@ def _by_step(scores: Scores, holds: Bool[np.ndarray, "rows"]) -> Bool[np.ndarray
     return np.bincount(scores.step_numbers(), holds) > 0
 
 
-def _need_propensities(path: str, scores: Scores) -> None:
-    """Raises where offers were not shown and no propensity says how to weight those that were.
+def check_shown(path: str, scores: Scores) -> None:
+    """Checks that propensities say how to weight the offers that were shown, where others were not.
 
     The offers that a logging policy showed are a selection; costs on them alone are not those of all steps. Every step
     needs a propensity, of a shown offer or of one that could have been: an agent's record has none where it could not.
+
+    Raises:
+      ScoresError: naming the first row that was not shown, otherwise.
     """
     if scores.logged is None:
         return

@@ -11,20 +11,19 @@ from typing import Any
 
 from etils import epath
 
-from prism_jax.decision.calibration import Map
 from prism_jax.people.exports import StoreError, population_from
 from prism_jax.people.store import PeopleStore
 from prism_jax.policy.agent import Agent
 from prism_jax.policy.exported import read_exported
 from prism_jax.policy.lines import Lines
 from prism_jax.policy.records import encode
-from prism_jax.policy.records_file import RecordsFile, parse_record, write_whole
+from prism_jax.policy.records_file import RecordsError, RecordsFile, parse_record, write_whole
 from prism_jax.policy.replay import Changes, replay
 from prism_jax.policy.service import Service
 from prism_jax.policy.settings import Budget, Critical, Exploration, PeopleSettings, Settings, Terms
-from prism_jax.runtime import distributed
 from prism_jax.runtime.files import check_absent, read_lines, read_object, write_bytes
 
+OPTIONS = ("dtype", "context", "memory", "keep", "compilation_cache")
 POINT = ("c_fa", "c_fn", "margin", "policy", "fixed_threshold", "trigger", "price")
 
 
@@ -41,12 +40,12 @@ def serve(given: Mapping[str, Any]) -> None:
     for name in ("model", "input"):
         if given[name] is None:
             raise ValueError(f"--{name}: found none, expected it (or --replay=RECORDS)")
-    distributed.keep_programs(given["compilation_cache"], all_of_them=True)
     with exported_model(given["model"]) as model:
-        exported = read_exported(model)
+        exported = read_exported(model, given["expect_digest"])
         changes = {name: given[name] for name in POINT if given[name] is not None}
         settings = settings_from(given, Terms(exported.point), changes)
-        options = {name: given[name] for name in ("dtype", "context", "memory", "keep") if given[name] is not None}
+        names = (*OPTIONS, "expect_digest")
+        options = {"report": _say} | {name: given[name] for name in names if given[name] is not None}
         with contextlib.ExitStack() as stack:
             people = stack.enter_context(_store(given)) if given["people"] is not None else None
             records = None
@@ -82,19 +81,17 @@ def replay_records(given: Mapping[str, Any]) -> None:
             raise ValueError(f"--{name}: found it with --replay, expected none: a replay takes people from the records")
     changes = Changes(
         point={name: given[name] for name in POINT if given[name] is not None},
-        maps=None if given["calibration"] is None else _maps(given["calibration"]),
+        **({} if given["calibration"] is None else _maps(given["calibration"])),
         offers=_budget(given, "offers"),
         thoughts=_budget(given, "thoughts"),
         exploration=_exploration(given),
         no_exploration=given["explore"] == 0,
     )
     path = epath.Path(given["replay"])
-    if not path.is_file():
-        raise FileNotFoundError(f"--replay: {path}: no such file, expected the records of an agent")
     if given["records"] is not None:
         check_absent(given["records"])
-    with path.open("rb") as file:
-        logged = [(f"{path}:{n}", parse_record(line, f"{path}:{n}")) for n, line in read_lines(file, str(path))]
+    lines = read_lines(path, RecordsError, "in --replay the records of an agent")
+    logged = [(f"{path}:{number}", parse_record(line, f"{path}:{number}")) for number, line in lines]
     again = list(replay(logged, changes))
     if given["records"] is None:
         for record in again:
@@ -156,12 +153,14 @@ def _exploration(given: Mapping[str, Any]) -> Exploration | None:
         raise ValueError(f"--explore, --explore_loss, --seed: {error}") from error
 
 
-def _maps(path: str) -> dict[str, Map]:
-    """The maps of a calibration.json; of an out-of-fold one, those of all folds together."""
+def _maps(path: str) -> dict[str, Any]:
+    """The maps of a calibration.json (of an out-of-fold one, of all folds together), and what p_need means to them."""
     from prism_jax.evaluation.fits import SIGNALS, read_calibration
 
-    fits = {name: getattr(read_calibration(path).pooled(), name) for name in SIGNALS}
-    return {name: fit.map for name, fit in fits.items() if fit is not None}
+    calibration = read_calibration(path).pooled()
+    fits = {name: getattr(calibration, name) for name in SIGNALS}
+    maps = {name: fit.map for name, fit in fits.items() if fit is not None}
+    return {"maps": maps, "need_target": calibration.need_target}
 
 
 def _run(agent: Agent, given: Mapping[str, Any], records: RecordsFile | None) -> None:
@@ -173,7 +172,7 @@ def _run(agent: Agent, given: Mapping[str, Any], records: RecordsFile | None) ->
     )
     try:
         with _opened(given["input"]) as descriptor:
-            service.run(Lines(descriptor))
+            service.run(Lines(descriptor, place))
     finally:
         for line in service.statistics.lines():
             _say(line)

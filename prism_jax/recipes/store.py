@@ -15,6 +15,7 @@ from etils import epath
 from prism_jax.policy.passes import Passes
 from prism_jax.recipes.runs import score_run, train_run
 from prism_jax.runtime.config import to_dict
+from prism_jax.runtime.digests import sha256
 from prism_jax.scores import Scores, read_scores, write_scores
 from prism_jax.student.qwen3 import Params
 from prism_jax.training.checkpoints.checkpoint import steps
@@ -133,7 +134,7 @@ def _digest(config: RunConfig) -> str:
     tree["training"]["start"] = epath.Path(config.training.start).name
     for name, path in tree["data"].items():
         if path in config.data.paths and epath.Path(path).is_file():
-            tree["data"][name] = hashlib.sha256(epath.Path(path).read_bytes()).hexdigest()
+            tree["data"][name] = sha256(path)
     return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()[:12]
 
 

@@ -68,10 +68,9 @@ def export_traces(records: epath.PathLike, out: epath.PathLike, streams: epath.P
 
 
 def _records(path: epath.Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    with path.open("rb") as file:
-        for number, line in read_lines(file, str(path), RecordsError):
-            place = f"{path}:{number}"
-            yield place, parse_record(line, place)
+    for number, line in read_lines(path, RecordsError, "the records of an agent"):
+        place = f"{path}:{number}"
+        yield place, parse_record(line, place)
 
 
 def _text(record: Mapping[str, Any], texts: Mapping[str, Stream], place: str) -> str:

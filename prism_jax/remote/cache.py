@@ -14,20 +14,12 @@ import threading
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from prism_jax.remote import cache_file
+from prism_jax.remote.cache_file import COLUMNS
 from prism_jax.remote.owners import Owner
 from prism_jax.remote.requests import Answer
 
-APPLICATION = 0x70726D72  # how SQLite's header names the program that a file belongs to
-VERSION = 1
-_COLUMNS = ("text", "error", "model", "time", "prompt_tokens", "completion_tokens", "cost", "seconds", "finish")
-_TABLES = """
-CREATE TABLE answers (key TEXT PRIMARY KEY, text TEXT, error TEXT, model TEXT NOT NULL, time TEXT NOT NULL,
-  prompt_tokens INTEGER NOT NULL, completion_tokens INTEGER NOT NULL, cost REAL NOT NULL, seconds REAL NOT NULL,
-  finish TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE flights (key TEXT PRIMARY KEY, worst REAL NOT NULL, lost INTEGER NOT NULL, owner TEXT NOT NULL);
-CREATE TABLE spending (spent REAL NOT NULL);
-INSERT INTO spending VALUES (0);
-"""
+_COLUMNS = tuple(COLUMNS["answers"][1:])
 
 
 class BudgetSpent(RuntimeError):  # noqa: N818 -- not an error of the program
@@ -56,7 +48,7 @@ class Cache:
       budget: Most USD that this file may ever record as spent.
 
     Raises:
-      ValueError: if the file is something else.
+      ValueError: if the file is something else, or damaged.
     """
 
     def __init__(self, path: str | os.PathLike[str], budget: float = 0.0) -> None:
@@ -65,51 +57,28 @@ class Cache:
         self._lock = threading.RLock()
         self._mine: set[str] = set()  # keys that this process has under way
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
-        self._database = sqlite3.connect(self.path, timeout=60, isolation_level=None, check_same_thread=False)
-        try:
-            self._prepare()
-        except sqlite3.DatabaseError as error:
-            self._database.close()
-            raise ValueError(f"{self.path}: found no cache of answers ({error}), expected one or no file") from None
+        self._database = cache_file.opened(self.path)
         self._owner = Owner(self.path)
 
-    def _prepare(self) -> None:
-        """Creates the tables of a new file, and checks the kind of an old one."""
-        self._database.execute("PRAGMA journal_mode=WAL")
-        self._database.execute("PRAGMA synchronous=NORMAL")  # a kill loses nothing; a power cut may lose the newest
-        with self._transaction() as database:
-            found = database.execute("PRAGMA application_id").fetchone()[0]
-            if not found and not database.execute("SELECT 1 FROM sqlite_master").fetchone():
-                for statement in _TABLES.split(";"):
-                    database.execute(statement)
-                database.execute(f"PRAGMA application_id={APPLICATION}")
-                database.execute(f"PRAGMA user_version={VERSION}")
-                return
-            version = database.execute("PRAGMA user_version").fetchone()[0]
-            if (found, version) != (APPLICATION, VERSION):
-                raise sqlite3.DatabaseError(f"a database of application {found}, version {version}")
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        """Names the file in the errors of the block."""
+        with self._lock:
+            try:
+                yield self._database
+            except sqlite3.DatabaseError as error:  # such as a full disk
+                raise OSError(f"{self.path}: found a cache that cannot be read or written ({error})") from error
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         """Runs the block as one transaction that no other process can come between."""
-        with self._lock:
-            try:
-                self._database.execute("BEGIN IMMEDIATE")
-                try:
-                    yield self._database
-                    self._database.execute("COMMIT")
-                except BaseException:
-                    if self._database.in_transaction:
-                        self._database.execute("ROLLBACK")
-                    raise
-            except sqlite3.OperationalError as error:  # such as a full disk
-                raise OSError(f"{self.path}: found a cache that cannot be written ({error})") from error
+        with self._reading() as database, cache_file.transaction(database):
+            yield database
 
     def get(self, key: str) -> Answer | None:
         """The stored answer of a request, or None."""
-        with self._lock:
-            row = self._database.execute(f"SELECT {', '.join(_COLUMNS)} FROM answers WHERE key = ?", (key,)).fetchone()
+        with self._reading() as database:
+            row = database.execute(f"SELECT {', '.join(_COLUMNS)} FROM answers WHERE key = ?", (key,)).fetchone()
         return row and Answer(key=key, cached=True, **dict(zip(_COLUMNS, row, strict=True)))
 
     def claim(self, key: str, worst: float, idempotent: bool) -> Claim:
@@ -132,7 +101,8 @@ class Cache:
             lost = flight[0] + (not idempotent) if flight else 0
             if not self._room(key, worst * (lost + 1)):
                 return Claim(wait=True)
-            database.execute("REPLACE INTO flights VALUES (?, ?, ?, ?)", (key, worst, lost, self._owner.name))
+            row = (key, worst, lost, self._owner.name)
+            database.execute("REPLACE INTO flights VALUES (?, ?, ?, ?, ?)", (*row, cache_file.digest_of(*row)))
             self._mine.add(key)
             return Claim(resent=flight is not None)
 
@@ -146,7 +116,10 @@ class Cache:
             worst, lost = database.execute("SELECT worst, lost FROM flights WHERE key = ?", (key,)).fetchone()
             if not self._room(key, worst * (lost + 2)):
                 return False
-            database.execute("UPDATE flights SET lost = lost + 1 WHERE key = ?", (key,))
+            database.execute(
+                "UPDATE flights SET lost = lost + 1, digest = DIGEST_OF(key, worst, lost + 1, owner) WHERE key = ?",
+                (key,),
+            )
             return True
 
     def settle(self, key: str, answer: Answer | None, billed: bool = True) -> None:
@@ -161,12 +134,12 @@ class Cache:
             worst, lost = database.execute("SELECT worst, lost FROM flights WHERE key = ?", (key,)).fetchone()
             cost = worst * (lost + (answer is None and billed)) + (answer.cost if answer else 0.0)
             if answer:
-                values = [getattr(answer, name) for name in _COLUMNS]
-                places = ", ".join("?" * (len(_COLUMNS) + 1))
-                database.execute(f"REPLACE INTO answers (key, {', '.join(_COLUMNS)}) VALUES ({places})", (key, *values))
+                row = (key, *(getattr(answer, name) for name in _COLUMNS))
+                places = ", ".join("?" * (len(row) + 1))
+                database.execute(f"REPLACE INTO answers VALUES ({places})", (*row, cache_file.digest_of(*row)))
             database.execute("DELETE FROM flights WHERE key = ?", (key,))
             if cost:
-                database.execute("UPDATE spending SET spent = spent + ?", (cost,))
+                database.execute("UPDATE spending SET spent = spent + ?1, digest = DIGEST_OF(spent + ?1)", (cost,))
         self._mine.discard(key)
 
     def drop(self, key: str) -> None:
@@ -176,8 +149,8 @@ class Cache:
     @property
     def spent(self) -> float:
         """USD that this file records as spent, without requests under way."""
-        with self._lock:
-            return self._database.execute("SELECT spent FROM spending").fetchone()[0]
+        with self._reading() as database:
+            return database.execute("SELECT spent FROM spending").fetchone()[0]
 
     def close(self) -> None:
         """Closes the file."""

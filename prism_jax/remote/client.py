@@ -158,8 +158,6 @@ class Client:
 
     async def _attempt(self, prepared: Prepared, line: Line, started: float) -> Answer:
         """Sends a request once."""
-        import openai
-
         place = await line.limiter.room(len(prepared.content) // EXPECTED_BYTES + self.endpoint.max_tokens)
         try:
             async with asyncio.timeout(self.endpoint.timeout):  # the SDK's own ends silence only, not trickling
@@ -171,15 +169,14 @@ class Client:
                 )
         except TimeoutError:
             raise failures.TransientError(f"timed out after {self.endpoint.timeout:g} s", billed=True) from None
-        except openai.OpenAIError as error:
-            failure = failures.of_sdk(error, self._key)
+        except Exception as error:  # whatever a server makes the SDK raise fails this request, and not the job
+            failure = failures.of_exchange(error, self._key)
             after = getattr(failure, "after", None)
             if after is not None and after <= self.endpoint.patience:
                 line.limiter.pause(after)
             raise failure from None
-        answer = completions.read(
-            response.content, prepared.key, self.price, self._worst(prepared), time.monotonic() - started
-        )
+        most = completions.Most(len(prepared.content), self.endpoint.max_tokens)
+        answer = completions.read(response.content, prepared.key, self.price, most, time.monotonic() - started)
         line.limiter.correct(place, answer.prompt_tokens + answer.completion_tokens)
         return answer
 
@@ -210,10 +207,16 @@ class Line:
         import httpx2
         import openai
 
+        from prism_jax.remote.transport import BoundedClient
+
         self.response = httpx2.Response
         # Without a key, the SDK would take the one that is meant for OpenAI from the environment.
         self.sdk: openai.AsyncOpenAI = openai.AsyncOpenAI(
-            api_key=key or "none", base_url=endpoint.base_url, timeout=endpoint.timeout, max_retries=0
+            api_key=key or "none",
+            base_url=endpoint.base_url,
+            timeout=endpoint.timeout,
+            max_retries=0,
+            http_client=BoundedClient(),
         )
         self.sdk.organization = self.sdk.project = None
         self.turns = asyncio.Semaphore(endpoint.concurrency)

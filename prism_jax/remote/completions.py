@@ -5,7 +5,9 @@ from __future__ import annotations
 import datetime
 import json
 import re
-from typing import Any
+from typing import Any, NamedTuple
+
+from absl import logging
 
 from prism_jax.remote.failures import TransientError
 from prism_jax.remote.prices import Price
@@ -14,14 +16,21 @@ from prism_jax.remote.requests import Answer
 _REASONING = re.compile(r"\A\s*<think>.*?(?:</think>\s*|\Z)", re.DOTALL)
 
 
-def read(content: bytes, key: str, price: Price, worst: float, seconds: float) -> Answer:
+class Most(NamedTuple):
+    """The most tokens that a request can take: what was reserved of the budget."""
+
+    prompt: int
+    completion: int
+
+
+def read(content: bytes, key: str, price: Price, most: Most, seconds: float) -> Answer:
     """The answer in a completion's body.
 
     Args:
       content: The body of the response.
       key: Hash of the request.
       price: What tokens cost.
-      worst: The most that the request can cost, in USD; counted where the server states no tokens.
+      most: The tokens that are charged where the server states none or more.
       seconds: Time since the request was sent.
 
     Raises:
@@ -38,7 +47,7 @@ def read(content: bytes, key: str, price: Price, worst: float, seconds: float) -
         raise TransientError("the server's response is no chat completion", billed=True, garbled=True) from None
     if text is not None:  # no reasoning is kept, and a schema does not bind it
         text = _storable(_REASONING.sub("", text))
-    prompt, completion, known = _usage(body.get("usage"))
+    prompt, completion, known = _usage(body.get("usage"), most)
     return Answer(
         text=text or None,
         error=None if text else _why_empty(message, finish),
@@ -47,17 +56,27 @@ def read(content: bytes, key: str, price: Price, worst: float, seconds: float) -
         time=datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"),
         prompt_tokens=prompt,
         completion_tokens=completion,
-        cost=price.of(prompt, completion) if known else worst,
+        cost=price.of(*((prompt, completion) if known else most)),
         seconds=seconds,
         finish=_storable(finish),
     )
 
 
-def _usage(usage: Any) -> tuple[int, int, bool]:
-    """Tokens of prompt and answer, and whether the server states both."""
+def _usage(usage: Any, most: Most) -> tuple[int, int, bool]:
+    """Tokens of prompt and answer, each as many as possible at most, and whether the server states both."""
     counts = [usage.get(name) if isinstance(usage, dict) else None for name in ("prompt_tokens", "completion_tokens")]
-    known = [count for count in counts if isinstance(count, int) and 0 <= count < 2**53]
-    return (known[0], known[1], True) if len(known) == 2 else (0, 0, False)
+    known = [count for count in counts if isinstance(count, int) and count >= 0]
+    if len(known) < 2:
+        return 0, 0, False
+    if known[0] > most.prompt or known[1] > most.completion:
+        logging.log_first_n(
+            logging.WARNING,
+            "the server states %.3g and %.3g tokens of prompt and answer; counted are the %d and %d that are possible",
+            1,
+            *(min(count, 1e300) for count in known),
+            *most,
+        )
+    return min(known[0], most.prompt), min(known[1], most.completion), True
 
 
 def _why_empty(message: dict[str, Any], finish: str) -> str:

@@ -13,6 +13,8 @@ from prism_jax.runtime.redaction import without_credentials
 from prism_jax.runtime.shown_text import visible
 
 LONGEST = 300
+LONGEST_WAIT = 24 * 3600.0
+"""Most seconds that a server can make a client wait, however patient that is."""
 PART = 6
 """Characters of a key that are too many to show."""
 NOT_BILLED = {429, 500, 503}
@@ -42,6 +44,14 @@ class RejectedError(Exception):
     """The endpoint rejects this one request, and would again."""
 
 
+class RedirectError(Exception):
+    """The endpoint redirects to where no text may be sent."""
+
+
+class UnreadableError(Exception):
+    """The body of a response is too large, or not what its headers say."""
+
+
 def secret_free(text: str, key: str) -> str:
     """A text of the SDK or the server, in one line, without the API key, other credentials or personal data."""
     words = ("***" if _quotes(word, key) else word for word in text.split())
@@ -54,11 +64,11 @@ def _quotes(word: str, key: str) -> bool:
     return bool(key) and any(key[i : i + PART] in word for i in range(max(1, len(key) - PART + 1)))
 
 
-def of_sdk(error: Exception, key: str) -> Exception:
-    """The failure that an exception of the `openai` SDK stands for.
+def of_exchange(error: Exception, key: str) -> Exception:
+    """The failure that an exception while a request was sent or answered stands for.
 
     Args:
-      error: The exception; its text may quote the key.
+      error: An exception of the `openai` SDK or of what is under it; its text may quote the key.
       key: The API key, to remove it.
     """
     import openai
@@ -71,7 +81,10 @@ def of_sdk(error: Exception, key: str) -> Exception:
         cause = type(error.__cause__).__name__
         sent = cause not in ("ConnectError", "ConnectTimeout", "PoolTimeout", "ProxyError")
         return TransientError(f"{secret_free(error.message, key)} ({cause})", billed=sent)
-    return TransientError(f"{type(error).__name__}: {secret_free(str(error), key)}", billed=True, garbled=True)
+    if isinstance(error, RedirectError):
+        return RejectedError(secret_free(str(error), key))
+    words = str(error) if isinstance(error, UnreadableError) else f"{type(error).__name__}: {error}"
+    return TransientError(secret_free(words, key), billed=True, garbled=True)
 
 
 def _of_status(status: int, headers: Mapping[str, str], code: object, said: str) -> Exception:
@@ -87,7 +100,7 @@ def _of_status(status: int, headers: Mapping[str, str], code: object, said: str)
 
 
 def retry_after(headers: Mapping[str, Any]) -> float | None:
-    """Seconds that a server asks to wait: `retry-after-ms`, or `Retry-After` as seconds or as a date."""
+    """Seconds that a server asks to wait, a day at most: `retry-after-ms`, or `Retry-After` in seconds or as a date."""
     for name, scale in (("retry-after-ms", 1e-3), ("retry-after", 1.0)):
         value = headers.get(name)
         if value is None:
@@ -95,8 +108,16 @@ def retry_after(headers: Mapping[str, Any]) -> float | None:
         try:
             seconds = float(value) * scale
         except ValueError:
-            date = email.utils.parsedate_tz(value)
-            seconds = email.utils.mktime_tz(date) - time.time() if date else math.nan
-        if math.isfinite(seconds):
-            return max(0.0, seconds)
+            seconds = _seconds_until(value)
+        if not math.isnan(seconds):
+            return min(max(0.0, seconds), LONGEST_WAIT)
     return None
+
+
+def _seconds_until(date: str) -> float:
+    """Seconds from now to an HTTP date; NaN if it is none."""
+    try:
+        fields = email.utils.parsedate_tz(date)
+        return email.utils.mktime_tz(fields) - time.time() if fields else math.nan
+    except (ValueError, OverflowError):  # such as a year that no calendar has
+        return math.nan

@@ -23,6 +23,8 @@ T = TypeVar("T", bound=pydantic.BaseModel)
 FEEDBACK = "The answer above cannot be used: "
 """How the message begins that states what is wrong with an answer."""
 LONGEST = 600
+LONGEST_TOKEN = 32
+"""Most characters per token of an answer. English has about four; only a server that ignores limits sends more."""
 _BEGINS = re.compile(r'\{\s*["}]')
 
 
@@ -57,6 +59,9 @@ async def ask_for(client: Client, messages: Iterable[Message], model: type[T], r
         answers.append(answer)
         if answer.text is None:
             return Reply(None, answer.error, tuple(answers))
+        if len(answer.text) > LONGEST_TOKEN * client.endpoint.max_tokens:  # to send it back would cost as much
+            most = f"expected one of at most {client.endpoint.max_tokens:,} tokens"
+            return Reply(None, f"found an answer of {len(answer.text):,} characters, {most}", tuple(answers))
         try:
             return Reply(parse(answer.text, model), None, tuple(answers))
         except ValueError as error:
@@ -104,19 +109,16 @@ def parse(text: str, model: type[T]) -> T:
 def _only_object(text: str) -> dict[str, Any]:
     """The one JSON object in a text."""
     decoder = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant)
-    found, place = [], text.find("{")
-    while place >= 0:
+    found, begins = [], _BEGINS.search(text)  # a brace before anything else begins no object
+    while begins:
         try:
-            value, end = decoder.raw_decode(text, place)
-        except json.JSONDecodeError as error:
-            if _BEGINS.match(text, place):  # an object within a broken one is not the answer
-                raise ValueError(f"found broken JSON ({error.msg}), expected one JSON object") from None
-            end = place + 1
+            value, end = decoder.raw_decode(text, begins.start())
+        except json.JSONDecodeError as error:  # an object within a broken one is not the answer
+            raise ValueError(f"found broken JSON ({error.msg}), expected one JSON object") from None
         except RecursionError:
             raise ValueError("found brackets nested too deep, expected one JSON object") from None
-        else:
-            found.append(value)
-        place = text.find("{", end)
+        found.append(value)
+        begins = _BEGINS.search(text, end)
     if len(found) != 1:
         raise ValueError(f"found {len(found)} JSON objects, expected one")
     return found[0]

@@ -13,7 +13,7 @@
   const rows = {
     p: data.rows.p.map(floats),
     z: data.rows.z.map(floats),
-    labels: Uint8Array.from(data.rows.labels, (digit) => parseInt(digit, 36)),
+    labels: Uint8Array.from(data.rows.labels, (digit) => number(digit.charCodeAt(0))),
     group: data.rows.group,
     step: data.rows.step,
   };
@@ -33,10 +33,14 @@
     return counts;
   }
 
-  // How many settings, from the first, think slowly at this row and ratio: one digit of 0-9, a-z, A-Z.
-  function reach(table, row, ratio) {
-    const code = table.reach.charCodeAt(row * K + ratio);
+  // The number that one digit of 0-9, a-z, A-Z stands for.
+  function number(code) {
     return code - (code < 58 ? 48 : code < 91 ? 29 : 87);
+  }
+
+  // How many settings, from the first, think slowly at this row and ratio.
+  function reach(table, row, ratio) {
+    return number(table.reach.charCodeAt(row * K + ratio));
   }
 
   // ---- The library's formulas: gate.intervene, gate.slow_band and calibration.apply_temperature at C_FA = 1
@@ -69,10 +73,11 @@
     return { need, accept, slow, offer: intervenes(need, accept, ratio), ...labelsOf(row, slow) };
   }
 
-  // Labels are 0, 1 or 2 for unknown; a step is judged if those of both passes' candidates are known.
+  // Labels are 0, 1 or 2 for unknown; a step is judged if those of both passes' candidates are known. Silence counts
+  // with the best candidate's.
   function labelsOf(row, slow) {
-    const code = rows.labels[row], yNeed = code % 3, fast = Math.floor(code / 3) % 3, thought = Math.floor(code / 9);
-    return { yNeed, yAccept: slow ? thought : fast, yFast: fast, judged: yNeed < 2 && fast < 2 && thought < 2 };
+    const [yNeed, fast, thought, yBest] = [1, 3, 9, 27].map((place) => Math.floor(rows.labels[row] / place) % 3);
+    return { yNeed, yAccept: slow ? thought : fast, yFast: fast, yBest, judged: yNeed < 2 && fast < 2 && thought < 2 };
   }
 
   function countRows(chosen, at) {
@@ -83,14 +88,14 @@
       total.slow += one.slow;
       if (!one.judged) continue;
       total.judged += 1;
-      total.gold += one.yNeed * one.yFast;
+      total.gold += one.yNeed * one.yBest;
       total.refused += 1 - one.yFast;
       const gold = one.yNeed * one.yAccept;
       if (one.offer) {
         total.tp += gold;
         total.fp += 1 - gold;
         total.rejected += 1 - one.yAccept;
-      } else total.fn += gold;
+      } else total.fn += one.yNeed * one.yBest;
     }
     return total;
   }
@@ -105,7 +110,7 @@
     return total;
   }
 
-  // The mean of C_FA a (1 - y_accept) + C_FN (1 - a) y_need y_accept, as `Surface.realised_cost` computes it.
+  // The mean of C_FA a (1 - y_accept) + C_FN (1 - a) y_need y_best, as `Surface.realised_cost` computes it.
   function realisedCost(total, ratio) {
     return data.cFa * (total.rejected + ratio * total.fn) / total.judged;
   }
@@ -316,14 +321,15 @@
 
   const word = (value) => ["no", "yes", "unknown"][value];
   const costOf = (one, at) => !(one.yNeed < 2 && one.yAccept < 2) ? "?"
-    : compact(one.offer ? data.cFa * (1 - one.yAccept) : data.cFa * data.ratios[at.ratio] * one.yNeed * one.yAccept);
+    : compact(one.offer ? data.cFa * (1 - one.yAccept) : data.cFa * data.ratios[at.ratio] * one.yNeed * one.yBest);
+  const otherOf = (one) => one.judged && !one.offer && one.yBest > one.yAccept ? ", another offer yes" : "";
   const thresholdOf = (one, at) => one.need > 0 ? 1 / (1 + one.need * data.ratios[at.ratio]) : Infinity;
 
   function sentence(one, at) {
     const threshold = thresholdOf(one, at), reached = Number.isFinite(threshold) ? fixed(threshold, 3) : "unreachable";
     const [signal, told] = data.hasNeed ? [`p_need ${fixed(one.need, 3)}, `, `need ${word(one.yNeed)}, `] : ["", ""];
     return `step ${rows.step[one.row]}: ${signal}p_accept ${fixed(one.accept, 3)}, threshold ${reached}, ` +
-      `${one.offer ? "offer" : "silent"}${one.slow ? " after thinking slowly" : ""}; ${told}accept ${word(one.yAccept)}, cost ${costOf(one, at)}`;
+      `${one.offer ? "offer" : "silent"}${one.slow ? " after thinking slowly" : ""}; ${told}accept ${word(one.yAccept)}${otherOf(one)}, cost ${costOf(one, at)}`;
   }
 
   function showStream(stream, moments, at) {

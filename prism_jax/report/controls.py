@@ -90,8 +90,8 @@ def _browsed(stream: Int[np.ndarray, " steps"], chosen: list[int]) -> Int[np.nda
 
 
 def _totals(found: Exploration) -> dict[str, list[int]]:
-    """Judged, gold-positive and refused steps of each group, about the fast pass's candidates."""
-    need, accept = found.y_need[found.judged], found.y_accept[0][found.judged]
+    """Judged steps of each group, those where silence misses help, and those whose fast candidate is refused."""
+    need, accept, best = (label[found.judged] for label in (found.y_need, found.y_accept[0], found.y_best))
     group = found.group[found.judged]
 
     def by_group(member: Any) -> list[int]:
@@ -99,7 +99,7 @@ def _totals(found: Exploration) -> dict[str, list[int]]:
 
     return {
         "judged": by_group(np.ones(len(group), bool)),
-        "gold": by_group(need * accept == 1),
+        "gold": by_group(need * best == 1),
         "refused": by_group(accept == 0),
     }
 
@@ -120,7 +120,7 @@ def _table(table: Table, rows: Int[np.ndarray, " rows"]) -> dict[str, Any]:
 def _rows(found: Exploration, rows: Int[np.ndarray, " rows"]) -> dict[str, Any]:
     """Signals, labels and groups of the steps that are in the page."""
     signals = [signal[rows] for signal in found.signals]
-    labels = (found.y_need, found.y_accept[0], found.y_accept[-1])
+    labels = (found.y_need, found.y_accept[0], found.y_accept[-1], np.where(found.y_best == 1, 1, 0))
     code = sum(np.where(np.isnan(label), 2, label)[rows] * 3**place for place, label in enumerate(labels))
     return {
         "p": [_bytes(signal) for signal in signals],

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 
 from prism_jax.decision.uncertainty import Interval
 from prism_jax.evaluation.replay import MATCHED, Gain, PolicyReplay
 from prism_jax.report.table import Column, Row, Section, Table
-from prism_jax.report.tables import number, percent
+from prism_jax.report.tables import number, over_units, percent
 from prism_jax.streams.proactivebench_leakage import Leakage
-
-_NOTE = "95 % intervals over whole streams in brackets; costs per step in units of C_FA."
 
 
 def policy_table(
-    rows: Mapping[float, Sequence[PolicyReplay]], title: str = "Policies replayed on human labels", note: str = _NOTE
+    rows: Mapping[float, Sequence[PolicyReplay]], title: str = "Policies replayed on human labels", note: str = ""
 ) -> Table:
     """Every policy at each cost ratio."""
     columns = (
@@ -33,7 +32,8 @@ def policy_table(
         )
         for ratio, found in rows.items()
     )
-    return Table(title, "policy", columns, sections, note)
+    found = next(iter(rows.values()))
+    return Table(title, "policy", columns, sections, note + _note(row.realised for row in found))
 
 
 def annotator_table(rows: Mapping[float, Sequence[PolicyReplay]]) -> Table:
@@ -42,7 +42,7 @@ def annotator_table(rows: Mapping[float, Sequence[PolicyReplay]]) -> Table:
         "One row per annotator and step: the others' votes are the labels, so costs are not those of the table above. "
         "An annotator offers what they would accept; of several offers, any. "
     )
-    return policy_table(rows, "One annotator decides for the others", note + _NOTE)
+    return policy_table(rows, "One annotator decides for the others", note)
 
 
 def gain_table(found: Sequence[Gain]) -> Table:
@@ -62,8 +62,9 @@ def gain_table(found: Sequence[Gain]) -> Table:
             )
             words = "exactly the same speak rate" if matching == MATCHED else "threshold of the training streams"
             sections.append(Section(f"{method}, {words}", rows))
+    note = _note(gain.realised for gain in found)
     title = "The gate minus p_accept alone (below 0: the gate is cheaper)"
-    return Table(title, "costs", columns, tuple(sections), _NOTE, mark="mean")
+    return Table(title, "costs", columns, tuple(sections), note, mark="mean")
 
 
 def ranking_table(found: Mapping[str, Mapping[str, Interval]], title: str) -> Table:
@@ -75,7 +76,15 @@ def ranking_table(found: Mapping[str, Mapping[str, Interval]], title: str) -> Ta
     rows = tuple(
         Row(name, (shown(measures["auroc"]), shown(measures["auroc_within"]))) for name, measures in found.items()
     )
-    return Table(title, "ranked by", columns, (Section("", rows),), _NOTE)
+    note = _note(measures["auroc"] for measures in found.values())
+    return Table(title, "ranked by", columns, (Section("", rows),), note)
+
+
+def _note(intervals: Iterable[Interval]) -> str:
+    """The note of a table, with the number of streams of its intervals."""
+    units = max((int(one.units) for one in intervals), default=0)
+    over = over_units(units)
+    return f"{over[0].upper()}{over[1:]}, in brackets; costs per step in units of C_FA."
 
 
 def leakage_table(found: Leakage) -> Table:
@@ -96,8 +105,8 @@ def leakage_table(found: Leakage) -> Table:
 
 
 def shown(value: Interval, *, sign: bool = False) -> str:
-    """An estimate with its interval, three decimals."""
+    """An estimate with its interval, three decimals; the estimate alone where there is no interval."""
     texts = [number(float(one), 3) for one in value[:3]]
     if sign:
         texts = [f"+{text}" if float(one) > 0 else text for text, one in zip(texts, value[:3], strict=True)]
-    return f"{texts[0]} [{texts[1]}, {texts[2]}]"
+    return texts[0] if math.isnan(value.low) else f"{texts[0]} [{texts[1]}, {texts[2]}]"

@@ -16,7 +16,7 @@ from prism_jax.evaluation.policies import ALL_POLICIES
 from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.report.tables import DASH, number, percent
 from prism_jax.report.templates import load_template
-from prism_jax.runtime.files import check_folder_of, parse_json, read_bounded, write_text
+from prism_jax.runtime.files import check_folder_of, check_regular, parse_json, read_bounded, write_text
 
 COLUMNS: tuple[tuple[Column, Callable[[Mapping[str, Any]], str]], ...] = (
     (Column("policy", "The deployed policy."), lambda run: ALL_POLICIES[_deployed(run)["policy"]].label),
@@ -72,10 +72,9 @@ def write_index(path: str | os.PathLike[str], runs: Sequence[str]) -> Table:
 def _cells(run: epath.Path) -> tuple[str, ...]:
     """The cells of one run."""
     place = run / "evaluation.json"
-    for needed in (place, run / "report.html"):
-        if not needed.is_file():
-            raise FileNotFoundError(f"{needed}: no such file, expected a folder that prism_jax.evaluate wrote")
-    evaluation = parse_json(read_bounded(place), str(place))
+    expected = "a folder that prism_jax.evaluate wrote"
+    evaluation = parse_json(read_bounded(place, expected=expected), str(place))
+    check_regular(run / "report.html", expected=expected)
     try:
         return tuple(cell(evaluation) for _, cell in COLUMNS)
     except (KeyError, TypeError, ValueError) as error:

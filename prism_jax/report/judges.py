@@ -1,21 +1,20 @@
 """Tables about judges: agreement, their errors, two systems under each panel, and metrics corrected for the errors.
 
 The numbers come from `prism_jax.judges.agreements` and `prism_jax.judges.robustness`. An interval has a nominal
-coverage of 95 % and resamples whole streams; a dash marks what is undefined.
+coverage of 95 % and is over streams; a dash marks what is undefined.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from prism_jax.decision.uncertainty import Interval
 from prism_jax.judges.agreements import HUMAN, KINDS, Agreements, Kind, PairRow
 from prism_jax.judges.robustness import CorrectedRow, RobustnessRow
 from prism_jax.report.table import Column, Row, Section, Table
-from prism_jax.report.tables import DASH, number, percent
+from prism_jax.report.tables import DASH, number, over_units, percent
 
-_INTERVALS = "95 % bootstrap intervals over whole streams in brackets."
 _PAIR_COLUMNS = (
     Column("items", "Things that both raters labelled."),
     Column("base rate", "Share that the second rater accepts.", "%"),
@@ -56,16 +55,19 @@ def agreement_tables(found: Agreements) -> tuple[Table, ...]:
     tables = []
     if found.pairs:
         sections = tuple(section for kind in KINDS if (section := _pair_section(found.pairs, kind)).rows)
-        note = f"{_INTERVALS} The constant judge gives every item the more frequent label of the second rater."
+        over = _over([row.measures for row in found.pairs])
+        note = f"{over} The constant judge gives every item the more frequent label of the second rater."
         tables.append(Table("Agreement of two raters", "judge and reference", _PAIR_COLUMNS, sections, note))
     if found.panels:
-        tables.append(Table("Agreement among judges", "panel", _PANEL_COLUMNS, _panel_sections(found), _INTERVALS))
+        note = _over([row.measures for row in found.panels])
+        tables.append(Table("Agreement among judges", "panel", _PANEL_COLUMNS, _panel_sections(found), note))
     with_human = [row for row in found.pairs if row.reference == HUMAN and not math.isnan(row.sensitivity.estimate)]
     if with_human:
         sections = tuple(
             Section(_TITLES[kind], tuple(_error_row(row) for row in with_human if row.kind == kind)) for kind in KINDS
         )
-        tables.append(Table("Judges' errors against people", "judge", _ERROR_COLUMNS, _filled(sections), _INTERVALS))
+        note = _over([{"sensitivity": row.sensitivity, "specificity": row.specificity} for row in with_human])
+        tables.append(Table("Judges' errors against people", "judge", _ERROR_COLUMNS, _filled(sections), note))
     return tuple(tables)
 
 
@@ -88,7 +90,8 @@ def robustness_table(rows: Sequence[RobustnessRow], baseline: str, system: str) 
         ]
         left_out = f", {row.left_out} left out without a label" if row.left_out else ""
         sections.append(Section(f"{row.panel}: {row.steps} steps{left_out}", tuple(lines)))
-    note = f"ProactiveBench's own scores on the same steps; differences are paired. {_INTERVALS}"
+    measures = [{name: rate.difference for name, rate in row.rates.items()} for row in rows]
+    note = f"ProactiveBench's own scores on the same steps; differences are paired. {_over(measures)}"
     return Table("Two systems by panel", "system", columns, tuple(sections), note, mark="difference")
 
 
@@ -123,10 +126,19 @@ def corrected_table(rows: Iterable[CorrectedRow], system: str) -> Table:
             cells = [_show(row.numbers[name], share=name != "cost") for name in shown]
             lines.append(Row(label, tuple(cells), meaning, row.method == "rectified"))
         sections.append(Section(f"{panel}: {own[0].steps} steps, {own[0].human} with human labels", tuple(lines)))
-    note = f"{_INTERVALS} They carry the estimation of the judges' errors, except in the uncorrected rows."
+    over = _over([row.numbers for row in rows if row.numbers])
+    note = f"{over} They carry the estimation of the judges' errors, except in the uncorrected rows."
     return Table(
         f"{system}, corrected for judges' errors", "labels", columns, tuple(sections), note, mark="recommended"
     )
+
+
+def _over(rows: Iterable[Mapping[str, Interval]]) -> str:
+    """Words for the intervals of some rows, with their numbers of streams."""
+    numbers = {max((int(one.units) for one in row.values()), default=0) for row in rows} or {0}
+    few, most = min(numbers), max(numbers)
+    words = over_units(most) if few == most else f"95 % intervals over {few} to {most} streams"
+    return f"{words[0].upper()}{words[1:]}, in brackets."
 
 
 def _pair_section(pairs: Iterable[PairRow], kind: Kind) -> Section:

@@ -16,6 +16,7 @@ from prism_jax.decision.calibration import CalibrationConfig
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation import protocol
 from prism_jax.evaluation.fits import Calibration
+from prism_jax.evaluation.other_maps import other_maps
 from prism_jax.evaluation.results import Evaluation
 from prism_jax.report import page, tables
 from prism_jax.runtime.files import encode_json, write_files
@@ -38,6 +39,8 @@ def evaluate_into(
     calibration: Calibration | None = None,
     calibrated: str = "",
     base: Scores | None = None,
+    kept: Scores | None = None,
+    keep_existing: bool = False,
 ) -> Evaluation:
     """Calibrates and evaluates; writes calibration.json, evaluation.json and report.html; prints the tables.
 
@@ -53,7 +56,9 @@ def evaluate_into(
       calibrator: The map to fit; None is one temperature per signal.
       calibration: Maps to apply instead of fitting; None fits them.
       calibrated: Words for where `calibration` comes from.
+      kept: The table for scores.parquet, of which `scores` are a part; None is `scores`.
       base: Scores of the student before training, calibrated and evaluated by themselves for a section of the tables.
+      keep_existing: Whether to write nothing where the folder has an evaluation.json already.
 
     Returns:
       The evaluation.
@@ -63,24 +68,33 @@ def evaluate_into(
     """
     place = epath.Path(folder)
     facts = {name: without_credentials(fact) for name, fact in facts.items()}
+    fixed = calibration is not None
     if calibration is None:
         calibration = protocol.calibrate(scores, calibrator)
         calibrated = f"each of {len(calibration.folds)} folds calibrated on the others" if calibration.folds else ""
-    evaluation = dataclasses.replace(
-        protocol.evaluate(scores, calibration, point), population=population, calibrated=calibrated
-    )
+    evaluation = protocol.evaluate(scores, calibration, point)
+    other = "" if fixed else other_maps(scores, calibration, evaluation)
+    evaluation = dataclasses.replace(evaluation, population=population, calibrated=calibrated, other_maps=other)
     if base is not None:
         before = protocol.evaluate(base, protocol.calibrate(base, calibrator), point)
         evaluation = dataclasses.replace(evaluation, base=before)
     if metrics_path is not None and not epath.Path(metrics_path).exists():
         metrics_path = None
     html = page.render(evaluation, scores, calibration, metrics_path, streams, facts)
-    contents = {"scores.parquet": encode_scores("scores.parquet", scores)} if keep_scores else {}
+    contents = (
+        {"scores.parquet": encode_scores("scores.parquet", scores if kept is None else kept)} if keep_scores else {}
+    )
     contents |= {
         "calibration.json": encode_json(calibration.to_dict()),
         "evaluation.json": encode_json(evaluation.to_dict()),
         "report.html": html.encode(),
     }
+    if keep_existing and (place / "evaluation.json").exists():
+        tables.print_tables(evaluation)
+        print(
+            f"kept: {place / 'evaluation.json'} of an earlier evaluation, and the files beside it; nothing was written"
+        )
+        return evaluation
     place.mkdir(parents=True, exist_ok=True)
     write_files({place / name: content for name, content in contents.items()})
     tables.print_tables(evaluation)

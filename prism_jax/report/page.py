@@ -11,8 +11,6 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from etils import epath
-
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation import protocol
 from prism_jax.evaluation.fits import SIGNALS, Calibration, SignalFit
@@ -21,7 +19,7 @@ from prism_jax.evaluation.results import Evaluation
 from prism_jax.report import controls, figures, tables
 from prism_jax.report.templates import load_template
 from prism_jax.report.timeline import choose_stream, timeline
-from prism_jax.runtime.files import parse_json, write_text
+from prism_jax.runtime.files import parse_json, read_lines, write_text
 from prism_jax.scores import Scores
 from prism_jax.streams import Stream
 
@@ -160,16 +158,15 @@ def loss_curves(path: str | os.PathLike[str]) -> list[figures.CurveFigure]:
       ValueError: if a line is not an object with a numeric "step"; the message names file and line.
     """
     columns: dict[str, tuple[list[float], list[float]]] = {}
-    with epath.Path(path).open("rb") as file:
-        for line, text in enumerate(file, start=1):
-            values = parse_json(text, f"{path}, line {line}")
-            if not isinstance(values, dict) or not _is_number(values.get("step")):
-                raise ValueError(f'{path}, line {line}: found {text[:40]!r}, expected an object with a numeric "step"')
-            for name, value in values.items():
-                if name != "step" and _is_number(value):
-                    steps, series = columns.setdefault(name, ([], []))
-                    steps.append(float(values["step"]))
-                    series.append(float(value))
+    for line, text in read_lines(path):
+        values = parse_json(text, f"{path}, line {line}")
+        if not isinstance(values, dict) or not _is_number(values.get("step")):
+            raise ValueError(f'{path}, line {line}: found {text[:40]!r}, expected an object with a numeric "step"')
+        for name, value in values.items():
+            if name != "step" and _is_number(value):
+                steps, series = columns.setdefault(name, ([], []))
+                steps.append(float(values["step"]))
+                series.append(float(value))
     return [figures.curve_figure(name, *series) for name, series in columns.items() if len(series[0]) > 1]
 
 

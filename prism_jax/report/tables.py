@@ -13,6 +13,7 @@ from typing import Any
 import rich.console
 import rich.text
 
+from prism_jax.decision.uncertainty import LEAST_UNITS
 from prism_jax.evaluation.policies import ALL_POLICIES
 from prism_jax.evaluation.results import Evaluation
 from prism_jax.evaluation.rows import GroupRow, PolicyRow, RatioRow, SignalRow, TriggerRow
@@ -45,6 +46,15 @@ def count(value: float | int) -> str:
 
 
 LOW, HIGH = "Lower end of the interval of the number before it.", "Upper end of that interval."
+
+
+def over_units(units: int, unit: str = "streams", level: float = 0.95) -> str:
+    """Words for a table's intervals: how many units they have, or that they are too few."""
+    if units < LEAST_UNITS:
+        return f"no intervals: {units} {unit}, at least {LEAST_UNITS} needed"
+    return f"{100 * level:g} % intervals over {units} {unit}"
+
+
 Format = Callable[[Any], str]
 AnyRow = PolicyRow | RatioRow | SignalRow | TriggerRow | GroupRow
 
@@ -91,13 +101,13 @@ _GROUPS: dict[str, tuple[Column, Format]] = {
     "streams": (Column("streams", "Number of streams."), count),
     "steps": (Column("steps", "Number of steps."), count),
     "judged": (Column("judged", "Number of steps with both labels, on which costs are computed."), count),
-    "positive": (Column("gold", "Share of judged steps where help was needed and accepted.", "%"), percent),
+    "positive": (Column("gold", "Share of judged steps at which some offer would have helped.", "%"), percent),
     "realised_cost": (Column("realised cost", "Realised cost of the policy of the operating point."), number),
     "always": (Column("always", "Realised cost of an offer at every step."), number),
     "never": (Column("never", "Realised cost of silence."), number),
     "speak_rate": (Column("speak rate", "Share of steps with an offer.", "%"), percent),
-    "ece_need": (Column("ECE need", "Debiased ECE of the signals of need that the policy decided on."), number),
-    "ece_accept": (Column("ECE accept", "Debiased ECE of its signals of acceptance, on the steps' offers."), number),
+    "ece_need": (Column("ECE need", "Partly debiased ECE of the signals of need that the policy decided on."), number),
+    "ece_accept": (Column("ECE accept", "The same of its signals of acceptance, on the steps' offers."), number),
 }
 _RATIOS: dict[str, tuple[Column, Format]] = {
     "audbc": (Column("AUDBC", "Area under benefit over burden, divided by the oracle's."), number),
@@ -142,7 +152,10 @@ _SIGNALS: dict[str, tuple[Column, Format]] = {
     "temperature": (Column("T", "Temperature: p becomes sigmoid(logit(p) / T)."), lambda value: number(value, 3)),
     "map": (Column("map", "What calibrates the signal, where it is not one temperature."), lambda value: value or DASH),
     "ece": (Column("ECE", "Expected calibration error, 15 bins of equal width."), number),
-    "ece_debiased": (Column("debiased", "ECE minus an estimate of what the labels' noise adds to it."), number),
+    "ece_debiased": (
+        Column("partly debiased", "ECE minus an estimate of what the labels' noise adds to it, which is part of that."),
+        number,
+    ),
     "brier": (Column("Brier", "Mean of (p − y)² = MCB − DSC + UNC."), number),
     "miscalibration": (Column("MCB", "What isotonic recalibration would take off the Brier score (CORP)."), number),
     "discrimination": (Column("DSC", "What the recalibrated signal gains over the labels' mean (CORP)."), number),
@@ -170,18 +183,17 @@ def rate_table(evaluation: Evaluation) -> Table:
 
 def interval_table(evaluation: Evaluation) -> Table:
     """Realised costs with intervals, and their paired differences to the policy of the operating point."""
-    across = evaluation.ratios
-    note = (
-        f"{100 * across.level:g} % intervals, {across.resamples} resamples of whole {evaluation.unit}, seed "
-        f"{across.seed}; "
-        "differences are paired: both policies on the same resamples."
-    )
+    note = f"{_over_units(evaluation)}; differences are paired."
     before = [
         dataclasses.replace(row, difference=None, difference_low=None, difference_high=None)  # not paired
         for row in _before(evaluation)
     ]
     table = _policy_table("How certain the realised costs are", evaluation.policies, _INTERVALS, before)
     return dataclasses.replace(table, note=note)
+
+
+def _over_units(evaluation: Evaluation) -> str:
+    return over_units(evaluation.units, evaluation.unit, evaluation.ratios.level)
 
 
 def group_tables(evaluation: Evaluation) -> tuple[Table, ...]:
@@ -191,14 +203,15 @@ def group_tables(evaluation: Evaluation) -> tuple[Table, ...]:
     tables = []
     for column in columns:
         rows = tuple(Row(row.value, _cells(row, chosen)) for row in evaluation.groups if row.column == column)
-        note = "The policy of the operating point; debiased ECE. Small groups have wide errors, see their streams."
+        note = (
+            "The policy of the operating point; partly debiased ECE. Small groups have wide errors, see their streams."
+        )
         tables.append(Table(f"By {column}", column, _columns(chosen), (Section("", rows),), note=note))
     return tuple(tables)
 
 
 def second_signal_table(evaluation: Evaluation) -> Table:
     """The gate beside p_accept alone at equal speak rates: what the second signal saves."""
-    across = evaluation.ratios
     rows = tuple(
         Row(
             f"{row.ratio:g}",
@@ -210,17 +223,14 @@ def second_signal_table(evaluation: Evaluation) -> Table:
         for row in evaluation.second_signal
     )
     columns = (
-        Column("speak rate", "Share of judged steps with an offer, of both.", "%"),
+        Column("speak rate", "Weighted share of judged steps with an offer, of both.", "%"),
         Column("gate", "Mean realised cost of the gate on both signals."),
         Column("p_accept alone", "Mean realised cost of as many offers, where p_accept is highest."),
         Column("difference", "Cost of the gate minus that of p_accept alone: below 0 the second signal saves."),
         Column("low", LOW),
         Column("high", HIGH),
     )
-    note = (
-        f"Calibrated signals of the fast pass at equal speak rates; {100 * across.level:g} % intervals, "
-        f"{across.resamples} resamples of whole {evaluation.unit}, seed {across.seed}."
-    )
+    note = f"Calibrated signals of the fast pass at equal speak rates; {_over_units(evaluation)}."
     return Table("What the second signal is worth", "C_FN / C_FA", columns, (Section("", rows),), note=note)
 
 
@@ -232,10 +242,7 @@ def ratio_table(evaluation: Evaluation) -> Table:
         f"C_FN / C_FA from {across.low_ratio:g} to {across.high_ratio:g}."
     )
     if across.no_area is None:
-        note += (
-            f" Interval: {100 * across.level:g} %, {across.resamples} resamples of whole {evaluation.unit}, seed "
-            f"{across.seed}."
-        )
+        note += f" AUDBC: {_over_units(evaluation)}."
     before = [] if evaluation.base is None else [row for row in evaluation.base.ratios.rows if row.deployed]
     return dataclasses.replace(_policy_table("Across cost ratios", across.rows, _RATIOS, before), note=note)
 
@@ -262,10 +269,8 @@ def trigger_tables(evaluation: Evaluation) -> tuple[Table, ...]:
         f"calibration steps. Always thinking saves {number(compared.gain)}"
     )
     if compared.gain_low is not None:
-        note += (
-            f" [{number(compared.gain_low)}, {number(compared.gain_high)}] per step. {100 * compared.level:g} % "
-            f"intervals, {compared.resamples} resamples of whole {evaluation.unit}, seed {compared.seed}"
-        )
+        note += f" [{number(compared.gain_low)}, {number(compared.gain_high)}]"
+    note += f" per step; {_over_units(evaluation)}"
     return (Table("When to think", "trigger", _columns(chosen), tuple(sections), note=f"{note}."),)
 
 
@@ -314,6 +319,8 @@ def print_tables(evaluation: Evaluation, console: rich.console.Console | None = 
     console.print(rich.text.Text(f"{what_was_measured(evaluation)} {costs}"), soft_wrap=True)
     for table in shown:
         console.print(table.to_terminal())
+    if evaluation.other_maps:
+        console.print(rich.text.Text(evaluation.other_maps), soft_wrap=True)
     for line in evaluation.switched_off:
         console.print(rich.text.Text(visible(f"off: {line}"), style="dim"), soft_wrap=True)
 

@@ -35,6 +35,7 @@ class Moment:
     slow: bool = False
     y_need: str = ""
     y_accept: str = ""
+    other: str = ""  # says that another offer than the silent policy's would have helped
     cost: str = ""
 
 
@@ -163,6 +164,7 @@ def _moment(evaluation: Evaluation, row: int, stream: Stream | None) -> Moment:
         slow=bool(trace.slow[row]),
         y_need=_label(float(trace.y_need[row])),
         y_accept=_label(float(trace.y_accept[row])),
+        other=", another offer yes" if not trace.decision[row] and trace.y_best[row] > trace.y_accept[row] else "",
         cost=_cost(evaluation, row),
     )
 
@@ -181,8 +183,8 @@ def event_of(stream: Stream, step: int) -> int:
 def _cost(evaluation: Evaluation, row: int) -> str:
     """The step's realised cost according to its labels; "?" if a label is unknown."""
     trace, point = evaluation.trace, evaluation.point
-    need, accept = float(trace.y_need[row]), float(trace.y_accept[row])
-    cost = point.c_fa * (1 - accept) if trace.decision[row] else point.c_fn * need * accept
+    need, accept, best = (float(label[row]) for label in (trace.y_need, trace.y_accept, trace.y_best))
+    cost = point.c_fa * (1 - accept) if trace.decision[row] else point.c_fn * need * best
     return "?" if math.isnan(need + accept) else f"{cost:g}"
 
 
@@ -208,7 +210,7 @@ def _sentence(moment: Moment, has_need: bool) -> str:
     signal, label = (f"p_need {moment.p_need}, ", f"need {moment.y_need}, ") if has_need else ("", "")
     return (
         f"step {moment.number}: {signal}p_accept {moment.p_accept}, threshold {moment.threshold}, "
-        f"{moment.decision}{slow}; {label}accept {moment.y_accept}, cost {moment.cost}"
+        f"{moment.decision}{slow}; {label}accept {moment.y_accept}{moment.other}, cost {moment.cost}"
     )
 
 

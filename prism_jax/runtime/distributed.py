@@ -15,6 +15,7 @@ import stat
 import jax
 from absl import flags, logging
 from jax.experimental import multihost_utils
+from jax.experimental.compilation_cache import compilation_cache
 
 
 def define_flags() -> None:
@@ -42,11 +43,14 @@ def keep_programs(requested: str | None, *, all_of_them: bool = False) -> None:
     """Keeps compiled programs between runs, and warns if others could change them.
 
     Args:
-      requested: A folder, `off`, or None for the default.
+      requested: A folder, `off`, or None for the folder that the program has chosen already, or else the default.
       all_of_them: Whether programs that compile in less than a second are kept too: of use where many are compiled.
     """
-    folder = cache_folder(requested, dict(os.environ))
+    before = jax.config.values["jax_compilation_cache_dir"]
+    folder = cache_folder(requested or before, dict(os.environ))
     jax.config.update("jax_compilation_cache_dir", folder)
+    if folder != before:
+        compilation_cache.reset_cache()  # JAX asks for the folder once, when it first compiles
     if all_of_them:
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     if folder is not None and (open_to := writable_by_others(folder)):

@@ -10,17 +10,25 @@ import collections
 import contextlib
 import itertools
 import json
+import math
 import os
 import reprlib
+import stat
 import uuid
 from collections.abc import Iterator, Mapping
-from typing import IO, Any
+from typing import Any
 
 from etils import epath
 
 MOST_LINE_BYTES = 64 * 2**20
 """Longest line of a file of JSON lines, and largest file of one JSON value; larger ones are refused before they are
 parsed, which takes many times more."""
+
+
+_BLOCK = 2**20
+_ZEROS = bytes.maketrans(b"123456789", b"0" * 9)
+_LONG = b"0" * 309
+"""Integers of fewer digits are within the range of a double."""
 
 
 class JsonError(ValueError):
@@ -108,46 +116,104 @@ def new_folder(path: epath.PathLike) -> Iterator[epath.Path]:
         raise
 
 
-def read_lines(file: IO[bytes], place: str, error: type[ValueError] = JsonError) -> Iterator[tuple[int, bytes]]:
-    """Yields (line number from 1, line with its end) of a binary file; only a newline ends a line.
+def check_regular(path: epath.PathLike, error: type[ValueError] = JsonError, expected: str = "a file") -> None:
+    """Checks that a path is a regular file, or a link to one, without opening it; all files in a bucket are regular.
 
     Args:
-      file: File opened for reading bytes.
-      place: Path, for messages.
-      error: Class of the errors to raise.
+      path: Path to check.
+      error: Class of the error about what is there.
+      expected: What the file should be, for messages.
 
     Raises:
-      error: for a line of more than `MOST_LINE_BYTES`; no more than these are read of it.
+      FileNotFoundError: if there is nothing.
+      OSError: if it cannot be looked at.
+      error: for a folder, FIFO, socket or device: opening one can wait forever, and reading one can be endless.
     """
-    for number in itertools.count(1):
-        line = file.readline(MOST_LINE_BYTES + 1)
-        if not line:
-            return
-        if len(line) > MOST_LINE_BYTES:
-            raise error(f"{place}:{number}: found a line of more than {MOST_LINE_BYTES} bytes, expected a shorter one")
-        yield number, line
+    if not on_disk(path):
+        if not epath.Path(path).exists():
+            raise FileNotFoundError(f"{path}: no such file, expected {expected}")
+        return
+    try:
+        status = os.stat(path)  # noqa: PTH116  follows links, as opening does
+    except FileNotFoundError:
+        raise FileNotFoundError(f"{path}: no such file, expected {expected}") from None
+    except ValueError:  # a NUL in the name
+        raise error(f"{str(path)!a}: found no name of a file, expected {expected}") from None
+    if not stat.S_ISREG(status.st_mode):
+        raise error(f"{path}: found {_kind(status.st_mode)}, expected {expected} (a regular file or a link to one)")
 
 
-def read_bounded(path: epath.PathLike, error: type[ValueError] = JsonError, most: int = MOST_LINE_BYTES) -> bytes:
+def open_regular(path: epath.PathLike, error: type[ValueError] = JsonError, expected: str = "a file") -> Any:
+    """Opens a regular file and returns it, for reading bytes: every file that somebody else may have written.
+
+    Args, Raises: as `check_regular`.
+    """
+    check_regular(path, error, expected)
+    if not on_disk(path):
+        return epath.Path(path).open("rb")
+    # Another program may have put something else there since; opening it must not wait either.
+    file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise error(f"{path}: found it replaced while it was opened, expected {expected}")
+    return file
+
+
+def read_lines(
+    path: epath.PathLike, error: type[ValueError] = JsonError, expected: str = "a file"
+) -> Iterator[tuple[int, bytes]]:
+    """Yields (line number from 1, line with its end) of a file; only a newline ends a line.
+
+    Args:
+      path: File to read.
+      error: Class of the errors to raise.
+      expected: What the file should be, for messages.
+
+    Raises:
+      OSError: if it cannot be read.
+      error: for anything but a regular file, and for a line of more than `MOST_LINE_BYTES`; no more than these are read
+        of it.
+    """
+    with open_regular(path, error, expected) as file:
+        for number in itertools.count(1):
+            line = file.readline(MOST_LINE_BYTES + 1)
+            if not line:
+                return
+            if len(line) > MOST_LINE_BYTES:
+                raise error(
+                    f"{path}:{number}: found a line of more than {MOST_LINE_BYTES} bytes, expected a shorter one"
+                )
+            yield number, line
+
+
+def read_bounded(
+    path: epath.PathLike, error: type[ValueError] = JsonError, most: int = MOST_LINE_BYTES, expected: str = "a file"
+) -> bytes:
     """Reads a whole file that is parsed at once.
 
     Args:
       path: File to read.
-      error: Class of the error about its size.
+      error: Class of the error about its kind and size.
       most: Largest size in bytes.
+      expected: What the file should be, for messages.
 
     Raises:
       OSError: if it cannot be read.
-      error: for a larger file, of which nothing is read.
+      error: for anything but a regular file, and for a larger one, of which nothing is read.
     """
-    path = epath.Path(path)
-    if path.stat().length > most:
-        raise error(f"{path}: found a file of more than {most} bytes, expected a smaller one")
-    return path.read_bytes()
+    with open_regular(path, error, expected) as file:
+        size = epath.Path(path).stat().length
+        data = file.read(size + 1) if size <= most else b""
+        while size <= most and len(data) <= most:  # it may grow meanwhile, and files of /proc report a size of 0
+            more = file.read(_BLOCK)
+            if not more:
+                return data
+            data += more
+    raise error(f"{path}: found a file of more than {most} bytes, expected a smaller one")
 
 
 def parse_json(data: bytes, place: str, error: type[ValueError] = JsonError) -> Any:
-    """Reads one JSON value from UTF-8 bytes.
+    """Reads one JSON value from UTF-8 bytes; a number beyond all doubles is infinite.
 
     Args:
       data: Bytes to parse.
@@ -159,8 +225,10 @@ def parse_json(data: bytes, place: str, error: type[ValueError] = JsonError) -> 
     """
     if not data.strip():
         raise error(f"{place}: found nothing, expected a JSON value")
+    whole = _integer if _LONG in data.translate(_ZEROS) else None  # the built-in reader of integers is faster
     try:
-        return json.loads(data.decode("utf-8").rstrip(), object_pairs_hook=_object)  # an error lies in what is there
+        text = data.decode("utf-8").rstrip()  # an error lies in what is there
+        return json.loads(text, object_pairs_hook=_object, parse_int=whole)
     except json.JSONDecodeError as broken:
         where = f"line {broken.lineno} column {broken.colno}" if broken.lineno > 1 else f"column {broken.colno}"
         raise error(f"{place}: found broken JSON at {where} ({broken.msg}), expected a JSON value") from broken
@@ -184,12 +252,9 @@ def read_object(path: epath.PathLike, source: str, error: type[ValueError] = Jso
 
     Raises:
       FileNotFoundError: if there is no such file.
-      error: if the file holds anything else, or is larger than `MOST_LINE_BYTES`; the message names the file.
+      error: if it is no regular file, holds anything else, or is larger than `MOST_LINE_BYTES`; the message names it.
     """
-    path = epath.Path(path)
-    if not path.exists():
-        raise FileNotFoundError(f"{path}: no such file, expected what {source} writes")
-    value = parse_json(read_bounded(path, error), str(path), error)
+    value = parse_json(read_bounded(path, error, expected=f"what {source} writes"), str(path), error)
     if not isinstance(value, dict):
         raise error(f"{path}: found {reprlib.repr(value)}, expected an object with keys, as {source} writes it")
     return value
@@ -209,6 +274,22 @@ def check_text(text: str, place: str, error: type[ValueError] = JsonError) -> No
         raise error(
             f"{place}: found the lone surrogate {text[broken.start]!a}, expected text that UTF-8 can encode"
         ) from broken
+
+
+def _kind(mode: int) -> str:
+    """What a path that is no regular file is, in words."""
+    kinds = {stat.S_ISDIR: "a folder", stat.S_ISFIFO: "a FIFO", stat.S_ISSOCK: "a socket"}
+    return next((name for is_one, name in kinds.items() if is_one(mode)), "a device")
+
+
+def _integer(digits: str) -> int | float:
+    """An integer of a JSON text; one beyond all doubles is infinite, as 1e999 is, so that one check refuses both."""
+    value = int(digits)
+    try:
+        float(value)
+    except OverflowError:
+        return math.copysign(math.inf, value > 0 or -1)
+    return value
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

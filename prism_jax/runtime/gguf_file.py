@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from prism_jax.runtime.files import open_regular
+
 MAX_FIELDS = 1 << 16
 MAX_TENSORS = 1 << 16
 MAX_ENTRIES = 1 << 22
@@ -71,14 +73,14 @@ def read_gguf_header(path: pathlib.Path) -> GGUFHeader:
       ValueError: when the file is truncated or corrupt, or exceeds one of this module's limits; the message is one line
         that names the file.
     """
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: found no such file, expected a GGUF file")
-    try:
-        with path.open("rb") as file:
+    with open_regular(path, ValueError, "a GGUF file") as file:
+        try:
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        fields, tensors = _Reader(mapped).header()
-    except ValueError as error:
-        raise ValueError(f"{path}: found a truncated or corrupt GGUF file ({error}), expected a whole one") from None
+            fields, tensors = _Reader(mapped).header()
+        except ValueError as error:
+            raise ValueError(
+                f"{path}: found a truncated or corrupt GGUF file ({error}), expected a whole one"
+            ) from None
     return GGUFHeader(fields, tensors, np.frombuffer(mapped, np.uint8))
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 from typing import Any
 
-from prism_jax.runtime.files import parse_json, read_bounded
+from prism_jax.runtime.files import check_regular, parse_json, read_bounded
 
 # Reading a pickle can run any code that its author put there.
 _PICKLES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
@@ -42,12 +43,12 @@ def inside(directory: pathlib.Path, name: str) -> pathlib.Path:
 
     Raises:
       FileNotFoundError: when there is no such file.
-      ValueError: when the name or a symlink leads out of the directory, or the file is a pickle. A snapshot in the
-        cache of Hugging Face's hub may link to the blobs of its own model.
+      ValueError: when the name or a symlink leads out of the directory, or it is no regular file, or a pickle. A
+        snapshot in the cache of Hugging Face's hub may link to the blobs of its own model.
     """
     path = directory / name
     refuse_pickle(path)
-    target, home = path.resolve(), directory.resolve()
+    target, home = (pathlib.Path(os.path.realpath(one)) for one in (path, directory))  # links may run in a circle
     homes = [home]
     if home.parent.name == "snapshots" and home.parent.parent.name.startswith("models--"):
         homes.append(home.parent.parent / "blobs")
@@ -56,8 +57,7 @@ def inside(directory: pathlib.Path, name: str) -> pathlib.Path:
         raise ValueError(
             f"{path}: found {how} out of the directory (to {target}), expected a file inside {home}; copy it there"
         )
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such file, expected one in a Hugging Face model directory")
+    check_regular(path, ValueError, "one in a Hugging Face model directory")
     return path
 
 

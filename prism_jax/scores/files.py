@@ -16,13 +16,14 @@ import pyarrow.parquet as pq
 from absl import logging
 from etils import epath
 
-from prism_jax.runtime.files import JsonError, parse_json, read_lines, write_bytes
+from prism_jax.runtime.files import MOST_LINE_BYTES, JsonError, open_regular, parse_json, read_lines, write_bytes
 from prism_jax.runtime.shown_text import visible
 from prism_jax.scores.records import is_record, scores_of_records
 from prism_jax.scores.schema import COLUMNS, Column, Kind, ScoresError, check_extra, is_known
 from prism_jax.scores.table import Scores
 from prism_jax.scores.texts import Pool
 
+_EXPECTED = "a scores table (docs/scores.md)"
 _BATCH = 2**17
 """Rows of a Parquet file that are decoded at once."""
 _TYPES: dict[Kind, pa.DataType] = {
@@ -53,16 +54,22 @@ def read_scores(path: str | os.PathLike[str], *, extra: bool = True) -> Scores:
     """
     file = epath.Path(path)
     _check_suffix(file)
-    if not file.is_file():
-        found = "a folder" if file.is_dir() else "no such file"
-        raise FileNotFoundError(f"{path}: found {found}, expected a scores table (docs/scores.md)")
     try:
         scores = _read_parquet(file, extra) if file.suffix == ".parquet" else _from_lines(_read_jsonl(file))
     except ScoresError as error:
         raise located(error, path) from None
+    except JsonError as error:  # of the file as a whole, or of a line's length
+        where, _, found = str(error).removeprefix(str(file)).partition(": ")
+        raise located(ScoresError(found, None, int(where[1:]) - 1 if where else None), path) from None
     if scores.extra:
         logging.warning("%s: columns without a meaning here, kept: %s", path, visible(", ".join(scores.extra)))
     return scores
+
+
+def holds_records(path: str | os.PathLike[str]) -> bool:
+    """Whether a file that `read_scores` has read holds the decision records of an agent."""
+    file = epath.Path(path)
+    return file.suffix == ".jsonl" and is_record(next(_read_jsonl(file), {}))
 
 
 def located(error: ScoresError, path: str | os.PathLike[str]) -> ScoresError:
@@ -108,16 +115,15 @@ def _check_suffix(path: epath.Path) -> str:
 
 def _read_jsonl(path: epath.Path) -> Iterator[dict[str, Any]]:
     """Yields one mapping per line; an error's `row` is the line number minus one."""
-    with path.open("rb") as file:
-        for number, line in read_lines(file, str(path), ScoresError):
-            row = number - 1
-            try:
-                value = parse_json(line, "")  # `read_scores` names the place
-            except JsonError as error:
-                raise ScoresError(str(error).removeprefix(": "), None, row) from None
-            if not isinstance(value, dict):
-                raise ScoresError(f"found {reprlib.repr(value)}, expected an object with columns as keys", None, row)
-            yield value
+    for number, line in read_lines(path, expected=_EXPECTED):
+        row = number - 1
+        try:
+            value = parse_json(line, "")  # `read_scores` names the place
+        except JsonError as error:
+            raise ScoresError(str(error).removeprefix(": "), None, row) from None
+        if not isinstance(value, dict):
+            raise ScoresError(f"found {reprlib.repr(value)}, expected an object with columns as keys", None, row)
+        yield value
 
 
 def _from_lines(lines: Iterator[dict[str, Any]]) -> Scores:
@@ -129,7 +135,8 @@ def _from_lines(lines: Iterator[dict[str, Any]]) -> Scores:
 
 def _read_parquet(path: epath.Path, extra: bool) -> Scores:
     """Reads batch by batch into compact columns, so that nothing but these grows with the number of rows."""
-    with path.open("rb") as file:
+    with open_regular(path, expected=_EXPECTED) as file:
+        _check_footer(file)
         try:
             # In one thread: those of others can outlive an error and then abort the process as it ends.
             reader = pq.ParquetFile(file, pre_buffer=False)
@@ -140,6 +147,16 @@ def _read_parquet(path: epath.Path, extra: bool) -> Scores:
     if unknown and not extra:
         logging.warning("%s: columns without a meaning here, not read: %s", path, visible(", ".join(unknown)))
     return scores
+
+
+def _check_footer(file: Any) -> None:
+    """Refuses a footer that is longer than a table's can be, before it is read."""
+    start = file.seek(0, os.SEEK_END) - 8
+    file.seek(max(start, 0))
+    size = int.from_bytes(file.read(4), "little")
+    file.seek(0)
+    if MOST_LINE_BYTES < size <= start:
+        raise ScoresError(f"found a footer of {size} bytes, expected at most {MOST_LINE_BYTES}")
 
 
 def _unknown(names: list[str]) -> list[str]:

@@ -6,7 +6,7 @@ Signals are the raw ones. Only the offer that was made has an answer; a silent s
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from prism_jax.scores.schema import ScoresError
@@ -40,7 +40,7 @@ def scores_of_records(lines: Iterable[Mapping[str, Any]], timeout: float = TIMEO
     """
     records = list(lines)
     rows, origin = [], []
-    for line, found in _rows(records, timeout):
+    for line, found in rows_of_records(records, timeout):
         rows.append(found)
         origin.append(line)
     dropped = set()
@@ -58,8 +58,18 @@ def scores_of_records(lines: Iterable[Mapping[str, Any]], timeout: float = TIMEO
         raise ScoresError(error.found, error.column, None if error.row is None else origin[error.row]) from None
 
 
-def _rows(records: list[Mapping[str, Any]], timeout: float) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yields (index of the record, row) for every candidate of every decision."""
+def rows_of_records(
+    records: Sequence[Mapping[str, Any]], timeout: float = TIMEOUT
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yields (index of the record, row of the scores table) for every candidate of every decision.
+
+    Args:
+      records: As for `scores_of_records`.
+      timeout: Seconds, above 0.
+
+    Raises:
+      ScoresError: as `scores_of_records`.
+    """
     times: dict[str, list[float]] = {}
     made: set[str] = set()
     outcomes: dict[str, Mapping[str, Any]] = {}

@@ -187,6 +187,15 @@ class Scores:
         chosen = hits[np.searchsorted(hits, starts)]
         return self.take(chosen if isinstance(order, slice) else order[chosen])
 
+    def largest(self, column: str) -> Float64[np.ndarray, "steps"]:
+        """The largest known value of a column among the candidates of each step, in the order of `steps`.
+
+        NaN where no candidate's value is known, and everywhere without such a column.
+        """
+        order, starts = _by_step(self)
+        values = getattr(self, column)
+        return np.full(len(starts), np.nan) if values is None else np.fmax.reduceat(values[order], starts)
+
     def step_numbers(self) -> Int64[np.ndarray, "rows"]:
         """Numbers the steps: equal where stream and step are."""
         order, starts = _by_step(self)

@@ -106,13 +106,9 @@ def json_lines(path: epath.PathLike) -> Iterator[tuple[int, Any]]:
       FileNotFoundError: when there is no such file.
       StreamError: naming file and line, when a line is not one JSON value in UTF-8 or repeats a key within an object.
     """
-    path = epath.Path(path)
-    if not path.exists():
-        raise FileNotFoundError(f"{path}: found no such file, expected JSON lines")
-    with path.open("rb") as file:
-        # Read as bytes, so that only "\n" ends a line: text may contain the other line separators of Unicode.
-        for number, line in read_lines(file, str(path), StreamError):
-            yield number, parse_json(line, f"{path}:{number}", StreamError)
+    # Read as bytes, so that only "\n" ends a line: text may contain the other line separators of Unicode.
+    for number, line in read_lines(path, StreamError, "JSON lines"):
+        yield number, parse_json(line, f"{path}:{number}", StreamError)
 
 
 @functools.cache
@@ -169,10 +165,7 @@ def _decode_scalar(kind: type, value: Any, place: str) -> Any:
         raise _mismatch(place, value, _EXPECTED[kind])
     if kind is str:
         check_text(value, place, StreamError)
-    try:
-        return float(value) if number else value
-    except OverflowError as error:
-        raise _mismatch(place, value, "a number that a double can hold") from error
+    return float(value) if number else value
 
 
 def _decode_record(cls: type, value: Any, place: str) -> Any:

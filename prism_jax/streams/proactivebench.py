@@ -139,7 +139,8 @@ def load(
 
     Args:
       source: Folder with the layout of the repository; None downloads the official archive (a fixed commit).
-      data_dir: TFDS data folder of the cache; None uses TFDS's default.
+      data_dir: TFDS data folder of the cache; None takes that of the environment's TFDS_DATA_DIR, or else
+        ~/tensorflow_datasets.
       need: Definition of need. `strict` (the official one): at least one offer was ticked by every annotator.
         `majority`: more than half of the annotators ticked an offer. `any_valid`: a majority accepted at least
         one offer.

@@ -22,7 +22,8 @@ from typing import Any
 
 from etils import epath
 
-from prism_jax.runtime.files import check_text, parse_json
+from prism_jax.runtime.digests import sha256
+from prism_jax.runtime.files import check_text, parse_json, read_bounded
 from prism_jax.streams.jsonl import StreamError, json_lines
 from prism_jax.streams.times import to_seconds
 
@@ -94,7 +95,7 @@ def digest(source: epath.PathLike) -> str:
     source = epath.Path(source)
     total = hashlib.sha256()
     for path in [source / name for name in REWARD_FILES] + _stream_paths(source):
-        content = hashlib.sha256(_existing(path).read_bytes()).hexdigest()
+        content = sha256(_existing(path))
         total.update(f"{path.name} {content}\n".encode())
     return total.hexdigest()
 
@@ -114,7 +115,7 @@ def _stream_files(source: epath.Path) -> dict[str, list[str]]:
     """Maps the stem of each stream file to the texts of its events."""
     files = {}
     for path in _stream_paths(source):
-        steps = parse_json(path.read_bytes(), str(path), StreamError)
+        steps = parse_json(read_bounded(path, StreamError), str(path), StreamError)
         if not isinstance(steps, list):
             raise StreamError(f"{path}: found {reprlib.repr(steps)}, expected a list of steps")
         files[path.stem] = [

@@ -33,7 +33,8 @@ class DataConfig:
     Attributes:
       name: Data source: `simulator`, `proactivebench`, or `jsonl` (streams in this project's own format).
       source: For proactivebench, a directory with the layout of its repository, or empty to download the official
-        archive; for jsonl, the path of a file whose streams are split by folds.
+        archive; its prepared copy lies in the environment's TFDS_DATA_DIR, or else in ~/tensorflow_datasets. For jsonl,
+        the path of a file whose streams are split by folds.
       train_source: Path of a file with the training streams (jsonl only). Three files for the three splits take the
         place of `source` and folds; a file of `prism_jax.curate` can only be a training file.
       calibration_source: Path of a file with the calibration streams.

@@ -25,9 +25,10 @@ def to_seconds(times: Sequence[str]) -> tuple[float, ...]:
     readings = [_read(time) for time in times]
     for i, (time, (clock, _)) in enumerate(zip(times, readings, strict=True)):
         if clock is None:
-            raise ValueError(f"[{i}].time: found {time!r}, expected epoch seconds or a time like 'Day 1, 11:00 PM'")
+            raise ValueError(f"[{i}].time: found {time!r:.80}, expected epoch seconds or a time like 'Day 1, 11:00 PM'")
         if clock != readings[0][0]:
-            raise ValueError(f"[{i}].time: found {time!r}, expected the clock of the stream's first time, {times[0]!r}")
+            first = f"{times[0]!r:.80}"
+            raise ValueError(f"[{i}].time: found {time!r:.80}, expected the clock of the stream's first time, {first}")
     return tuple(seconds for _, seconds in readings)
 
 

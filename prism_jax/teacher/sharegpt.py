@@ -20,6 +20,7 @@ from prism_jax.teacher.answers import candidates_of
 from prism_jax.teacher.conversations import parse_conversation
 from prism_jax.teacher.regrouping import Joined, regroup
 
+_EXPECTED = "conversations as JSON or JSON lines"
 MOST_BYTES = 2**31
 """Largest file that holds one JSON list; a file with a row per line has no such limit."""
 _SHOWN = 3
@@ -41,8 +42,6 @@ def read_sharegpt(path: epath.PathLike) -> list[Stream]:
       StreamError: naming file, row and turn, for a row with another layout or without any answer in the whole file.
     """
     path = epath.Path(path)
-    if not path.exists():
-        raise FileNotFoundError(f"{path}: found no such file, expected conversations as JSON or JSON lines")
     conversations = []
     for number, row in _rows(path):
         place = f"{path}: row {number}"
@@ -68,11 +67,10 @@ def read_sharegpt(path: epath.PathLike) -> list[Stream]:
 def _rows(path: epath.Path) -> Iterator[tuple[int, Any]]:
     """The rows and their numbers: lines from 1 of a file named *.jsonl, or entries from 0 of a list."""
     if path.suffix == ".jsonl":
-        with path.open("rb") as file:
-            for number, line in read_lines(file, str(path), StreamError):
-                yield number, parse_json(line, f"{path}: row {number}", StreamError)
+        for number, line in read_lines(path, StreamError, _EXPECTED):
+            yield number, parse_json(line, f"{path}: row {number}", StreamError)
         return
-    whole = parse_json(read_bounded(path, StreamError, MOST_BYTES), str(path), StreamError)
+    whole = parse_json(read_bounded(path, StreamError, MOST_BYTES, _EXPECTED), str(path), StreamError)
     if not isinstance(whole, list):
         raise StreamError(f"{path}: found {reprlib.repr(whole)}, expected a list of rows (or a file named *.jsonl)")
     yield from enumerate(whole)

@@ -180,12 +180,5 @@ def _check_keys(value: Any, names: Sequence[str], place: str) -> None:
 
 
 def _check_number(value: Any, place: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not _finite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise TextCalibratorError(f"{place}: found {reprlib.repr(value)}, expected a finite number")
-
-
-def _finite(value: int | float) -> bool:
-    try:
-        return math.isfinite(value)
-    except OverflowError:  # an integer that no double holds
-        return False

@@ -15,11 +15,11 @@ from etils import epath
 from prism_jax.prompting.template import SLOW_FIELDS, Template
 from prism_jax.prompting.tokenizer import Tokenizer
 from prism_jax.runtime.config import ConfigError
+from prism_jax.runtime.digests import sha256
 from prism_jax.runtime.files import read_object
 from prism_jax.streams import Candidate, Event, Stream
 from prism_jax.streams.jsonl import encode_stream
 from prism_jax.streams.splits import Splits
-from prism_jax.training.checkpoints.digests import first_difference, read_digests, sha256
 from prism_jax.training.workdir import Workdir
 
 _WHAT = {
@@ -122,17 +122,3 @@ def check_weights(start: str, expected: str) -> None:
 
 def _of_text(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def check_export(start: str) -> None:
-    """Compares the files of a directory that `prism_jax.export` wrote with the digests in it.
-
-    Other weights have no digests, and nothing is compared.
-
-    Raises:
-      ValueError: naming the first file that is missing or has changed.
-    """
-    folder = epath.Path(start)
-    digests = read_digests(folder) if folder.is_dir() else None
-    if digests and (name := first_difference(folder, digests)):
-        raise ValueError(f"{folder / name}: found a missing or changed file, expected what digests.json lists")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import jax
 from jax.sharding import Mesh
@@ -12,6 +14,7 @@ from jaxtyping import PRNGKeyArray
 from prism_jax.prompting.template import Template, make_tokenizer
 from prism_jax.prompting.tokenizer import Tokenizer
 from prism_jax.runtime.config import ConfigError
+from prism_jax.runtime.digests import check_export
 from prism_jax.streams.sources import load_splits
 from prism_jax.streams.splits import Splits
 from prism_jax.streams.summary import summarise
@@ -111,7 +114,7 @@ def resolve(config: RunConfig) -> RunConfig:
         raise ConfigError(f"training.start_{error} ({start})") from error
     if config.training.start_sha256:
         fingerprints.check_weights(start, config.training.start_sha256)
-    fingerprints.check_export(start)
+    check_export(start)
     student = dataclasses.replace(found, **{name: getattr(own, name) for name in HOW_IT_RUNS})
     prompt = dataclasses.replace(config.prompt, tokenizer=config.prompt.tokenizer or start)
     return dataclasses.replace(config, student=student, prompt=prompt)
@@ -182,20 +185,38 @@ def untrained_params(model: Qwen3, config: RunConfig) -> Params:
     return start if isinstance(start, dict) else jax.jit(model.init)(start)
 
 
-def checkpoint_in_words(config: RunConfig, step: int) -> str:
-    """Describes the checkpoint that `trained_params` returned."""
+NOT_TRAINED = 3
+"""Exit status where what was read is not the trained result."""
+
+
+class Trained(NamedTuple):
+    """The parameters of a checkpoint, its step, and the steps of damaged checkpoints that come before it."""
+
+    step: int
+    params: Params
+    damaged: tuple[int, ...]
+
+
+def checkpoint_in_words(config: RunConfig, step: int, damaged: Sequence[int] = ()) -> str:
+    """Describes the checkpoint that `restore_trained` returned."""
+    if damaged:
+        which = f"step {damaged[0]} is" if len(damaged) == 1 else f"steps {', '.join(map(str, damaged))} are"
+        return f"step {step}, which is not the trained result: {which} damaged"
     return f"step {step} ({'best on validation streams' if config.training.keep_best else 'newest'})"
 
 
-def trained_params(model: Qwen3, config: RunConfig, workdir: Workdir) -> tuple[int, Params]:
+def restore_trained(model: Qwen3, config: RunConfig, workdir: Workdir) -> Trained:
     """Restores the checkpoint that evaluation and export use (`recovery.restore_best`) onto one device.
-
-    Returns:
-      The step of the checkpoint and its parameters.
 
     Raises:
       FileNotFoundError, RuntimeError, ConfigError: as `recovery.restore_best` raises them.
     """
     abstract = parameters_alone(abstract_state(model, config.training, make_mesh()))
     restored = restore_best(workdir.checkpoints, abstract, config)
-    return restored.step, restored.state.params
+    return Trained(restored.step, restored.state.params, restored.damaged)
+
+
+def trained_params(model: Qwen3, config: RunConfig, workdir: Workdir) -> tuple[int, Params]:
+    """The step and parameters that `restore_trained` restores; a damaged checkpoint is a warning only."""
+    step, params, _ = restore_trained(model, config, workdir)
+    return step, params

@@ -44,16 +44,41 @@ def test_every_bet_alone_is_a_martingale_and_keeps_at_least_half():
     assert factors.min() >= np.log(0.5)
 
 
+def test_offers_that_are_withdrawn_for_their_answers_raise_no_capital():
+    """Over all sequences in which a refusal is withdrawn, or an acceptance is, once the capital has reached a level."""
+    p, y, probability = all_sequences(8)
+    for lost in (0.0, 1.0):
+        for last in (-np.inf, 0.0, 0.2):
+            state, found = alarm.start(len(p)), []
+            for t in range(p.shape[1]):
+                gone = (y[:, t] == lost) & (alarm.log_martingale(state) >= last)
+                answered = alarm.update(state, p[:, t], y[:, t], 0.4)
+                state = np.where(gone[:, None], alarm.withdraw(state, p[:, t], 0.4), answered)
+                found.append(alarm.log_martingale(state))
+            log_m = np.stack(found, axis=1)
+            assert (probability @ np.exp(log_m) <= 1 + 1e-9).all()
+            highest = log_m.max(axis=1)
+            for level in np.unique(highest):
+                assert probability[highest >= level].sum() <= np.exp(-level) * (1 + 1e-9)
+
+
+def test_a_withdrawn_offer_costs_each_bet_the_worse_answer():
+    state = alarm.withdraw(alarm.start(), 0.7, 0.4)
+    both = [alarm.update(alarm.start(), 0.7, y, 0.4) for y in (0.0, 1.0)]
+    np.testing.assert_allclose(state, np.minimum(*both), atol=1e-15)
+    assert (state <= 0).all()
+
+
 def test_a_whole_log_at_once_equals_one_answer_at_a_time():
     rng = np.random.default_rng(0)
     person = rng.integers(0, 4, 60)
     p, y = rng.random(60), (rng.random(60) < 0.5).astype(float)
-    state, people, expected = alarm.start(4), np.zeros(4), []
+    state, joined, expected = alarm.start(4), list(dict.fromkeys(person)), []
     averages, products = [], []
     for one, prob, answer in zip(person, p, y, strict=True):
         state[one] = alarm.update(state[one], prob, answer, 0.3)
-        people = alarm.log_martingale(state)
-        expected.append(people[one])
+        people = alarm.log_martingale(state[joined])
+        expected.append(people[joined.index(one)])
         averages.append(alarm.pooled(people))
         products.append(alarm.pooled(people, independent=True))
     log_m = alarm.along(p, y, person, 0.3)
@@ -73,6 +98,16 @@ def test_pooled_evidence_of_people_is_a_martingale_too():
             for a, b in pairs
         ]
         np.testing.assert_allclose(sum(means), 1.0, rtol=1e-9)
+
+
+def test_people_who_join_when_the_others_have_lost_raise_no_alarm():
+    """Person after person joins until the mean is above 1: the mean at the end is that of a martingale, 1."""
+    p, y, probability = all_sequences(4)
+    last, expected = run(p, y)[:, -1], 0.0
+    for one in itertools.product(range(len(p)), repeat=3):
+        present = next((n for n in (1, 2) if alarm.pooled(last[list(one[:n])]) > 0), 3)
+        expected += np.prod(probability[list(one)]) * np.exp(alarm.pooled(last[list(one[:present])]))
+    assert expected == pytest.approx(1.0, abs=1e-9)
 
 
 def test_under_jit_it_gives_the_same():

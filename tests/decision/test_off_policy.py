@@ -65,7 +65,7 @@ def test_a_target_that_only_drops_offers_of_a_deterministic_log_is_exact():
     seen = Logged(offered, np.where(offered, 1.0, 0.0), np.array([1.0, 0.0, 0.0, 0.0]), np.ones(4))
     target = np.array([1.0, 0.0, 0.0, 1.0])
     d = off_policy.savings(seen, C_FA, C_FN)
-    off_policy.check_support(off_policy.measure_support(target, seen), least_effective=2.0)
+    assert off_policy.measure_support(target, seen, np.zeros(4, int)).effective == 2
     assert off_policy.difference_terms("ips", target, seen, d).mean() == -0.25  # one rejected offer less of four rows
     assert off_policy.difference_terms("ips", offered * 1.0, seen, d).tolist() == [0, 0, 0, 0]
 
@@ -105,26 +105,72 @@ def test_intervals_take_people_as_units():
     half = 2.02 * of_people.std(ddof=1) / np.sqrt(40)  # Student's t with 39 degrees of freedom
     assert found.estimate == pytest.approx(terms.mean())
     assert found.high - found.low == pytest.approx(2 * half, rel=0.1)
-    with pytest.raises(ValueError, match="found 1 person, expected at least 2"):
-        off_policy.mean_over_people(terms, np.zeros(1000, int))
+    with pytest.raises(ValueError, match="found 7 people, expected at least 8"):
+        off_policy.mean_over_people(terms, np.arange(1000) % 7)
     flat = off_policy.mean_over_people(np.ones(1000), person)
     assert (flat.low, flat.high) == (1, 1)
 
 
+PEOPLE = np.arange(400) % 20
+
+
 @pytest.mark.parametrize(
-    ("propensity", "message"),
+    ("propensity", "person", "message"),
     [
-        (np.where(np.arange(400) % 4 == 1, np.nan, 0.5), "propensity: found none at 50.0 % of the rows"),
-        (np.where(np.arange(400) % 4 == 1, 0.0, 0.5), "overlap: found that 50.0 % of the target policy's offers"),
-        (np.where(np.arange(400) == 0, 1e-3, 0.5), "effective offers: found 1.4 of 200 offers, expected at least 50"),
+        (np.where(np.arange(400) % 4 == 1, np.nan, 0.5), PEOPLE, "propensity: found none at 50.0 % of the rows"),
+        (
+            np.where(np.arange(400) % 4 == 1, 0.0, 0.5),
+            PEOPLE,
+            "overlap: found that 50.0 % of the target policy's offers",
+        ),
+        (np.where(np.arange(400) == 0, 1e-3, 0.5), PEOPLE, "effective offers: found 28.6, expected at least 50"),
+        (np.where(np.arange(400) % 40 == 0, 0.05, 0.9), PEOPLE, "effective changes: found 2.0, expected at least 40"),
+        (
+            np.full(400, 0.5),
+            np.minimum(np.arange(400) // 10, 9),
+            "effective people: found 1.6 of 10, expected at least 7",
+        ),
+        (np.full(400, 0.5), np.arange(400) % 7, "people: found 7, expected at least 8"),
     ],
 )
-def test_what_a_log_cannot_tell_is_refused(propensity, message):
+def test_what_a_log_cannot_tell_is_refused_by_its_probabilities(propensity, person, message):
     offered = np.arange(400) % 2 == 0
     seen = Logged(offered, propensity, offered * 0.5, np.ones(400))
     target = (np.arange(400) % 4 < 2) * 1.0
     with pytest.raises(OverlapError, match=f"^{message}"):
-        off_policy.check_support(off_policy.measure_support(target, seen))
-    nothing = off_policy.measure_support(0 * target, seen)
-    off_policy.check_support(nothing)
-    assert nothing.target == 0
+        off_policy.check_support(target, seen, person)
+    unseen = seen._replace(offered=~offered, accepted=~offered * 0.5)  # what was drawn decides nothing
+    assert off_policy.measure_support(target, unseen, person) == off_policy.measure_support(target, seen, person)
+
+
+def test_a_target_that_never_offers_needs_no_overlap():
+    seen = Logged(np.arange(400) % 2 == 0, np.where(np.arange(400) == 0, 1e-3, 0.5), np.zeros(400), np.ones(400))
+    assert off_policy.check_support(np.zeros(400), seen, PEOPLE).target == 0
+
+
+def test_effective_numbers_are_those_of_their_formulas():
+    rng = np.random.default_rng(3)
+    target, e, person = rng.random(300), rng.uniform(0.01, 1, 300), np.arange(300) % 12
+    found = off_policy.measure_support(target, Logged(e > 0.5, e, e, e), person)
+    assert found.effective == pytest.approx(target.sum() ** 2 / (target**2 / e).sum())
+    assert found.changes == pytest.approx(((target - e) ** 2 / e).sum() ** 2 / ((target - e) ** 4 / e**3).sum())
+    squares = np.bincount(person, (target - e) ** 2 / e)
+    assert found.effective_people == pytest.approx(squares.sum() ** 2 / (squares**2).sum())
+    agreeing = off_policy.measure_support(e, Logged(e > 0.5, e, e, e), person)
+    assert agreeing.changes == np.inf and agreeing.effective_people == 12
+    tiny = off_policy.measure_support(target, Logged(e > 0.5, np.where(e < 0.1, 5e-324, e), e, e), person)
+    assert tiny.effective < 1e-9 and tiny.changes == pytest.approx(0, abs=1e-9)
+
+
+def test_offers_that_the_log_could_not_show_cost_at_most_all_they_can():
+    e = np.where(np.arange(400) % 100 == 7, 0.0, 0.5)
+    e[5] = np.nan
+    offered = (np.arange(400) % 3 == 0) & (e > 0)
+    seen = Logged(offered, e, offered * 0.5, np.ones(400))
+    for name in off_policy.ESTIMATORS:
+        costs = {"c_fa": 3.0, "c_fn": 8.0, "model": np.full(400, -0.5)}
+        whole = off_policy.difference(name, np.ones(400), seen, PEOPLE, **costs)
+        part = off_policy.difference(name, np.where(e > 0, 1.0, 0.0), seen, PEOPLE, **costs)
+        assert (whole.estimate, whole.low, whole.high) == pytest.approx(
+            (part.estimate, part.low - 5 / 400 * 8, part.high + 5 / 400 * 3)
+        )

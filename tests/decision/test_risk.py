@@ -41,6 +41,7 @@ def test_losses_of_all_rules_equal_a_loop_over_units_and_rules(name):
                 "burden": offer.mean(),
                 "missed_help": missed,
                 "false_discovery": 0.2 + false - 0.2 * offer.mean(),
+                "dismissals": 0.2 + false - 0.2 * offer.mean(),
             }[name]
             np.testing.assert_allclose(found[i, rule], expected, atol=1e-15)
 
@@ -63,18 +64,22 @@ def test_with_a_slow_margin_decisions_stay_nested_and_losses_are_those_of_the_pa
     rng = np.random.default_rng(0)
     y, y_slow = rng.integers(0, 2, (2, len(first)))
     unit = rng.integers(0, 5, len(first))
-    slow = risk.Slow(start, stop, y_slow)
+    slow, best = risk.Slow(start, stop, y_slow), np.maximum(np.maximum(y, y_slow), rng.integers(0, 2, len(first)))
     losses = {
-        name: risk.unit_losses(first, y, unit, len(ratios), Promise(name, 0.2), slow)
+        name: risk.unit_losses(first, y, unit, len(ratios), Promise(name, 0.2), slow, best)
         for name in ("false_alarms", "missed_help")
     }
+    of_two = risk.unit_losses(first, y, unit, len(ratios), Promise("missed_help", 0.2), slow)
+    assert (np.diff(losses["missed_help"], axis=1) <= 0).all()  # whichever pass is silent
     for index, ratio in enumerate(ratios):
         offer, thinks = gate.decide_with_slow(*signals, 1.0, ratio, margin)
         np.testing.assert_array_equal(first <= index, offer)
         np.testing.assert_array_equal((start <= index) & (index < stop), thinks)
         label = np.where(thinks, y_slow, y)
-        for name, loss in (("false_alarms", offer * (1 - label)), ("missed_help", ~offer * label)):
+        for name, loss in (("false_alarms", offer * (1 - label)), ("missed_help", ~offer * best)):
             np.testing.assert_allclose(losses[name][:, index], np.bincount(unit, loss) / np.bincount(unit))
+        of_pair = np.bincount(unit, ~offer * np.maximum(y, y_slow)) / np.bincount(unit)
+        np.testing.assert_allclose(of_two[:, index], of_pair)
     # Where the fast pass offers its own candidate again, a more talkative ratio can have the smaller loss.
     steps = np.arange(2)
     course = risk.Slow(np.array([0, 0]), np.array([2, 2]), np.array([0.0, 0.0]))
@@ -197,6 +202,8 @@ def test_rows_as_units_and_other_mistakes_are_refused():
         risk.unit_losses(first[:3], y[:3], np.arange(3), rules, promise)
     with pytest.raises(ValueError, match="rules: found 2000, expected 1 to 1000"):
         risk.unit_losses(first, y, unit, 2000, promise)
+    with pytest.raises(ValueError, match=r"y_best: found 0.* at index \d+, expected at least y = 1"):
+        risk.unit_losses(first, np.ones(len(y)), unit, rules, promise, y_best=np.zeros(len(y)))
     with pytest.raises(ValueError, match=r"promise: found 'false_alarm<=0.1', expected RISK<=LIMIT"):
         Promise.parse("false_alarm<=0.1")
     with pytest.raises(ValueError, match=r"burden: found the limit 1.0, expected a number above 0 and below 1"):
@@ -207,3 +214,15 @@ def test_rows_as_units_and_other_mistakes_are_refused():
         risk.kept_in_expectation({Promise("false_discovery", 0.2): np.zeros((3, 2))})
     with pytest.raises(ValueError, match="thresholds: found values out of order, expected descending ones"):
         risk.first_rule(y, np.array([0.1, 0.2]))
+
+
+@pytest.mark.parametrize("limit", [0.3, 0.4, 0.5])
+def test_what_a_calibrated_gate_keeps_at_the_ratio_of_its_limit(limit):
+    """At r = limit / (1 - limit): false discovery for the product only, dismissals for every policy."""
+    rng = np.random.default_rng(0)
+    need, accept = rng.random((2, 200_000))
+    for policy in ("dynamic", "static", "product"):
+        offer = gate.decide(need, accept, 1.0, limit / (1 - limit), policy) == 1
+        false_discovery, dismissals = 1 - (need * accept)[offer].mean(), 1 - accept[offer].mean()
+        assert (false_discovery <= limit) == (policy == "product")
+        assert (accept[offer] >= 1 - limit - 1e-12).all() and dismissals <= limit

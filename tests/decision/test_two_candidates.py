@@ -1,4 +1,4 @@
-"""A slow pass that picks its own candidate: a step counts with that candidate's labels where the slow pass runs."""
+"""A slow pass that picks its own candidate: its offers count with that candidate's labels, silence with the best's."""
 
 import jax
 import jax.numpy as jnp
@@ -24,15 +24,18 @@ def decided(signals, costs, margin, fast, slow):
 
 
 @pytest.mark.parametrize("seed", range(8))
-@pytest.mark.parametrize("on_device", [False, True])
-def test_the_surface_counts_the_candidate_decided_on(seed, on_device):
+@pytest.mark.parametrize(("on_device", "third"), [(False, False), (True, False), (False, True)])
+def test_the_surface_counts_the_candidate_offered_and_one_silence(seed, on_device, third):
     signals, need, accept, accept_slow, rng = steps(seed)
+    missed = need * np.maximum(accept, accept_slow)
+    missed = np.maximum(missed, rng.integers(0, 2, len(need))) if third else missed
     group = rng.integers(0, 3, len(need))
     ratios, margins = (0.0, 0.25, 0.5, 1.0, 2.0, 3.0, 8.0), (0.0, 0.125, 0.3, 1.0)
 
     def count(*arrays):
         p, y, y_slow, need, accept, accept_slow, group = arrays
         labels = {"y_need": need, "y_accept": accept, "y_accept_slow": accept_slow, "y_slow": y_slow}
+        labels |= {"y_best": missed} if third else {}
         return surface.control_surface(*p, y, ratios, margins, group, **labels, num_groups=3)
 
     arrays = (signals.astype(np.float32), need * accept, need * accept_slow, need, accept, accept_slow, group)
@@ -46,14 +49,35 @@ def test_the_surface_counts_the_candidate_decided_on(seed, on_device):
                 expected = {
                     "tp": offer & (gold == 1),
                     "fp": offer & (gold == 0),
-                    "fn": ~offer & (gold == 1),
-                    "tn": ~offer & (gold == 0),
+                    "fn": ~offer & (missed == 1),
+                    "tn": ~offer & (missed == 0),
                     "slow": thought,
                     "rejected": offer & (taken == 0),
-                    "missed": ~offer & (gold == 1),
+                    "missed": ~offer & (missed == 1),
                 }
                 for name, mask in expected.items():
                     assert getattr(found, name)[one, i, j] == (mask & member).sum(), (name, margin, ratio)
+
+
+@pytest.mark.parametrize("labelled", [False, True])
+def test_without_a_slow_pass_the_surface_counts_silence_with_the_best_candidate(labelled):
+    signals, need, accept, other, _ = steps(2)
+    best, ratios = need * np.maximum(accept, other), (0.5, 1.0, 3.0)
+    labels = {"y_need": need, "y_accept": accept} if labelled else {}
+    found = surface.control_surface(*signals, need * accept, ratios, [0.0], y_best=best, **labels)
+    for j, ratio in enumerate(ratios):
+        offer = np.asarray(gate.decide(*signals[:2], 1.0, ratio))
+        counts = [int(getattr(found, name)[0, j]) for name in ("tp", "fp", "fn", "tn")]
+        gold = need * accept == 1
+        assert counts == [
+            (offer & gold).sum(),
+            (offer & ~gold).sum(),
+            (~offer & best).sum(),
+            (~offer & (1 - best)).sum(),
+        ]
+        if labelled:
+            cost = np.where(offer, 1 - accept, ratio * best).mean()
+            assert found.realised_cost()[0, j] == pytest.approx(cost, rel=1e-12)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -68,20 +92,49 @@ def test_equal_labels_give_the_surface_of_one_label(seed):
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("margin", [0.125, 0.2, 1.0])
-def test_costs_follow_the_candidate_decided_on(seed, margin):
+@pytest.mark.parametrize("third", [False, True])
+def test_costs_follow_the_candidate_offered_and_charge_one_silence(seed, margin, third):
     signals, need, accept, accept_slow, rng = steps(seed)
     weight = rng.choice([0.5, 1.0, 3.0], len(need))
     ratios = np.geomspace(0.5, 4.0, 4001)
     slow = {"p_need_slow": signals[2], "p_accept_slow": signals[3], "margin": margin, "y_accept_slow": accept_slow}
+    best = np.maximum(accept, accept_slow)
+    if third:
+        best = slow["y_accept_best"] = np.maximum(best, rng.integers(0, 2, len(need)))
     offer, taken, _ = decided(signals, ratios[:, None], margin, accept, accept_slow)
-    cost = np.where(offer, 1 - taken, ratios[:, None] * need * taken) / (1 + ratios[:, None])
-    by_hand = (weight * cost).sum(-1) / weight.sum()
+    silence = ratios[:, None] * need * best
     labels = (need.astype(float), accept.astype(float))
+
+    def by_hand(costs):
+        return (weight * costs / (1 + ratios[:, None])).sum(-1) / weight.sum()
+
+    costs = {
+        "cost": by_hand(np.where(offer, 1 - taken, silence)),
+        "always": by_hand(1 - accept + 0 * silence),
+        "never": by_hand(silence),
+        "oracle": by_hand(np.minimum(1 - best, silence)),
+    }
     curve = audbc.cost_curve(*signals[:2], *labels, ratios, **slow, weight=weight)
-    np.testing.assert_allclose(curve.cost, by_hand, rtol=1e-12, atol=1e-14)
-    mean = audbc.expected_cost(*signals[:2], *labels, **slow, weight=weight).cost
-    integral = np.mean((by_hand[1:] + by_hand[:-1]) / 2)  # the ratios are log-uniform
-    assert mean == pytest.approx(integral, abs=3e-4)
+    mean = audbc.expected_cost(*signals[:2], *labels, **slow, weight=weight)
+    for name, expected in costs.items():
+        np.testing.assert_allclose(getattr(curve, name), expected, rtol=1e-12, atol=1e-14, err_msg=name)
+        integral = np.mean((expected[1:] + expected[:-1]) / 2)  # the ratios are log-uniform
+        assert getattr(mean, name) == pytest.approx(integral, abs=3e-4), name
+
+
+def test_soft_labels_and_no_slow_pass_charge_one_silence_too():
+    signals, *_ = steps(1)
+    need, accept, other = np.random.default_rng(1).random((3, 60))
+    best, ratios = np.maximum(accept, other), np.geomspace(0.5, 4.0, 4001)
+    offer, silence = np.asarray(gate.decide(*signals[:2], 1.0, ratios[:, None])), ratios[:, None] * need * best
+    labels = {"y_need": need, "y_accept": accept, "y_accept_best": best}
+    curve = audbc.cost_curve(*signals[:2], cost_ratios=ratios, **labels)
+    np.testing.assert_allclose(curve.cost * (1 + ratios), np.where(offer, 1 - accept, silence).mean(-1), rtol=1e-12)
+    np.testing.assert_allclose(curve.oracle * (1 + ratios), np.minimum(1 - best, silence).mean(-1), rtol=1e-12)
+    mean = audbc.expected_cost(*signals[:2], **labels)
+    for name in ("cost", "always", "never", "oracle"):
+        path = getattr(curve, name)
+        assert getattr(mean, name) == pytest.approx(np.mean((path[1:] + path[:-1]) / 2), abs=3e-4), name
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -108,6 +161,23 @@ def test_the_area_follows_the_candidate_decided_on(seed, margin):
     assert found.low < found.value < found.high
 
 
+@pytest.mark.parametrize("margin", [0.0, 0.125, 1.0])
+def test_the_area_is_divided_by_that_of_the_best_candidates(margin):
+    signals, need, accept, accept_slow, rng = steps(4, n=200)
+    gold, gold_slow = need * accept, need * accept_slow
+    slow = {"p_need_slow": signals[2], "p_accept_slow": signals[3], "margin": margin, "y_slow": gold_slow}
+    slow = slow if margin else {}
+    best = np.maximum(np.maximum(gold, gold_slow), rng.integers(0, 2, 200))
+    curve = audbc.burden_benefit_curve(*signals[:2], gold, **slow)
+    pi = best.mean()
+    value = audbc.audbc_value(*signals[:2], gold, **slow, y_best=best)
+    assert value == pytest.approx(np.trapezoid(curve.benefit, curve.burden) / (pi - pi**2 / 2), rel=1e-12)
+    streams = np.arange(200) // 5
+    found = audbc.audbc(*signals[:2], gold, **slow, y_best=best, streams=streams, resamples=200)
+    assert found.value == pytest.approx(float(value), rel=1e-12) and found.low < found.value < found.high
+    assert found.chance == pytest.approx(curve.benefit[-1] / (2 * pi - pi**2), rel=1e-12)
+
+
 @pytest.mark.parametrize("margin", [0.125, 0.4, 1.0])
 def test_equal_labels_give_the_area_and_the_interval_of_one_label(margin):
     signals, need, accept, _, _ = steps(3, n=400, levels=50)
@@ -128,6 +198,12 @@ def test_labels_of_a_slow_pass_that_does_not_run_are_refused():
         audbc.expected_cost(*signals[:2], need, accept, y_accept_slow=accept_slow)
     with pytest.raises(ValueError, match=r"^y_slow, y_accept_slow: found one of them beside y_accept"):
         surface.control_surface(*signals, y, y_need=need, y_accept=accept, y_slow=y_slow)
+    with pytest.raises(
+        ValueError, match=r"^y_best: found 0 at index \d+, expected at least y = 1, a label of the same"
+    ):
+        surface.control_surface(*signals, y, y_best=0 * y)
+    with pytest.raises(ValueError, match=r"^y_accept_best: found 0 at index \d+, expected at least y_accept = 1"):
+        audbc.expected_cost(*signals[:2], need, accept, y_accept_best=0 * accept)
     both = {"p_need_slow": signals[2], "p_accept_slow": signals[3], "margin": 0.1, "y_accept_slow": accept_slow}
     with pytest.raises(ValueError, match=r"^y_accept_slow: found it with y_both, expected one of them"):
         audbc.expected_cost(*signals[:2], need, accept, y_both=y, **both)

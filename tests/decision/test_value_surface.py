@@ -22,11 +22,15 @@ def steps(seed, n=80):
     return signals, need, accept, thought, rng.integers(0, 300, n)
 
 
-@given(st.integers(0, 100), st.booleans())
+@given(st.integers(0, 100), st.booleans(), st.booleans())
 @settings(max_examples=15)
-def test_every_cell_equals_the_decisions_at_that_cell(seed, two):
+def test_every_cell_equals_the_decisions_at_that_cell(seed, two, more):
     signals, need, accept, thought, spent = steps(seed)
     labels = {"y_slow": need * thought, "y_accept_slow": thought} if two else {}
+    best = np.maximum(accept, thought) if two else accept
+    if more:  # candidates that neither pass picks
+        best = np.maximum(best, np.random.default_rng(seed).integers(0, 2, len(best)))
+        labels["y_best"] = need * best
     table = value_surface(
         *signals,
         need * accept,
@@ -43,7 +47,7 @@ def test_every_cell_equals_the_decisions_at_that_cell(seed, two):
     for i, price in enumerate(PRICES):
         for j, ratio in enumerate(RATIOS):
             offer, slow = thinking.decide_by_value(*signals, 1.0, ratio, MOVES, price, TOKENS)
-            own = np.where(slow, thought, accept) if two else accept
+            own = np.where(offer, np.where(slow, thought, accept) if two else accept, best)
             counts = metrics.confusion(offer, need * own)
             assert [cells[i, j] for cells in table.confusion()] == [int(cell) for cell in counts]
             assert table.slow[i, j] == slow.sum()

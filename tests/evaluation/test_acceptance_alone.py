@@ -1,6 +1,7 @@
 """A table without need: acceptance alone is evaluated, what is about need is absent, and people are resampled."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from etils import epath
 from synthetic_scores import POINT, evaluate, make_columns, sigmoid
 
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.decision.uncertainty import Cells, interval
+from prism_jax.decision.uncertainty import Bounds, Cells, interval
 from prism_jax.evaluation import protocol
 from prism_jax.evaluation.fits import read_calibration, write_calibration
 from prism_jax.experiments.paper import runner
@@ -74,18 +75,17 @@ def test_everything_about_need_is_absent_by_name(scores, evaluation, tmp_path):
         assert words not in html
 
 
-def test_intervals_resample_people_and_say_so(scores, evaluation):
+def test_intervals_are_over_people_and_say_so(scores, evaluation):
     steps = protocol.rows_of(scores, "test")
     assert (evaluation.unit, evaluation.counts.people, evaluation.counts.streams) == ("people", 5, 20)
     person = np.unique(steps.person.astype(str), return_inverse=True)[1]
     sums = [np.bincount(person, one) for one in (1 - steps.y_accept, np.ones(len(steps)))]
-    found = interval(
-        Cells(np.stack(sums, axis=1), np.ones(5, np.int64)), lambda t: t[..., 0] / t[..., 1], resamples=1000, seed=0
-    )
+    cells, between = Cells(np.stack(sums, axis=1), np.ones(5, np.int64)), Bounds(0.0, max(POINT.c_fa, POINT.c_fn))
+    found = interval(cells, lambda t: t[..., 0] / t[..., 1], bounds=between)
     always = evaluation.policy("always")
     assert (always.realised_low, always.realised_high) == pytest.approx((float(found.low), float(found.high)))
     notes = " ".join(table.note for table in tables.all_tables(evaluation))
-    assert "resamples of whole people" in notes and "whole streams" not in notes
+    assert "95 % intervals over 5 people" in notes and "intervals over 20" not in notes
 
 
 def test_people_of_one_stream_each_change_nothing(scores):
@@ -136,6 +136,6 @@ def test_the_papers_tables_work_or_are_skipped_by_name(tmp_path, scores, capsys)
     printed = capsys.readouterr().out
     assert made == ["main", "calibration_quality", "case_study"]
     assert "skipped mechanism: need: there is no column p_need_fast" in printed
-    assert "Main comparison, p_accept alone" in printed and "of whole people" in printed
+    assert "Main comparison, p_accept alone" in printed and re.search(r"intervals over \d+ people", printed)
     for name in ("calibration_quality", "case_study"):
         assert "need" not in (tmp_path / "out" / f"{name}.csv").read_text().splitlines()[0]

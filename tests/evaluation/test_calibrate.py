@@ -166,6 +166,14 @@ def test_calibration_round_trips(tmp_path):
         (lambda tree: tree["need_fast"].update(calibrator="platt"), "need_fast.scale: found no such key, expected it"),
         (lambda tree: tree.update(folds={"a": {}}), "folds: found .*, expected an object with folds as keys"),
         (lambda tree: tree.update(folds={"0": {}}), "folds.0: found {}, expected the keys need_fast"),
+        (
+            lambda tree: tree.update(need_target="both"),
+            "need_target: found 'both', expected one of marginal, given_acc",
+        ),
+        (
+            lambda tree: tree.update(folds={"0": {**tree, "need_target": "given_accept"}}),
+            "folds.0.need_target: found given_accept, expected marginal, as for all folds",
+        ),
     ],
 )
 def test_a_broken_calibration_is_refused(tmp_path, change, message):
@@ -180,3 +188,28 @@ def test_a_broken_calibration_is_refused(tmp_path, change, message):
     path.write_text("{")
     with pytest.raises(ValueError, match="found broken JSON"):
         read_calibration(path)
+
+
+@pytest.mark.parametrize(("fitted", "scored"), [("marginal", "given_accept"), ("given_accept", "marginal")])
+def test_maps_of_one_meaning_of_need_are_refused_for_scores_of_the_other(tmp_path, fitted, scored):
+    """p_need alone has a meaning: maps of acceptance apply to either."""
+    columns = make_columns(streams=60)
+    path, n = tmp_path / "calibration.json", len(columns["step"])
+    tables = {name: Scores.from_columns({**columns, "need_target": [name] * n}) for name in (fitted, scored)}
+    write_calibration(path, protocol.calibrate(tables[fitted]))
+    assert json.loads(path.read_text())["need_target"] == fitted
+    fits = read_calibration(path)
+    assert fits == protocol.calibrate(tables[fitted])
+    protocol.evaluate(tables[fitted], fits, POINT)
+    with pytest.raises(ScoresError, match=f"found {scored}, expected {fitted}, which the calibration was fitted on"):
+        protocol.evaluate(tables[scored], fits, POINT)
+    fits.calibrated("accept", "fast", tables[scored])
+
+
+def test_a_calibration_that_does_not_say_what_need_means_is_of_the_marginal_need(tmp_path):
+    path = tmp_path / "calibration.json"
+    write_calibration(path, protocol.calibrate(make_scores()))
+    tree = json.loads(path.read_text())
+    del tree["need_target"]
+    path.write_text(json.dumps(tree))
+    assert read_calibration(path).need_target == "marginal"

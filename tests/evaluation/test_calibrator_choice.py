@@ -40,7 +40,7 @@ def test_decisions_and_measures_are_made_on_the_chosen_map(calibrator, tmp_path)
     assert (row.temperature is None) == (calibrator != "temperature")
     write_calibration(tmp_path / "calibration.json", fits)
     tree = json.loads((tmp_path / "calibration.json").read_text())
-    assert {fit["calibrator"] for fit in tree.values() if fit} == {calibrator}
+    assert {fit["calibrator"] for fit in tree.values() if isinstance(fit, dict)} == {calibrator}
     again = protocol.evaluate(scores, read_calibration(tmp_path / "calibration.json"), POINT)
     np.testing.assert_array_equal(again.trace.p_accept, accept)
     assert again.to_dict() == evaluation.to_dict()

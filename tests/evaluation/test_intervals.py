@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from scipy import stats
 from synthetic_scores import POINT, make_columns
 
 from prism_jax.evaluation import intervals, protocol
@@ -26,40 +27,38 @@ def with_costs(evaluation, costs, weight, streams):
         dataclasses.replace(evaluation.policies[i], deployed=i == 1, realised_low=None, difference=None)
         for i in range(len(costs))
     ]
-    return intervals.with_intervals(rows, costs, weight, streams)
+    return intervals.with_intervals(rows, costs, weight, streams, 2.0)
 
 
-def test_intervals_agree_with_resampling_the_rows_of_whole_streams(evaluation):
-    """The oracle draws streams with another generator and repeats their rows; both have 1000 resamples or more."""
+def test_intervals_are_those_of_the_jackknife(evaluation):
+    """The oracle leaves out the rows of one stream at a time."""
     rng = np.random.default_rng(0)
     streams = np.repeat(np.arange(40), rng.integers(1, 9, 40))
     level = rng.random(40)[streams]  # costs of one stream resemble each other
     costs = np.stack([(rng.random(len(streams)) < level) * 1.0, (rng.random(len(streams)) < 0.4) * 2.0])
     weight = rng.uniform(0.5, 3, len(streams))
     first, second = with_costs(evaluation, costs, weight, streams)
-    replicates = []
-    for _ in range(4000):
-        rows = np.concatenate([np.flatnonzero(streams == s) for s in rng.integers(0, 40, 40)])
-        mean = np.average(costs[:, rows], axis=1, weights=weight[rows])
-        replicates.append([*mean, mean[0] - mean[1]])
-    low, high = np.quantile(replicates, [0.025, 0.975], axis=0)
-    found = np.array(
-        [
-            (first.realised_low, first.realised_high),
-            (second.realised_low, second.realised_high),
-            (first.difference_low, first.difference_high),
-        ]
+    means = np.average(costs, axis=1, weights=weight)
+    left_out = [np.average(costs[:, streams != s], axis=1, weights=weight[streams != s]) for s in range(40)]
+    change = np.subtract(*(np.array(left_out) - means).T)
+    error = np.sqrt(39 / 40 * (change**2).sum())
+    reach = stats.t.ppf(0.975, 2 * (change**2).sum() ** 2 / (change**4).sum()) * error
+    assert first.difference == pytest.approx(means[0] - means[1])
+    assert (first.difference_low, first.difference_high) == pytest.approx(
+        (first.difference - reach, first.difference + reach)
     )
-    np.testing.assert_allclose(found, np.stack([low, high], axis=1), atol=0.025)
-    assert first.difference == pytest.approx(np.subtract(*np.average(costs, axis=1, weights=weight)))
-    assert (second.difference, second.difference_low, second.difference_high) == (0, 0, 0)
+    for row, mean in zip((first, second), means, strict=True):
+        assert 0 < row.realised_low < mean < row.realised_high < 2
+    assert (second.difference, second.difference_low, second.difference_high) == (0, None, None)
 
 
 def test_the_difference_is_paired(evaluation):
-    """Two policies whose costs differ by a constant: their difference is certain, their costs are not."""
-    costs = np.random.default_rng(1).random(60)
-    first, second = with_costs(evaluation, np.stack([costs + 0.25, costs]), np.ones(60), np.arange(60) // 3)
-    assert (first.difference_low, first.difference_high) == pytest.approx((0.25, 0.25))
+    """Two policies whose costs differ by almost a constant: their costs vary, their difference hardly does."""
+    rng = np.random.default_rng(1)
+    costs = rng.random(60)
+    near = costs + 0.25 + 1e-3 * rng.random(60)
+    first, second = with_costs(evaluation, np.stack([near, costs]), np.ones(60), np.arange(60) // 3)
+    assert 0.25 < first.difference_low < first.difference_high < 0.251
     assert first.realised_high - first.realised_low > 0.05
     assert second.deployed
 
@@ -70,9 +69,12 @@ def test_every_policy_has_an_interval_around_its_cost(evaluation):
         assert row.difference == pytest.approx(row.realised_cost - evaluation.deployed.realised_cost)
 
 
-def test_one_stream_cannot_be_resampled(evaluation):
-    (row, _) = with_costs(evaluation, np.ones((2, 5)), np.ones(5), np.zeros(5, int))
-    assert row.realised_low is None and row.difference is None
+@pytest.mark.parametrize("streams", [1, 2, 4])
+def test_few_streams_have_no_interval(evaluation, streams):
+    costs = np.random.default_rng(0).random((2, 20))
+    (row, _) = with_costs(evaluation, costs, np.ones(20), np.arange(20) % streams)
+    assert row.realised_low is None and row.difference_low is None
+    assert row.difference == pytest.approx(np.subtract(*costs.mean(axis=1)))
 
 
 def test_corp_parts_add_up_and_the_debiased_error_of_a_calibrated_signal_is_smaller(evaluation):
@@ -124,7 +126,7 @@ def test_there_is_no_breakdown_without_the_columns(evaluation):
 
 def test_the_tables_show_all_of_it(evaluation):
     shown = {table.title: table.to_markdown() for table in tables.all_tables(evaluation)}
-    assert "resamples of whole streams, seed 0" in shown["How certain the realised costs are"]
+    assert f"95 % intervals over {evaluation.units} streams" in shown["How certain the realised costs are"]
     assert "| coding |" in shown["By domain"]
     for heading in ("debiased", "MCB", "DSC", "UNC"):
         assert heading in shown["How well the signals are calibrated"]

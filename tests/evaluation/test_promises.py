@@ -10,9 +10,13 @@ import pytest
 from prism_jax.decision import gate, risk
 from prism_jax.decision.calibration import CalibrationConfig
 from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.decision.policies import POLICIES, Policy
 from prism_jax.evaluation import promise_units, promises
 from prism_jax.evaluation.promise_units import Family
 from prism_jax.evaluation.protocol import CALIBRATION, TEST, calibrate, rows_of
+from prism_jax.people.columns import LogError, parse_columns
+from prism_jax.people.logs import read_log
+from prism_jax.recipes.log_scores import scores_of_log
 from prism_jax.recipes.promising import families_of, promise_scores
 from prism_jax.scores import Scores, ScoresError, write_scores
 
@@ -170,7 +174,13 @@ def test_slow_margins_count_the_labels_of_the_pass_that_decides(scores):
     offer, thinks = gate.decide_with_slow(*signals, 1.0, found.chosen.gate.ratio, 0.2)
     gold = np.where(thinks, *(steps.y_need * steps.y_accept for steps in passes[::-1]))
     np.testing.assert_allclose(found.chosen.gate.test_risks[FALSE_ALARMS].estimate, (offer * (1 - gold)).mean())
+    best = np.array([max(rows.y_need[i] * rows.y_accept[i] for i in (k, k + 1)) for k in range(0, len(rows), 2)])
+    rejected = np.where(thinks, *(1 - steps.y_accept for steps in passes[::-1]))
+    cost = np.where(offer, POINT.c_fa * rejected, POINT.c_fn * best)  # silence costs what the best candidate misses
     rule = int(np.searchsorted(np.unique([*promises.GRID, 2.0]), found.chosen.gate.ratio))
+    assert found.test.cost(family, rule, POINT) == pytest.approx(cost.mean())
+    missed = found.test.losses(family, len(np.unique([*promises.GRID, 2.0])), risk.Promise("missed_help", 0.2))
+    assert missed[:, rule].mean() == pytest.approx((~offer * best).mean())
     np.testing.assert_allclose(found.test.slow_rate(family, rule), thinks.mean())
 
 
@@ -224,3 +234,94 @@ def test_families_and_shares_that_cannot_be_are_refused(scores):
     alone = Scores.from_columns({name: one for name, one in scores.columns().items() if "need" not in name})
     with pytest.raises(ValueError, match=r"expected one policy: without p_need_fast they all decide the same"):
         promises.promise(alone, [FALSE_ALARMS], POINT, error=0.1, families=[Family("dynamic"), Family("static")])
+
+
+def test_the_default_start_of_false_discovery_is_said_to_suit_product_only(scores, tmp_path, capsys):
+    path = tmp_path / "scores.parquet"
+    write_scores(path, scores)
+
+    def printed(policy, **options):
+        promise_scores(
+            str(path), ["false_discovery<=0.4"], POINT, level=0.9, families=families_of([policy], [0.0]), **options
+        )
+        return " ".join(capsys.readouterr().out.split())
+
+    said = "keeps the limit at every offer for the policy product only"
+    assert said in printed("dynamic") and "--start, fixed beforehand" in printed("static")
+    assert said not in printed("product") and said not in printed("dynamic", start=3.0)
+    promise_scores(str(path), ["dismissals<=0.2"], POINT, level=0.9)
+    assert said not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("start", [None, 1.5])
+def test_the_smallest_limit_of_false_discovery_that_would_pass_is_said(scores, tmp_path, capsys, start):
+    def found(limit):
+        one = risk.Promise("false_discovery", limit)
+        return promises.promise(scores, [one], point, error=0.1, start=start), one
+
+    point = dataclasses.replace(POINT, policy="product")
+    nothing, one = found(0.02)
+    assert nothing.chosen is None
+    smallest = nothing.passing[one]
+    assert 0.02 < smallest < 0.99
+    assert found(smallest)[0].chosen is not None and found(smallest)[0].passing == {}
+    assert found(round(smallest - 0.01, 2))[0].chosen is None
+    path = tmp_path / "scores.parquet"
+    write_scores(path, scores)
+    promise_scores(str(path), ["false_discovery<=2%"], point, level=0.9, start=start)
+    printed = " ".join(capsys.readouterr().out.split())
+    assert f"The smallest limit of false_discovery that would pass on these streams is {smallest:g}, at" in printed
+
+
+def test_dismissals_are_judged_by_acceptance_alone_and_limits_may_be_percentages(scores):
+    one = risk.Promise.parse("dismissals <= 45%")
+    assert one == risk.Promise("dismissals", 0.45) and risk.Promise.parse("burden<=7 %").limit == 0.07
+    maps = calibrate(table(units=2000, seed=1))
+    found = promises.promise(scores, [one], POINT, error=0.1, calibration=maps)
+    assert found.certifying.number == 120 and found.too_talkative == ()
+    test = rows_of(scores, TEST)
+    offer = gate.decide(
+        maps.calibrated("need", "fast", test), maps.calibrated("accept", "fast", test), 1.0, found.chosen.gate.ratio
+    )
+    measured = 1 - test.y_accept[offer == 1].mean()
+    np.testing.assert_allclose(found.chosen.gate.test_risks[one].estimate, measured)
+    for limit in ("120%", "0%", "20 percent"):
+        with pytest.raises(ValueError, match=r"dismissals: found the limit|promise: found 'dismissals"):
+            risk.Promise.parse(f"dismissals<={limit}")
+
+
+def test_a_policy_of_the_registry_can_be_promised(scores, monkeypatch):
+    assert promise_units.promised_policies() == ("dynamic", "static", "product")
+    cautious = Policy("cautious", "", signals=lambda n, p, _: (n, p**2), threshold=POLICIES["dynamic"].threshold)
+    monkeypatch.setitem(POLICIES, "cautious", cautious)
+    families = [Family("dynamic"), Family("cautious")]
+    found = promises.promise(scores, [FALSE_ALARMS], POINT, error=0.1, families=families)
+    silent, talkative = (found.certifying.speak_rate(one, 120) for one in (families[1], families[0]))
+    assert 0 < silent < talkative
+    with pytest.raises(ValueError, match=r"policy: found 'always', expected one of dynamic, static, product, cautious"):
+        promises.promise(scores, [FALSE_ALARMS], POINT, error=0.1, families=[Family("always")])
+
+
+def test_a_log_of_answers_is_promised_as_its_scores_are(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    path, columns = tmp_path / "log.csv", ["person=who", "accepted=took", "logged=shown", "score=p"]
+    p = rng.random(4000)
+    shown, took = rng.random(4000) > 0.08, rng.random(4000) < p
+    lines = [f"u{i % 200},{int(took[i]) if shown[i] else ''},{int(shown[i])},{p[i]:.6f}" for i in range(4000)]
+    path.write_text("\n".join(["who,took,shown,p", *lines]) + "\n")
+    with pytest.raises(LogError, match=r"found \d+ of 4000 offers that were not made, expected none, or --shown_only"):
+        promise_scores(str(path), ["dismissals<=45%"], POINT, level=0.9, columns=columns)
+    options = {"level": 0.9, "test_share": 0.3}
+    promise_scores(
+        str(path), ["dismissals<=45%"], POINT, **options, columns=columns, shown_only=True, out=str(tmp_path / "a.json")
+    )
+    assert "The promise is about offers that the log shows only" in capsys.readouterr().out
+    table = scores_of_log(read_log(path, parse_columns(columns), shown_only=True), plain=True)
+    write_scores(tmp_path / "scores.parquet", table)
+    promise_scores(
+        str(tmp_path / "scores.parquet"), ["dismissals<=0.45"], POINT, **options, out=str(tmp_path / "b.json")
+    )
+    of_log, of_table = (json.loads((tmp_path / name).read_text()) for name in ("a.json", "b.json"))
+    assert of_log["chosen"] is not None
+    assert of_log.pop("on_score")["column"] == "p" and of_table.pop("on_score")["column"] == "p_accept_fast"
+    assert of_log == of_table

@@ -8,6 +8,7 @@ from prism_jax.decision import gate
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation import protocol
 from prism_jax.evaluation.signals import acceptance_weight
+from prism_jax.report.tables import ratio_table
 from prism_jax.scores import Scores
 
 RULES = ("static", "dynamic", "product", "need_only")
@@ -130,7 +131,10 @@ def test_one_stream_alone_has_no_interval():
     scores = make_scores(slow=False)
     keep = (scores.split == "calibration") | (scores.stream == "stream-1")
     evaluation = evaluate(scores.take(keep))
-    assert "AUDBC: all judged steps are of one stream, and its interval resamples streams" in evaluation.switched_off
+    assert evaluation.units == 1
+    for row in evaluation.ratios.rows:
+        assert row.audbc_low is None and row.audbc_high is None
+    assert "no intervals: 1 streams, at least 5 needed" in ratio_table(evaluation).note
 
 
 @pytest.mark.parametrize("margin", [0.1, 0.4])

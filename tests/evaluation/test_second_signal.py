@@ -77,6 +77,47 @@ def test_the_gate_and_p_accept_alone_are_compared_at_the_same_speak_rate():
     assert signal_table(evaluation).sections[0].title == "p_need, given that the offer is accepted"
 
 
+def offers_by_hand(p_accept, weight, mass):
+    """Offers from the highest p_accept down until their weights add up to `mass`; steps that tie share what is left."""
+    offers, left = [0.0] * len(p_accept), mass
+    for level in sorted(set(p_accept), reverse=True):
+        tied = [i for i, p in enumerate(p_accept) if p == level]
+        whole = sum(weight[i] for i in tied)
+        for i in tied:
+            offers[i] = min(1.0, left / whole)
+        left = max(0.0, left - whole)
+    return offers
+
+
+def test_in_a_log_with_propensities_both_speak_equally_often_by_weight():
+    """Offers of low p_accept were rarely shown: the gate's and those of p_accept alone weigh differently."""
+    columns = make_columns(3, streams=120, slow=False)
+    rng = np.random.default_rng(4)
+    for name in ("p_accept_fast", "p_need_fast"):
+        columns[name] = np.round(np.asarray(columns[name]) * 20) / 20 * 0.98 + 0.01  # ties
+    propensity = np.where(np.asarray(columns["p_accept_true"]) > 0.5, 0.9, 0.1)
+    logged = rng.random(len(propensity)) < propensity
+    columns |= {"propensity": propensity, "logged": logged}
+    columns["y_accept"] = np.where(logged, columns["y_accept"], np.nan)
+    scores = Scores.from_columns(columns)
+    evaluation, fits = evaluate(scores, POINT), protocol.calibrate(scores)
+    steps = protocol.evaluated_rows(scores).take(np.flatnonzero(~np.isnan(protocol.evaluated_rows(scores).y_accept)))
+    need, accept = (fits.calibrated(signal, "fast", steps) for signal in ("need", "accept"))
+    weight = 1 / steps.propensity
+    for row in evaluation.second_signal:
+        ours = np.asarray(gate.decide(need, accept, POINT.c_fa, row.ratio * POINT.c_fa), float)
+        alone = offers_by_hand(accept.tolist(), weight.tolist(), float(weight @ ours))
+        costs = [0.0, 0.0]
+        for k, offers in enumerate((ours.tolist(), alone)):
+            for i, offer in enumerate(offers):
+                silence = row.ratio * steps.y_need[i] * steps.y_accept[i]
+                costs[k] += weight[i] * (offer * (1 - steps.y_accept[i]) + (1 - offer) * silence) / weight.sum()
+        assert (row.gate, row.accept_alone) == pytest.approx(tuple(costs), rel=1e-9)
+        assert row.difference == pytest.approx(costs[0] - costs[1], rel=1e-9, abs=1e-12)
+        assert row.speak_rate == pytest.approx(weight @ ours / weight.sum(), rel=1e-12)
+        assert weight @ np.array(alone) == pytest.approx(weight @ ours, rel=1e-12)
+
+
 def test_a_single_stream_has_no_interval():
     scores = Scores.from_columns(make_columns(streams=2, steps=40, slow=False))
     (row, *_) = evaluate(scores, dataclasses.replace(POINT, c_fn=0.5)).second_signal

@@ -22,8 +22,9 @@ def columns_of(candidates=1, unknown=True, seed=0, **knobs):
     columns["candidate"] = np.tile(np.arange(candidates), count)
     if candidates > 1:
         columns["tokens_slow"] = columns["tokens_slow"].astype(float)
-        columns |= {name: rng.random(rows) for name in ("p_accept_fast", "p_accept_slow")}
-        columns["y_accept"] = (rng.random(rows) < columns["p_accept_slow"]).astype(float)
+        accept = {name: rng.random(rows) for name in ("p_accept_fast", "p_accept_slow")}
+        columns["y_accept"] = (rng.random(rows) < accept["p_accept_slow"]).astype(float)
+        columns |= {name: p for name, p in accept.items() if name in columns}
     if unknown:
         columns["y_accept"] = np.where(rng.random(rows) < 0.1, np.nan, columns["y_accept"])
     return columns
@@ -50,7 +51,7 @@ def counted(found, table, setting, ratio, calibration):
     member = {
         "tp": judged & offer & gold,
         "fp": judged & offer & ~gold,
-        "fn": judged & ~offer & gold,
+        "fn": judged & ~offer & (found.y_need * found.y_best == 1),
         "rejected": judged & offer & (accept == 0),
         "offers": offer,
         "slow": slow,
@@ -59,9 +60,16 @@ def counted(found, table, setting, ratio, calibration):
     return {name: np.bincount(found.group[chosen], minlength=groups).tolist() for name, chosen in member.items()}, slow
 
 
-@pytest.mark.parametrize(("candidates", "slow"), [(1, True), (1, False), (3, True)])
+@pytest.mark.parametrize(("candidates", "slow"), [(1, True), (1, False), (3, True), (3, False)])
 def test_every_count_is_that_of_the_gates_decisions(candidates, slow):
-    found, calibration = explored(columns_of(candidates, slow=slow))
+    columns = columns_of(candidates, slow=slow)
+    found, calibration = explored(columns)
+    best = {}
+    for stream, step, answer in zip(columns["stream"], columns["step"], columns["y_accept"], strict=True):
+        best[stream, step] = max(best.get((stream, step), -1), -1 if np.isnan(answer) else answer)
+    assert [best[key] for key in zip(found.stream, found.step, strict=True)] == np.nan_to_num(
+        found.y_best, nan=-1
+    ).tolist()
     assert found.judged.any() and not found.judged.all()
     assert [table.trigger for table in found.tables] == (["margin", "value"] if slow else ["none"])
     rng = np.random.default_rng(1)
@@ -74,10 +82,12 @@ def test_every_count_is_that_of_the_gates_decisions(candidates, slow):
                 assert ((table.reach[:, ratio] > setting) == thinks).all()
 
 
+@pytest.mark.parametrize("candidates", [1, 3])
 @pytest.mark.parametrize("point", [OperatingPoint(c_fn=2.3, margin=0.07), OperatingPoint(c_fa=2.0, trigger="value")])
-def test_the_deployed_cell_is_the_deployed_row_of_the_evaluation(point):
-    found, calibration = explored(columns_of(), point)
-    row = protocol.evaluate(Scores.from_columns(columns_of()), calibration, point).deployed
+def test_the_deployed_cell_is_the_deployed_row_of_the_evaluation(point, candidates):
+    columns = columns_of(candidates)
+    found, calibration = explored(columns, point)
+    row = protocol.evaluate(Scores.from_columns(columns), calibration, point).deployed
     table = found.tables[0]
     assert table.trigger == point.trigger
     cell = {name: int(getattr(table, name)[:, table.deployed, found.deployed].sum()) for name in ("tp", "fp", "fn")}

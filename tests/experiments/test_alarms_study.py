@@ -23,5 +23,6 @@ def test_moods_change_from_the_middle_on_and_only_acceptances_turn():
 
 def test_simulated_people_fill_a_row_per_shift():
     table = alarms.shift_table(people=20, answers=30, alpha=0.5)
-    assert [row.name for row in table.sections[0].rows][:2] == ["none (null replays)", "+0.25"]
+    names = ["none (null replays)", "none, half of the refusals withdrawn", "+0.25"]
+    assert [row.name for row in table.sections[0].rows][:3] == names
     assert table.sections[0].rows[0].strong

@@ -87,6 +87,30 @@ def test_areas_are_those_of_the_evaluation(sheets, evaluation, sheet, line, poli
     assert cells(sheets[sheet], line)["audbc"].value == pytest.approx(row.audbc)
 
 
+def test_with_several_candidates_the_tables_charge_silence_as_the_evaluation_does():
+    """Three offers per step, between which the passes choose differently."""
+    rng = np.random.default_rng(0)
+    values = {name: np.repeat(np.asarray(column), 3) for name, column in columns().items()}
+    values["candidate"] = np.tile(np.arange(3), len(values["stream"]) // 3)
+    values |= {name: rng.random(len(values["stream"])) for name in ("p_accept_fast", "p_accept_slow")}
+    values["y_accept"] = (rng.random(len(values["stream"])) < values["p_accept_slow"]).astype(float)
+    study = study_of(values)
+    evaluation = protocol.evaluate(study.scores, study.fits, study.point)
+    sheets = {name: registry.function(name)(study).sheets[0] for name in ("inference", "drift", "significance")}
+    for sheet, line, policy in (
+        ("inference", "slow only", "slow_only"),
+        ("inference", "slow on margin", "slow_on_margin"),
+        ("drift", "T = 1, ε = 0", "dynamic"),
+    ):
+        found = cells(sheets[sheet], line)
+        agrees(found, evaluation.policy(policy, "calibrated"))
+        row = next(row for row in evaluation.ratios.rows if (row.policy, row.form) == (policy, "calibrated"))
+        assert found["audbc"].value == pytest.approx(row.audbc)
+    for rates in (line.cells for line in sheets["significance"].lines if not line.section.startswith("the paper")):
+        difference = rates["second"].value - rates["first"].value
+        assert rates["difference"].value == pytest.approx(difference, abs=1e-12)
+
+
 def test_other_costs_of_the_grid_are_other_operating_points(study, sheets):
     point = OperatingPoint(c_fa=1.2, c_fn=1.0, margin=0.05)
     row = protocol.evaluate(study.scores, study.fits, point).policy("slow_on_margin", "calibrated")
@@ -146,23 +170,42 @@ def test_intervals_enclose_their_estimates_and_shares_are_shares(sheets):
                     assert not abs(cell.value) > 1 and not abs(cell.paper) > 1, (sheet.name, line.name, key)
 
 
-def test_the_case_study_follows_its_rule(study):
+def test_the_case_study_is_the_step_that_the_slow_pass_mends_most_clearly(study):
     data = study.at()
     step = case_study.choose(data)
     fast, both = data.decide("dynamic", "calibrated"), data.decide("slow_on_margin", "calibrated")
     gold = data.label("need") * data.label("accept") == 1
     better = both.slow & (fast.offer != gold) & (both.offer == gold)
     assert better[step]
-    tau = 1 / (1 + 2 * data.signal("need_fast", "calibrated"))
-    distance = np.abs(data.signal("accept_fast", "calibrated") - tau)
-    assert distance[step] == distance[better].min()
+    tau = 1 / (1 + 2 * data.signal("need_slow", "calibrated"))
+    distance = np.abs(data.signal("accept_slow", "calibrated") - tau)
+    assert distance[step] == distance[better].max()
 
 
-def test_the_case_study_without_a_slow_pass_is_the_step_nearest_to_the_threshold():
-    study = study_of(columns(slow=False) | {})
-    data = study.at()
+def test_the_case_study_without_a_slow_pass_is_an_offer_that_ends_a_silence_rightly():
+    data = study_of(columns(slow=False)).at()
+    step = case_study.choose(data)
+    offer, gold = data.decide("dynamic", "calibrated").offer, data.label("need") * data.label("accept") == 1
+    stream, number = data.steps.stream, data.steps.step
+    before = {(name, place): made for name, place, made in zip(stream, number, offer, strict=True)}
+    opens = [
+        made and not before.get((name, place - 1), True)
+        for name, place, made in zip(stream, number, offer, strict=True)
+    ]
     distance = np.abs(data.signal("accept_fast", "calibrated") - 1 / (1 + 2 * data.signal("need_fast", "calibrated")))
-    assert distance[case_study.choose(data)] == distance.min()
+    assert distance[step] == distance[np.array(opens) & gold].max()
+
+
+def test_the_case_study_says_what_happened(study):
+    data = study.at()
+    step = case_study.choose(data)
+    words = case_study.story(data, step).split("\n")
+    slow = data.signal("accept_slow", "calibrated")[step]
+    assert f"p_accept {slow:.3f}" in words[1]
+    right = data.label("need")[step] * data.label("accept")[step] == 1
+    assert words[1].startswith("The slow pass offers" if right else "The slow pass stays silent")
+    assert words[2] == ("Right was an offer." if right else "Right was silence.")
+    assert words[0].startswith("The fast pass stays silent" if right else "The fast pass offers")
 
 
 def test_the_frontier_has_no_point_that_another_beats():

@@ -76,5 +76,5 @@ def test_verdicts_on_other_questions_are_an_error(folder, tmp_path):
         run(folder, streams=str(tmp_path / "new.jsonl"))
     with pytest.raises(ValueError, match=r"often.jsonl: found streams without votes, expected votes of people"):
         run(folder, human=str(folder / "often.jsonl"))
-    with pytest.raises(FileNotFoundError, match=r"none.jsonl: found no such file"):
+    with pytest.raises(FileNotFoundError, match=r"none.jsonl: no such file"):
         run(folder, votes=str(folder / "none.jsonl"))

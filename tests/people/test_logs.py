@@ -143,7 +143,7 @@ def test_what_is_refused_is_named_in_one_line(what, given, says, write):
 
 
 def test_other_files_are_refused(tmp_path, write):
-    with pytest.raises(FileNotFoundError, match=r"found no such file, expected an acceptance log"):
+    with pytest.raises(FileNotFoundError, match=r": no such file, expected an acceptance log"):
         read_log(tmp_path / "log.csv", COLUMNS)
     with pytest.raises(LogError, match=r"found the suffix '.xlsx', expected .csv or .parquet"):
         read_log(write("", "log.xlsx"), COLUMNS)

@@ -1,13 +1,14 @@
 """Writes the directory of an exported model without weights, for agents whose reader needs none."""
 
 import dataclasses
-import hashlib
 import json
 
+from etils import epath
 from fake_reader import MAPS
 
 from prism_jax.decision.calibration import map_to_dict
 from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.runtime.digests import write_digests
 
 
 def prism(slow=True):
@@ -24,8 +25,7 @@ def prism(slow=True):
 
 def write(folder, content=None):
     folder.mkdir(exist_ok=True)
-    data = json.dumps(prism() if content is None else content).encode()
-    (folder / "prism.json").write_bytes(data)
-    digests = {"prism.json": hashlib.sha256(data).hexdigest(), "model.safetensors": "0" * 64}
-    (folder / "digests.json").write_text(json.dumps(digests))
+    (folder / "prism.json").write_text(json.dumps(prism() if content is None else content))
+    (folder / "model.safetensors").write_bytes(b"weights")
+    write_digests(epath.Path(folder))
     return folder

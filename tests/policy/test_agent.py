@@ -14,6 +14,7 @@ from prism_jax.decision import gate
 from prism_jax.decision.calibration import GroupedTemperature, Isotonic, apply_map
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.decision.thinking import Moves, value_of_thinking
+from prism_jax.policy import ledger
 from prism_jax.policy.agent import Agent
 from prism_jax.policy.exported import Thinking
 from prism_jax.policy.ledger import RefusedError
@@ -285,3 +286,16 @@ def test_the_agent_loads_nothing_of_training(root):
     assert "prism_jax.policy.agent" in loaded
     assert not {"orbax", "grain", "optax", "flax", "transformers", "tensorflow", "pyarrow"} & loaded
     assert not [name for name in loaded if name.startswith(("prism_jax.training", "prism_jax.evaluation"))]
+
+
+def test_offers_that_nobody_answers_are_forgotten_in_the_end(monkeypatch):
+    """The newest so many can still be answered, and what an agent keeps of them has a bound."""
+    monkeypatch.setattr(ledger, "MOST_OFFERS", 5)
+    deciding = Agent(FakeReader(), exported(point=OperatingPoint(policy="always")))
+    offers = [deciding.observe("s", Event(time=float(i), text="x")).offer for i in range(20)]
+    with pytest.raises(RefusedError, match="found no such offer in stream 's', expected one that was made, and of the"):
+        deciding.outcome("s", offers[14], "accepted", time=99.0)
+    for offer in offers[15:]:
+        deciding.outcome("s", offer, "accepted", time=99.0)
+    with pytest.raises(RefusedError, match="found a second outcome"):
+        deciding.outcome("s", offers[15], "accepted", time=99.0)

@@ -37,8 +37,8 @@ def test_an_event_changes_its_costs_and_no_others():
 
 BAD = {
     "unknown": ({"c_fx": 1.0}, "costs.c_fx: found an unknown key, expected one of c_fa, c_fn"),
-    "true": ({"c_fa": True}, "costs.c_fa: found True, expected a number or a name"),
-    "nan": ({"c_fa": float("nan")}, "costs.c_fa: found nan, expected a cost"),
+    "true": ({"c_fa": True}, "costs.c_fa: found True, expected a finite number or a name"),
+    "nan": ({"c_fa": float("nan")}, "costs.c_fa: found nan, expected a finite number"),
     "a list": ({"c_fa": [1]}, "costs.c_fa: found"),
     "a name": ({"c_fa": "1"}, "costs.c_fa: found '1', expected a number"),
     "a number": ({"policy": 1}, "costs.policy: found 1, expected a name"),

@@ -40,7 +40,7 @@ REFUSED = {
     "no time": ({"stream": "s", "text": "x"}, "time: found no such key"),
     "NaN": (b'{"stream": "s", "time": NaN, "text": "x"}', "time: found nan, expected a finite number"),
     "infinity": (b'{"stream": "s", "time": 1e999, "text": "x"}', "time: found inf"),
-    "a huge time": ({**EVENT, "time": 10**400}, "time: found a number that no double can hold"),
+    "a huge time": ({**EVENT, "time": 10**400}, "time: found inf"),
     "far away": ({**EVENT, "time": 1e16}, "time: found 1e+16, expected at most"),
     "a time in words": ({**EVENT, "time": "1"}, "time: found text of 1 characters, expected a number"),
     "true": ({**EVENT, "time": True}, "time: found true"),
@@ -129,5 +129,5 @@ def test_a_line_without_an_end_is_refused_before_it_fills_the_memory(tmp_path, m
     with path.open("rb") as file:
         lines = Lines(file.fileno())
         assert lines.batch(100) == [(1, b"short")]
-        with pytest.raises(LineError, match="line 2: found more than 1000 bytes"):
+        with pytest.raises(LineError, match="input:2: found more than 1000 bytes"):
             lines.batch(100)

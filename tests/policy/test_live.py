@@ -1,11 +1,17 @@
 """Live streams decide as evaluation does: the same signals, fields and responses for the same events."""
 
+import concurrent.futures
+import functools
 import json
+import resource
 
 import jax
 import numpy as np
 import pytest
+from fake_reader import exported
 
+from prism_jax.people.store import PeopleStore
+from prism_jax.policy.agent import Agent
 from prism_jax.policy.fast import score_streams
 from prism_jax.policy.live import Live, LiveConfig
 from prism_jax.policy.reader import Asked, Reader
@@ -17,6 +23,7 @@ from prism_jax.streams import Candidate, Event
 
 pytestmark = pytest.mark.usefixtures("compile_quickly")
 
+SMALL = LiveConfig(context=400, memory=1 << 20, batches=(1,), longest=128)
 WRITING = WritingConfig(field_tokens=4, response_tokens=4)
 
 
@@ -156,3 +163,38 @@ def test_a_reader_that_writes_nothing_has_fewer_programs_and_the_same_slots(mode
 def test_a_context_without_room_to_write_is_refused(model, params, template):
     with pytest.raises(ValueError, match="context: found 40, expected more than the"):
         live(model, params, template, context=40)
+
+
+def test_threads_share_an_agent_and_its_people(model, params, template, tmp_path):
+    """Four threads decide on streams of their own, and find what one thread finds."""
+
+    def decide(deciding, stream):
+        found = []
+        for i in range(6):
+            event = Event(time=float(i), text=f"Opens file {i} of {stream}")
+            decision = deciding.observe(stream, event, costs={"policy": "always"}, person=stream)
+            found.append((decision.fast, decision.history))
+            deciding.outcome(stream, decision.offer, "accepted", time=float(i))
+        return found
+
+    found, streams = [], [f"s{i}" for i in range(4)]
+    for run in (map, None):
+        reader = Live(model, params, template, has_slow_pass=False, writes_responses=False, config=SMALL)
+        with PeopleStore(tmp_path / f"people{len(found)}") as people:
+            deciding = Agent(reader, exported(slow=False), people=people)
+            with concurrent.futures.ThreadPoolExecutor(4) as threads:
+                found.append(list((run or threads.map)(functools.partial(decide, deciding), streams)))
+            assert len(people) == 4
+    assert found[0] == found[1]
+
+
+@pytest.mark.study
+def test_a_hundred_thousand_events_of_one_stream(model, params, template):
+    """About three minutes of processor time; the agent's memory stays where it was after ten thousand events."""
+    reader = Live(model, params, template, has_slow_pass=False, writes_responses=False, config=SMALL)
+    deciding, peak = Agent(reader, exported(slow=False)), {}
+    for i in range(100_000):
+        deciding.observe("s", Event(time=float(i), text=f"Opens file {i}"))
+        if i in (9_999, 99_999):
+            peak[i] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert peak[99_999] - peak[9_999] < 20 * 2**10  # KiB

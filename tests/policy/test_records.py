@@ -1,5 +1,6 @@
 """Decision records: their keys, their redaction, and the file that holds them."""
 
+import itertools
 import json
 import re
 
@@ -14,11 +15,11 @@ from prism_jax.policy.records_file import RecordsError, RecordsFile
 from prism_jax.policy.settings import Settings, Terms
 from prism_jax.policy.statistics import Statistics
 from prism_jax.policy.steps import Observation
-from prism_jax.runtime.personal_data import without_personal_data
 from prism_jax.streams import Candidate, Event
 
 CANARY = "canary@example.com 4111 1111 1111 1111 sk-canary0123456789abcdef /home/canary/x"
 PARTS = ("canary", "4111")
+ONE = ("s", Event(time=0.0, text=CANARY), (Candidate(text=f"Write to {CANARY}?"),))
 
 
 class Talkative(FakeReader):
@@ -31,8 +32,8 @@ class Talkative(FakeReader):
         return [Response(json.dumps({"Purpose": CANARY, "Response": "Done."}), 5) for _ in items]
 
 
-def decisions(count=20, reader=None, margin=1.0):
-    settings = Settings(Terms(OperatingPoint(policy="dynamic", margin=margin)))
+def decisions(count=20, reader=None, margin=1.0, **given):
+    settings = Settings(Terms(OperatingPoint(policy="dynamic", margin=margin)), **given)
     agent = Agent(reader or FakeReader(), exported(), settings)
     offers = (Candidate(text=f"Write to {CANARY}?"), Candidate())
     return agent.observe_many(
@@ -44,12 +45,12 @@ def test_the_page_describes_every_key(root):
     page = (root / "docs" / "agent.md").read_text(encoding="utf-8")
     (table,) = re.findall(r"## What a record holds\n\n\| key .*\n\|.*\n((?:\|.*\n)+)", page)
     described = re.findall(r"`(\w+)`", " ".join(line.split("|")[1] for line in table.splitlines()))
-    assert sorted(described) == sorted(decisions(1)[0]._replace(person="ann").record(keep_text=True))
+    assert sorted(described) == sorted(decisions(1)[0]._replace(person="ann", keep_texts=True).record())
 
 
 def test_a_record_is_one_line_of_strict_json_that_repeats_the_decision():
     for decision in decisions():
-        line = encode(decision.record(keep_text=True))
+        line = encode(decision._replace(redact=False, keep_texts=True).record())
         assert line.endswith(b"\n") and line.count(b"\n") == 1
         read = json.loads(line)
         assert (read["p_need"], read["p_accept"]) == (decision.p_need, decision.p_accept)
@@ -60,16 +61,20 @@ def test_a_record_is_one_line_of_strict_json_that_repeats_the_decision():
         assert read["text"] == decision.text
 
 
-def test_no_canary_is_in_a_redacted_record():
-    found = decisions(reader=Talkative())
-    assert any(d.spoke and d.thought for d in found)
-    for decision in found:
-        line = encode(decision.record(without_personal_data, keep_text=True)).decode()
-        assert not [part for part in PARTS if part in line]
-        assert "canary" in encode(decision.record(keep_text=True)).decode()
-        if decision.spoke:
-            assert json.loads(json.loads(line)["response"])["Response"] == "Done."
-        assert "text" not in decision.record()
+def test_a_record_redacts_and_keeps_texts_as_the_settings_say():
+    """The texts of candidates, fields, responses and events; a decision itself has whole texts."""
+    for redact, keep_texts in itertools.product((True, False), repeat=2):
+        found = decisions(reader=Talkative(), redact=redact, keep_texts=keep_texts)
+        assert any(d.spoke and d.thought for d in found)
+        for decision in found:
+            record = decision.record()
+            line = encode(record).decode()
+            assert [part for part in PARTS if part in line] == ([] if redact else list(PARTS))
+            assert ("text" in record) == keep_texts
+            assert CANARY in decision.text and decision.candidates[0] == f"Write to {CANARY}?"
+            if decision.spoke:
+                assert json.loads(record["response"])["Response"] == "Done."
+    assert "canary" not in encode(Agent(FakeReader(), exported()).observe(*ONE).record()).decode()
 
 
 @pytest.fixture

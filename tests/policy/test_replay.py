@@ -103,6 +103,11 @@ def test_other_maps_are_applied_to_raw_probabilities():
     fast = {name: fitted for name, fitted in other.items() if name.endswith("fast")}
     with pytest.raises(RecordsError, match=r"log:\d+: calibration: found no map of the slow pass"):
         list(replay(lines, Changes(maps=fast)))
+    list(replay(lines, Changes(maps=other, need_target="marginal")))
+    with pytest.raises(
+        RecordsError, match="need_target: found given_accept, expected marginal, as p_need of the record"
+    ):
+        list(replay(lines, Changes(maps=other, need_target="given_accept")))
 
 
 def test_budgets_and_exploration_can_change():

@@ -18,7 +18,6 @@ from prism_jax.policy.agent import Agent
 from prism_jax.policy.lines import LineError, Lines
 from prism_jax.policy.service import Service
 from prism_jax.recipes.serving import replay_records, serve
-from prism_jax.runtime import distributed
 from prism_jax.streams import Event
 
 COMMAND = pathlib.Path(__file__).parent / "fake_agent.py"
@@ -37,6 +36,7 @@ DEFAULTS = dict(
     memory=None,
     keep=None,
     compilation_cache=None,
+    expect_digest=None,
     most_offers=None,
     most_thoughts=None,
     offers_window=3600.0,
@@ -61,7 +61,6 @@ DEFAULTS = dict(
 @pytest.fixture
 def serving(monkeypatch, capfd):
     """Calls what the main calls, in this process; gives the error, standard output and standard error."""
-    monkeypatch.setattr(distributed, "keep_programs", lambda *arguments, **named: None)  # of the whole process
     monkeypatch.setattr(loading, "load_reader", lambda folder, exported, **options: FakeReader(exported.has_slow_pass))
 
     def call(**given):
@@ -292,8 +291,9 @@ def test_replay_of_a_file_repeats_it_and_writes_a_whole_file_or_none(serving, fi
 
 REFUSED = {
     "no such model": (dict(model="/no/such"), "/no/such/prism.json: no such file"),
+    "another export": (dict(expect_digest="0" * 64), "/digests.json: found the SHA-256 "),
     "no such input": (dict(input="/no/such"), "/no/such"),
-    "no such log": (dict(replay="/no/such"), "--replay: /no/such: no such file"),
+    "no such log": (dict(replay="/no/such"), "/no/such: no such file, expected in --replay the records"),
     "a bad cost": (dict(c_fa=-1.0), "c_fa: found -1.0, expected a cost"),
     "a bad probability": (dict(explore=0.9), "--explore, --explore_loss, --seed: epsilon: found 0.9"),
     "a bad budget": (dict(most_offers=-1), "--most_offers, --offers_window: most: found -1"),

@@ -101,7 +101,7 @@ def test_it_learns_what_is_there_and_reads_no_label_of_a_new_stream():
 
 def test_need_is_the_mean_of_two_log_odds():
     probe, seen = fitted(TRAIN), Seen(describe(TEST[0]))
-    z = probe.acceptance.log_odds(seen)
+    z = probe.acceptance.log_odds(seen.words, seen.states)
     largest = [z[seen.words.step == number].max() for number in range(len(TEST[0].steps))]
     from_words = probe.words.log_odds(seen.words.need_columns(probe.acceptance.idf))
     expected = special.expit((probe.need(np.array(largest)) + from_words) / 2)
@@ -187,7 +187,7 @@ def test_need_is_fitted_on_all_steps_or_on_accepted_offers(target):
     for number, seen in enumerate(streams):  # ids are in the order of the numbers
         stream = seen.words.stream
         without = [one for other, one in enumerate(streams) if other % 2 != number % 2]
-        y, weight = of_accepted_offers(stream, fit_acceptance(without, config, reading).log_odds(seen))
+        y, weight = of_accepted_offers(stream, fit_acceptance(without, config, reading).log_odds(seen.words, None))
         columns.append(seen.words.need_columns(probe.acceptance.idf))
         labels += y
         weights += weight if target == "given_accept" else [1.0] * len(y)

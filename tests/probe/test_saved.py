@@ -3,12 +3,17 @@ import json
 
 import numpy as np
 import pytest
+from etils import epath
 from offers import make_stream
 
+from prism_jax.decision.calibration import Temperature
+from prism_jax.evaluation.fits import Calibration, SignalFit, write_calibration
 from prism_jax.probe.config import FitConfig, StatesConfig
 from prism_jax.probe.fitting import Seen, fit_probe
 from prism_jax.probe.saved import SavedProbe, SavedProbeError, load_probe, save_probe
 from prism_jax.probe.words import describe
+from prism_jax.recipes import probe_export
+from prism_jax.runtime.digests import write_digests
 
 TEST = describe(make_stream(20))
 
@@ -36,6 +41,7 @@ def test_a_loaded_probe_predicts_the_same(probes, tmp_path, model):
         np.testing.assert_array_equal(ours, theirs)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["probe"]
     assert sorted(path.name for path in (tmp_path / "probe").iterdir()) == [
+        "digests.json",
         "ngrams.json",
         "probe.json",
         "weights.safetensors",
@@ -44,16 +50,29 @@ def test_a_loaded_probe_predicts_the_same(probes, tmp_path, model):
         save_probe(tmp_path / "probe", SavedProbe(probe))
 
 
-def edited(**changes):
+def edited(*gone, sealed=True, **changes):
+    """Changes probe.json, and the list of digests with it unless only the list is to notice."""
+
     def change(folder):
-        head = json.loads((folder / "probe.json").read_text())
-        (folder / "probe.json").write_text(json.dumps({**head, **changes}))
+        head = json.loads((folder / "probe.json").read_text()) | changes
+        (folder / "probe.json").write_text(json.dumps({key: head[key] for key in head if key not in gone}))
+        if sealed:
+            write_digests(epath.Path(folder))
 
     return change
 
 
 def truncated(name):
     return lambda folder: (folder / name).write_bytes((folder / name).read_bytes()[:-1])
+
+
+def as_earlier(folder):
+    """Makes the probe one of an earlier version, whose probe.json holds the digests of the other files."""
+    digests = json.loads((folder / "digests.json").read_text())
+    (folder / "digests.json").unlink()
+    edited(
+        "need_target", sealed=False, digests={name: digests[name] for name in ("ngrams.json", "weights.safetensors")}
+    )(folder)
 
 
 @pytest.mark.parametrize(
@@ -66,29 +85,49 @@ def truncated(name):
         (edited(intercepts={}), "probe.json: intercepts.accept: found None, expected a finite number"),
         (edited(states={}), "weights.safetensors: states.mean: found no such tensor"),
         (edited(need_target="joint"), "probe.json: need_target: found 'joint', expected one of marginal, given_accept"),
+        (edited(window={"events": 9}), "probe.json: window: found {'events': 9}, expected .*: train the probe again"),
         (edited(more=1), "probe.json: more: found an unknown key"),
-        (edited(digests={}), "ngrams.json: found the SHA-256 .* expected None"),
+        (
+            edited(sealed=False, intercepts={}),
+            "probe.json: found the SHA-256 .* the file was changed after the training",
+        ),
         (truncated("weights.safetensors"), "weights.safetensors: found the SHA-256"),
-        (truncated("probe.json"), ""),
+        (truncated("probe.json"), "probe.json: found the SHA-256"),
+        (lambda folder: (folder / "digests.json").unlink(), "digests.json: found no such file, expected what `python"),
         (lambda folder: (folder / "ngrams.json").unlink(), None),
     ],
 )
 def test_a_damaged_probe_is_refused(probes, tmp_path, damage, found):
     save_probe(tmp_path / "probe", SavedProbe(probes[None][0]))
     damage(tmp_path / "probe")
-    if found == "":  # a lost final newline is still the whole file
-        load_probe(tmp_path / "probe")
-        return
     with pytest.raises(FileNotFoundError if found is None else SavedProbeError, match=found):
         load_probe(tmp_path / "probe")
+
+
+def test_a_probe_without_a_window_loads_and_sees_this_one(probes, tmp_path):
+    probe, seen = probes[None]
+    save_probe(tmp_path / "probe", SavedProbe(probe))
+    path = tmp_path / "probe" / "probe.json"
+    path.write_text(json.dumps({key: value for key, value in json.loads(path.read_text()).items() if key != "window"}))
+    write_digests(epath.Path(tmp_path / "probe"))
+    for ours, theirs in zip(load_probe(tmp_path / "probe").probe.predict(seen), probe.predict(seen), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
 
 
 def test_what_need_means_is_kept_and_an_older_probe_has_the_unconditional_one(probes, tmp_path):
     for target in ("marginal", "given_accept"):
         save_probe(tmp_path / target, SavedProbe(dataclasses.replace(probes[None][0], need_target=target)))
         assert load_probe(tmp_path / target).probe.need_target == target
-    path = tmp_path / "given_accept" / "probe.json"
-    head = json.loads(path.read_text())
-    del head["need_target"]
-    path.write_text(json.dumps(head))
+    as_earlier(tmp_path / "given_accept")
     assert load_probe(tmp_path / "given_accept").probe.need_target == "marginal"
+    truncated("ngrams.json")(tmp_path / "given_accept")
+    with pytest.raises(SavedProbeError, match=r"ngrams.json: found the SHA-256"):
+        load_probe(tmp_path / "given_accept")
+
+
+def test_maps_of_another_meaning_of_need_are_not_exported(tmp_path):
+    path, fit = epath.Path(tmp_path / "calibration.json"), SignalFit(Temperature(1.5), 0.5, 40, 40.0)
+    write_calibration(path, Calibration(fit, fit))
+    assert probe_export._maps(path, "marginal")["need_fast"]["temperature"] == 1.5
+    with pytest.raises(ValueError, match=r"calibration.json, need_target: found marginal .*, expected given_accept"):
+        probe_export._maps(path, "given_accept")

@@ -87,7 +87,7 @@ def test_an_offer_sees_nothing_that_comes_later():
 
 def test_simple_features():
     texts = ["The user opens 'a.py'", "The user gets an error", "The user searches the web", "The user opens 'a.py'"]
-    found = dict(zip(OF_HISTORY, history_features(texts), strict=True))
+    found = dict(zip(OF_HISTORY, history_features(texts, len(texts)), strict=True))
     ones = {name for name, value in found.items() if value == 1}
     assert ones == {"newest_repeats", "newest_open", "recent_search", "recent_error"}
     assert np.expm1(found["events"]) == pytest.approx(4)

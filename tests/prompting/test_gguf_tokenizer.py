@@ -132,7 +132,7 @@ def test_bad_fields_are_named(change, message, fields, tmp_path):
 
 def test_files_that_are_not_gguf_are_named(fields, tmp_path):
     whole = write(tmp_path / "a.gguf", fields).read_bytes()
-    with pytest.raises(FileNotFoundError, match=r"b\.gguf: found no such file, expected a GGUF file$"):
+    with pytest.raises(FileNotFoundError, match=r"b\.gguf: no such file, expected a GGUF file$"):
         read_gguf_tokenizer(tmp_path / "b.gguf")
     for content in (b"", b"PK" * 100, whole[:30], whole[: len(whole) // 2]):
         (tmp_path / "b.gguf").write_bytes(content)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from printed_tables import ROUNDING, exact, shown, table
+from true_tables import true_table
 
 from prism_jax.published.auditing import audit
 from prism_jax.published.quantities import RATIOS
@@ -78,20 +79,72 @@ def test_a_pooled_row_and_an_averaged_row_have_no_finding(tmp_path_factory, rows
     text += ",".join(["Average", *cells, str(sum(map(sum, rows)))]) + "\n"
     path = tmp_path_factory.mktemp("tables") / "pooled.csv"
     path.write_text(text)
-    pooled_row = [one for one in findings([read_table(str(path))]) if one.check == "pooled row"]
-    assert pooled_row == []
+    (result,) = audit([read_table(str(path))])
+    assert [one for one in result.findings if one.check == "pooled row"] == []
 
 
-def test_a_row_that_pools_nothing_is_found(tmp_path):
+def levels(tmp_path, seeds):
+    """Levels of findings in true tables: of single confusions, and of averages."""
+    path, found = tmp_path / "table.csv", {False: set(), True: set()}
+    for seed in seeds:
+        text, steps, averages = true_table(np.random.default_rng(seed))
+        path.write_text(text)
+        for one in findings([read_table(str(path))], [] if steps is None else [steps]):
+            found[averages].add(one.level)
+    return found
+
+
+def test_no_true_table_is_impossible_and_none_of_single_confusions_has_a_finding(tmp_path):
+    assert levels(tmp_path, range(300)) == {False: set(), True: {"averages only", "last digit"}}
+
+
+@pytest.mark.study
+def test_ten_thousand_true_tables_are_never_impossible(tmp_path):
+    assert levels(tmp_path, range(10_000)) == {False: set(), True: {"averages only", "last digit"}}
+
+
+def test_a_row_that_pools_nothing_is_noted(tmp_path):
     path = tmp_path / "pooled.csv"
     text = table([(40, 10, 5, 45), (20, 20, 20, 40)], USUAL, 2, ROUNDING["truncated"][0])
     average = table([(61, 30, 24, 85)], USUAL, 2, ROUNDING["truncated"][0]).splitlines()[1].replace("row 0", "Average")
     path.write_text(text + average + "\n")
-    (found,) = findings([read_table(str(path))])
-    assert (found.check, found.row) == ("pooled row", "Average")
+    ((found,),) = [result.findings for result in audit([read_table(str(path))])]
+    assert (found.check, found.row, found.level) == ("pooled row", "Average", "note")
     assert found.arithmetic.startswith(
         "the other rows' 200 decisions have TP 60, FP 30, FN 25, TN 85; this row has TP 61"
     )
+
+
+def check(tmp_path, text):
+    path = tmp_path / "table.csv"
+    path.write_text(text)
+    (result,) = audit([read_table(str(path))])
+    return [(one.row, one.check, one.level) for one in result.findings]
+
+
+def test_a_truncated_false_alarm_without_precision_is_read_from_its_own_side(tmp_path):
+    """TP 3, FP 186, FN 25: P = 1.587 %, 1 - P = 98.412 %, truncated to 98 %, and F1 = 2.76 %, truncated to 2.7 %."""
+    assert check(tmp_path, "m,FA,R,F1\na,98%,10.7%,2.7%\n") == []
+    assert check(tmp_path, "m,FA,F1\na,98.4%,3.1%\n") == []
+
+
+def test_an_f1_below_the_formula_is_an_average_and_one_above_it_is_impossible(tmp_path):
+    """Seeds of (P, R) = (0.9, 0.1) and (0.1, 0.9) have a mean F1 of 0.18; the formula of their means gives 0.5."""
+    assert check(tmp_path, "m,P,R,F1\na,0.500,0.500,0.180\n") == [("a", "F1 = 2PR / (P + R)", "averages only")]
+    assert check(tmp_path, "m,P,R,F1\na,0.500,0.500,0.520\n") == [("a", "F1 = 2PR / (P + R)", "impossible")]
+    assert check(tmp_path, "m,P,R,F1\na,0.900,0.900,0.700\n") == [("a", "F1 = 2PR / (P + R)", "impossible")]
+
+
+def test_rates_that_sum_to_more_than_one_are_impossible_and_less_is_an_average_with_empty_parts(tmp_path):
+    assert check(tmp_path, "m,P,FA\na,80%,30%\nb,50%,40%\n") == [
+        ("a", "P + FA = 100 %", "impossible"),
+        ("b", "P + FA = 100 %", "averages only"),
+    ]
+
+
+def test_swapped_precision_and_recall_are_not_seen(tmp_path):
+    """All identities of P, R and F1 are symmetric."""
+    assert check(tmp_path, "m,R,P,F1\na,0.900,0.500,0.643\n") == []
 
 
 @pytest.mark.skipif(not (REAL / "eval" / "results").is_dir(), reason=f"ProactiveBench is not at {REAL}")

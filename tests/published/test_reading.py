@@ -27,10 +27,17 @@ def test_usual_headings_are_understood_and_others_are_listed(tmp_path):
     assert (row.name, row.steps, float(row.cells["precision"].value)) == ("a", 9, 0.815)
 
 
-def test_a_column_is_in_percent_if_a_number_exceeds_one(tmp_path):
-    sheet = read(tmp_path, "m,R,P\na,0.9,0.9\nb,0.8,80\n")
-    assert [percent for _, _, percent in sheet.columns] == [False, True]
-    assert float(sheet.rows[0].cells["precision"].value) == 0.009
+def test_columns_without_signs_have_one_scale(tmp_path):
+    sheet = read(tmp_path, "m,R,FA\na,98.9,0.5\nb,97.2,0.9\n")
+    assert [percent for _, _, percent in sheet.columns] == [True, True]
+    assert float(sheet.rows[0].cells["false alarm"].value) == 0.005
+    sheet = read(tmp_path, "m,R,FA\na,0.989,0.5\n")
+    assert [percent for _, _, percent in sheet.columns] == [False, False]
+
+
+def test_a_brier_score_is_a_share_beside_percentages_without_signs(tmp_path):
+    sheet = read(tmp_path, "m,Acc,ECE,Brier\na,85.1,5.2,0.11\n")
+    assert [percent for _, _, percent in sheet.columns] == [True, True, False]
 
 
 def test_differences_are_on_the_scale_of_what_they_compare(tmp_path):

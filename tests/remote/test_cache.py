@@ -1,17 +1,20 @@
 """The cache file: what it keeps, how processes share it, and that the budget holds."""
 
+import os
 import random
+import shutil
 import sqlite3
 import stat
 
 import pytest
-from asking import ask
+from asking import ask, echo, endpoint_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prism_jax.remote.cache import BudgetSpent, Cache
+from prism_jax.remote.clients import opened
 from prism_jax.remote.config import RemoteConfig
-from prism_jax.remote.fake import Faults
+from prism_jax.remote.fake import FakeEndpoint, Faults
 from prism_jax.remote.requests import Answer
 
 
@@ -47,10 +50,153 @@ def test_another_file_is_refused_and_left_as_it_is(tmp_path, content):
             database.execute("CREATE TABLE pictures (x)" if content == "foreign" else "PRAGMA user_version=9")
             if content == "newer":
                 database.execute(f"PRAGMA application_id={0x70726D72}")
+    before = path.read_bytes()
     with pytest.raises(ValueError, match=r"c\.sqlite: found no cache of answers \(.*\), expected one or no file$"):
         Cache(path)
-    if isinstance(content, bytes):
-        assert path.read_bytes() == content
+    assert path.read_bytes() == before
+
+
+def test_a_pipe_is_no_cache(tmp_path):
+    os.mkfifo(tmp_path / "c.sqlite")
+    with pytest.raises(ValueError, match=r"c\.sqlite: found no regular file, expected a cache of answers or no file$"):
+        Cache(tmp_path / "c.sqlite")
+
+
+FIRST_VERSION = """
+CREATE TABLE answers (key TEXT PRIMARY KEY, text TEXT, error TEXT, model TEXT NOT NULL, time TEXT NOT NULL,
+  prompt_tokens INTEGER NOT NULL, completion_tokens INTEGER NOT NULL, cost REAL NOT NULL, seconds REAL NOT NULL,
+  finish TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE flights (key TEXT PRIMARY KEY, worst REAL NOT NULL, lost INTEGER NOT NULL, owner TEXT NOT NULL);
+CREATE TABLE spending (spent REAL NOT NULL);
+INSERT INTO spending VALUES (0.75);
+INSERT INTO answers VALUES ('k', 'a', NULL, 'm', '2026-01-01T00:00:00+00:00', 3, 4, 0.25, 1.5, 'stop');
+INSERT INTO flights VALUES ('f', 0.1, 1, '0123456789abcdef0123456789abcdef');
+PRAGMA application_id=1886547314;
+PRAGMA user_version=1;
+"""
+
+
+@pytest.fixture(params=["first version", "this version"])
+def written(request, tmp_path):
+    """The path of a cache with an answer, a request under way, and 0.75 USD spent."""
+    path = tmp_path / "c.sqlite"
+    with sqlite3.connect(path) as database:
+        database.executescript(FIRST_VERSION)
+    if request.param == "this version":
+        Cache(path).close()
+    return path
+
+
+def test_a_cache_of_the_first_version_is_kept(written):
+    for _ in range(2):
+        with Cache(written, budget=1.0) as cache:
+            assert cache.get("k") == Answer(
+                "a", None, "m", "k", "2026-01-01T00:00:00+00:00", 3, 4, 0.25, True, 1.5, "stop"
+            )
+            assert cache.spent == 0.75
+    with Cache(written, budget=1.0) as cache:
+        assert cache.claim("f", 0.05, True).resent
+
+
+DAMAGE = (
+    "UPDATE answers SET text = x'ff00'",
+    "UPDATE answers SET prompt_tokens = 'many'",
+    "UPDATE answers SET cost = -1.0",
+    "UPDATE answers SET model = 3.5, time = x'00'",
+    "UPDATE answers SET seconds = 1e999",
+    "UPDATE flights SET lost = 'x'",
+    "UPDATE flights SET owner = '../precious'",
+    "DELETE FROM spending",
+    "INSERT INTO spending SELECT * FROM spending",
+    "UPDATE spending SET spent = 'nothing'",
+    "UPDATE spending SET spent = -5.0",
+    "DROP TABLE flights",
+)
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_cache_with_other_values_is_refused_when_it_is_opened(written, damage):
+    precious = written.parent / "precious"
+    precious.write_text("keep")
+    database = sqlite3.connect(written, isolation_level=None)
+    database.execute("PRAGMA ignore_check_constraints=ON")
+    database.execute(damage)
+    database.close()
+    with pytest.raises(ValueError, match=r"c\.sqlite: found a damaged cache of answers \(.*\), so nothing was sent"):
+        Cache(written)
+    assert precious.exists()
+
+
+def test_a_changed_value_of_the_right_type_is_noticed(tmp_path):
+    path = tmp_path / "c.sqlite"
+    for change in (
+        "answers SET key = 'l'",
+        "answers SET text = 'b'",
+        "flights SET worst = 0.0",
+        "spending SET spent = 0.0",
+    ):
+        path.unlink(missing_ok=True)
+        with Cache(path, budget=1.0) as cache:
+            for key in "fk":
+                cache.claim(key, 0.3, True)
+            cache.settle("k", answer_of("k"))
+        with sqlite3.connect(path) as database:
+            database.execute(f"UPDATE {change}")
+        table = change.split()[0]
+        with pytest.raises(ValueError, match=rf"\(1 rows of its table of {table} are not as they were written\)"):
+            Cache(path)
+
+
+@pytest.mark.parametrize("flips", [1, 40])
+def test_flipped_bytes_are_noticed_or_harm_nothing(tmp_path, flips):
+    """No answer is lost or changed unnoticed, and no flip is an error of another kind."""
+    whole, path, draw, refused = tmp_path / "whole.sqlite", tmp_path / "c.sqlite", random.Random(flips), 0
+    with Cache(whole, budget=10.0) as cache:
+        for number in range(150):
+            cache.claim(str(number), 0.01, True)
+            cache.settle(str(number), answer_of(str(number), 0.01, f"text {number} " * 8))
+        answers = [cache.get(str(number)) for number in range(150)]
+        spent = cache.spent
+    content = whole.read_bytes()
+    for _ in range(40):
+        flipped = bytearray(content)
+        for _ in range(flips):
+            flipped[draw.randrange(len(flipped))] ^= 1 << draw.randrange(8)
+        shutil.rmtree(tmp_path / "c.sqlite.owners", ignore_errors=True)
+        for name in ("", "-wal", "-shm"):
+            path.with_name(path.name + name).unlink(missing_ok=True)
+        path.write_bytes(flipped)
+        try:
+            with Cache(path, budget=10.0) as cache:
+                assert [cache.get(str(number)) for number in range(150)] == answers
+                assert cache.spent == spent
+        except ValueError as error:
+            assert str(error).startswith(f"{path}: found ")
+            refused += 1
+    assert refused >= 20  # the others hit space that is free
+
+
+def test_damage_while_it_is_open_names_the_file(tmp_path):
+    path = tmp_path / "c.sqlite"
+    with Cache(path, budget=1.0) as cache:
+        cache.claim("k", 0.1, True)
+        cache.settle("k", answer_of("k"))
+        with sqlite3.connect(path) as database:
+            database.execute("DROP TABLE answers")
+        with pytest.raises(OSError, match=r"c\.sqlite: found a cache that cannot be read or written"):
+            cache.get("k")
+
+
+def test_a_damaged_cache_pays_nothing_twice(connected, remote):
+    with connected() as (fake, client):
+        ask(client, "hello")
+        port = int(fake.url.split(":")[2].split("/")[0])
+    with sqlite3.connect(remote.cache) as database:
+        database.execute("UPDATE answers SET text = 'other'")
+    with FakeEndpoint(echo, port=port) as fake:
+        with pytest.raises(ValueError, match="damaged"), opened(remote, {"only": endpoint_of(fake)}) as clients:
+            ask(clients.by_name["only"], "hello")
+        assert fake.received.total() == 0
 
 
 def test_one_of_two_processes_sends_and_the_other_waits(tmp_path):

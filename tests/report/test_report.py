@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from synthetic_scores import make_columns, make_scores
+from test_slow_candidates import IDENTITY, make_two_passes
 
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation import protocol
@@ -354,7 +355,8 @@ def small_trace(streams):
     stream, step, decision, answer = (np.array(column) for column in zip(*rows, strict=True))
     ones, decision = np.ones(len(rows)), decision.astype(bool)
     signals = {"p_need": ones, "p_accept": ones, "threshold": ones, "slow": ~decision, "y_need": ones}
-    return Trace(stream=stream, step=step, decision=decision, y_accept=answer.astype(float), **signals)
+    answer = answer.astype(float)
+    return Trace(stream=stream, step=step, decision=decision, y_accept=answer, y_best=answer, **signals)
 
 
 @pytest.mark.parametrize(
@@ -464,3 +466,17 @@ def test_broken_metrics_are_refused_and_leave_no_report(tmp_path, arguments, tex
 
 def test_curves_are_drawn_for_every_number_and_for_nothing_else(metrics):
     assert [curve.name for curve in page.loss_curves(metrics)] == ["loss", "loss_need"]
+
+
+def test_silence_in_the_timeline_costs_what_the_best_offer_would_have_brought():
+    scores, others = Scores.from_columns(make_two_passes()[0]), 0
+    evaluation = protocol.evaluate(scores, IDENTITY, OperatingPoint(margin=0.2))
+    for name in sorted(set(scores.stream)):
+        for moment in timeline.timeline(evaluation, name, None, None).moments:
+            rows = (scores.stream == name) & (scores.step == int(moment.number))
+            best = max(scores.y_accept[rows])
+            if moment.decision == "silent":
+                assert moment.cost == f"{2 * scores.y_need[rows][0] * best:g}"
+                assert moment.other == (", another offer yes" if best == 1 and moment.y_accept == "no" else "")
+                others += bool(moment.other)
+    assert others > 0

@@ -167,7 +167,7 @@ def test_a_long_name_is_shortened_and_escaped(tmp_path):
 
 
 def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"b\.gguf: found no such file, expected a GGUF file$"):
+    with pytest.raises(FileNotFoundError, match=r"b\.gguf: no such file, expected a GGUF file$"):
         read_gguf_header(tmp_path / "b.gguf")
 
 

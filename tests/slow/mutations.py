@@ -1,9 +1,15 @@
-"""Damaged copies of a file's bytes, drawn from a seed: what a bad disk, a bad program or an attacker might leave."""
+"""Damaged copies of a file, drawn from a seed: what a bad disk, a bad program or an attacker might leave."""
+
+import os
+import socket
 
 import numpy as np
 
-VALUES = (b"null", b"true", b"-1", b"1e999", b"NaN", b"9" * 40, b'""', b'"\\ud800"', b"[]", b"{}", b"[" * 3000, b"0.5")
-"""Values that JSON files do not expect where they are put."""
+VALUES = (
+    *(b"null", b"true", b"-1", b"1e999", b"NaN", b"9" * 40, b'""', b'"\\ud800"', b"[]", b"{}", b"[" * 3000, b"0.5"),
+    *(b"9" * 400, b"-" + b"9" * 400, b"9" * 5000),
+)
+"""Values that JSON files do not expect where they are put, integers beyond all floats among them."""
 
 
 def flip(data, rng):
@@ -64,3 +70,29 @@ def damaged(whole, seed, kinds):
         if data:
             kinds[rng.integers(len(kinds))](data, rng)
     return bytes(data)
+
+
+def _linked_to(target):
+    return lambda path: path.symlink_to(target)
+
+
+def _bind(path):
+    with socket.socket(socket.AF_UNIX) as one:
+        one.bind(os.path.relpath(path))  # the name of a socket must be short
+
+
+def _enormous(path):
+    with path.open("wb") as file:
+        file.truncate(2**40)
+
+
+_TARGETS = ("/dev/zero", "/dev/urandom", "/dev/null", "/dev/full", "/dev/tty", ".", "missing")
+IMPOSTORS = {
+    **{f"a link to {target}": _linked_to(target) for target in _TARGETS},
+    "a link to itself": lambda path: path.symlink_to(path.name),
+    "a FIFO": os.mkfifo,
+    "a socket": _bind,
+    "a folder": lambda path: path.mkdir(),
+    "a terabyte of nothing": _enormous,
+}
+"""What may stand in place of a file: by its name, what makes it at a path."""

@@ -15,6 +15,8 @@ ALPHA = 0.05
 def test_false_alarms_at_any_time_are_at_most_alpha():
     rings = replay(shift=0.0, people=10_000, answers=300, change=0, alpha=ALPHA, seed=0)
     assert 0.002 < (rings > 0).mean() <= ALPHA
+    rings = replay(shift=0.0, people=10_000, answers=300, change=0, alpha=ALPHA, seed=0, withdrawn=0.5)
+    assert (rings > 0).mean() <= ALPHA
 
 
 def test_larger_shifts_ring_sooner_and_small_ones_ring_as_well():

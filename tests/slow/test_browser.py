@@ -125,7 +125,8 @@ def by_the_library(found, calibration, trigger, chosen, ratio, setting, need=1.0
         offer, slow = thinking.decide_by_value(*signals, 1.0, r, fit.moves, s, fit.tokens)
     label = np.where(slow, found.y_accept[1], found.y_accept[0])
     judged, gold = found.judged & chosen, found.y_need * label == 1
-    tp, fp, fn = (int((judged & part).sum()) for part in (offer & gold, offer & ~gold, ~offer & gold))
+    missed = found.y_need * found.y_best == 1
+    tp, fp, fn = (int((judged & part).sum()) for part in (offer & gold, offer & ~gold, ~offer & missed))
     rejected, total = int((judged & offer & (label == 0)).sum()), int(judged.sum())
     return {
         "cost": found.c_fa * (rejected + r * fn) / total,
@@ -177,6 +178,31 @@ def test_temperatures_and_selections_count_step_by_step_as_the_library_does(brow
             temperatures = TEMPERATURES[need], TEMPERATURES[accept]
             expected = by_the_library(found, calibration, "margin", chosen, ratio, setting, *temperatures)
             assert numbers(browser) == expected
+
+
+def test_with_several_candidates_silence_costs_what_the_best_one_misses(browser, tmp_path):
+    columns = make_columns(streams=24)
+    values = {name: np.repeat(np.asarray(column), 3) for name, column in columns.items()}
+    rng, number = np.random.default_rng(3), len(values["stream"])
+    values |= {"candidate": np.tile(np.arange(3), number // 3), "tokens_slow": np.full(number, 20.0)}
+    slow, other = rng.random((2, number))
+    values |= {"p_accept_fast": (slow + other) / 2, "p_accept_slow": slow}
+    values["y_accept"] = (rng.random(number) < slow).astype(float)
+    scores, point = Scores.from_columns(values), POINTS["margin"]
+    calibration = protocol.calibrate(scores)
+    evaluation = protocol.evaluate(scores, calibration, point)
+    page.write_report(tmp_path / "report.html", evaluation, scores, calibration, point)
+    show(browser, tmp_path / "report.html")
+    found, everywhere = protocol.explore(scores, calibration, point), np.ones(number // 6, bool)
+    opened = numbers(browser)
+    assert opened["cost"] == pytest.approx(evaluation.deployed.realised_cost, rel=1e-12)
+    never = evaluation.policy("never").realised_cost
+    assert browser.find_element(By.ID, "cost-note").text.endswith(f"never {never:.4f}")
+    for ratio, temperature in ((20, 9), (30, 9), (25, 4)):  # from the table of counts, then step by step
+        put(browser, ratio=ratio, accept_temperature=temperature)
+        setting = found.tables[0].deployed
+        known = TEMPERATURES[temperature]
+        assert numbers(browser) == by_the_library(found, calibration, "margin", everywhere, ratio, setting, 1.0, known)
 
 
 def test_the_stream_shows_the_decisions_of_the_chosen_point(browser, pages):

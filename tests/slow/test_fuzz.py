@@ -3,8 +3,11 @@
 `KEPT` holds the seeds that once found something else. To look further: `PRISM_FUZZ_SEEDS=2000 make test-slow`.
 """
 
+import contextlib
 import json
 import os
+import resource
+import signal
 import tracemalloc
 
 import chex
@@ -20,7 +23,7 @@ from gguf_models import write_gguf
 from gguf_tokenizers import contents
 from gguf_tokenizers import write as write_gguf_tokenizer
 from hf_models import random_model
-from mutations import BINARY, TEXT, damaged
+from mutations import BINARY, IMPOSTORS, TEXT, damaged
 
 from prism_jax.decision.calibration import Temperature
 from prism_jax.evaluation.fits import Calibration, SignalFit, read_calibration, write_calibration
@@ -33,7 +36,7 @@ from prism_jax.policy.agent import Agent
 from prism_jax.policy.erasing import remove_person
 from prism_jax.policy.lines import Lines, parse_line
 from prism_jax.policy.records import encode
-from prism_jax.policy.records_file import RecordsFile, parse_record
+from prism_jax.policy.records_file import RecordsError, RecordsFile, parse_record
 from prism_jax.policy.replay import Changes, replay
 from prism_jax.policy.steps import Observation
 from prism_jax.prompting.gguf_tokenizer import read_gguf_tokenizer
@@ -42,7 +45,7 @@ from prism_jax.prompting.tokenizer import Tokenizer
 from prism_jax.published.reading import read_table
 from prism_jax.recipes.population import read_answers as read_people_answers
 from prism_jax.recipes.rating import read_scenarios
-from prism_jax.runtime.files import read_object
+from prism_jax.runtime.files import read_lines, read_object
 from prism_jax.runtime.gguf_file import read_gguf_header
 from prism_jax.scores import Scores, read_scores, write_scores
 from prism_jax.streams.jsonl import read_streams, write_streams
@@ -67,6 +70,18 @@ pytestmark = pytest.mark.slow
 SEEDS = int(os.environ.get("PRISM_FUZZ_SEEDS", "150"))
 MOST_MEMORY = 64 * 2**20
 """Bytes that Python and NumPy may take for a damaged file; the whole files have less than half a MB."""
+MOST_RESIDENT = 2 * 2**30
+"""Bytes that the process may ever have in memory."""
+PATIENCE = 60
+"""Seconds after which a reader hangs; the slowest needs a few."""
+ACCEPTED = {
+    "agent's input": {"a link to /dev/null"},
+    "records, to resume": {"a link to missing"},
+    "store of people": {"a link to missing"},
+}
+"""What may stand in place of a file without being refused: no input, and the name of a file that is to be made."""
+WAITS = ("agent's input", "a FIFO")
+"""The input of a live agent is the one file that may be a pipe, and wait for who writes to it."""
 KEPT: dict[str, tuple[int, ...]] = {"scores, Parquet": (106,)}
 
 RUN = tiny.with_training(steps=4, checkpoint_every=2, keep=2)
@@ -217,7 +232,7 @@ def read_answers(path):
 
 def read_input(path):
     with path.open("rb") as file:
-        lines = Lines(file.fileno())
+        lines = Lines(file.fileno(), str(path))
         while batch := lines.batch(16):
             for number, line in batch:
                 parse_line(line, f"{path}:{number}")
@@ -246,8 +261,8 @@ def erase_records(path):
 
 
 def replay_records(path):
-    lines = enumerate(path.read_bytes().splitlines(keepends=True), 1)
-    list(replay([(f"{path}:{number}", parse_record(line, f"{path}:{number}")) for number, line in lines], Changes()))
+    records = [(f"{path}:{n}", parse_record(line, f"{path}:{n}")) for n, line in read_lines(path, RecordsError)]
+    list(replay(records, Changes()))
 
 
 READERS = {
@@ -284,16 +299,38 @@ READERS = {
 }
 
 
+@contextlib.contextmanager
+def watched():
+    """Raises if the block hangs, or has taken more memory than a small file may cost."""
+
+    def hang(*_):
+        raise AssertionError(f"not over after {PATIENCE} seconds")
+
+    before = signal.signal(signal.SIGALRM, hang)
+    signal.alarm(PATIENCE)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+    resident = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert resident < MOST_RESIDENT, f"{resident} bytes"
+
+
+def check_message(message, named, case):
+    assert "\n" not in message, f"{case}: {message[:500]!r}"
+    assert len(message) < 2000, f"{case}: {len(message)} characters: {message[:500]!r}"
+    assert named in message, f"{case}: {message[:500]!r}"
+
+
 def check(read, path, seed, named):
     """Reads one damaged file."""
     tracemalloc.start()
     try:
-        read(path)
+        with watched():
+            read(path)
     except (ValueError, OSError) as error:
-        message = str(error)
-        assert "\n" not in message, f"seed {seed}: {message[:500]!r}"
-        assert len(message) < 2000, f"seed {seed}: {len(message)} characters: {message[:500]!r}"
-        assert named in message, f"seed {seed}: {message[:500]!r}"
+        check_message(str(error), named, f"seed {seed}")
         return False
     finally:
         _, peak = tracemalloc.get_traced_memory()
@@ -355,3 +392,29 @@ def test_a_damaged_file_is_read_or_refused_in_one_line(name, files):
     finally:
         (files / file).write_bytes(whole)
     assert refused > SEEDS // 10, "damage must reach the reader"
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_what_is_no_regular_file_is_refused_at_once(name, files):
+    file, _, read = READERS[name]
+    path, kept = files / file, files / "kept"
+    path.rename(kept)
+    accepted = []
+    try:
+        for kind, make in IMPOSTORS.items():
+            if (name, kind) == WAITS:
+                continue
+            make(path)
+            try:
+                with watched():
+                    read(path)
+                accepted.append(kind)
+            except (ValueError, OSError) as error:
+                check_message(str(error), str(files), kind)
+            finally:
+                path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
+                for made in (path.parent / "missing").parent.glob("missing*"):
+                    made.unlink()
+    finally:
+        kept.rename(path)
+    assert set(accepted) <= ACCEPTED.get(name, set())

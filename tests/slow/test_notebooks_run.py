@@ -36,6 +36,7 @@ def executed(request, tmp_path_factory):
         notebook, timeout=600, kernel_name="python3", resources={"metadata": {"path": str(folder)}}
     )  # raises for a cell that fails
     client.execute(env=environment)
+    assert {path.name for path in folder.iterdir()} <= {".ipython"}, "a notebook leaves files where it stands"
     return request.param, notebook.cells
 
 

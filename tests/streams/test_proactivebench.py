@@ -1,4 +1,5 @@
 import json
+import os
 import random
 import shutil
 import subprocess
@@ -207,6 +208,20 @@ def test_tensorflow_is_never_imported(source, tmp_path):
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.splitlines()[-1] == "3"
+
+
+@pytest.mark.parametrize("said", ["data_dir", "TFDS_DATA_DIR", "nothing"])
+def test_the_prepared_copy_lies_where_it_was_said_to_lie(source, tmp_path, said):
+    home, place = tmp_path / "home", tmp_path / "place"
+    home.mkdir()
+    given = repr(str(place)) if said == "data_dir" else None
+    environment = os.environ | {"HOME": str(home)} | ({"TFDS_DATA_DIR": str(place)} if said == "TFDS_DATA_DIR" else {})
+    code = f"from prism_jax.streams.proactivebench import load; load({str(source)!r}, {given})"
+    run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    folder = home / "tensorflow_datasets" if said == "nothing" else place
+    assert (folder / "proactive_bench").is_dir()
+    assert f"prepared to {folder}" in run.stdout + run.stderr
+    assert {path.name for path in home.iterdir()} == ({"tensorflow_datasets"} if said == "nothing" else set())
 
 
 @pytest.mark.parametrize("wrong", ["need", "candidates"])

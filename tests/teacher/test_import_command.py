@@ -80,7 +80,7 @@ def test_conversations_become_streams(tmp_path):
     ("flags", "message"),
     [
         (("--recorded=x", "--config=configs/teacher.py"), "--config: found it with --recorded, expected --streams"),
-        (("--sharegpt=absent.json",), "absent.json: found no such file, expected conversations"),
+        (("--sharegpt=absent.json",), "absent.json: no such file, expected conversations"),
     ],
     ids=["a teacher for an import", "no such file"],
 )

@@ -1,7 +1,8 @@
 """Measures of calibration, and fits that improve it; users import both from here.
 
 Belongs here: calibration errors, proper scores and reliability curves (`measures`) on bins (`binning`); temperature,
-Platt and isotonic fits (`calibrators`, `isotonic`), the choice among them and their numbers for JSON (`maps`).
+Platt and isotonic fits (`calibrators`, `isotonic`), the choice among them and their numbers for JSON (`maps`), and
+thresholds on what they are applied to (`thresholds`).
 Does not belong here: the choice of the split on which a map is fitted (`prism_jax.evaluation`).
 """
 
@@ -37,6 +38,7 @@ from prism_jax.decision.calibration.measures import (
     negative_log_likelihood,
     reliability_curve,
 )
+from prism_jax.decision.calibration.thresholds import Rule, rule_of_map, rules_by_group
 
 __all__ = [
     "CALIBRATORS",
@@ -49,6 +51,7 @@ __all__ = [
     "Map",
     "Platt",
     "Reliability",
+    "Rule",
     "Temperature",
     "apply_map",
     "apply_temperature",
@@ -66,4 +69,6 @@ __all__ = [
     "maximum_calibration_error",
     "negative_log_likelihood",
     "reliability_curve",
+    "rule_of_map",
+    "rules_by_group",
 ]

@@ -19,6 +19,7 @@ from prism_jax.decision import arrays, gate
 from prism_jax.decision.arrays import Array, Floats, Scalar, Vector
 from prism_jax.decision.costs.surface_counts import Signals
 from prism_jax.decision.costs.sweep import (
+    best_label,
     check_rows,
     check_signals,
     check_slow_labels,
@@ -83,6 +84,7 @@ def cost_curve(
     margin: Scalar = 0.0,
     weight: Vector | None = None,
     y_accept_slow: Vector | None = None,
+    y_accept_best: Vector | None = None,
 ) -> CostCurve:
     """Realised cost of the gate at each cost ratio of a grid.
 
@@ -99,31 +101,35 @@ def cost_curve(
       margin: Slow margin delta; above 0 the slow pass takes part.
       weight: Importance of each step; None is 1.
       y_accept_slow: Acceptance labels of the candidates that the slow pass picks, where these may differ; they count
-        where the slow pass runs. None is `y_accept`. The constants and the oracle decide on `y_accept`.
+        where the slow pass runs. None is `y_accept`. The constants decide about the candidates of `y_accept`.
+      y_accept_best: Largest acceptance label of each step's candidates: with it silence counts whichever pass decides,
+        and the oracle chooses that candidate. None is the larger of `y_accept` and `y_accept_slow`.
 
     Raises:
       ValueError: for a value outside its range, unequal lengths, empty input, a margin without slow signals, or
-        `y_accept_slow` at margin 0 or with `y_both`.
+        `y_accept_slow` at margin 0, `y_accept_slow` or `y_accept_best` with `y_both`, or a `y_accept_best` below
+        another acceptance label of its step.
     """
     signals = check_signals(p_need, p_accept, p_need_slow, p_accept_slow, margin)
     labels = _labels(signals, y_need, y_accept, y_both, weight)
     slow = _slow_labels(signals, margin, y_need, y_accept_slow, y_both, weight)
+    best = _best_labels(signals, y_need, y_accept, y_accept_slow, y_accept_best, y_both, weight) or labels
     sweep = grid_sweep(signals, margin, cost_ratios)
-    best = grid_sweep(Signals(*labels.as_signals, *labels.as_signals), 0.0, cost_ratios)
+    oracle = grid_sweep(Signals(*best.as_signals, *best.as_signals), 0.0, cost_ratios)
     xp = labels.xp
     ratios = xp.asarray(sweep.ratios)
     scale = (1 + ratios) * labels.total
-    refused, wanted = labels.refused.sum(), labels.wanted.sum()
+    wanted = best.wanted.sum()
 
-    def cost(policy: Any) -> Any:
-        return (policy.sum_of_offers(labels.refused) + ratios * (wanted - policy.sum_of_offers(labels.wanted))) / scale
+    def silence(policy: Any) -> Any:
+        return ratios * (wanted - policy.sum_of_offers(best.wanted))
 
-    own = cost(sweep)
-    if slow is not None:
-        refused_now = sweep.sum_of_offers(slow.refused) + sweep.sum_from(sweep.stop, labels.refused - slow.refused)
-        wanted_now = sweep.sum_from(sweep.start, slow.wanted - labels.wanted) - sweep.sum_of_offers(slow.wanted)
-        own = (refused_now + ratios * (wanted + wanted_now)) / scale
-    return CostCurve(ratios, own, refused / scale, ratios * wanted / scale, cost(best))
+    offers = sweep.sum_of_offers(labels.refused if slow is None else slow.refused)
+    if slow is not None:  # above `stop` an offer is the fast pass's candidate
+        offers = offers + sweep.sum_from(sweep.stop, labels.refused - slow.refused)
+    own = (offers + silence(sweep)) / scale
+    known = (oracle.sum_of_offers(best.refused) + silence(oracle)) / scale
+    return CostCurve(ratios, own, labels.refused.sum() / scale, ratios * wanted / scale, known)
 
 
 def expected_cost(
@@ -140,6 +146,7 @@ def expected_cost(
     margin: Scalar = 0.0,
     weight: Vector | None = None,
     y_accept_slow: Vector | None = None,
+    y_accept_best: Vector | None = None,
 ) -> ExpectedCost:
     """Mean of the cost curve over log-uniform cost ratios in [low, high], in closed form.
 
@@ -159,17 +166,21 @@ def expected_cost(
       margin: Slow margin delta; above 0 the slow pass takes part.
       weight: Importance of each step; None is 1.
       y_accept_slow: Acceptance labels of the candidates that the slow pass picks, where these may differ; they count
-        where the slow pass runs. None is `y_accept`. The constants and the oracle decide on `y_accept`.
+        where the slow pass runs. None is `y_accept`. The constants decide about the candidates of `y_accept`.
+      y_accept_best: Largest acceptance label of each step's candidates: with it silence counts whichever pass decides,
+        and the oracle chooses that candidate. None is the larger of `y_accept` and `y_accept_slow`.
 
     Raises:
       ValueError: for a value outside its range, unequal lengths, empty input, a margin without slow signals, or
-        `y_accept_slow` at margin 0 or with `y_both`.
+        `y_accept_slow` at margin 0, `y_accept_slow` or `y_accept_best` with `y_both`, or a `y_accept_best` below
+        another acceptance label of its step.
     """
     if not 0 < low < high < np.inf:
         raise ValueError(f"low, high: found {low} and {high}, expected 0 < low < high, both finite")
     signals = check_signals(p_need, p_accept, p_need_slow, p_accept_slow, margin)
     labels = _labels(signals, y_need, y_accept, y_both, weight)
     slow = _slow_labels(signals, margin, y_need, y_accept_slow, y_both, weight)
+    best = _best_labels(signals, y_need, y_accept, y_accept_slow, y_accept_best, y_both, weight) or labels
     xp = labels.xp
 
     def missed(ratio: Any) -> Any:
@@ -180,20 +191,19 @@ def expected_cost(
         """Integral of 1 / (1 + r) over log r from these ratios on, within the range."""
         return xp.log1p(1 / xp.clip(ratio, low, high)) - np.log1p(1 / high)
 
-    def mean_cost(ratio: Any) -> Any:
+    def mean_cost(ratio: Any, offer: _Labels) -> Any:
         """Mean cost of the policy whose steps intervene from these ratios."""
-        costs = labels.wanted * missed(ratio) + labels.refused * offered(ratio)
+        costs = best.wanted * missed(ratio) + offer.refused * offered(ratio)
         return costs.sum() / (labels.total * np.log(high / low))
 
     critical = critical_ratio(signals, margin).ratio
-    cost = mean_cost(critical)
-    if slow is not None:  # the slow pass's candidate counts from `start` to `stop`, the fast pass's elsewhere
-        start, stop = slow_ratios(signals, margin)
-        silent = labels.wanted * missed(start) + slow.wanted * (missed(critical) - missed(start))
+    cost = mean_cost(critical, labels)
+    if slow is not None:  # the slow pass's candidate is offered up to `stop`, the fast pass's from there on
+        _, stop = slow_ratios(signals, margin)
         offers = slow.refused * (offered(critical) - offered(stop)) + labels.refused * offered(stop)
-        cost = (silent + offers).sum() / (labels.total * np.log(high / low))
-    always, never = mean_cost(xp.asarray(low)), mean_cost(xp.asarray(high))
-    oracle = mean_cost(gate.critical_ratio(*labels.as_signals))
+        cost = (best.wanted * missed(critical) + offers).sum() / (labels.total * np.log(high / low))
+    always, never = mean_cost(xp.asarray(low), labels), mean_cost(xp.asarray(high), labels)
+    oracle = mean_cost(gate.critical_ratio(*best.as_signals), best)
     constant = xp.minimum(always, never)
     gap = constant - oracle
     closed = gap <= 0
@@ -223,6 +233,16 @@ def _slow_labels(
     check_rows(signals, y_accept_slow=y_accept_slow)
     arrays.check_label("y_accept_slow", y_accept_slow)
     return _labels(signals, y_need, y_accept_slow, None, weight)
+
+
+def _best_labels(
+    signals: Signals, y_need: Any, y_accept: Any, y_accept_slow: Any, y_accept_best: Any, y_both: Any, weight: Any
+) -> _Labels | None:
+    """The costs of each step's best candidate; None where steps have one candidate."""
+    best = best_label(y_accept, y_accept_slow, y_accept_best, "y_accept")
+    if best is not None and y_both is not None:
+        raise ValueError("y_accept_best: found it with y_both, expected one of them")
+    return None if best is None else _labels(signals, y_need, best, None, weight)
 
 
 def _labels(signals: Signals, y_need: Any, y_accept: Any, y_both: Any, weight: Any) -> _Labels:

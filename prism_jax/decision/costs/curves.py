@@ -94,7 +94,7 @@ def burden_benefit_curve(
     check_gold(signals, y, weight, positive=False)
     if y_slow is None:
         return trace_curve(critical_ratio(signals, margin), y, weight)
-    return trace_events(offers_and_switches(signals, margin, y, y_slow, weight))
+    return trace_events(offers_and_switches(signals, margin, y, y_slow, y, weight))  # the best labels move no point
 
 
 class Events(NamedTuple):
@@ -104,29 +104,35 @@ class Events(NamedTuple):
       at: The cost ratio of each event.
       mass: Weight of the offers that begin.
       gold: Change of the weight of gold-positive offers.
-      either: Weight of each step at which either pass's candidate is gold-positive.
+      best: Weight of each step at which some candidate is gold-positive.
     """
 
     at: CriticalRatio
     mass: Any
     gold: Any
-    either: Any
+    best: Any
 
     @property
     def prevalence(self) -> Any:
-        """The share of steps at which an oracle's offer is gold-positive, because it picks the better candidate."""
-        return self.either.sum() / self.mass.sum()
+        """The share of steps at which an oracle's offer is gold-positive, because it picks the best candidate."""
+        return self.best.sum() / self.mass.sum()
 
 
-def offers_and_switches(signals: Signals, margin: Scalar, y: Vector, y_slow: Vector, weight: Vector | None) -> Events:
+def offers_and_switches(
+    signals: Signals, margin: Scalar, y: Vector, y_slow: Vector | None, best: Vector, weight: Vector | None
+) -> Events:
     """The events of a policy whose slow pass picks its own candidates: n offers, then n switches.
 
     An offer begins with the slow candidate's label, and takes the fast one's above the last ratio at which the slow
-    pass runs. Where that ratio is infinite there is no switch.
+    pass runs. Where that ratio is infinite there is no switch. Without `y_slow` there are offers only.
     """
     check_slow_labels(margin, y_slow=y_slow)
+    xp = arrays.namespace(*signals, y, best, weight)
+    if y_slow is None:
+        mass = xp.ones(xp.shape(y), int) if weight is None else arrays.as_float(xp.asarray(weight))
+        gold, at = mass * (xp.asarray(y) != 0), critical_ratio(signals, margin)
+        return Events(at, mass, gold, mass * (xp.asarray(best) != 0))
     check_gold(signals, y_slow, positive=False)
-    xp = arrays.namespace(*signals, y, y_slow, weight)
     critical, (_, stop) = critical_ratio(signals, margin), slow_ratios(signals, margin)
     mass = xp.ones(stop.shape, int) if weight is None else arrays.as_float(xp.asarray(weight))
     slow, fast = mass * (xp.asarray(y_slow) != 0), mass * (xp.asarray(y) != 0)
@@ -135,7 +141,7 @@ def offers_and_switches(signals: Signals, margin: Scalar, y: Vector, y_slow: Vec
         CriticalRatio(xp.concatenate([critical.ratio, stop]), beyond),
         xp.concatenate([mass, xp.zeros_like(mass)]),
         xp.concatenate([slow, xp.where(xp.isinf(stop), 0, fast - slow)]),
-        xp.maximum(slow, fast),
+        mass * (xp.asarray(best) != 0),
     )
 
 

@@ -19,7 +19,7 @@ from prism_jax.decision import arrays, gate
 from prism_jax.decision.arrays import Array, Reals, Scalar, Vector
 from prism_jax.decision.costs.cost_grid import CostGrid, check_axis, cost_grid, decision_index, slow_range
 from prism_jax.decision.costs.surface_counts import Signals, host_first_index, host_slow_range
-from prism_jax.decision.policies import ANSWERING_TO_RATIO, POLICIES
+from prism_jax.decision.policies import POLICIES
 
 
 class CriticalRatio(NamedTuple):
@@ -53,7 +53,7 @@ def policy_signals(
       ValueError: for a policy that does not depend on the cost ratio, `need_only` without a base rate, unequal lengths,
         or a probability outside [0, 1].
     """
-    arrays.check_choice("policy", policy, ANSWERING_TO_RATIO)
+    arrays.check_choice("policy", policy, tuple(name for name, one in POLICIES.items() if one.answers_to_ratio))
     arrays.check_lengths(p_need=p_need, p_accept=p_accept)
     arrays.check_probability("p_need", p_need)
     arrays.check_probability("p_accept", p_accept)
@@ -119,6 +119,31 @@ def check_slow_labels(margin: Scalar, **named: Any) -> None:
     for name, value in named.items():
         if value is not None and margin == 0:
             raise ValueError(f"{name}: found labels at margin 0, expected none: no slow pass picks a candidate there")
+
+
+def best_label(y: Any, y_slow: Any, y_best: Any, name: str = "y") -> Any:
+    """The largest label of each step's candidates, with which silence counts: `y_best`, or the larger of the others.
+
+    None where there is one label per step and it is `y`.
+
+    Raises:
+      ValueError: for a `y_best` below another label of its step, outside [0, 1], or of another length.
+    """
+    if y_best is None:
+        return None if y_slow is None else arrays.namespace(y, y_slow).maximum(y, y_slow)
+    arrays.check_lengths(**{name: y, f"{name}_best": y_best})
+    arrays.check_label(f"{name}_best", y_best)
+    for which, label in ((name, y), (f"{name}_slow", y_slow)):
+        if label is None or arrays.is_traced(label, y_best):
+            continue
+        below = np.asarray(y_best) < np.asarray(label)
+        if below.any():
+            index = int(below.argmax())
+            raise ValueError(
+                f"{name}_best: found {np.asarray(y_best)[index]} at index {index}, expected at least "
+                f"{which} = {np.asarray(label)[index]}, a label of the same step"
+            )
+    return y_best
 
 
 def check_gold(signals: Signals, y: Any, weight: Any = None, *, positive: bool) -> None:

@@ -14,19 +14,30 @@ from prism_jax.decision.off_policy.estimators import (
     level_terms,
     savings,
 )
-from prism_jax.decision.off_policy.intervals import mean_over_people
-from prism_jax.decision.off_policy.support import OverlapError, Support, check_support, measure_support
+from prism_jax.decision.off_policy.intervals import LEAST_PEOPLE, difference, mean_over_people
+from prism_jax.decision.off_policy.support import (
+    OverlapError,
+    Support,
+    check_support,
+    enough_exploration,
+    measure_support,
+    refusal,
+)
 
 __all__ = [
     "ESTIMATORS",
+    "LEAST_PEOPLE",
     "Logged",
     "OverlapError",
     "Support",
     "check_support",
     "cross_fitted",
+    "difference",
     "difference_terms",
+    "enough_exploration",
     "level_terms",
     "mean_over_people",
     "measure_support",
+    "refusal",
     "savings",
 ]

@@ -50,6 +50,7 @@ def difference_terms(
     """Terms whose mean estimates E[(pi - A) d], the change of the mean cost.
 
     The self-normalised estimate is a ratio; its terms are linearised at the estimate, so that their mean is exactly it.
+    Offers of the target that the log could not show are left out; `intervals.difference` says what they may cost.
 
     Args:
       estimator: `ips` has terms A (pi / e - 1) d. `snips` scales the weights of the offers to the mean of pi. `dr` adds
@@ -63,6 +64,7 @@ def difference_terms(
     Raises:
       ValueError: for `dr` without a model, or `snips` without a row that both policies offer.
     """
+    target = np.where(covered(logged), target, 0.0)
     weight = _weight(target, logged, most)
     made = np.where(logged.offered, d, 0.0)
     if estimator == "ips":
@@ -139,9 +141,14 @@ def cross_fitted(
     return predictions
 
 
+def covered(logged: Logged) -> Bool[np.ndarray, " rows"]:
+    """Whether the log could show the answer to each offer: its propensity is known and above 0."""
+    return logged.propensity > 0
+
+
 def _weight(target: Rows, logged: Logged, most: float) -> Rows:
     """A pi / e, at most `most`."""
-    e = np.where(logged.offered, logged.propensity, 1.0)
+    e = np.where(logged.offered & covered(logged), logged.propensity, 1.0)
     return np.where(logged.offered, np.minimum(target / e, most), 0.0)
 
 

@@ -8,7 +8,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64, Int
 
+from prism_jax.decision.off_policy.estimators import Estimator, Logged, Rows, covered, difference_terms, savings
 from prism_jax.decision.uncertainty import Interval
+
+LEAST_PEOPLE = 8
+"""Smallest number of people; intervals of fewer miss the truth too often, or have no width."""
 
 
 @functools.lru_cache(maxsize=4)
@@ -39,12 +43,12 @@ def mean_over_people(
       seed: Seed of the resamples.
 
     Raises:
-      ValueError: for fewer than two people, or a level outside (0, 1).
+      ValueError: for fewer than `LEAST_PEOPLE` people, or a level outside (0, 1).
     """
     count = np.bincount(person).astype(np.float64)
     people = len(count)
-    if people < 2:
-        raise ValueError(f"person: found {people} person, expected at least 2 to resample")
+    if people < LEAST_PEOPLE:
+        raise ValueError(f"person: found {people} people, expected at least {LEAST_PEOPLE} to resample")
     if not 0 < level < 1:
         raise ValueError(f"level: found {level}, expected a coverage strictly between 0 and 1")
     total = np.bincount(person, terms)
@@ -57,6 +61,45 @@ def mean_over_people(
     ratios = (means[usable] - mean) / errors[usable]
     low, high = np.quantile(ratios, [(1 + level) / 2, (1 - level) / 2])
     return Interval(mean, mean - low * error, mean - high * error, error, 1 - usable.mean())
+
+
+def difference(
+    estimator: Estimator,
+    target: Rows,
+    logged: Logged,
+    person: Int[np.ndarray, " rows"],
+    *,
+    c_fa: float,
+    c_fn: float,
+    model: Rows | None = None,
+    level: float = 0.95,
+    resamples: int = 1000,
+    seed: int = 0,
+) -> Interval:
+    """What the target changes in the mean cost, with an interval over people.
+
+    The estimate is about the offers that the log could show. Any other offer of the target changes the cost by between
+    -C_FN and C_FA, so the interval is wider by their share of the rows times C_FA + C_FN.
+
+    Args:
+      estimator: One of `ESTIMATORS`.
+      target: pi, the probability that the target policy makes each offer.
+      logged: The log; `check_support` says whether it can answer.
+      person: Person of each row, numbers from 0 without gaps.
+      c_fa: Cost of an offer that is not accepted.
+      c_fn: Cost of silence where help was needed and an offer would have been accepted.
+      model: Predictions of what an offer changes, for `dr`.
+      level: Nominal coverage, in (0, 1).
+      resamples: Number of resamples.
+      seed: Seed of the resamples.
+
+    Raises:
+      ValueError: as `difference_terms` and `mean_over_people`.
+    """
+    terms = difference_terms(estimator, target, logged, savings(logged, c_fa, c_fn), model)
+    found = mean_over_people(terms, person, level=level, resamples=resamples, seed=seed)
+    unseen = float(np.where(covered(logged), 0.0, target).mean())
+    return found._replace(low=found.low - c_fn * unseen, high=found.high + c_fa * unseen)
 
 
 def _studentised(

@@ -13,12 +13,13 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int, Int64, Real, Shaped
 
 from prism_jax.decision import arrays, gate
+from prism_jax.decision.costs.sweep import best_label
 
 MOST_RULES = 1_000
 """Bound of the number of rules, and so of the memory: 8 bytes per unit and rule."""
@@ -31,17 +32,20 @@ class Risk:
     Attributes:
       meaning: The loss of a unit in words.
       grows: Whether the loss never falls as rules become more talkative (True), never rises (False), or either (None).
+      label: What an offer or silence is judged by: `gold`, need and acceptance together, or `accept` alone.
     """
 
     meaning: str
     grows: bool | None
+    label: Literal["gold", "accept"] = "gold"
 
 
 RISKS: dict[str, Risk] = {
     "false_alarms": Risk("offers that are not gold, per step", grows=True),
     "burden": Risk("offers per step", grows=True),
-    "missed_help": Risk("silence where an offer would be gold, per step", grows=False),
+    "missed_help": Risk("silence where some offer would be gold, per step", grows=False),
     "false_discovery": Risk("share of offers that are not gold, both counted per step", grows=None),
+    "dismissals": Risk("share of offers that are not accepted, both counted per step", grows=None, label="accept"),
 }
 """The risks that can be promised. An offer is gold where help is needed and the offer would be accepted."""
 
@@ -65,19 +69,24 @@ class Promise:
 
     @classmethod
     def parse(cls, text: str) -> Promise:
-        """Reads a promise such as "false_alarms<=0.05".
+        """Reads a promise such as "false_alarms<=0.05" or "dismissals<=20%".
 
         Raises:
           ValueError: for another form, an unknown risk, or a limit outside (0, 1).
         """
-        found = re.fullmatch(r"\s*(\w+)\s*<=\s*([\d.]+(?:e-?\d+)?)\s*", text)
+        found = re.fullmatch(r"\s*(\w+)\s*<=\s*([\d.]+(?:e-?\d+)?)\s*(%?)\s*", text)
         if found is None or found[1] not in RISKS:
             names = ", ".join(RISKS)
-            raise ValueError(f"promise: found {text!r}, expected RISK<=LIMIT, such as false_alarms<=0.05, of {names}")
+            raise ValueError(
+                f"promise: found {text!r}, expected RISK<=LIMIT of {names}, such as false_alarms<=0.05 or "
+                "dismissals<=20%"
+            )
         try:
             limit = float(found[2])
         except ValueError:
             raise ValueError(f"promise: found the limit {found[2]!r}, expected a number above 0 and below 1") from None
+        if found[3]:
+            limit = float(f"{limit / 100:.12g}")  # 0.07 and not 7 / 100 with its rounding
         return cls(found[1], limit)
 
     def __str__(self) -> str:
@@ -87,6 +96,11 @@ class Promise:
     def grows(self) -> bool | None:
         """Whether the loss grows as rules become more talkative; None where it may do either."""
         return RISKS[self.risk].grows
+
+    @property
+    def label(self) -> Literal["gold", "accept"]:
+        """What an offer or silence is judged by."""
+        return RISKS[self.risk].label
 
 
 def first_rule(score: Real[np.ndarray, "n"], thresholds: Float[np.ndarray, "G"]) -> Int64[np.ndarray, "n"]:
@@ -137,7 +151,7 @@ class Slow(NamedTuple):
     Attributes:
       start: The first rule at which the slow pass runs, at most `stop`.
       stop: One past the last rule at which it runs.
-      y: Gold label of the slow pass's candidate, in [0, 1].
+      y: Label of the slow pass's candidate, in [0, 1].
     """
 
     start: Int[np.ndarray, "n"]
@@ -208,26 +222,31 @@ def unit_losses(
     rules: int,
     promise: Promise,
     slow: Slow | None = None,
+    y_best: Real[np.ndarray, "n"] | None = None,
 ) -> Float[np.ndarray, "U G"]:
     """The loss of every unit under every rule, in [0, 1]; units are in the order of `np.unique`.
 
     With a_t and s_t the loss of an offer and of silence at step t, a unit's loss is the mean over its steps: a = 1 - y
-    and s = 0 for false alarms; a = 1 and s = 0 for burden; a = 0 and s = y for missed help. For false discovery it is
-    alpha + mean((1 - y - alpha) * offer), whose mean over units is at most alpha exactly where false alarms per step
-    are at most alpha times the offers per step. Where the slow pass runs, y is that of its candidate.
+    and s = 0 for false alarms; a = 1 and s = 0 for burden; a = 0 and s = y for missed help. For false discovery and
+    dismissals it is alpha + mean((1 - y - alpha) * offer), whose mean over units is at most alpha exactly where false
+    alarms per step are at most alpha times the offers per step. Where the slow pass runs, the y of an offer is that of
+    its candidate. The y of silence is that of the step's best candidate whichever pass decides, so missed help never
+    rises.
 
     Args:
       first: The first rule that offers at each step, from `first_gate` or `first_rule`; `rules` where none does.
-      y: Gold label of each step, in [0, 1].
+      y: Label of each step by which the risk judges (`Risk.label`), in [0, 1].
       unit: The stream or person of each step. Steps of one unit may depend on each other in any way.
       rules: The number G of rules, at most `MOST_RULES`.
-      promise: The promise; its limit enters the loss of false discovery.
+      promise: The promise; its limit enters the loss of false discovery and of dismissals.
       slow: Where the slow pass decides, and about which label; None for rules without a slow pass.
+      y_best: Largest gold label of each step's candidates, in [0, 1], which silence misses. None is the larger of `y`
+        and `slow.y`.
 
     Raises:
       ValueError: where every unit has a single step (rows are no units), for too many rules, an index outside
         [0, rules], a slow pass that does not begin at or before the first offer and end at or after it, a label
-        outside [0, 1], or unequal lengths.
+        outside [0, 1], a `y_best` below another label of its step, or unequal lengths.
     """
     arrays.check_lengths(first=first, y=y, unit=unit)
     arrays.check_label("y", y)
@@ -240,17 +259,14 @@ def unit_losses(
             f"unit: found {len(names)} units with one step each, expected streams or people with several: a promise "
             "made on rows breaks where the rows of one person depend on each other"
         )
-    offer, silence, shift = _step_losses(np.asarray(y, np.float64), promise)
+    best = best_label(y, None if slow is None else slow.y, y_best)
+    missed = np.asarray(y if best is None else best, np.float64)
+    offer, silence, shift = _step_losses(np.asarray(y, np.float64), missed, promise)
     changes = [(first, offer - silence)]
-    if slow is not None:
-        # Silence of the fast pass, then silence and offer of the slow pass, then the offer of the fast pass.
+    if slow is not None:  # from its own `stop` on, an offer is again the fast pass's
         _check_slow(first, slow, rules)
-        offer_slow, silence_slow, _ = _step_losses(np.asarray(slow.y, np.float64), promise)
-        changes = [
-            (slow.start, silence_slow - silence),
-            (first, offer_slow - silence_slow),
-            (slow.stop, offer - offer_slow),
-        ]
+        offer_slow, _, _ = _step_losses(np.asarray(slow.y, np.float64), missed, promise)
+        changes = [(first, offer_slow - silence), (slow.stop, offer - offer_slow)]
     width = rules + 1
     change_UxG = np.zeros((len(names), rules))
     for index, change in changes:
@@ -273,14 +289,15 @@ def _check_slow(first: Int[np.ndarray, "n"], slow: Slow, rules: int) -> None:
         )
 
 
-def _step_losses(y: Float[np.ndarray, "n"], promise: Promise) -> tuple[Any, Any, float]:
+def _step_losses(y: Float[np.ndarray, "n"], missed: Float[np.ndarray, "n"], promise: Promise) -> tuple[Any, Any, float]:
     """Loss of an offer and of silence at each step, and what is added to a unit's mean."""
     none, one = np.zeros_like(y), np.ones_like(y)
     table = {
         "false_alarms": (1 - y, none, 0.0),
         "burden": (one, none, 0.0),
-        "missed_help": (none, y, 0.0),
+        "missed_help": (none, missed, 0.0),
         "false_discovery": (1 - y - promise.limit, none, promise.limit),
+        "dismissals": (1 - y - promise.limit, none, promise.limit),
     }
     return table[promise.risk]
 

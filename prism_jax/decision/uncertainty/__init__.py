@@ -1,7 +1,7 @@
-"""Uncertainty: bootstrap intervals, paired differences, McNemar's test and equivalence; users import them from here.
+"""Uncertainty: intervals, paired differences, McNemar's test and equivalence; users import them from here.
 
-Belongs here: the resampling engine (`bootstrap`), and its application to rates and to pairs of policies (`rates`), and
-to agreement and official scores (`agreements`).
+Belongs here: intervals of few units (`jackknife`) and the resampling engine (`bootstrap`), and their application to
+rates and to pairs of policies (`rates`), and to agreement and official scores (`agreements`).
 Does not belong here: the choice of numbers in a table (`prism_jax.evaluation`, `prism_jax.report`).
 """
 
@@ -13,7 +13,8 @@ from prism_jax.decision.uncertainty.agreements import (
     paired_official_rates,
     panel_intervals,
 )
-from prism_jax.decision.uncertainty.bootstrap import Cells, Interval, count_cells, interval, resample
+from prism_jax.decision.uncertainty.bootstrap import MOST_UNITS, Cells, Interval, count_cells, interval, resample
+from prism_jax.decision.uncertainty.jackknife import LEAST_UNITS, SHARE, UNBOUNDED, Bounds
 from prism_jax.decision.uncertainty.rates import (
     HEADLINE,
     Equivalence,
@@ -27,8 +28,13 @@ from prism_jax.decision.uncertainty.rates import (
 
 __all__ = [
     "HEADLINE",
+    "LEAST_UNITS",
+    "MOST_UNITS",
     "PAIR_MEASURES",
     "PANEL_MEASURES",
+    "SHARE",
+    "UNBOUNDED",
+    "Bounds",
     "Cells",
     "Equivalence",
     "Interval",

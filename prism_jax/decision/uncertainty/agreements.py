@@ -1,7 +1,7 @@
-"""Bootstrap intervals of agreement, and of two systems' official rates (docs/maths.md, sections 8 and 10).
+"""Intervals of agreement, and of two systems' official rates (docs/maths.md, sections 8 and 10).
 
 The point estimates are those of `prism_jax.decision.agreement` and `metrics.official_counts`, written for counts of
-joint cells, so that a resample of streams takes a few numbers.
+joint cells, so that leaving out or resampling a stream takes a few numbers.
 """
 
 from __future__ import annotations
@@ -15,10 +15,13 @@ from jaxtyping import Float, Int, Num
 from prism_jax.decision import arrays, metrics
 from prism_jax.decision.arrays import Vector
 from prism_jax.decision.uncertainty.bootstrap import Cells, Interval, count_cells, interval
-from prism_jax.decision.uncertainty.rates import HEADLINE
+from prism_jax.decision.uncertainty.jackknife import Bounds
+from prism_jax.decision.uncertainty.rates import HEADLINE, rates_between
 
 PAIR_MEASURES = ("agreement", "kappa", "matthews", "base_rate", "judge_rate")
 PANEL_MEASURES = ("agreement", "fleiss", "alpha")
+_PAIR_BOUNDS = Bounds(np.array([0.0, -1.0, -1.0, 0.0, 0.0]), np.ones(5))
+_PANEL_BOUNDS = Bounds(np.array([0.0, -1.0, -1.0]), np.ones(3))
 
 
 def agreement_intervals(
@@ -30,12 +33,12 @@ def agreement_intervals(
     resamples: int = 10_000,
     seed: int = 0,
 ) -> dict[str, Interval]:
-    """Agreement of a binary judge with a binary reference, as `agreement.compare`, with bootstrap intervals.
+    """Agreement of a binary judge with a binary reference, as `agreement.compare`, with intervals.
 
     Args:
       judge: The judge's labels, 0 or 1.
       reference: The reference's labels of the same items.
-      streams: Stream of each item; whole streams are drawn. None treats items as independent.
+      streams: Stream of each item; streams are the units. None treats items as independent.
       level: Nominal coverage, in (0, 1).
       resamples: Number of resamples.
       seed: Seed of the resamples.
@@ -51,7 +54,7 @@ def agreement_intervals(
     arrays.check_decision(judge=judge, reference=reference)
     code = 2 * np.asarray(reference).astype(np.intp) + np.asarray(judge).astype(np.intp)
     cells = count_cells(code, 4, streams)
-    return _defined(cells, _pair_measures, PAIR_MEASURES, level=level, resamples=resamples, seed=seed)
+    return _defined(cells, _pair_measures, PAIR_MEASURES, _PAIR_BOUNDS, level=level, resamples=resamples, seed=seed)
 
 
 def _pair_measures(counts: Num[np.ndarray, "*r 4"]) -> Float[np.ndarray, "*r 5"]:
@@ -80,12 +83,12 @@ def panel_intervals(
     resamples: int = 10_000,
     seed: int = 0,
 ) -> dict[str, Interval]:
-    """Agreement among the judges of a panel, with bootstrap intervals.
+    """Agreement among the judges of a panel, with intervals.
 
     Args:
       votes: Number of judges that put each item in each category. Items with fewer than 2 votes have no pair of votes
         and are left out.
-      streams: Stream of each item; whole streams are drawn. None treats items as independent.
+      streams: Stream of each item; streams are the units. None treats items as independent.
       level: Nominal coverage, in (0, 1).
       resamples: Number of resamples.
       seed: Seed of the resamples.
@@ -108,7 +111,7 @@ def panel_intervals(
     def statistic(counts: Num[np.ndarray, "*r kinds"]) -> Float[np.ndarray, "*r 3"]:
         return _panel_measures(counts.astype(np.float64), table)
 
-    return _defined(cells, statistic, PANEL_MEASURES, level=level, resamples=resamples, seed=seed)
+    return _defined(cells, statistic, PANEL_MEASURES, _PANEL_BOUNDS, level=level, resamples=resamples, seed=seed)
 
 
 def _panel_measures(counts: Any, kinds: np.ndarray) -> np.ndarray:
@@ -147,17 +150,17 @@ def paired_official_rates(
     resamples: int = 10_000,
     seed: int = 0,
 ) -> dict[str, PairedRate]:
-    """ProactiveBench's own rates of two systems, and their differences, with paired bootstrap intervals.
+    """ProactiveBench's own rates of two systems, and their differences, with paired intervals.
 
-    Each system is judged on its own proposals, so the two may have different verdicts at one step. Steps are resampled
-    together with the verdicts on both, so the variation that the systems share cancels in the difference.
+    Each system is judged on its own proposals, so the two may have different verdicts at one step. A step comes
+    with the verdicts on both, so the variation that the systems share cancels in the difference.
 
     Args:
       first_proposed: Whether the first system proposed something at each step.
       first_accepted: Whether the judge accepted its proposal or silence.
       second_proposed: Whether the second system proposed something.
       second_accepted: Whether the judge accepted that.
-      streams: Stream of each step; whole streams are drawn. None treats steps as independent.
+      streams: Stream of each step; streams are the units. None treats steps as independent.
       names: Names of the rates, fields of `metrics.Rates`.
       level: Nominal coverage, in (0, 1).
       resamples: Number of resamples.
@@ -178,7 +181,10 @@ def paired_official_rates(
         first, second = (_official(square.sum(axis), names) for axis in (-1, -2))
         return np.concatenate([first, second, second - first], axis=-1)
 
-    found = interval(cells, statistic, level=level, resamples=resamples, seed=seed)
+    low, high = rates_between(names)
+    free = np.full(len(names), np.inf)
+    bounds = Bounds(np.concatenate([low, low, -free]), np.concatenate([high, high, free]))
+    found = interval(cells, statistic, bounds=bounds, level=level, resamples=resamples, seed=seed)
     parts = [Interval(*(field[index] for field in found)) for index in range(3 * len(names))]
     return {name: PairedRate(*parts[index :: len(names)]) for index, name in enumerate(names)}
 
@@ -197,11 +203,16 @@ def _ratio(part: Any, whole: Any) -> Any:
 
 
 def _defined(
-    cells: Cells, statistic: Callable[[np.ndarray], np.ndarray], names: Sequence[str], **settings: Any
+    cells: Cells,
+    statistic: Callable[[np.ndarray], np.ndarray],
+    names: Sequence[str],
+    bounds: Bounds,
+    **settings: Any,
 ) -> dict[str, Interval]:
     """Intervals by name; those of measures that are undefined on the data are NaN."""
     defined = ~np.isnan(statistic(cells.totals()))
-    found = interval(cells, lambda counts: statistic(counts)[..., defined], **settings)
+    between = Bounds(*(bound[defined] for bound in bounds))
+    found = interval(cells, lambda counts: statistic(counts)[..., defined], bounds=between, **settings)
     place = np.cumsum(defined) - 1
     nan = float("nan")
     nothing = Interval(estimate=nan, low=nan, high=nan, standard_error=nan, undefined=1.0)

@@ -1,4 +1,4 @@
-"""The bootstrap over joint cells, and the intervals computed from it (docs/maths.md, section 10).
+"""Units with their joint cells, intervals of any statistic of these, and the bootstrap (docs/maths.md, section 10).
 
 If n steps are resampled with replacement and counted by cell, the counts are one multinomial draw over the cells. A
 resample of a confusion therefore takes four numbers instead of n. Steps of one stream are not independent: if the
@@ -11,15 +11,19 @@ Everything here runs on the host, on concrete arrays; `seed` is the only source 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from jaxtyping import Float, Int, Num
 from scipy import sparse, special
 
 from prism_jax.decision import arrays
+from prism_jax.decision.uncertainty import jackknife
+from prism_jax.decision.uncertainty.jackknife import UNBOUNDED, Bounds
 
-Method = Literal["percentile", "bca"]
+Method = Literal["jackknife", "percentile", "bca"]
+MOST_UNITS = 1000
+"""Up to so many units, intervals are the studentised jackknife's; above, where it takes long, percentile intervals."""
 Statistic = Callable[[np.ndarray], Any]
 """Maps counts [..., cells] to one number each, [...], or to k numbers each, [..., k]."""
 
@@ -51,15 +55,16 @@ class Cells(NamedTuple):
 
 
 class Interval(NamedTuple):
-    """An estimate with its bootstrap interval; numbers, or arrays of k where the statistic gives k.
+    """An estimate with its interval; numbers, or arrays of k where the statistic gives k.
 
     Attributes:
       estimate: The statistic on the data.
-      low: Lower end.
-      high: Upper end.
-      standard_error: Standard deviation of the replicates.
-      undefined: Share of resamples on which the statistic is NaN, such as a precision without interventions; the
-        other fields leave those out.
+      low: Lower end; NaN if there is no interval, as with fewer than `LEAST_UNITS` units.
+      high: Upper end, or NaN.
+      standard_error: Standard error; of the bootstrap, the standard deviation of the replicates.
+      undefined: Share of resamples, or of samples without one unit, on which the statistic is NaN, such as a precision
+        without interventions. Bootstrap intervals leave those out; the jackknife then has none.
+      units: Number of units on which the statistic depends.
     """
 
     estimate: Any
@@ -67,6 +72,7 @@ class Interval(NamedTuple):
     high: Any
     standard_error: Any
     undefined: Any
+    units: Any = 0
 
 
 def count_cells(
@@ -111,38 +117,69 @@ def interval(
     cells: Cells,
     statistic: Statistic,
     *,
+    bounds: Bounds = UNBOUNDED,
     level: float = 0.95,
-    method: Method = "percentile",
+    method: Method | None = None,
     resamples: int = 10_000,
     seed: int = 0,
 ) -> Interval:
-    """Bootstrap interval of a statistic of cell counts.
+    """Interval of a statistic of cell counts.
 
     Args:
       cells: Units from `count_cells`.
       statistic: Function of counts, vectorised over their leading axes.
+      bounds: Smallest and largest possible value of the statistic, or of each of its k numbers. The jackknife's
+        interval stays between them.
       level: Nominal coverage, in (0, 1).
-      method: `percentile`, or `bca` (bias-corrected and accelerated; Efron 1987), second-order accurate.
-      resamples: Number of resamples.
+      method: `jackknife` (studentised), `percentile`, or `bca` (bias-corrected and accelerated; Efron 1987). None is
+        the jackknife for up to `MOST_UNITS` units, and percentile above.
+      resamples: Number of resamples of the two latter.
       seed: Seed of NumPy's default generator; equal seeds give equal resamples.
 
+    Returns:
+      The interval. That of the jackknife has NaN for ends with fewer than `LEAST_UNITS` units, if the statistic is
+      undefined without one of the units, and if the units do not differ and `bounds` do not hold two numbers.
+
     Raises:
-      ValueError: for a level, method or number of resamples outside its range, fewer than two units, a statistic
-        undefined on the data or on every resample, or a BCa interval whose replicates all lie on one side of the
-        estimate.
+      ValueError: for a level, method or number of resamples outside its range, a statistic undefined on the data; with
+        resamples, fewer than two units, a statistic undefined on every resample, or a BCa interval whose replicates all
+        lie on one side of the estimate.
     """
-    arrays.check_choice("method", method, ("percentile", "bca"))
+    if method is not None:
+        arrays.check_choice("method", method, get_args(Method))
     _check_level(level)
+    _check_resamples(resamples)
+    if method == "jackknife" or (method is None and cells.number <= MOST_UNITS):
+        spread = jackknifed(cells, statistic)
+        low, high = jackknife.ends(spread, level, bounds)
+        fields = (spread.estimate, low, high, spread.error, spread.undefined, spread.units)
+        return Interval(*(field[()] for field in fields))
     if cells.number < 2:
         raise ValueError(f"cells: found {cells.number} independent unit, expected at least 2 to resample")
     estimate = np.asarray(statistic(cells.totals()), np.float64)
     replicates = np.concatenate(
         [np.asarray(statistic(counts), np.float64) for counts in _resample_blocks(cells, resamples, seed)]
     )
-    if method == "percentile":
-        return summarise(estimate, replicates, level)
-    left_out, times = leave_one_out(cells, statistic)
-    return summarise(estimate, replicates, level, left_out, times)
+    if method == "bca":
+        left_out, times = leave_one_out(cells, statistic)
+        found = summarise(estimate, replicates, level, left_out, times)
+    else:
+        found = summarise(estimate, replicates, level)
+    return found._replace(units=np.full(estimate.shape, cells.number)[()])
+
+
+def jackknifed(cells: Cells, statistic: Statistic) -> jackknife.Spread:
+    """How a statistic varies between units, from the data without each of them.
+
+    Raises:
+      ValueError: for a statistic that is undefined on the data.
+    """
+    with np.errstate(invalid="ignore", divide="ignore"):
+        estimate = np.asarray(statistic(cells.totals()), np.float64)
+        _check_defined(estimate)
+        left_out, times = leave_one_out(cells, statistic)
+        alone = np.concatenate([np.isfinite(np.asarray(statistic(block))) for block in _one_by_one(cells)])
+    return jackknife.spread(estimate, left_out, alone, times)
 
 
 def summarise(
@@ -165,10 +202,7 @@ def summarise(
       ValueError: as `interval`.
     """
     _check_level(level)
-    if np.isnan(estimate).any():
-        raise ValueError(
-            "statistic: found NaN on the data, expected a number; there is nothing to give an interval for"
-        )
+    _check_defined(estimate)
     shape = estimate.shape
     columns = replicates.reshape(len(replicates), -1)
     rows = []
@@ -189,24 +223,28 @@ def leave_one_out(
     cells: Cells, statistic: Statistic
 ) -> tuple[Float[np.ndarray, "types *k"], Int[np.ndarray, " types"]]:
     """The statistic on the data without one unit, for each type of unit that occurs, and the number of its units."""
-    (types,) = np.nonzero(cells.multiplicity)
     totals = cells.totals()
-    values = []
-    for block in _split(types, len(totals)):
+    values = [np.asarray(statistic(totals - block), np.float64) for block in _one_by_one(cells)]
+    return np.concatenate(values), cells.multiplicity[cells.multiplicity > 0]
+
+
+def _one_by_one(cells: Cells) -> Iterator[Num[np.ndarray, "block cells"]]:
+    """The counts of one unit of each type that occurs, in blocks of bounded size."""
+    (types,) = np.nonzero(cells.multiplicity)
+    width = len(cells.multiplicity) if cells.units is None else cells.units.shape[1]
+    for block in _split(types, width):
         if cells.units is None:
-            removed = np.zeros((len(block), len(totals)), totals.dtype)
-            removed[np.arange(len(block)), block] = 1
+            counts = np.zeros((len(block), width), cells.multiplicity.dtype)
+            counts[np.arange(len(block)), block] = 1
         else:
-            removed = cells.units[block]
-            removed = removed.toarray() if sparse.issparse(removed) else removed
-        values.append(np.asarray(statistic(totals - removed), np.float64))
-    return np.concatenate(values), cells.multiplicity[types]
+            counts = cells.units[block]
+            counts = counts.toarray() if sparse.issparse(counts) else counts
+        yield counts
 
 
 def _resample_blocks(cells: Cells, resamples: int, seed: int) -> Iterator[Num[np.ndarray, "block cells"]]:
     """The resamples of `resample` in blocks of bounded size; the draws do not depend on the size."""
-    if resamples < 1:
-        raise ValueError(f"resamples: found {resamples}, expected at least 1")
+    _check_resamples(resamples)
     generator = np.random.default_rng(seed)
     number, types = cells.number, len(cells.multiplicity)
     by_draws = _DRAWS_PER_BINOMIAL * np.count_nonzero(cells.multiplicity) > number
@@ -256,3 +294,15 @@ def _bca_tails(
 def _check_level(level: float) -> None:
     if not 0 < level < 1:
         raise ValueError(f"level: found {level}, expected a coverage strictly between 0 and 1")
+
+
+def _check_resamples(resamples: int) -> None:
+    if resamples < 1:
+        raise ValueError(f"resamples: found {resamples}, expected at least 1")
+
+
+def _check_defined(estimate: np.ndarray) -> None:
+    if np.isnan(estimate).any():
+        raise ValueError(
+            "statistic: found NaN on the data, expected a number; there is nothing to give an interval for"
+        )

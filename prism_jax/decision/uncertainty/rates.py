@@ -1,9 +1,8 @@
-"""Bootstrap intervals of rates, paired differences, McNemar's test and equivalence (docs/maths.md, section 10).
+"""Intervals of rates, paired differences, McNemar's test and equivalence (docs/maths.md, section 10).
 
-`bootstrap` does the resampling: a resample of a confusion is one multinomial draw over four cells, regardless of the
-number of steps. If streams are given, whole streams are drawn, since the steps of one stream depend on each other. Two
-policies have eight joint cells (label and both decisions). They are resampled together, so variation that they share
-cancels in their difference.
+If streams are given, they are the units, since the steps of one stream depend on each other. Two policies have eight
+joint cells (label and both decisions). These vary together, so variation that the policies share cancels in their
+difference.
 """
 
 from __future__ import annotations
@@ -17,7 +16,18 @@ import scipy
 
 from prism_jax.decision import arrays, metrics
 from prism_jax.decision.arrays import Scalar, Vector
-from prism_jax.decision.uncertainty.bootstrap import Interval, Method, count_cells, interval, resample
+from prism_jax.decision.uncertainty import jackknife
+from prism_jax.decision.uncertainty.bootstrap import (
+    MOST_UNITS,
+    Cells,
+    Interval,
+    Method,
+    count_cells,
+    interval,
+    jackknifed,
+    resample,
+)
+from prism_jax.decision.uncertainty.jackknife import Bounds
 
 HEADLINE = ("precision", "recall", "f1", "false_alarm")
 
@@ -30,24 +40,24 @@ def rate_intervals(
     weight: Vector | None = None,
     names: Sequence[str] = HEADLINE,
     level: float = 0.95,
-    method: Method = "percentile",
+    method: Method | None = None,
     resamples: int = 10_000,
     seed: int = 0,
 ) -> dict[str, Interval]:
-    """Bootstrap intervals of some of the rates of one policy's decisions.
+    """Intervals of some of the rates of one policy's decisions.
 
     Args:
       decision: Whether the policy intervened at each step.
       y: Gold labels, 0 or 1.
-      streams: Stream of each step; whole streams are drawn. None, which must be given explicitly, treats steps as
+      streams: Stream of each step; streams are the units. None, which must be given explicitly, treats steps as
         independent.
       weight: Importance of each step, such as an inverse-propensity weight; None is 1.
       names: Names of the rates, fields of `metrics.Rates`.
       level: Nominal coverage, in (0, 1).
-      method: `percentile` or `bca`.
+      method: As in `uncertainty.interval`; None is its rule.
       resamples: Number of resamples.
-      seed: Seed of the resamples. All rates use the same resamples, so the interval of 1 - precision mirrors that of
-        precision.
+      seed: Seed of the resamples. All rates use the same units or resamples, so the interval of 1 - precision mirrors
+        that of precision.
 
     Raises:
       ValueError: as `uncertainty.interval`, and for an unknown name, unequal lengths, or decisions or labels other
@@ -55,7 +65,7 @@ def rate_intervals(
 
     Examples:
       >>> offers, y = np.array([1, 1, 1, 0, 0, 1, 0, 1], bool), np.array([1, 1, 0, 0, 1, 1, 0, 0])
-      >>> found = rate_intervals(offers, y, streams=np.arange(8) // 2, seed=0)["precision"]
+      >>> found = rate_intervals(offers, y, streams=np.arange(8), seed=0)["precision"]
       >>> round(float(found.estimate), 2), bool(found.low <= found.estimate <= found.high)
       (0.6, True)
     """
@@ -64,7 +74,13 @@ def rate_intervals(
     _check_names(names)
     cells = count_cells(_code(y, decision), 4, streams, weight)
     together = interval(
-        cells, lambda counts: _rates(counts, names), level=level, method=method, resamples=resamples, seed=seed
+        cells,
+        lambda counts: _rates(counts, names),
+        bounds=rates_between(names),
+        level=level,
+        method=method,
+        resamples=resamples,
+        seed=seed,
     )
     return _by_name(together, names)
 
@@ -75,35 +91,38 @@ def paired_rates(
     y: Vector,
     *,
     streams: Any | None,
+    y_second: Vector | None = None,
     weight: Vector | None = None,
     names: Sequence[str] = HEADLINE,
     level: float = 0.95,
-    method: Method = "percentile",
+    method: Method | None = None,
     resamples: int = 10_000,
     seed: int = 0,
 ) -> dict[str, Interval]:
-    """Bootstrap intervals of the differences, second minus first, between two policies' rates on the same steps.
+    """Intervals of the differences, second minus first, between two policies' rates on the same steps.
 
     Args:
       first: Decisions of the policy that is subtracted.
       second: Decisions of the policy from which it is subtracted.
       y: Gold labels, 0 or 1.
-      streams: Stream of each step; whole streams are drawn. None, which must be given explicitly, treats steps as
+      streams: Stream of each step; streams are the units. None, which must be given explicitly, treats steps as
         independent.
+      y_second: Gold labels with which the second policy's decisions count, where steps have several candidates; None
+        is `y`.
       weight: Importance of each step, such as an inverse-propensity weight; None is 1.
       names: Names of the rates, fields of `metrics.Rates`.
       level: Nominal coverage, in (0, 1).
-      method: `percentile` or `bca`.
+      method: As in `uncertainty.interval`; None is its rule.
       resamples: Number of resamples.
       seed: Seed of the resamples.
 
     Raises:
       ValueError: as `rate_intervals`.
     """
-    arrays.check_lengths(first=first, second=second, y=y, streams=streams, weight=weight)
+    arrays.check_lengths(first=first, second=second, y=y, streams=streams, y_second=y_second, weight=weight)
     arrays.check_decision(first=first, second=second)
     _check_names(names)
-    cells = count_cells(_code(y, first, second), 8, streams, weight)
+    cells = _pairs(y, y_second, first, second, streams, weight)
     together = interval(
         cells, lambda counts: _differences(counts, names), level=level, method=method, resamples=resamples, seed=seed
     )
@@ -116,24 +135,30 @@ def paired_p_values(
     y: Vector,
     *,
     streams: Any | None,
+    y_second: Vector | None = None,
     weight: Vector | None = None,
     names: Sequence[str] = HEADLINE,
     resamples: int = 10_000,
     seed: int = 0,
 ) -> dict[str, float]:
-    """Two-sided bootstrap p-values of the differences of `paired_rates`, against no difference.
+    """Two-sided p-values of the differences of `paired_rates`, against no difference.
 
-    A p-value is twice the share of resamples on whose smaller side of 0 the difference lies, with 1 added to that
-    count and to the number of resamples (Davison and Hinkley 1997, section 4.4), so it is never 0. Apart from this
-    addition, it is below 0.05 exactly if the percentile interval of level 0.95 leaves out 0. It is NaN for a rate that
-    is undefined on every resample.
+    For up to `MOST_UNITS` units it is that of the jackknife's t statistic: below 0.05 exactly if the interval of level
+    0.95 leaves out 0. It is 1 for two policies that do not differ in any unit, and NaN where there is no interval
+    otherwise, as with fewer than `LEAST_UNITS` units.
+
+    With more units, it is twice the share of resamples on whose smaller side of 0 the difference lies, with 1 added to
+    that count and to the number of resamples (Davison and Hinkley 1997, section 4.4), so it is never 0. It is NaN for a
+    rate that is undefined on every resample.
 
     Args:
       first: Decisions of the policy that is subtracted.
       second: Decisions of the policy from which it is subtracted.
       y: Gold labels, 0 or 1.
-      streams: Stream of each step; whole streams are drawn. None, which must be given explicitly, treats steps as
+      streams: Stream of each step; streams are the units. None, which must be given explicitly, treats steps as
         independent.
+      y_second: Gold labels with which the second policy's decisions count, where steps have several candidates; None
+        is `y`.
       weight: Importance of each step, such as an inverse-propensity weight; None is 1.
       names: Names of the rates, fields of `metrics.Rates`.
       resamples: Number of resamples.
@@ -142,16 +167,28 @@ def paired_p_values(
     Raises:
       ValueError: as `rate_intervals`.
     """
-    arrays.check_lengths(first=first, second=second, y=y, streams=streams, weight=weight)
+    arrays.check_lengths(first=first, second=second, y=y, streams=streams, y_second=y_second, weight=weight)
     arrays.check_decision(first=first, second=second)
     _check_names(names)
-    cells = count_cells(_code(y, first, second), 8, streams, weight)
+    cells = _pairs(y, y_second, first, second, streams, weight)
+    if cells.number <= MOST_UNITS:
+        return _jackknife_p_values(cells, names)
     replicates = _differences(resample(cells, resamples, seed), names)
     found = {}
     for name, column in zip(names, replicates.T, strict=True):
         defined = column[~np.isnan(column)]
         smaller = min(np.count_nonzero(defined <= 0), np.count_nonzero(defined >= 0))
         found[name] = min(1.0, 2 * (smaller + 1) / (len(defined) + 1)) if len(defined) else np.nan
+    return found
+
+
+def _jackknife_p_values(cells: Cells, names: Sequence[str]) -> dict[str, float]:
+    """P-values of the t statistics; NaN for a rate that is undefined for one of the policies."""
+    defined = [name for name in names if not np.isnan(_differences(cells.totals(), [name])).any()]
+    found = dict.fromkeys(names, np.nan)
+    if defined:
+        values = jackknife.p_value(jackknifed(cells, lambda counts: _differences(counts, defined)))
+        found |= {name: float(value) for name, value in zip(defined, values, strict=True)}
     return found
 
 
@@ -169,7 +206,7 @@ class McNemar(NamedTuple):
     p_value: float
 
 
-def mcnemar(first: Vector, second: Vector, y: Vector) -> McNemar:
+def mcnemar(first: Vector, second: Vector, y: Vector, y_second: Vector | None = None) -> McNemar:
     """Tests whether two policies' decisions are right equally often, on the same independent steps.
 
     Steps on which both are right or both are wrong carry no information. Under the null hypothesis each policy is the
@@ -180,15 +217,18 @@ def mcnemar(first: Vector, second: Vector, y: Vector) -> McNemar:
       first: Decisions of the first policy.
       second: Decisions of the second policy.
       y: Gold labels, 0 or 1.
+      y_second: Those with which the second policy's decisions count; None is `y`.
 
     Raises:
       ValueError: for unequal lengths, empty input, or a decision or label other than 0 and 1.
     """
-    arrays.check_lengths(first=first, second=second, y=y)
+    arrays.check_lengths(first=first, second=second, y=y, y_second=y_second)
     arrays.check_decision(first=first, second=second)
-    arrays.check_hard("y", y)
-    gold = np.asarray(y, bool)
-    first_right, second_right = np.asarray(first) == gold, np.asarray(second) == gold
+    y_second = y if y_second is None else y_second
+    for name, labels in (("y", y), ("y_second", y_second)):
+        arrays.check_hard(name, labels)
+    first_right = np.asarray(first) == np.asarray(y, bool)
+    second_right = np.asarray(second) == np.asarray(y_second, bool)
     only_first = int(np.count_nonzero(first_right & ~second_right))
     only_second = int(np.count_nonzero(second_right & ~first_right))
     discordant = only_first + only_second
@@ -219,7 +259,7 @@ def tost(
 
     Args:
       estimate: The estimated difference.
-      standard_error: Its standard error, above 0, for example from the bootstrap.
+      standard_error: Its standard error, above 0, such as that of an interval.
       low: The largest difference below 0 that would not matter.
       high: The smallest difference above 0 that would matter.
       degrees_of_freedom: Degrees of freedom of the standard error; infinity gives the normal test.
@@ -248,6 +288,14 @@ def _code(y: Any, *decisions: Any) -> np.ndarray:
     return code
 
 
+def _pairs(y: Any, y_second: Any, first: Any, second: Any, streams: Any, weight: Any) -> Cells:
+    """The joint cells of two policies: 8, or 16 where their decisions count with labels of their own."""
+    if y_second is None:
+        return count_cells(_code(y, first, second), 8, streams, weight)
+    arrays.check_hard("y_second", y_second)
+    return count_cells(_code(y, y_second, first, second), 16, streams, weight)
+
+
 def _rates(counts: np.ndarray, names: Sequence[str]) -> np.ndarray:
     """Some rates of counts [..., 4] in the order tn, fp, fn, tp, stacked last."""
     tn, fp, fn, tp = np.moveaxis(counts, -1, 0)
@@ -255,11 +303,23 @@ def _rates(counts: np.ndarray, names: Sequence[str]) -> np.ndarray:
     return np.stack([getattr(found, name) for name in names], axis=-1)
 
 
+def rates_between(names: Sequence[str]) -> Bounds:
+    """Smallest and largest value of each rate."""
+    low = [{"matthews": -1.0, "steps": -np.inf}.get(name, 0.0) for name in names]
+    high = [np.inf if name == "steps" else 1.0 for name in names]
+    return Bounds(np.array(low), np.array(high))
+
+
 def _differences(counts: np.ndarray, names: Sequence[str]) -> np.ndarray:
-    """Rates of the second policy minus those of the first, of counts [..., 8] by label, first and second decision."""
-    cube = counts.reshape(*counts.shape[:-1], 2, 2, 2)
+    """Rates of the second policy minus those of the first, of counts over the cells of `_pairs`."""
     four = (*counts.shape[:-1], 4)
-    return _rates(cube.sum(-2).reshape(four), names) - _rates(cube.sum(-1).reshape(four), names)
+    if counts.shape[-1] == 8:  # label, first and second decision
+        cube = counts.reshape(*counts.shape[:-1], 2, 2, 2)
+        one, other = cube.sum(-1), cube.sum(-2)
+    else:  # label of the first, label of the second, first and second decision
+        cube = counts.reshape(*counts.shape[:-1], 2, 2, 2, 2)
+        one, other = cube.sum((-3, -1)), cube.sum((-4, -2))
+    return _rates(other.reshape(four), names) - _rates(one.reshape(four), names)
 
 
 def _by_name(together: Interval, names: Sequence[str]) -> dict[str, Interval]:

@@ -6,8 +6,6 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from prism_jax.evaluation import signals
 from prism_jax.evaluation.fits import Signal, Thinking
 from prism_jax.evaluation.protocol import evaluated_rows
@@ -21,8 +19,10 @@ MEASURES = {
     "t_accept": Measure("T accept", "Temperature of p_accept.", digits=3),
     "ece_need": Measure("ECE need", "Expected calibration error of p_need, 15 bins of equal width.", "%", 2),
     "ece_accept": Measure("ECE accept", "The same of p_accept.", "%", 2),
-    "debiased_need": Measure("debiased need", "ECE of p_need minus what the labels' noise adds to it.", "%", 2),
-    "debiased_accept": Measure("debiased accept", "The same of p_accept.", "%", 2),
+    "debiased_need": Measure(
+        "partly debiased need", "ECE of p_need minus part of what the labels' noise adds to it.", "%", 2
+    ),
+    "debiased_accept": Measure("partly debiased accept", "The same of p_accept.", "%", 2),
     "brier_need": Measure("Brier need", "Mean of (p − y)² of p_need.", "%", 2),
     "brier_accept": Measure("Brier accept", "The same of p_accept.", "%", 2),
     "f1": cells.RATES["f1"],
@@ -66,17 +66,18 @@ def _measured(row: SignalRow, signal: str) -> dict[str, Number]:
 
 
 def _reliability(figure: Any, drawn: Mapping[Signal, list[SignalRow]]) -> None:
-    """A reliability diagram per signal, before and after its map; the size of a dot is the number of labels."""
-    panels = np.atleast_1d(figure.subplots(1, len(drawn)))
-    for axes, (signal, rows) in zip(panels, drawn.items(), strict=True):
-        axes.plot([0, 1], [0, 1], "--", color="grey", linewidth=1)
-        for row, colour in zip(rows, ("#d1812a", "#3b8f5a"), strict=True):
+    """A reliability diagram per signal and form: raw above, calibrated below."""
+    forms = len(next(iter(drawn.values())))
+    figure.set_size_inches(3.6 * len(drawn), 3.2 * forms)
+    panels = figure.subplots(forms, len(drawn), sharex=True, sharey=True, squeeze=False)
+    for column, (signal, rows) in enumerate(drawn.items()):
+        for axes, row, colour in zip(panels[:, column], rows, ("#d1812a", "#3b8f5a"), strict=True):
             bins = row.reliability
             used = bins.count > 0
-            axes.plot(bins.mean_p[used], bins.mean_y[used], color=colour, label=row.form)
+            axes.plot([0, 1], [0, 1], "--", color="grey", linewidth=1)
+            axes.plot(bins.mean_p[used], bins.mean_y[used], color=colour, alpha=0.4)
             size = 3 + 60 * bins.count[used] / bins.count.max()
             axes.scatter(bins.mean_p[used], bins.mean_y[used], s=size, color=colour)
-        axes.set_title(f"p_{signal}")
-        axes.set_xlabel("mean probability of the bin")
-        axes.set_ylabel("share of labels that are 1")
-        axes.legend(frameon=False)
+            axes.set_title(f"p_{signal}, {row.form}: ECE {100 * row.ece:.1f} %")
+    figure.supxlabel("mean probability of the bin; the area of a dot grows with its labels", fontsize=9)
+    figure.supylabel("share of labels that are 1", fontsize=9)

@@ -1,4 +1,4 @@
-"""One step as the paper draws it: the fast pass, the slow pass, the gate and the label."""
+"""One step as the gate sees it: the fast pass, the slow pass, the gate and the label, and the stream around it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from prism_jax.evaluation.policies import EvaluationData, least_acceptance
+from prism_jax.experiments.paper.drawing import legend_outside
 from prism_jax.experiments.paper.sheet import Line, Measure, Number, Sheet
 from prism_jax.experiments.paper.study import Outcome, Study
 
@@ -14,28 +15,29 @@ MEASURES = {
     "p_need": Measure("p_need", "Calibrated probability that help is needed.", digits=3),
     "p_accept": Measure("p_accept", "Calibrated probability that the offer would be accepted.", digits=3),
     "threshold": Measure("τ", "The least p_accept at which the gate opens.", digits=3),
-    "decision": Measure("decision", "What the gate decides on these signals."),
+    "decision": Measure("decision", "What the gate decides on these signals, and what was right."),
 }
 RULE = (
-    "Chosen by rule: of the judged test steps at which the slow pass ran and turned a wrong decision into a right one, "
-    "that with p_accept nearest to τ; if there is none, of all steps at which it ran; else of all judged steps. "
-    "The first of a tie."
+    "Chosen by rule: of the judged test steps at which the slow pass turned a wrong decision into a right one, that "
+    "where its p_accept is farthest from τ; if there is none, of those at which the gate rightly offers after a "
+    "silence, that where p_accept is farthest; else of all judged steps. The first of a tie."
 )
+WORDS = {True: "offer", False: "silence"}
 
 
 def make(study: Study) -> Outcome:
     """Shows the signals, the threshold and the label of the chosen step."""
     data = study.at()
     step = choose(data)
-    stream, position = str(data.steps.stream[step]), int(data.steps.step[step])
-    passes = ("fast", "slow") if data.slow and _margin(data).slow[step] else ("fast",)
-    lines = [_pass(data, step, thinking) for thinking in passes]
+    lines = [_pass(data, step, thinking) for thinking in _passes(data, step)]
     kinds = ("need", "accept") if data.has_need else ("accept",)
-    labels = {f"p_{signal}": Number(float(data.label(signal)[step])) for signal in kinds}
-    lines.append(Line("label", labels, "what was right"))
-    note = f"{RULE} C_FA = {study.point.c_fa:g}, C_FN = {study.point.c_fn:g}, margin {study.point.margin:g}."
-    title = f"Case study: stream {stream}, step {position}"
+    labels: dict[str, Number | str] = {f"p_{kind}": Number(_label(data, step, kind)) for kind in kinds}
+    lines.append(Line("label", {**labels, "decision": WORDS[_right(data, step)]}, "what was right"))
+    point = study.point
+    words = f"{story(data, step)} {RULE}".replace("\n", " ")
+    note = f"{words} C_FA = {point.c_fa:g}, C_FN = {point.c_fn:g}, margin {point.margin:g}."
     measures = {key: one for key, one in MEASURES.items() if data.has_need or key != "p_need"}
+    title = f"Case study: {_place(data, step)}"
     sheet = Sheet("case_study", title, "stage", measures, tuple(lines), f"{note} On {study.source}.")
     return Outcome((sheet,), lambda figure: _draw(figure, data, step))
 
@@ -43,54 +45,125 @@ def make(study: Study) -> Outcome:
 def choose(data: EvaluationData) -> int:
     """The index of the step that `RULE` chooses."""
     fast = data.decide("dynamic", "calibrated")
-    need, accept = data.signal("need_fast", "calibrated"), data.signal("accept_fast", "calibrated")
-    distance = np.abs(accept - least_acceptance("dynamic", need, data.point))
-    groups = [data.judged]
+    silent_before = np.zeros(len(data.steps), bool)
+    for stream in np.unique(data.steps.stream):
+        rows = np.flatnonzero(data.steps.stream == stream)
+        rows = rows[np.argsort(data.steps.step[rows], kind="stable")]
+        silent_before[rows[1:]] = ~fast.offer[rows[:-1]]
+    right = data.label("need") * data.label("accept") == 1
+    groups = [("fast", data.judged & fast.offer & right & silent_before), ("fast", data.judged)]
     if data.slow:
         both = _margin(data)
-        ran = data.judged & both.slow
-        wrong = fast.offer != (data.label("need") * data.label("accept") == 1)
-        right = both.offer == (data.label("need", both) * data.label("accept", both) == 1)
-        groups = [ran & wrong & right, ran, data.judged]
-    group = next(group for group in groups if group.any())
-    return int(np.argmin(np.where(group, np.nan_to_num(distance, posinf=1e9), np.inf)))
+        wrong = fast.offer != (data.counted(fast).gold == 1)
+        mended = wrong & (both.offer == (data.counted(both).gold == 1))
+        groups.insert(0, ("slow", data.judged & both.slow & mended))
+    thinking, group = next(one for one in groups if one[1].any())
+    return int(np.argmax(np.where(group, _distance(data, thinking), -1.0)))
+
+
+def story(data: EvaluationData, step: int) -> str:
+    """What happened at a step, in two or three lines."""
+    sentences = []
+    for thinking in _passes(data, step):
+        accept, threshold, offers = _decision(data, step, thinking)
+        sign = "≥" if offers else "<"
+        verb = "offers" if offers else "stays silent"
+        sentences.append(f"The {thinking} pass {verb}: p_accept {accept:.3f} {sign} τ {threshold:.3f}.")
+    sentences.append(f"Right was {'an offer' if _right(data, step) else 'silence'}.")
+    return "\n".join(sentences)
+
+
+def _distance(data: EvaluationData, thinking: str) -> np.ndarray:
+    """How far the p_accept of a pass is from the threshold, at each step."""
+    need, accept = (data.signal(f"{kind}_{thinking}", "calibrated") for kind in ("need", "accept"))
+    return np.nan_to_num(np.abs(accept - least_acceptance("dynamic", need, data.point)), posinf=0.0)
 
 
 def _margin(data: EvaluationData) -> Any:
     return data.decide("slow_on_margin", "calibrated")
 
 
-def _pass(data: EvaluationData, step: int, thinking: str) -> Line:
-    """The signals of one pass at the step, and what the gate decides on them."""
-    need, accept = (data.signal(f"{signal}_{thinking}", "calibrated") for signal in ("need", "accept"))
+def _passes(data: EvaluationData, step: int) -> tuple[str, ...]:
+    return ("fast", "slow") if data.slow and _margin(data).slow[step] else ("fast",)
+
+
+def _label(data: EvaluationData, step: int, kind: str) -> float:
+    """The label of the candidate that the last pass at the step decided about."""
+    return float(data.label(kind, _margin(data) if data.slow else None)[step])
+
+
+def _right(data: EvaluationData, step: int) -> bool:
+    return _label(data, step, "need") * _label(data, step, "accept") == 1
+
+
+def _place(data: EvaluationData, step: int) -> str:
+    return f"stream {data.steps.stream[step]}, step {int(data.steps.step[step])}"
+
+
+def _decision(data: EvaluationData, step: int, thinking: str) -> tuple[float, float, bool]:
+    """p_accept, the threshold and the decision of a pass at a step."""
+    need, accept = (data.signal(f"{kind}_{thinking}", "calibrated") for kind in ("need", "accept"))
     threshold = least_acceptance("dynamic", need, data.point)
     offers = data.decide("dynamic" if thinking == "fast" else "slow_only", "calibrated").offer[step]
+    return float(accept[step]), float(threshold[step]), bool(offers)
+
+
+def _pass(data: EvaluationData, step: int, thinking: str) -> Line:
+    """The signals of one pass at the step, and what the gate decides on them."""
+    accept, threshold, offers = _decision(data, step, thinking)
     cells: dict[str, Number | str] = {
-        "p_need": Number(float(need[step])),
-        "p_accept": Number(float(accept[step])),
-        "threshold": Number(float(threshold[step])),
-        "decision": "offer" if offers else "silence",
+        "p_need": Number(float(data.signal(f"need_{thinking}", "calibrated")[step])),
+        "p_accept": Number(accept),
+        "threshold": Number(threshold),
+        "decision": WORDS[offers],
     }
     return Line(f"{thinking} pass", cells, "signals")
 
 
 def _draw(figure: Any, data: EvaluationData, step: int) -> None:
-    """p_accept and the threshold along the stream, with the slow pass's signal at the chosen step."""
-    here = data.steps.stream == data.steps.stream[step]
-    x = data.steps.step[here]
-    need, accept = (data.signal(f"{signal}_fast", "calibrated")[here] for signal in ("need", "accept"))
+    """Above p_accept and the threshold along the stream, and below what was decided and what was right."""
+    here = np.flatnonzero(data.steps.stream == data.steps.stream[step])
+    here = here[np.argsort(data.steps.step[here], kind="stable")]
+    x, place = data.steps.step[here], data.steps.step[step]
+    need, accept = (data.signal(f"{kind}_fast", "calibrated")[here] for kind in ("need", "accept"))
     threshold = least_acceptance("dynamic", need, data.point)
-    axes = figure.subplots()
-    axes.plot(x, accept, "-o", ms=3, color="#1f5f8b", label="p_accept, fast")
+    figure.set_figheight(4.6)
+    above, below = figure.subplots(2, 1, sharex=True, height_ratios=(4, 1))
+    above.axvline(place, color="black", alpha=0.12, linewidth=8, zorder=0)
+    above.plot(x, accept, "-o", ms=3, color="#1f5f8b", label="p_accept, fast pass")
     if data.has_need:
-        axes.plot(x, need, ":", color="#7a7a7a", label="p_need, fast")
-    axes.plot(x, threshold, "-", color="#b23a48", label="τ(p_need)" if data.has_need else "τ")
-    axes.fill_between(x, threshold - data.point.margin, threshold + data.point.margin, color="#b23a48", alpha=0.12)
-    axes.axvline(data.steps.step[step], color="black", linewidth=0.8)
+        above.plot(x, need, ":", color="#7a7a7a", label="p_need, fast pass")
+    above.plot(x, threshold, "-", color="#b23a48", label="τ(p_need): offers from here on" if data.has_need else "τ")
     if data.slow:
-        slow = data.signal("accept_slow", "calibrated")[step]
-        axes.scatter([data.steps.step[step]], [slow], marker="D", color="#3b8f5a", zorder=3, label="p_accept, slow")
-    axes.set_ylim(-0.02, 1.02)
+        margin = data.point.margin
+        band = {"color": "#b23a48", "alpha": 0.12, "label": "within the margin, thinks"}
+        above.fill_between(x, threshold - margin, threshold + margin, **band)
+    if "slow" in _passes(data, step):
+        slow, slow_threshold, _ = _decision(data, step, "slow")
+        above.scatter([place], [slow], marker="D", color="#3b8f5a", zorder=3, label="p_accept, slow pass")
+        above.scatter([place], [slow_threshold], marker="_", s=200, color="#3b8f5a", zorder=3, label="τ, slow pass")
+    above.set_ylim(-0.02, 1.02)
+    above.set_ylabel("probability")
+    above.set_title(f"{_place(data, step)}\n{story(data, step)}", fontsize=8)
+    _decisions(below, data, here, step)
+    legend_outside(figure, above, below)
+
+
+def _decisions(axes: Any, data: EvaluationData, here: np.ndarray, step: int) -> None:
+    """A row of squares per pass and one of what was right, filled where that is an offer."""
+    rows = {"fast pass": data.decide("dynamic", "calibrated").offer[here].astype(float)}
+    deciding = _margin(data) if data.slow else None
+    if deciding is not None:
+        rows["with slow pass"] = deciding.offer[here].astype(float)
+    rows["right"] = (data.label("need", deciding) * data.label("accept", deciding))[here]
+    axes.axvline(data.steps.step[step], color="black", alpha=0.12, linewidth=8, zorder=0)
+    for row, values in enumerate(rows.values()):
+        for kind, filled in (("offer", values == 1), ("silence", values == 0)):
+            colour = "#1f5f8b" if kind == "offer" else "white"
+            axes.scatter(
+                data.steps.step[here][filled], np.full(filled.sum(), row), marker="s", s=26, facecolor=colour,
+                edgecolor="#1f5f8b", label=kind,
+            )  # fmt: skip
+    axes.set_yticks(range(len(rows)), list(rows))
+    axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.set_xlabel("step of the stream")
-    axes.set_ylabel("probability")
-    axes.legend(frameon=False, fontsize=7)

@@ -10,7 +10,7 @@ import numpy as np
 
 from prism_jax.decision import metrics
 from prism_jax.decision.audbc import audbc, policy_signals
-from prism_jax.decision.uncertainty import Cells, Interval, interval, rate_intervals
+from prism_jax.decision.uncertainty import UNBOUNDED, Bounds, Cells, Interval, interval, rate_intervals
 from prism_jax.evaluation.policies import SLOW_POLICIES, Decided, EvaluationData
 from prism_jax.evaluation.rows import Form
 from prism_jax.evaluation.signals import acceptance_weight
@@ -31,13 +31,13 @@ TOKENS = {"tokens": Measure("tokens", "Mean tokens of both passes per step.")}
 
 
 def rates(data: EvaluationData, decided: Decided, settings: Settings) -> dict[str, Number]:
-    """The rates of `RATES` on judged steps; without intervals for soft labels or a single stream."""
+    """The rates of `RATES` on judged steps; without intervals for soft labels or few streams."""
     offer, gold, weight, streams = _judged(data, decided)
     found = metrics.rates(metrics.confusion(offer, gold, weight))
     values = {name: float(getattr(found, name)) for name in RATES}
     defined = [name for name, value in values.items() if not math.isnan(value)]
     intervals: dict[str, Interval] = {}
-    if resampled(gold, streams) and defined:
+    if hard(gold) and defined:
         given: dict[str, Any] = {
             "streams": streams,
             "weight": None if (weight == 1).all() else weight,
@@ -65,8 +65,8 @@ def area(data: EvaluationData, policy: str, form: Form, settings: Settings, marg
     judged = data.judged
     need, accept = data.label("need")[judged], data.label("accept")[judged]
     gold, streams = need * accept, data.judged_units
-    thought = need * data.label("accept", data.everywhere_slow)[judged]
-    if not (resampled(gold, streams) and resampled(thought, streams) and gold.any()):
+    thought, best = need * data.label("accept", data.everywhere_slow)[judged], data.missed[judged]
+    if not (all(hard(labels) for labels in (gold, thought, best)) and best.any()):
         return Number()
     fast = [data.signal(f"{signal}_fast", form)[judged] for signal in ("need", "accept")]
     given: dict[str, Any] = {}
@@ -84,6 +84,7 @@ def area(data: EvaluationData, policy: str, form: Form, settings: Settings, marg
             for value in policy_signals(fast[0], fast[1], policy, base_rate=rate)
         )
     weight = acceptance_weight(data.steps)[judged]
+    given |= {"y_best": best} if data.several_candidates else {}
     p_need, p_accept = signals
     found = audbc(p_need, p_accept, gold, streams=streams, weight=weight, **given, **settings.keywords())
     return Number(found.value, found.low, found.high)
@@ -91,20 +92,19 @@ def area(data: EvaluationData, policy: str, form: Form, settings: Settings, marg
 
 def cost(data: EvaluationData, decided: Decided, settings: Settings) -> Number:
     """Mean realised cost on judged steps."""
-    point, judged = data.point, data.judged
-    need, accept = (data.label(signal, decided)[judged] for signal in ("need", "accept"))
-    costs = np.where(decided.offer[judged], point.c_fa * (1 - accept), point.c_fn * (need * accept))
-    return mean(costs, acceptance_weight(data.steps)[judged], data.judged_units, settings)
+    judged, between = data.judged, Bounds(0.0, max(data.point.c_fa, data.point.c_fn))
+    weight = acceptance_weight(data.steps)[judged]
+    return mean(data.costs(decided)[judged], weight, data.judged_units, settings, between)
 
 
-def mean(values: np.ndarray, weight: np.ndarray, streams: np.ndarray, settings: Settings) -> Number:
-    """A weighted mean over steps, with its interval over whole streams (numbers from 0) where there are two or more."""
+def mean(
+    values: np.ndarray, weight: np.ndarray, streams: np.ndarray, settings: Settings, bounds: Bounds = UNBOUNDED
+) -> Number:
+    """A weighted mean over steps, with its interval over whole streams (numbers from 0)."""
     sums = [np.bincount(streams, one) for one in (weight * values, weight)]
     estimate = float(sums[0].sum() / sums[1].sum())
-    if len(sums[0]) < 2:
-        return Number(estimate)
     cells = Cells(np.stack(sums, axis=1), np.ones(len(sums[0]), np.int64))
-    found = interval(cells, lambda counts: counts[..., 0] / counts[..., 1], **settings.keywords())
+    found = interval(cells, lambda counts: counts[..., 0] / counts[..., 1], bounds=bounds, **settings.keywords())
     return Number(estimate, float(found.low), float(found.high))
 
 
@@ -134,12 +134,12 @@ def beside(cells: Mapping[str, Number | str], paper: Mapping[str, float] | None)
 
 
 def _judged(data: EvaluationData, decided: Decided) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Decision, gold label, weight and independent unit of each judged step."""
+    """Decision, the gold label with which it counts, weight and independent unit of each judged step."""
     judged = data.judged
-    gold = (data.label("need", decided) * data.label("accept", decided))[judged]
+    gold = data.counted(decided).gold[judged]
     return decided.offer[judged], gold, acceptance_weight(data.steps)[judged], data.judged_units
 
 
-def resampled(gold: np.ndarray, streams: np.ndarray) -> bool:
-    """Whether labels are hard and of two streams or more, as the bootstrap needs them."""
-    return bool(((gold == 0) | (gold == 1)).all() and streams.max() > streams.min())
+def hard(gold: np.ndarray) -> bool:
+    """Whether all labels are 0 or 1."""
+    return bool(((gold == 0) | (gold == 1)).all())

@@ -6,8 +6,9 @@ matplotlib is an extra: nothing here imports it before a figure is saved.
 from __future__ import annotations
 
 import io
-import math
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+import textwrap
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -74,22 +75,55 @@ def _heading(measure: Measure) -> str:
     return f"{measure.label} ({measure.unit})" if measure.unit else measure.label
 
 
+def _worth_a_panel(lines: Iterable[Line], measures: Mapping[str, Measure]) -> dict[str, Measure]:
+    """The measures of which some row has a number other than 0; all of them if none has."""
+    lines = list(lines)
+    found = {key: one for key, one in measures.items() if any(np.nan_to_num(_of(line, key).value) for line in lines)}
+    return found or dict(measures)
+
+
+def legend_outside(figure: Any, *axes: Any) -> None:
+    """One legend for the figure, beside the panels, where no mark of it can be taken for a point of the data."""
+    by_label: dict[str, Any] = {}
+    for one in axes:
+        for handle, label in zip(*one.get_legend_handles_labels(), strict=True):
+            by_label.setdefault(label, handle)
+    if by_label:
+        names = list(by_label)
+        style = {"ncols": min(len(names), 4), "frameon": False, "fontsize": 7.5}
+        figure.legend(by_label.values(), names, loc="outside lower center", **style)
+
+
 def bars(figure: Any, lines: Sequence[Line], measures: Mapping[str, Measure]) -> None:
-    """One panel per measure: a horizontal bar per row with its interval, and a cross for the paper's number."""
-    names = [f"{line.section}: {line.name}" if line.section != lines[0].section else line.name for line in lines]
-    place = np.arange(len(lines))
-    for number, (axes, (key, measure)) in enumerate(
-        zip(np.atleast_1d(figure.subplots(1, len(measures), sharey=True)), measures.items(), strict=True)
-    ):
+    """One panel per measure: a horizontal bar per row with its interval, and a cross for the paper's number.
+
+    Rows stand below the name of their section. Panels without a number other than 0 are left out.
+    """
+    measures = _worth_a_panel(lines, measures)
+    names: list[str] = []
+    place, headings = [], []
+    for section, rows in itertools.groupby(lines, key=lambda line: line.section):
+        if section:
+            headings.append(len(names))
+            names.append(textwrap.fill(section, 34))
+        for line in rows:
+            place.append(len(names))
+            names.append(line.name)
+    figure.set_figheight(1.2 + 0.24 * (len(names) + sum(name.count("\n") for name in names)))
+    panels = np.atleast_1d(figure.subplots(1, len(measures), sharey=True))
+    for number, (axes, (key, measure)) in enumerate(zip(panels, measures.items(), strict=True)):
         found = [_of(line, key) for line in lines]
         axes.barh(place, _scaled(measure, found), xerr=_errors(measure, found), color=COLOURS[number], height=0.65)
-        axes.scatter(_scaled(measure, found, "paper"), place, marker="x", color="black", zorder=3, label="paper")
+        paper = _scaled(measure, found, "paper")
+        if not np.isnan(paper).all():
+            axes.scatter(paper, place, marker="x", color="black", zorder=3, label="the paper's number")
         axes.set_xlabel(_heading(measure))
-        axes.set_yticks(place, names)
+        axes.set_yticks(range(len(names)), names)
         axes.grid(axis="x", alpha=0.3)
-    axes.invert_yaxis()
-    if any(not math.isnan(_of(line, key).paper) for line in lines for key in measures):
-        axes.legend(loc="lower right", frameon=False)
+    for heading in headings:
+        panels[0].get_yticklabels()[heading].set_fontweight("bold")
+    panels[0].set_ylim(len(names) - 0.4, -0.6)
+    legend_outside(figure, *panels)
 
 
 def curves(
@@ -101,6 +135,8 @@ def curves(
 ) -> None:
     """One panel per measure: a curve per series with intervals, and a dashed one for the paper's numbers.
 
+    Panels without a number other than 0 are left out.
+
     Args:
       figure: The empty figure.
       x: Positions of the rows of every series.
@@ -108,7 +144,9 @@ def curves(
       measures: The measures to draw.
       label: Name of the horizontal axis.
     """
-    for axes, (key, measure) in zip(np.atleast_1d(figure.subplots(1, len(measures))), measures.items(), strict=True):
+    measures = _worth_a_panel(itertools.chain.from_iterable(series.values()), measures)
+    panels = np.atleast_1d(figure.subplots(1, len(measures)))
+    for axes, (key, measure) in zip(panels, measures.items(), strict=True):
         for colour, (name, lines) in zip(_cycle(len(series)), series.items(), strict=True):
             found = [_of(line, key) for line in lines]
             errors = _errors(measure, found)
@@ -120,7 +158,7 @@ def curves(
         axes.set_xlabel(label)
         axes.set_ylabel(_heading(measure))
         axes.grid(alpha=0.3)
-    axes.legend(frameon=False, fontsize=7)
+    legend_outside(figure, *panels)
 
 
 def heatmaps(
@@ -130,7 +168,7 @@ def heatmaps(
     columns: Sequence[str],
     labels: tuple[str, str],
 ) -> None:
-    """One panel per grid, with the values written into the cells.
+    """One panel per grid, with the values written into the cells; grids of zeros are left out unless all are.
 
     Args:
       figure: The empty figure.
@@ -139,6 +177,7 @@ def heatmaps(
       columns: Names of the columns.
       labels: Names of the vertical and the horizontal axis.
     """
+    grids = {title: values for title, values in grids.items() if np.nan_to_num(values).any()} or grids
     for axes, (title, values) in zip(np.atleast_1d(figure.subplots(1, len(grids))), grids.items(), strict=True):
         axes.imshow(values, cmap="viridis", aspect="auto")
         middle = (np.nanmin(values) + np.nanmax(values)) / 2

@@ -68,10 +68,10 @@ def _area(data: EvaluationData, temperature: float, epsilon: float, settings: Se
     judged = data.judged
     need, accept = (np.asarray(calibration.apply_temperature(p, temperature))[judged] for p in _signals(data))
     shifted = np.where(accept * need > 0, np.clip(accept + epsilon, 0.0, 1.0), 0.0)
-    gold = (data.label("need") * data.label("accept"))[judged]
+    gold, best = (data.label("need") * data.label("accept"))[judged], data.missed[judged]
     streams = data.judged_units
-    if not (cells.resampled(gold, streams) and gold.any()):
+    if not (cells.hard(gold) and cells.hard(best) and best.any()):
         return Number()
-    weight = acceptance_weight(data.steps)[judged]
-    found = audbc(need, shifted, gold, streams=streams, weight=weight, **settings.keywords())
+    weight, several = acceptance_weight(data.steps)[judged], best if data.several_candidates else None
+    found = audbc(need, shifted, gold, y_best=several, streams=streams, weight=weight, **settings.keywords())
     return Number(found.value, found.low, found.high)

@@ -7,6 +7,7 @@ from typing import Any
 
 from prism_jax.experiments.paper import cells
 from prism_jax.experiments.paper.cost_margin_grid import Cell, grid
+from prism_jax.experiments.paper.drawing import legend_outside
 from prism_jax.experiments.paper.sheet import Line, Measure, Number, Sheet
 from prism_jax.experiments.paper.study import Outcome, SkippedError, Study
 
@@ -51,16 +52,18 @@ def draw(figure: Any, lines: Sequence[Line], key: str, label: str) -> None:
     """Every row as a point, and a line through the efficient ones, which are named."""
     axes = figure.subplots()
     points = [(_value(line, key), _value(line, "audbc"), line) for line in lines]
-    axes.scatter([x for x, _, _ in points], [100 * y for _, y, _ in points], color="#7a7a7a", s=14)
+    axes.scatter([x for x, _, _ in points], [100 * y for _, y, _ in points], color="#7a7a7a", s=14, label="other rows")
     best = sorted((x, 100 * y) for x, y, line in points if line.strong)
-    axes.plot([x for x, _ in best], [y for _, y in best], "-o", color="#1f5f8b", label="frontier")
+    axes.plot(
+        [x for x, _ in best], [y for _, y in best], "-o", color="#1f5f8b", label="frontier, by C_FA:C_FN and margin"
+    )
     named = {(x, y): line.name for x, y, line in points if line.strong}
     for (x, y), name in named.items():
         axes.annotate(name, (x, 100 * y), fontsize=6, xytext=(2, 3), textcoords="offset points")
     axes.set_xlabel(label)
     axes.set_ylabel("AUDBC (%)")
     axes.grid(alpha=0.3)
-    axes.legend(frameon=False)
+    legend_outside(figure, axes)
 
 
 def _value(line: Line, key: str) -> float:

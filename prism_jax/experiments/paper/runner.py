@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +18,7 @@ from prism_jax.experiments.paper.study import Files, Outcome, Settings, SkippedE
 from prism_jax.experiments.paper.trainings import Trainings
 from prism_jax.report.table import print_all
 from prism_jax.report.tables import ALONE
+from prism_jax.runtime.digests import sha256
 from prism_jax.runtime.provenance import provenance
 from prism_jax.scores import ScoresError, located, read_scores
 
@@ -63,9 +63,7 @@ class Given:
         """What the numbers come from, for the file beside each table."""
         settings = {**dataclasses.asdict(self.settings), "point": dataclasses.asdict(self.point)}
         if self.scores is not None:
-            with epath.Path(self.scores).open("rb") as file:
-                digest = hashlib.file_digest(file, "sha256").hexdigest()
-            return {"scores": self.scores, "sha256": digest, "settings": settings}
+            return {"scores": self.scores, "sha256": sha256(self.scores), "settings": settings}
         return {"students": [trainings.workdir for trainings in self.trainings], "settings": settings}
 
     def _of_file(self, path: str) -> Study:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from prism_jax.decision.uncertainty import mcnemar, paired_p_values, paired_rates, tost
+from prism_jax.decision.uncertainty import LEAST_UNITS, mcnemar, paired_p_values, paired_rates, tost
 from prism_jax.evaluation.policies import Decided, EvaluationData
 from prism_jax.evaluation.rows import Form
 from prism_jax.evaluation.signals import acceptance_weight
@@ -22,7 +22,7 @@ MEASURES = {
     "first": Measure("first", "The rate of the first policy.", "%"),
     "second": Measure("second", "The rate of the second policy.", "%"),
     "difference": Measure("difference", "Second minus first, with its paired interval.", "%", 2),
-    "p_value": Measure("p-value", "Two-sided bootstrap p-value of no difference.", digits=4, averaged=False),
+    "p_value": Measure("p-value", "Two-sided p-value of no difference.", digits=4, averaged=False),
     "p_equivalence": Measure(
         "p, equivalence",
         f"Two one-sided tests: not within ±{100 * BOUND:g} points.",
@@ -58,8 +58,13 @@ PAIRS = (
 def make(study: Study) -> Outcome:
     """Tests every pair whose policies the scores allow."""
     data = study.at()
-    if not cells.resampled(_gold(data, data.everywhere_slow), data.judged_units):
-        raise SkippedError("paired tests: expected labels of 0 and 1 on the steps of at least two streams or people")
+    units = int(data.judged_units.max()) + 1
+    labels = (data.label("accept"), data.label("accept", data.everywhere_slow), data.best_accept)
+    gold = np.concatenate([(data.label("need") * label)[data.judged] for label in labels])
+    if units < LEAST_UNITS or not cells.hard(gold):
+        raise SkippedError(
+            f"paired tests: found {units} {data.unit}, expected labels of 0 and 1 in at least {LEAST_UNITS}"
+        )
     lines: list[Line] = []
     counts: list[Line] = []
     for pair in PAIRS:
@@ -67,15 +72,14 @@ def make(study: Study) -> Outcome:
         of_need = {pair.first[0], pair.second[0]} == {"static", "dynamic"}
         if pair.first[0] in known and pair.second[0] in known and (data.has_need or not of_need):
             first, second = data.decide(*pair.first), data.decide(*pair.second)
-            if np.array_equal(_gold(data, first), _gold(data, second)):
-                lines += _tests(study, data, first, second, pair.words)
-                counts.append(_counts(data, first, second, pair.words))
+            lines += _tests(study, data, first, second, pair.words)
+            counts.append(_counts(data, first, second, pair.words))
     lines += [
         Line(cells.RATES[name].label, cells.beside({}, numbers), "the paper: PRISM minus DeepSeek-R1")
         for name, numbers in references.SIGNIFICANCE.items()
     ]
     left_out = [] if data.has_need else ["There is no need, so the gate is p_accept alone and is not compared with it."]
-    note = study.note("Pairs whose passes pick different offers at some step are left out.", *left_out)
+    note = study.note(*left_out)
     title = "Steps that one of two policies got right"
     sheets = (
         Sheet("significance", "Paired differences", "rate", MEASURES, tuple(lines), note, signed=("difference",)),
@@ -85,8 +89,10 @@ def make(study: Study) -> Outcome:
     return Outcome(sheets, lambda figure: bars(figure, ours, {"difference": MEASURES["difference"]}))
 
 
-def _gold(data: EvaluationData, decided: Decided) -> np.ndarray:
-    return (data.label("need", decided) * data.label("accept", decided))[data.judged]
+def _labels(data: EvaluationData, first: Decided, second: Decided) -> tuple[np.ndarray, np.ndarray | None]:
+    """Gold labels with which two policies' decisions count on judged steps; the second's are None where the same."""
+    one, other = (data.counted(decided).gold[data.judged] for decided in (first, second))
+    return one, other if data.several_candidates else None
 
 
 def _tests(study: Study, data: EvaluationData, first: Decided, second: Decided, words: str) -> list[Line]:
@@ -94,10 +100,12 @@ def _tests(study: Study, data: EvaluationData, first: Decided, second: Decided, 
     judged, settings = data.judged, study.settings
     both = [cells.rates(data, one, settings) for one in (first, second)]
     names = [name for name in cells.RATES if not any(math.isnan(found[name].value) for found in both)]
-    given = (first.offer[judged], second.offer[judged], _gold(data, first))
+    gold, y_second = _labels(data, first, second)
+    given = (first.offer[judged], second.offer[judged], gold)
     weight = acceptance_weight(data.steps)[judged]
     shared: dict[str, Any] = {
         "streams": data.judged_units,
+        "y_second": y_second,
         "weight": None if (weight == 1).all() else weight,
         "names": names,
         "resamples": settings.resamples,
@@ -109,7 +117,9 @@ def _tests(study: Study, data: EvaluationData, first: Decided, second: Decided, 
     for name in names:
         found = differences[name]
         error = float(found.standard_error)
-        equivalence = tost(float(found.estimate), error, -BOUND, BOUND).p_value if error > 0 else math.nan
+        equivalence = (
+            tost(float(found.estimate), error, -BOUND, BOUND, found.units - 1).p_value if error > 0 else math.nan
+        )
         row = {
             **{key: Number(one[name].value) for key, one in zip(("first", "second"), both, strict=True)},
             "difference": Number(*(float(value) for value in (found.estimate, found.low, found.high))),
@@ -122,6 +132,6 @@ def _tests(study: Study, data: EvaluationData, first: Decided, second: Decided, 
 
 def _counts(data: EvaluationData, first: Decided, second: Decided, words: str) -> Line:
     judged = data.judged
-    found = mcnemar(first.offer[judged], second.offer[judged], _gold(data, first))
+    found = mcnemar(first.offer[judged], second.offer[judged], *_labels(data, first, second))
     row = {"only_first": found.only_first, "only_second": found.only_second, "p_mcnemar": found.p_value}
     return Line(words, {name: Number(float(value)) for name, value in row.items()})

@@ -16,6 +16,7 @@ from prism_jax.evaluation.policies import EvaluationData
 from prism_jax.experiments.paper.sheet import Sheet
 from prism_jax.experiments.paper.trainings import Trainings
 from prism_jax.report.table import Table
+from prism_jax.report.tables import over_units
 from prism_jax.scores import Scores
 from prism_jax.scores.units import Unit
 
@@ -44,14 +45,16 @@ class Settings:
         if self.resamples < 1:
             raise ValueError(f"resamples: found {self.resamples}, expected at least 1")
 
-    def in_words(self, unit: Unit) -> str:
-        """The settings as the end of a table's note, with what is resampled whole."""
+    def in_words(self, unit: Unit, units: int | None = None) -> str:
+        """The settings as the end of a table's note, with the number of units where it is one for the whole table."""
         if self.seeds > 1:
             return ""
-        return f"{100 * self.level:g} % intervals over {self.resamples} resamples of whole {unit}, seed {self.seed}."
+        if units is None:
+            return f"{100 * self.level:g} % intervals over {unit}."
+        return f"{over_units(units, unit, self.level)}."
 
     def keywords(self) -> dict[str, Any]:
-        """The settings as arguments of the bootstrap."""
+        """The settings as arguments of the intervals."""
         return {"resamples": self.resamples, "seed": self.seed, "level": self.level}
 
 
@@ -141,7 +144,9 @@ class Study:
 
     def note(self, *sentences: str) -> str:
         """The note of a table: its own sentences, the source and the intervals."""
-        return " ".join([*sentences, f"On {self.source}.", self.settings.in_words(self.at().unit)]).rstrip()
+        data = self.at()
+        units = int(data.judged_units.max()) + 1
+        return " ".join([*sentences, f"On {self.source}.", self.settings.in_words(data.unit, units)]).rstrip()
 
 
 @dataclasses.dataclass(frozen=True)

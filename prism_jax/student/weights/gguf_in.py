@@ -213,7 +213,7 @@ def _check_package(path: pathlib.Path) -> None:
     """Refuses pickles and missing files by name, and says which package dequantises."""
     refuse_pickle(path)
     if not path.is_file():
-        raise FileNotFoundError(f"{path}: found no such file, expected a GGUF file")
+        raise FileNotFoundError(f"{path}: no such file, expected a GGUF file")
     if importlib.util.find_spec("gguf") is None:
         raise RuntimeError("gguf: the package isn't installed; pip install 'prism_jax[gguf]'")
 

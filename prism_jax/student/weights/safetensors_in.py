@@ -12,6 +12,7 @@ from etils import epath
 from jax.sharding import Mesh
 from jax.typing import DTypeLike
 
+from prism_jax.runtime.files import open_regular
 from prism_jax.runtime.model_files import inside, model_directory, read_json, refuse_pickle
 from prism_jax.student.config import StudentConfig, dtype_name
 from prism_jax.student.qwen3 import Qwen3
@@ -99,7 +100,7 @@ def _open(path: pathlib.Path, indexed: set[str] | None) -> dict[str, Any]:
 
 def _check_header(path: pathlib.Path) -> None:
     """Refuses a header that is longer than the file or than a model's can be, before it is parsed."""
-    with path.open("rb") as file:
+    with open_regular(path, ValueError, "safetensors") as file:
         size = int.from_bytes(file.read(8), "little")
     left = path.stat().st_size - 8
     if left < 0 or size > left:

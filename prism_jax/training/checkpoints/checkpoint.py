@@ -13,8 +13,9 @@ from absl import logging
 from etils import epath
 
 from prism_jax.runtime.config import from_config_dict
+from prism_jax.runtime.digests import NAME, read_digests
 from prism_jax.runtime.files import JsonError, parse_json, read_bounded
-from prism_jax.training.checkpoints.digests import NAME, first_difference, read_digests
+from prism_jax.training.checkpoints.digests import first_difference
 from prism_jax.training.config import RunConfig
 from prism_jax.training.old_names import upgrade
 from prism_jax.training.optimization.step import TrainState
@@ -38,11 +39,13 @@ class Restored(NamedTuple):
       step: Number of completed updates.
       state: Training state, with the requested shardings.
       data: Position in the data.
+      damaged: Steps of the checkpoints that would have been read instead, were they not damaged.
     """
 
     step: int
     state: TrainState
     data: dict[str, Any]
+    damaged: tuple[int, ...] = ()
 
 
 def steps(folder: epath.Path) -> list[int]:

@@ -34,7 +34,7 @@ def restore_latest(folder: epath.Path, abstract: TrainState, config: RunConfig) 
     for step, error in (broken | unscored).items():
         renamed = _rename(folder / str(step))
         logging.warning("%s; renamed to %s, resuming from step %d", error, renamed.name, restored.step)
-    return restored
+    return restored._replace(damaged=tuple(sorted(broken)))
 
 
 def restore_best(folder: epath.Path, abstract: TrainState, config: RunConfig) -> Restored:
@@ -57,7 +57,7 @@ def restore_best(folder: epath.Path, abstract: TrainState, config: RunConfig) ->
         raise FileNotFoundError(f"{folder}: found no checkpoint, expected a run that trained")
     for error in (broken | more).values():
         logging.warning("%s; reading step %d instead", error, restored.step)
-    return restored
+    return restored._replace(damaged=tuple(sorted(broken | more)))
 
 
 def _first(

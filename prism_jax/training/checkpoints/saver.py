@@ -14,8 +14,9 @@ from etils import epath
 from orbax.checkpoint import checkpoint_managers as policies
 
 from prism_jax.runtime.config import to_dict
+from prism_jax.runtime.digests import write_digests
 from prism_jax.training.checkpoints.checkpoint import OLD_SCORE, SCORE, CheckpointError, reason, steps
-from prism_jax.training.checkpoints.digests import write_digests
+from prism_jax.training.checkpoints.digests import WRITTEN_LAST
 from prism_jax.training.config import RunConfig
 from prism_jax.training.optimization.step import TrainState
 
@@ -85,7 +86,9 @@ class Saver:
         """
         final = self._folder / str(self._begun)
         unfinished = list(self._folder.glob(f"{final.name}{_UNFINISHED}*"))
-        write_digests(unfinished[0] if unfinished else final)  # in a bucket Orbax writes to the final folder
+        write_digests(
+            unfinished[0] if unfinished else final, WRITTEN_LAST
+        )  # in a bucket Orbax writes to the final folder
 
     def wait(self) -> None:
         """Waits for the current save to finish.

@@ -10,7 +10,7 @@ from typing import Any
 
 from etils import epath
 
-from prism_jax.runtime.files import JsonError, on_disk, parse_json, write_text
+from prism_jax.runtime.files import JsonError, on_disk, parse_json, read_lines, write_bytes
 
 
 class Lines:
@@ -95,16 +95,17 @@ def truncate_lines(path: epath.Path, step: int) -> int:
     if not path.exists():
         return step
     kept, reached = [], step
-    lines = path.read_bytes().splitlines(keepends=True)
-    for number, line in enumerate(lines, start=1):
+    complete = True
+    for number, line in read_lines(path):
         if not line.endswith(b"\n"):
+            complete = False
             break  # incomplete after a crash, so newer than any checkpoint
         found = _step(line, path, number)
         reached = max(reached, found)
         if found <= step:
             kept.append(line)
-    if len(kept) < len(lines):
-        write_text(path, b"".join(kept).decode())
+    if not complete or reached > step:
+        write_bytes(path, b"".join(kept))
     return reached
 
 

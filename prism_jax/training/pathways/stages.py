@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 
 import jax
 from etils import epath
@@ -11,6 +10,7 @@ from jax.sharding import Mesh
 
 from prism_jax.prompting.tokenizer import Tokenizer
 from prism_jax.runtime.config import ConfigError
+from prism_jax.runtime.files import parse_json, read_bounded
 from prism_jax.student import Qwen3, StudentConfig
 from prism_jax.student.qwen3 import Params
 from prism_jax.training.checkpoints.checkpoint import parameters_alone
@@ -29,7 +29,7 @@ def is_run(start: epath.PathLike) -> bool:
     if not path.exists():
         return False
     try:
-        value = json.loads(path.read_text())
+        value = parse_json(read_bounded(path), str(path))
     except ValueError:
         return False
     return isinstance(value, dict) and {"training", "student"} <= value.keys()

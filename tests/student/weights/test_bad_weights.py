@@ -205,8 +205,8 @@ def test_truncated_and_corrupt_gguf(tmp_path):
         path.unlink()
         path.write_bytes(content)
         refused(path, ": found a truncated or corrupt GGUF file .*, expected a whole one", load=load_gguf)
-    refused(tmp_path / "none.gguf", ": found no such file, expected a GGUF file", FileNotFoundError, load=load_gguf)
-    refused(tmp_path, ": found no such file, expected a GGUF file", FileNotFoundError, load=load_gguf)
+    refused(tmp_path / "none.gguf", ": no such file, expected a GGUF file", FileNotFoundError, load=load_gguf)
+    refused(tmp_path, ": no such file, expected a GGUF file", FileNotFoundError, load=load_gguf)
 
 
 def test_everything_that_does_not_fit_is_reported_together(folder):

@@ -16,9 +16,9 @@ from absl import logging as absl_logging
 from etils import epath
 
 from prism_jax.runtime.config import ConfigError
+from prism_jax.runtime.digests import write_digests
 from prism_jax.student.sharding import make_mesh
 from prism_jax.training.checkpoints.checkpoint import CheckpointError, parameters_alone, steps
-from prism_jax.training.checkpoints.digests import write_digests
 from prism_jax.training.checkpoints.recovery import restore_best, restore_latest
 from prism_jax.training.checkpoints.saver import Saver
 from prism_jax.training.config import MeshConfig

@@ -13,11 +13,10 @@ import numpy as np
 import pytest
 import tiny
 from absl import logging as absl_logging
-from etils import epath
 
+from prism_jax.runtime.digests import NAME
 from prism_jax.student.sharding import make_mesh
 from prism_jax.training.checkpoints.checkpoint import CheckpointError, parameters_alone
-from prism_jax.training.checkpoints.digests import NAME, sha256
 from prism_jax.training.checkpoints.recovery import restore_best, restore_latest
 from prism_jax.training.checkpoints.saver import Saver
 from prism_jax.training.optimization.step import abstract_state
@@ -160,10 +159,3 @@ def test_damaged_digests_are_a_damaged_checkpoint(abstract, copy, warnings, cont
     assert restore_latest(Workdir(copy).checkpoints, abstract, CONFIG).step == 2
     assert (copy / "checkpoints" / "4.damaged").exists()
     assert "digests.json" in warnings()[0]
-
-
-def test_several_files_have_the_digest_of_their_concatenation(tmp_path):
-    one, two = epath.Path(tmp_path / "one"), epath.Path(tmp_path / "two")
-    one.write_bytes(b"a" * 5_000_000)
-    two.write_bytes(b"b")
-    assert sha256(one, two) == hashlib.sha256(b"a" * 5_000_000 + b"b").hexdigest()

@@ -1,0 +1,158 @@
+"""Intervals and p-values of few units: the delete-one jackknife, studentised (docs/maths.md, section 10).
+
+With few units, a percentile interval is too narrow, and the more so the more units differ in size. Here the standard
+error is the jackknife's, and its degrees of freedom follow from how evenly the units share in it. A statistic with a
+smallest and a largest value gets its interval on the log-odds between the two, one with a smallest value on the
+logarithm. No random number is drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from scipy import special
+
+LEAST_UNITS = 5
+"""With fewer units there is no interval and no p-value."""
+_ROUNDING = 1e-12
+"""Changes below this share of the largest value are rounding."""
+
+
+class Bounds(NamedTuple):
+    """Smallest and largest possible value of a statistic, or of each of its k numbers; infinite where there is none."""
+
+    low: Any
+    high: Any
+
+
+UNBOUNDED = Bounds(-np.inf, np.inf)
+SHARE = Bounds(0.0, 1.0)
+
+
+class Spread(NamedTuple):
+    """How a statistic varies between units.
+
+    Attributes:
+      estimate: The statistic on the data.
+      error: Its standard error; 0 where the units do not differ, NaN where it is unknown: with fewer than `LEAST_UNITS`
+        units, if only one of them matters, or if the statistic is undefined without one of them.
+      freedom: Degrees of freedom of the standard error.
+      units: Number of units on which the statistic depends.
+      undefined: Share of the units without which the statistic is undefined.
+    """
+
+    estimate: Float[np.ndarray, "*k"]
+    error: Float[np.ndarray, "*k"]
+    freedom: Float[np.ndarray, "*k"]
+    units: Int[np.ndarray, "*k"]
+    undefined: Float[np.ndarray, "*k"]
+
+
+def spread(
+    estimate: Float[np.ndarray, "*k"],
+    left_out: Float[np.ndarray, "types *k"],
+    alone: Bool[np.ndarray, "types *k"],
+    times: Int[np.ndarray, " types"],
+) -> Spread:
+    """The jackknife's standard error, and its degrees of freedom.
+
+    With d_i the change of the statistic by leaving unit i out, the squared error is (n - 1)/n * sum of d_i^2. Its
+    degrees of freedom are Satterthwaite's (1946), 2 E[S]^2 / Var[S] of the sum S of d_i^2, with the variance estimated
+    by the sum of d_i^4; at most n - 1, and fewer where some units have much of the weight.
+
+    Args:
+      estimate: The statistic on the data.
+      left_out: The statistic without one unit, for each type of unit; NaN where undefined.
+      alone: Whether the statistic is defined on one unit of each type alone. A unit that moves nothing and on which
+        nothing is defined, such as a stream without an offer for precision, does not count.
+      times: Number of units of each type.
+    """
+    times = times.reshape(-1, *(1,) * estimate.ndim)
+    known = np.isfinite(left_out)
+    scale = np.maximum(np.abs(estimate), np.max(np.abs(left_out), axis=0, initial=0.0, where=known))
+    change = np.where(known, left_out - estimate, 0.0)
+    change = np.where(np.abs(change) > _ROUNDING * scale, change, 0.0)
+    number = (times * (alone | ~known | (change != 0))).sum(axis=0)
+    scale = np.maximum(np.abs(change).max(axis=0), np.finfo(np.float64).tiny)
+    shares = (change / scale) ** 2  # so that fourth powers do not vanish
+    total = (times * shares).sum(axis=0)
+    fourth = (times * shares**2).sum(axis=0)
+    freedom = np.clip(2 * total**2 / np.where(fourth == 0, 1.0, fourth), 1.0, np.maximum(number - 1, 1))
+    error = scale * np.sqrt(total * np.maximum(number - 1, 0) / np.maximum(number, 1))
+    undefined = (times * ~known).sum(axis=0) / times.sum()
+    few = (times.sum() < LEAST_UNITS) | (number < 2)
+    error = np.where(few | (undefined > 0), np.nan, error)
+    return Spread(estimate, error, freedom, number, undefined)
+
+
+def together(parts: Sequence[Spread]) -> Spread:
+    """The spread of a statistic of several independent groups of units, from that over each group alone.
+
+    The number of units is that of the smallest group.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    squares = np.stack([part.error**2 for part in parts])
+    total = squares.sum(axis=0)
+    of_freedom = (squares**2 / np.stack([part.freedom for part in parts])).sum(axis=0)
+    return Spread(
+        parts[0].estimate,
+        np.sqrt(total),
+        np.where(total > 0, total**2 / np.where(total > 0, of_freedom, 1.0), parts[0].freedom),
+        np.min([part.units for part in parts], axis=0),
+        np.max([part.undefined for part in parts], axis=0),
+    )
+
+
+def ends(of: Spread, level: float, bounds: Bounds = UNBOUNDED) -> tuple[np.ndarray, np.ndarray]:
+    """Lower and upper ends of the interval; NaN where there is none.
+
+    A statistic between two bounds whose units do not differ, or that lies on one of the bounds, has the interval of
+    Clopper and Pearson (1934) with each unit as one trial: it holds for units with any dependence within. Without two
+    bounds there is then no interval, as nothing tells how much units may differ.
+    """
+    low, high = (np.broadcast_to(np.asarray(bound, np.float64), of.estimate.shape) for bound in bounds)
+    quantile = special.stdtrit(of.freedom, (1 + level) / 2)
+    varies, known = of.error > 0, ~np.isnan(of.error)
+    found = [np.full(of.estimate.shape, np.nan) for _ in range(2)]
+    free, above, both = np.isinf(low) & np.isinf(high), np.isfinite(low) & np.isinf(high), np.isfinite(high - low)
+    if not (free | above | both).all():
+        raise ValueError(f"bounds: found {bounds}, expected two numbers, a lower one, or none for each statistic")
+    width = np.where(both, high - low, 1.0)
+    share = np.where(both, (of.estimate - np.where(both, low, 0.0)) / width, np.nan)
+    excess = np.where(above & (of.estimate > low), of.estimate - np.where(above, low, 0.0), np.nan)
+    inside = both & varies & (share > 0) & (share < 1)
+    odds = special.logit(np.where(inside, share, 0.5))
+    step = quantile * np.where(inside, of.error / width / np.where(inside, share * (1 - share), 1.0), 0.0)
+    exact = _clopper_pearson(np.clip(np.where(both & known, share, 0.5), 0.0, 1.0), of.units, level)
+    for sign, end, of_units in zip((-1, 1), found, exact, strict=True):
+        np.copyto(end, of.estimate + sign * quantile * of.error, where=free & varies)
+        ratio = quantile * of.error / excess
+        np.copyto(end, low + excess * np.exp(sign * np.minimum(ratio, 700.0)), where=above & varies & ~np.isnan(excess))
+        np.copyto(end, low + width * special.expit(odds + sign * step), where=inside)
+        np.copyto(end, low + width * of_units, where=both & known & ~inside)
+    return found[0], found[1]
+
+
+def p_value(of: Spread) -> Float[np.ndarray, "*k"]:
+    """Two-sided p-value against 0, of the t distribution; NaN where there is no standard error.
+
+    Where the units do not differ it is 1 for an estimate of 0, and NaN for another.
+    """
+    certain = np.where(of.estimate == 0, 1.0, np.nan)
+    ratio = np.abs(of.estimate) / np.where(of.error > 0, of.error, 1.0)
+    tested = 2 * special.stdtr(of.freedom, -ratio)
+    return np.where(np.isnan(of.error), np.nan, np.where(of.error > 0, tested, certain))
+
+
+def _clopper_pearson(share: Any, units: Any, level: float) -> tuple[Any, Any]:
+    """Ends of the exact interval of a share among trials, whole or not."""
+    tail, successes = (1 - level) / 2, share * units
+    failures = units - successes
+    tiny = np.finfo(np.float64).tiny
+    low = special.betaincinv(np.maximum(successes, tiny), failures + 1, tail)
+    high = special.betaincinv(successes + 1, np.maximum(failures, tiny), 1 - tail)
+    return np.where(successes == 0, 0.0, low), np.where(failures == 0, 1.0, high)

@@ -1,0 +1,129 @@
+"""What makes a log's own score a probability of acceptance, and the gate as a rule on that score."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+import scipy
+from jaxtyping import Bool, Float64
+
+from prism_jax.decision.calibration import (
+    CalibrationWarning,
+    Map,
+    Rule,
+    Temperature,
+    apply_map,
+    fit_platt,
+    fit_temperature,
+    rule_of_map,
+)
+
+SCORE, TEMPERATURE, PLATT = "score", "score, temperature", "score, Platt"
+EDGE = 1e-6
+"""Distance from 0 and 1 that a score keeps before its log-odds are taken."""
+
+
+class Scale(NamedTuple):
+    """How a score enters the maps: as the probability that it is, or by the log-odds (score - middle) / width.
+
+    Attributes:
+      middle: Mean of the scores; None for a probability.
+      width: Their standard deviation, above 0.
+    """
+
+    middle: float | None = None
+    width: float = 1.0
+
+    def unit(self, score: Float64[np.ndarray, " rows"]) -> Float64[np.ndarray, " rows"]:
+        """The score between 0 and 1, increasing in the score and away from both ends."""
+        unit = score if self.middle is None else scipy.special.expit((score - self.middle) / self.width)
+        return np.clip(unit, EDGE, 1 - EDGE)
+
+    def own(self, rule: Rule) -> Rule:
+        """A rule between 0 and 1 as one on the score."""
+        if rule.value is None or self.middle is None:
+            return rule
+        if not 0 < rule.value < 1:  # beyond every number: a map with a scale close to 0
+            return Rule("never" if (rule.value >= 1) == (rule.offer == "at_least") else "always")
+        return Rule(rule.offer, float(self.middle + self.width * scipy.special.logit(rule.value)))
+
+
+def scale_of(score: Float64[np.ndarray, " rows"], probability: bool) -> Scale:
+    """The scale of known scores; it depends on no answer.
+
+    Args:
+      score: Scores without NaN, at least one unless they are probabilities.
+      probability: Whether they are read as probabilities.
+    """
+    return Scale() if probability else Scale(float(score.mean()), float(score.std()) or 1.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class ScoreMap:
+    """A map from scores to probabilities of acceptance.
+
+    Attributes:
+      scale: How the score enters the map.
+      fitted: The map; None where the score is taken as the probability itself.
+    """
+
+    scale: Scale
+    fitted: Map | None
+
+    def __call__(self, score: Float64[np.ndarray, " rows"]) -> Float64[np.ndarray, " rows"]:
+        """Probabilities of acceptance of known scores."""
+        return score if self.fitted is None else np.asarray(apply_map(self.fitted, self.scale.unit(score)))
+
+    def rule(self, threshold: float) -> Rule:
+        """The scores at which the probability is at least the threshold."""
+        return self.scale.own(rule_of_map(self.fitted, threshold))
+
+
+def fit_score_maps(
+    score: Float64[np.ndarray, " rows"],
+    accepted: Float64[np.ndarray, " rows"],
+    weight: Float64[np.ndarray, " rows"],
+    probability: bool,
+) -> Mapping[str, ScoreMap]:
+    """The maps that a log is compared on, by their names in the tables.
+
+    Args:
+      score: Known scores.
+      accepted: Answers of both kinds.
+      weight: Weight of each answer.
+      probability: Whether the score is read as a probability; otherwise Platt's map alone makes it one.
+    """
+    scale = scale_of(score, probability)
+    unit = scale.unit(score)
+    maps = {}
+    if probability:
+        maps[SCORE] = ScoreMap(scale, None)
+        with warnings.catch_warnings():
+            # A temperature at its bound says that the score misleads, which is what the row is there to show.
+            warnings.simplefilter("ignore", CalibrationWarning)
+            maps[TEMPERATURE] = ScoreMap(scale, Temperature(fit_temperature(unit, accepted, weight)))
+    return maps | {PLATT: ScoreMap(scale, fit_platt(unit, accepted, weight))}
+
+
+def best_map(
+    predictions: Mapping[str, Float64[np.ndarray, " rows"]],
+    accepted: Float64[np.ndarray, " rows"],
+    weight: Float64[np.ndarray, " rows"],
+    known: Bool[np.ndarray, " rows"],
+    probability: bool,
+) -> str:
+    """The name of the map with the lowest Brier score on the people that it was not fitted on, where scores are known.
+
+    Of equal ones the simplest: the score itself, then the temperature.
+    """
+    names = (SCORE, TEMPERATURE, PLATT) if probability else (PLATT,)
+    errors = {
+        name: np.average((predictions[name] - accepted)[known] ** 2, weights=weight[known])
+        for name in names
+        if name in predictions
+    }
+    return min(errors, key=errors.__getitem__)

@@ -1,0 +1,111 @@
+"""Reading files that somebody else may have written: only regular ones, and no more of them than is bounded."""
+
+import os
+import pathlib
+import socket
+
+import pytest
+
+from prism_jax.runtime import files
+from prism_jax.runtime.files import JsonError, open_regular, parse_json, read_bounded, read_lines, read_object
+
+
+def fifo(path):
+    os.mkfifo(path)
+
+
+def listening(path):
+    with socket.socket(socket.AF_UNIX) as one:
+        one.bind(str(path))
+
+
+def linked_to(target):
+    return lambda path: path.symlink_to(target)
+
+
+def sparse(size):
+    def make(path):
+        with path.open("wb") as file:
+            file.truncate(size)
+
+    return make
+
+
+NO_FILES = {
+    "an endless device": (linked_to("/dev/zero"), "found a device"),
+    "a random device": (linked_to("/dev/urandom"), "found a device"),
+    "an empty device": (linked_to("/dev/null"), "found a device"),
+    "a FIFO": (fifo, "found a FIFO"),
+    "a socket": (listening, "found a socket"),
+    "a folder": (pathlib.Path.mkdir, "found a folder"),
+}
+
+
+@pytest.mark.parametrize(
+    "read", [read_bounded, lambda path: list(read_lines(path)), lambda path: read_object(path, "x")]
+)
+@pytest.mark.parametrize("kind", NO_FILES)
+def test_what_is_no_regular_file_is_refused_unread(tmp_path, kind, read):
+    make, found = NO_FILES[kind]
+    make(tmp_path / "it")
+    with pytest.raises(JsonError, match=rf"^{tmp_path}/it: {found}, expected .* \(a regular file or a link to one\)$"):
+        read(tmp_path / "it")
+
+
+def test_a_link_to_a_file_is_as_good_as_the_file(tmp_path):
+    (tmp_path / "data").write_bytes(b"1\n2\n")
+    (tmp_path / "link").symlink_to("data")
+    (tmp_path / "chain").symlink_to("link")
+    assert read_bounded(tmp_path / "chain") == b"1\n2\n"
+    assert list(read_lines(tmp_path / "chain")) == [(1, b"1\n"), (2, b"2\n")]
+
+
+@pytest.mark.parametrize("make", [lambda path: None, linked_to("/nowhere")])
+def test_a_missing_file_is_named_with_what_was_expected(tmp_path, make):
+    make(tmp_path / "it")
+    with pytest.raises(FileNotFoundError, match=rf"^{tmp_path}/it: no such file, expected a calibration$"):
+        open_regular(tmp_path / "it", expected="a calibration")
+
+
+def test_links_in_a_circle_are_refused(tmp_path):
+    (tmp_path / "it").symlink_to("it")
+    with pytest.raises(OSError, match="it"):
+        read_bounded(tmp_path / "it")
+
+
+@pytest.mark.parametrize("read", [read_bounded, lambda path: list(read_lines(path))])
+def test_an_enormous_file_is_refused_unread(tmp_path, read):
+    sparse(2**40)(tmp_path / "it")
+    with pytest.raises(JsonError, match=r"more than 67108864 bytes"):
+        read(tmp_path / "it")
+
+
+def test_a_file_that_is_replaced_by_a_fifo_while_it_is_opened_is_refused(tmp_path, monkeypatch):
+    fifo(tmp_path / "it")
+    monkeypatch.setattr(files, "check_regular", lambda *_: None)
+    with pytest.raises(JsonError, match="found it replaced while it was opened"):
+        open_regular(tmp_path / "it")
+
+
+def test_a_file_whose_size_is_not_known_is_read_to_its_bound(tmp_path):
+    """Such as those of /proc, whose size is 0."""
+    whole = read_bounded("/proc/self/status")
+    assert b"VmPeak" in whole
+    with pytest.raises(JsonError, match="more than 10 bytes"):
+        read_bounded("/proc/self/status", most=10)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("9" * 308, int("9" * 308)),
+        ("1" + "0" * 308, 10**308),
+        ("9" * 309, float("inf")),
+        ("-" + "9" * 400, float("-inf")),
+        ("1e999", float("inf")),
+        ('["' + "1" * 400 + '", 7]', ["1" * 400, 7]),
+    ],
+)
+def test_an_integer_beyond_doubles_is_infinite_as_any_other_number(text, value):
+    found = parse_json(text.encode(), "it")
+    assert found == value and type(found) is type(value)

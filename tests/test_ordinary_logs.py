@@ -1,0 +1,146 @@
+"""The whole path of a log as products keep them: odd names of columns, unshown rows, scores from 0 to 10."""
+
+import json
+
+import forked
+import numpy as np
+import pytest
+
+COLUMNS = "person=User ID,time=Shown at,score=Confidence (0-10),accepted=Taken?"
+LOGGED = f"{COLUMNS},logged=Was it shown?"
+PEOPLE, ROWS = 12, 600
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory):
+    """600 offers to 12 people, one in twelve not shown; acceptance rises with the score and differs by person."""
+    rng = np.random.default_rng(7)
+    person, score = rng.integers(0, PEOPLE, ROWS), np.round(rng.uniform(0, 10, ROWS), 1)
+    own = rng.normal(0, 0.8, PEOPLE)
+    taken = rng.random(ROWS) < 1 / (1 + np.exp(-(0.6 * (score - 6.5) + own[person])))
+    shown = np.arange(ROWS) % 12 != 5
+    lines = ['User ID,"Session, nr",Shown at,Confidence (0-10),Was it shown?,Taken?']
+    for i in range(ROWS):
+        answer = ("yes" if taken[i] else "no") if shown[i] else ""
+        time = f"2025-03-{1 + i // 40:02d} {8 + i % 12:02d}:{i % 60:02d}:00"
+        lines.append(f"user-{person[i]:03d}@mail,{i},{time},{score[i]},{'yes' if shown[i] else 'no'},{answer}")
+    path = tmp_path_factory.mktemp("ordinary") / "offers export.csv"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def run(module, *given, cwd):
+    done = forked.run(f"prism_jax.{module}", *given, cwd=cwd)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_a_log_with_unshown_rows_is_evaluated_on_the_shown_ones_where_asked(log, tmp_path):
+    given = (f"--scores={log}", f"--workdir={tmp_path / 'out'}")
+    code, _, error = run("evaluate", *given, f"--columns={COLUMNS}", cwd=tmp_path)
+    assert code == 1 and "logged=COLUMN" in error and "--shown_only" in error
+    code, _, error = run("evaluate", *given, f"--columns={LOGGED}", cwd=tmp_path)
+    assert code == 1 and "found 50 of 600 offers that were not made" in error and "--shown_only" in error
+    code, _, error = run("evaluate", *given, f"--columns={COLUMNS}", "--shown_only", cwd=tmp_path)
+    assert code == 1 and "logged=COLUMN" in error
+    assert not (tmp_path / "out").exists()
+    code, printed, error = run("evaluate", *given, f"--columns={LOGGED}", "--shown_only", cwd=tmp_path)
+    assert code == 0, error
+    assert "of shown offers only" in printed
+    value = json.loads((tmp_path / "out" / "acceptance_log.json").read_text())
+    assert value["log"]["answers"] == value["log"]["rows"] == 550 and value["log"]["not_made"] == 50
+
+
+@pytest.fixture(scope="module")
+def evaluated(log, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("evaluated")
+    given = (f"--scores={log}", f"--columns={LOGGED}", "--shown_only", f"--workdir={folder / 'out'}")
+    code, printed, error = run("evaluate", *given, f"--export_scores={folder / 'scores.jsonl'}", cwd=folder)
+    assert code == 0, error
+    return folder, printed, json.loads((folder / "out" / "acceptance_log.json").read_text())
+
+
+def test_the_answer_is_a_threshold_on_the_score_from_0_to_10(evaluated):
+    _, printed, value = evaluated
+    on_score = value["gate"]["score"]
+    assert on_score["column"] == "Confidence (0-10)" and on_score["best"] == "score, Platt"
+    rule = on_score["rules"]["score, Platt"]
+    # The true rule: sigmoid(0.6 (s - 6.5)) = 1/3 at s = 5.34, averaged over people a little lower.
+    assert rule["offer"] == "at_least" and 4.0 < rule["value"] < 6.5
+    assert f"On your own score: offer where Confidence (0-10) ≥ {rule['value']:.5g}." in printed
+    assert "Platt's map" in printed and "not fitted on" not in printed  # there is no other map to compare
+    assert f"≥ {rule['value']:.5g}" in (evaluated[0] / "out" / "gate.md").read_text()
+
+
+def test_people_differ_under_numbers(evaluated):
+    folder, printed, value = evaluated
+    people = value["people"]
+    assert [one["number"] for one in people] == list(range(1, PEOPLE + 1))
+    assert sum(one["answers"] for one in people) == 550
+    for one in people:
+        assert one["low"] < one["accepted"] < one["high"] and one["rule"]["offer"] == "at_least"
+    # Who accepts more gets offers from a lower score on.
+    assert np.corrcoef([one["accepted"] for one in people], [one["rule"]["value"] for one in people])[0, 1] < -0.7
+    assert "How people differ" in printed and "p12" in printed
+    table = (folder / "out" / "people_by_number.csv").read_text()
+    assert len(table.splitlines()) == 1 + PEOPLE
+    assert not any("user-" in text for text in (printed, table, json.dumps(value)))
+
+
+def test_the_exported_scores_keep_the_best_map_and_evaluate_reads_them(evaluated):
+    folder, _, _ = evaluated
+    given = (f"--scores={folder / 'scores.jsonl'}", f"--workdir={folder / 'again'}")
+    code, printed, error = run("evaluate", *given, cwd=folder)
+    assert code == 0, error
+    calibration = json.loads((folder / "again" / "calibration.json").read_text())
+    assert calibration["accept_fast"]["temperature"] == pytest.approx(1.0, abs=0.15)
+    assert "loses" not in printed
+
+
+def test_a_promise_is_a_threshold_on_the_same_score(log, tmp_path):
+    given = (f"--scores={log}", f"--columns={LOGGED}", "--shown_only", f"--out={tmp_path / 'promise.json'}")
+    code, printed, error = run("promise", *given, "--promise=false_alarms<=0.5", cwd=tmp_path)
+    assert code == 0, error
+    found = json.loads((tmp_path / "promise.json").read_text())["on_score"]
+    rule = found["rules"][""]
+    assert rule["offer"] == "at_least" and 0 < rule["value"] < 10
+    assert f"On your own score: offer where Confidence (0-10) ≥ {rule['value']:.5g}." in printed
+
+
+def test_the_report_says_when_one_temperature_loses(tmp_path):
+    """Scores that are far too high everywhere: a temperature moves them to 1/2, and Platt's bias mends them."""
+    rng = np.random.default_rng(3)
+    truth = rng.choice([0.1, 0.5], 800)
+    rows = [
+        {
+            "stream": f"s{i // 20}",
+            "step": i % 20,
+            "split": "calibration" if i < 400 else "test",
+            "p_accept_fast": round(float(1 / (1 + 2.7**-2.5 * (1 - p) / p)), 4),
+            "y_accept": int(rng.random() < p),
+        }
+        for i, p in enumerate(truth)
+    ]
+    (tmp_path / "scores.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    given = (f"--scores={tmp_path / 'scores.jsonl'}", f"--workdir={tmp_path / 'out'}")
+    code, printed, error = run("evaluate", *given, cwd=tmp_path)
+    assert code == 0, error
+    found = json.loads((tmp_path / "out" / "evaluation.json").read_text())
+    assert found["other_maps"].startswith("One temperature loses on these steps: dynamic costs ")
+    assert found["other_maps"] in printed
+    assert "--calibrator=platt" in (tmp_path / "out" / "report.html").read_text()
+    assert run("evaluate", *given, "--calibrator=platt", cwd=tmp_path)[0] == 0
+    mended = json.loads((tmp_path / "out" / "evaluation.json").read_text())
+    assert mended["other_maps"] == ""
+    costs = [next(row for row in one["policies"] if row["deployed"])["realised_cost"] for one in (found, mended)]
+    assert costs[1] < costs[0] - 0.05 and f"{costs[1]:.4f} with Platt's map" in found["other_maps"]
+
+
+def test_people_says_the_same_threshold(log, evaluated):
+    folder, _, value = evaluated
+    columns, costs = f"--columns={LOGGED}", ("--c_fa=1", "--c_fn=2")
+    code, printed, error = run("people", f"--log={log}", columns, f"--workdir={folder / 'people'}", *costs, cwd=folder)
+    assert code == 0, error
+    found = json.loads((folder / "people" / "people.json").read_text())
+    assert found["gate"]["score"]["rules"] == value["gate"]["score"]["rules"]
+    assert found["people"] == value["people"]
+    assert "On your own score: offer where Confidence (0-10)" in printed and "How people differ" in printed
