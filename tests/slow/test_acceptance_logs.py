@@ -52,10 +52,12 @@ def test_a_log_is_evaluated_and_its_export_too(tmp_path):
 
 
 @pytest.mark.skipif(not REAL.is_dir(), reason="the public log of a shipped product is not here")
-def test_a_shipped_products_confidence_is_worse_than_a_constant(tmp_path):
+def test_a_shipped_products_confidence_looks_worse_than_a_constant_and_15_people_do_not_settle_it(tmp_path):
     columns = "--columns=person=person,time=time,score=confidence,accepted=accepted"
     evaluate(f"--scores={REAL / 'copilot.parquet'}", columns, f"--workdir={tmp_path}")
     found = json.loads((tmp_path / "acceptance_log.json").read_text())
     assert found["where_scored"]["score"]["value"] == pytest.approx(0.282, abs=5e-4)
-    assert found["where_scored"]["difference"]["low"] > 0
+    difference = found["where_scored"]["difference"]
+    assert difference["value"] == pytest.approx(0.045, abs=5e-4)
+    assert -0.01 < difference["low"] < 0 < difference["high"]
     assert found["rows"]["score+person"]["brier"]["value"] < found["rows"]["constant"]["brier"]["value"]
