@@ -141,7 +141,7 @@ def evaluate(scores: Scores, calibration: Calibration, point: OperatingPoint) ->
     """
     data, off = prepare(scores, calibration, point)
     rows, steps = evaluated_rows(scores), data.steps
-    fitted = _fitted(*with_need(scores, calibration), steps) if data.slow else []
+    fitted = threshold_steps(*with_need(scores, calibration), steps) if data.slow else []
     if data.slow and not fitted:
         off["triggers"] = "triggers at one budget: there are no calibration rows to choose their thresholds on"
     across = ratios.compare_ratios(data)
@@ -237,7 +237,7 @@ def _without_value(scores: Scores, steps: Scores, calibration: Calibration) -> s
     return "slow on value: the calibration has no tokens of the slow pass"
 
 
-def _fitted(scores: Scores, calibration: Calibration, steps: Scores) -> list[triggers.Fitted]:
+def threshold_steps(scores: Scores, calibration: Calibration, steps: Scores) -> list[triggers.Fitted]:
     """The calibration steps on which thresholds for the test steps are chosen; empty if there are none."""
     everywhere = np.ones(len(steps), bool)
     if scores.split is not None and (scores.split == CALIBRATION).any():

@@ -49,7 +49,7 @@ class Passes(NamedTuple):
     slow: Float64[np.ndarray, "steps"]
 
 
-class _Share(NamedTuple):
+class Share(NamedTuple):
     """How much of each test step is thought about: whether it is, or the probability of a random trigger."""
 
     trigger: str
@@ -72,7 +72,7 @@ def compare_triggers(data: EvaluationData, fitted: Sequence[Fitted]) -> Triggers
       The rows: never, always, then the triggers of each budget. `value` is left out where the calibration knows no
       moves, intervals where there are too few streams, and shares kept where thinking saves nothing.
     """
-    shares = _shares(data, fitted)
+    shares = shares_thought(data, fitted)
     realised, expected, tokens = _costs(data)
     estimates = _Estimates(data, shares, realised)
     rows = []
@@ -93,10 +93,10 @@ def compare_triggers(data: EvaluationData, fitted: Sequence[Fitted]) -> Triggers
     return Triggers(tuple(rows), steps, *estimates.gain(), LEVEL, RESAMPLES, SEED)
 
 
-def _shares(data: EvaluationData, fitted: Sequence[Fitted]) -> list[_Share]:
+def shares_thought(data: EvaluationData, fitted: Sequence[Fitted]) -> list[Share]:
     """Never, always, and the steps that each trigger thinks about at each budget."""
     number, costs = len(data.steps), (data.point.c_fa, data.point.c_fn)
-    shares = [_Share("never", None, np.zeros(number, bool)), _Share("always", None, np.ones(number, bool))]
+    shares = [Share("never", None, np.zeros(number, bool)), Share("always", None, np.ones(number, bool))]
     need, accept = data.signal("need_fast", "calibrated"), data.signal("accept_fast", "calibrated")
     inside: dict[tuple[str, float], Bool[np.ndarray, "steps"]] = {}
     moves = data.fits.moves(data.steps)
@@ -110,8 +110,8 @@ def _shares(data: EvaluationData, fitted: Sequence[Fitted]) -> list[_Share]:
             of = inside.setdefault((trigger, budget), np.zeros(number, bool))
             of[part.member] = np.asarray(runs)[part.member]
     for budget in BUDGETS:
-        shares += [_Share(trigger, budget, inside[trigger, budget]) for trigger in triggers]
-        shares.append(_Share("random", budget, np.broadcast_to(np.float64(budget), number)))
+        shares += [Share(trigger, budget, inside[trigger, budget]) for trigger in triggers]
+        shares.append(Share("random", budget, np.broadcast_to(np.float64(budget), number)))
     return shares
 
 
@@ -130,7 +130,7 @@ def _costs(data: EvaluationData) -> tuple[Passes, Passes | None, Passes | None]:
 class _Estimates:
     """Means, shares kept and differences of all rows, with paired intervals."""
 
-    def __init__(self, data: EvaluationData, shares: Sequence[_Share], realised: Passes):
+    def __init__(self, data: EvaluationData, shares: Sequence[Share], realised: Passes):
         self.count = len(shares)
         # Every row is compared with the margin at the same budget; never and always with themselves.
         margin = {share.budget: i for i, share in enumerate(shares) if share.trigger == "margin"}

@@ -22,7 +22,7 @@ from prism_jax.student import Qwen3
 from prism_jax.student.qwen3 import Params
 from prism_jax.student.sharding import make_mesh
 from prism_jax.student.weights import load, read_config
-from prism_jax.training import fingerprints
+from prism_jax.training import fingerprints, need_target
 from prism_jax.training.checkpoints.checkpoint import parameters_alone
 from prism_jax.training.checkpoints.recovery import restore_best
 from prism_jax.training.config import RunConfig
@@ -35,6 +35,7 @@ NEED = {
     "majority": "more than half of the annotators accepted some offer",
     "any_valid": "some offer was accepted by most annotators",
 }
+P_NEED = {"marginal": "need, whether accepted or not", "given_accept": "need, given that the offer is accepted"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,10 +43,11 @@ class Run:
     """The parts of a run that training and evaluation share.
 
     Attributes:
-      config: Config of the run, with every size filled in.
+      config: Config of the run, with every size and the meaning of p_need filled in.
       splits: Complete streams of every split.
       template: Prompt template with the run's tokenizer.
       model: The student without its parameters.
+      need_target: What p_need estimates, and why.
       workdir: Folder of the run; None for a run that is opened only to plan or inspect it.
     """
 
@@ -53,6 +55,7 @@ class Run:
     splits: Splits
     template: Template
     model: Qwen3
+    need_target: need_target.Choice
     workdir: Workdir | None = None
 
     @property
@@ -81,6 +84,7 @@ class Run:
         return {
             "data": f"{data.name} ({source})",
             "need": need.get(data.name, "taken from the labels of the file"),
+            "p_need": f"{P_NEED[self.need_target.target]}: {self.need_target.reason}",
             **{name: str(summarise(getattr(self.splits, name))["all"]) for name in names},
         }
 
@@ -124,7 +128,8 @@ def open_run(config: RunConfig, workdir: Workdir | None = None) -> Run:
     """Reads the streams and builds the tokenizer, template and model from them; writes nothing.
 
     Args:
-      config: Config of the run; a vocabulary size of 0 is replaced by the tokenizer's.
+      config: Config of the run; a vocabulary size of 0 is replaced by the tokenizer's, and `loss.need_target=auto` by
+        what `prism_jax.training.need_target` chooses.
       workdir: Folder of the run. If it holds a tokenizer, that one is used; otherwise the tokenizer that the config
         names is loaded or trained.
 
@@ -144,7 +149,11 @@ def open_run(config: RunConfig, workdir: Workdir | None = None) -> Run:
         )
     student = dataclasses.replace(config.student, vocab_size=rows)
     template = Template(tokenizer, config.prompt)
-    run = Run(dataclasses.replace(config, student=student), splits, template, Qwen3(student), workdir)
+    start = config.training.start
+    first = Workdir(start).load_config().loss.need_target if start and is_run(start) else None
+    choice = need_target.chosen(config, splits, first)
+    resolved = need_target.with_target(dataclasses.replace(config, student=student), choice.target)
+    run = Run(resolved, splits, template, Qwen3(student), choice, workdir)
     if workdir is not None and workdir.config.exists():
         fingerprints.check(workdir, run.fingerprints)
     return run
