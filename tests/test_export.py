@@ -352,6 +352,7 @@ def without_cache(monkeypatch, tmp_path):
     compilation_cache.reset_cache()
 
 
+@pytest.mark.slow
 def test_an_agent_that_python_loads_compiles_once_for_all_starts(exported, without_cache):
     """The second start takes all programs from the cache of the command, which the caller may name or switch off."""
     counts = collections.Counter()
