@@ -195,11 +195,8 @@ def corrected_rates(
 
 def _bounds(names: Sequence[str], c_fa: float, c_fn: float) -> Bounds:
     """Smallest and largest value of each number."""
-    low, high = rates_between([name for name in names if name != "cost"] or ["recall"])
-    cost = max(c_fa, c_fn)
-    ends = iter(zip(low, high, strict=True))
-    pairs = [(0.0, cost) if name == "cost" else next(ends) for name in names]
-    return Bounds(*np.array(pairs).T)
+    low, high = rates_between(names)
+    return Bounds(low, np.where(np.array(names) == "cost", max(c_fa, c_fn), high))
 
 
 def _without_each(part: Cells, parts: Sequence[Cells], statistic: Statistic) -> jackknife.Spread:
@@ -209,7 +206,7 @@ def _without_each(part: Cells, parts: Sequence[Cells], statistic: Statistic) -> 
 
 
 def _parts(code: np.ndarray, streams: Any | None) -> list[Cells]:
-    """The streams with human labels, and those without, which keep their numbers; one part if either has very few."""
+    """The streams with human labels and those without, which keep their numbers; one part where the latter are few."""
     unit = np.arange(len(code)) if streams is None else np.unique(np.asarray(streams), return_inverse=True)[1]
     with_humans = np.isin(unit, unit[code % 3 < 2])
     without = len(np.unique(unit[~with_humans]))

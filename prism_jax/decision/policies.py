@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["ANSWERING_TO_RATIO", "DEPLOYABLE", "POLICIES", "Policy"]
+__all__ = ["DEPLOYABLE", "POLICIES", "Policy", "answering_to_ratio"]
 
 SignalMap = Callable[[Any, Any, Any], tuple[Any, Any]]
 """(p_need, p_accept, base_rate) to the (p_need, p_accept) on which the dynamic gate decides; a constant is a scalar."""
@@ -116,5 +116,8 @@ POLICIES: dict[str, Policy] = {
 
 DEPLOYABLE = tuple(name for name, policy in POLICIES.items() if policy.deployable)
 """The policies that an `OperatingPoint` can deploy: they need only costs and a fixed threshold."""
-ANSWERING_TO_RATIO = tuple(name for name, policy in POLICIES.items() if policy.answers_to_ratio)
-"""The policies whose decisions depend on the cost ratio."""
+
+
+def answering_to_ratio() -> tuple[str, ...]:
+    """The policies whose decisions depend on the cost ratio."""
+    return tuple(name for name, policy in POLICIES.items() if policy.answers_to_ratio)

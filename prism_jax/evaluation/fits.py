@@ -231,11 +231,10 @@ class Calibration:
         return dataclasses.replace(self, folds={})
 
     def _check_need_target(self, rows: Scores) -> None:
-        found = "given_accept" if rows.need_given_accept else "marginal"
-        if found != self.need_target:
+        if rows.need_meaning != self.need_target:
             raise ScoresError(
-                f"found {found}, expected {self.need_target}, which the calibration was fitted on (marginal where it "
-                "does not say); fit one on scores of the same meaning",
+                f"found {rows.need_meaning}, expected {self.need_target}, which the calibration was fitted on "
+                "(marginal where it does not say); fit one on scores of the same meaning",
                 "need_target",
             )
 

@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Float64, Int, Shaped
 
 from prism_jax.decision import audbc, risk
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.decision.policies import POLICIES
+from prism_jax.decision.policies import POLICIES, answering_to_ratio
 from prism_jax.evaluation.fits import Calibration, Thinking
 from prism_jax.evaluation.need import with_need
 from prism_jax.evaluation.policies import judged
@@ -26,7 +26,7 @@ from prism_jax.scores import Scores, ScoresError
 
 def promised_policies() -> tuple[str, ...]:
     """The policies that can be promised: deployable ones whose offers are nested in the cost ratio; the gate first."""
-    names = [name for name, one in POLICIES.items() if one.answers_to_ratio and one.deployable]
+    names = [name for name in answering_to_ratio() if POLICIES[name].deployable]
     return tuple(sorted(names, key=lambda name: name != "dynamic"))
 
 

@@ -69,8 +69,7 @@ def _fit(rows: Scores, config: CalibrationConfig) -> Calibration:
     need, accept = (signals.fit(rows, signal, "fast", config) for signal in _KINDS)
     assert accept is not None, "a scores table has p_accept_fast everywhere"
     need_slow, accept_slow = (signals.fit(rows, signal, "slow", config) for signal in _KINDS)
-    target = "given_accept" if rows.need_given_accept else "marginal"
-    fits = Calibration(need, accept, need_slow, accept_slow, need_target=target)
+    fits = Calibration(need, accept, need_slow, accept_slow, need_target=rows.need_meaning)
     return dataclasses.replace(fits, thinking=signals.fit_thinking(*with_need(rows, fits)))
 
 

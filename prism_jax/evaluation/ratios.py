@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from prism_jax.decision.audbc import HIGH_RATIO, LOW_RATIO, Audbc, audbc, expected_cost, policy_signals
-from prism_jax.decision.policies import ANSWERING_TO_RATIO
+from prism_jax.decision.policies import answering_to_ratio
 from prism_jax.decision.thinking import Moves
 from prism_jax.evaluation.intervals import LEVEL, RESAMPLES, SEED, known
 from prism_jax.evaluation.policies import FORMS, EvaluationData
@@ -101,7 +101,7 @@ def _deciding(data: EvaluationData, form: Form) -> Iterator[_Deciding | ByValue]
     best = data.best_accept[judged] if data.several_candidates else None
     fast = data.signal("need_fast", form)[judged], data.signal("accept_fast", form)[judged]
     rates = data.fits.offer_rates(data.steps)[judged]
-    for policy in (name for name in data.fast_policies if name in ANSWERING_TO_RATIO):
+    for policy in (name for name in data.fast_policies if name in answering_to_ratio()):
         yield _Deciding(policy, *policy_signals(*fast, policy, base_rate=rates), need, accept, {}, None, best)
     if data.slow:
         slow = data.signal("need_slow", form)[judged], data.signal("accept_slow", form)[judged]

@@ -51,8 +51,7 @@ Steps = Mapping[NeedTarget, Replay]
 
 def judged_steps(scores: Scores) -> Replay:
     """The judged steps with the probe's own probabilities, where silence loses the offer of highest p_accept alone."""
-    meaning: NeedTarget = "given_accept" if scores.need_given_accept else "marginal"
-    as_they_are = Calibration(need_fast=_AS_IT_IS, accept_fast=_AS_IT_IS, need_target=meaning)
+    as_they_are = Calibration(need_fast=_AS_IT_IS, accept_fast=_AS_IT_IS, need_target=scores.need_meaning)
     steps = replay(scores, as_they_are, TEST)
     return dataclasses.replace(steps, y_best=steps.y_first)
 

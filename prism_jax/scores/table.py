@@ -127,9 +127,14 @@ class Scores:
         return self.p_need_fast is not None
 
     @property
+    def need_meaning(self) -> str:
+        """What p_need estimates, one of `NEED_TARGETS`."""
+        return NEED_TARGETS[0] if self.need_target is None else str(self.need_target[0])
+
+    @property
     def need_given_accept(self) -> bool:
         """Whether p_need estimates need given that the step's offer is accepted."""
-        return self.need_target is not None and self.need_target[0] == "given_accept"
+        return self.need_meaning == "given_accept"
 
     def columns(self) -> dict[str, np.ndarray]:
         """The columns of the schema that the table has, by name, in the order of the schema."""

@@ -19,7 +19,7 @@ from prism_jax.decision import arrays, gate
 from prism_jax.decision.arrays import Array, Reals, Scalar, Vector
 from prism_jax.decision.costs.cost_grid import CostGrid, check_axis, cost_grid, decision_index, slow_range
 from prism_jax.decision.costs.surface_counts import Signals, host_first_index, host_slow_range
-from prism_jax.decision.policies import POLICIES
+from prism_jax.decision.policies import POLICIES, answering_to_ratio
 
 
 class CriticalRatio(NamedTuple):
@@ -46,14 +46,14 @@ def policy_signals(
     Args:
       p_need: Need probability of each step.
       p_accept: Acceptance probability of each step.
-      policy: One of `policies.ANSWERING_TO_RATIO`.
+      policy: One of `policies.answering_to_ratio`.
       base_rate: Acceptance rate of the calibration split; required by `need_only`, ignored by the others.
 
     Raises:
       ValueError: for a policy that does not depend on the cost ratio, `need_only` without a base rate, unequal lengths,
         or a probability outside [0, 1].
     """
-    arrays.check_choice("policy", policy, tuple(name for name, one in POLICIES.items() if one.answers_to_ratio))
+    arrays.check_choice("policy", policy, answering_to_ratio())
     arrays.check_lengths(p_need=p_need, p_accept=p_accept)
     arrays.check_probability("p_need", p_need)
     arrays.check_probability("p_accept", p_accept)

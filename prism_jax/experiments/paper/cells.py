@@ -57,7 +57,7 @@ def area(data: EvaluationData, policy: str, form: Form, settings: Settings, marg
 
     Args:
       data: The steps.
-      policy: One of `policies.ANSWERING_TO_RATIO`, or `slow_on_margin`, for which `slow_only` is margin 1.
+      policy: One of `policies.answering_to_ratio`, or `slow_on_margin`, for which `slow_only` is margin 1.
       form: Whether it decides on raw or calibrated signals.
       settings: Settings of the interval.
       margin: The slow margin; None is that of the operating point.
