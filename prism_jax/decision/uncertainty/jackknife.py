@@ -110,9 +110,9 @@ def together(parts: Sequence[Spread]) -> Spread:
 def ends(of: Spread, level: float, bounds: Bounds = UNBOUNDED) -> tuple[np.ndarray, np.ndarray]:
     """Lower and upper ends of the interval; NaN where there is none.
 
-    A statistic between two bounds whose units do not differ, or that lies on one of the bounds, has the interval of
-    Clopper and Pearson (1934) with each unit as one trial: it holds for units with any dependence within. Without two
-    bounds there is then no interval, as nothing tells how much units may differ.
+    A statistic between two bounds that lies on one of them has the interval of Clopper and Pearson (1934) with each
+    unit as one trial: it holds for units with any dependence within. Elsewhere there is no interval if the units do not
+    differ, as nothing tells how much they may: a constant prediction has the same Brier score everywhere.
     """
     low, high = (np.broadcast_to(np.asarray(bound, np.float64), of.estimate.shape) for bound in bounds)
     quantile = special.stdtrit(of.freedom, (1 + level) / 2)
@@ -127,13 +127,14 @@ def ends(of: Spread, level: float, bounds: Bounds = UNBOUNDED) -> tuple[np.ndarr
     inside = both & varies & (share > 0) & (share < 1)
     odds = special.logit(np.where(inside, share, 0.5))
     step = quantile * np.where(inside, of.error / width / np.where(inside, share * (1 - share), 1.0), 0.0)
-    exact = _clopper_pearson(np.clip(np.where(both & known, share, 0.5), 0.0, 1.0), of.units, level)
-    for sign, end, of_units in zip((-1, 1), found, exact, strict=True):
+    edge, alike = both & known & ((share <= 0) | (share >= 1)), ((1 - level) / 2) ** (1 / np.maximum(of.units, 1))
+    exact = np.where(share >= 1, alike, 0.0), np.where(share >= 1, 1.0, 1 - alike)
+    for sign, end, of_trials in zip((-1, 1), found, exact, strict=True):
         np.copyto(end, of.estimate + sign * quantile * of.error, where=free & varies)
         ratio = quantile * of.error / excess
         np.copyto(end, low + excess * np.exp(sign * np.minimum(ratio, 700.0)), where=above & varies & ~np.isnan(excess))
         np.copyto(end, low + width * special.expit(odds + sign * step), where=inside)
-        np.copyto(end, low + width * of_units, where=both & known & ~inside)
+        np.copyto(end, low + width * of_trials, where=edge)
     return found[0], found[1]
 
 
@@ -146,13 +147,3 @@ def p_value(of: Spread) -> Float[np.ndarray, "*k"]:
     ratio = np.abs(of.estimate) / np.where(of.error > 0, of.error, 1.0)
     tested = 2 * special.stdtr(of.freedom, -ratio)
     return np.where(np.isnan(of.error), np.nan, np.where(of.error > 0, tested, certain))
-
-
-def _clopper_pearson(share: Any, units: Any, level: float) -> tuple[Any, Any]:
-    """Ends of the exact interval of a share among trials, whole or not."""
-    tail, successes = (1 - level) / 2, share * units
-    failures = units - successes
-    tiny = np.finfo(np.float64).tiny
-    low = special.betaincinv(np.maximum(successes, tiny), failures + 1, tail)
-    high = special.betaincinv(successes + 1, np.maximum(failures, tiny), 1 - tail)
-    return np.where(successes == 0, 0.0, low), np.where(failures == 0, 1.0, high)
