@@ -36,7 +36,8 @@ POINT = {
     "c_fa": "C_FA, the cost of an offer that is not accepted.",
     "c_fn": "C_FN, the cost of silence where help was needed and would have been accepted.",
     "margin": "The slow margin around the threshold, a probability.",
-    "trigger": "What triggers the slow pass: the margin, or its value, which needs slow signals and tokens_slow.",
+    "trigger": "What triggers the slow pass: the margin, or its value, which needs slow signals and tokens_slow; auto "
+    "is value wherever that can be.",
     "price": "The price of one slow token in the unit of the costs, for the trigger value.",
     "policy": "The rule that decides.",
     "fixed_threshold": "The threshold of the policy fixed.",

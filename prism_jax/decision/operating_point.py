@@ -11,14 +11,14 @@ from prism_jax.decision.policies import DEPLOYABLE
 LEAST, MOST = 1e-15, 1e15
 """Bounds of a cost: ratios of two costs, and sums of many, are then far from the limits of float32."""
 
-SlowTrigger = Literal["margin", "value"]
+SlowTrigger = Literal["auto", "margin", "value"]
 """What triggers the slow pass: the distance of p_accept from the threshold (section 3), or its value (section 12)."""
 SLOW_TRIGGERS: tuple[SlowTrigger, ...] = get_args(SlowTrigger)
 
 
 @dataclasses.dataclass(frozen=True)
 class OperatingPoint:
-    """Costs, policy and slow trigger (docs/maths.md, section 1); the defaults are the paper's operating point.
+    """Costs, policy and slow trigger (docs/maths.md, section 1); the defaults are the paper's but for the trigger.
 
     Attributes:
       c_fa: Cost C_FA, from `LEAST` to `MOST`, the cost of an offer that is not accepted.
@@ -27,8 +27,8 @@ class OperatingPoint:
       policy: The policy that decides, one of `policies.DEPLOYABLE`; `dynamic` is the paper's Eq. 1.
       fixed_threshold: Threshold tau of the policy `fixed`.
       trigger: What triggers the slow pass of the policy `dynamic`: `margin` runs it within the margin of the threshold,
-        `value` where it is expected to save more than the price of its tokens. Without slow signals neither has an
-        effect.
+        `value` where it is expected to save more than the price of its tokens; `auto` is `value` wherever it is known
+        what the slow pass does, and `margin`, the paper's, elsewhere. Without slow signals none has an effect.
       price: Price kappa of one slow token for the trigger `value`, from 0 to `MOST`, in the unit of the costs; 0 thinks
         at every step.
     """
@@ -38,7 +38,7 @@ class OperatingPoint:
     margin: float = 0.10
     policy: str = "dynamic"
     fixed_threshold: float = 0.5
-    trigger: SlowTrigger = "margin"
+    trigger: SlowTrigger = "auto"
     price: float = 1e-4
 
     def __post_init__(self) -> None:
@@ -54,6 +54,12 @@ class OperatingPoint:
         arrays.check_choice("trigger", self.trigger, SLOW_TRIGGERS)
         if not 0 <= self.price <= MOST:
             raise ValueError(f"price: found {self.price}, expected a price of one token from 0 to {MOST:g}")
+
+    def triggered(self, knows_thinking: bool) -> OperatingPoint:
+        """The point with the trigger that `auto` stands for, by whether it is known what the slow pass does."""
+        if self.trigger != "auto":
+            return self
+        return dataclasses.replace(self, trigger="value" if knows_thinking else "margin")
 
     @property
     def slow_margin(self) -> float:

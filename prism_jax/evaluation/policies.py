@@ -234,7 +234,7 @@ class EvaluationData:
         """The policy that the operating point deploys; a trigger has an effect only where there is a slow pass."""
         if self.point.policy != "dynamic" or not self.slow:
             return self.point.policy
-        if self.point.trigger == "value":
+        if self.point.triggered(self.has_value).trigger == "value":
             return "slow_on_value" if self.has_value else "dynamic"
         return "slow_on_margin" if self.point.margin > 0 else "dynamic"
 

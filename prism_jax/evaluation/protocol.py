@@ -20,7 +20,7 @@ from prism_jax.evaluation import breakdowns, policies, ratios, second_signal, si
 from prism_jax.evaluation.fits import Calibration, Signal, Thinking
 from prism_jax.evaluation.need import check_need, with_need
 from prism_jax.evaluation.results import Counts, Evaluation
-from prism_jax.evaluation.rows import SignalRow
+from prism_jax.evaluation.rows import Dependence, SignalRow
 from prism_jax.evaluation.surfaces import Exploration
 from prism_jax.scores import Scores, ScoresError
 from prism_jax.scores.texts import numbered
@@ -145,7 +145,7 @@ def evaluate(scores: Scores, calibration: Calibration, point: OperatingPoint) ->
         off["triggers"] = "triggers at one budget: there are no calibration rows to choose their thresholds on"
     across = ratios.compare_ratios(data)
     return Evaluation(
-        point=point,
+        point=data.point,
         counts=_count(rows, data),
         policies=policies.compare(data),
         ratios=across,
@@ -155,6 +155,7 @@ def evaluate(scores: Scores, calibration: Calibration, point: OperatingPoint) ->
         trace=policies.trace(data),
         triggers=triggers.compare_triggers(data, fitted) if fitted else None,
         second_signal=second_signal.second_signal(data) if data.has_need else (),
+        dependence=_dependence(scores, calibration, point) if data.has_need else None,
         need_given_accept=steps.need_given_accept,
         has_need=data.has_need,
         unit=data.unit,
@@ -208,6 +209,7 @@ def prepare(
     if thought is not None and (reason := _without_value(scores, steps, calibration)):
         off["value"] = reason
     has_value = thought is not None and "value" not in off
+    point = point.triggered(has_value)
     if point.trigger == "value" and not has_value:
         off["value" if "value" in off else "slow pass"] += "; the trigger value has no effect: the fast pass decides"
     data = policies.EvaluationData(steps, calibration, point, thought, "truth" not in off, has_value, has_need, rows)
@@ -251,6 +253,19 @@ def threshold_steps(scores: Scores, calibration: Calibration, steps: Scores) -> 
         )
         for fold in sorted(set(rows.fold.tolist()))
     ]
+
+
+def _dependence(scores: Scores, calibration: Calibration, point: OperatingPoint) -> Dependence | None:
+    """What calibration steps say of need and acceptance, or out of fold all steps; None without these."""
+    if scores.need_given_accept:
+        return None
+    if scores.split is not None and (scores.split == CALIBRATION).any():
+        rows = rows_of(scores, CALIBRATION)
+    elif out_of_fold(scores):
+        rows = evaluated_rows(scores)
+    else:
+        return None
+    return second_signal.dependence(policies.EvaluationData(rows.steps(), calibration, point, None, False))
 
 
 def rows_of(scores: Scores, split: str) -> Scores:

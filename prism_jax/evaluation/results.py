@@ -11,7 +11,16 @@ import numpy as np
 from jaxtyping import Bool, Float64, Int64, Shaped
 
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.evaluation.rows import Form, GroupRow, PolicyRow, RatioRow, SecondSignalRow, SignalRow, TriggerRow
+from prism_jax.evaluation.rows import (
+    Dependence,
+    Form,
+    GroupRow,
+    PolicyRow,
+    RatioRow,
+    SecondSignalRow,
+    SignalRow,
+    TriggerRow,
+)
 from prism_jax.scores.units import Unit
 
 
@@ -143,6 +152,8 @@ class Evaluation:
       other_maps: Words for a map, or the raw signals, on which the deployed policy costs less; empty if there is none.
       base: The same results for the student before training; None if it was not evaluated.
       second_signal: The gate beside p_accept alone at equal speak rates, by cost ratio; empty without need.
+      dependence: Whether need and acceptance depend on each other given the fast pass, on calibration steps; None
+        where that is not known, and where p_need is given acceptance, so that it does not matter.
       need_given_accept: Whether p_need estimates need given that the step's offer is accepted.
       triggers: Triggers of the slow pass at equal budgets; None without a slow pass or without calibration rows.
       has_need: Whether need is a signal with labels; otherwise p_accept alone was evaluated, with need as certain.
@@ -164,6 +175,7 @@ class Evaluation:
     base: Evaluation | None = None
     triggers: Triggers | None = None
     second_signal: tuple[SecondSignalRow, ...] = ()
+    dependence: Dependence | None = None
     need_given_accept: bool = False
     has_need: bool = True
     unit: Unit = "streams"

@@ -243,3 +243,38 @@ class SecondSignalRow:
     difference: float
     low: float | None = None
     high: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Dependence:
+    """Whether need and acceptance depend on each other given what the fast pass sees, which Eq. 1 takes for no.
+
+    Attributes:
+      covariance: Weighted mean of (y_need - p_need)(y_accept - p_accept) over judged steps, with calibrated signals;
+        the gate misjudges the cost of silence by C_FN times as much on average.
+      low: Lower end of its interval over units; None where there are too few.
+      high: Upper end.
+      steps: Number of steps.
+    """
+
+    covariance: float
+    low: float | None
+    high: float | None
+    steps: int
+
+    def __str__(self) -> str:
+        """What the gate assumes, what was measured, and what p_need is to estimate."""
+        said = (
+            "The gate takes need and acceptance for independent given what the fast pass sees; on "
+            f"{self.steps:,} calibration steps, the mean of (y_need − p_need)(y_accept − p_accept) is "
+            f"{self.covariance:+.4f}"
+        )
+        if self.low is None or self.high is None:
+            return f"{said}, of too few units for an interval."
+        said += f" [{self.low:+.4f}, {self.high:+.4f}]"
+        if self.low <= 0 <= self.high:
+            return f"{said}: no sign that they are not."
+        return (
+            f"{said}: they are not. Try loss.need_target=given_accept (of a probe fit.need_target), which needs no "
+            "independence."
+        )

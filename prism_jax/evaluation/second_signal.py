@@ -15,9 +15,10 @@ from prism_jax.decision import arrays, gate
 from prism_jax.decision.uncertainty import Cells, interval
 from prism_jax.evaluation.intervals import LEVEL, RESAMPLES, SEED, known
 from prism_jax.evaluation.policies import EvaluationData
-from prism_jax.evaluation.rows import SecondSignalRow
+from prism_jax.evaluation.rows import Dependence, SecondSignalRow
 from prism_jax.evaluation.signals import acceptance_weight
 
+SIGNALS = ("need", "accept")
 RATIOS = (0.5, 1.0, 2.0, 4.0)
 """Cost ratios C_FN / C_FA that are compared beside the operating point's own."""
 
@@ -78,6 +79,27 @@ def second_signal(data: EvaluationData) -> tuple[SecondSignalRow, ...]:
         )
         for i, ratio in enumerate(ratios)
     )
+
+
+def dependence(data: EvaluationData) -> Dependence | None:
+    """Measures whether need and acceptance depend on each other given the fast pass; None without a judged step.
+
+    Args:
+      data: Steps that the student was not trained on, whose p_need is unconditional.
+    """
+    judged = data.judged
+    if not judged.any():
+        return None
+    need, accept = (data.label(name)[judged] - data.signal(f"{name}_fast", "calibrated")[judged] for name in SIGNALS)
+    weight = acceptance_weight(data.steps)[judged]
+    sums = np.stack([np.bincount(data.judged_units, values) for values in (need * accept * weight, weight)], axis=1)
+
+    def mean(totals: np.ndarray) -> np.ndarray:
+        return totals[..., :1] / totals[..., 1:]
+
+    cells = Cells(sums, np.ones(len(sums), np.int64))
+    found = interval(cells, mean, level=LEVEL, resamples=RESAMPLES, seed=SEED)
+    return Dependence(float(found.estimate[0]), known(found.low[0]), known(found.high[0]), int(judged.sum()))
 
 
 def _means(

@@ -62,7 +62,7 @@ def main(arguments: list[str]) -> None:
     call = runner.Given(
         scores=given.scores,
         trainings=() if given.scores else tuple(Trainings(store, seed) for seed in range(given.seeds)),
-        point=OperatingPoint(c_fa=given.c_fa, c_fn=given.c_fn, margin=given.margin),
+        point=OperatingPoint(c_fa=given.c_fa, c_fn=given.c_fn, margin=given.margin, trigger="margin"),
         settings=Settings(resamples=given.resamples, seeds=given.seeds),
         files=Files(folder, given.source, given.weights),
     )

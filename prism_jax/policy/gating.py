@@ -49,8 +49,8 @@ def fires(terms: Sequence[Terms], signals: Sequence[Signals]) -> list[bool]:
 
     Only the policy `dynamic` thinks.
     """
-    by_margin = [one.point.policy == "dynamic" and one.point.trigger == "margin" for one in terms]
-    by_value = [one.point.policy == "dynamic" and one.point.trigger == "value" for one in terms]
+    by_margin = [one.point.policy == "dynamic" and one.trigger == "margin" for one in terms]
+    by_value = [one.point.policy == "dynamic" and one.trigger == "value" for one in terms]
     found = np.zeros(len(terms), bool)
     p_need, p_accept = _used(signals)
     c_fa, c_fn = _costs(terms)

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from prism_jax.decision.calibration import Map
-from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.policy.deciding import ask_trigger, note, settle
 from prism_jax.policy.gating import check_trigger
 from prism_jax.policy.ledger import Ledger, RefusedError
@@ -174,7 +173,7 @@ class _Log:
         if record["slow"] is None:
             raise RecordsError(
                 f"{place}: stream {step.item.stream!r}, event {step.number}: found no slow pass, expected one: the "
-                f"trigger {_words(step.terms.point)} fires, and the log cannot know what thinking would have found"
+                f"trigger {_words(step.terms)} fires, and the log cannot know what thinking would have found"
             )
         try:
             step.slow = self._signals("slow", record)
@@ -194,8 +193,9 @@ class _Log:
         return {**record, **{key: value for key, value in found.items() if key not in _FROM_LOG}}
 
 
-def _words(point: OperatingPoint) -> str:
-    return f"margin of {point.margin:g}" if point.trigger == "margin" else f"value at a price of {point.price:g}"
+def _words(terms: Terms) -> str:
+    point = terms.point
+    return f"margin of {point.margin:g}" if terms.trigger == "margin" else f"value at a price of {point.price:g}"
 
 
 class _Slots(NamedTuple):

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
-from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.decision.operating_point import OperatingPoint, SlowTrigger
 from prism_jax.policy.exported import MARGINAL, Thinking, need_target_from, thinking_from
 from prism_jax.runtime.config import from_config_dict
 
@@ -85,13 +85,18 @@ class Terms:
     need_target: str = MARGINAL
 
     @functools.cached_property
+    def trigger(self) -> SlowTrigger:
+        """What triggers the slow pass, by name: what `auto` stands for here."""
+        return self.point.triggered(self.thinking is not None).trigger
+
+    @functools.cached_property
     def record(self) -> dict[str, Any]:
         """The terms as keys of a decision record; built once, shared by all records of these terms."""
         point, known = self.point, self.thinking
         return {
             "costs": {"c_fa": point.c_fa, "c_fn": point.c_fn},
             "trigger": {
-                "name": point.trigger,
+                "name": self.trigger,
                 "margin": point.margin,
                 "price": point.price,
                 "thinking": known and {**known.moves._asdict(), "tokens": known.tokens},

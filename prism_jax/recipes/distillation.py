@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.recipes.thinking import THINKING
 from prism_jax.streams.simulator_config import SimulatorConfig
 from prism_jax.streams.sources import DataConfig
@@ -23,6 +24,8 @@ DISTILLED: RunConfig = dataclasses.replace(
     simulator=SimulatorConfig(population="switches", min_events=8, max_events=10, responses=0),
     loss=LossConfig(response=10.0, accept=1.2),
     pathway=PathwayConfig(name="rdc_sft", filter="off", slow=0.5),
+    decision=OperatingPoint(trigger="margin"),
     training=dataclasses.replace(THINKING.training, steps=500, checkpoint_every=250),
 )
-"""The student that gains by thinking, on short streams: many judges' questions are asked about each step."""
+"""The student that gains by thinking, on short streams: many judges' questions are asked about each step. As in the
+paper, the margin triggers the slow pass."""

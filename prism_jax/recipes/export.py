@@ -125,7 +125,7 @@ def _prism(template: Template, config: RunConfig, calibration: Calibration, step
         "slots": template.describe(),
         "probability": PROBABILITY[maps["need_fast"]["calibrator"]],
         "calibration": maps | thinking,
-        "decision": dataclasses.asdict(config.decision),
+        "decision": dataclasses.asdict(config.decision.triggered(calibration.thinking is not None)),
         "writing": dataclasses.asdict(config.writing),
         "dynamic": RULE,
         "need_target": config.loss.need_target,

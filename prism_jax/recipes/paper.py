@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.streams.sources import DataConfig
 from prism_jax.student import StudentConfig
 from prism_jax.training.config import MeshConfig, PackingConfig, RunConfig, TrainingConfig
@@ -32,5 +33,6 @@ def paper_run(student: StudentConfig, *, mesh: MeshConfig | None = None, **train
         student=student,
         mesh=mesh or MeshConfig(),
         pathway=PathwayConfig(name="rdc_sft", count=1800),
+        decision=OperatingPoint(trigger="margin"),
         training=TrainingConfig(**schedule, weight_decay=0.01, b2=0.999, **training),
     )

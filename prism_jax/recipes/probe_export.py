@@ -87,7 +87,7 @@ def _prism(
         "probe": True,
         "probability": f"{formula}, z the probe's log-odds",
         "calibration": maps,
-        "decision": dataclasses.asdict(config.decision),
+        "decision": dataclasses.asdict(config.decision.triggered(False)),
         "dynamic": RULE,
         "need_target": saved.probe.need_target,
         "responses": False,

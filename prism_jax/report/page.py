@@ -59,7 +59,7 @@ def write_report(
       ValueError: if the operating point differs from the evaluation's, the metrics cannot be parsed, or a stream lacks
         a step of the scores.
     """
-    if point != evaluation.point:
+    if point.triggered(evaluation.point.trigger == "value") != evaluation.point:
         raise ValueError(f"point: found {point}, expected the evaluation's own, {evaluation.point}")
     write_text(path, render(evaluation, scores, calibration, metrics_path, streams or (), facts or {}))
 

@@ -231,6 +231,8 @@ def second_signal_table(evaluation: Evaluation) -> Table:
         Column("high", HIGH),
     )
     note = f"Calibrated signals of the fast pass at equal speak rates; {_over_units(evaluation)}."
+    if evaluation.dependence is not None:
+        note += f" {evaluation.dependence}"
     return Table("What the second signal is worth", "C_FN / C_FA", columns, (Section("", rows),), note=note)
 
 

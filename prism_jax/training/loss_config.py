@@ -21,8 +21,7 @@ class LossConfig:
       need: Weight lambda_n of the need loss.
       need_target: What the need slot learns. `marginal` is Pr(need | what is seen). `given_accept` is Pr(need | what is
         seen, the offer accepted), with which the gate is optimal however need and acceptance depend on each other
-        (docs/maths.md, section 2); it learns from accepted offers only. `auto` is given_accept, unless the pathway or
-        the data ask for marginal (`prism_jax.training.need_target`).
+        (docs/maths.md, section 2); it learns from accepted offers only.
       accept: Weight lambda_a of the acceptance loss.
       burden: Weight lambda_b of the burden.
       slow: Cost lambda_slow * c_slow of one token of the slow pass within the burden, for students that train slow
@@ -43,7 +42,7 @@ class LossConfig:
 
     response: float = 1.0
     need: float = 1.0
-    need_target: Literal["auto", "marginal", "given_accept"] = "marginal"
+    need_target: NeedTarget = "marginal"
     accept: float = 1.0
     burden: float = 0.1
     slow: float = 1e-4

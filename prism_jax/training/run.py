@@ -22,7 +22,7 @@ from prism_jax.student import Qwen3
 from prism_jax.student.qwen3 import Params
 from prism_jax.student.sharding import make_mesh
 from prism_jax.student.weights import load, read_config
-from prism_jax.training import fingerprints, need_target
+from prism_jax.training import fingerprints
 from prism_jax.training.checkpoints.checkpoint import parameters_alone
 from prism_jax.training.checkpoints.recovery import restore_best
 from prism_jax.training.config import RunConfig
@@ -43,11 +43,10 @@ class Run:
     """The parts of a run that training and evaluation share.
 
     Attributes:
-      config: Config of the run, with every size and the meaning of p_need filled in.
+      config: Config of the run, with every size filled in.
       splits: Complete streams of every split.
       template: Prompt template with the run's tokenizer.
       model: The student without its parameters.
-      need_target: What p_need estimates, and why.
       workdir: Folder of the run; None for a run that is opened only to plan or inspect it.
     """
 
@@ -55,7 +54,6 @@ class Run:
     splits: Splits
     template: Template
     model: Qwen3
-    need_target: need_target.Choice
     workdir: Workdir | None = None
 
     @property
@@ -84,7 +82,7 @@ class Run:
         return {
             "data": f"{data.name} ({source})",
             "need": need.get(data.name, "taken from the labels of the file"),
-            "p_need": f"{P_NEED[self.need_target.target]}: {self.need_target.reason}",
+            "p_need": P_NEED[self.config.loss.need_target],
             **{name: str(summarise(getattr(self.splits, name))["all"]) for name in names},
         }
 
@@ -128,8 +126,7 @@ def open_run(config: RunConfig, workdir: Workdir | None = None) -> Run:
     """Reads the streams and builds the tokenizer, template and model from them; writes nothing.
 
     Args:
-      config: Config of the run; a vocabulary size of 0 is replaced by the tokenizer's, and `loss.need_target=auto` by
-        what `prism_jax.training.need_target` chooses.
+      config: Config of the run; a vocabulary size of 0 is replaced by the tokenizer's.
       workdir: Folder of the run. If it holds a tokenizer, that one is used; otherwise the tokenizer that the config
         names is loaded or trained.
 
@@ -149,11 +146,7 @@ def open_run(config: RunConfig, workdir: Workdir | None = None) -> Run:
         )
     student = dataclasses.replace(config.student, vocab_size=rows)
     template = Template(tokenizer, config.prompt)
-    start = config.training.start
-    first = Workdir(start).load_config().loss.need_target if start and is_run(start) else None
-    choice = need_target.chosen(config, splits, first)
-    resolved = need_target.with_target(dataclasses.replace(config, student=student), choice.target)
-    run = Run(resolved, splits, template, Qwen3(student), choice, workdir)
+    run = Run(dataclasses.replace(config, student=student), splits, template, Qwen3(student), workdir)
     if workdir is not None and workdir.config.exists():
         fingerprints.check(workdir, run.fingerprints)
     return run

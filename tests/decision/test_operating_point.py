@@ -8,10 +8,10 @@ from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.training.loss_config import LossConfig
 
 
-def test_defaults_are_the_papers_operating_point():
+def test_defaults_are_the_papers_operating_point_but_for_the_trigger():
     point = OperatingPoint()
     assert (point.c_fa, point.c_fn, point.margin, point.policy) == (1.0, 2.0, 0.10, "dynamic")
-    assert (point.trigger, point.price) == ("margin", 1e-4)
+    assert (point.trigger, point.price) == ("auto", 1e-4)
     assert point.cost_ratio == 2
 
 
@@ -55,7 +55,10 @@ def test_bad_values_are_refused_by_name(changes, message):
 
 @pytest.mark.parametrize(
     ("name", "expected"),
-    [("policy", "'fixed', 'static', 'dynamic', 'product', 'always', 'never'"), ("trigger", "'margin', 'value'")],
+    [
+        ("policy", "'fixed', 'static', 'dynamic', 'product', 'always', 'never'"),
+        ("trigger", "'auto', 'margin', 'value'"),
+    ],
 )
 def test_an_unknown_policy_or_trigger_is_refused(name, expected):
     # In a separate process without the runtime type checker of the tests, which would raise first.

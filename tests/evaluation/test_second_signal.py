@@ -128,3 +128,47 @@ def test_ties_share_what_is_left():
     np.testing.assert_allclose(most_accepted(np.array([0.2, 0.7, 0.7, 0.9]), 2.0), [0, 0.5, 0.5, 1])
     np.testing.assert_array_equal(most_accepted(np.array([0.2, 0.7]), 0.0), [0, 0])
     np.testing.assert_array_equal(most_accepted(np.array([0.2, 0.7]), 2.0), [1, 1])
+
+
+def test_dependence_is_the_covariance_of_what_the_signals_leave_on_calibration_steps():
+    scores = dependent_scores("marginal")
+    evaluation = evaluate(scores, POINT)
+    found, fits = evaluation.dependence, protocol.calibrate(scores)
+    rows = protocol.rows_of(scores, "calibration")
+    need, accept = (fits.calibrated(signal, "fast", rows) for signal in ("need", "accept"))
+    expected = np.mean((rows.y_need - need) * (rows.y_accept - accept))
+    assert found.covariance == pytest.approx(expected) and found.steps == len(rows)
+    assert 0 < found.low < found.covariance < found.high
+    note = second_signal_table(evaluation).note
+    assert f"{found.covariance:+.4f} [{found.low:+.4f}, {found.high:+.4f}]: they are not. Try loss.need_target" in note
+
+
+def test_labels_that_are_drawn_independently_show_no_dependence():
+    contained = 0
+    for seed in range(20):
+        found = evaluate(Scores.from_columns(make_columns(seed, 60, 4, slow=False)), POINT).dependence
+        contained += found.low < 0 < found.high
+        assert ("no sign" in str(found)) == (found.low < 0 < found.high)
+    assert contained >= 17  # 19 expected, fewer than 17 in one of 60 series
+
+
+def test_dependence_needs_calibration_steps_and_an_unconditional_need():
+    assert evaluate(dependent_scores("given_accept", streams=40), POINT).dependence is None
+    scores = dependent_scores("marginal", streams=40)
+    tested = protocol.rows_of(scores, "test")
+    assert protocol.evaluate(tested, protocol.calibrate(scores), POINT).dependence is None
+    few = scores.take(np.isin(scores.stream, np.unique(scores.stream)[:8]))
+    assert "too few units" in str(evaluate(few, POINT).dependence)
+
+
+def test_in_a_log_with_propensities_dependence_has_their_weights():
+    columns = make_columns(3, 60, 4, slow=False)
+    rng = np.random.default_rng(0)
+    rare = rng.random(len(columns["y_need"])) < 0.5
+    columns |= {"logged": [True] * len(rare), "propensity": np.where(rare, 0.1, 0.9)}
+    scores = Scores.from_columns(columns)
+    fits, rows = protocol.calibrate(scores), protocol.rows_of(scores, "calibration")
+    need, accept = (fits.calibrated(signal, "fast", rows) for signal in ("need", "accept"))
+    left = (rows.y_need - need) * (rows.y_accept - accept)
+    expected = np.average(left, weights=1 / rows.propensity)
+    assert evaluate(scores, POINT).dependence.covariance == pytest.approx(expected)

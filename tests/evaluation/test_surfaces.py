@@ -30,7 +30,10 @@ def columns_of(candidates=1, unknown=True, seed=0, **knobs):
     return columns
 
 
-def explored(columns, point=POINT):
+MARGIN = OperatingPoint(trigger="margin")
+
+
+def explored(columns, point=MARGIN):
     scores = Scores.from_columns(columns)
     calibration = protocol.calibrate(scores)
     return protocol.explore(scores, calibration, point), calibration
@@ -83,7 +86,9 @@ def test_every_count_is_that_of_the_gates_decisions(candidates, slow):
 
 
 @pytest.mark.parametrize("candidates", [1, 3])
-@pytest.mark.parametrize("point", [OperatingPoint(c_fn=2.3, margin=0.07), OperatingPoint(c_fa=2.0, trigger="value")])
+@pytest.mark.parametrize(
+    "point", [OperatingPoint(c_fn=2.3, margin=0.07, trigger="margin"), OperatingPoint(c_fa=2.0, trigger="value")]
+)
 def test_the_deployed_cell_is_the_deployed_row_of_the_evaluation(point, candidates):
     columns = columns_of(candidates)
     found, calibration = explored(columns, point)

@@ -124,10 +124,20 @@ def test_the_trigger_without_tokens_deploys_the_fast_pass_and_says_so():
     assert said in value.switched_off
 
 
+def test_auto_is_the_value_of_thinking_where_it_is_known_and_the_margin_elsewhere():
+    known = evaluate(with_tokens(make_columns()), POINT)
+    assert (known.point.trigger, known.deployed.policy) == ("value", "slow_on_value")
+    unknown = evaluate(Scores.from_columns(make_columns()), POINT)
+    assert (unknown.point.trigger, unknown.deployed.policy) == ("margin", "slow_on_margin")
+    fast = evaluate(Scores.from_columns(make_columns(slow=False)), POINT)
+    assert (fast.point.trigger, fast.deployed.policy) == ("margin", "dynamic")
+
+
 def test_each_trigger_marks_its_own_policy():
     scores = with_tokens(make_columns())
-    assert evaluate(scores, POINT).deployed.policy == "slow_on_margin"
-    assert evaluate(scores, dataclasses.replace(POINT, margin=0.0)).deployed.policy == "dynamic"
+    margin = dataclasses.replace(POINT, trigger="margin")
+    assert evaluate(scores, margin).deployed.policy == "slow_on_margin"
+    assert evaluate(scores, dataclasses.replace(margin, margin=0.0)).deployed.policy == "dynamic"
     assert evaluate(scores, VALUE).deployed.policy == "slow_on_value"
     assert evaluate(scores, dataclasses.replace(VALUE, policy="static")).deployed.policy == "static"
     data = EvaluationData(scores, protocol.calibrate(scores), VALUE, scores, True, True)

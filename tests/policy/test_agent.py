@@ -85,6 +85,19 @@ def test_the_value_trigger_is_that_of_the_decision_library(price):
     assert {0.0: {True}, 1.0: {False}}.get(price, {True, False}) == {d.thought for d in found}
 
 
+@pytest.mark.parametrize("known", [None, Thinking(Moves(1.5, 0.8, 0.3), 20.0)])
+def test_the_trigger_auto_is_value_where_thinking_is_known_and_margin_elsewhere(known):
+    name = "margin" if known is None else "value"
+    auto, named = (
+        Agent(FakeReader(), exported(point=OperatingPoint(price=1e-3, trigger=trigger), thinking=known))
+        for trigger in ("auto", name)
+    )
+    found = auto.observe_many(events(100))
+    assert [d.thought for d in found] == [d.thought for d in named.observe_many(events(100))]
+    assert {d.thought for d in found} == {True, False}
+    assert found[0].record()["trigger"]["name"] == name
+
+
 def test_the_value_trigger_needs_to_know_what_thinking_does():
     point = OperatingPoint(trigger="value")
     with pytest.raises(ValueError, match="trigger: found 'value', expected 'margin': nothing is known"):

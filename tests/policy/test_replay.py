@@ -26,7 +26,8 @@ THINKING = Thinking(Moves(1.0, 0.5, 0.2), 30.0)
 def log(count=200, slow=True, maps=MAPS, point=None, thinking=THINKING, **terms):
     """The lines of a log, as a file holds them: decisions, and outcomes of some of the offers."""
     settings = Settings(
-        Terms(point or OperatingPoint(margin=0.3), **terms), Critical(frozenset({"event 7", "event 8"}))
+        Terms(point or OperatingPoint(margin=0.3, trigger="margin"), **terms),
+        Critical(frozenset({"event 7", "event 8"})),
     )
     agent = Agent(FakeReader(slow), exported(slow=slow, maps=maps, thinking=thinking), settings)
     items = [
@@ -82,8 +83,8 @@ def test_without_changes_every_record_is_reproduced(case, batch, monkeypatch):
     ],
 )
 def test_with_changes_it_is_what_the_agent_would_have_decided(changes):
-    lines = log(point=OperatingPoint(margin=1.0))  # thought about everywhere, so the log knows all
-    point = OperatingPoint(**{"margin": 1.0, **changes})
+    lines = log(point=OperatingPoint(margin=1.0, trigger="margin"))  # thought about everywhere, so the log knows all
+    point = OperatingPoint(**{"margin": 1.0, "trigger": "margin", **changes})
     expected = [record for _, record in log(point=point) if record["kind"] == "decision"]
     found = [record for record in plain(replay(lines, Changes(point=changes))) if record["kind"] == "decision"]
     unknown = ("response", "tokens")  # of offers that the log did not make
@@ -94,9 +95,11 @@ def test_with_changes_it_is_what_the_agent_would_have_decided(changes):
 
 def test_other_maps_are_applied_to_raw_probabilities():
     other = {name: Temperature(3.0) for name in MAPS}
-    lines = log(point=OperatingPoint(margin=1.0))
+    lines = log(point=OperatingPoint(margin=1.0, trigger="margin"))
     expected = [
-        record for _, record in log(point=OperatingPoint(margin=1.0), maps=other) if record["kind"] == "decision"
+        record
+        for _, record in log(point=OperatingPoint(margin=1.0, trigger="margin"), maps=other)
+        if record["kind"] == "decision"
     ]
     found = [record for record in plain(replay(lines, Changes(maps=other))) if record["kind"] == "decision"]
     assert without(found, "response", "tokens") == without(expected, "response", "tokens")
@@ -123,7 +126,7 @@ def test_budgets_and_exploration_can_change():
 
 
 def test_a_wider_margin_is_refused_where_nobody_thought():
-    lines = log(point=OperatingPoint(margin=0.1))
+    lines = log(point=OperatingPoint(margin=0.1, trigger="margin"))
     with pytest.raises(RecordsError) as caught:
         list(replay(lines, Changes(point={"margin": 0.5})))
     place, record = next((p, r) for p, r in lines if r["kind"] == "decision" and not r["thought"] and not r["critical"])
@@ -138,7 +141,7 @@ def test_a_wider_margin_is_refused_where_nobody_thought():
 
 
 def test_outcomes_stay_with_the_offers_that_are_made_again():
-    lines = log(point=OperatingPoint(margin=0.0))
+    lines = log(point=OperatingPoint(margin=0.0, trigger="margin"))
     kept = [r["offer"] for r in replay(lines, Changes(point={"c_fa": 4.0})) if r["kind"] == "outcome"]
     made = {r["offer"] for r in replay(lines, Changes(point={"c_fa": 4.0})) if r["kind"] == "decision"}
     logged = [r["offer"] for _, r in lines if r["kind"] == "outcome"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from prism_jax.evaluation import protocol
+from prism_jax.evaluation.policies import EvaluationData
 from prism_jax.evaluation.rows import Form
 from prism_jax.experiments.paper import cells, references
 from prism_jax.experiments.paper.drawing import bars
@@ -20,14 +22,22 @@ MEASURES = {**cells.RATES, **cells.AREA, **cells.COST}
 
 def make(study: Study) -> Outcome:
     """Switches each signal and the calibration off in turn, on the fast pass."""
-    data, lines = study.with_need(), []
-    for name, (policy, form, meaning) in ROWS.items():
-        decided = data.decide(policy, form)
-        found = cells.rates(data, decided, study.settings) | {"cost": cells.cost(data, decided, study.settings)}
-        if policy != "need_only_paper":
-            found["audbc"] = cells.area(data, policy, form, study.settings)
-        lines.append(Line(name, cells.beside(found, references.MECHANISM.get(name)), meaning=meaning))
+    data = study.with_need()
+    lines = [_line(study, data, name, *row) for name, row in ROWS.items()]
+    if study.trainings is not None:
+        scores = study.trainings.given_accept()
+        given = protocol.prepare(scores, protocol.calibrate(scores), study.point)[0]
+        words = "The same gate on another student, whose p_need is given acceptance (loss.need_target=given_accept)."
+        lines.append(_line(study, given, "both, need given acceptance", "dynamic", "calibrated", words))
     note = study.note(f"C_FA = {study.point.c_fa:g}, C_FN = {study.point.c_fn:g}, no slow pass.")
     sheet = Sheet("mechanism", "Ablation D: signals and calibration", "gate", MEASURES, tuple(lines), note)
     shown = {key: MEASURES[key] for key in ("f1", "audbc", "cost")}
     return Outcome((sheet,), lambda figure: bars(figure, lines, shown))
+
+
+def _line(study: Study, data: EvaluationData, name: str, policy: str, form: Form, meaning: str) -> Line:
+    decided = data.decide(policy, form)
+    found = cells.rates(data, decided, study.settings) | {"cost": cells.cost(data, decided, study.settings)}
+    if policy != "need_only_paper":
+        found["audbc"] = cells.area(data, policy, form, study.settings)
+    return Line(name, cells.beside(found, references.MECHANISM.get(name)), meaning=meaning)

@@ -74,6 +74,12 @@ class Trainings:
         """The student's raw scores, both passes."""
         return self.store.scores(*self.named)
 
+    def given_accept(self) -> Scores:
+        """The raw scores of the same student whose p_need is given acceptance."""
+        name, config = self.named
+        loss = dataclasses.replace(config.loss, need_target="given_accept")
+        return self.store.scores(f"{name}-given_accept", dataclasses.replace(config, loss=loss))
+
     def untrained(self) -> Scores:
         """The raw scores of the same student before training, its fast pass alone."""
         return self.store.scores(*self.named, "untrained")
