@@ -193,14 +193,14 @@ class PeopleStore:
     def forget(self, name: str) -> bool:
         """Deletes a person, and writes the file anew without them; False if there was no such person.
 
-        Of the person's alarm its log capital stays, without a name, since the product of all people's would otherwise
-        rise by forgetting.
+        Of the person's alarm its log capital stays where it is below 0, without a name: the product of all people's
+        would otherwise rise by forgetting. What it has won goes, since answers that are read again would win it twice.
         """
         person = self.person(name)
         with self._transaction():
             if person.number:
                 lost = (self.fact("forgotten") or {"log": 0.0})["log"]
-                self._write("forgotten", {"log": lost + float(alarm.log_martingale(np.array(person.alarm)))})
+                self._write("forgotten", {"log": lost + min(0.0, float(alarm.log_martingale(np.array(person.alarm))))})
             self._rows("DELETE FROM people WHERE name = ?", (name,))
         # Pages that were rearranged can hold copies of what was deleted, and so can the log of earlier writes.
         self._rows("VACUUM")
@@ -246,29 +246,28 @@ class PeopleStore:
         learnt: dict[int, list[list[str]]] = {}
         for run, offer, number in self._rows("SELECT run, offer, person FROM answers"):
             learnt.setdefault(number, []).append([run, offer])
-        highest = self._rows("SELECT seq FROM sqlite_sequence WHERE name = 'people'")
         return {
             "format": FORMAT,
             "population": self.population._asdict(),
             "recalibration": self.fact("recalibration"),
             "forgotten": self.fact("forgotten"),
-            "highest_number": highest[0][0] if highest else 0,
+            "highest_number": self._highest_number(),
             "records": [list(row) for row in self._rows("SELECT path, run FROM records ORDER BY number")],
             "people": [{**_plain(person), "answered": learnt.get(person.number, [])} for person in self],
         }
 
     def restore(self, tree: Mapping[str, Any], place: str) -> None:
-        """Fills an empty store with what `describe` gave.
+        """Fills a new store with what `describe` gave.
 
         Args:
           tree: What `describe` gave.
           place: Start of every message, such as the file's name.
 
         Raises:
-          StoreError: for a store that is not empty, or other data; the store is then as it was.
+          StoreError: for a store that has or had people, or other data; the store is then as it was.
         """
-        if len(self):
-            raise StoreError(f"{self.path}: found {len(self)} people, expected an empty store")
+        if found := self._highest_number():  # a deleted person's number, and with it their alarm's level, was used
+            raise StoreError(f"{self.path}: found {found} people, expected a store that never had one")
         kept = exports.read(tree, place)
         with self._transaction():
             self._write("population", kept.population._asdict())
@@ -286,6 +285,10 @@ class PeopleStore:
             except sqlite3.IntegrityError as error:
                 raise StoreError(f"{place}: found something twice ({error}), expected what --export writes") from None
         self.population = kept.population
+
+    def _highest_number(self) -> int:
+        rows = self._rows("SELECT seq FROM sqlite_sequence WHERE name = 'people'")
+        return int(rows[0][0]) if rows else 0
 
     def _restore(self, one: Mapping[str, Any]) -> None:
         columns = ("number", "name", "mean", "variance", "answers", "time")

@@ -116,6 +116,9 @@ class Live:
         for stream, event, candidates in items:
             ids = self._template.event(event, self._newest.get(stream))
             readings.append(engine.Reading(stream, ids, [self._branch(head, candidates)]))
+            # Before the next is tokenised: of texts that are too long, one at a time is held.
+            own = len(readings[-1].branches[0].ids)
+            check_room(self._engine, self._template, readings[-1:], own + self._written)
         longest = max(len(branch.ids) for reading in readings for branch in reading.branches)
         check_room(self._engine, self._template, readings, longest + self._written)
         for reading in readings:
@@ -199,8 +202,9 @@ def check_room(live: engine.Engine, template: Template, readings: Sequence[engin
     for reading in readings:
         if len(reading.event) > most:
             raise ValueError(
-                f"stream {reading.stream!r}: found an event of {len(reading.event)} tokens, expected at most {most}: "
-                f"the context of {live.budget} also holds the system message, offers and what may be written"
+                f"stream {reading.stream!r}: found an event of {len(reading.event)} tokens, expected at most "
+                f"{max(most, 0)}: the context of {live.budget} also holds the system message, and {reserve} tokens of "
+                "offers and of what may be written"
             )
 
 

@@ -80,6 +80,7 @@ class LiveStates:
             ids = self._template.event(event, self._newest.get(stream))
             leaves = tuple(tuple(self._template.leaf(offer)) for offer in offers)
             readings.append(engine.Reading(stream, ids, [Branch(head, leaves, self._places(len(head), leaves))]))
+            check_room(self._engine, self._template, readings[-1:], len(readings[-1].branches[0].ids))
         reserve = max(len(branch.ids) for reading in readings for branch in reading.branches)
         check_room(self._engine, self._template, readings, reserve)
         for reading in readings:

@@ -12,6 +12,7 @@ import json
 import pathlib
 import reprlib
 import textwrap
+from array import array
 from collections.abc import Iterable
 
 import tokenizers
@@ -28,7 +29,7 @@ SPECIAL_TOKENS = (*CHAT_TOKENS, *THINK_TOKENS)
 """Special tokens of a vocabulary trained here. A loaded one must have `CHAT_TOKENS`; `THINK_TOKENS` are optional."""
 CHAT_TEMPLATE = "chat_template.jinja"
 _OLDER = ("vocab.json", "tokenizer.model")
-_CACHED = 256  # characters of the longest text whose ids are kept; the cache of all then stays below a gigabyte
+_CACHED = 256  # characters of the longest text whose ids are kept; all that are kept then take less than 400 MiB
 _FILES = (
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "merges.txt"),
     *(*_OLDER, CHAT_TEMPLATE),
@@ -142,8 +143,8 @@ class Tokenizer:
         # Texts come from users: if long ones were kept, whoever writes them could fill the memory.
         return list(self._encode(text) if len(text) <= _CACHED else self._encode_uncached(text))
 
-    def _encode_uncached(self, text: str) -> tuple[int, ...]:
-        return tuple(self._text.encode(text, add_special_tokens=False).ids)
+    def _encode_uncached(self, text: str) -> array[int]:
+        return array("I", self._text.encode(text, add_special_tokens=False).ids)
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of `ids`, including special tokens."""

@@ -18,7 +18,7 @@ from prism_jax.policy.reader import Asked, Reader
 from prism_jax.policy.responses import write_responses
 from prism_jax.policy.slow import read_slow, write_fields
 from prism_jax.policy.writing import Writer
-from prism_jax.prompting.template import WritingConfig
+from prism_jax.prompting.template import Template, WritingConfig
 from prism_jax.streams import Candidate, Event
 
 pytestmark = pytest.mark.usefixtures("compile_quickly")
@@ -126,6 +126,24 @@ def test_an_event_that_does_not_fit_changes_nothing(model, params, template):
     assert reader.history("a") == before
     with pytest.raises(ValueError, match="stream: found 'b'"):
         reader.history("b")
+
+
+def test_texts_that_are_too_long_are_not_held_together(model, params, template, monkeypatch):
+    """Of a batch of them the first is refused before the next is tokenised, and the message says what is too long."""
+    tokenised, event = [], Template.event
+
+    def counting(self, *given):
+        tokenised.append(given)
+        return event(self, *given)
+
+    monkeypatch.setattr(Template, "event", counting)
+    reader, long = live(model, params, template), "word " * 600
+    for text, offers, most in ((long, (Candidate(),), "[1-9][0-9]*"), ("Starts.", (Candidate(text=long),), "0")):
+        tokenised.clear()
+        items = [(stream, Event(time=0.0, text=text), offers) for stream in "abc"]
+        with pytest.raises(ValueError, match=rf"stream 'a': found an event of \d+ tokens, expected at most {most}: "):
+            reader.observe(items)
+        assert len(tokenised) == 1
 
 
 def test_a_warm_reader_compiles_nothing(model, params, template, streams, all_compilations):

@@ -269,7 +269,7 @@ def test_refusals_that_end_the_stream_ring_no_alarm():
     assert rang <= 1
 
 
-def test_forgetting_people_does_not_change_the_product():
+def test_forgetting_people_does_not_raise_the_product():
     people = People(PeopleStore(None, POPULATION))
     for n in range(30):
         for name, outcome in (("ann", "dismissed"), ("bob", ("accepted", "dismissed")[n % 2])):
@@ -278,6 +278,34 @@ def test_forgetting_people_does_not_change_the_product():
     people.store.forget("bob")
     assert people.alarms().people == 1
     assert people.alarms().log_product == pytest.approx(before)
+
+
+def test_answers_of_a_deleted_person_that_are_read_again_count_once_in_the_product():
+    """As after a restart on an input that still has them: the person joins anew, under a number of their own."""
+    people = People(PeopleStore(None, POPULATION))
+    for turn in range(3):
+        for n in range(30):
+            answer(people, f"ann/{n}", Stated("ann", 0.5, 0.5, 0.4), "dismissed")
+        assert people.store.person("ann").number == turn + 1
+        before = alarm.log_martingale(np.array(people.store.person("ann").alarm))
+        assert people.alarms().log_product == pytest.approx(before) and before > 1
+        people.store.forget("ann")
+    assert people.alarms().log_product == 0
+
+
+def test_the_levels_of_others_stay_where_people_are_deleted_and_the_store_is_opened_again(tmp_path):
+    """Ann is deleted before bob's alarm could ring; it rings at the level of the second person all the same."""
+    stubborn, rang_at = Population(1.0, 0.0, 0.05, 0.0), None
+    for n in range(60):
+        with PeopleStore(tmp_path / "people.sqlite", stubborn) as store:
+            people = People(store, PeopleSettings(alarm=0.1))
+            for name in ("ann", "bob") if n == 0 else ("bob",):
+                answer(people, f"{name}/{n}", Stated(name, 0.7, 0.7, 0.4), "dismissed")
+            store.forget("ann")
+            if people.rang and rang_at is None:
+                rang_at = n
+    along = alarm.along(np.full(60, 0.7), np.zeros(60), np.zeros(60, int), 0.4)
+    assert rang_at == int(np.argmax(along >= np.log(2 * 3 / 0.1))) > int(np.argmax(along >= np.log(2 / 0.1)))
 
 
 def test_a_stream_of_the_same_name_in_another_run_teaches_again(tmp_path):
