@@ -67,3 +67,28 @@ def with_intervals(
         )
         for i, row in enumerate(rows)
     )
+
+
+def paired_costs(
+    sums: Float64[np.ndarray, "streams sums"],
+) -> tuple[
+    Float64[np.ndarray, "costs"],
+    Float64[np.ndarray, "pairs"],
+    Float64[np.ndarray, "pairs"],
+    Float64[np.ndarray, "pairs"],
+]:
+    """Mean costs, which come in pairs, the difference of each pair, and its interval.
+
+    Args:
+      sums: Weighted sums of each cost by stream, and last the sum of weights.
+    """
+
+    def differences(totals: np.ndarray) -> np.ndarray:
+        mean = totals[..., :-1] / totals[..., -1:]
+        return mean[..., ::2] - mean[..., 1::2]
+
+    total = sums.sum(axis=0)
+    cost = total[:-1] / total[-1]
+    cells = Cells(sums, np.ones(len(sums), np.int64))
+    found = interval(cells, differences, level=LEVEL, resamples=RESAMPLES, seed=SEED)
+    return cost, differences(total), np.asarray(found.low), np.asarray(found.high)

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import warnings
 
+import numpy as np
+from jaxtyping import Float64
+
 from prism_jax.decision.calibration import CalibrationConfig, CalibrationWarning, Temperature
 from prism_jax.evaluation import policies, protocol
 from prism_jax.evaluation.fits import Calibration
+from prism_jax.evaluation.intervals import paired_costs
 from prism_jax.evaluation.results import Evaluation
+from prism_jax.evaluation.rows import Form
+from prism_jax.evaluation.signals import acceptance_weight
 from prism_jax.scores import Scores, ScoresError
 
 NOTABLE = 0.02
@@ -17,7 +23,8 @@ NOTABLE = 0.02
 def other_maps(scores: Scores, calibration: Calibration, evaluation: Evaluation) -> str:
     """A sentence where the deployed policy costs notably less without a map, or by Platt's.
 
-    A temperature has no bias, so it cannot mend signals that are too high or too low everywhere.
+    A temperature has no bias, so it cannot mend signals that are too high or too low everywhere. What costs less only
+    by chance is not named: the interval of the paired difference over streams has to lie above 0.
 
     Args:
       scores: The scores table.
@@ -25,28 +32,39 @@ def other_maps(scores: Scores, calibration: Calibration, evaluation: Evaluation)
       evaluation: Its results by these maps.
 
     Returns:
-      The sentence; empty where nothing costs less, or the maps are others.
+      The sentence; empty where nothing costs less, there are too few streams to tell, or the maps are others.
     """
     if not isinstance(calibration.accept_fast.map, Temperature):
         return ""
-    deployed = evaluation.deployed
-    raw = evaluation.policy(deployed.policy, "raw").realised_cost
-    others = {"on the raw signals": raw}
+    data, _ = protocol.prepare(scores, calibration, evaluation.point)
+    others = {"on the raw signals": _costs(data, "raw")}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrationWarning)
         try:
             platt = protocol.calibrate(scores, CalibrationConfig("platt"))
-            data, _ = protocol.prepare(scores, platt, evaluation.point)
-            row = next(row for row in policies.compare(data) if row.deployed)
-            others["with Platt's map (--calibrator=platt)"] = row.realised_cost
+            mended, _ = protocol.prepare(scores, platt, evaluation.point)
+            others["with Platt's map (--calibrator=platt)"] = _costs(mended, "calibrated")
         except ScoresError:  # one class in some part: there is no such map
             pass
-    less = {name: cost for name, cost in others.items() if cost < (1 - NOTABLE) * deployed.realised_cost}
+    ours = _costs(data, "calibrated")
+    sums = [part for other in others.values() for part in (ours, other)]
+    weight = np.bincount(data.judged_units, acceptance_weight(data.steps)[data.judged])
+    cost, saved, low, high = paired_costs(np.stack([*sums, weight], axis=1))
+    less = [
+        f"{cost[2 * i + 1]:.4f} {name}, less by {saved[i]:.4f} [{low[i]:.4f}, {high[i]:.4f}]"
+        for i, name in enumerate(others)
+        if low[i] > 0 and saved[i] > NOTABLE * cost[0]
+    ]
     if not less:
         return ""
-    found = ", ".join(f"{cost:.4f} {name}" for name, cost in less.items())
     return (
-        f"One temperature loses on these steps: {policies.ALL_POLICIES[deployed.policy].label} costs "
-        f"{deployed.realised_cost:.4f} with it, and {found}. A temperature cannot mend signals that are too "
-        "high or too low everywhere."
+        f"One temperature loses on these steps: {policies.ALL_POLICIES[evaluation.deployed.policy].label} costs "
+        f"{cost[0]:.4f} with it, and {'; '.join(less)}. A temperature cannot mend signals that are too high or too low "
+        "everywhere. A map that is chosen by this comparison should be measured on other steps."
     )
+
+
+def _costs(data: policies.EvaluationData, form: Form) -> Float64[np.ndarray, "units"]:
+    """The weighted sum of the deployed policy's costs in each unit."""
+    cost = data.costs(data.decide(data.deployed(), form))[data.judged]
+    return np.bincount(data.judged_units, cost * acceptance_weight(data.steps)[data.judged])

@@ -13,7 +13,7 @@ from jaxtyping import Float64
 
 from prism_jax.decision import arrays, gate
 from prism_jax.decision.uncertainty import Cells, interval
-from prism_jax.evaluation.intervals import LEVEL, RESAMPLES, SEED, known
+from prism_jax.evaluation.intervals import LEVEL, RESAMPLES, SEED, known, paired_costs
 from prism_jax.evaluation.policies import EvaluationData
 from prism_jax.evaluation.rows import Dependence, SecondSignalRow
 from prism_jax.evaluation.signals import acceptance_weight
@@ -66,7 +66,7 @@ def second_signal(data: EvaluationData) -> tuple[SecondSignalRow, ...]:
             cost = offer * (point.c_fa * (1 - y_accept)) + (1 - offer) * (c_fn * missed)
             sums.append(np.bincount(data.judged_units, cost * weight))  # only sums by stream are kept
     sums.append(np.bincount(data.judged_units, weight))
-    cost, difference, low, high = _means(np.stack(sums, axis=1))
+    cost, difference, low, high = paired_costs(np.stack(sums, axis=1))
     return tuple(
         SecondSignalRow(
             ratio=ratio,
@@ -100,28 +100,3 @@ def dependence(data: EvaluationData) -> Dependence | None:
     cells = Cells(sums, np.ones(len(sums), np.int64))
     found = interval(cells, mean, level=LEVEL, resamples=RESAMPLES, seed=SEED)
     return Dependence(float(found.estimate[0]), known(found.low[0]), known(found.high[0]), int(judged.sum()))
-
-
-def _means(
-    sums: Float64[np.ndarray, "streams sums"],
-) -> tuple[
-    Float64[np.ndarray, "costs"],
-    Float64[np.ndarray, "pairs"],
-    Float64[np.ndarray, "pairs"],
-    Float64[np.ndarray, "pairs"],
-]:
-    """Mean costs, which come in pairs, the difference of each pair, and its interval.
-
-    Args:
-      sums: Weighted sums of each cost by stream, and last the sum of weights.
-    """
-
-    def differences(totals: np.ndarray) -> np.ndarray:
-        mean = totals[..., :-1] / totals[..., -1:]
-        return mean[..., ::2] - mean[..., 1::2]
-
-    total = sums.sum(axis=0)
-    cost = total[:-1] / total[-1]
-    cells = Cells(sums, np.ones(len(sums), np.int64))
-    found = interval(cells, differences, level=LEVEL, resamples=RESAMPLES, seed=SEED)
-    return cost, differences(total), np.asarray(found.low), np.asarray(found.high)

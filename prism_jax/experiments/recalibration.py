@@ -129,7 +129,8 @@ def table(title: str, sections: Mapping[str, tuple[Answers, Population]], resamp
                 _rings(p, y, found.person[at]),
             )
             rows.append(Row(one, cells, strong=one == BOTH))
-        shown_sections.append(Section(name, tuple(rows)))
+        people = len(np.unique(found.person[found.counted]))
+        shown_sections.append(Section(f"{name}, {people} people", tuple(rows)))
     note = "The second half of the answers. 95 % intervals over people in brackets. Negative differences are gains."
     return Table(title, "forecast", columns, tuple(shown_sections), note)
 

@@ -11,6 +11,7 @@ from prism_jax.decision import gate
 from prism_jax.decision.calibration import CALIBRATORS, CalibrationConfig
 from prism_jax.evaluation import protocol
 from prism_jax.evaluation.fits import read_calibration, write_calibration
+from prism_jax.evaluation.other_maps import other_maps
 from prism_jax.report import tables
 from prism_jax.scores import Scores, ScoresError
 
@@ -153,3 +154,13 @@ def test_folds_that_were_not_calibrated_are_refused():
     with pytest.raises(ScoresError, match="fold: found no such column, expected it: the calibration is per fold"):
         protocol.evaluate(without, fits, POINT)
     assert protocol.evaluate(other, fits.pooled(), POINT).counts.rows == len(other)
+
+
+def test_no_other_map_is_named_for_chance():
+    """One temperature mends these signals exactly: what the others save on few streams is noise."""
+    named = 0
+    for seed in range(20):
+        scores = Scores.from_columns(make_columns(seed, streams=26, noise=0.0, slow=False))
+        calibration = protocol.calibrate(scores)
+        named += bool(other_maps(scores, calibration, protocol.evaluate(scores, calibration, POINT)))
+    assert named <= 2
