@@ -192,6 +192,28 @@ def test_a_log_without_propensities_answers_for_its_shown_offers(tmp_path, table
         counterfactual.of_log(path, [*roles, "propensity=e"], settings, shown_only=True)
 
 
+def test_a_score_that_is_no_probability_is_refused_with_a_way_out(tmp_path, table):
+    columns, path = table[0], str(tmp_path / "log.parquet")
+    roles = COLUMNS.removeprefix("--columns=").split(",")
+    pq.write_table(pa.table(columns | {"p": 100 * columns["p"] - 1}), path)
+    settings = counterfactual.Settings()
+    with pytest.raises(LogError, match=r"column 'p': found scores from -\S+ to \S+, expected .*--target=COLUMN"):
+        counterfactual.of_log(path, roles, settings)
+    pq.write_table(pa.table(columns | {"p": np.where(np.arange(ROWS) == 7, np.nan, columns["p"])}), path)
+    with pytest.raises(LogError, match=r"column 'p': found no score at 1 of \d+ rows, expected .*--target=COLUMN"):
+        counterfactual.of_log(path, roles, settings)
+    with pytest.raises(LogError, match=r"found no role score in --columns, expected .*--target=COLUMN"):
+        counterfactual.of_log(path, roles[:-1], settings)
+
+
+def test_a_table_without_answers_says_so(tmp_path):
+    columns = {"stream": ["a"] * 4, "step": range(4), "p_accept_fast": [0.5] * 4, "y_accept": [None] * 4}
+    path = tmp_path / "scores.parquet"
+    pq.write_table(pa.table(columns | {"logged": [True] * 4, "propensity": [0.5] * 4}), path)
+    with pytest.raises(ScoresError, match="y_accept: found no value, expected the answers to offers"):
+        counterfactual.of_scores(str(path), counterfactual.Settings())
+
+
 def test_a_scores_table_answers_for_the_gate(tmp_path, table):
     columns, accepted = table
     need = 0.5 + columns["p"] / 2

@@ -87,13 +87,14 @@ def test_people_differ_under_numbers(evaluated):
 
 
 def test_the_exported_scores_keep_the_best_map_and_evaluate_reads_them(evaluated):
-    folder, _, _ = evaluated
-    given = (f"--scores={folder / 'scores.jsonl'}", f"--workdir={folder / 'again'}")
+    folder, told, _ = evaluated
+    given = (f"--scores={folder / 'scores.jsonl'}", "--shown_only", f"--workdir={folder / 'again'}")
+    assert f"python -m prism_jax.evaluate {given[0]} --shown_only --workdir=DIR reads it" in told
     code, printed, error = run("evaluate", *given, cwd=folder)
     assert code == 0, error
     calibration = json.loads((folder / "again" / "calibration.json").read_text())
     assert calibration["accept_fast"]["temperature"] == pytest.approx(1.0, abs=0.15)
-    assert "loses" not in printed
+    assert "loses" not in printed and "of shown offers only" in printed
 
 
 def test_a_promise_is_a_threshold_on_the_same_score(log, tmp_path):

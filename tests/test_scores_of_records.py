@@ -197,6 +197,9 @@ def test_what_ordinary_records_lack_is_named_with_the_flag_that_helps(tmp_path):
     records = ordinary(200)
     done = evaluate(write(tmp_path / "records.jsonl", records), tmp_path / "out")
     assert done.returncode and "--shown_only" in done.stderr
+    silent = write(tmp_path / "silent.jsonl", [record for record in records if record["kind"] == "decision"])
+    with pytest.raises(ScoresError, match="y_accept: found no offer with an answer, expected outcomes"):
+        evaluate_scores(str(silent), epath.Path(tmp_path / "out"), OperatingPoint(), shown_only=True)
     alone = write(tmp_path / "alone.jsonl", [record for record in records if record["stream"] == "s0"])
     done = evaluate(alone, tmp_path / "out", "--shown_only")
     assert done.returncode and "found records of 1 stream, expected two or more" in done.stderr

@@ -1,4 +1,4 @@
-"""The deployed policy by domain and by persona, on the test split."""
+"""The deployed policy step by step, by domain and by persona, on the test split."""
 
 from __future__ import annotations
 
@@ -8,12 +8,35 @@ import numpy as np
 from jaxtyping import Float64, Int64, Shaped
 
 from prism_jax.decision import calibration as measures
-from prism_jax.evaluation.policies import EvaluationData, trace
+from prism_jax.evaluation.policies import EvaluationData, least_acceptance
+from prism_jax.evaluation.results import Trace
 from prism_jax.evaluation.rows import GroupRow
 from prism_jax.evaluation.signals import acceptance_weight
 from prism_jax.scores.texts import ordered
 
 COLUMNS = ("domain", "persona")
+
+
+def trace(data: EvaluationData) -> Trace:
+    """The deployed policy step by step."""
+    policy = data.deployed()
+    decided = data.decide(policy, "calibrated")
+    p_need, p_accept = data.signal("need_fast", "calibrated"), data.signal("accept_fast", "calibrated")
+    if data.slow:
+        p_need = np.where(decided.slow, data.signal("need_slow", "calibrated"), p_need)
+        p_accept = np.where(decided.slow, data.signal("accept_slow", "calibrated"), p_accept)
+    return Trace(
+        stream=data.steps.stream,
+        step=data.steps.step,
+        p_need=p_need,
+        p_accept=p_accept,
+        threshold=least_acceptance(policy, p_need, data.point),
+        decision=decided.offer,
+        slow=decided.slow,
+        y_need=data.label("need", decided),
+        y_accept=data.label("accept", decided),
+        y_best=data.best_accept,
+    )
 
 
 def by_group(data: EvaluationData) -> tuple[GroupRow, ...]:

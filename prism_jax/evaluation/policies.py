@@ -23,7 +23,6 @@ from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.decision.policies import POLICIES, Policy
 from prism_jax.evaluation.fits import Calibration
 from prism_jax.evaluation.intervals import with_intervals
-from prism_jax.evaluation.results import Trace
 from prism_jax.evaluation.rows import Form, PolicyRow
 from prism_jax.evaluation.signals import acceptance_weight
 from prism_jax.scores import Scores
@@ -365,28 +364,6 @@ def _gap_closed(cost: float, references: dict[str, float]) -> float:
     constant = min(references["always"], references["never"])
     gap = constant - references["bayes"]
     return (constant - cost) / gap if gap > 0 else np.nan
-
-
-def trace(data: EvaluationData) -> Trace:
-    """The deployed policy step by step."""
-    policy = data.deployed()
-    decided = data.decide(policy, "calibrated")
-    p_need, p_accept = data.signal("need_fast", "calibrated"), data.signal("accept_fast", "calibrated")
-    if data.slow:
-        p_need = np.where(decided.slow, data.signal("need_slow", "calibrated"), p_need)
-        p_accept = np.where(decided.slow, data.signal("accept_slow", "calibrated"), p_accept)
-    return Trace(
-        stream=data.steps.stream,
-        step=data.steps.step,
-        p_need=p_need,
-        p_accept=p_accept,
-        threshold=least_acceptance(policy, p_need, data.point),
-        decision=decided.offer,
-        slow=decided.slow,
-        y_need=data.label("need", decided),
-        y_accept=data.label("accept", decided),
-        y_best=data.best_accept,
-    )
 
 
 def least_acceptance(policy: str, p_need: Float64[np.ndarray, "n"], point: OperatingPoint) -> Float64[np.ndarray, "n"]:

@@ -152,7 +152,7 @@ def evaluate(scores: Scores, calibration: Calibration, point: OperatingPoint) ->
         signals=_signals(rows, calibration),
         groups=breakdowns.by_group(data),
         switched_off=(*off.values(), *([across.no_area] if across.no_area else [])),
-        trace=policies.trace(data),
+        trace=breakdowns.trace(data),
         triggers=triggers.compare_triggers(data, fitted) if fitted else None,
         second_signal=second_signal.second_signal(data) if data.has_need else (),
         dependence=_dependence(scores, calibration, point) if data.has_need else None,

@@ -158,7 +158,8 @@ def evaluate_log(
     if export_scores is not None:
         by = "" if own is None else f"; p_accept is {columns.score} by {MAPS[own.best]}, fitted on other people"
         print(f"scores: {export_scores}{by}")
-        print(f"python -m prism_jax.evaluate --scores={export_scores} --workdir=DIR reads it")
+        only = " --shown_only" if log.left_out else ""
+        print(f"python -m prism_jax.evaluate --scores={export_scores}{only} --workdir=DIR reads it")
     return value
 
 

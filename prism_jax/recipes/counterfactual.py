@@ -155,8 +155,12 @@ def of_log(
             raise LogError(
                 f"{path}, row {row}, column {target!r}: found {found}, expected the target's probability of an offer"
             )
-    elif log.score is None or not log.score_is_probability or np.isnan(score).any():
-        raise LogError(f"{path}: expected score=COLUMN with a probability in every row, or --target=COLUMN")
+    elif bad_score := _bad_score(log):
+        place = f"{path}, column {roles.score!r}" if roles.score else path
+        raise LogError(
+            f"{place}: {bad_score}, expected score=COLUMN with a probability in every row, or --target=COLUMN with the "
+            "target's probability of an offer: for a threshold on a score, 1 where it is reached and 0 elsewhere"
+        )
     else:
         pi = _gate(None, score, settings)
     known = np.where(np.isnan(score), np.nanmedian(score), score)
@@ -166,6 +170,16 @@ def of_log(
     logged = Logged(log.logged[rows], propensity[rows], accepted[rows], np.ones(int(rows.sum())))
     person = np.unique(log.person[rows], return_inverse=True)[1]
     return Decisions(pi[rows], logged, person, features[rows].astype(np.float64), notes)
+
+
+def _bad_score(log: AcceptanceLog) -> str | None:
+    """What keeps the score of a log from deciding as a probability; None if it can."""
+    if log.score is None:
+        return "found no role score in --columns"
+    if not log.score_is_probability:
+        return f"found scores from {np.nanmin(log.score):g} to {np.nanmax(log.score):g}"
+    missing = int(np.isnan(log.score).sum())
+    return f"found no score at {missing} of {len(log)} rows" if missing else None
 
 
 def _propensity(path: str, log: AcceptanceLog, *, shown_only: bool) -> Rows:
@@ -317,7 +331,8 @@ def _values(scores: Scores, name: str) -> Rows:
     """A column of the log that has a value somewhere."""
     column: Rows | None = getattr(scores, name)
     if column is None or np.isnan(column).all():
-        raise ScoresError("found no value, expected some: nothing follows without the log's probabilities", name)
+        answers, rest = "the answers to offers", "some: nothing follows without the log's probabilities"
+        raise ScoresError(f"found no value, expected {answers if name == 'y_accept' else rest}", name)
     return column
 
 

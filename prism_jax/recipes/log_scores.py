@@ -62,6 +62,8 @@ def scores_of_log(
     columns |= {"time": log.time[rows]} if log.timed else {}
     if log.propensity is not None:
         columns |= {"logged": log.logged[rows], "propensity": log.propensity[rows]}
+    elif log.left_out:
+        columns |= {"logged": log.logged[rows]}  # for --shown_only of the commands that read the table
     table = Scores.from_columns(columns)
     # In alphabetical order, the rows would still tell which of two names comes first.
     return table if keep_names else table.take(np.argsort(order[person], kind="stable"))

@@ -84,6 +84,8 @@ def _of_records(path: str, scores: Scores, calibrated: bool) -> Scores:
 
     Each fold of people (of streams, where no event names a person) is calibrated on the others.
     """
+    if scores.y_accept is None or np.isnan(scores.y_accept).all():
+        raise ScoresError("found no offer with an answer, expected outcomes among the records", "y_accept", place=path)
     if scores.y_need is None or np.isnan(scores.y_need).all():
         without: dict[str, Any] = dict.fromkeys(_NEED)
         scores = dataclasses.replace(scores, **without)

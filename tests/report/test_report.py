@@ -1,9 +1,8 @@
-"""The HTML report: page, timeline and figures."""
+"""The HTML report: page and figures."""
 
 import base64
 import hashlib
 import html
-import html.parser
 import json
 import math
 import re
@@ -12,68 +11,14 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given
+from report_pages import Page, evaluated, stream, written
 from synthetic_scores import make_columns, make_scores
-from test_slow_candidates import IDENTITY, make_two_passes
 
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.evaluation import protocol
 from prism_jax.evaluation.policies import ALL_POLICIES
-from prism_jax.evaluation.results import Trace
-from prism_jax.report import figures, page, tables, templates, timeline
+from prism_jax.report import figures, page, tables, templates
 from prism_jax.runtime.shown_text import visible
 from prism_jax.scores import Scores
-from prism_jax.streams import Event, Step, Stream
-
-POINT = OperatingPoint()
-VOID = {"meta", "br", "link", "img", "input", "hr"}
-
-
-class Page(html.parser.HTMLParser):
-    """Checks that every tag is closed in order, and collects tags, attributes and text."""
-
-    def __init__(self, source):
-        super().__init__()
-        self.open, self.tags, self.attributes, self.texts = [], [], [], []
-        self.feed(source)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append(tag)
-        self.attributes += [(tag, name, value) for name, value in attrs]
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attrs):
-        self.tags.append(tag)
-        self.attributes += [(tag, name, value) for name, value in attrs]
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        if self.open[-1:] not in (["style"], ["script"]):
-            self.texts.append(data)
-
-    @property
-    def text(self):
-        return " ".join(" ".join(self.texts).split())
-
-
-def evaluated(scores, point=POINT):
-    calibration = protocol.calibrate(scores)
-    return protocol.evaluate(scores, calibration, point), scores, calibration, point
-
-
-def stream(name, steps=12, text="Types {}."):
-    events = tuple(Event(time=100.0 + 61 * i, text=text.format(i)) for i in range(steps + 1))
-    return Stream(id=name, events=events, steps=tuple(Step(event=i + 1) for i in range(steps)), domain="coding")
-
-
-def written(tmp_path, arguments, **more):
-    path = tmp_path / "report.html"
-    page.write_report(path, *arguments, **more)
-    return path.read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -270,117 +215,6 @@ def test_another_operating_point_is_refused(tmp_path, arguments):
     assert not list(tmp_path.iterdir())
 
 
-# The timeline
-
-
-def test_the_timeline_shows_signals_threshold_decision_and_texts_of_each_step(arguments):
-    evaluation = arguments[0]
-    shown = timeline.timeline(evaluation, "stream-3", None, stream("stream-3"))
-    trace = evaluation.trace
-    rows = np.flatnonzero(trace.stream == "stream-3")
-    assert (shown.shown, shown.total, len(shown.moments)) == (12, 12, 13)
-    assert (shown.moments[0].text, shown.moments[0].time, shown.moments[0].decision) == ("Types 0.", "0:00", "")
-    for moment, row in zip(shown.moments[1:], rows, strict=True):
-        assert moment.number == str(trace.step[row])
-        assert moment.text == f"Types {trace.step[row] + 1}."
-        assert moment.time == timeline.clock(61.0 * (trace.step[row] + 1))
-        assert moment.p_need == f"{trace.p_need[row]:.3f}" and moment.p_accept == f"{trace.p_accept[row]:.3f}"
-        assert moment.threshold == f"{trace.threshold[row]:.3f}"
-        assert moment.decision == ("offer" if trace.decision[row] else "silent")
-        assert moment.slow == trace.slow[row]
-        assert moment.y_need == ("yes" if trace.y_need[row] else "no")
-        gold = trace.y_need[row] * trace.y_accept[row]
-        assert float(moment.cost) == (1 - trace.y_accept[row] if trace.decision[row] else 2 * gold)
-    costs = [
-        float(moment.cost)
-        for name in dict.fromkeys(trace.stream)
-        for moment in timeline.timeline(evaluation, name, None, None).moments
-    ]
-    assert np.mean(costs) == pytest.approx(evaluation.deployed.realised_cost)
-
-
-def test_without_the_stream_the_timeline_takes_the_scores_times_and_no_texts(arguments):
-    evaluation, scores, *_ = arguments
-    times = protocol.rows_of(scores, "test").steps().time
-    shown = timeline.timeline(evaluation, "stream-3", times, None)
-    assert [moment.time for moment in shown.moments] == [timeline.clock(30.0 * i) for i in range(12)]
-    assert {moment.text for moment in shown.moments} == {""}
-    times = np.full_like(times, np.nan)
-    assert {moment.time for moment in timeline.timeline(evaluation, "stream-3", times, None).moments} == {""}
-
-
-def test_unknown_labels_have_an_unknown_cost():
-    evaluation = evaluated(make_scores(logging=True))[0]
-    costs = {}
-    for name in dict.fromkeys(evaluation.trace.stream):
-        for moment in timeline.timeline(evaluation, name, None, None).moments:
-            costs.setdefault(moment.y_accept, set()).add(moment.cost)
-    assert costs["unknown"] == {"?"}
-    assert "?" not in costs["yes"] | costs["no"]
-
-
-def test_a_stream_that_lacks_a_step_is_refused(tmp_path, arguments):
-    with pytest.raises(ValueError, match="stream 'stream-1': found step 5 in the scores, expected below 5"):
-        written(tmp_path, arguments, streams=[stream("stream-1", steps=5)])
-
-
-def test_long_streams_and_long_texts_are_cut_and_the_page_says_so(tmp_path):
-    arguments = evaluated(make_scores(streams=4, steps=300))
-    page = Page(written(tmp_path, arguments, streams=[stream("stream-1", steps=300, text="{} " + "x" * 2000)]))
-    assert "the first 40 of its 300 steps" in page.text
-    assert page.text.count("… (2002 characters)") + page.text.count("… (2003 characters)") == 41
-    assert max(map(len, page.texts)) < 700
-
-
-def test_the_stream_with_most_changes_of_decision_is_shown_and_texts_come_first(arguments):
-    trace = arguments[0].trace
-    changes = {
-        name: int(np.sum(np.diff(trace.decision[trace.stream == name].astype(int)) != 0)) for name in trace.stream
-    }
-    assert changes[timeline.choose_stream(trace)] == max(changes.values())
-    mixed = np.random.default_rng(0).permutation(len(trace.stream))  # rows of a stream need not stand together
-    shuffled = type(trace)(**{name: value[mixed] for name, value in vars(trace).items()})
-    chosen = timeline.choose_stream(shuffled)
-    own = shuffled.decision[shuffled.stream == chosen].astype(int)
-    assert np.sum(np.diff(own) != 0) == max(
-        np.sum(np.diff(shuffled.decision[shuffled.stream == name].astype(int)) != 0) for name in changes
-    )
-    assert timeline.choose_stream(trace, {"stream-9": None, "elsewhere": None}) == "stream-9"
-    assert timeline.choose_stream(trace, {"elsewhere": None}) == timeline.choose_stream(trace)
-
-
-def small_trace(streams):
-    """A trace of streams given as pairs of decisions and answers."""
-    rows = [(f"stream {i}", step, *row) for i, (_, rows) in enumerate(streams.items()) for step, row in enumerate(rows)]
-    stream, step, decision, answer = (np.array(column) for column in zip(*rows, strict=True))
-    ones, decision = np.ones(len(rows)), decision.astype(bool)
-    signals = {"p_need": ones, "p_accept": ones, "threshold": ones, "slow": ~decision, "y_need": ones}
-    answer = answer.astype(float)
-    return Trace(stream=stream, step=step, decision=decision, y_accept=answer, y_best=answer, **signals)
-
-
-@pytest.mark.parametrize(
-    ("streams", "chosen"),
-    [
-        ({"silent": [(0, 0)], "offer": [(1, 0)]}, 1),
-        ({"offers": [(1, 1)] * 9, "both": [(0, 0), (1, 1)]}, 1),
-        ({"unanswered": [(0, np.nan), (1, np.nan)], "answered": [(0, 0), (1, 1)]}, 1),
-        ({"wrong": [(0, 1), (1, 0)], "right": [(0, 0), (1, 1)]}, 1),
-        ({"first": [(0, 0), (1, 1)], "second": [(0, 0), (1, 1)]}, 0),
-        ({"late": [(0, 0)] * 40 + [(1, 1), (0, 0)] * 9, "soon": [(0, 0), (1, 1)]}, 1),
-    ],
-)
-def test_the_stream_shown_has_the_gate_at_work(streams, chosen):
-    assert timeline.choose_stream(small_trace(streams)) == f"stream {chosen}"
-
-
-@pytest.mark.parametrize(
-    ("seconds", "shown"), [(0, "0:00"), (59.6, "1:00"), (3661, "1:01:01"), (-5, "−0:05"), (math.nan, "")]
-)
-def test_the_clock(seconds, shown):
-    assert timeline.clock(float(seconds)) == shown
-
-
 # Figures
 
 
@@ -466,17 +300,3 @@ def test_broken_metrics_are_refused_and_leave_no_report(tmp_path, arguments, tex
 
 def test_curves_are_drawn_for_every_number_and_for_nothing_else(metrics):
     assert [curve.name for curve in page.loss_curves(metrics)] == ["loss", "loss_need"]
-
-
-def test_silence_in_the_timeline_costs_what_the_best_offer_would_have_brought():
-    scores, others = Scores.from_columns(make_two_passes()[0]), 0
-    evaluation = protocol.evaluate(scores, IDENTITY, OperatingPoint(margin=0.2))
-    for name in sorted(set(scores.stream)):
-        for moment in timeline.timeline(evaluation, name, None, None).moments:
-            rows = (scores.stream == name) & (scores.step == int(moment.number))
-            best = max(scores.y_accept[rows])
-            if moment.decision == "silent":
-                assert moment.cost == f"{2 * scores.y_need[rows][0] * best:g}"
-                assert moment.other == (", another offer yes" if best == 1 and moment.y_accept == "no" else "")
-                others += bool(moment.other)
-    assert others > 0
