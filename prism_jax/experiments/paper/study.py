@@ -20,6 +20,9 @@ from prism_jax.report.tables import over_units
 from prism_jax.scores import Scores
 from prism_jax.scores.units import Unit
 
+PAPER = OperatingPoint(trigger="margin")
+"""The paper's operating point."""
+
 
 class SkippedError(ValueError):
     """An experiment that cannot run on what is there; the message says what is missing."""
@@ -69,7 +72,7 @@ class Subject:
     """
 
     trainings: Trainings
-    point: OperatingPoint = dataclasses.field(default_factory=OperatingPoint)
+    point: OperatingPoint = PAPER
     settings: Settings = dataclasses.field(default_factory=Settings)
 
     def note(self, *sentences: str) -> str:
@@ -108,7 +111,7 @@ class Study:
     scores: Scores
     fits: Calibration
     source: str
-    point: OperatingPoint = dataclasses.field(default_factory=OperatingPoint)
+    point: OperatingPoint = PAPER
     settings: Settings = dataclasses.field(default_factory=Settings)
     trainings: Trainings | None = None
 
