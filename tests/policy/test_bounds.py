@@ -2,18 +2,27 @@
 
 import json
 import os
+import re
+import time
+from pathlib import Path
 
 import pytest
 from fake_reader import FakeReader, exported
+from offers import make_stream
 
 from prism_jax.policy.agent import Agent
 from prism_jax.policy.ledger import RefusedError
 from prism_jax.policy.lines import Lines, parse_line
+from prism_jax.policy.live import Live, LiveConfig
+from prism_jax.policy.probe_reader import ProbeReader
 from prism_jax.policy.records import encode
 from prism_jax.policy.records_file import RecordsError, RecordsFile
 from prism_jax.policy.service import Service
 from prism_jax.policy.settings import Settings, Terms
 from prism_jax.policy.steps import MOST_CANDIDATES, MOST_EVENT_BYTES, MOST_NAME, Observation
+from prism_jax.probe.config import FitConfig, StatesConfig
+from prism_jax.probe.fitting import Seen, fit_probe
+from prism_jax.probe.words import describe
 from prism_jax.runtime.files import MOST_LINE_BYTES
 from prism_jax.streams import Candidate, Event
 
@@ -65,6 +74,50 @@ def test_an_event_of_the_largest_size_is_decided_on():
     item = observation(text, ["y" * (MOST_EVENT_BYTES - 4 * MILLION)])
     (decision,) = Agent(FakeReader(), exported()).observe_many([item])
     assert decision.text == text
+
+
+def words(count):
+    """Different words, divided among offers that take as much as an event may hold."""
+    size = MOST_EVENT_BYTES // count
+    return [(f"{i:03d} " + " ".join(f"w{n}" for n in range(i, i + size // 3)))[: size - 1] for i in range(count)]
+
+
+def resident(field):
+    """This process's resident memory in bytes, now (VmRSS) or at its highest (VmHWM); Linux only."""
+    return 1024 * int(re.search(rf"{field}:\s*(\d+) kB", Path("/proc/self/status").read_text())[1])
+
+
+@pytest.mark.study
+@pytest.mark.parametrize("kind", ["probe", "student"])
+def test_an_event_of_the_largest_size_takes_bounded_time_and_memory(kind, request, capsys):
+    """Fifteen seconds of processor time. What does not fit into the student's context is refused, after tokenising."""
+    if kind == "probe":
+        seen = [Seen(describe(make_stream(number))) for number in range(4)]
+        reader = ProbeReader(fit_probe(seen, FitConfig(inner=2), StatesConfig()))
+    else:
+        model, template = (request.getfixturevalue(name) for name in ("model", "template"))
+        params = request.getfixturevalue("draw_params")(model)
+        config = LiveConfig(memory=1 << 22, batches=(1,))
+        reader = Live(model, params, template, has_slow_pass=False, writes_responses=False, config=config)
+    agent = Agent(reader, exported(slow=False))
+    largest = "\N{PARTY POPPER}" * MILLION
+    for name, texts in {
+        "a text of a million characters of four bytes": [largest],
+        "5 offers": ["x", *words(5)],
+        "100 offers": ["x", *words(100)],
+    }.items():
+        offers = texts[1:] or ["Tea?"]
+        Path("/proc/self/clear_refs").write_text("5")
+        before, began, said = resident("VmRSS"), time.process_time(), "decided on"
+        try:
+            agent.observe("s", Event(time=0.0, text=texts[0]), offers)
+        except RefusedError as error:
+            said = str(error)
+        seconds, taken = time.process_time() - began, resident("VmHWM") - before
+        with capsys.disabled():
+            print(f"\n{kind}, {name}: {seconds:.2f} s, {taken / 2**20:.0f} MiB, {said:.90}")
+        assert said == "decided on" if kind == "probe" else "tokens, expected at most" in said
+        assert seconds < 30 and taken < 2**30
 
 
 def test_the_largest_record_is_accepted_by_a_restart(tmp_path):
