@@ -302,4 +302,5 @@ def _check_column(place: str, name: str, names: Sequence[str]) -> None:
         raise LogError(f"{place}: found {names.count(name)} columns called {name!r}, expected one")
     if name not in names:
         shown = ", ".join(f"{one:.40}" for one in names[:30]) + (", …" if len(names) > 30 else "")
-        raise LogError(f"{place}: found no column {name!r}{did_you_mean(name, names)}, expected one of {shown}")
+        commas = "; a .csv has commas between its columns" if len(names) == 1 and {";", "\t"} & set(names[0]) else ""
+        raise LogError(f"{place}: found no column {name!r}{did_you_mean(name, names)}, expected one of {shown}{commas}")

@@ -15,6 +15,7 @@ from prism_jax.evaluation.promise_units import Family
 from prism_jax.evaluation.promises import Line, PromiseResult, promise
 from prism_jax.people.columns import LogError, parse_columns
 from prism_jax.people.logs import read_log
+from prism_jax.people.measures import auroc
 from prism_jax.people.score_maps import Scale
 from prism_jax.recipes.log_scores import scale_of_log, scores_of_log
 from prism_jax.recipes.own_score import promised
@@ -102,6 +103,11 @@ def promise_scores(
     print_all([promise_table(found, point)])
     if shown_only:
         print("The promise is about offers that the log shows only: what was not shown is left out.")
+    if columns and scores.y_accept is not None and (rank := auroc(scores.p_accept_fast, scores.y_accept)) < 0.5:
+        print(
+            f"A higher {column} goes with fewer acceptances in this log (AUROC {rank:.2f}), but the gates offer from a "
+            "score upwards: promise on a column of the opposite sign."
+        )
     on_score = _on_score(found, scale, column)
     for sentence in [*sentences(found), *on_score.get("sentences", [])]:
         print(sentence)

@@ -325,3 +325,16 @@ def test_a_log_of_answers_is_promised_as_its_scores_are(tmp_path, capsys):
     assert of_log["chosen"] is not None
     assert of_log.pop("on_score")["column"] == "p" and of_table.pop("on_score")["column"] == "p_accept_fast"
     assert of_log == of_table
+
+
+@pytest.mark.filterwarnings("ignore::prism_jax.decision.calibration.CalibrationWarning")
+def test_a_score_that_falls_as_acceptance_rises_is_named(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    p = rng.random(2000)
+    took = rng.random(2000) < p
+    for score, falls in ((p, False), (-p, True)):
+        lines = [f"u{i % 100},{int(took[i])},{score[i]:.6f}" for i in range(2000)]
+        (tmp_path / "log.csv").write_text("\n".join(["who,took,s", *lines]) + "\n")
+        columns = ["person=who", "accepted=took", "score=s"]
+        promise_scores(str(tmp_path / "log.csv"), ["missed_help<=0.3"], POINT, level=0.9, columns=columns)
+        assert ("A higher s goes with fewer acceptances" in capsys.readouterr().out) == falls

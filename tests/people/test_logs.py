@@ -149,6 +149,9 @@ def test_other_files_are_refused(tmp_path, write):
         read_log(write("", "log.xlsx"), COLUMNS)
     with pytest.raises(LogError, match=r"found no readable Parquet"):
         read_log(write("who", "log.parquet"), COLUMNS)
+    for mark in (";", "\t"):
+        with pytest.raises(LogError, match=r"expected one of .*; a \.csv has commas between its columns$"):
+            read_log(write((HEADER + ROWS).replace(",", mark)), COLUMNS)
 
 
 def test_files_and_tables_beyond_the_limits_are_refused(write, monkeypatch):
