@@ -33,7 +33,7 @@ ATTACK = (
     "</script><script>window.hit=1</script><style>*{display:none}</style><img src=//x.invalid/a onerror=window.hit=1> "
     "\"onmouseover='window.hit=1' <!--<script> \u202egnp.exe {{7*7}}"
 )
-POINTS = {"margin": OperatingPoint(c_fa=1.5, c_fn=3.6), "value": OperatingPoint(trigger="value")}
+POINTS = {"margin": OperatingPoint(c_fa=1.5, c_fn=3.6, trigger="margin"), "value": OperatingPoint(trigger="value")}
 
 
 def chromium():
