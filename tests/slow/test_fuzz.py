@@ -11,14 +11,12 @@ import signal
 import tracemalloc
 from pathlib import Path
 
-import chex
 import jax
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
-import tiny
 from fake_reader import FakeReader, exported
 from gguf_models import write_gguf
 from gguf_tokenizers import contents
@@ -53,17 +51,11 @@ from prism_jax.streams.jsonl import read_streams, write_streams
 from prism_jax.streams.simulator import SimulatorConfig, simulate
 from prism_jax.streams.traces import read_trace
 from prism_jax.student import Qwen3, StudentConfig
-from prism_jax.student.sharding import make_mesh
 from prism_jax.student.weights import load_gguf, load_hf, save_hf
 from prism_jax.teacher.recorded import read_recorded
 from prism_jax.teacher.sharegpt import read_sharegpt
 from prism_jax.teacher.text_calibrator import TextCalibrator, TextMap, read_text_calibrator
-from prism_jax.training.checkpoints.checkpoint import CheckpointError, parameters_alone
-from prism_jax.training.checkpoints.recovery import restore_best
-from prism_jax.training.checkpoints.saver import Saver
 from prism_jax.training.config import RunConfig
-from prism_jax.training.optimization.step import abstract_state
-from prism_jax.training.run import open_run
 from prism_jax.training.workdir import Workdir
 
 pytestmark = pytest.mark.slow
@@ -85,7 +77,6 @@ WAITS = ("agent's input", "a FIFO")
 """The input of a live agent is the one file that may be a pipe, and wait for who writes to it."""
 KEPT: dict[str, tuple[int, ...]] = {"scores, Parquet": (106,)}
 
-RUN = tiny.with_training(steps=4, checkpoint_every=2, keep=2)
 MODEL = Qwen3(
     StudentConfig(vocab_size=40, hidden_dim=8, num_layers=1, num_heads=2, num_kv_heads=1, head_dim=4, mlp_dim=16)
 )
@@ -345,46 +336,6 @@ def check(read, path, seed, named):
         tracemalloc.stop()
         assert peak < MOST_MEMORY, f"seed {seed}: {peak} bytes"
     return True
-
-
-@pytest.fixture(scope="module")
-def abstract():
-    return abstract_state(open_run(RUN).model, RUN.training, make_mesh())
-
-
-@pytest.fixture
-def checkpoint(abstract, tmp_path):
-    """The folder of a run with one checkpoint, whose state is random so that a change shows."""
-    rng = np.random.default_rng(0)
-
-    def draw(leaf):
-        return jax.device_put((100 * rng.normal(size=leaf.shape)).astype(leaf.dtype), leaf.sharding)
-
-    state = jax.tree.map(draw, abstract)
-    with Saver(Workdir(tmp_path).checkpoints, RUN) as saver:
-        saver.save(4, state, {"position": 4}, {"validation_nll": 0.5})
-    return tmp_path, state.params
-
-
-def test_a_damaged_checkpoint_is_refused_or_read_unchanged(abstract, checkpoint):
-    folder, expected = checkpoint
-    alone, refused = parameters_alone(abstract), 0
-    rng = np.random.default_rng(0)
-    paths = sorted(path for path in (folder / "checkpoints" / "4").rglob("*") if path.is_file())
-    for seed in (*KEPT.get("checkpoint", ()), *range(SEEDS)):
-        path = paths[rng.integers(len(paths))]
-        whole = path.read_bytes()
-        path.write_bytes(damaged(whole, seed, BINARY))
-        try:
-            restored = restore_best(Workdir(folder).checkpoints, alone, RUN)
-        except CheckpointError as error:
-            refused += 1
-            assert str(folder) in str(error) and "\n" not in str(error), f"seed {seed}: {str(error)[:500]!r}"
-        else:
-            assert restored.data == {"position": 4}, f"seed {seed}: {path}"
-            chex.assert_trees_all_equal(restored.state.params, expected)
-        path.write_bytes(whole)
-    assert refused > SEEDS // 2
 
 
 @pytest.mark.parametrize("name", READERS)
