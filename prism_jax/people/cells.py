@@ -18,6 +18,8 @@ Kind = Literal["number", "flag", "category"]
 WORDS = {"true": 1.0, "false": 0.0, "yes": 1.0, "no": 0.0, "t": 1.0, "f": 0.0, "1": 1.0, "0": 0.0}
 MISSING = ("", "na", "n/a", "nan", "null", "none")
 """Texts that stand for a missing value in columns of numbers, flags and times; a CSV file has no other sign for it."""
+MOST = 1e100
+"""The largest number in a log: squares of it, and sums of these, are finite."""
 COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     ">=": operator.ge,
     "<=": operator.le,
@@ -78,7 +80,7 @@ class Cells:
         return _codes(pc.if_else(missing, pa.scalar(None, pa.string()), texts))
 
     def numbers(self, expected: str = "a number") -> Float64[np.ndarray, " rows"]:
-        """Finite numbers, NaN where missing; infinities are refused."""
+        """Numbers, NaN where missing; infinities, and numbers beyond `MOST`, are refused."""
         if pa.types.is_null(self.values.type):
             return np.full(len(self.values), np.nan)
         if self.is_text:
@@ -87,7 +89,7 @@ class Cells:
             self.refuse_type(expected)
         signed = self.values.cast(pa.int8()) if pa.types.is_boolean(self.values.type) else self.values
         values = np.asarray(signed.cast(pa.float64(), safe=False).to_numpy(), np.float64)
-        self._refuse_infinite(values, expected)
+        self._refuse_huge(values, expected)
         return values
 
     def flags(self) -> Float64[np.ndarray, " rows"]:
@@ -169,12 +171,16 @@ class Cells:
                 values[row] = np.nan if word.lower() in MISSING else parse(word)
             except (ValueError, OverflowError):
                 self.refuse(row, f"a text of {len(word)} characters", expected)
-        self._refuse_infinite(values, expected)
+        self._refuse_huge(values, expected)
         return values
 
-    def _refuse_infinite(self, values: Float64[np.ndarray, " rows"], expected: str) -> None:
-        if np.isinf(values).any():
-            self.refuse(int(np.isinf(values).argmax()), "an infinite number", expected)
+    def _refuse_huge(self, values: Float64[np.ndarray, " rows"], expected: str) -> None:
+        huge = np.abs(values) > MOST  # false for NaN
+        if huge.any():
+            row = int(huge.argmax())
+            if np.isinf(values[row]):
+                self.refuse(row, "an infinite number", expected)
+            self.refuse(row, f"{values[row]:.6g}", f"{expected} from {-MOST:g} to {MOST:g}")
 
 
 def _codes(texts: pa.ChunkedArray) -> tuple[tuple[str, ...], Int32[np.ndarray, " rows"]]:
