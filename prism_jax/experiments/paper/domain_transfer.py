@@ -60,11 +60,13 @@ def make(subject: Subject) -> Outcome:
         _Row("raw", f"{WITH}, tested on {HELD_OUT}", everywhere, (HELD_OUT,), every, "raw"),
         _Row("calibrated", f"{WITH}, tested on {HELD_OUT}", everywhere, (HELD_OUT,), every, "calibrated"),
     )
-    lines = tuple(_line(row, subject) for row in rows)
+    tested = [protocol.prepare(_only(row.scores, row.domains), row.fits, subject.point)[0] for row in rows]
+    lines = tuple(_line(row, data, subject) for row, data in zip(rows, tested, strict=True))
     note = subject.note(
         f"C_FA = {subject.point.c_fa:g}, C_FN = {subject.point.c_fn:g}; the gate on the fast pass.",
         "Both students take the same number of streams and steps.",
         "The paper trains mostly on coding, and prints equal rows before and after temperatures in domain.",
+        data=tested,
     )
     sheet = Sheet("domain_transfer", "Domain transfer", "signals", MEASURES, lines, note)
     shown = {key: MEASURES[key] for key in ("f1", "audbc", "cost")}
@@ -84,9 +86,8 @@ class _Row:
     paper: str = ""
 
 
-def _line(row: _Row, subject: Subject) -> Line:
+def _line(row: _Row, data: EvaluationData, subject: Subject) -> Line:
     tested = _only(row.scores, row.domains)
-    data = protocol.prepare(tested, row.fits, subject.point)[0]
     found = _numbers(data, row.form, subject.settings)
     for signal in ("need", "accept"):
         before, after = signals.measure(protocol.evaluated_rows(tested), signal, "fast", row.fits)

@@ -42,6 +42,7 @@ def make(subject: Subject) -> Outcome:
         f"C_FA = {subject.point.c_fa:g}, C_FN = {subject.point.c_fn:g}; the gate on the fast pass.",
         f"Each student takes {config.training.steps} steps; a second stage spends the first half of them on RDC-SFT "
         "and starts from it.",
+        data=found.values(),
     )
     sheet = Sheet("pathways", "Ablation C: training pathways", "pathway", MEASURES, tuple(lines), note)
     shown = {key: MEASURES[key] for key in ("f1", "false_alarm", "cost")}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from etils import epath
@@ -18,7 +18,6 @@ from prism_jax.experiments.paper.trainings import Trainings
 from prism_jax.report.table import Table
 from prism_jax.report.tables import over_units
 from prism_jax.scores import Scores
-from prism_jax.scores.units import Unit
 
 PAPER = OperatingPoint(trigger="margin")
 """The paper's operating point."""
@@ -48,13 +47,15 @@ class Settings:
         if self.resamples < 1:
             raise ValueError(f"resamples: found {self.resamples}, expected at least 1")
 
-    def in_words(self, unit: Unit, units: int | None = None) -> str:
-        """The settings as the end of a table's note, with the number of units where it is one for the whole table."""
+    def in_words(self, data: Collection[EvaluationData]) -> str:
+        """The settings as the end of a table's note, with the number of units behind its intervals."""
         if self.seeds > 1:
             return ""
-        if units is None:
-            return f"{100 * self.level:g} % intervals over {unit}."
-        return f"{over_units(units, unit, self.level)}."
+        units = {int(one.judged_units.max()) + 1 for one in data}
+        (unit,) = {one.unit for one in data}
+        if len(units) == 1:
+            return f"{over_units(max(units), unit, self.level)}."
+        return f"{100 * self.level:g} % intervals over {min(units)} to {max(units)} {unit}, by row."
 
     def keywords(self) -> dict[str, Any]:
         """The settings as arguments of the intervals."""
@@ -75,9 +76,9 @@ class Subject:
     point: OperatingPoint = PAPER
     settings: Settings = dataclasses.field(default_factory=Settings)
 
-    def note(self, *sentences: str) -> str:
+    def note(self, *sentences: str, data: Collection[EvaluationData]) -> str:
         """The note of a table: its own sentences, the source and the intervals."""
-        return " ".join([*sentences, "On simulated streams.", self.settings.in_words("streams")]).rstrip()
+        return " ".join([*sentences, "On simulated streams.", self.settings.in_words(data)]).rstrip()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,9 +148,7 @@ class Study:
 
     def note(self, *sentences: str) -> str:
         """The note of a table: its own sentences, the source and the intervals."""
-        data = self.at()
-        units = int(data.judged_units.max()) + 1
-        return " ".join([*sentences, f"On {self.source}.", self.settings.in_words(data.unit, units)]).rstrip()
+        return " ".join([*sentences, f"On {self.source}.", self.settings.in_words([self.at()])]).rstrip()
 
 
 @dataclasses.dataclass(frozen=True)
