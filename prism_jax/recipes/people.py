@@ -141,7 +141,8 @@ def _by_seen(found: Study, seed: int) -> list[dict[str, Any]]:
             found.weight[here],
             seed,
         )
-        part = {"from": low, "to": high, "answers": int(here.sum()), "brier": brier}
+        people = len(np.unique(found.person[here]))
+        part = {"from": low, "to": high, "answers": int(here.sum()), "people": people, "brier": brier}
         shown = (
             None
             if difference is None
@@ -185,6 +186,7 @@ def _seen_table(parts: Sequence[Mapping[str, Any]]) -> Table:
     pair = f"{parts[0]['difference']['row']} minus {parts[0]['difference']['minus']}"
     columns = (
         Column("answers", "Number of rows"),
+        Column("people", "Number of people who gave them"),
         *(Column(name, f"Brier score. {MEANINGS.get(name, TRUTH)}") for name in names),
         Column(pair, "Difference of the two Brier scores on the same answers; below 0 the person layer gains."),
     )
@@ -193,7 +195,7 @@ def _seen_table(parts: Sequence[Mapping[str, Any]]) -> Table:
         low, high = part["from"], part["to"]
         name = f"{low} or more" if high is None else (str(low) if low == high else f"{low} to {high}")
         cells = (*(_digits(part["brier"][column]) for column in names), _signed(part["difference"]["brier"]))
-        rows.append(Row(name, (f"{part['answers']:,}", *cells)))
+        rows.append(Row(name, (f"{part['answers']:,}", str(part["people"]), *cells)))
     title = "Brier score by how many answers of the person had been seen"
     note = "95 % intervals of the difference over people."
     return Table(title, "seen before", columns, (Section("", tuple(rows)),), note)
