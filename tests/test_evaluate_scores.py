@@ -159,6 +159,7 @@ def test_a_calibration_and_unknown_columns_of_another_agent(tmp_path, scores):
     assert f"calibrated by {calibration}" in done.stdout
     first, again = (json.loads((tmp_path / name / "evaluation.json").read_text()) for name in ("first", "out"))
     assert again.pop("calibrated") == f"calibrated by {calibration}" and first.pop("calibrated") == ""
+    assert again.pop("dependence") is None and first.pop("dependence")["steps"] > 0  # calibration steps tell it
     assert again == first
     assert json.loads((tmp_path / "out" / "calibration.json").read_text()) == json.loads(calibration.read_text())
     read = read_scores(later)

@@ -134,7 +134,9 @@ def test_prism_json_records_the_decision(exported):
     prism = json.loads((folder / "exported" / "prism.json").read_text())
     config = json.loads((folder / "run" / "config.json").read_text())
     fits = json.loads((folder / "run" / "calibration.json").read_text())
-    assert prism["decision"] == config["decision"]
+    trigger = "value" if "thinking" in prism["calibration"] else "margin"
+    assert config["decision"]["trigger"] in ("auto", trigger)
+    assert prism["decision"] == config["decision"] | {"trigger": trigger}
     assert prism["temperatures"] == {name: fits[name]["temperature"] for name in SIGNALS if fits[name]}
     assert prism["calibration"]["need_fast"] == {
         "calibrator": "temperature",
