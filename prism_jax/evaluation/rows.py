@@ -254,7 +254,7 @@ class Dependence:
         the gate misjudges the cost of silence by C_FN times as much on average.
       low: Lower end of its interval over units; None where there are too few.
       high: Upper end.
-      steps: Number of steps.
+      steps: Number of steps: of the calibration split, or out of fold of all.
     """
 
     covariance: float
@@ -266,7 +266,7 @@ class Dependence:
         """What the gate assumes, what was measured, and what p_need is to estimate."""
         said = (
             "The gate takes need and acceptance for independent given what the fast pass sees; on "
-            f"{self.steps:,} calibration steps, the mean of (y_need − p_need)(y_accept − p_accept) is "
+            f"{self.steps:,} labelled steps, the mean of (y_need − p_need)(y_accept − p_accept) is "
             f"{self.covariance:+.4f}"
         )
         if self.low is None or self.high is None:

@@ -18,13 +18,14 @@ official_scores are run by name alone: they take longer, or need --source (Proac
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 
 from absl import flags
 from etils import epath
 
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.experiments.paper import registry, runner
-from prism_jax.experiments.paper.study import Files, Settings
+from prism_jax.experiments.paper.study import PAPER, Files, Settings
 from prism_jax.experiments.paper.trainings import Trainings
 from prism_jax.recipes.store import Store
 from prism_jax.runtime import command
@@ -62,7 +63,7 @@ def main(arguments: list[str]) -> None:
     call = runner.Given(
         scores=given.scores,
         trainings=() if given.scores else tuple(Trainings(store, seed) for seed in range(given.seeds)),
-        point=OperatingPoint(c_fa=given.c_fa, c_fn=given.c_fn, margin=given.margin, trigger="margin"),
+        point=dataclasses.replace(PAPER, c_fa=given.c_fa, c_fn=given.c_fn, margin=given.margin),
         settings=Settings(resamples=given.resamples, seeds=given.seeds),
         files=Files(folder, given.source, given.weights),
     )
