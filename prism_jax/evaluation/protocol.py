@@ -259,10 +259,10 @@ def _dependence(scores: Scores, calibration: Calibration, point: OperatingPoint)
     """What calibration steps say of need and acceptance, or out of fold all steps; None without these."""
     if scores.need_given_accept:
         return None
-    if scores.split is not None and (scores.split == CALIBRATION).any():
-        rows = rows_of(scores, CALIBRATION)
-    elif out_of_fold(scores):
+    if out_of_fold(scores):
         rows = evaluated_rows(scores)
+    elif scores.split is not None and (scores.split == CALIBRATION).any() and not calibration.folds:
+        rows = rows_of(scores, CALIBRATION)
     else:
         return None
     return second_signal.dependence(policies.EvaluationData(rows.steps(), calibration, point, None, False))

@@ -172,3 +172,14 @@ def test_in_a_log_with_propensities_dependence_has_their_weights():
     left = (rows.y_need - need) * (rows.y_accept - accept)
     expected = np.average(left, weights=1 / rows.propensity)
     assert evaluate(scores, POINT).dependence.covariance == pytest.approx(expected)
+
+
+def test_a_calibration_by_fold_need_not_know_the_folds_of_calibration_steps():
+    columns = make_columns(streams=40, slow=False)
+    fold = np.array([int(name.split("-")[-1]) % 2 for name in columns["stream"]])
+    whole = Scores.from_columns({name: column for name, column in columns.items() if name != "split"} | {"fold": fold})
+    calibration = protocol.calibrate(whole)
+    assert calibration.folds
+    assert protocol.evaluate(whole, calibration, POINT).dependence.steps == len(whole)
+    later = Scores.from_columns(columns | {"fold": np.where(np.array(columns["split"]) == "test", fold, 9)})
+    assert protocol.evaluate(later, calibration, POINT).dependence is None
