@@ -267,14 +267,18 @@ class Dependence:
         said = (
             "The gate takes need and acceptance for independent given what the fast pass sees; on "
             f"{self.steps:,} labelled steps, the mean of (y_need − p_need)(y_accept − p_accept) is "
-            f"{self.covariance:+.4f}"
+            f"{_signed(self.covariance)}"
         )
         if self.low is None or self.high is None:
             return f"{said}, of too few units for an interval."
-        said += f" [{self.low:+.4f}, {self.high:+.4f}]"
+        said += f" [{_signed(self.low)}, {_signed(self.high)}]"
         if self.low <= 0 <= self.high:
-            return f"{said}: no sign that they are not."
+            return f"{said}: no sign of the contrary."
         return (
             f"{said}: they are not. Try loss.need_target=given_accept (of a probe fit.need_target), which needs no "
             "independence."
         )
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.4f}".replace("-", "−")
