@@ -10,19 +10,25 @@ Checks read values, so they run only where values are known: on NumPy arrays, Py
 is checked; a bad value then gives whatever the formula gives, possibly NaN.
 
 An axis named `_n` in an annotation documents that all arguments share this length; `check_lengths` enforces it.
+
+Nothing here loads JAX: whoever passes a JAX array has loaded it, and a decision on two numbers needs none.
 """
 
 from __future__ import annotations
 
+import functools
+import importlib
+import math
+import sys
+from collections.abc import Iterable
 from types import ModuleType
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Real
 
-Array = jax.Array | np.ndarray
+Array = Any
+"""A NumPy or JAX array; annotations check its shape and dtype."""
 Scalar = bool | int | float | np.number | np.bool_
 """A Python or NumPy scalar."""
 Number = Scalar | Real[Array, ""]
@@ -37,29 +43,62 @@ Vector = Real[Array, "_n"] | Bool[Array, "_n"]
 """One number for each row."""
 
 
+_PLAIN = (float, int, bool, np.ndarray)
+"""Exact types that are never JAX's, asked for first."""
+
+
+def is_jax(value: Any) -> bool:
+    """Whether `value` is a JAX array or tracer."""
+    return type(value) not in _PLAIN and isinstance(value, getattr(sys.modules.get("jax"), "Array", ()))
+
+
 def namespace(*values: Any) -> ModuleType:
     """`jax.numpy` if any of `values` is a JAX array or tracer, else `numpy`."""
-    return jnp if any(isinstance(value, jax.Array) for value in values) else np
+    return sys.modules["jax"].numpy if any(map(is_jax, values)) else np
+
+
+def special(xp: ModuleType) -> ModuleType:
+    """The special functions of a namespace: SciPy's, or JAX's of the same names."""
+    return importlib.import_module("scipy.special" if xp is np else "jax.scipy.special")
 
 
 def is_traced(*values: Any) -> bool:
     """Whether any of `values` is a tracer, whose numbers are not known yet."""
-    return any(isinstance(value, jax.core.Tracer) for value in values)
+    return any(is_jax(value) and isinstance(value, sys.modules["jax"].core.Tracer) for value in values)
+
+
+def is_floating(dtype: np.dtype) -> bool:
+    """Whether a dtype is one of floating-point numbers, bfloat16 and the like among them."""
+    if dtype.kind != "V":
+        return dtype.kind == "f"
+    from jax import numpy as jnp
+
+    return jnp.issubdtype(dtype, jnp.floating)
+
+
+def finfo(dtype: np.dtype) -> Any:
+    """The limits of a floating-point dtype, bfloat16 and the like among them."""
+    if dtype.kind == "f":
+        return np.finfo(dtype)
+    from jax import numpy as jnp
+
+    return jnp.finfo(dtype)
 
 
 def as_float(value: Any) -> Any:
     """`value` in floating point; integer and boolean arrays get the default dtype, scalars become Python floats."""
-    if isinstance(value, bool | int | float | np.generic):
-        return value if isinstance(value, np.floating) else float(value)
-    if isinstance(value, jax.Array):
-        return value if jnp.issubdtype(value.dtype, jnp.floating) else value.astype(jnp.result_type(float))
+    if isinstance(value, (float, int, np.generic)):
+        return value if type(value) is float or isinstance(value, np.floating) else float(value)
+    if is_jax(value):
+        xp = namespace(value)
+        return value if is_floating(value.dtype) else value.astype(xp.result_type(float))
     value = np.asarray(value)
-    return value if jnp.issubdtype(value.dtype, np.floating) else value.astype(np.float64)
+    return value if is_floating(value.dtype) else value.astype(np.float64)
 
 
 def as_array(value: Any) -> Any:
     """A list as a NumPy array; arrays, tracers and None unchanged."""
-    return value if value is None or isinstance(value, jax.Array | np.ndarray) else np.asarray(value)
+    return value if value is None or isinstance(value, np.ndarray) or is_jax(value) else np.asarray(value)
 
 
 def as_floats(*values: Any) -> tuple[Any, ...]:
@@ -69,8 +108,8 @@ def as_floats(*values: Any) -> tuple[Any, ...]:
 
 def sigmoid(z: Any) -> Any:
     """1 / (1 + exp(-z)) in the namespace of z, without overflow."""
-    if isinstance(z, jax.Array):
-        return jax.nn.sigmoid(z)
+    if is_jax(z):
+        return sys.modules["jax"].nn.sigmoid(z)
     tail = np.exp(-np.abs(z))
     return np.where(z >= 0, 1.0, tail) / (1 + tail)
 
@@ -99,6 +138,8 @@ def check_lengths(**named: Any) -> None:
 
 def check_broadcast(**named: Any) -> None:
     """Raises ValueError unless all arguments that are not None broadcast to one shape that is not empty."""
+    if _same_shape(named.values()):
+        return
     shapes = {name: np.shape(value) for name, value in named.items() if value is not None}
     try:
         shape = np.broadcast_shapes(*shapes.values())
@@ -108,6 +149,19 @@ def check_broadcast(**named: Any) -> None:
     if 0 in shape:
         empty = next(name for name, other in shapes.items() if 0 in other)
         raise ValueError(f"{empty}: found an empty array, expected at least one value")
+
+
+def _same_shape(values: Iterable[Any]) -> bool:
+    """Whether all values that are no scalars are arrays of one shape that is not empty."""
+    shape: tuple[int, ...] = ()
+    for value in values:
+        if type(value) is float or value is None:
+            continue
+        other = value.shape if type(value) is np.ndarray else np.shape(value)
+        if other and shape and other != shape:
+            return False
+        shape = other or shape
+    return 0 not in shape
 
 
 def check_kind(name: str, value: Any) -> None:
@@ -122,7 +176,7 @@ def check_kind(name: str, value: Any) -> None:
             "that count"
         )
     dtype = value.dtype if hasattr(value, "dtype") else np.asarray(value).dtype
-    if not (dtype.kind in "biuf" or jnp.issubdtype(dtype, jnp.floating)):
+    if not (dtype.kind in "biuf" or is_floating(dtype)):
         raise ValueError(f"{name}: found values of the dtype {dtype}, expected real numbers")
 
 
@@ -137,23 +191,35 @@ def check_range(name: str, value: Any, low: float, high: float, expected: str, *
       expected: Description of the accepted values, for the message.
       open_low: Whether `low` itself is rejected.
     """
-    check_kind(name, value)
-    if is_traced(value):
+    ends = _ends(value)
+    if ends is None:
+        check_kind(name, value)
+        if is_traced(value):
+            return
+        array = np.asarray(value)
+        if array.size == 0:
+            raise ValueError(f"{name}: found an empty array, expected {expected}")
+        ends = float(array.min()), float(array.max())
+    lowest, highest = ends
+    # Both ends are NaN if any entry is NaN, and then every comparison is false.
+    if (lowest > low if open_low else lowest >= low) and highest <= high and highest < math.inf:
         return
     array = np.asarray(value)
-    if array.size == 0:
-        raise ValueError(f"{name}: found an empty array, expected {expected}")
-    # Both ends are NaN if any entry is NaN, and then every comparison is false.
-    lowest, highest = float(array.min()), float(array.max())
-    above = lowest > low if open_low else lowest >= low
-    if above and highest <= high and highest < np.inf:
-        return
     good = ((array > low) if open_low else (array >= low)) & (array <= high) & (array < np.inf)
     index = int(np.argmin(good))
     place = f" at index {index}" if array.ndim == 1 else ""
     count = int(array.size - np.count_nonzero(good))
     more = f" ({count} of {array.size} values are bad)" if count > 1 else ""
     raise ValueError(f"{name}: found {array.reshape(-1)[index]}{place}{more}, expected {expected}")
+
+
+def _ends(value: Any) -> tuple[float, float] | None:
+    """The least and the largest number of a float or of a NumPy array of floats; None for all that is neither."""
+    if type(value) is float:
+        return value, value
+    if type(value) is np.ndarray and value.dtype.kind == "f" and value.size:
+        return float(np.minimum.reduce(value, axis=None)), float(np.maximum.reduce(value, axis=None))
+    return None
 
 
 def check_probability(name: str, p: Any) -> None:
@@ -231,21 +297,43 @@ def check_costs(c_fa: Any, c_fn: Any, *combined: Any) -> None:
     check_range("c_fn", c_fn, 0.0, np.inf, "a finite cost of at least 0")
     if is_traced(c_fa, c_fn):
         return
-    found = [value.dtype for value in (c_fa, c_fn, *combined) if np.ndim(value) or isinstance(value, jax.Array)]
-    floating = [dtype for dtype in found if jnp.issubdtype(dtype, jnp.floating)]
+    dtypes = {value.dtype for value in (c_fa, c_fn, *combined) if _has_precision(value)}
+    floating = set(filter(is_floating, dtypes))
     if not floating:
         return
-    held = jnp.finfo(jnp.result_type(*floating) if len(set(floating)) > 1 else floating[0])
-    # A sum of two costs must be finite, and no cost may round to 0.
-    low, high = float(held.smallest_subnormal), float(held.max) / 2
+    low, high, held = _cost_limits(_promoted(floating))
     for name, cost in (("c_fa", c_fa), ("c_fn", c_fn)):
+        if type(cost) is float and (low <= cost <= high or cost == 0):
+            continue
         costs = np.asarray(cost, np.float64)
         if ((costs > high) | ((costs > 0) & (costs < low))).any():
             bad = costs[(costs > high) | ((costs > 0) & (costs < low))].reshape(-1)[0]
             raise ValueError(
-                f"{name}: found {bad:g}, expected {low:.1e} to {high:.1e}, what {held.dtype} (the precision of the "
+                f"{name}: found {bad:g}, expected {low:.1e} to {high:.1e}, what {held} (the precision of the "
                 "other arguments) can compute with; only the ratio of the costs matters, so scale both"
             )
+
+
+def _has_precision(value: Any) -> bool:
+    """Whether a value sets the precision of the scalars that it is combined with."""
+    return value.ndim > 0 if isinstance(value, np.ndarray) else is_jax(value)
+
+
+def _promoted(dtypes: set[np.dtype]) -> np.dtype:
+    """The dtype to which JAX promotes floating-point dtypes."""
+    if len(dtypes) == 1:
+        return next(iter(dtypes))
+    from jax import numpy as jnp
+
+    return jnp.result_type(*dtypes)
+
+
+@functools.lru_cache(maxsize=64)
+def _cost_limits(dtype: np.dtype) -> tuple[float, float, str]:
+    """The least and the largest cost that a precision computes with, and its name."""
+    held = finfo(dtype)
+    # A sum of two costs must be finite, and no cost may round to 0.
+    return float(held.smallest_subnormal), float(held.max) / 2, str(held.dtype)
 
 
 def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:

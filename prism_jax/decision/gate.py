@@ -16,15 +16,14 @@ All functions are elementwise; arguments broadcast, costs included. Costs share 
 
 from __future__ import annotations
 
+import sys
 from typing import Any, Literal, get_args
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from prism_jax.decision import arrays
 from prism_jax.decision.arrays import Booleans, Floats, Reals
-from prism_jax.decision.policies import POLICIES, acceptance_threshold
+from prism_jax.decision.policies import POLICIES, Policy, acceptance_threshold
 
 Form = Literal["bayes", "odds_paper"]
 
@@ -53,6 +52,11 @@ def intervene(p_accept: Reals, p_both: Reals, c_fa: Reals, c_fn: Reals) -> Boole
     arrays.check_probability("p_both", p_both)
     arrays.check_costs(c_fa, c_fn, p_accept, p_both)
     _, p_accept, p_both, c_fa, c_fn = arrays.as_floats(p_accept, p_both, c_fa, c_fn)
+    return intervene_unchecked(p_accept, p_both, c_fa, c_fn)
+
+
+def intervene_unchecked(p_accept: Any, p_both: Any, c_fa: Any, c_fn: Any) -> Any:
+    """`intervene` without checks, on floating-point numbers that its caller has checked."""
     offer, silence = expected_costs(p_accept, p_both, c_fa, c_fn)
     return (offer <= silence) & (p_both > 0)
 
@@ -119,7 +123,7 @@ def score_from_logits(z_need: Reals, z_accept: Reals) -> Floats:
     for name, value in (("z_need", z_need), ("z_accept", z_accept)):
         arrays.check_not_nan(name, value)
     xp, need, accept = arrays.as_floats(z_need, z_accept)
-    log_need = jax.nn.log_sigmoid(need) if xp is jnp else -np.logaddexp(0.0, -need)
+    log_need = -np.logaddexp(0.0, -need) if xp is np else sys.modules["jax"].nn.log_sigmoid(need)
     silent = log_need == -xp.inf  # even at z_accept = inf, as where p_need * p_accept = 0 in `score`
     return xp.where(silent, -xp.inf, accept + xp.where(silent, 0.0, log_need))[()]
 
@@ -135,7 +139,7 @@ def critical_ratio(p_need: Reals, p_accept: Reals) -> Floats:
     """
     xp, p_need, p_accept = _probabilities(p_need, p_accept)
     both = p_accept * p_need
-    largest = jnp.finfo(getattr(both, "dtype", np.float64)).max
+    largest = arrays.finfo(getattr(both, "dtype", np.dtype(np.float64))).max
     beyond = both * largest < 1  # both = 0, or a ratio above every finite number
     return xp.where(beyond, xp.inf, (1 - p_accept) / xp.where(beyond, 1.0, both))[()]
 
@@ -182,23 +186,36 @@ def decide(
     arrays.check_costs(c_fa, c_fn, p_need, p_accept)
     arrays.check_probability("fixed_threshold", fixed_threshold)
     chosen = POLICIES[policy]
+    if chosen.signals is None and chosen.constant is None and policy != "fixed":
+        raise ValueError(f"policy: found {policy!r} with neither signals nor a constant decision, expected one of both")
     extra: dict[str, Any] = {"fixed_threshold": fixed_threshold} if policy == "fixed" else {}
     if chosen.needs_base_rate:
         if base_rate is None:
             raise ValueError("base_rate: found None, expected the acceptance rate of the calibration split")
         arrays.check_probability("base_rate", base_rate)
         extra, base_rate = {"base_rate": base_rate}, arrays.as_float(base_rate)
-    xp, p_need, p_accept = _probabilities(p_need, p_accept, c_fa=c_fa, c_fn=c_fn, **extra)
-    if chosen.signals is not None:
-        need, accept = chosen.signals(p_need, p_accept, base_rate)
+    _, p_need, p_accept = _probabilities(p_need, p_accept, c_fa=c_fa, c_fn=c_fn, **extra)
+    costs = arrays.as_float(c_fa), arrays.as_float(c_fn)
+    return decide_unchecked(chosen, p_need, p_accept, *costs, fixed_threshold, base_rate)
+
+
+def decide_unchecked(
+    policy: Policy, p_need: Any, p_accept: Any, c_fa: Any, c_fn: Any, fixed_threshold: Any = 0.5, base_rate: Any = None
+) -> Any:
+    """`decide` without checks, on floating-point numbers that its caller has checked."""
+    if policy.signals is not None:
+        need, accept = policy.signals(p_need, p_accept, base_rate)
+        both = accept * need
         # A constant that replaces a signal takes the signal's shape and precision from 0 times the signal.
-        return intervene(accept + 0 * p_accept, accept * need + 0 * p_need, c_fa, c_fn)
-    shape = np.broadcast_shapes(*map(np.shape, (p_need, p_accept, c_fa, c_fn, *extra.values())))
-    if policy == "fixed":
-        return xp.broadcast_to(p_accept >= fixed_threshold, shape)[()]
-    if chosen.constant is None:
-        raise ValueError(f"policy: found {policy!r} with neither signals nor a constant decision, expected one of both")
-    return xp.full(shape, chosen.constant)[()]
+        if accept is not p_accept:
+            accept = accept + 0 * p_accept
+        if need is not p_need:
+            both = both + 0 * p_need
+        return intervene_unchecked(accept, both, c_fa, c_fn)
+    compared = policy.constant is None
+    used = [p_need, p_accept, c_fa, c_fn, *([fixed_threshold] if compared else [])]
+    offer = p_accept >= fixed_threshold if compared else policy.constant
+    return arrays.namespace(*used).broadcast_to(offer, np.broadcast_shapes(*map(np.shape, used)))[()]
 
 
 def slow_band(p_need: Reals, p_accept: Reals, c_fa: Reals, c_fn: Reals, margin: Reals) -> Booleans:
@@ -228,10 +245,15 @@ def slow_band(p_need: Reals, p_accept: Reals, c_fa: Reals, c_fn: Reals, margin: 
     arrays.check_range("margin", margin, 0.0, np.inf, "a finite margin of at least 0")
     _, need, accept = _probabilities(p_need, p_accept, c_fa=c_fa, c_fn=c_fn, margin=margin)
     _, cost_fa, cost_fn, delta = arrays.as_floats(c_fa, c_fn, margin)
-    high, low = accept + delta, accept - delta
-    offer_high, silence_high = expected_costs(high, high * need, cost_fa, cost_fn)
-    offer_low, silence_low = expected_costs(low, low * need, cost_fa, cost_fn)
-    return (offer_high <= silence_high) & (offer_low >= silence_low) & (delta > 0)
+    return slow_band_unchecked(need, accept, cost_fa, cost_fn, delta)
+
+
+def slow_band_unchecked(need: Any, accept: Any, c_fa: Any, c_fn: Any, margin: Any) -> Any:
+    """`slow_band` without checks, on floating-point numbers that its caller has checked."""
+    high, low = accept + margin, accept - margin
+    offer_high, silence_high = expected_costs(high, high * need, c_fa, c_fn)
+    offer_low, silence_low = expected_costs(low, low * need, c_fa, c_fn)
+    return (offer_high <= silence_high) & (offer_low >= silence_low) & (margin > 0)
 
 
 def decide_with_slow(
@@ -271,9 +293,14 @@ def decide_with_slow(
     arrays.check_broadcast(**given, c_fa=c_fa, c_fn=c_fn, margin=margin)
     for name, p in given.items():
         arrays.check_probability(name, p)
-    slow = slow_band(p_need_fast, p_accept_fast, c_fa, c_fn, margin)
-    fast_decision = decide(p_need_fast, p_accept_fast, c_fa, c_fn)
-    slow_decision = decide(p_need_slow, p_accept_slow, c_fa, c_fn)
+    arrays.check_costs(c_fa, c_fn, p_need_fast, p_accept_fast)
+    arrays.check_range("margin", margin, 0.0, np.inf, "a finite margin of at least 0")
+    arrays.check_costs(c_fa, c_fn, p_need_slow, p_accept_slow)
+    _, cost_fa, cost_fn, delta = arrays.as_floats(c_fa, c_fn, margin)
+    need_fast, accept_fast, need_slow, accept_slow = map(arrays.as_float, given.values())
+    slow = slow_band_unchecked(need_fast, accept_fast, cost_fa, cost_fn, delta)
+    fast_decision = intervene_unchecked(accept_fast, accept_fast * need_fast, cost_fa, cost_fn)
+    slow_decision = intervene_unchecked(accept_slow, accept_slow * need_slow, cost_fa, cost_fn)
     xp = arrays.namespace(slow, fast_decision, slow_decision)
     return xp.where(slow, slow_decision, fast_decision)[()], slow
 

@@ -17,10 +17,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
-import jax.scipy.special as jax_special
 import numpy as np
-from scipy import special
 
 from prism_jax.decision import arrays, gate
 from prism_jax.decision.arrays import Booleans, Floats, Reals, Vector
@@ -163,11 +160,16 @@ def deviation(p_need: Reals, p_accept: Reals, c_fa: Reals, c_fn: Reals, moves: M
     """
     check_moves(moves)
     xp, p_need, p_accept, c_fa, c_fn, *moments = _checked(p_need, p_accept, c_fa, c_fn, **moves._asdict())
+    return _deviation(xp, p_need, p_accept, c_fa, c_fn, Moves(*moments))
+
+
+def _deviation(xp: Any, p_need: Any, p_accept: Any, c_fa: Any, c_fn: Any, moves: Moves) -> Any:
+    """`deviation` without checks."""
     unit = c_fa + c_fn  # in this unit nothing overflows when it is squared
     by_accept = p_accept * (1 - p_accept) * ((c_fa + p_need * c_fn) / unit)
     by_need = p_accept * p_need * (1 - p_need) * (c_fn / unit)
-    accept, need, both = moments
-    square = by_accept * by_accept * accept + by_need * by_need * need + 2 * by_accept * by_need * both
+    square = by_accept * by_accept * moves.accept + by_need * by_need * moves.need
+    square = square + 2 * by_accept * by_need * moves.both
     positive = square > 0  # rounding may take a singular form below 0
     return xp.where(positive, unit * xp.sqrt(xp.where(positive, square, 1.0)), 0.0)[()]
 
@@ -192,12 +194,15 @@ def expected_saving(net: Reals, sigma: Reals) -> Floats:
     arrays.check_broadcast(net=net, sigma=sigma)
     arrays.check_finite("net", net)
     arrays.check_range("sigma", sigma, 0.0, np.inf, "a finite standard deviation of at least 0")
-    xp, net, sigma = arrays.as_floats(net, sigma)
+    return _expected_saving(*arrays.as_floats(net, sigma))
+
+
+def _expected_saving(xp: Any, net: Any, sigma: Any) -> Any:
+    """`expected_saving` without checks."""
     distance = xp.abs(net)
     scale = xp.maximum(sigma, distance / _FAR)
     t = distance / xp.where(scale > 0, scale, 1.0)
-    erfcx = jax_special.erfcx if xp is jnp else special.erfcx
-    bracket = 1 / np.sqrt(2 * np.pi) - t / 2 * erfcx(t / np.sqrt(2))
+    bracket = 1 / np.sqrt(2 * np.pi) - t / 2 * arrays.special(xp).erfcx(t / np.sqrt(2))
     return (sigma * xp.exp(-t * t / 2) * xp.maximum(bracket, 0.0))[()]
 
 
@@ -220,10 +225,18 @@ def value_of_thinking(p_need: Reals, p_accept: Reals, c_fa: Reals, c_fn: Reals, 
       ValueError: as `deviation`.
     """
     _, p_need, p_accept, c_fa, c_fn = _checked(p_need, p_accept, c_fa, c_fn)
-    sigma = deviation(p_need, p_accept, c_fa, c_fn, moves)
-    saving = expected_saving(net_cost(p_need, p_accept, c_fa, c_fn), sigma)
+    check_moves(moves)
+    arrays.check_broadcast(p_need=p_need, p_accept=p_accept, c_fa=c_fa, c_fn=c_fn, **moves._asdict())
+    moments = [arrays.as_float(moment) for moment in moves]
+    xp = arrays.namespace(p_need, p_accept, c_fa, c_fn, *moments)
+    return value_unchecked(xp, p_need, p_accept, c_fa, c_fn, Moves(*moments))
+
+
+def value_unchecked(xp: Any, p_need: Any, p_accept: Any, c_fa: Any, c_fn: Any, moves: Moves) -> Any:
+    """`value_of_thinking` without checks, on floating-point numbers that its caller has checked; `xp` is theirs."""
     offer, silence = gate.expected_costs(p_accept, p_accept * p_need, c_fa, c_fn)
-    xp = arrays.namespace(saving, offer, silence)
+    sigma = _deviation(xp, p_need, p_accept, c_fa, c_fn, moves)
+    saving = _expected_saving(xp, offer - silence, sigma)
     return xp.minimum(saving, xp.minimum(offer, silence))[()]
 
 
@@ -243,8 +256,7 @@ def thinks_by_value(value: Reals, price: Reals, tokens: Reals) -> Booleans:
     """
     arrays.check_broadcast(value=value, price=price, tokens=tokens)
     arrays.check_range("value", value, 0.0, np.inf, "a finite value of at least 0")
-    arrays.check_range("price", price, 0.0, np.inf, "a finite price of at least 0")
-    arrays.check_range("tokens", tokens, 0.0, np.inf, "a finite number of tokens above 0", open_low=True)
+    _check_price(price, tokens)
     xp, value, price, tokens = arrays.as_floats(value, price, tokens)
     return xp.greater_equal(value, price * tokens)
 
@@ -288,11 +300,24 @@ def decide_by_value(
     arrays.check_broadcast(**given, c_fa=c_fa, c_fn=c_fn, **moves._asdict(), price=price, tokens=tokens)
     for name, p in given.items():
         arrays.check_probability(name, p)
-    slow = thinks_by_value(value_of_thinking(p_need_fast, p_accept_fast, c_fa, c_fn, moves), price, tokens)
-    fast_decision = gate.decide(p_need_fast, p_accept_fast, c_fa, c_fn)
-    slow_decision = gate.decide(p_need_slow, p_accept_slow, c_fa, c_fn)
+    arrays.check_costs(c_fa, c_fn, p_need_fast, p_accept_fast)
+    check_moves(moves)
+    _check_price(price, tokens)
+    arrays.check_costs(c_fa, c_fn, p_need_slow, p_accept_slow)
+    need_fast, accept_fast, need_slow, accept_slow = map(arrays.as_float, given.values())
+    xp, c_fa, c_fn, *moments, price, tokens = arrays.as_floats(c_fa, c_fn, *moves, price, tokens)
+    xp_value = arrays.namespace(need_fast, accept_fast, c_fa, c_fn, *moments)
+    value = value_unchecked(xp_value, need_fast, accept_fast, c_fa, c_fn, Moves(*moments))
+    slow = arrays.namespace(value, price, tokens).greater_equal(value, price * tokens)
+    fast_decision = gate.intervene_unchecked(accept_fast, accept_fast * need_fast, c_fa, c_fn)
+    slow_decision = gate.intervene_unchecked(accept_slow, accept_slow * need_slow, c_fa, c_fn)
     xp = arrays.namespace(slow, fast_decision, slow_decision)
     return xp.where(slow, slow_decision, fast_decision)[()], slow
+
+
+def _check_price(price: Any, tokens: Any) -> None:
+    arrays.check_range("price", price, 0.0, np.inf, "a finite price of at least 0")
+    arrays.check_range("tokens", tokens, 0.0, np.inf, "a finite number of tokens above 0", open_low=True)
 
 
 def _checked(p_need: Any, p_accept: Any, c_fa: Any, c_fn: Any, **others: Any) -> tuple[Any, ...]:

@@ -1,7 +1,7 @@
 """The decisions of a batch: trigger, gate and threshold of many events at once, each under its own terms.
 
-The comparisons are those of `prism_jax.decision.gate`; here they only get their arguments as arrays, because the checks
-of one call cost more than the decisions of hundreds of events.
+The comparisons are those of `prism_jax.decision.gate` without its checks: costs and other terms were checked when they
+were stated, probabilities when they were calibrated, and checking again would cost more than deciding.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from jaxtyping import Float64
 
 from prism_jax.decision import gate
 from prism_jax.decision.policies import POLICIES
-from prism_jax.decision.thinking import Moves, thinks_by_value, value_of_thinking
+from prism_jax.decision.thinking import Moves, value_unchecked
 from prism_jax.policy.explore import flip_loss
 from prism_jax.policy.settings import Terms
 from prism_jax.policy.signals import Signals
@@ -56,15 +56,15 @@ def fires(terms: Sequence[Terms], signals: Sequence[Signals]) -> list[bool]:
     c_fa, c_fn = _costs(terms)
     margins = np.array([one.point.margin if here else 0.0 for one, here in zip(terms, by_margin, strict=True)])
     if margins.any():
-        found |= np.asarray(gate.slow_band(p_need, p_accept, c_fa, c_fn, margins))
+        found |= gate.slow_band_unchecked(p_need, p_accept, c_fa, c_fn, margins)
     if any(by_value):
         at = np.array(by_value)
         known = [one.thinking for one, here in zip(terms, by_value, strict=True) if here and one.thinking is not None]
         moves = Moves(*(np.array([one.moves[i] for one in known]) for i in range(3)))
         tokens = np.array([one.tokens for one in known])
         price = np.array([one.point.price for one in terms])[at]
-        value = value_of_thinking(p_need[at], p_accept[at], c_fa[at], c_fn[at], moves)
-        found[at] = thinks_by_value(value, price, tokens)
+        value = value_unchecked(np, p_need[at], p_accept[at], c_fa[at], c_fn[at], moves)
+        found[at] = value >= price * tokens
     return found.tolist()
 
 
@@ -78,7 +78,7 @@ def gated(terms: Sequence[Terms], signals: Sequence[Signals]) -> list[Gated]:
     for name in set(names):
         at = np.array([other == name for other in names])
         here = p_need[at], p_accept[at], c_fa[at], c_fn[at]
-        offers[at] = gate.decide(*here, name, fixed_threshold=fixed[at])
+        offers[at] = gate.decide_unchecked(POLICIES[name], *here, fixed[at])
         deployed = POLICIES[name].threshold
         assert deployed is not None  # an OperatingPoint takes deployable policies only
         threshold[at] = deployed(p_need[at], c_fa[at], c_fn[at], fixed[at])

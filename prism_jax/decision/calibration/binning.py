@@ -10,8 +10,6 @@ from __future__ import annotations
 import functools
 from typing import Any, Literal
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from prism_jax.decision import arrays
@@ -45,7 +43,7 @@ def bin_index(p: Any, edges: Any, *, uniform: bool) -> Any:
       edges: Bin edges from `bin_edges`, in the precision of p.
       uniform: Whether the edges are k/K; NumPy then computes the bin instead of searching for it.
     """
-    if isinstance(p, jax.Array) or isinstance(edges, jax.Array):
+    if (jnp := arrays.namespace(p, edges)) is not np:
         return jnp.searchsorted(edges[1:-1], p, side="right", method="compare_all")
     if not uniform:
         return np.searchsorted(edges[1:-1], p, side="right")
@@ -71,7 +69,7 @@ def bin_sums(p: Any, bins: int, edges: Any, *, uniform: bool, columns: Any) -> l
     Returns:
       One vector of `bins` sums for each column: float64 for NumPy, integer for a column of ones.
     """
-    if isinstance(p, jax.Array) or isinstance(edges, jax.Array):
+    if (jnp := arrays.namespace(p, edges)) is not np:
         # Each sum has few terms: a float32 sum over all rows would accumulate rounding and stop growing at 2^24 rows.
         groups = -(-p.shape[0] // FEW**2)
         index = bin_index(p, edges, uniform=uniform) + bins * (jnp.arange(p.shape[0]) // FEW)

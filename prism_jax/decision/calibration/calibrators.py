@@ -11,7 +11,6 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
@@ -207,7 +206,7 @@ def _logit(xp: Any, p: Any, *, finite: bool = False) -> Any:
     z = xp.log(inside) - xp.log1p(-inside)
     if not finite:
         return z
-    half = float(jnp.finfo(getattr(p, "dtype", np.float64)).eps) / 2
+    half = float(arrays.finfo(getattr(p, "dtype", np.dtype(np.float64))).eps) / 2
     bound = float(np.log1p(-half) - np.log(half))
     return xp.clip(xp.where(end, (2 * p - 1) * bound, z), -bound, bound)
 

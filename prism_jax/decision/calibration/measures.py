@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Literal, get_args
 
-import jax
 import numpy as np
 import scipy  # scipy.stats is slow to load, so it is loaded at its first use
 from jaxtyping import Float, Int
@@ -111,9 +110,8 @@ def negative_log_likelihood(p: Vector, y: Vector, weight: Vector | None = None) 
       ValueError: for unequal lengths, empty input, or a value outside its range.
     """
     xp, p, y, weight = _checked(p, y, weight)
-    xlogy = scipy.special.xlogy if xp is np else jax.scipy.special.xlogy
-    xlog1py = scipy.special.xlog1py if xp is np else jax.scipy.special.xlog1py
-    losses = -(xlogy(y, p) + xlog1py(1 - y, -p))
+    special = arrays.special(xp)
+    losses = -(special.xlogy(y, p) + special.xlog1py(1 - y, -p))
     return _mean(xp, losses, weight)
 
 
@@ -269,8 +267,8 @@ def _mean_absolute_normal(xp: Any, mean: Any, spread: Any) -> Any:
     """E|N(mean, spread^2)|, the folded normal's mean; |mean| where the spread is 0."""
     safe = xp.where(spread > 0, spread, 1.0)
     z = mean / safe
-    erf = scipy.special.erf if xp is np else jax.scipy.special.erf
-    folded = safe * np.sqrt(2 / np.pi) * xp.exp(-(z**2) / 2) + mean * erf(z / np.sqrt(2))
+    erf = arrays.special(xp).erf(z / np.sqrt(2))
+    folded = safe * np.sqrt(2 / np.pi) * xp.exp(-(z**2) / 2) + mean * erf
     return xp.where(spread > 0, folded, xp.abs(mean))
 
 
