@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 import os
 import pathlib
 import statistics
@@ -26,7 +27,7 @@ import numpy as np
 from scipy import stats
 from sklearn.isotonic import IsotonicRegression
 
-from prism_jax.decision import audbc, calibration, metrics, surface, uncertainty
+from prism_jax.decision import audbc, calibration, gate, metrics, surface, thinking, uncertainty
 
 STEPS = 1_000_000
 COSTS = np.geomspace(0.1, 10, 256).astype(np.float32)
@@ -212,7 +213,27 @@ def benchmark_reading() -> Iterator[Row]:
     yield Row("confusion", median(lambda: metrics.confusion(decision, y), 9))
 
 
+def benchmark_checks() -> Iterator[Row]:
+    """1,000 calls of the gate, with its checks, beside its formula."""
+    rng = np.random.default_rng(0)
+    need, accept = rng.random((2, 100))
+    moves = thinking.Moves(1.0, 1.0, 0.5)
+
+    def calls(decide: Callable[[], object]) -> float:
+        return median(lambda: [decide() for _ in range(1000)], 9)
+
+    yield Row(
+        "the formula, 100 steps", calls(lambda: ((1 - accept) * 1.0 <= accept * need * 2.0) & (accept * need > 0))
+    )
+    yield Row("gate.decide, 100 steps", calls(lambda: gate.decide(need, accept, 1.0, 2.0)))
+    yield Row("gate.decide, one step", calls(lambda: gate.decide(0.5, 0.6, 1.0, 2.0)))
+    yield Row("gate.decide_with_slow", calls(lambda: gate.decide_with_slow(need, accept, need, accept, 1.0, 2.0, 0.1)))
+    by_value = functools.partial(thinking.decide_by_value, need, accept, need, accept, 1.0, 2.0, moves, 1e-4, 20.0)
+    yield Row("thinking.decide_by_value", calls(by_value))
+
+
 BENCHMARKS = {
+    "checks": benchmark_checks,
     "surface": benchmark_surface,
     "ece": benchmark_ece,
     "bootstrap": benchmark_bootstrap,
