@@ -18,24 +18,16 @@ from prism_jax.student.qwen3 import Params, Tree
 
 @dataclasses.dataclass(frozen=True)
 class Slots:
-    """A student and the token ids of the two answers; hashable, so that a jitted function can close over it.
+    """A student and the token ids of the two answers; hashable, so that a jitted function can close over it."""
 
-    Attributes:
-      model: The static half of the student.
-      yes: Token id of the answer yes.
-      no: Token id of the answer no.
-      window: W, the length that no branch exceeds.
-      visible: Bounds on the part of the trunk that each chunk of W branch tokens attends to.
-      frozen: Number of lowest blocks that receive no gradient, like the embedding below them; 0 trains everything.
-      buckets: Sizes of every bucket, if there are several; W and the bounds then depend on the sizes of the batch.
-    """
-
-    model: Qwen3
-    yes: int
-    no: int
-    window: int
-    visible: Visible = None
+    model: Qwen3  # the static half of the student
+    yes: int  # token id of the answer yes
+    no: int  # token id of the answer no
+    window: int  # w, the length that no branch exceeds
+    visible: Visible = None  # bounds on the part of the trunk that each chunk of W branch tokens attends to
+    # number of lowest blocks that receive no gradient, like the embedding below them; 0 trains everything
     frozen: int = 0
+    # sizes of every bucket, if there are several; W and the bounds then depend on the sizes of the batch
     buckets: tuple[Sizes, ...] = ()
 
     def logits(

@@ -27,31 +27,19 @@ COLUMNS = ("Recall", "Precision", "Accuracy", "False-Alarm", "F1-Score", "Accept
 
 
 class Counts(NamedTuple):
-    """Verdicts by what was predicted.
+    """Verdicts by what was predicted."""
 
-    Attributes:
-      tp: Accepted proposals.
-      fp: Rejected proposals.
-      tn: Accepted silences.
-      fn: Rejected silences.
-    """
-
-    tp: int
-    fp: int
-    tn: int
-    fn: int
+    tp: int  # accepted proposals
+    fp: int  # rejected proposals
+    tn: int  # accepted silences
+    fn: int  # rejected silences
 
 
 class Verdicts(NamedTuple):
-    """A judge's verdicts on one event; None where there is none.
+    """A judge's verdicts on one event; None where there is none."""
 
-    Attributes:
-      predictions: On each prediction in the official reading, in order.
-      silence: On staying silent.
-    """
-
-    predictions: tuple[bool | None, ...] = ()
-    silence: bool | None = None
+    predictions: tuple[bool | None, ...] = ()  # on each prediction in the official reading, in order
+    silence: bool | None = None  # on staying silent
 
 
 Judged = Mapping[tuple[str, int], Verdicts]
@@ -60,29 +48,18 @@ Judged = Mapping[tuple[str, int], Verdicts]
 
 @dataclasses.dataclass(frozen=True)
 class Score:
-    """The scores of one model on one category.
-
-    Attributes:
-      category: Its name.
-      counts: The judged predictions (`official`) or events (`fixed`).
-      rates: The published rates by name; NaN where undefined, which only exact rates can be.
-      events: Number of events.
-      streams: Number of streams that are there.
-      missing: Streams of the category without a trace.
-      proposals: Proposals (`official`) or events with one (`fixed`), judged or not.
-      silences: Silences, judged or not.
-      failed: Events without an answer; `official` takes failures for proposals and counts only events that were never
-        asked about.
-    """
+    """The scores of one model on one category."""
 
     category: str
-    counts: Counts
-    rates: Mapping[str, float]
+    counts: Counts  # the judged predictions (`official`) or events (`fixed`)
+    rates: Mapping[str, float]  # the published rates by name; NaN where undefined, which only exact rates can be
     events: int
-    streams: int
-    missing: tuple[str, ...]
-    proposals: int
-    silences: int
+    streams: int  # number of streams that are there
+    missing: tuple[str, ...]  # streams of the category without a trace
+    proposals: int  # proposals (`official`) or events with one (`fixed`), judged or not
+    silences: int  # silences, judged or not
+    # events without an answer; `official` takes failures for proposals and counts only events that were never asked
+    # about
     failed: int
 
 

@@ -95,27 +95,18 @@ def _label(steps: Scores, signal: str) -> Float64[np.ndarray, "steps"]:
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationData:
-    """The steps of the test split, with everything that policies need to decide on them.
+    """The steps of the test split, with everything that policies need to decide on them."""
 
-    Attributes:
-      steps: One row per step, the fast pass's candidate.
-      fits: The map of each signal, and the acceptance rate of `need_only`.
-      point: Costs, margin and fixed threshold.
-      thought: The same steps, with the slow pass's candidate; None if not every candidate has slow signals.
-      has_truth: Whether the simulator's true probabilities are known at every step.
-      has_value: Whether the calibration knows the moves and tokens of the slow pass, by which thinking has a value.
-      has_need: Whether need is a signal with labels; otherwise it is taken as certain (`evaluation.need`).
-      candidates: Every candidate of these steps; None where they have one each.
-    """
-
-    steps: Scores
-    fits: Calibration
-    point: OperatingPoint
+    steps: Scores  # one row per step, the fast pass's candidate
+    fits: Calibration  # the map of each signal, and the acceptance rate of `need_only`
+    point: OperatingPoint  # costs, margin and fixed threshold
+    # the same steps, with the slow pass's candidate; None if not every candidate has slow signals
     thought: Scores | None
-    has_truth: bool
+    has_truth: bool  # whether the simulator's true probabilities are known at every step
+    # whether the calibration knows the moves and tokens of the slow pass, by which thinking has a value
     has_value: bool = False
-    has_need: bool = True
-    candidates: Scores | None = None
+    has_need: bool = True  # whether need is a signal with labels; otherwise it is taken as certain (`evaluation.need`)
+    candidates: Scores | None = None  # every candidate of these steps; None where they have one each
 
     @property
     def slow(self) -> bool:

@@ -31,64 +31,40 @@ def promised_policies() -> tuple[str, ...]:
 
 
 class Family(NamedTuple):
-    """Rules at rising cost ratios: one policy with one slow margin.
+    """Rules at rising cost ratios: one policy with one slow margin."""
 
-    Attributes:
-      policy: One of `promised_policies`.
-      margin: The slow margin; above 0 for `dynamic` only.
-    """
-
-    policy: str
-    margin: float = 0.0
+    policy: str  # one of `promised_policies`
+    margin: float = 0.0  # the slow margin; above 0 for `dynamic` only
 
     def __str__(self) -> str:
         return f"{self.policy}, margin {self.margin:g}" if self.margin else self.policy
 
 
 class Course(NamedTuple):
-    """What one family decides at every step, as indices of cost ratios.
+    """What one family decides at every step, as indices of cost ratios."""
 
-    Attributes:
-      first: The first rule that offers.
-      start: The first rule at which the slow pass runs.
-      stop: One past the last rule at which it runs.
-    """
-
-    first: Int[np.ndarray, "n"]
-    start: Int[np.ndarray, "n"]
-    stop: Int[np.ndarray, "n"]
+    first: Int[np.ndarray, "n"]  # the first rule that offers
+    start: Int[np.ndarray, "n"]  # the first rule at which the slow pass runs
+    stop: Int[np.ndarray, "n"]  # one past the last rule at which it runs
 
 
 class Answers(NamedTuple):
-    """Labels of the candidates that one pass chooses.
+    """Labels of the candidates that one pass chooses."""
 
-    Attributes:
-      gold: Need and acceptance together.
-      accept: Acceptance.
-    """
-
-    gold: Float64[np.ndarray, "n"]
-    accept: Float64[np.ndarray, "n"]
+    gold: Float64[np.ndarray, "n"]  # need and acceptance together
+    accept: Float64[np.ndarray, "n"]  # acceptance
 
 
 class Units(NamedTuple):
-    """The judged steps of some units.
+    """The judged steps of some units."""
 
-    Attributes:
-      courses: What each family decides at each step.
-      fast: Labels of the fast pass's candidate at each step.
-      slow: Labels of the slow pass's; those of the fast pass where no family has a margin.
-      missed: Largest known gold label of each step's candidates: what silence misses, whatever would be offered.
-      unit: The person or stream of each step.
-      unjudged: Number of steps left out because a label is unknown.
-    """
-
-    courses: Mapping[Family, Course]
-    fast: Answers
-    slow: Answers
+    courses: Mapping[Family, Course]  # what each family decides at each step
+    fast: Answers  # labels of the fast pass's candidate at each step
+    slow: Answers  # labels of the slow pass's; those of the fast pass where no family has a margin
+    # largest known gold label of each step's candidates: what silence misses, whatever would be offered
     missed: Float64[np.ndarray, "n"]
-    unit: Shaped[np.ndarray, "n"]
-    unjudged: int
+    unit: Shaped[np.ndarray, "n"]  # the person or stream of each step
+    unjudged: int  # number of steps left out because a label is unknown
 
     @property
     def number(self) -> int:

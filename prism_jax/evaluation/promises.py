@@ -43,77 +43,52 @@ GRID = np.array([float(f"{ratio:.4g}") for ratio in np.geomspace(1e-3, 1e3, 241)
 
 
 class Gate(NamedTuple):
-    """One certified gate and how it does.
+    """One certified gate and how it does."""
 
-    Attributes:
-      ratio: Its cost ratio.
-      speak_rate: Mean speak rate of the certifying units.
-      slow_rate: Mean share of their steps with a slow pass.
-      cost: Their mean realised cost at the stated costs.
-      test_speak_rate: Mean speak rate of the test units; None without any.
-      test_risks: Risk of the test units per promise, with its interval over units; None for false discovery where
-        nothing is offered. Empty without test units.
-    """
-
-    ratio: float
-    speak_rate: float
-    slow_rate: float
-    cost: float
-    test_speak_rate: float | None
+    ratio: float  # its cost ratio
+    speak_rate: float  # mean speak rate of the certifying units
+    slow_rate: float  # mean share of their steps with a slow pass
+    cost: float  # their mean realised cost at the stated costs
+    test_speak_rate: float | None  # mean speak rate of the test units; None without any
+    # Risk of the test units per promise, with its interval over units; None for false discovery where nothing is
+    # offered. Empty without test units.
     test_risks: Mapping[risk.Promise, Interval | None]
 
 
 class Line(NamedTuple):
-    """What one bound certifies of one family.
-
-    Attributes:
-      family: The family.
-      bound: A name of `risk.BOUNDS`, or `expectation`.
-      certified: Cost ratios of the certified gates, ascending; empty if only silence, or only offers everywhere, is.
-      gate: The certified gate whose ratio is nearest to the operating point's; None if there is none.
-    """
+    """What one bound certifies of one family."""
 
     family: Family
-    bound: str
+    bound: str  # a name of `risk.BOUNDS`, or `expectation`
+    # cost ratios of the certified gates, ascending; empty if only silence, or only offers everywhere, is
     certified: tuple[float, ...]
+    # the certified gate whose ratio is nearest to the operating point's; None if there is none
     gate: Gate | None = None
 
 
 class PromiseResult(NamedTuple):
-    """The result for some promises.
-
-    Attributes:
-      promises: The promises.
-      error: The probability eta with which one of them may fail, for all families together.
-      families: The families, all of which are promised at once.
-      unit: `person` or `stream`.
-      halves: Whether half of the calibration units fitted the maps.
-      folds: Whether scores of different folds, which different models may have given, were put together.
-      certifying: The certifying units.
-      test: The test units; None without any.
-      lines: One per family and bound; in each family, the first is the one that promises.
-      chosen: The line to deploy: of the promising bound's, the one whose gate has the lowest realised cost at the
-        stated costs on the certifying units. None if nothing is certified.
-      start: Cost ratio at which the tests of shares of offers begin; None is each limit's own, limit / (1 - limit).
-      too_talkative: Policies whose gate may break a promise of false discovery at its own start, although calibrated.
-      passing: For each promise of a share of offers, if nothing is certified: the smallest limit, in hundredths, whose
-        first test the certifying units pass; None if there is none.
-      accept_map: The map of the fast pass's p_accept, where it alone decides; None where need decides with it.
-    """
+    """The result for some promises."""
 
     promises: tuple[risk.Promise, ...]
-    error: float
-    families: tuple[Family, ...]
-    unit: str
-    halves: bool
-    folds: bool
+    error: float  # the probability eta with which one of them may fail, for all families together
+    families: tuple[Family, ...]  # the families, all of which are promised at once
+    unit: str  # `person` or `stream`
+    halves: bool  # whether half of the calibration units fitted the maps
+    folds: bool  # whether scores of different folds, which different models may have given, were put together
     certifying: Units
-    test: Units | None
-    lines: tuple[Line, ...]
+    test: Units | None  # the test units; None without any
+    lines: tuple[Line, ...]  # one per family and bound; in each family, the first is the one that promises
+    # The line to deploy: of the promising bound's, the one whose gate has the lowest realised cost at the stated costs
+    # on the certifying units. None if nothing is certified.
     chosen: Line | None
+    # cost ratio at which the tests of shares of offers begin; None is each limit's own, limit / (1 - limit)
     start: float | None = None
+    # policies whose gate may break a promise of false discovery at its own start, although calibrated
     too_talkative: tuple[str, ...] = ()
+    # for each promise of a share of offers, if nothing is certified: the smallest limit, in hundredths, whose first
+    # test the certifying units pass; None if there is none
     passing: Mapping[risk.Promise, float | None] = {}
+    # the map of the fast pass's p_accept, where it alone decides; None where need decides with it
     accept_map: Map | None = None
 
 

@@ -42,25 +42,15 @@ def _matching(part: int, most: int, rate: float, start: int) -> list[int]:
 
 
 class Consistency(NamedTuple):
-    """A published row beside the traces of the same model.
-
-    Attributes:
-      category: Name of the category.
-      counts: The counts that its rates imply.
-      exact: Whether exactly one set of counts gives the published decimals.
-      events: Total Events.
-      present: Number of its events whose traces are there.
-      official: Proposals among these as the published script counts them.
-      fixed: Proposals among these in mode `fixed`.
-    """
+    """A published row beside the traces of the same model."""
 
     category: str
-    counts: Counts
-    exact: bool
-    events: int
-    present: int
-    official: int
-    fixed: int
+    counts: Counts  # the counts that its rates imply
+    exact: bool  # whether exactly one set of counts gives the published decimals
+    events: int  # total Events
+    present: int  # number of its events whose traces are there
+    official: int  # proposals among these as the published script counts them
+    fixed: int  # proposals among these in mode `fixed`
 
     @property
     def proposals(self) -> int:

@@ -57,26 +57,17 @@ def compare_ratios(data: EvaluationData) -> Ratios:
 
 
 class _Deciding(NamedTuple):
-    """A policy that depends on the cost ratio.
-
-    Attributes:
-      policy: Its name.
-      p_need: The probabilities of need that it decides on, at each judged step.
-      p_accept: Those of acceptance.
-      need: Need labels.
-      accept: Acceptance labels of the candidates that these signals are about.
-      slow: The signals of the slow pass and the margin; empty for a policy that reads one pass.
-      accept_slow: Acceptance labels of the slow pass's candidates; None where they are those of `accept`.
-      best: Those of each step's best candidates; None where every step has one candidate.
-    """
+    """A policy that depends on the cost ratio."""
 
     policy: str
-    p_need: Any
-    p_accept: Any
-    need: Float64[np.ndarray, "judged"]
-    accept: Float64[np.ndarray, "judged"]
-    slow: dict[str, Any]
+    p_need: Any  # the probabilities of need that it decides on, at each judged step
+    p_accept: Any  # those of acceptance
+    need: Float64[np.ndarray, "judged"]  # need labels
+    accept: Float64[np.ndarray, "judged"]  # acceptance labels of the candidates that these signals are about
+    slow: dict[str, Any]  # the signals of the slow pass and the margin; empty for a policy that reads one pass
+    # acceptance labels of the slow pass's candidates; None where they are those of `accept`
     accept_slow: Float64[np.ndarray, "judged"] | None = None
+    # those of each step's best candidates; None where every step has one candidate
     best: Float64[np.ndarray, "judged"] | None = None
 
     def area_and_cost(self, weight: Float64[np.ndarray, "judged"], streams: np.ndarray | None) -> tuple[Any, Any]:

@@ -31,27 +31,16 @@ MATCHED, TRAINED = "matched", "trained"
 
 @dataclasses.dataclass(frozen=True)
 class Replay:
-    """The judged steps of one method, in order of stream and step.
-
-    Attributes:
-      stream: Stream of each step.
-      step: Number of each step in its stream.
-      p_need: Calibrated probability of need.
-      p_accept: Calibrated probability that the offer ranked first is accepted.
-      y_need: Need label in [0, 1].
-      y_first: Acceptance label of the offer ranked first; the mean over a tie.
-      y_best: Highest acceptance label among the step's offers.
-      y_mean: Mean acceptance label of the step's offers.
-    """
+    """The judged steps of one method, in order of stream and step."""
 
     stream: Shaped[np.ndarray, " steps"]
-    step: Int[np.ndarray, " steps"]
-    p_need: Float64[np.ndarray, " steps"]
-    p_accept: Float64[np.ndarray, " steps"]
-    y_need: Float64[np.ndarray, " steps"]
-    y_first: Float64[np.ndarray, " steps"]
-    y_best: Float64[np.ndarray, " steps"]
-    y_mean: Float64[np.ndarray, " steps"]
+    step: Int[np.ndarray, " steps"]  # number of each step in its stream
+    p_need: Float64[np.ndarray, " steps"]  # calibrated probability of need
+    p_accept: Float64[np.ndarray, " steps"]  # calibrated probability that the offer ranked first is accepted
+    y_need: Float64[np.ndarray, " steps"]  # need label in [0, 1]
+    y_first: Float64[np.ndarray, " steps"]  # acceptance label of the offer ranked first; the mean over a tie
+    y_best: Float64[np.ndarray, " steps"]  # highest acceptance label among the step's offers
+    y_mean: Float64[np.ndarray, " steps"]  # mean acceptance label of the step's offers
 
     def __len__(self) -> int:
         return len(self.step)
@@ -167,40 +156,24 @@ def costs(
 
 @dataclasses.dataclass(frozen=True)
 class PolicyReplay:
-    """One policy at one cost ratio.
+    """One policy at one cost ratio."""
 
-    Attributes:
-      name: Name of the policy.
-      speak_rate: Share of steps with an offer.
-      precision: Mean acceptance label of the offers; NaN without offers.
-      realised: Mean realised cost with its interval over streams.
-      gold: Mean gold cost with its interval.
-    """
-
-    name: str
-    speak_rate: float
-    precision: float
-    realised: Interval
-    gold: Interval
+    name: str  # name of the policy
+    speak_rate: float  # share of steps with an offer
+    precision: float  # mean acceptance label of the offers; NaN without offers
+    realised: Interval  # mean realised cost with its interval over streams
+    gold: Interval  # mean gold cost with its interval
 
 
 @dataclasses.dataclass(frozen=True)
 class Gain:
-    """Cost of the gate minus that of p_accept alone, paired by step; negative where the gate is cheaper.
+    """Cost of the gate minus that of p_accept alone, paired by step; negative where the gate is cheaper."""
 
-    Attributes:
-      method: Name of the method whose signals decide.
-      matching: `matched` or `trained`, as in `accept_alone`.
-      ratio: The cost ratio; None is the mean over `RATIOS`.
-      realised: Difference of the mean realised costs with its interval over streams.
-      gold: That of the gold costs.
-    """
-
-    method: str
-    matching: str
-    ratio: float | None
-    realised: Interval
-    gold: Interval
+    method: str  # name of the method whose signals decide
+    matching: str  # `matched` or `trained`, as in `accept_alone`
+    ratio: float | None  # the cost ratio; None is the mean over `RATIOS`
+    realised: Interval  # difference of the mean realised costs with its interval over streams
+    gold: Interval  # that of the gold costs
 
 
 def policy_rows(

@@ -36,21 +36,13 @@ def effective_count(weight: Float64[np.ndarray, "rows"]) -> float:
 
 
 class Readings(NamedTuple):
-    """One signal on its own rows: steps for need, offers for acceptance.
+    """One signal on its own rows: steps for need, offers for acceptance."""
 
-    Attributes:
-      rows: These rows.
-      p: Raw probabilities, NaN where the pass did not run.
-      y: Labels, NaN where unknown.
-      true: The simulator's true probabilities, NaN where unknown.
-      weight: Weights of the labels.
-    """
-
-    rows: Scores
-    p: Float64[np.ndarray, "n"]
-    y: Float64[np.ndarray, "n"]
-    true: Float64[np.ndarray, "n"]
-    weight: Float64[np.ndarray, "n"]
+    rows: Scores  # these rows
+    p: Float64[np.ndarray, "n"]  # raw probabilities, NaN where the pass did not run
+    y: Float64[np.ndarray, "n"]  # labels, NaN where unknown
+    true: Float64[np.ndarray, "n"]  # the simulator's true probabilities, NaN where unknown
+    weight: Float64[np.ndarray, "n"]  # weights of the labels
 
     @property
     def known(self) -> Bool[np.ndarray, "n"]:

@@ -35,72 +35,43 @@ Counts = Int64[np.ndarray, "groups settings ratios"]
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """Counts of one trigger of the slow pass, [group, setting, ratio].
+    """Counts of one trigger of the slow pass, [group, setting, ratio]."""
 
-    Attributes:
-      trigger: What triggers the slow pass; "none" without one.
-      settings: Margins, or prices in units of C_FA, in ascending order.
-      deployed: Index of the operating point's own setting.
-      tp: Offers of gold-positive candidates on judged steps.
-      fp: Other offers on judged steps.
-      fn: Silences on judged steps whose best candidate is gold-positive.
-      rejected: Offers on judged steps that were not accepted.
-      offers: Offers on all steps.
-      slow: Slow passes on all steps.
-      reach: For the trigger "value": at how many settings, from the first, each step thinks at each ratio.
-    """
-
-    trigger: SlowTrigger
-    settings: Float64[np.ndarray, " settings"]
-    deployed: int
-    tp: Counts
-    fp: Counts
-    fn: Counts
-    rejected: Counts
-    offers: Counts
-    slow: Counts
+    trigger: SlowTrigger  # what triggers the slow pass; "none" without one
+    settings: Float64[np.ndarray, " settings"]  # margins, or prices in units of C_FA, in ascending order
+    deployed: int  # index of the operating point's own setting
+    tp: Counts  # offers of gold-positive candidates on judged steps
+    fp: Counts  # other offers on judged steps
+    fn: Counts  # silences on judged steps whose best candidate is gold-positive
+    rejected: Counts  # offers on judged steps that were not accepted
+    offers: Counts  # offers on all steps
+    slow: Counts  # slow passes on all steps
+    # for the trigger "value": at how many settings, from the first, each step thinks at each ratio
     reach: Int[np.ndarray, "steps ratios"] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class Exploration:
-    """The gate over costs and triggers, and each step's signals and labels. Step arrays are in the order of the data.
+    """The gate over costs and triggers, and each step's signals and labels, in the order of the data."""
 
-    Attributes:
-      c_fa: C_FA; C_FN is the ratio times it.
-      ratios: Cost ratios in ascending order; the operating point's is among them.
-      deployed: Index of the operating point's ratio.
-      columns: The columns that groups are made of: domain, persona, both or neither.
-      groups: The values of these columns, one tuple for each group.
-      group: Group of each step.
-      judged: Whether a step is judged.
-      tables: One table for each trigger; the deployed trigger's comes first.
-      stream: Stream of each step.
-      step: Position of each step in its stream.
-      time: Time of each step in seconds, NaN where unknown.
-      signals: Calibrated p_need and p_accept of the fast pass, then those of the slow pass if there is one.
-      y_need: Need labels, NaN where unknown.
-      y_accept: Acceptance labels of the fast pass's candidates, and those of the slow pass's if there is one.
-      y_best: Largest known acceptance label of each step's candidates.
-      has_need: Whether need is a signal; otherwise it is taken as certain.
-    """
-
-    c_fa: float
-    ratios: Float64[np.ndarray, " ratios"]
-    deployed: int
-    columns: tuple[str, ...]
-    groups: tuple[tuple[str, ...], ...]
+    c_fa: float  # C_FA; C_FN is the ratio times it
+    ratios: Float64[np.ndarray, " ratios"]  # cost ratios in ascending order; the operating point's is among them
+    deployed: int  # index of the operating point's ratio
+    columns: tuple[str, ...]  # the columns that groups are made of: domain, persona, both or neither
+    groups: tuple[tuple[str, ...], ...]  # the values of these columns, one tuple for each group
     group: Int64[np.ndarray, " steps"]
     judged: Bool[np.ndarray, " steps"]
-    tables: tuple[Table, ...]
+    tables: tuple[Table, ...]  # one table for each trigger; the deployed trigger's comes first
     stream: Shaped[np.ndarray, " steps"]
-    step: Int64[np.ndarray, " steps"]
-    time: Float64[np.ndarray, " steps"]
+    step: Int64[np.ndarray, " steps"]  # position of each step in its stream
+    time: Float64[np.ndarray, " steps"]  # time of each step in seconds, NaN where unknown
+    # calibrated p_need and p_accept of the fast pass, then those of the slow pass if there is one
     signals: tuple[Float64[np.ndarray, " steps"], ...]
-    y_need: Float64[np.ndarray, " steps"]
+    y_need: Float64[np.ndarray, " steps"]  # need labels, NaN where unknown
+    # acceptance labels of the fast pass's candidates, and those of the slow pass's if there is one
     y_accept: tuple[Float64[np.ndarray, " steps"], ...]
-    y_best: Float64[np.ndarray, " steps"]
-    has_need: bool = True
+    y_best: Float64[np.ndarray, " steps"]  # largest known acceptance label of each step's candidates
+    has_need: bool = True  # whether need is a signal; otherwise it is taken as certain
 
 
 def uncountable(data: EvaluationData) -> str | None:

@@ -29,17 +29,11 @@ BUDGETS = (0.10, 0.20, 0.25, 0.30, 0.40, 0.50)
 
 
 class Fitted(NamedTuple):
-    """Calibration steps on which thresholds are chosen, and the test steps for which they hold.
+    """Calibration steps on which thresholds are chosen, and the test steps for which they hold."""
 
-    Attributes:
-      fits: The maps and moves of these steps.
-      steps: The calibration steps, one row each.
-      member: Which test steps the thresholds are for.
-    """
-
-    fits: Calibration
-    steps: Scores
-    member: Bool[np.ndarray, "steps"]
+    fits: Calibration  # the maps and moves of these steps
+    steps: Scores  # the calibration steps, one row each
+    member: Bool[np.ndarray, "steps"]  # which test steps the thresholds are for
 
 
 class Passes(NamedTuple):

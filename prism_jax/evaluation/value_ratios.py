@@ -25,29 +25,18 @@ Steps = Float64[np.ndarray, "judged"]
 
 
 class ByValue(NamedTuple):
-    """The policy on the judged steps.
-
-    Attributes:
-      policy: Its name.
-      signals: Probabilities: need and acceptance of the fast pass, need and acceptance of the slow pass.
-      need: Need labels.
-      accept: Acceptance labels of the fast pass's candidates.
-      thought: Those of the slow pass's candidates.
-      best: Those of each step's best candidates, with which silence counts.
-      moves: Moves of the log-odds, one for each step.
-      tokens: Expected tokens of a slow pass.
-      price: Price of a slow token in units of C_FA.
-    """
+    """The policy on the judged steps."""
 
     policy: str
+    # probabilities: need and acceptance of the fast pass, need and acceptance of the slow pass
     signals: tuple[Steps, Steps, Steps, Steps]
-    need: Steps
-    accept: Steps
-    thought: Steps
-    best: Steps
-    moves: Moves
-    tokens: Steps
-    price: float
+    need: Steps  # need labels
+    accept: Steps  # acceptance labels of the fast pass's candidates
+    thought: Steps  # those of the slow pass's candidates
+    best: Steps  # those of each step's best candidates, with which silence counts
+    moves: Moves  # moves of the log-odds, one for each step
+    tokens: Steps  # expected tokens of a slow pass
+    price: float  # price of a slow token in units of C_FA
 
     def decide(self, ratio: float) -> tuple[Bool[np.ndarray, "judged"], Steps]:
         """The offers at one cost ratio, and the acceptance labels of the candidates decided about."""

@@ -89,23 +89,15 @@ def shift_table(*, people: int, answers: int, alpha: float, seed: int = 0) -> Ta
 
 
 class Watched(NamedTuple):
-    """The alarms of one forecast on one log.
-
-    Attributes:
-      people: Number of people.
-      after: Answers of each person until their own alarm rings at alpha / people, -1 where it never does.
-      changed: Answers of each person before the change of mood; 0 without one.
-      pooled: Answers of everybody until the weighted mean of the martingales rings at alpha; -1 if it never does.
-      product: The same of their product.
-      log_loss: Mean negative log-likelihood of the forecasts.
-    """
+    """The alarms of one forecast on one log."""
 
     people: int
+    # answers of each person until their own alarm rings at alpha / people, -1 where it never does
     after: Int[np.ndarray, " people"]
-    changed: Int[np.ndarray, " people"]
-    pooled: int
-    product: int
-    log_loss: float
+    changed: Int[np.ndarray, " people"]  # answers of each person before the change of mood; 0 without one
+    pooled: int  # answers of everybody until the weighted mean of the martingales rings at alpha; -1 if it never does
+    product: int  # the same of their product
+    log_loss: float  # mean negative log-likelihood of the forecasts
 
 
 def forecasts(

@@ -45,47 +45,27 @@ SETTINGS = ("train", "calibration", "held_out", "seed", "steps")
 
 
 class Command(NamedTuple):
-    """One command of the demo.
+    """One command of the demo."""
 
-    Attributes:
-      title: What it does, in words.
-      module: The main, such as `label` for `python -m prism_jax.label`.
-      flags: Its flags.
-      done: Says whether it was completed before.
-      asks: Whether it needs the endpoint.
-    """
-
-    title: str
-    module: str
+    title: str  # what it does, in words
+    module: str  # the main, such as `label` for `python -m prism_jax.label`
     flags: tuple[str, ...]
-    done: Callable[[], bool]
-    asks: bool = False
+    done: Callable[[], bool]  # says whether it was completed before
+    asks: bool = False  # whether it needs the endpoint
 
 
 class Files(NamedTuple):
-    """Where everything lies in the workdir.
+    """Where everything lies in the workdir."""
 
-    Attributes:
-      folder: The workdir.
-      answers: What the held-out users would have answered; for the report alone.
-      cache: The cache of the endpoint's answers.
-      curated: The training streams that curation keeps.
-      student: The workdir of the training run.
-      model: The exported student.
-      events: The events of the held-out streams, as the agent reads them.
-      records: The agent's decisions.
-      fast_only: The same events, decided without the slow pass.
-    """
-
-    folder: epath.Path
-    answers: epath.Path
-    cache: epath.Path
-    curated: epath.Path
-    student: epath.Path
-    model: epath.Path
-    events: epath.Path
-    records: epath.Path
-    fast_only: epath.Path
+    folder: epath.Path  # the workdir
+    answers: epath.Path  # what the held-out users would have answered; for the report alone
+    cache: epath.Path  # the cache of the endpoint's answers
+    curated: epath.Path  # the training streams that curation keeps
+    student: epath.Path  # the workdir of the training run
+    model: epath.Path  # the exported student
+    events: epath.Path  # the events of the held-out streams, as the agent reads them
+    records: epath.Path  # the agent's decisions
+    fast_only: epath.Path  # the same events, decided without the slow pass
 
     @classmethod
     def of(cls, folder: epath.Path) -> Files:

@@ -84,25 +84,15 @@ MADE_BY = "study.json"
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """The size of the study.
+    """The size of the study."""
 
-    Attributes:
-      train: Number of training streams of each seed.
-      calibration: Number of calibration streams.
-      held_out: Number of held-out streams.
-      steps: Number of optimizer steps of every student.
-      seeds: Seeds of the comparison; the first is that of the curve.
-      teacher: Name of the teacher of the comparison.
-      curve: Names of the teachers of the curve, the best one first.
-    """
-
-    train: int = 400
-    calibration: int = 100
-    held_out: int = 200
-    steps: int = 200
-    seeds: tuple[int, ...] = (0, 1, 2)
-    teacher: str = "fair"
-    curve: tuple[str, ...] = ("good", "fair", "poor", "bad")
+    train: int = 400  # number of training streams of each seed
+    calibration: int = 100  # number of calibration streams
+    held_out: int = 200  # number of held-out streams
+    steps: int = 200  # number of optimizer steps of every student
+    seeds: tuple[int, ...] = (0, 1, 2)  # seeds of the comparison; the first is that of the curve
+    teacher: str = "fair"  # name of the teacher of the comparison
+    curve: tuple[str, ...] = ("good", "fair", "poor", "bad")  # names of the teachers of the curve, the best one first
 
     def as_json(self) -> dict[str, Any]:
         """The sizes as a file has them."""
@@ -283,17 +273,11 @@ def measured(files: Files, students: dict[str, Scores], point: OperatingPoint) -
 
 
 class Found(NamedTuple):
-    """What the study found.
+    """What the study found."""
 
-    Attributes:
-      seeds: The students of each seed on their held-out steps.
-      trained_on: What the rows of each arm are like, by seed.
-      curve: The student of each teacher beside it.
-    """
-
-    seeds: list[Measured]
-    trained_on: list[dict[str, Taught]]
-    curve: dict[str, Measured]
+    seeds: list[Measured]  # the students of each seed on their held-out steps
+    trained_on: list[dict[str, Taught]]  # what the rows of each arm are like, by seed
+    curve: dict[str, Measured]  # the student of each teacher beside it
 
 
 def study(folder: epath.Path, sizes: Sizes = SIZES, config: RunConfig = DISTILLED) -> Found:

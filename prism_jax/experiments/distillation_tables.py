@@ -43,21 +43,13 @@ class Measured(NamedTuple):
 
 
 class Taught(NamedTuple):
-    """What the training rows of an arm are like.
-
-    Attributes:
-      rows: Number of rows.
-      wrong_need: Share of the need labels that are not what the user would have answered.
-      wrong_accept: The same of the acceptance labels.
-      need: Share of the rows whose need label is 1.
-      accept: Share of the rows whose acceptance label is 1.
-    """
+    """What the training rows of an arm are like."""
 
     rows: int
-    wrong_need: float
-    wrong_accept: float
-    need: float
-    accept: float
+    wrong_need: float  # share of the need labels that are not what the user would have answered
+    wrong_accept: float  # the same of the acceptance labels
+    need: float  # share of the rows whose need label is 1
+    accept: float  # share of the rows whose acceptance label is 1
 
 
 def trained_on(arms: Mapping[str, Sequence[Stream]], users: Sequence[Stream]) -> dict[str, Taught]:

@@ -30,17 +30,11 @@ Streams = Float64[np.ndarray, "streams cells"]
 
 
 class Population(NamedTuple):
-    """Streams to draw, and what is estimated from them.
+    """Streams to draw, and what is estimated from them."""
 
-    Attributes:
-      draw: Draws the cells of so many streams.
-      statistic: The number that is estimated, of totals of the cells.
-      bounds: Its smallest and largest value.
-    """
-
-    draw: Callable[[np.random.Generator, int], Streams]
-    statistic: Callable[[np.ndarray], np.ndarray]
-    bounds: Bounds
+    draw: Callable[[np.random.Generator, int], Streams]  # draws the cells of so many streams
+    statistic: Callable[[np.ndarray], np.ndarray]  # the number that is estimated, of totals of the cells
+    bounds: Bounds  # its smallest and largest value
 
 
 def _steps(rng: np.random.Generator, streams: int) -> Int64[np.ndarray, " streams"]:

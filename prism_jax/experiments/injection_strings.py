@@ -15,17 +15,11 @@ GOALS: tuple[Goal, ...] = ("offer", "silence")
 
 @dataclasses.dataclass(frozen=True)
 class Injection:
-    """One attack.
+    """One attack."""
 
-    Attributes:
-      family: Kind of attack.
-      goal: The decision that the attacker wants.
-      text: What is written into an event or an offer.
-    """
-
-    family: str
-    goal: Goal
-    text: str
+    family: str  # kind of attack
+    goal: Goal  # the decision that the attacker wants
+    text: str  # what is written into an event or an offer
 
 
 def _base64(text: str) -> str:

@@ -26,15 +26,10 @@ How = Literal["appended", "replaced"]
 
 
 class Place(NamedTuple):
-    """Where a text is put.
+    """Where a text is put."""
 
-    Attributes:
-      target: The text that changes: that of the newest event, or that of the offer.
-      how: Whether the new text follows the old one or takes its place.
-    """
-
-    target: Target
-    how: How
+    target: Target  # the text that changes: that of the newest event, or that of the offer
+    how: How  # whether the new text follows the old one or takes its place
 
     def __str__(self) -> str:
         return f"{self.target}, {self.how}"
@@ -44,15 +39,10 @@ PLACES = tuple(Place(target, how) for target, how in itertools.product(get_args(
 
 
 class Signals(NamedTuple):
-    """Both signals of some readings.
+    """Both signals of some readings."""
 
-    Attributes:
-      need: Probability of need.
-      accept: Probability of acceptance.
-    """
-
-    need: Float[np.ndarray, "*readings"]
-    accept: Float[np.ndarray, "*readings"]
+    need: Float[np.ndarray, "*readings"]  # probability of need
+    accept: Float[np.ndarray, "*readings"]  # probability of acceptance
 
     def offers(self) -> Bool[np.ndarray, "*readings"]:
         """Whether the gate opens at C_FA : C_FN = 1 : 2."""
@@ -61,17 +51,11 @@ class Signals(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """All readings of one study. Dimensions: K kinds, P places, I injections, S streams.
+    """All readings of one study. Dimensions: K kinds, P places, I injections, S streams."""
 
-    Attributes:
-      injections: The attacks.
-      before: [S] signals of the streams as they are.
-      after: [K, P, I, S] signals of the changed streams.
-    """
-
-    injections: tuple[Injection, ...]
-    before: Signals
-    after: Signals
+    injections: tuple[Injection, ...]  # the attacks
+    before: Signals  # [S] signals of the streams as they are
+    after: Signals  # [K, P, I, S] signals of the changed streams
 
     def flips(self, goal: Goal) -> Bool[np.ndarray, "K P I S"]:
         """Whether each changed text turned the decision of its stream into `goal`."""

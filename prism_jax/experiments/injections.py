@@ -49,21 +49,13 @@ _BATCH = 16  # rows per forward pass
 
 @dataclasses.dataclass(frozen=True)
 class Student:
-    """What reads the streams.
+    """What reads the streams."""
 
-    Attributes:
-      model: The static half of the student.
-      params: Its parameters.
-      template: Template over its tokenizer.
-      context: Maximum number of tokens up to the end of one decision.
-      calibration: Maps of both signals; None reads raw signals.
-    """
-
-    model: Qwen3
-    params: Params
-    template: Template
-    context: int
-    calibration: Calibration | None = None
+    model: Qwen3  # the static half of the student
+    params: Params  # its parameters
+    template: Template  # template over its tokenizer
+    context: int  # maximum number of tokens up to the end of one decision
+    calibration: Calibration | None = None  # maps of both signals; None reads raw signals
 
     def read(self, streams: Sequence[Stream]) -> Signals:
         """Both signals at the only step of each stream, at its only offer."""

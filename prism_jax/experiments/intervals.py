@@ -11,17 +11,11 @@ from scipy import stats
 
 
 class MeanInterval(NamedTuple):
-    """A mean over seeds with its 95 % t interval.
-
-    Attributes:
-      mean: The mean.
-      low: Lower end of the interval.
-      high: Upper end of the interval.
-    """
+    """A mean over seeds with its 95 % t interval."""
 
     mean: float
-    low: float
-    high: float
+    low: float  # lower end of the interval
+    high: float  # upper end of the interval
 
     @classmethod
     def of(cls, values: Float[np.ndarray, " seeds"]) -> MeanInterval:

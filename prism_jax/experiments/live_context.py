@@ -61,19 +61,12 @@ class Student(NamedTuple):
 
 
 class Decided(NamedTuple):
-    """What was decided at every step, in the order of the streams.
+    """What was decided at every step, in the order of the streams."""
 
-    Attributes:
-      need: Calibrated p_need.
-      accept: Calibrated p_accept of the first offer.
-      offers: Whether an offer is made.
-      cost: Realised cost.
-    """
-
-    need: Float64[np.ndarray, " n"]
-    accept: Float64[np.ndarray, " n"]
-    offers: Float64[np.ndarray, " n"]
-    cost: Float64[np.ndarray, " n"]
+    need: Float64[np.ndarray, " n"]  # calibrated p_need
+    accept: Float64[np.ndarray, " n"]  # calibrated p_accept of the first offer
+    offers: Float64[np.ndarray, " n"]  # whether an offer is made
+    cost: Float64[np.ndarray, " n"]  # realised cost
 
 
 def read_offline(student: Student, streams: Sequence[Stream], context: int) -> Raw:

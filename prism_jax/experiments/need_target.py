@@ -55,17 +55,12 @@ CONFIG = RunConfig(
 
 
 class Regrets(NamedTuple):
-    """Mean regrets of every test stream, at each cost ratio.
+    """Mean regrets of every test stream, at each cost ratio."""
 
-    Attributes:
-      exact: Of the gate on the true probabilities, with need taken for unconditional.
-      marginal: Of the gate of the student that learned the unconditional need.
-      given_accept: Of the gate of the student that learned need given acceptance.
-    """
-
+    # of the gate on the true probabilities, with need taken for unconditional
     exact: Float[np.ndarray, "ratios streams"]
-    marginal: Float[np.ndarray, "ratios streams"]
-    given_accept: Float[np.ndarray, "ratios streams"]
+    marginal: Float[np.ndarray, "ratios streams"]  # of the gate of the student that learned the unconditional need
+    given_accept: Float[np.ndarray, "ratios streams"]  # of the gate of the student that learned need given acceptance
 
 
 def regrets(config: RunConfig) -> Regrets:

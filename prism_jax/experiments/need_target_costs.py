@@ -101,19 +101,12 @@ _POLICIES = {
 
 @dataclasses.dataclass(frozen=True)
 class Compared:
-    """Both students of one population, share of rows and cost ratio, over all seeds.
+    """Both students of one population, share of rows and cost ratio, over all seeds."""
 
-    Attributes:
-      costs: Expected cost of every test step of all seeds, by meaning and rule.
-      thinks: Share of steps at which each rule thinks, the mean over seeds.
-      stream: Stream of every step, with its seed.
-      seed: Seed of every step.
-    """
-
-    costs: Pair
-    thinks: Mapping[NeedTarget, Mapping[str, float]]
-    stream: np.ndarray
-    seed: np.ndarray
+    costs: Pair  # expected cost of every test step of all seeds, by meaning and rule
+    thinks: Mapping[NeedTarget, Mapping[str, float]]  # share of steps at which each rule thinks, the mean over seeds
+    stream: np.ndarray  # stream of every step, with its seed
+    seed: np.ndarray  # seed of every step
 
 
 def compare(scores: Mapping[int, Mapping[NeedTarget, Scores]], ratio: float) -> Compared:

@@ -81,17 +81,12 @@ FILES = {
 
 @dataclasses.dataclass(frozen=True)
 class FoldResult:
-    """What one outer fold gives.
+    """What one outer fold gives."""
 
-    Attributes:
-      scores: Test rows of each method in `FILES`. The student's are raw, all others are the method's probabilities.
-      ranked: Each signal of each method on the test rows.
-      about: What was chosen on the other streams, as plain data.
-    """
-
+    # Test rows of each method in `FILES`. The student's are raw, all others are the method's probabilities.
     scores: Mapping[str, Scores]
-    ranked: Mapping[str, Mapping[Signal, Ranked]]
-    about: Mapping[str, Any]
+    ranked: Mapping[str, Mapping[Signal, Ranked]]  # each signal of each method on the test rows
+    about: Mapping[str, Any]  # what was chosen on the other streams, as plain data
 
 
 def run_fold(config: RunConfig, states: States, reading: StatesConfig, trained: int, folder: epath.Path) -> FoldResult:

@@ -36,22 +36,15 @@ TIMES = 2_000
 
 
 class Design(NamedTuple):
-    """A logging policy, a target policy and the people of a log.
+    """A logging policy, a target policy and the people of a log."""
 
-    Attributes:
-      kind: What the probabilities are; `WORDS` says it.
-      value: The number that `WORDS` calls x.
-      people: Number of people.
-      rows: Mean number of rows per person.
-      sizes: Whether people have equal numbers of rows, log-normal ones (sigma = 1), or one person has half of all.
-      target: Whether the target offers everywhere, or only where fewer than half of the offers would be accepted.
-    """
-
-    kind: Kind
-    value: float
+    kind: Kind  # what the probabilities are; `WORDS` says it
+    value: float  # the number that `WORDS` calls x
     people: int
-    rows: int
+    rows: int  # mean number of rows per person
+    # whether people have equal numbers of rows, log-normal ones (sigma = 1), or one person has half of all
     sizes: Literal["equal", "unequal", "one has half"] = "equal"
+    # whether the target offers everywhere, or only where fewer than half of the offers would be accepted
     target: Literal["always", "disliked"] = "always"
 
     def __str__(self) -> str:
@@ -86,19 +79,12 @@ DESIGNS = (
 
 
 class Result(NamedTuple):
-    """What became of a design; one number per estimator, NaN where no log was answered.
+    """What became of a design; one number per estimator, NaN where no log was answered."""
 
-    Attributes:
-      refused: Share of the logs that were refused.
-      covered: Share of the intervals of answered logs that hold the truth.
-      anyway: The same over all logs, had none been refused.
-      width: Median width of the intervals of inverse propensities over all logs.
-    """
-
-    refused: float
-    covered: tuple[float, ...]
-    anyway: tuple[float, ...]
-    width: float
+    refused: float  # share of the logs that were refused
+    covered: tuple[float, ...]  # share of the intervals of answered logs that hold the truth
+    anyway: tuple[float, ...]  # the same over all logs, had none been refused
+    width: float  # median width of the intervals of inverse propensities over all logs
 
 
 def run(design: Design, replications: int, *, c_fa: float = 1.0, c_fn: float = 2.0, seed: int = 0) -> Result:

@@ -69,33 +69,19 @@ SQUARE = {
 
 
 class Outcome(NamedTuple):
-    """Results of one student on the test streams.
+    """Results of one student on the test streams."""
 
-    Attributes:
-      cost: Realised cost per step of the dynamic gate on raw signals.
-      cost_calibrated: Realised cost per step of the dynamic gate on calibrated signals.
-      cost_platt: The same where Platt's map replaces the temperatures.
-      f1: Gold F1 of the calibrated gate.
-      speak_rate: Share of steps on which the calibrated gate offers.
-      need: Expected calibration error of raw p_need.
-      need_calibrated: The same after its temperature.
-      need_platt: The same after Platt's map.
-      accept: Expected calibration error of raw p_accept.
-      accept_calibrated: The same after its temperature.
-      accept_platt: The same after Platt's map.
-    """
-
-    cost: float
-    cost_calibrated: float
-    cost_platt: float
-    f1: float
-    speak_rate: float
-    need: float
-    need_calibrated: float
-    need_platt: float
-    accept: float
-    accept_calibrated: float
-    accept_platt: float
+    cost: float  # realised cost per step of the dynamic gate on raw signals
+    cost_calibrated: float  # realised cost per step of the dynamic gate on calibrated signals
+    cost_platt: float  # the same where Platt's map replaces the temperatures
+    f1: float  # gold F1 of the calibrated gate
+    speak_rate: float  # share of steps on which the calibrated gate offers
+    need: float  # expected calibration error of raw p_need
+    need_calibrated: float  # the same after its temperature
+    need_platt: float  # the same after Platt's map
+    accept: float  # expected calibration error of raw p_accept
+    accept_calibrated: float  # the same after its temperature
+    accept_platt: float  # the same after Platt's map
 
 
 COLUMNS = (

@@ -42,19 +42,12 @@ from prism_jax.training.workdir import Workdir
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """The settings that are compared.
+    """The settings that are compared."""
 
-    Attributes:
-      learning_rate: Peak of the cosine schedule.
-      steps: Number of steps of one stream each; 32 are four epochs of eight streams.
-      soft_labels: Whether the label of acceptance is the share of annotators who accepted.
-      layers: Number of upper blocks that are trained, of SmolLM2's 30.
-    """
-
-    learning_rate: float = 1e-4
-    steps: int = 32
-    soft_labels: bool = True
-    layers: int = 4
+    learning_rate: float = 1e-4  # peak of the cosine schedule
+    steps: int = 32  # number of steps of one stream each; 32 are four epochs of eight streams
+    soft_labels: bool = True  # whether the label of acceptance is the share of annotators who accepted
+    layers: int = 4  # number of upper blocks that are trained, of SmolLM2's 30
 
     def apply(self, config: RunConfig) -> RunConfig:
         """Returns the config with these settings."""

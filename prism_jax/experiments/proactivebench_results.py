@@ -44,17 +44,11 @@ COLUMNS = (
 
 
 class Fold(NamedTuple):
-    """Results of one method on one fold.
+    """Results of one method on one fold."""
 
-    Attributes:
-      scores: Raw signals on the calibration and the test streams.
-      calibration: Temperatures, fitted on the calibration streams.
-      seconds: Duration of each training epoch in seconds; empty for a method without epochs.
-    """
-
-    scores: Scores
-    calibration: Calibration
-    seconds: tuple[float, ...] = ()
+    scores: Scores  # raw signals on the calibration and the test streams
+    calibration: Calibration  # temperatures, fitted on the calibration streams
+    seconds: tuple[float, ...] = ()  # duration of each training epoch in seconds; empty for a method without epochs
 
 
 def signal_of(folds: Sequence[Fold], signal: Signal) -> Ranked:

@@ -45,37 +45,22 @@ METHODS = {
 
 
 class Population(NamedTuple):
-    """The steps of all units.
+    """The steps of all units."""
 
-    Attributes:
-      score: What ranks the steps, -inf where there is no score.
-      y: Gold labels, 0 or 1.
-      unit: The person or stream of each step.
-      words: What the units and scores are, for the title.
-    """
-
-    score: Float[np.ndarray, " n"]
-    y: Float[np.ndarray, " n"]
-    unit: Shaped[np.ndarray, " n"]
-    words: str
+    score: Float[np.ndarray, " n"]  # what ranks the steps, -inf where there is no score
+    y: Float[np.ndarray, " n"]  # gold labels, 0 or 1
+    unit: Shaped[np.ndarray, " n"]  # the person or stream of each step
+    words: str  # what the units and scores are, for the title
 
 
 class Outcome(NamedTuple):
-    """What one method does over many draws.
+    """What one method does over many draws."""
 
-    Attributes:
-      method: One of `METHODS`.
-      violations: Share of draws whose threshold breaks the promise; of all but `rows`, about the mean over units.
-      mean_risk: Mean risk of the chosen thresholds; silence has none.
-      speak_rate: Mean speak rate of the chosen thresholds over units.
-      silent: Share of draws in which no threshold is certified.
-    """
-
-    method: str
-    violations: float
-    mean_risk: float
-    speak_rate: float
-    silent: float
+    method: str  # one of `METHODS`
+    violations: float  # share of draws whose threshold breaks the promise; of all but `rows`, about the mean over units
+    mean_risk: float  # mean risk of the chosen thresholds; silence has none
+    speak_rate: float  # mean speak rate of the chosen thresholds over units
+    silent: float  # share of draws in which no threshold is certified
 
 
 def measure(

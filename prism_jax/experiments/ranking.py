@@ -25,19 +25,12 @@ Measured = Callable[[np.ndarray], np.ndarray]
 
 
 class Ranked(NamedTuple):
-    """One signal on the rows where its label is known.
+    """One signal on the rows where its label is known."""
 
-    Attributes:
-      score: Values that rank the rows, for AUROC.
-      p: Calibrated probabilities, for Brier score and ECE.
-      y: Labels, 0 or 1.
-      stream: The stream of each row.
-    """
-
-    score: Float[np.ndarray, " n"]
-    p: Float[np.ndarray, " n"]
-    y: Float[np.ndarray, " n"]
-    stream: Shaped[np.ndarray, " n"]
+    score: Float[np.ndarray, " n"]  # values that rank the rows, for AUROC
+    p: Float[np.ndarray, " n"]  # calibrated probabilities, for Brier score and ECE
+    y: Float[np.ndarray, " n"]  # labels, 0 or 1
+    stream: Shaped[np.ndarray, " n"]  # the stream of each row
 
 
 def intervals(*signals: Ranked, resamples: int = 10_000, seed: int = 0) -> dict[str, Interval]:

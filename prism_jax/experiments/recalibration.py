@@ -41,19 +41,12 @@ SHIFTS = (0.0, -0.5, -1.0, 1.0)
 
 
 class Answers(NamedTuple):
-    """Answers of all people in the order of time.
+    """Answers of all people in the order of time."""
 
-    Attributes:
-      person: Code of the person.
-      log_odds: logit(s_t) of the score of the offer.
-      accepted: 1 or 0.
-      counted: The answers that are measured.
-    """
-
-    person: Int[np.ndarray, " n"]
-    log_odds: Float64[np.ndarray, " n"]
-    accepted: Float64[np.ndarray, " n"]
-    counted: np.ndarray
+    person: Int[np.ndarray, " n"]  # code of the person
+    log_odds: Float64[np.ndarray, " n"]  # logit(s_t) of the score of the offer
+    accepted: Float64[np.ndarray, " n"]  # 1 or 0
+    counted: np.ndarray  # the answers that are measured
 
 
 def simulate(*, shift: float, people: int, answers: int, seed: int) -> Answers:

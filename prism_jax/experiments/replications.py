@@ -24,19 +24,12 @@ Rows = Float64[np.ndarray, " rows"]
 
 @dataclasses.dataclass(frozen=True)
 class FullLog:
-    """A log in which every offer was answered, sorted by person.
+    """A log in which every offer was answered, sorted by person."""
 
-    Attributes:
-      starts: First row of each person.
-      sizes: Number of rows of each person.
-      accepted: y_a.
-      rank: Rank of each row's score, in (0, 1).
-    """
-
-    starts: Int[np.ndarray, " people"]
-    sizes: Int[np.ndarray, " people"]
-    accepted: Rows
-    rank: Rows
+    starts: Int[np.ndarray, " people"]  # first row of each person
+    sizes: Int[np.ndarray, " people"]  # number of rows of each person
+    accepted: Rows  # y_a
+    rank: Rows  # rank of each row's score, in (0, 1)
 
     @classmethod
     def of(cls, person: Int[np.ndarray, " rows"], accepted: Rows, score: Rows) -> FullLog:
@@ -57,23 +50,14 @@ class Policies(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Replicated:
-    """One estimator over all replications.
-
-    Attributes:
-      estimator: Its name.
-      truth: The difference in the full log.
-      estimate: The estimate of each replication that was not refused.
-      covered: Whether its interval held the truth.
-      width: Width of the interval.
-      refused: Share of replications that were refused.
-    """
+    """One estimator over all replications."""
 
     estimator: str
-    truth: float
-    estimate: Rows
-    covered: Bool[np.ndarray, " rows"]
-    width: Rows
-    refused: float
+    truth: float  # the difference in the full log
+    estimate: Rows  # the estimate of each replication that was not refused
+    covered: Bool[np.ndarray, " rows"]  # whether its interval held the truth
+    width: Rows  # width of the interval
+    refused: float  # share of replications that were refused
 
     @property
     def bias(self) -> tuple[float, float]:
@@ -84,19 +68,12 @@ class Replicated:
 
 
 class Drawn(NamedTuple):
-    """One log as an estimate sees it.
+    """One log as an estimate sees it."""
 
-    Attributes:
-      target: pi, the probability that the target policy makes each offer.
-      logged: What the log knows.
-      person: Person of each row, numbers from 0 without gaps.
-      features: What the model of the doubly robust estimate reads.
-    """
-
-    target: Rows
-    logged: Logged
-    person: Int[np.ndarray, " rows"]
-    features: Float64[np.ndarray, "rows features"]
+    target: Rows  # pi, the probability that the target policy makes each offer
+    logged: Logged  # what the log knows
+    person: Int[np.ndarray, " rows"]  # person of each row, numbers from 0 without gaps
+    features: Float64[np.ndarray, "rows features"]  # what the model of the doubly robust estimate reads
 
 
 def replicate(

@@ -44,49 +44,29 @@ RATIOS = (0.5, 1.0, 2.0, 4.0)
 
 
 class Votes(NamedTuple):
-    """Single votes, in the order of streams, steps and offers.
-
-    Attributes:
-      stream: Stream of each vote.
-      step: Number of the step in its stream.
-      person: Code of the annotator.
-      p: Probability of acceptance by the content score.
-      accepted: The vote, 1 or 0.
-    """
+    """Single votes, in the order of streams, steps and offers."""
 
     stream: Shaped[np.ndarray, " votes"]
-    step: Int64[np.ndarray, " votes"]
-    person: Int64[np.ndarray, " votes"]
-    p: Float64[np.ndarray, " votes"]
-    accepted: Float64[np.ndarray, " votes"]
+    step: Int64[np.ndarray, " votes"]  # number of the step in its stream
+    person: Int64[np.ndarray, " votes"]  # code of the annotator
+    p: Float64[np.ndarray, " votes"]  # probability of acceptance by the content score
+    accepted: Float64[np.ndarray, " votes"]  # the vote, 1 or 0
 
 
 class Predicted(NamedTuple):
-    """What is known of each vote before any vote of its step is seen.
+    """What is known of each vote before any vote of its step is seen."""
 
-    Attributes:
-      content: Platt-scaled log-odds of the content score.
-      person: Log-odds of the person layer.
-      variance: Variance of the annotator's own rate.
-      populations: Parameters of the layer for each vote, in the order of `Population`.
-    """
-
-    content: Float64[np.ndarray, " votes"]
-    person: Float64[np.ndarray, " votes"]
-    variance: Float64[np.ndarray, " votes"]
-    populations: Float64[np.ndarray, "votes 4"]
+    content: Float64[np.ndarray, " votes"]  # platt-scaled log-odds of the content score
+    person: Float64[np.ndarray, " votes"]  # log-odds of the person layer
+    variance: Float64[np.ndarray, " votes"]  # variance of the annotator's own rate
+    populations: Float64[np.ndarray, "votes 4"]  # parameters of the layer for each vote, in the order of `Population`
 
 
 class Turns(NamedTuple):
-    """Steps as each annotator sees them.
+    """Steps as each annotator sees them."""
 
-    Attributes:
-      top: Vote on the offer that the content score ranks first; of equal ones the first.
-      number: How many steps of the annotator came before.
-    """
-
-    top: Int64[np.ndarray, " turns"]
-    number: Int64[np.ndarray, " turns"]
+    top: Int64[np.ndarray, " turns"]  # vote on the offer that the content score ranks first; of equal ones the first
+    number: Int64[np.ndarray, " turns"]  # how many steps of the annotator came before
 
 
 def single_votes(scores: Scores) -> Votes:

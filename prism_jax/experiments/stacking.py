@@ -26,15 +26,10 @@ _LEAST = 1e-9
 
 @dataclasses.dataclass(frozen=True)
 class Stack:
-    """A fitted stack of one signal.
+    """A fitted stack of one signal."""
 
-    Attributes:
-      student: Map of the student's own log-odds.
-      joint: Map of the mean of both.
-    """
-
-    student: Platt
-    joint: Platt
+    student: Platt  # map of the student's own log-odds
+    joint: Platt  # map of the mean of both
 
     @classmethod
     def fit(cls, floor: Float[np.ndarray, " n"], student: Float[np.ndarray, " n"], y: Float[np.ndarray, " n"]) -> Stack:

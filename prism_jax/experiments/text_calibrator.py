@@ -40,39 +40,23 @@ RESAMPLES = 10_000
 
 
 class Judged(NamedTuple):
-    """What one model wrote at one judged step.
+    """What one model wrote at one judged step."""
 
-    Attributes:
-      example: Its texts and the need label of the step.
-      model: Name of the model.
-      step: The judged step.
-      spoke: Whether it made an offer.
-    """
-
-    example: Example
+    example: Example  # its texts and the need label of the step
     model: str
-    step: Step
-    spoke: bool
+    step: Step  # the judged step
+    spoke: bool  # whether it made an offer
 
 
 class HeldOut(NamedTuple):
-    """Held-out probabilities.
+    """Held-out probabilities."""
 
-    Attributes:
-      rows: What the models wrote at the matched steps.
-      need: p_need of each row.
-      need_base: Mean need label of the rows of the fit that gave it.
-      offers: The judged offers.
-      accept: p_accept of each offer.
-      accept_base: Mean acceptance label of the rows of the fit that gave it.
-    """
-
-    rows: list[Judged]
-    need: Float[np.ndarray, " rows"]
-    need_base: Float[np.ndarray, " rows"]
-    offers: list[Example]
-    accept: Float[np.ndarray, " offers"]
-    accept_base: Float[np.ndarray, " offers"]
+    rows: list[Judged]  # what the models wrote at the matched steps
+    need: Float[np.ndarray, " rows"]  # p_need of each row
+    need_base: Float[np.ndarray, " rows"]  # mean need label of the rows of the fit that gave it
+    offers: list[Example]  # the judged offers
+    accept: Float[np.ndarray, " offers"]  # p_accept of each offer
+    accept_base: Float[np.ndarray, " offers"]  # mean acceptance label of the rows of the fit that gave it
 
 
 def match(streams: Sequence[Stream], recordings: Sequence[Recording]) -> list[Judged]:

@@ -46,15 +46,10 @@ SECOND_STEPS, SECOND_RATE = 140, 1e-3
 
 
 class Student(NamedTuple):
-    """One trained student on its held-out streams.
+    """One trained student on its held-out streams."""
 
-    Attributes:
-      scores: Its scores, calibrated, of the splits calibration and test.
-      accuracy: Share of test steps whose fields are those of the simulator, by field.
-    """
-
-    scores: Scores
-    accuracy: dict[str, float]
+    scores: Scores  # its scores, calibrated, of the splits calibration and test
+    accuracy: dict[str, float]  # share of test steps whose fields are those of the simulator, by field
 
 
 def student(store: Store, name: str, config: RunConfig) -> Student:

@@ -24,17 +24,11 @@ DEFAULT = 1.0
 
 
 class Row(NamedTuple):
-    """Features and label of one offer, or of one step's need.
+    """Features and label of one offer, or of one step's need."""
 
-    Attributes:
-      texts: Texts; each position has its own vocabulary.
-      numbers: Numeric features.
-      y: Label; None if unknown.
-    """
-
-    texts: tuple[str, ...]
-    numbers: tuple[float, ...]
-    y: float | None
+    texts: tuple[str, ...]  # texts; each position has its own vocabulary
+    numbers: tuple[float, ...]  # numeric features
+    y: float | None  # label; None if unknown
 
 
 def score_words(splits: Splits, fold: int) -> Scores:

@@ -28,50 +28,29 @@ HUMAN_CONFIG = PanelConfig(missing="majority_of_present", ties="missing")
 
 @dataclasses.dataclass(frozen=True)
 class PairRow:
-    """Agreement of two raters on one kind of item.
+    """Agreement of two raters on one kind of item."""
 
-    Attributes:
-      kind: Kind of item.
-      judge: Name of the first rater.
-      reference: Name of the second one.
-      items: Number of items that both labelled.
-      streams: Number of streams that these belong to.
-      measures: The measures of `PAIR_MEASURES`; NaN where undefined.
-      constant: Agreement with the reference of the better constant judge.
-      sensitivity: Share of the items accepted by the reference that the judge accepts.
-      specificity: Share of the items rejected by the reference that the judge rejects.
-    """
-
-    kind: Kind
-    judge: str
-    reference: str
-    items: int
-    streams: int
-    measures: Mapping[str, Interval]
-    constant: float
-    sensitivity: Interval
-    specificity: Interval
+    kind: Kind  # kind of item
+    judge: str  # name of the first rater
+    reference: str  # name of the second one
+    items: int  # number of items that both labelled
+    streams: int  # number of streams that these belong to
+    measures: Mapping[str, Interval]  # the measures of `PAIR_MEASURES`; NaN where undefined
+    constant: float  # agreement with the reference of the better constant judge
+    sensitivity: Interval  # share of the items accepted by the reference that the judge accepts
+    specificity: Interval  # share of the items rejected by the reference that the judge rejects
 
 
 @dataclasses.dataclass(frozen=True)
 class PanelRow:
-    """Agreement within a panel on one kind of item.
+    """Agreement within a panel on one kind of item."""
 
-    Attributes:
-      kind: Kind of item.
-      panel: Name of the panel.
-      judges: Number of judges.
-      items: Number of items with at least two verdicts.
-      complete: Number of items with a verdict of every judge.
-      measures: The measures of `PANEL_MEASURES`; NaN where undefined.
-    """
-
-    kind: Kind
+    kind: Kind  # kind of item
     panel: str
     judges: int
-    items: int
-    complete: int
-    measures: Mapping[str, Interval]
+    items: int  # number of items with at least two verdicts
+    complete: int  # number of items with a verdict of every judge
+    measures: Mapping[str, Interval]  # the measures of `PANEL_MEASURES`; NaN where undefined
 
 
 class Agreements(NamedTuple):

@@ -14,35 +14,22 @@ from prism_jax.streams import Step, Stream
 
 
 class Item(NamedTuple):
-    """What a verdict is about, in a form that two files of streams share.
+    """What a verdict is about, in a form that two files of streams share."""
 
-    Attributes:
-      stream: Id of the stream.
-      event: Number of the newest event.
-      silence: Whether silence was judged; otherwise a proposal was.
-      text: Text of the proposal; None for silence and for the constant offer.
-      place: Number of earlier proposals of the step with the same text, usually 0.
-    """
-
-    stream: str
-    event: int
-    silence: bool
-    text: str | None = None
-    place: int = 0
+    stream: str  # id of the stream
+    event: int  # number of the newest event
+    silence: bool  # whether silence was judged; otherwise a proposal was
+    text: str | None = None  # text of the proposal; None for silence and for the constant offer
+    place: int = 0  # number of earlier proposals of the step with the same text, usually 0
 
 
 @dataclasses.dataclass(frozen=True)
 class Ballots:
-    """The verdicts of several judges on the same items.
+    """The verdicts of several judges on the same items."""
 
-    Attributes:
-      items: What was judged, without duplicates.
-      judges: Names of the judges, in the order of the columns.
-      verdicts: 1 where a judge accepts, 0 where not, NaN where the verdict is missing.
-    """
-
-    items: tuple[Item, ...]
-    judges: tuple[str, ...]
+    items: tuple[Item, ...]  # what was judged, without duplicates
+    judges: tuple[str, ...]  # names of the judges, in the order of the columns
+    # 1 where a judge accepts, 0 where not, NaN where the verdict is missing
     verdicts: Float64[np.ndarray, "items judges"]
 
 

@@ -16,19 +16,16 @@ Ties = Literal["missing", "rejected", "accepted"]
 
 @dataclasses.dataclass(frozen=True)
 class PanelConfig:
-    """How verdicts become a label.
+    """How verdicts become a label."""
 
-    Attributes:
-      soft: Whether the label is the share of verdicts that accept, among those present, instead of their majority.
-      missing: Which labels are known where verdicts are missing. `majority_of_all`: those that the missing verdicts
-        could not change, because more than half of all judges agree. `majority_of_present`: all with at least one
-        verdict. `require_all`: only those without a missing verdict.
-      ties: The label of equally many verdicts for and against: missing, rejected or accepted. Ties only occur with
-        `majority_of_present`, and for human votes of an even number. A soft label is 0.5 there.
-    """
-
+    # whether the label is the share of verdicts that accept, among those present, instead of their majority
     soft: bool = False
+    # Which labels are known where verdicts are missing. `majority_of_all`: those that the missing verdicts could not
+    # change, because more than half of all judges agree. `majority_of_present`: all with at least one verdict.
+    # `require_all`: only those without a missing verdict.
     missing: Missing = "majority_of_all"
+    # The label of equally many verdicts for and against: missing, rejected or accepted. Ties only occur with
+    # `majority_of_present`, and for human votes of an even number. A soft label is 0.5 there.
     ties: Ties = "missing"
 
 

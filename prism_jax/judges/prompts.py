@@ -40,19 +40,12 @@ ABOUT_SILENCE = "Would this user accept this silence now?"
 
 
 class Question(NamedTuple):
-    """One question about one step.
+    """One question about one step."""
 
-    Attributes:
-      stream: Id of the stream.
-      step: Number of the step in its stream.
-      candidate: Number of the proposal in its step; None for silence.
-      text: The user message.
-    """
-
-    stream: str
-    step: int
-    candidate: int | None
-    text: str
+    stream: str  # id of the stream
+    step: int  # number of the step in its stream
+    candidate: int | None  # number of the proposal in its step; None for silence
+    text: str  # the user message
 
     @property
     def digest(self) -> str:

@@ -45,18 +45,12 @@ def deeds(streams: Iterable[Stream]) -> dict[tuple[str, int], Deed]:
 
 @dataclasses.dataclass(frozen=True)
 class RobustnessRow:
-    """Two systems under one panel.
-
-    Attributes:
-      panel: Name of the panel.
-      steps: Number of steps at which both systems have a label.
-      left_out: Number of steps of both systems without a label for one of them.
-      rates: The official rates of `RATES` by name, of the baseline, the system, and their difference.
-    """
+    """Two systems under one panel."""
 
     panel: str
-    steps: int
-    left_out: int
+    steps: int  # number of steps at which both systems have a label
+    left_out: int  # number of steps of both systems without a label for one of them
+    # the official rates of `RATES` by name, of the baseline, the system, and their difference
     rates: Mapping[str, PairedRate]
 
 
@@ -112,23 +106,14 @@ NUMBERS = ("prevalence", *HEADLINE, "cost")
 
 @dataclasses.dataclass(frozen=True)
 class CorrectedRow:
-    """One system under one panel, with one way to account for the panel's errors.
-
-    Attributes:
-      panel: Name of the panel.
-      method: How the panel's errors are accounted for (`prism_jax.decision.judge_noise`).
-      steps: Number of steps with a label of the panel.
-      human: Number of these with a human label.
-      numbers: The numbers of `NUMBERS` by name; None where the method cannot tell them.
-      problem: Why it cannot.
-    """
+    """One system under one panel, with one way to account for the panel's errors."""
 
     panel: str
-    method: CorrectionMethod
-    steps: int
-    human: int
-    numbers: Mapping[str, Interval] | None
-    problem: str = ""
+    method: CorrectionMethod  # how the panel's errors are accounted for (`prism_jax.decision.judge_noise`)
+    steps: int  # number of steps with a label of the panel
+    human: int  # number of these with a human label
+    numbers: Mapping[str, Interval] | None  # the numbers of `NUMBERS` by name; None where the method cannot tell them
+    problem: str = ""  # why it cannot
 
 
 def correct(

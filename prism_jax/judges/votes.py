@@ -40,34 +40,23 @@ class VoteKey(NamedTuple):
 class Vote:
     """One judge's verdict on one proposal or on one silence.
 
-    Attributes:
-      stream: Id of the stream.
-      step: Number of the step in its stream, from 0.
-      candidate: Number of the proposal in its step, from 0; None where the question was about silence.
-      judge: Name of the judge in the config.
-      question: SHA-256 of the question's text, in hexadecimal. A verdict on another text never counts for this one.
-      verdict: Whether the user would accept; None where the judge gave no valid answer.
-      problem: Why there is no verdict; None where there is one.
-      model: Name that the endpoint gives to its model; None where it never answered.
-      request: Hash of the last request, under which the cache keeps its answer; None where none was sent.
-      time: When the last answer was given, in UTC, as ISO 8601; None where none was.
-      cost: Cost of all requests for this verdict in US dollars, whether they were sent now or earlier.
-
     Raises:
       ValueError: naming the field, for a value that is not as described.
     """
 
-    stream: str
-    step: int
-    candidate: int | None
-    judge: str
+    stream: str  # id of the stream
+    step: int  # number of the step in its stream, from 0
+    candidate: int | None  # number of the proposal in its step, from 0; None where the question was about silence
+    judge: str  # name of the judge in the config
+    # SHA-256 of the question's text, in hexadecimal. A verdict on another text never counts for this one.
     question: str
-    verdict: bool | None
-    problem: str | None = None
-    model: str | None = None
+    verdict: bool | None  # whether the user would accept; None where the judge gave no valid answer
+    problem: str | None = None  # why there is no verdict; None where there is one
+    model: str | None = None  # name that the endpoint gives to its model; None where it never answered
+    # hash of the last request, under which the cache keeps its answer; None where none was sent
     request: str | None = None
-    time: str | None = None
-    cost: float = 0.0
+    time: str | None = None  # when the last answer was given, in UTC, as ISO 8601; None where none was
+    cost: float = 0.0  # cost of all requests for this verdict in US dollars, whether they were sent now or earlier
 
     def __post_init__(self) -> None:
         for name in ("stream", "judge", "problem", "model", "request", "time"):

@@ -34,25 +34,19 @@ class Condition:
 class LogColumns:
     """The columns of a file that have a role in an acceptance log.
 
-    Attributes:
-      person: Column that tells people apart; texts or integers.
-      accepted: Column of true/false or 1/0, or a condition such as `rating>=4`.
-      time: Column of seconds or timestamps of the offers; None takes the order of the file.
-      score: Column of any number that should rank accepted offers first. It need not be a probability.
-      answered: Column of the times of the answers, which may not lie before the offers.
-      logged: Column of true/false or 1/0: whether the offer was made at all. Only offers that were made have answers.
-      propensity: Column of the probabilities, above 0 and up to 1, with which the logging policy made the offers.
-
     Raises:
       LogError: for an empty name, or one column in two roles.
     """
 
-    person: str
-    accepted: str
-    time: str | None = None
+    person: str  # column that tells people apart; texts or integers
+    accepted: str  # column of true/false or 1/0, or a condition such as `rating>=4`
+    time: str | None = None  # column of seconds or timestamps of the offers; None takes the order of the file
+    # Column of any number that should rank accepted offers first. It need not be a probability.
     score: str | None = None
-    answered: str | None = None
+    answered: str | None = None  # column of the times of the answers, which may not lie before the offers
+    # Column of true/false or 1/0: whether the offer was made at all. Only offers that were made have answers.
     logged: str | None = None
+    # column of the probabilities, above 0 and up to 1, with which the logging policy made the offers
     propensity: str | None = None
 
     def __post_init__(self) -> None:

@@ -28,14 +28,10 @@ _TOLERANCE = 1e-7
 
 @dataclasses.dataclass(frozen=True)
 class HeadFit:
-    """Log-odds from context.
+    """Log-odds from context."""
 
-    Attributes:
-      log_odds: Of every row. A training row's comes from a fit without its person; the others' from the fit on all
-        training rows.
-      ridge, pieces: The settings that were chosen.
-    """
-
+    # Of every row. A training row's comes from a fit without its person; the others' from the fit on all training rows.
+    # ridge, pieces: The settings that were chosen.
     log_odds: Float64[np.ndarray, " rows"]
     ridge: float
     pieces: int

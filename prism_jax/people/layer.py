@@ -30,31 +30,19 @@ _START = (1.0, 0.0, np.log(0.6), np.log(0.01))
 
 
 class Population(NamedTuple):
-    """What a person shares with everybody else.
+    """What a person shares with everybody else."""
 
-    Attributes:
-      scale: a, by which the log-odds of the score are multiplied.
-      bias: b, which is added to them.
-      spread: tau > 0, the standard deviation of the people's own rates, in log-odds.
-      drift: q >= 0, the variance by which a person's rate moves from one answer to the next.
-    """
-
-    scale: float
-    bias: float
-    spread: float
-    drift: float
+    scale: float  # a, by which the log-odds of the score are multiplied
+    bias: float  # b, which is added to them
+    spread: float  # tau > 0, the standard deviation of the people's own rates, in log-odds
+    drift: float  # q >= 0, the variance by which a person's rate moves from one answer to the next
 
 
 class Belief(NamedTuple):
-    """What is known of a person's own rate u_i.
+    """What is known of a person's own rate u_i."""
 
-    Attributes:
-      mean: m, in log-odds; 0 is the population's.
-      variance: v; tau^2 for a person who never answered.
-    """
-
-    mean: Any
-    variance: Any
+    mean: Any  # m, in log-odds; 0 is the population's
+    variance: Any  # v; tau^2 for a person who never answered
 
 
 def anchored(spread: Any, drift: Any) -> Population:
@@ -104,15 +92,10 @@ def update(belief: Belief, log_odds: Reals, accepted: Reals, population: Populat
 
 
 class Run(NamedTuple):
-    """A log, predicted one row after another.
+    """A log, predicted one row after another."""
 
-    Attributes:
-      log_odds: Predicted log-odds of acceptance, before the row's answer was seen.
-      belief: What was known of the person at that moment.
-    """
-
-    log_odds: Float64[np.ndarray, " rows"]
-    belief: Belief
+    log_odds: Float64[np.ndarray, " rows"]  # predicted log-odds of acceptance, before the row's answer was seen
+    belief: Belief  # what was known of the person at that moment
 
 
 def prequential(

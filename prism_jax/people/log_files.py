@@ -26,15 +26,10 @@ _BROKEN = (pa.ArrowException, OSError, UnicodeDecodeError)  # OSError: damaged o
 
 
 class LogFile(abc.ABC):
-    """An open file.
+    """An open file."""
 
-    Attributes:
-      place: Its path, for messages.
-      names: The names of its columns.
-    """
-
-    place: str
-    names: tuple[str, ...]
+    place: str  # its path, for messages
+    names: tuple[str, ...]  # the names of its columns
 
     @abc.abstractmethod
     def read(self, names: Sequence[str]) -> pa.Table:

@@ -25,51 +25,33 @@ FEW_KINDS = 20
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class ContextColumn:
-    """What was known at the moment of the offer.
+    """What was known at the moment of the offer."""
 
-    Attributes:
-      name: Name of the column.
-      kind: number, flag, or category.
-      values: Numbers, NaN where missing. Of a category: places in `levels`, -1 where missing.
-      levels: The distinct values of a category in sorted order; empty for numbers and flags.
-    """
-
-    name: str
-    kind: Kind
+    name: str  # name of the column
+    kind: Kind  # number, flag, or category
+    # Numbers, NaN where missing. Of a category: places in `levels`, -1 where missing.
     values: Float64[np.ndarray, " rows"] | Int32[np.ndarray, " rows"]
-    levels: tuple[str, ...] = ()
+    levels: tuple[str, ...] = ()  # the distinct values of a category in sorted order; empty for numbers and flags
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class AcceptanceLog:
-    """Offers and their answers, in the order of the file. Names of people do not appear in its representation.
+    """Offers and their answers, in the order of the file. Names of people do not appear in its representation."""
 
-    Attributes:
-      names: Names of the people in sorted order.
-      person: Place of each row's person in `names`.
-      accepted: 1 or 0; NaN only where no offer was made.
-      time: Seconds; the row's number where the log has no times.
-      timed: Whether `time` are seconds.
-      logged: Whether the offer was made; all true where the log does not say.
-      score: Any number, NaN where missing; None if the log has no score.
-      answered: Seconds, NaN where missing; None if the log has no times of answers.
-      propensity: Probability with which the offer was made, NaN where none was; None if the log has none.
-      context: What else was known at the moment of each offer.
-      left_out: Number of offers that were not made and that the log no longer holds.
-      mentioned: `numbers` of the log that still held them; None where it is this one.
-    """
-
-    names: tuple[str, ...]
-    person: Int32[np.ndarray, " rows"]
-    accepted: Float64[np.ndarray, " rows"]
-    time: Float64[np.ndarray, " rows"]
-    timed: bool
-    logged: Bool[np.ndarray, " rows"]
-    score: Float64[np.ndarray, " rows"] | None = None
+    names: tuple[str, ...]  # names of the people in sorted order
+    person: Int32[np.ndarray, " rows"]  # place of each row's person in `names`
+    accepted: Float64[np.ndarray, " rows"]  # 1 or 0; NaN only where no offer was made
+    time: Float64[np.ndarray, " rows"]  # seconds; the row's number where the log has no times
+    timed: bool  # whether `time` are seconds
+    logged: Bool[np.ndarray, " rows"]  # whether the offer was made; all true where the log does not say
+    score: Float64[np.ndarray, " rows"] | None = None  # any number, NaN where missing; None if the log has no score
+    # seconds, NaN where missing; None if the log has no times of answers
     answered: Float64[np.ndarray, " rows"] | None = None
+    # probability with which the offer was made, NaN where none was; None if the log has none
     propensity: Float64[np.ndarray, " rows"] | None = None
-    context: tuple[ContextColumn, ...] = ()
-    left_out: int = 0
+    context: tuple[ContextColumn, ...] = ()  # what else was known at the moment of each offer
+    left_out: int = 0  # number of offers that were not made and that the log no longer holds
+    # `numbers` of the log that still held them; None where it is this one
     mentioned: Int64[np.ndarray, " people"] | None = None
 
     def __len__(self) -> int:

@@ -27,21 +27,13 @@ MOST_VARIANCE = 0.25
 
 
 class Recalibration(NamedTuple):
-    """What is known of the population's scale a and bias b.
+    """What is known of the population's scale a and bias b."""
 
-    Attributes:
-      scale: Mean of a.
-      bias: Mean of b.
-      variance_scale: Variance of a.
-      variance_bias: Variance of b.
-      covariance: Covariance of both.
-    """
-
-    scale: Any
-    bias: Any
-    variance_scale: Any
-    variance_bias: Any
-    covariance: Any
+    scale: Any  # mean of a
+    bias: Any  # mean of b
+    variance_scale: Any  # variance of a
+    variance_bias: Any  # variance of b
+    covariance: Any  # covariance of both
 
 
 def start(population: Population) -> Recalibration:

@@ -28,15 +28,10 @@ EDGE = 1e-6
 
 
 class Scale(NamedTuple):
-    """How a score enters the maps: as the probability that it is, or by the log-odds (score - middle) / width.
+    """How a score enters the maps: as the probability that it is, or by the log-odds (score - middle) / width."""
 
-    Attributes:
-      middle: Mean of the scores; None for a probability.
-      width: Their standard deviation, above 0.
-    """
-
-    middle: float | None = None
-    width: float = 1.0
+    middle: float | None = None  # mean of the scores; None for a probability
+    width: float = 1.0  # their standard deviation, above 0
 
     def unit(self, score: Float64[np.ndarray, " rows"]) -> Float64[np.ndarray, " rows"]:
         """The score between 0 and 1, increasing in the score and away from both ends."""
@@ -64,15 +59,10 @@ def scale_of(score: Float64[np.ndarray, " rows"], probability: bool) -> Scale:
 
 @dataclasses.dataclass(frozen=True)
 class ScoreMap:
-    """A map from scores to probabilities of acceptance.
+    """A map from scores to probabilities of acceptance."""
 
-    Attributes:
-      scale: How the score enters the map.
-      fitted: The map; None where the score is taken as the probability itself.
-    """
-
-    scale: Scale
-    fitted: Map | None
+    scale: Scale  # how the score enters the map
+    fitted: Map | None  # the map; None where the score is taken as the probability itself
 
     def __call__(self, score: Float64[np.ndarray, " rows"]) -> Float64[np.ndarray, " rows"]:
         """Probabilities of acceptance of known scores."""

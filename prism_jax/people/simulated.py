@@ -19,14 +19,10 @@ _TASKS = {"code": 0.6, "mail": 0.0, "search": -0.7, "calendar": -0.2}
 
 
 class SimulatedLog(NamedTuple):
-    """A log and the truth about it.
+    """A log and the truth about it."""
 
-    Attributes:
-      table: One row per offer, in the order of time.
-      truth: Probability with which the offer was accepted, which depends on the person's own rate at that moment.
-    """
-
-    table: pa.Table
+    table: pa.Table  # one row per offer, in the order of time
+    # probability with which the offer was accepted, which depends on the person's own rate at that moment
     truth: Float64[np.ndarray, " rows"]
 
     def to_csv(self) -> bytes:

@@ -42,24 +42,15 @@ _PERSON = "number, name, mean, variance, answers, time, alarm, rang"
 
 
 class Person(NamedTuple):
-    """What is known of one person.
+    """What is known of one person."""
 
-    Attributes:
-      name: Name of the person, as the events have it.
-      belief: Mean and variance of the person's own rate, in log-odds.
-      answers: Number of answers so far.
-      time: Time of the newest one, on the clock of its stream; None before the first.
-      alarm: State of the person's alarm (`prism_jax.decision.alarm`).
-      rang: Whether the alarm has ever rung.
-      number: Number of the person in the store, from 1, which no other person ever gets; 0 for one who is not in it.
-    """
-
-    name: str
-    belief: Belief
-    answers: int = 0
-    time: float | None = None
-    alarm: tuple[float, ...] = (0.0,) * alarm.COMPONENTS
-    rang: bool = False
+    name: str  # name of the person, as the events have it
+    belief: Belief  # mean and variance of the person's own rate, in log-odds
+    answers: int = 0  # number of answers so far
+    time: float | None = None  # time of the newest one, on the clock of its stream; None before the first
+    alarm: tuple[float, ...] = (0.0,) * alarm.COMPONENTS  # state of the person's alarm (`prism_jax.decision.alarm`)
+    rang: bool = False  # whether the alarm has ever rung
+    # number of the person in the store, from 1, which no other person ever gets; 0 for one who is not in it
     number: int = 0
 
 

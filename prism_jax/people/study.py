@@ -35,26 +35,18 @@ MEANINGS = {
 
 @dataclasses.dataclass(frozen=True)
 class Study:
-    """Predictions by row of the results. Arrays are those of answered offers, by person and time.
+    """Predictions by row of the results. Arrays are those of answered offers, by person and time."""
 
-    Attributes:
-      predictions: Probabilities of acceptance; the numbers of a score that is no probability.
-      accepted: Answers.
-      person: Code of each row's person.
-      row: Row of the log.
-      weight: Weight of each row in fits and measures; 1 on all rows unless the study is weighted.
-      seen: Number of the person's answers that had come before the offer.
-      folds: Number of folds.
-      populations: The parameters of the person layer on the context head in each fold (alone, without a head).
-    """
-
+    # probabilities of acceptance; the numbers of a score that is no probability
     predictions: dict[str, Float64[np.ndarray, " rows"]]
-    accepted: Float64[np.ndarray, " rows"]
-    person: Int[np.ndarray, " rows"]
-    row: Int[np.ndarray, " rows"]
+    accepted: Float64[np.ndarray, " rows"]  # answers
+    person: Int[np.ndarray, " rows"]  # code of each row's person
+    row: Int[np.ndarray, " rows"]  # row of the log
+    # weight of each row in fits and measures; 1 on all rows unless the study is weighted
     weight: Float64[np.ndarray, " rows"]
-    seen: Int[np.ndarray, " rows"]
+    seen: Int[np.ndarray, " rows"]  # number of the person's answers that had come before the offer
     folds: int
+    # the parameters of the person layer on the context head in each fold (alone, without a head)
     populations: tuple[Population, ...]
 
 

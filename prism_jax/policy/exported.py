@@ -41,15 +41,10 @@ class ExportedError(ValueError):
 
 
 class Thinking(NamedTuple):
-    """What the slow pass does (docs/maths.md, section 12).
+    """What the slow pass does (docs/maths.md, section 12)."""
 
-    Attributes:
-      moves: How far it moves the calibrated log-odds.
-      tokens: Mean tokens of a slow pass, above 0.
-    """
-
-    moves: thinking.Moves
-    tokens: float
+    moves: thinking.Moves  # how far it moves the calibrated log-odds
+    tokens: float  # mean tokens of a slow pass, above 0
 
 
 def thinking_from(tree: Mapping[str, Any]) -> Thinking:
@@ -68,30 +63,20 @@ def thinking_from(tree: Mapping[str, Any]) -> Thinking:
 
 @dataclasses.dataclass(frozen=True)
 class Exported:
-    """The content of `prism.json`.
+    """The content of `prism.json`."""
 
-    Attributes:
-      slots: The prompt's texts and token ids, as `Template.describe` gives them.
-      maps: The calibration map of each signal, by its name in `SIGNALS`.
-      point: Costs, margin and policy that the model was trained for.
-      thinking: What the slow pass does, by which its value is known before it runs; None if the export does not say.
-      writing: Budgets of generated text, None if not given.
-      writes_responses: Whether the model was trained to write responses; True if the export does not say.
-      fingerprints: SHA-256 of `model` (the digests of all files, weights and tokenizer among them), `calibration` and
-        `config` (slots and operating point), each 64 hexadecimal digits.
-      need_target: What p_need estimates, one of `NEED_TARGETS`; `marginal` if the export does not say.
-      is_probe: Whether the directory holds a probe (`prism_jax.probe`) instead of a student.
-    """
-
-    slots: Mapping[str, Any]
-    maps: Mapping[str, Map]
-    point: OperatingPoint
+    slots: Mapping[str, Any]  # the prompt's texts and token ids, as `Template.describe` gives them
+    maps: Mapping[str, Map]  # the calibration map of each signal, by its name in `SIGNALS`
+    point: OperatingPoint  # costs, margin and policy that the model was trained for
+    # what the slow pass does, by which its value is known before it runs; None if the export does not say
     thinking: Thinking | None
-    writing: Mapping[str, Any] | None
-    writes_responses: bool
+    writing: Mapping[str, Any] | None  # budgets of generated text, None if not given
+    writes_responses: bool  # whether the model was trained to write responses; True if the export does not say
+    # SHA-256 of `model` (the digests of all files, weights and tokenizer among them), `calibration` and `config` (slots
+    # and operating point), each 64 hexadecimal digits
     fingerprints: Mapping[str, str]
-    need_target: str = MARGINAL
-    is_probe: bool = False
+    need_target: str = MARGINAL  # what p_need estimates, one of `NEED_TARGETS`; `marginal` if the export does not say
+    is_probe: bool = False  # whether the directory holds a probe (`prism_jax.probe`) instead of a student
 
     @property
     def has_slow_pass(self) -> bool:

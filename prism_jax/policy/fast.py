@@ -23,16 +23,10 @@ from prism_jax.student.qwen3 import Params
 
 
 class Part(NamedTuple):
-    """A packed row of a stream: the whole stream, or some of its steps where it is longer than the context.
+    """A packed row of a stream: the whole stream, or some of its steps where it is longer than the context."""
 
-    Attributes:
-      stream: The whole stream.
-      first_step: Number of the first step in the row.
-      row: The packed row.
-    """
-
-    stream: Stream
-    first_step: int
+    stream: Stream  # the whole stream
+    first_step: int  # number of the first step in the row
     row: Packed
 
     def steps(self) -> Iterator[tuple[int, Step]]:

@@ -22,17 +22,11 @@ from prism_jax.policy.signals import Signals
 
 
 class Gated(NamedTuple):
-    """What the gate says at one event.
+    """What the gate says at one event."""
 
-    Attributes:
-      offers: Whether it would offer.
-      threshold: The least p_accept at which it would; infinite where none suffices.
-      loss: Expected loss of the other decision; infinite where exploration is off.
-    """
-
-    offers: bool
-    threshold: float
-    loss: float
+    offers: bool  # whether it would offer
+    threshold: float  # the least p_accept at which it would; infinite where none suffices
+    loss: float  # expected loss of the other decision; infinite where exploration is off
 
 
 def check_trigger(terms: Terms) -> None:

@@ -27,21 +27,13 @@ _HEXADECIMAL = "0123456789abcdefABCDEF"
 
 @dataclasses.dataclass(frozen=True)
 class Grammar:
-    """An automaton over characters.
-
-    Attributes:
-      name: Its name.
-      states: Number of its states; a text starts in state 0.
-      final: Whether a text may stop in each state.
-      move: The state after a character.
-      special: Characters on which `move` does anything but reach the state of text, from blank or from text.
-    """
+    """An automaton over characters."""
 
     name: str
-    states: int
-    final: tuple[bool, ...]
-    move: Move
-    special: str
+    states: int  # number of its states; a text starts in state 0
+    final: tuple[bool, ...]  # whether a text may stop in each state
+    move: Move  # the state after a character
+    special: str  # characters on which `move` does anything but reach the state of text, from blank or from text
 
 
 def _control(character: str) -> bool:

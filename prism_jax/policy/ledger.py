@@ -21,27 +21,17 @@ class RefusedError(ValueError):
 
 
 class Place(NamedTuple):
-    """Where an event stands.
+    """Where an event stands."""
 
-    Attributes:
-      number: Number of the event in its stream, from 0.
-      person: Whose stream it is; None where nobody is named.
-    """
-
-    number: int
-    person: str | None
+    number: int  # number of the event in its stream, from 0
+    person: str | None  # whose stream it is; None where nobody is named
 
 
 class _Open(NamedTuple):
-    """An offer that awaits its outcome.
+    """An offer that awaits its outcome."""
 
-    Attributes:
-      time: When it was made, on its stream's clock.
-      stated: What it said of its acceptance; None where nobody is named.
-    """
-
-    time: float
-    stated: Stated | None
+    time: float  # when it was made, on its stream's clock
+    stated: Stated | None  # what it said of its acceptance; None where nobody is named
 
 
 class _Stream:

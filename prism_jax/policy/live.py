@@ -30,21 +30,16 @@ _OFFERS = 64  # tokens of a step's offers for which programs are compiled in adv
 
 @dataclasses.dataclass(frozen=True)
 class LiveConfig:
-    """How live streams are read.
+    """How live streams are read."""
 
-    Attributes:
-      context: Maximum number of tokens up to the end of one decision, with all that may be written for it.
-      memory: Size of the pool of keys and values in bytes; streams beyond it are parked and read again on demand.
-      keep: Largest share of the context that is used after old events were dropped; 1 drops only what must go.
-      batches: Numbers of streams that are read together; each compiles programs of its own.
-      longest: Most new tokens of a stream in one pass that programs are compiled for in advance. Longer events are read
-        in pieces; offers that together are longer, or more than seven of them, compile a program when they first occur.
-    """
-
-    context: int = 2048
+    context: int = 2048  # maximum number of tokens up to the end of one decision, with all that may be written for it
+    # size of the pool of keys and values in bytes; streams beyond it are parked and read again on demand
     memory: int = 1 << 30
+    # largest share of the context that is used after old events were dropped; 1 drops only what must go
     keep: float = 0.5
-    batches: tuple[int, ...] = (1, 16)
+    batches: tuple[int, ...] = (1, 16)  # numbers of streams that are read together; each compiles programs of its own
+    # Most new tokens of a stream in one pass that programs are compiled for in advance. Longer events are read in
+    # pieces; offers that together are longer, or more than seven of them, compile a program when they first occur.
     longest: int = 256
 
 

@@ -22,15 +22,11 @@ from prism_jax.student.branches import Branch
 
 
 class Read(NamedTuple):
-    """What was read after one event.
+    """What was read after one event."""
 
-    Attributes:
-      states: States of its offers, as `prism_jax.probe.states.Reader.read` gives them.
-      tokens: Number of tokens that were read.
-    """
-
+    # states of its offers, as `prism_jax.probe.states.Reader.read` gives them
     states: Float[np.ndarray, "offers width"]
-    tokens: int
+    tokens: int  # number of tokens that were read
 
 
 class LiveStates:

@@ -18,17 +18,12 @@ from prism_jax.student.qwen3 import Params
 
 @dataclasses.dataclass(frozen=True)
 class Passes:
-    """What a student can do beside the fast pass.
+    """What a student can do beside the fast pass."""
 
-    Attributes:
-      slow: Whether it was trained on slow branches. One that was not has no slow pass: its slow columns are null.
-      responses: Whether it was trained on responses.
-      writing: How much it may write.
-    """
-
+    # Whether it was trained on slow branches. One that was not has no slow pass: its slow columns are null.
     slow: bool = False
-    responses: bool = False
-    writing: WritingConfig = dataclasses.field(default_factory=WritingConfig)
+    responses: bool = False  # whether it was trained on responses
+    writing: WritingConfig = dataclasses.field(default_factory=WritingConfig)  # how much it may write
 
 
 def score_passes(

@@ -28,17 +28,12 @@ RATINGS = "ratings"
 
 
 class Alarms(NamedTuple):
-    """What the alarms say.
+    """What the alarms say."""
 
-    Attributes:
-      people: Number of people in the store.
-      rang: Numbers of the people whose alarm has rung (`Person.number`), ascending.
-      log_product: Log of the product of all people's martingales. While the probabilities are calibrated, and people's
-        answers do not depend on each other, it exceeds log(1 / alpha) with a probability of at most alpha, ever.
-    """
-
-    people: int
-    rang: tuple[int, ...]
+    people: int  # number of people in the store
+    rang: tuple[int, ...]  # numbers of the people whose alarm has rung (`Person.number`), ascending
+    # Log of the product of all people's martingales. While the probabilities are calibrated, and people's answers do
+    # not depend on each other, it exceeds log(1 / alpha) with a probability of at most alpha, ever.
     log_product: float
 
 

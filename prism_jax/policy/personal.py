@@ -24,19 +24,12 @@ MOST_LOG_ODDS = 40.0
 
 
 class Known(NamedTuple):
-    """What is known of a person at one event.
+    """What is known of a person at one event."""
 
-    Attributes:
-      population: Parameters of the person layer; scale and bias follow the recalibration, where it is on.
-      belief: Mean and variance of the person's own rate, in log-odds.
-      answers: Number of the person's answers so far.
-      optimistic: Whether doubt about the person counts in favour of an offer.
-    """
-
-    population: Population
-    belief: Belief
-    answers: int
-    optimistic: bool
+    population: Population  # parameters of the person layer; scale and bias follow the recalibration, where it is on
+    belief: Belief  # mean and variance of the person's own rate, in log-odds
+    answers: int  # number of the person's answers so far
+    optimistic: bool  # whether doubt about the person counts in favour of an offer
 
     def predicted(self, signals: Signals) -> Signals:
         """The signals of a pass with this person's p_accept, which stays a calibrated probability."""
@@ -76,19 +69,12 @@ class Known(NamedTuple):
 
 
 class Stated(NamedTuple):
-    """What an offer said of its own acceptance, kept until its answer comes.
-
-    Attributes:
-      person: Name of the person.
-      content: Calibrated p_accept of the offer, for the population.
-      p_accept: The same for the person, as the gate had it.
-      threshold: The least p_accept at which the gate offers, at most 1.
-    """
+    """What an offer said of its own acceptance, kept until its answer comes."""
 
     person: str
-    content: float
-    p_accept: float
-    threshold: float
+    content: float  # calibrated p_accept of the offer, for the population
+    p_accept: float  # the same for the person, as the gate had it
+    threshold: float  # the least p_accept at which the gate offers, at most 1
 
 
 def log_odds(p: Any) -> Float64[np.ndarray, "..."]:

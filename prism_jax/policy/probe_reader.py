@@ -30,19 +30,12 @@ _CERTAIN = 1e-15
 
 @dataclasses.dataclass
 class _Stream:
-    """What is kept of one stream.
-
-    Attributes:
-      words: Its words.
-      time: Time of its newest event.
-      number: Number of its events.
-      digest: Hash of the texts of all its events and offers, each with the hash before it.
-    """
+    """What is kept of one stream."""
 
     words: LiveWords
-    time: float = -math.inf
-    number: int = 0
-    digest: bytes = b""
+    time: float = -math.inf  # time of its newest event
+    number: int = 0  # number of its events
+    digest: bytes = b""  # hash of the texts of all its events and offers, each with the hash before it
 
 
 class ProbeReader:

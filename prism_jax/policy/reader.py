@@ -12,70 +12,43 @@ from prism_jax.streams import Candidate, Event
 
 
 class Asked(NamedTuple):
-    """A stream to think about, at its newest event.
-
-    Attributes:
-      stream: Name of the stream.
-      candidates: The offers to rank, at least one; a `Candidate` whose text is None is the constant "an offer".
-    """
+    """A stream to think about, at its newest event."""
 
     stream: str
+    # the offers to rank, at least one; a `Candidate` whose text is None is the constant "an offer"
     candidates: tuple[Candidate, ...]
 
 
 class Reading(NamedTuple):
-    """The fast pass's slots after one event.
+    """The fast pass's slots after one event."""
 
-    Attributes:
-      z_need: Raw log-odds z_yes - z_no at the need slot.
-      z_accept: Raw log-odds at the accept slot, one per candidate.
-      tokens: Number of tokens that were read.
-    """
-
-    z_need: float
-    z_accept: tuple[float, ...]
-    tokens: int
+    z_need: float  # raw log-odds z_yes - z_no at the need slot
+    z_accept: tuple[float, ...]  # raw log-odds at the accept slot, one per candidate
+    tokens: int  # number of tokens that were read
 
 
 class Thought(NamedTuple):
-    """The slow pass's slots, after the fields that it wrote.
+    """The slow pass's slots, after the fields that it wrote."""
 
-    Attributes:
-      z_need: Raw log-odds z_yes - z_no at the need slot.
-      z_accept: Raw log-odds at the accept slot, one per candidate.
-      fields: Maps the name of each field to the text that was written.
-      tokens: Number of tokens that were written.
-    """
-
-    z_need: float
-    z_accept: tuple[float, ...]
-    fields: Mapping[str, str]
-    tokens: int
+    z_need: float  # raw log-odds z_yes - z_no at the need slot
+    z_accept: tuple[float, ...]  # raw log-odds at the accept slot, one per candidate
+    fields: Mapping[str, str]  # maps the name of each field to the text that was written
+    tokens: int  # number of tokens that were written
 
 
 class Response(NamedTuple):
-    """What the assistant says with an offer.
+    """What the assistant says with an offer."""
 
-    Attributes:
-      text: JSON of the response's locked schema.
-      tokens: Number of tokens that were written.
-    """
-
-    text: str
-    tokens: int
+    text: str  # JSON of the response's locked schema
+    tokens: int  # number of tokens that were written
 
 
 @runtime_checkable
 class Reader(Protocol):
-    """Reads streams with a language model; one growing trunk per stream.
+    """Reads streams with a language model; one growing trunk per stream."""
 
-    Attributes:
-      has_slow_pass: Whether `think` may be called: False for a student that was trained without slow branches.
-      writes_responses: Whether `respond` may be called: False for a student that was trained without responses.
-    """
-
-    has_slow_pass: bool
-    writes_responses: bool
+    has_slow_pass: bool  # whether `think` may be called: False for a student that was trained without slow branches
+    writes_responses: bool  # whether `respond` may be called: False for a student that was trained without responses
 
     def observe(self, items: Sequence[tuple[str, Event, tuple[Candidate, ...]]]) -> list[Reading]:
         """Appends each event to its stream's trunk, and reads the slots after it.

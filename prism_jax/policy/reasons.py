@@ -12,21 +12,13 @@ from prism_jax.policy.signals import Signals
 
 
 class Choice(NamedTuple):
-    """What is done at one event.
+    """What is done at one event."""
 
-    Attributes:
-      spoke: Whether an offer is made.
-      propensity: Pr(offer) under the deployed policy, given all that the agent knew.
-      explored: Whether chance took the other decision than the gate.
-      threshold: The least p_accept at which the policy offers; None where no p_accept suffices.
-      reason: All of this in words.
-    """
-
-    spoke: bool
-    propensity: float
-    explored: bool
-    threshold: float | None
-    reason: str
+    spoke: bool  # whether an offer is made
+    propensity: float  # Pr(offer) under the deployed policy, given all that the agent knew
+    explored: bool  # whether chance took the other decision than the gate
+    threshold: float | None  # the least p_accept at which the policy offers; None where no p_accept suffices
+    reason: str  # all of this in words
 
 
 def choose(

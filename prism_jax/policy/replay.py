@@ -31,25 +31,16 @@ _Place = tuple[str, Mapping[str, Any]]
 
 @dataclasses.dataclass(frozen=True)
 class Changes:
-    """What a replay changes; what is not given stays as each record has it.
+    """What a replay changes; what is not given stays as each record has it."""
 
-    Attributes:
-      point: Fields of `OperatingPoint` by name.
-      maps: The calibration map of each signal, such as `need_fast`; None keeps the calibrated values of the log.
-      need_target: What p_need means to the maps; None where nobody says.
-      offers: Interruption budget.
-      thoughts: Slow budget.
-      exploration: Exploration, with the log's draws where the seed is the same.
-      no_exploration: Whether exploration is off.
-    """
-
-    point: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    point: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # fields of `OperatingPoint` by name
+    # the calibration map of each signal, such as `need_fast`; None keeps the calibrated values of the log
     maps: Mapping[str, Map] | None = None
-    need_target: str | None = None
-    offers: Budget | None = None
-    thoughts: Budget | None = None
-    exploration: Exploration | None = None
-    no_exploration: bool = False
+    need_target: str | None = None  # what p_need means to the maps; None where nobody says
+    offers: Budget | None = None  # interruption budget
+    thoughts: Budget | None = None  # slow budget
+    exploration: Exploration | None = None  # exploration, with the log's draws where the seed is the same
+    no_exploration: bool = False  # whether exploration is off
 
     def at(self, terms: Terms) -> Terms:
         """The terms of a record with the changes.

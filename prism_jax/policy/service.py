@@ -31,29 +31,18 @@ class Sink(Protocol):
 
 @dataclasses.dataclass
 class Service:
-    """Runs an agent on lines.
-
-    Attributes:
-      agent: The agent.
-      sink: Where records go.
-      place: Name of the input, for messages.
-      answered: The records of an earlier run on the same input: its decisions are not made again. None for a first run.
-      skip_bad: Whether bad lines are reported and left out instead of stopping.
-      report: What prints such a line's message.
-      batch: Largest number of lines that are decided together.
-      statistics: Tokens and seconds of the decisions.
-      skipped: Number of bad lines so far.
-    """
+    """Runs an agent on lines."""
 
     agent: Agent
-    sink: Sink
-    place: str
+    sink: Sink  # where records go
+    place: str  # name of the input, for messages
+    # The records of an earlier run on the same input: its decisions are not made again. None for a first run.
     answered: RecordsFile | None = None
-    skip_bad: bool = False
-    report: Callable[[str], None] = print
-    batch: int = 256
-    statistics: Statistics = dataclasses.field(default_factory=Statistics)
-    skipped: int = 0
+    skip_bad: bool = False  # whether bad lines are reported and left out instead of stopping
+    report: Callable[[str], None] = print  # what prints such a line's message
+    batch: int = 256  # largest number of lines that are decided together
+    statistics: Statistics = dataclasses.field(default_factory=Statistics)  # tokens and seconds of the decisions
+    skipped: int = 0  # number of bad lines so far
 
     def run(self, lines: Lines) -> None:
         """Answers every line until the input ends.

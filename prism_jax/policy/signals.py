@@ -13,21 +13,13 @@ from prism_jax.decision.calibration import Map, Temperature, apply_map, apply_te
 
 
 class Signals(NamedTuple):
-    """Probabilities of one pass at one event.
+    """Probabilities of one pass at one event."""
 
-    Attributes:
-      raw_need: Pr(need) as the model gives it, T = 1.
-      raw_accept: Pr(accept) as the model gives it, one per candidate.
-      need: Calibrated Pr(need).
-      accept: Calibrated Pr(accept), one per candidate.
-      best: Index of the candidate of highest raw p_accept, the first of a tie, as in `Scores.steps`.
-    """
-
-    raw_need: float
-    raw_accept: tuple[float, ...]
-    need: float
-    accept: tuple[float, ...]
-    best: int
+    raw_need: float  # Pr(need) as the model gives it, T = 1
+    raw_accept: tuple[float, ...]  # Pr(accept) as the model gives it, one per candidate
+    need: float  # calibrated Pr(need)
+    accept: tuple[float, ...]  # calibrated Pr(accept), one per candidate
+    best: int  # index of the candidate of highest raw p_accept, the first of a tie, as in `Scores.steps`
 
     def record(self) -> dict[str, Any]:
         """The signals as keys of a decision record."""

@@ -27,17 +27,11 @@ from prism_jax.student.qwen3 import Params
 
 
 class SlowSignals(NamedTuple):
-    """What the slow pass read at one candidate of a step.
+    """What the slow pass read at one candidate of a step."""
 
-    Attributes:
-      p_need: Probability of need, the same for all candidates of the step.
-      p_accept: Probability of acceptance.
-      tokens: Number of tokens of the step's fields; their names, which the template writes, are not counted.
-    """
-
-    p_need: float
-    p_accept: float
-    tokens: int
+    p_need: float  # probability of need, the same for all candidates of the step
+    p_accept: float  # probability of acceptance
+    tokens: int  # number of tokens of the step's fields; their names, which the template writes, are not counted
 
 
 def field_spans(template: Template, limit: int) -> list[Span]:

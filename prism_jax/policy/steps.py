@@ -31,23 +31,14 @@ PHASES = ("read", "think", "decide", "respond")
 
 
 class Observation(NamedTuple):
-    """One event to decide on.
-
-    Attributes:
-      stream: Name of the stream.
-      event: What happened; not earlier than the stream's events before.
-      candidates: The offers that could be made, at least one.
-      costs: What this event changes in the settings (`Settings.at`); None is nothing.
-      domain: Subject area of the stream, for a calibration per domain.
-      person: Whose stream it is. The first event of a stream says it; a later one may leave it out.
-    """
+    """One event to decide on."""
 
     stream: str
-    event: Event
-    candidates: tuple[Candidate, ...] = AN_OFFER
-    costs: Mapping[str, Any] | None = None
-    domain: str = "unknown"
-    person: str | None = None
+    event: Event  # what happened; not earlier than the stream's events before
+    candidates: tuple[Candidate, ...] = AN_OFFER  # the offers that could be made, at least one
+    costs: Mapping[str, Any] | None = None  # what this event changes in the settings (`Settings.at`); None is nothing
+    domain: str = "unknown"  # subject area of the stream, for a calibration per domain
+    person: str | None = None  # whose stream it is. The first event of a stream says it; a later one may leave it out.
 
 
 def excess(item: Observation) -> str | None:
@@ -66,36 +57,21 @@ def excess(item: Observation) -> str | None:
 
 @dataclasses.dataclass(slots=True)
 class Step:
-    """One event on its way; each phase fills in what it finds.
+    """One event on its way; each phase fills in what it finds."""
 
-    Attributes:
-      item: What was observed.
-      number: Number of the event in its stream, from 0.
-      terms: The settings, with what the event changes in them.
-      critical: Whether the event is on the allow-list.
-      person: Whose stream it is; None where nobody is named.
-      known: What is known of the person; None without a person, or without a store of people.
-      reading: Slots of the fast pass.
-      fast: Signals of the fast pass.
-      fired: Whether the trigger asked for the slow pass.
-      thought: Slots and fields of the slow pass; None where it did not run.
-      slow: Signals of the slow pass; None where it did not run.
-      choice: What is done.
-      response: What the assistant says; None for silence, and of a reader that writes no responses.
-    """
-
-    item: Observation
-    number: int
-    terms: Terms
-    critical: bool
-    person: str | None = None
-    known: Known | None = None
-    reading: Reading = _UNREAD
-    fast: Signals = _NO_SIGNALS
-    fired: bool = False
-    thought: Thought | None = None
-    slow: Signals | None = None
-    choice: Choice = _UNDECIDED
+    item: Observation  # what was observed
+    number: int  # number of the event in its stream, from 0
+    terms: Terms  # the settings, with what the event changes in them
+    critical: bool  # whether the event is on the allow-list
+    person: str | None = None  # whose stream it is; None where nobody is named
+    known: Known | None = None  # what is known of the person; None without a person, or without a store of people
+    reading: Reading = _UNREAD  # slots of the fast pass
+    fast: Signals = _NO_SIGNALS  # signals of the fast pass
+    fired: bool = False  # whether the trigger asked for the slow pass
+    thought: Thought | None = None  # slots and fields of the slow pass; None where it did not run
+    slow: Signals | None = None  # signals of the slow pass; None where it did not run
+    choice: Choice = _UNDECIDED  # what is done
+    # what the assistant says; None for silence, and of a reader that writes no responses
     response: Response | None = None
 
     @property

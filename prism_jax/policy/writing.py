@@ -28,14 +28,10 @@ _ROWS = 4  # branches per batch, for each stream of a batch
 
 
 class Continued(NamedTuple):
-    """A trunk, and the branches off it to be continued.
+    """A trunk, and the branches off it to be continued."""
 
-    Attributes:
-      trunk: Token ids of the trunk.
-      branches: For each branch the number of trunk tokens that it sees, and its own token ids.
-    """
-
-    trunk: Int[np.ndarray, " T"]
+    trunk: Int[np.ndarray, " T"]  # token ids of the trunk
+    # for each branch the number of trunk tokens that it sees, and its own token ids
     branches: Sequence[tuple[int, Sequence[int]]]
 
 

@@ -17,23 +17,14 @@ NeedTarget = Literal["marginal", "given_accept"]
 
 @dataclasses.dataclass(frozen=True)
 class StatesConfig:
-    """The frozen language model of a probe.
+    """The frozen language model of a probe."""
 
-    Attributes:
-      weights: A GGUF file, or a directory as published on Hugging Face; empty reads words alone.
-      blocks: Numbers of the blocks after which states are read, ascending.
-      components: Number of principal components of the states.
-      ridge: Ridge on the weights of the standardised components.
-      system: Text of the system message.
-      context: Maximum number of tokens up to the end of one decision.
-    """
-
-    weights: str = ""
-    blocks: tuple[int, ...] = (12, 18)
-    components: int = 64
-    ridge: float = 3.0
-    system: str = "Watch the user and judge whether to offer help."
-    context: int = 8192
+    weights: str = ""  # a GGUF file, or a directory as published on Hugging Face; empty reads words alone
+    blocks: tuple[int, ...] = (12, 18)  # numbers of the blocks after which states are read, ascending
+    components: int = 64  # number of principal components of the states
+    ridge: float = 3.0  # ridge on the weights of the standardised components
+    system: str = "Watch the user and judge whether to offer help."  # text of the system message
+    context: int = 8192  # maximum number of tokens up to the end of one decision
 
     def __post_init__(self) -> None:
         check_at_least(self, 1, "components", "context")
@@ -44,20 +35,14 @@ class StatesConfig:
 
 @dataclasses.dataclass(frozen=True)
 class FitConfig:
-    """How a probe is fitted.
+    """How a probe is fitted."""
 
-    Attributes:
-      ridge: Ridge on the weights of the standardised columns of words.
-      votes: Whether the share of annotators who would accept is the label, where there are votes.
-      inner: Number of folds of training streams that give the predictions on which the maps are fitted.
-      need_target: What p_need estimates. `marginal` is Pr(need | what is seen). `given_accept` is Pr(need | what is
-        seen, the offer accepted), fitted on accepted offers, with which the gate is optimal under any dependence of
-        need and acceptance (docs/maths.md, section 2).
-    """
-
-    ridge: float = 100.0
-    votes: bool = True
-    inner: int = 4
+    ridge: float = 100.0  # ridge on the weights of the standardised columns of words
+    votes: bool = True  # whether the share of annotators who would accept is the label, where there are votes
+    inner: int = 4  # number of folds of training streams that give the predictions on which the maps are fitted
+    # What p_need estimates. `marginal` is Pr(need | what is seen). `given_accept` is Pr(need | what is seen, the offer
+    # accepted), fitted on accepted offers, with which the gate is optimal under any dependence of need and acceptance
+    # (docs/maths.md, section 2).
     need_target: NeedTarget = "marginal"
 
     def __post_init__(self) -> None:

@@ -30,30 +30,20 @@ from prism_jax.probe.words import Described, Steps
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Seen:
-    """A stream as a probe sees it.
-
-    Attributes:
-      words: Its words.
-      states: [offers, width] states of a frozen model; None for a probe on words alone.
-    """
+    """A stream as a probe sees it."""
 
     words: Described
+    # [offers, width] states of a frozen model; None for a probe on words alone
     states: Float[np.ndarray, "offers width"] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class Acceptance:
-    """The regressions of acceptance.
+    """The regressions of acceptance."""
 
-    Attributes:
-      idf: Weights of the n-grams.
-      words: From `words.ACCEPT_COLUMNS` to acceptance.
-      states: From states to acceptance; None for a probe on words alone.
-    """
-
-    idf: Idf
-    words: Linear
-    states: Linear | None = None
+    idf: Idf  # weights of the n-grams
+    words: Linear  # from `words.ACCEPT_COLUMNS` to acceptance
+    states: Linear | None = None  # from states to acceptance; None for a probe on words alone
 
     def log_odds(self, words: Steps, states: Float[np.ndarray, "offers width"] | None) -> Float[np.ndarray, " offers"]:
         """The mean of the log-odds from words and from states; those from words alone without states.
@@ -74,21 +64,13 @@ class Acceptance:
 
 @dataclasses.dataclass(frozen=True)
 class Probe:
-    """A fitted probe.
+    """A fitted probe."""
 
-    Attributes:
-      acceptance: Its regressions of acceptance, fitted on all training streams.
-      words: From `words.NEED_COLUMNS` to need.
-      accept: Map of the log-odds of acceptance.
-      need: Map from a step's largest log-odds of acceptance, before `accept`, to log-odds of need.
-      need_target: What p_need estimates.
-    """
-
-    acceptance: Acceptance
-    words: Linear
-    accept: Platt
-    need: Platt
-    need_target: NeedTarget = "marginal"
+    acceptance: Acceptance  # its regressions of acceptance, fitted on all training streams
+    words: Linear  # from `words.NEED_COLUMNS` to need
+    accept: Platt  # map of the log-odds of acceptance
+    need: Platt  # map from a step's largest log-odds of acceptance, before `accept`, to log-odds of need
+    need_target: NeedTarget = "marginal"  # what p_need estimates
 
     def predict(self, seen: Seen) -> tuple[Float[np.ndarray, " steps"], Float[np.ndarray, " offers"]]:
         """Computes p_need of each step and p_accept of each offer of a stream, in order.

@@ -15,15 +15,10 @@ LEAST_PROPENSITY = 0.05
 
 
 class Labels(NamedTuple):
-    """Labels with their weights; NaN is an unknown label.
+    """Labels with their weights; NaN is an unknown label."""
 
-    Attributes:
-      y: Labels in [0, 1].
-      weight: Weights; 1 where nothing was logged.
-    """
-
-    y: Float[np.ndarray, " n"]
-    weight: Float[np.ndarray, " n"]
+    y: Float[np.ndarray, " n"]  # labels in [0, 1]
+    weight: Float[np.ndarray, " n"]  # weights; 1 where nothing was logged
 
 
 def accept_labels(stream: Stream, *, votes: bool) -> Labels:

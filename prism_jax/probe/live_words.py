@@ -26,12 +26,9 @@ _SPARE = 256  # n-grams that may be numbered anew beside as many as were in use
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class NewestStep(Steps):
-    """The newest step of a live stream.
+    """The newest step of a live stream."""
 
-    Attributes:
-      cosines: The columns `similarity.NAMES` of its offers, by the IDFs of the probe that reads the stream.
-    """
-
+    # the columns `similarity.NAMES` of its offers, by the IDFs of the probe that reads the stream
     cosines: Float[np.ndarray, "offers 12"]
 
     def similar(self, idf: Idf) -> Float[np.ndarray, "offers 12"]:

@@ -21,19 +21,12 @@ _PRECISION, _STEPS = 1e-12, 100
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Linear:
-    """A fitted regression: log-odds = intercept + Σ weight · (x - mean) / scale, where a missing x is its mean.
+    """A fitted regression: log-odds = intercept + Σ weight · (x - mean) / scale, where a missing x is its mean."""
 
-    Attributes:
-      mean: [d] mean of each column over the training rows.
-      scale: [d] standard deviation of each column; 1 for a constant one.
-      weight: [d] weight of each standardised column.
-      intercept: The intercept that all streams share.
-    """
-
-    mean: Float[np.ndarray, " d"]
-    scale: Float[np.ndarray, " d"]
-    weight: Float[np.ndarray, " d"]
-    intercept: float
+    mean: Float[np.ndarray, " d"]  # [d] mean of each column over the training rows
+    scale: Float[np.ndarray, " d"]  # [d] standard deviation of each column; 1 for a constant one
+    weight: Float[np.ndarray, " d"]  # [d] weight of each standardised column
+    intercept: float  # the intercept that all streams share
 
     def log_odds(self, x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, " n"]:
         """Computes the log-odds of rows; NaN is a missing value."""

@@ -51,19 +51,12 @@ def weigh(text: str) -> dict[str, float]:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Counted:
-    """The n-grams of some texts, such as those of a stream.
+    """The n-grams of some texts, such as those of a stream."""
 
-    Attributes:
-      names: The n-gram of each column.
-      matrix: [texts, n-grams] 1 + log of each count.
-      distinct: Number of distinct texts.
-      holding: Number of distinct texts that hold each n-gram, [n-grams].
-    """
-
-    names: tuple[str, ...]
-    matrix: sparse.csr_array
-    distinct: int
-    holding: np.ndarray
+    names: tuple[str, ...]  # the n-gram of each column
+    matrix: sparse.csr_array  # [texts, n-grams] 1 + log of each count
+    distinct: int  # number of distinct texts
+    holding: np.ndarray  # number of distinct texts that hold each n-gram, [n-grams]
 
 
 def count_texts(texts: Sequence[str]) -> Counted:
@@ -86,15 +79,10 @@ def count_texts(texts: Sequence[str]) -> Counted:
 
 @dataclasses.dataclass(frozen=True)
 class Idf:
-    """Inverse document frequencies, log((1 + documents) / (1 + documents with the n-gram)) + 1.
+    """Inverse document frequencies, log((1 + documents) / (1 + documents with the n-gram)) + 1."""
 
-    Attributes:
-      documents: Number of training texts; a text counts once per stream.
-      frequency: Number of them that hold each n-gram.
-    """
-
-    documents: int
-    frequency: Mapping[str, int]
+    documents: int  # number of training texts; a text counts once per stream
+    frequency: Mapping[str, int]  # number of them that hold each n-gram
 
     @classmethod
     def fit(cls, counted: Iterable[Counted]) -> Idf:

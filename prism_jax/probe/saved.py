@@ -53,14 +53,10 @@ class SavedProbeError(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class SavedProbe:
-    """A probe as it is on disk.
-
-    Attributes:
-      probe: The probe.
-      states: What identifies the language model and how it is read, as plain data; None for words alone.
-    """
+    """A probe as it is on disk."""
 
     probe: Probe
+    # what identifies the language model and how it is read, as plain data; None for words alone
     states: Mapping[str, Any] | None = None
 
 

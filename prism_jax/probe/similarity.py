@@ -39,21 +39,13 @@ _BLOCK = 512  # offers whose cosines are computed at once
 
 
 class Sight(NamedTuple):
-    """What the offers of one step see, as numbers of events and offers of the stream.
+    """What the offers of one step see, as numbers of events and offers of the stream."""
 
-    Attributes:
-      event: The first event that they see.
-      until: One more than the step's own event, which is the last that they see.
-      earlier: The first offer of earlier steps that they see.
-      first: The step's own first offer.
-      last: One more than its own last offer.
-    """
-
-    event: int
-    until: int
-    earlier: int
-    first: int
-    last: int
+    event: int  # the first event that they see
+    until: int  # one more than the step's own event, which is the last that they see
+    earlier: int  # the first offer of earlier steps that they see
+    first: int  # the step's own first offer
+    last: int  # one more than its own last offer
 
 
 def similarities(

@@ -28,21 +28,13 @@ from prism_jax.student.qwen3 import Params, Qwen3, Tree, take
 
 @dataclasses.dataclass(frozen=True)
 class Reader:
-    """A frozen language model and the blocks at which it is read.
+    """A frozen language model and the blocks at which it is read."""
 
-    Attributes:
-      model: The static half of the model.
-      params: Its parameters.
-      template: The prompt.
-      blocks: Numbers of blocks, ascending; the states after each of them are read.
-      context: Maximum number of tokens up to the end of one decision; a longer stream is cut, as for the student.
-    """
-
-    model: Qwen3
-    params: Params
-    template: Template
-    blocks: tuple[int, ...]
-    context: int
+    model: Qwen3  # the static half of the model
+    params: Params  # its parameters
+    template: Template  # the prompt
+    blocks: tuple[int, ...]  # numbers of blocks, ascending; the states after each of them are read
+    context: int  # maximum number of tokens up to the end of one decision; a longer stream is cut, as for the student
 
     def read(self, streams: Sequence[Stream]) -> Iterator[Float[np.ndarray, "offers width"]]:
         """Yields the states of each stream's offers, in the order of its steps and their offers.

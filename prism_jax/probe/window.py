@@ -11,19 +11,12 @@ from typing import NamedTuple
 
 
 class Window(NamedTuple):
-    """Bounds of what a probe reads before a step.
+    """Bounds of what a probe reads before a step."""
 
-    Attributes:
-      events: Most events, the step's own among them.
-      offers: Most offers of earlier steps; a step's offers are seen together or not at all.
-      characters: Most characters of these events, and of these offers.
-      text: Most characters of one text; of a longer one, the first so many are read.
-    """
-
-    events: int
-    offers: int
-    characters: int
-    text: int
+    events: int  # most events, the step's own among them
+    offers: int  # most offers of earlier steps; a step's offers are seen together or not at all
+    characters: int  # most characters of these events, and of these offers
+    text: int  # most characters of one text; of a longer one, the first so many are read
 
 
 WINDOW = Window(events=32, offers=128, characters=16_384, text=4_096)

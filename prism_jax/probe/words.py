@@ -30,19 +30,12 @@ NEED_COLUMNS = (*OF_HISTORY, *(f"{how}_{name}" for how in ("max", "mean") for na
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class Steps(abc.ABC):
-    """Steps of a stream as a probe reads them, in the order of the steps and their offers.
+    """Steps of a stream as a probe reads them, in the order of the steps and their offers."""
 
-    Attributes:
-      name: Name of the stream.
-      history: [steps, history] simple features of the history up to each step.
-      offer: [offers, offer] simple features of each offer.
-      step: [offers] number of each offer's step.
-    """
-
-    name: str
-    history: Float[np.ndarray, "steps history"]
-    offer: Float[np.ndarray, "offers offer"]
-    step: Int[np.ndarray, " offers"]
+    name: str  # name of the stream
+    history: Float[np.ndarray, "steps history"]  # [steps, history] simple features of the history up to each step
+    offer: Float[np.ndarray, "offers offer"]  # [offers, offer] simple features of each offer
+    step: Int[np.ndarray, " offers"]  # [offers] number of each offer's step
 
     @abc.abstractmethod
     def similar(self, idf: Idf) -> Float[np.ndarray, "offers 12"]:
@@ -70,17 +63,11 @@ class Steps(abc.ABC):
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class Described(Steps):
-    """All steps of a stream.
-
-    Attributes:
-      stream: The stream.
-      counted: N-grams of the events' texts, and after them of the offers' texts.
-      sights: What the offers of each step see.
-    """
+    """All steps of a stream."""
 
     stream: Stream
-    counted: Counted
-    sights: Sequence[Sight]
+    counted: Counted  # n-grams of the events' texts, and after them of the offers' texts
+    sights: Sequence[Sight]  # what the offers of each step see
 
     def similar(self, idf: Idf) -> Float[np.ndarray, "offers 12"]:
         """As in the class above."""

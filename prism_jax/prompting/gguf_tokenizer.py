@@ -26,21 +26,13 @@ _CONTROL, _USER_DEFINED, _UNUSED = 3, 4, 5
 
 @dataclasses.dataclass(frozen=True)
 class GGUFTokenizer:
-    """The tokenizer of a GGUF file.
+    """The tokenizer of a GGUF file."""
 
-    Attributes:
-      definition: Text of an equivalent `tokenizer.json`.
-      chat_template: The model's chat template (Jinja); None where the file has none.
-      eos_token_id: Id of the token that ends a turn; None where the file has none.
-      bos_token_id: Id of the token that begins a text; None where the file has none.
-      pad_token_id: Id of the padding token; None where the file has none.
-    """
-
-    definition: str
-    chat_template: str | None
-    eos_token_id: int | None
-    bos_token_id: int | None
-    pad_token_id: int | None
+    definition: str  # text of an equivalent `tokenizer.json`
+    chat_template: str | None  # the model's chat template (Jinja); None where the file has none
+    eos_token_id: int | None  # id of the token that ends a turn; None where the file has none
+    bos_token_id: int | None  # id of the token that begins a text; None where the file has none
+    pad_token_id: int | None  # id of the padding token; None where the file has none
 
 
 def read_gguf_tokenizer(path: epath.PathLike) -> GGUFTokenizer:

@@ -26,62 +26,40 @@ Column = Any
 
 
 class Packed(NamedTuple):
-    """One row, or a batch of rows along a leading axis. Padding attends only to itself and has weight 0.
+    """One row, or a batch of rows along a leading axis. Padding attends only to itself and has weight 0."""
 
-    Attributes:
-      trunk: [T] token ids of the events.
-      tokens: [R] token ids of the branches.
-      positions: [R] rotary positions of the branches.
-      stop: [R] trunk positions below this are visible.
-      branch: [R] number of the branch, from 1; 0 on padding.
-      leaf: [R] number of the leaf within its branch, from 1; 0 on the head.
-      need_slot: [S] branch index of the token whose next-token logits give p_need.
-      y_need: [S] need label in [0, 1]; 0 where unobserved.
-      need_target: [S] target of the slot's cross-entropy: the label, unless the step has a target of its own.
-      need_weight: [S] 1 where the label was observed, else 0; in row-wise packing 1 / k, for a step of k decisions.
-      accept_slot: [C] branch index of the token whose next-token logits give p_accept.
-      accept_step: [C] which of the S steps the candidate belongs to.
-      y_accept: [C] acceptance label in [0, 1]; 0 where unobserved.
-      accept_target: [C] target of the slot's cross-entropy: the label, unless the candidate has a target of its own.
-      accept_mu: [C] out-of-sample prediction of y_accept, for doubly robust losses.
-      accept_weight: [C] 1 where the outcome is known, or the offer was not made and its propensity is known; else 0.
-      slow_tokens: [C] tokens of the slow pass that the burden prices at the candidate's step; 0 where it prices none.
-      logged: [C] A, 1 where the offer was made.
-      propensity: [C] e = Pr(A = 1); 1 where nothing was logged.
-      response_source: [Q] branch index of the token that predicts the supervised token.
-      response_target: [Q] the supervised token.
-      response_weight: [Q] 1, or 0 on padding; in row-wise packing 1 / k for tokens of the head, which all k
-        decisions of a step repeat.
-      response_factor: [Q] factor on the token's loss; unlike the weight, it is not in the denominator of the mean.
-      row: [] number of the row in its data set.
-      begin: [T] position at which the trunk that a token belongs to begins, in rows that several streams share
-        (`prism_jax.prompting.sharing`); None in rows of one stream.
-    """
-
-    trunk: Column
-    tokens: Column
-    positions: Column
-    stop: Column
-    branch: Column
-    leaf: Column
-    need_slot: Column
-    y_need: Column
-    need_target: Column
+    trunk: Column  # [T] token ids of the events
+    tokens: Column  # [R] token ids of the branches
+    positions: Column  # [R] rotary positions of the branches
+    stop: Column  # [R] trunk positions below this are visible
+    branch: Column  # [R] number of the branch, from 1; 0 on padding
+    leaf: Column  # [R] number of the leaf within its branch, from 1; 0 on the head
+    need_slot: Column  # [S] branch index of the token whose next-token logits give p_need
+    y_need: Column  # [S] need label in [0, 1]; 0 where unobserved
+    need_target: Column  # [S] target of the slot's cross-entropy: the label, unless the step has a target of its own
+    # [S] 1 where the label was observed, else 0; in row-wise packing 1 / k, for a step of k decisions
     need_weight: Column
-    accept_slot: Column
-    accept_step: Column
-    y_accept: Column
+    accept_slot: Column  # [C] branch index of the token whose next-token logits give p_accept
+    accept_step: Column  # [C] which of the S steps the candidate belongs to
+    y_accept: Column  # [C] acceptance label in [0, 1]; 0 where unobserved
+    # [C] target of the slot's cross-entropy: the label, unless the candidate has a target of its own
     accept_target: Column
-    accept_mu: Column
+    accept_mu: Column  # [C] out-of-sample prediction of y_accept, for doubly robust losses
+    # [C] 1 where the outcome is known, or the offer was not made and its propensity is known; else 0
     accept_weight: Column
+    # [C] tokens of the slow pass that the burden prices at the candidate's step; 0 where it prices none
     slow_tokens: Column
-    logged: Column
-    propensity: Column
-    response_source: Column
-    response_target: Column
+    logged: Column  # [C] A, 1 where the offer was made
+    propensity: Column  # [C] e = Pr(A = 1); 1 where nothing was logged
+    response_source: Column  # [Q] branch index of the token that predicts the supervised token
+    response_target: Column  # [Q] the supervised token
+    # [Q] 1, or 0 on padding; in row-wise packing 1 / k for tokens of the head, which all k decisions of a step repeat
     response_weight: Column
+    # [Q] factor on the token's loss; unlike the weight, it is not in the denominator of the mean
     response_factor: Column
-    row: Column
+    row: Column  # [] number of the row in its data set
+    # [T] position at which the trunk that a token belongs to begins, in rows that several streams share
+    # (`prism_jax.prompting.sharing`); None in rows of one stream
     begin: Column | None = None
 
 
@@ -100,25 +78,16 @@ _REAL = {*_ON_STEPS, *_ON_CANDIDATES, *_ON_RESPONSES}
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """Static sizes of packed rows.
+    """Static sizes of packed rows."""
 
-    Attributes:
-      trunk: T, number of trunk tokens.
-      branches: R, number of branch tokens; a multiple of `window`.
-      window: W, at least the length of the longest branch.
-      steps: S, number of need slots.
-      candidates: C, number of accept slots.
-      responses: Q, number of supervised tokens; 0 where no row has any.
-      visible: Upper bound on `stop` in any row, for each chunk of W branch tokens; attention can skip trunk positions
-        beyond it. None means no bound.
-    """
-
-    trunk: int
-    branches: int
-    window: int
-    steps: int
-    candidates: int
-    responses: int
+    trunk: int  # t, number of trunk tokens
+    branches: int  # r, number of branch tokens; a multiple of `window`
+    window: int  # w, at least the length of the longest branch
+    steps: int  # s, number of need slots
+    candidates: int  # c, number of accept slots
+    responses: int  # q, number of supervised tokens; 0 where no row has any
+    # Upper bound on `stop` in any row, for each chunk of W branch tokens; attention can skip trunk positions beyond it.
+    # None means no bound.
     visible: tuple[int, ...] | None = None
 
 

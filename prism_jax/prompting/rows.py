@@ -25,24 +25,16 @@ At 1, a stream longer than the context would need about as many rows as decision
 
 
 class Whole(NamedTuple):
-    """A packed stream of any length, from which rows are cut.
+    """A packed stream of any length, from which rows are cut."""
 
-    Attributes:
-      stream: Id of the stream, for messages.
-      context: Maximum number of positions for a decision: the trunk up to it and its longest leaf.
-      row: The packed row of the whole stream.
-      begins: [events + 1] trunk position at which each event begins, and at which the last one ends; for a stream that
-        fits into the context only the first entry.
-      stops: [C] trunk position at which the events visible to a candidate end.
-      tails: [C] number of positions of head, leaf and response, after the events.
-    """
-
-    stream: str
-    context: int
-    row: Packed
+    stream: str  # id of the stream, for messages
+    context: int  # maximum number of positions for a decision: the trunk up to it and its longest leaf
+    row: Packed  # the packed row of the whole stream
+    # [events + 1] trunk position at which each event begins, and at which the last one ends; for a stream that fits
+    # into the context only the first entry
     begins: Int[np.ndarray, " events"]
-    stops: Int[np.ndarray, " C"]
-    tails: Int[np.ndarray, " C"]
+    stops: Int[np.ndarray, " C"]  # [C] trunk position at which the events visible to a candidate end
+    tails: Int[np.ndarray, " C"]  # [C] number of positions of head, leaf and response, after the events
 
     def parts(self, history: float = 1.0) -> list[Packed]:
         """Cuts the stream into as few rows as the context allows: one, if the stream fits.

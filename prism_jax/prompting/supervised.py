@@ -15,43 +15,34 @@ from prism_jax.streams import Candidate, Step
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SupervisedCandidate(Candidate):
-    """A candidate with its training targets.
+    """A candidate with its training targets."""
 
-    Attributes:
-      accept_target: Target of the accept slot's cross-entropy in [0, 1], where acceptance was observed; None means the
-        label.
-      accept_answer: Answer (True = yes) that is also trained as the next token at the accept slot; None means none.
-      accept_mu: Prediction of y_accept in [0, 1], not fitted on this candidate's label, for doubly robust losses.
-      loss_factor: Factor on the losses of the tokens of the response and of `accept_answer`.
-    """
-
+    # target of the accept slot's cross-entropy in [0, 1], where acceptance was observed; None means the label
     accept_target: float | None = None
+    # answer (True = yes) that is also trained as the next token at the accept slot; None means none
     accept_answer: bool | None = None
+    # prediction of y_accept in [0, 1], not fitted on this candidate's label, for doubly robust losses
     accept_mu: float = 0.0
-    loss_factor: float = 1.0
+    loss_factor: float = 1.0  # factor on the losses of the tokens of the response and of `accept_answer`
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SupervisedStep(Step):
-    """A step with its training targets.
+    """A step with its training targets."""
 
-    Attributes:
-      need_target: Target of the need slot's cross-entropy in [0, 1], where need was judged; None means the label.
-      need_answer: Answer (True = yes) that is also trained as the next token at the need slot; None means none.
-      slow: Whether the branch is slow: the rationale stands before the slots and its tokens are trained on.
-      own_fields: Fields that the student itself wrote: a slow branch reads them in place of the rationale, and their
-        tokens are not trained on. None reads and trains on the rationale.
-      slow_tokens: Number of tokens that the slow pass would write at this step, on a fast branch of a student that
-        trains slow branches; 0 where the burden prices no slow pass.
-      loss_factor: Factor on the losses of the tokens of the rationale and of `need_answer`.
-    """
-
+    # target of the need slot's cross-entropy in [0, 1], where need was judged; None means the label
     need_target: float | None = None
+    # answer (True = yes) that is also trained as the next token at the need slot; None means none
     need_answer: bool | None = None
+    # whether the branch is slow: the rationale stands before the slots and its tokens are trained on
     slow: bool = False
+    # Fields that the student itself wrote: a slow branch reads them in place of the rationale, and their tokens are not
+    # trained on. None reads and trains on the rationale.
     own_fields: Mapping[str, str] | None = None
+    # number of tokens that the slow pass would write at this step, on a fast branch of a student that trains slow
+    # branches; 0 where the burden prices no slow pass
     slow_tokens: float = 0.0
-    loss_factor: float = 1.0
+    loss_factor: float = 1.0  # factor on the losses of the tokens of the rationale and of `need_answer`
 
 
 def supervised_step(step: Step) -> SupervisedStep:

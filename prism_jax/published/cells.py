@@ -25,19 +25,12 @@ _MOST_CHARACTERS = 60
 
 @dataclasses.dataclass(frozen=True)
 class Printed:
-    """A number as it was printed.
+    """A number as it was printed."""
 
-    Attributes:
-      text: The cell's text.
-      value: The number; of a percentage its hundredth part.
-      unit: One unit of its last printed digit, on the same scale.
-      mirrored: Whether 1 minus the number was printed, so that its digits were cut from the other side.
-    """
-
-    text: str
-    value: Fraction
-    unit: Fraction
-    mirrored: bool = False
+    text: str  # the cell's text
+    value: Fraction  # the number; of a percentage its hundredth part
+    unit: Fraction  # one unit of its last printed digit, on the same scale
+    mirrored: bool = False  # whether 1 minus the number was printed, so that its digits were cut from the other side
 
     def interval(self, reading: Reading) -> tuple[Fraction, Fraction]:
         """Both ends of the values that print as this number; closed, and wider above by `STABILISER`.

@@ -20,20 +20,14 @@ CHECKED = (*RATIOS, *COUNTS, *COEFFICIENTS)
 
 @dataclasses.dataclass(frozen=True)
 class Fit:
-    """How a row can be read.
-
-    Attributes:
-      row: Name of the row.
-      ways: Each number of decisions and reading for which counts exist, in the order in which they were tried.
-      own_steps: Whether the number of decisions is the row's own.
-      solutions: The counts of the first way; where there is none, those with a last digit off by one, if any.
-      box: Smallest and largest TP, FP, FN and TN of all ways; None where there is none, or not all were counted.
-    """
+    """How a row can be read."""
 
     row: str
+    # each number of decisions and reading for which counts exist, in the order in which they were tried
     ways: tuple[tuple[int, Reading], ...]
-    own_steps: bool
-    solutions: Solutions
+    own_steps: bool  # whether the number of decisions is the row's own
+    solutions: Solutions  # the counts of the first way; where there is none, those with a last digit off by one, if any
+    # smallest and largest TP, FP, FN and TN of all ways; None where there is none, or not all were counted
     box: tuple[tuple[int, ...], tuple[int, ...]] | None = None
 
 

@@ -29,20 +29,13 @@ _ORDERS = ((0, 1, 2, 3), (2, 3, 0, 1), (0, 2, 1, 3), (1, 3, 0, 2), (0, 3, 1, 2),
 
 @dataclasses.dataclass(frozen=True)
 class Solutions:
-    """The confusions that fit a row.
+    """The confusions that fit a row."""
 
-    Attributes:
-      number: How many fit; a lower bound unless `complete`.
-      lowest: Smallest TP, FP, FN and TN among those counted; empty if none fits.
-      highest: Largest ones.
-      complete: Whether all were counted. A search that would take too long stops once it has found some.
-      unchecked: Agreement coefficients that were left out because too many confusions fit the rates.
-    """
-
-    number: int
-    lowest: tuple[int, ...] = ()
-    highest: tuple[int, ...] = ()
-    complete: bool = True
+    number: int  # how many fit; a lower bound unless `complete`
+    lowest: tuple[int, ...] = ()  # smallest TP, FP, FN and TN among those counted; empty if none fits
+    highest: tuple[int, ...] = ()  # largest ones
+    complete: bool = True  # whether all were counted. A search that would take too long stops once it has found some.
+    # agreement coefficients that were left out because too many confusions fit the rates
     unchecked: tuple[str, ...] = ()
 
 

@@ -17,21 +17,13 @@ knowing, no finding.
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """One check that failed, or a note.
+    """One check that failed, or a note."""
 
-    Attributes:
-      table: Name of the file.
-      row: Name of the row, or of several.
-      check: What was checked, in a few words.
-      level: How certain it is. Notes are no findings.
-      arithmetic: The calculation, which a reader can repeat by hand from the printed numbers.
-    """
-
-    table: str
-    row: str
-    check: str
-    level: Level
-    arithmetic: str
+    table: str  # name of the file
+    row: str  # name of the row, or of several
+    check: str  # what was checked, in a few words
+    level: Level  # how certain it is. Notes are no findings.
+    arithmetic: str  # the calculation, which a reader can repeat by hand from the printed numbers
 
 
 def percent(value: Fraction | float, decimals: int = 2) -> str:

@@ -41,18 +41,12 @@ class PrintedRow:
 
 @dataclasses.dataclass(frozen=True)
 class Sheet:
-    """A table as it was understood.
+    """A table as it was understood."""
 
-    Attributes:
-      name: Name of the file.
-      columns: For each column that was understood, in order: heading, quantity, and whether it held percentages.
-      ignored: Headings of columns that were not understood; the first column always names the rows.
-      rows: The rows.
-    """
-
-    name: str
+    name: str  # name of the file
+    # for each column that was understood, in order: heading, quantity, and whether it held percentages
     columns: tuple[tuple[str, str, bool], ...]
-    ignored: tuple[str, ...]
+    ignored: tuple[str, ...]  # headings of columns that were not understood; the first column always names the rows
     rows: tuple[PrintedRow, ...]
 
 

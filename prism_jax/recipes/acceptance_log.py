@@ -52,17 +52,11 @@ distraction has no score at all: there, an interruption that distracted little c
 
 
 class Costs(NamedTuple):
-    """What the gate on one prediction would have cost; intervals are over people.
+    """What the gate on one prediction would have cost; intervals are over people."""
 
-    Attributes:
-      speak_rate: Share of the offers that it would have made.
-      cost: Mean realised cost per offer of the log.
-      gain: That cost minus the better constant's, paired.
-    """
-
-    speak_rate: float
-    cost: Measure
-    gain: Measure
+    speak_rate: float  # share of the offers that it would have made
+    cost: Measure  # mean realised cost per offer of the log
+    gain: Measure  # that cost minus the better constant's, paired
 
 
 def evaluate_log(

@@ -32,25 +32,17 @@ Rows = Float64[np.ndarray, " rows"]
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """Costs, limits and resampling.
+    """Costs, limits and resampling."""
 
-    Attributes:
-      c_fa: Cost of an offer that is not accepted.
-      c_fn: Cost of silence where help was needed and an offer would have been accepted.
-      most_uncovered: Largest share of the target's offers that the log may be unable to show.
-      least_effective: Smallest effective number of the target's offers.
-      least_changes: Smallest effective number of offers that tell the policies apart.
-      resamples: Bootstrap resamples of people.
-      seed: Seed of the resamples.
-    """
-
-    c_fa: float = 1.0
-    c_fn: float = 2.0
+    c_fa: float = 1.0  # cost of an offer that is not accepted
+    c_fn: float = 2.0  # cost of silence where help was needed and an offer would have been accepted
+    # largest share of the target's offers that the log may be unable to show
     most_uncovered: float = off_policy.support.MOST_UNCOVERED
-    least_effective: float = off_policy.support.LEAST_EFFECTIVE
+    least_effective: float = off_policy.support.LEAST_EFFECTIVE  # smallest effective number of the target's offers
+    # smallest effective number of offers that tell the policies apart
     least_changes: float = off_policy.support.LEAST_CHANGES
-    resamples: int = 2000
-    seed: int = 0
+    resamples: int = 2000  # bootstrap resamples of people
+    seed: int = 0  # seed of the resamples
 
     @property
     def limits(self) -> dict[str, float]:
@@ -60,21 +52,13 @@ class Settings:
 
 @dataclasses.dataclass(frozen=True)
 class Decisions:
-    """The rows of a log with a target policy.
+    """The rows of a log with a target policy."""
 
-    Attributes:
-      target: pi, the probability that the target policy makes each offer.
-      logged: What the log knows.
-      person: Number of each row's person, or of its stream where people are not known.
-      features: What the model of the doubly robust estimate reads.
-      notes: Sentences about how the log was read.
-    """
-
-    target: Rows
-    logged: Logged
-    person: Int[np.ndarray, " rows"]
-    features: Float64[np.ndarray, "rows features"]
-    notes: tuple[str, ...]
+    target: Rows  # pi, the probability that the target policy makes each offer
+    logged: Logged  # what the log knows
+    person: Int[np.ndarray, " rows"]  # number of each row's person, or of its stream where people are not known
+    features: Float64[np.ndarray, "rows features"]  # what the model of the doubly robust estimate reads
+    notes: tuple[str, ...]  # sentences about how the log was read
 
 
 def of_scores(

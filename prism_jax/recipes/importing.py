@@ -18,23 +18,14 @@ _READERS = {"streams": read_streams, "recorded": read_recorded, "sharegpt": read
 
 
 class Imported(NamedTuple):
-    """What was written.
-
-    Attributes:
-      streams: Number of streams.
-      steps: Number of steps.
-      offers: Number of offers with a text.
-      responses: Number of offers with a response.
-      need: Number of steps with a probability of need.
-      accept: Number of offers with a probability of acceptance.
-    """
+    """What was written."""
 
     streams: int
     steps: int
-    offers: int
-    responses: int
-    need: int
-    accept: int
+    offers: int  # number of offers with a text
+    responses: int  # number of offers with a response
+    need: int  # number of steps with a probability of need
+    accept: int  # number of offers with a probability of acceptance
 
     def lines(self) -> tuple[str, ...]:
         """The numbers in words, for the terminal."""

@@ -21,19 +21,12 @@ from prism_jax.teacher.labelling import Labelled, Row, label_stream
 
 
 class Summary(NamedTuple):
-    """What labelling came to.
-
-    Attributes:
-      streams: Number of streams.
-      steps: Number of questions, one per step and pass.
-      missing: Number of questions without a valid answer, by problem.
-      lines: What was sent, received and paid, for the terminal.
-    """
+    """What labelling came to."""
 
     streams: int
-    steps: int
-    missing: dict[str, int]
-    lines: tuple[str, ...]
+    steps: int  # number of questions, one per step and pass
+    missing: dict[str, int]  # number of questions without a valid answer, by problem
+    lines: tuple[str, ...]  # what was sent, received and paid, for the terminal
 
 
 class _Labeller:

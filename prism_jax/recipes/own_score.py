@@ -26,21 +26,14 @@ MAPS = {SCORE: "the score as it is", TEMPERATURE: "one temperature", PLATT: "Pla
 
 @dataclasses.dataclass(frozen=True)
 class OwnScore:
-    """The gate of a log as a rule on its own score.
+    """The gate of a log as a rule on its own score."""
 
-    Attributes:
-      column: Name of the score's column.
-      threshold: The probability of acceptance from which on to offer.
-      maps: Every map, fitted on all people with an answer and a score.
-      best: The map with the lowest Brier score on people that it was not fitted on.
-      brier: These Brier scores, where the score is known, with that of the constant rate.
-      low, high: The smallest and the largest score of the answered offers.
-    """
-
-    column: str
-    threshold: float
-    maps: Mapping[str, ScoreMap]
-    best: str
+    column: str  # name of the score's column
+    threshold: float  # the probability of acceptance from which on to offer
+    maps: Mapping[str, ScoreMap]  # every map, fitted on all people with an answer and a score
+    best: str  # the map with the lowest Brier score on people that it was not fitted on
+    # These Brier scores, where the score is known, with that of the constant rate. low, high: The smallest and the
+    # largest score of the answered offers.
     brier: Mapping[str, float]
     low: float
     high: float
@@ -128,24 +121,16 @@ def deployed(column: str, rule: Rule, low: float | None = None, high: float | No
 
 
 class Person(NamedTuple):
-    """What a log says of one person.
+    """What a log says of one person."""
 
-    Attributes:
-      number: Number in the order in which the log first mentions people, as in an exported scores file.
-      answers: Number of answers.
-      accepted: Share of them that accepted.
-      low, high: Wilson's 95 % interval of that share, for answers that are independent.
-      p: Probability that they accept their next offer, at an average score.
-      rule: The gate at their next offer: on the score, or `always` and `never` of a log without one.
-    """
-
-    number: int
+    number: int  # number in the order in which the log first mentions people, as in an exported scores file
     answers: int
+    # Share of them that accepted. low, high: Wilson's 95 % interval of that share, for answers that are independent.
     accepted: float
     low: float
     high: float
-    p: float
-    rule: Rule
+    p: float  # probability that they accept their next offer, at an average score
+    rule: Rule  # the gate at their next offer: on the score, or `always` and `never` of a log without one
 
 
 def people_of(log: AcceptanceLog, found: Study, own: OwnScore | None, threshold: float) -> list[Person]:

@@ -32,17 +32,11 @@ class ScenarioError(ValueError):
 
 
 class Scenario(NamedTuple):
-    """A situation with an offer.
+    """A situation with an offer."""
 
-    Attributes:
-      events: Texts of the events, the newest last.
-      offer: Text of the offer; None is "an offer".
-      domain: Subject area.
-    """
-
-    events: tuple[str, ...]
-    offer: str | None
-    domain: str
+    events: tuple[str, ...]  # texts of the events, the newest last
+    offer: str | None  # text of the offer; None is "an offer"
+    domain: str  # subject area
 
     @property
     def id(self) -> str:

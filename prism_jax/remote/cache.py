@@ -27,17 +27,12 @@ class BudgetSpent(RuntimeError):  # noqa: N818 -- not an error of the program
 
 
 class Claim(NamedTuple):
-    """Whether a request may be sent.
+    """Whether a request may be sent."""
 
-    Attributes:
-      answer: The answer, if another process has stored it meanwhile.
-      wait: Whether to ask again later: the same request is under way, or others hold the rest of the budget.
-      resent: Whether an earlier process was killed between sending this request and storing its answer.
-    """
-
-    answer: Answer | None = None
+    answer: Answer | None = None  # the answer, if another process has stored it meanwhile
+    # whether to ask again later: the same request is under way, or others hold the rest of the budget
     wait: bool = False
-    resent: bool = False
+    resent: bool = False  # whether an earlier process was killed between sending this request and storing its answer
 
 
 class Cache:

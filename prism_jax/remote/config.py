@@ -15,48 +15,34 @@ Schema = Literal["json_schema", "json_object", "none"]
 
 @dataclass(frozen=True)
 class EndpointConfig:
-    """One model behind an OpenAI-compatible endpoint.
+    """One model behind an OpenAI-compatible endpoint."""
 
-    Attributes:
-      model: The model's name at the endpoint.
-      base_url: Address up to and without `/chat/completions`, such as `https://api.openai.com/v1`.
-      key: NAME of the environment variable that holds the API key, in capitals; empty if the endpoint needs none.
-      concurrency: Most requests that are under way at once.
-      requests_per_minute: Most requests that are sent per minute; 0 is no limit.
-      tokens_per_minute: Most tokens of prompts and answers per minute; 0 is no limit.
-      window: Seconds over which both limits are counted, in proportion to a minute.
-      timeout: Seconds after which one attempt fails.
-      patience: Seconds to retry a request while the endpoint is down or limits the rate.
-      backoff: Seconds before the first retry, where the server does not say how long to wait; later waits double.
-      schema: How the JSON schema of an answer is asked for: `json_schema` where the server enforces it, `json_object`
-        where it only enforces JSON, `none` elsewhere. With the last two the schema stands in the system message.
-      max_tokens: Longest answer, in tokens, hidden reasoning included.
-      max_tokens_name: What the endpoint calls that limit; newer models of OpenAI know only `max_completion_tokens`.
-      temperature: Sampling temperature; None leaves it out of the request, for models that refuse it.
-      seed: Seed of the sampling; None leaves it out.
-      input_price: USD per million prompt tokens; None takes it from the table in prism_jax/remote/prices.py.
-      output_price: USD per million tokens of answers; None takes it from the table.
-      idempotent: Whether the endpoint honours `Idempotency-Key`, so that an attempt whose answer was lost costs nothing
-        when it is repeated. Where it does not, the budget counts such an attempt at its worst case.
-    """
-
-    model: str
-    base_url: str
+    model: str  # the model's name at the endpoint
+    base_url: str  # address up to and without `/chat/completions`, such as `https://api.openai.com/v1`
+    # NAME of the environment variable that holds the API key, in capitals; empty if the endpoint needs none
     key: str = ""
-    concurrency: int = 8
-    requests_per_minute: int = 0
-    tokens_per_minute: int = 0
-    window: float = 60.0
-    timeout: float = 120.0
-    patience: float = 900.0
+    concurrency: int = 8  # most requests that are under way at once
+    requests_per_minute: int = 0  # most requests that are sent per minute; 0 is no limit
+    tokens_per_minute: int = 0  # most tokens of prompts and answers per minute; 0 is no limit
+    window: float = 60.0  # seconds over which both limits are counted, in proportion to a minute
+    timeout: float = 120.0  # seconds after which one attempt fails
+    patience: float = 900.0  # seconds to retry a request while the endpoint is down or limits the rate
+    # seconds before the first retry, where the server does not say how long to wait; later waits double
     backoff: float = 0.5
+    # How the JSON schema of an answer is asked for: `json_schema` where the server enforces it, `json_object` where it
+    # only enforces JSON, `none` elsewhere. With the last two the schema stands in the system message.
     schema: Schema = "json_schema"
-    max_tokens: int = 1024
+    max_tokens: int = 1024  # longest answer, in tokens, hidden reasoning included
+    # what the endpoint calls that limit; newer models of OpenAI know only `max_completion_tokens`
     max_tokens_name: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+    # sampling temperature; None leaves it out of the request, for models that refuse it
     temperature: float | None = 0.0
-    seed: int | None = None
+    seed: int | None = None  # seed of the sampling; None leaves it out
+    # USD per million prompt tokens; None takes it from the table in prism_jax/remote/prices.py
     input_price: float | None = None
-    output_price: float | None = None
+    output_price: float | None = None  # USD per million tokens of answers; None takes it from the table
+    # Whether the endpoint honours `Idempotency-Key`, so that an attempt whose answer was lost costs nothing when it is
+    # repeated. Where it does not, the budget counts such an attempt at its worst case.
     idempotent: bool = False
 
     def __post_init__(self) -> None:
@@ -80,17 +66,13 @@ class EndpointConfig:
 
 @dataclass(frozen=True)
 class RemoteConfig:
-    """What all endpoints of a job share.
+    """What all endpoints of a job share."""
 
-    Attributes:
-      cache: SQLite file of answers and spending; a rerun replays from it. Several processes may share it.
-      budget: Most USD that this cache file may ever record as spent; 0 only if every endpoint is known to be free.
-      redact: Whether personal data is cut from messages before they leave the machine.
-    """
-
+    # SQLite file of answers and spending; a rerun replays from it. Several processes may share it.
     cache: str = "remote.sqlite"
+    # most USD that this cache file may ever record as spent; 0 only if every endpoint is known to be free
     budget: float = 0.0
-    redact: bool = True
+    redact: bool = True  # whether personal data is cut from messages before they leave the machine
 
     def __post_init__(self) -> None:
         if not self.cache:

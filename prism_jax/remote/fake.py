@@ -22,34 +22,20 @@ Brain = Callable[[dict[str, Any]], str]
 
 @dataclass(frozen=True)
 class Faults:
-    """What goes wrong, as shares of the arrivals; drawn from the seed, the request's hash and its arrival number.
+    """What goes wrong, as shares of the arrivals; drawn from the seed, the request's hash and its arrival number."""
 
-    Attributes:
-      seed: Seed of the draws.
-      delay: Seconds before each answer.
-      trickle: Seconds between the bytes of a response; 0 sends it at once.
-      limited: Share that is answered 429.
-      retry_after: Seconds that a 429 asks to wait.
-      unavailable: Share that is answered 503.
-      status: What every request is answered, instead of a completion; 0 is none.
-      malformed: Share of answers whose text is no JSON.
-      ignores_schema: Share of answers that are JSON, but of another schema.
-      truncated: Share of answers that are cut short.
-      garbled: Share of responses whose body is no JSON at all.
-      down: Ranges (first, end) of arrivals, counted from 0, whose connection is closed without a response.
-    """
-
-    seed: int = 0
-    delay: float = 0.0
-    trickle: float = 0.0
-    limited: float = 0.0
-    retry_after: float = 0.01
-    unavailable: float = 0.0
-    status: int = 0
-    malformed: float = 0.0
-    ignores_schema: float = 0.0
-    truncated: float = 0.0
-    garbled: float = 0.0
+    seed: int = 0  # seed of the draws
+    delay: float = 0.0  # seconds before each answer
+    trickle: float = 0.0  # seconds between the bytes of a response; 0 sends it at once
+    limited: float = 0.0  # share that is answered 429
+    retry_after: float = 0.01  # seconds that a 429 asks to wait
+    unavailable: float = 0.0  # share that is answered 503
+    status: int = 0  # what every request is answered, instead of a completion; 0 is none
+    malformed: float = 0.0  # share of answers whose text is no JSON
+    ignores_schema: float = 0.0  # share of answers that are JSON, but of another schema
+    truncated: float = 0.0  # share of answers that are cut short
+    garbled: float = 0.0  # share of responses whose body is no JSON at all
+    # ranges (first, end) of arrivals, counted from 0, whose connection is closed without a response
     down: tuple[tuple[int, int], ...] = ()
 
 

@@ -19,60 +19,35 @@ class Message(NamedTuple):
 
 
 class Request(NamedTuple):
-    """What is asked.
+    """What is asked."""
 
-    Attributes:
-      messages: The conversation so far, the question last.
-      schema: JSON schema of the answer, or None for free text.
-      name: Name of the schema: letters, digits, dashes and underscores.
-    """
-
-    messages: tuple[Message, ...]
-    schema: Mapping[str, Any] | None = None
-    name: str = "answer"
+    messages: tuple[Message, ...]  # the conversation so far, the question last
+    schema: Mapping[str, Any] | None = None  # JSON schema of the answer, or None for free text
+    name: str = "answer"  # name of the schema: letters, digits, dashes and underscores
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What came of a request.
+    """What came of a request."""
 
-    Attributes:
-      text: The model's text, without its reasoning; None if there is none.
-      error: Why there is no text, in one line; None if there is one.
-      model: The model that answered, as the server names it.
-      key: SHA-256 of the whole request as it was sent.
-      time: When the answer arrived, UTC, ISO 8601; empty if none did.
-      prompt_tokens: Tokens of the prompt, as the server counts them.
-      completion_tokens: Tokens of the answer, as the server counts them.
-      cost: What the request cost, in USD; also where the answer comes from the cache.
-      cached: Whether the answer comes from the cache, so that this run paid nothing for it.
-      seconds: Time from the first attempt to the answer.
-      finish: Why the model stopped, as the server says: `stop`, or `length` for an answer that was cut short.
-    """
-
-    text: str | None
-    error: str | None
-    model: str
-    key: str
-    time: str = ""
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    cost: float = 0.0
-    cached: bool = False
-    seconds: float = 0.0
-    finish: str = ""
+    text: str | None  # the model's text, without its reasoning; None if there is none
+    error: str | None  # why there is no text, in one line; None if there is one
+    model: str  # the model that answered, as the server names it
+    key: str  # SHA-256 of the whole request as it was sent
+    time: str = ""  # when the answer arrived, UTC, ISO 8601; empty if none did
+    prompt_tokens: int = 0  # tokens of the prompt, as the server counts them
+    completion_tokens: int = 0  # tokens of the answer, as the server counts them
+    cost: float = 0.0  # what the request cost, in USD; also where the answer comes from the cache
+    cached: bool = False  # whether the answer comes from the cache, so that this run paid nothing for it
+    seconds: float = 0.0  # time from the first attempt to the answer
+    finish: str = ""  # why the model stopped, as the server says: `stop`, or `length` for an answer that was cut short
 
 
 class Prepared(NamedTuple):
-    """A request as it is sent.
+    """A request as it is sent."""
 
-    Attributes:
-      content: The JSON body, encoded; its length bounds the tokens of the prompt.
-      key: SHA-256 of the endpoint's address and the body.
-    """
-
-    content: bytes
-    key: str
+    content: bytes  # the JSON body, encoded; its length bounds the tokens of the prompt
+    key: str  # SHA-256 of the endpoint's address and the body
 
 
 INSTRUCTION = "Answer with one JSON object and nothing else. It must satisfy this JSON schema: "

@@ -30,17 +30,11 @@ _BEGINS = re.compile(r'\{\s*["}]')
 
 @dataclass(frozen=True)
 class Reply(Generic[T]):
-    """What came of asking for a value.
+    """What came of asking for a value."""
 
-    Attributes:
-      value: The validated value; None if no answer was valid.
-      problem: Why there is no value, in one line; None if there is one.
-      answers: Every answer, the last one last.
-    """
-
-    value: T | None
-    problem: str | None
-    answers: tuple[Answer, ...]
+    value: T | None  # the validated value; None if no answer was valid
+    problem: str | None  # why there is no value, in one line; None if there is one
+    answers: tuple[Answer, ...]  # every answer, the last one last
 
 
 async def ask_for(client: Client, messages: Iterable[Message], model: type[T], retries: int = 2) -> Reply[T]:

@@ -10,33 +10,19 @@ from prism_jax.remote.prices import Price
 
 @dataclass
 class Tally:
-    """Counts of a job, over all its endpoints.
+    """Counts of a job, over all its endpoints."""
 
-    Attributes:
-      requests: Requests that were made, those from the cache included.
-      cached: Requests that the cache answered.
-      failed: Requests that ended without an answer.
-      retried: Attempts that failed and were repeated.
-      resent: Requests that an earlier process had sent when it was killed, and that were sent again.
-      prompt_tokens: Tokens of prompts that this job paid for.
-      completion_tokens: Tokens of answers that this job paid for.
-      cost: USD that this job paid; in a dry run, what it would pay if every answer had its expected length.
-      worst: In a dry run, USD that it would pay if every answer were as long as allowed.
-      prices: The price of each model that the job asks.
-      dry: Whether this is a dry run, in which nothing is sent.
-    """
-
-    requests: int = 0
-    cached: int = 0
-    failed: int = 0
-    retried: int = 0
-    resent: int = 0
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    cost: float = 0.0
-    worst: float = 0.0
-    prices: dict[str, Price] = field(default_factory=dict)
-    dry: bool = False
+    requests: int = 0  # requests that were made, those from the cache included
+    cached: int = 0  # requests that the cache answered
+    failed: int = 0  # requests that ended without an answer
+    retried: int = 0  # attempts that failed and were repeated
+    resent: int = 0  # requests that an earlier process had sent when it was killed, and that were sent again
+    prompt_tokens: int = 0  # tokens of prompts that this job paid for
+    completion_tokens: int = 0  # tokens of answers that this job paid for
+    cost: float = 0.0  # USD that this job paid; in a dry run, what it would pay if every answer had its expected length
+    worst: float = 0.0  # in a dry run, USD that it would pay if every answer were as long as allowed
+    prices: dict[str, Price] = field(default_factory=dict)  # the price of each model that the job asks
+    dry: bool = False  # whether this is a dry run, in which nothing is sent
     started: float = field(default_factory=time.monotonic)
 
     @property

@@ -33,19 +33,12 @@ class DigestError(ValueError):
 
 
 class Checked(NamedTuple):
-    """What was compared; as text, one line that says so.
-
-    Attributes:
-      files: Number of files.
-      size: Their bytes.
-      seconds: Duration.
-      sha256: Digest of the list itself.
-    """
+    """What was compared; as text, one line that says so."""
 
     files: int
-    size: int
-    seconds: float
-    sha256: str
+    size: int  # their bytes
+    seconds: float  # duration
+    sha256: str  # digest of the list itself
 
     def __str__(self) -> str:
         size = f"{self.size / 2**20:.1f} MiB"

@@ -34,32 +34,21 @@ _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: 
 
 @dataclasses.dataclass(frozen=True)
 class GGUFTensor:
-    """What the header says about one tensor.
+    """What the header says about one tensor."""
 
-    Attributes:
-      shape: Sizes with the rows first, as in NumPy; the file lists them in the opposite order.
-      kind: Number of the quantisation type.
-      start: Position of its first byte in the file.
-    """
-
-    shape: tuple[int, ...]
-    kind: int
-    start: int
+    shape: tuple[int, ...]  # sizes with the rows first, as in NumPy; the file lists them in the opposite order
+    kind: int  # number of the quantisation type
+    start: int  # position of its first byte in the file
 
 
 @dataclasses.dataclass(frozen=True)
 class GGUFHeader:
-    """The header of a GGUF file, and the whole file mapped into memory.
+    """The header of a GGUF file, and the whole file mapped into memory."""
 
-    Attributes:
-      fields: Value of each metadata field: a number, a bool, a text, a list of texts, or an array of numbers.
-      tensors: Each tensor by its name.
-      data: [bytes] of the whole file, read-only.
-    """
-
+    # value of each metadata field: a number, a bool, a text, a list of texts, or an array of numbers
     fields: dict[str, Any]
     tensors: dict[str, GGUFTensor]
-    data: np.ndarray
+    data: np.ndarray  # [bytes] of the whole file, read-only
 
 
 def read_gguf_header(path: pathlib.Path) -> GGUFHeader:

@@ -45,13 +45,9 @@ _CITATION = """\
 
 @dataclasses.dataclass(eq=False, kw_only=True, repr=False)
 class SourceConfig(tfds.core.BuilderConfig):
-    """A source folder; its name is a digest of the content, so that changed files never come from an older cache.
+    """A source folder; its name is a digest of the content, so that changed files never come from an older cache."""
 
-    Attributes:
-      source: Path of the folder.
-    """
-
-    source: str
+    source: str  # path of the folder
 
     def __repr__(self) -> str:
         return f"{self.source} (content {self.name})"

@@ -10,21 +10,13 @@ from prism_jax.streams.proactivebench_source import REWARD_FILES, read_rows
 
 
 class Leakage(NamedTuple):
-    """Counts of rows in the official test file.
+    """Counts of rows in the official test file."""
 
-    Attributes:
-      rows: All rows.
-      same_stream: Rows whose stream, known by its first event, has rows in the training file.
-      same_step: Rows whose whole history of events is that of a training row.
-      same_need: Rows of `same_step` whose step's need label a training row states.
-      same_row: Rows with the same history and the same offer, or silence, as a training row.
-    """
-
-    rows: int
-    same_stream: int
-    same_step: int
-    same_need: int
-    same_row: int
+    rows: int  # all rows
+    same_stream: int  # rows whose stream, known by its first event, has rows in the training file
+    same_step: int  # rows whose whole history of events is that of a training row
+    same_need: int  # rows of `same_step` whose step's need label a training row states
+    same_row: int  # rows with the same history and the same offer, or silence, as a training row
 
 
 def measure_leakage(source: epath.PathLike) -> Leakage:

@@ -44,22 +44,14 @@ Events = tuple[tuple[str, str], ...]  # (time, text) of each event, as in the so
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One judgement.
+    """One judgement."""
 
-    Attributes:
-      place: FILE:LINE, for messages.
-      events: Everything the user had done up to this step.
-      offer: The judged offer; None where silence was judged.
-      valid: Majority verdict on the offer or on silence.
-      help_needed: Whether at least one offer of this step was ticked by every annotator.
-      votes: Raw votes. True means: would accept the offer or, where silence was judged, ticked no offer.
-    """
-
-    place: str
-    events: Events
-    offer: str | None
-    valid: bool
-    help_needed: bool
+    place: str  # FILE:LINE, for messages
+    events: Events  # everything the user had done up to this step
+    offer: str | None  # the judged offer; None where silence was judged
+    valid: bool  # majority verdict on the offer or on silence
+    help_needed: bool  # whether at least one offer of this step was ticked by every annotator
+    # Raw votes. True means: would accept the offer or, where silence was judged, ticked no offer.
     votes: tuple[bool, ...]
 
 

@@ -17,17 +17,12 @@ CATEGORY, TOTAL = "Category", "Total Events"
 
 
 class PublishedRow(NamedTuple):
-    """One line of a file.
-
-    Attributes:
-      category: Name of the category.
-      rates: The other columns by name; the shortest decimals of a double, so reading them loses nothing.
-      events: Total Events.
-    """
+    """One line of a file."""
 
     category: str
+    # the other columns by name; the shortest decimals of a double, so reading them loses nothing
     rates: Mapping[str, float]
-    events: int
+    events: int  # total Events
 
 
 def read_published(path: epath.PathLike) -> tuple[PublishedRow, ...]:

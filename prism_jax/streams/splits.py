@@ -16,19 +16,12 @@ from prism_jax.streams.types import Stream
 
 @dataclasses.dataclass(frozen=True)
 class Splits:
-    """Disjoint sets of streams, each sorted by id; only `validation` may be empty.
+    """Disjoint sets of streams, each sorted by id; only `validation` may be empty."""
 
-    Attributes:
-      train: Streams that the student is trained on.
-      calibration: Streams on which temperatures and thresholds are fitted.
-      test: Streams on which results are measured.
-      validation: Streams, not used for training, whose loss chooses the best checkpoint.
-    """
-
-    train: tuple[Stream, ...]
-    calibration: tuple[Stream, ...]
-    test: tuple[Stream, ...]
-    validation: tuple[Stream, ...] = ()
+    train: tuple[Stream, ...]  # streams that the student is trained on
+    calibration: tuple[Stream, ...]  # streams on which temperatures and thresholds are fitted
+    test: tuple[Stream, ...]  # streams on which results are measured
+    validation: tuple[Stream, ...] = ()  # streams, not used for training, whose loss chooses the best checkpoint
 
 
 def folds(streams: Sequence[Stream], folds: int, fold: int, *, calibration: float = 0.25, seed: int = 0) -> Splits:

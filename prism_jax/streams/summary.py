@@ -10,29 +10,17 @@ from prism_jax.streams.types import Stream
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Summary:
-    """Counts over a set of streams.
-
-    Attributes:
-      streams: Number of streams.
-      events: Number of events.
-      steps: Number of decision steps.
-      candidates: Number of offers listed at the steps, including the constant "an offer".
-      need_labels: Number of steps with a need label.
-      needed: Sum of the need labels; for hard labels, the number of steps that need help.
-      accept_labels: Number of candidates with an acceptance label.
-      accepted: Sum of the acceptance labels; for hard labels, the number of accepted offers.
-      silence_labels: Number of steps whose silence was judged.
-    """
+    """Counts over a set of streams."""
 
     streams: int
     events: int
-    steps: int
-    candidates: int
-    need_labels: int
-    needed: float
-    accept_labels: int
-    accepted: float
-    silence_labels: int
+    steps: int  # number of decision steps
+    candidates: int  # number of offers listed at the steps, including the constant "an offer"
+    need_labels: int  # number of steps with a need label
+    needed: float  # sum of the need labels; for hard labels, the number of steps that need help
+    accept_labels: int  # number of candidates with an acceptance label
+    accepted: float  # sum of the acceptance labels; for hard labels, the number of accepted offers
+    silence_labels: int  # number of steps whose silence was judged
 
     @property
     def judgements(self) -> int:

@@ -41,38 +41,26 @@ ABSENT = _Absent()
 
 @dataclasses.dataclass(frozen=True)
 class TraceEvent:
-    """One event and the answer to it.
+    """One event and the answer to it."""
 
-    Attributes:
-      time: Time, as text in the file's own format.
-      text: What the user did.
-      answer: JSON value of `agent_response`: usually a list of proposals, empty for silence; `ABSENT` without that key.
-      judgement: Verdicts in the file, one per prediction; None where it was not judged.
-      others: Further keys that the model wrote (`other_infomation`, spelt so in the published files).
-      status: `task_status` of the file.
-    """
-
-    time: str
-    text: str
+    time: str  # time, as text in the file's own format
+    text: str  # what the user did
+    # JSON value of `agent_response`: usually a list of proposals, empty for silence; `ABSENT` without that key
     answer: Any = ABSENT
-    judgement: tuple[bool, ...] | None = None
+    judgement: tuple[bool, ...] | None = None  # verdicts in the file, one per prediction; None where it was not judged
+    # further keys that the model wrote (`other_infomation`, spelt so in the published files)
     others: Mapping[str, Any] | None = None
-    status: bool = False
+    status: bool = False  # `task_status` of the file
 
 
 Trace = tuple[TraceEvent, ...]
 
 
 class Turn(NamedTuple):
-    """What an answer means, read as mode `fixed` does.
+    """What an answer means, read as mode `fixed` does."""
 
-    Attributes:
-      proposals: Proposed texts; empty for silence.
-      failed: Whether there is no answer that says what the model wanted.
-    """
-
-    proposals: tuple[str, ...]
-    failed: bool = False
+    proposals: tuple[str, ...]  # proposed texts; empty for silence
+    failed: bool = False  # whether there is no answer that says what the model wanted
 
 
 def official_predictions(event: TraceEvent) -> tuple[Any, ...]:

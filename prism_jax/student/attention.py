@@ -45,16 +45,12 @@ _MAX_RUNS, _MIN_RUN = 4, 128
 
 
 class TreeMask(NamedTuple):
-    """Which keys a branch position sees; the trunk is causal.
+    """Which keys a branch position sees; the trunk is causal."""
 
-    Attributes:
-      to_trunk: [B, R, T] whether a branch position sees a trunk position.
-      local: [B, C, W, 2W] whether it sees a position of the chunk before its own (first W) or of its own (last W).
-      begin: [B, T] where the trunk of a trunk position begins; None where it begins at 0 in every row.
-    """
-
-    to_trunk: Bool[Array, "B R T"]
+    to_trunk: Bool[Array, "B R T"]  # [B, R, T] whether a branch position sees a trunk position
+    # [B, C, W, 2W] whether it sees a position of the chunk before its own (first W) or of its own (last W)
     local: Bool[Array, "B C W W2"]
+    # [B, T] where the trunk of a trunk position begins; None where it begins at 0 in every row
     begin: Int[Array, "B T"] | None = None
 
 

@@ -18,17 +18,12 @@ from prism_jax.student.attention import PADDING, TRUNK
 
 @dataclasses.dataclass(frozen=True)
 class Branch:
-    """Tokens that follow the trunk: a head, and leaves that each follow the head and do not see each other.
+    """Tokens that follow the trunk: a head, and leaves that each follow the head and do not see each other."""
 
-    Attributes:
-      head: Token ids of the head.
-      leaves: Token ids of each leaf.
-      places: Indices into `ids` of the tokens whose next-token logits are read; None marks the last token of the head
-        and of each leaf.
-    """
-
-    head: tuple[int, ...]
-    leaves: tuple[tuple[int, ...], ...] = ()
+    head: tuple[int, ...]  # token ids of the head
+    leaves: tuple[tuple[int, ...], ...] = ()  # token ids of each leaf
+    # indices into `ids` of the tokens whose next-token logits are read; None marks the last token of the head and of
+    # each leaf
     places: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
@@ -52,21 +47,14 @@ class Branch:
 
 
 class Row(NamedTuple):
-    """An event and the branches after it, end to end.
+    """An event and the branches after it, end to end."""
 
-    Attributes:
-      tokens: [L] token ids.
-      offsets: [L] rotary positions, counted from the end of the trunk so far.
-      branch: [L] TRUNK on the event, else number of the branch, from 1; PADDING on padding.
-      leaf: [L] 0 on the event and on heads, else number of the leaf.
-      places: [P] indices of the marked tokens.
-    """
-
-    tokens: Int[Array | np.ndarray, " L"]
-    offsets: Int[Array | np.ndarray, " L"]
+    tokens: Int[Array | np.ndarray, " L"]  # [L] token ids
+    offsets: Int[Array | np.ndarray, " L"]  # [L] rotary positions, counted from the end of the trunk so far
+    # [L] TRUNK on the event, else number of the branch, from 1; PADDING on padding
     branch: Int[Array | np.ndarray, " L"]
-    leaf: Int[Array | np.ndarray, " L"]
-    places: Int[Array | np.ndarray, " P"]
+    leaf: Int[Array | np.ndarray, " L"]  # [L] 0 on the event and on heads, else number of the leaf
+    places: Int[Array | np.ndarray, " P"]  # [P] indices of the marked tokens
 
 
 def bucket(count: int, smallest: int = 8) -> int:

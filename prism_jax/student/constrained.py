@@ -33,17 +33,13 @@ _SPANS, _FORCED = 8, 64  # spans and forced tokens are padded to multiples of th
 
 
 class Automaton(NamedTuple):
-    """Which tokens may occur in free text, by state; every span starts in state 0.
+    """Which tokens may occur in free text, by state; every span starts in state 0."""
 
-    Attributes:
-      step: [S, V] state after a token, `FORBIDDEN` or `END`.
-      kept: [V] for a token that ends a span, the token that is written in its place, for what it holds before the end;
-        -1 writes nothing.
-      distance: [S] fewest tokens from a state to one where the text may stop; 0 where it may stop now.
-    """
-
-    step: Int8[np.ndarray, "S V"]
+    step: Int8[np.ndarray, "S V"]  # [S, V] state after a token, `FORBIDDEN` or `END`
+    # [V] for a token that ends a span, the token that is written in its place, for what it holds before the end; -1
+    # writes nothing
     kept: Int[np.ndarray, " V"]
+    # [S] fewest tokens from a state to one where the text may stop; 0 where it may stop now
     distance: Int8[np.ndarray, " S"]
 
     @property
@@ -54,15 +50,10 @@ class Automaton(NamedTuple):
 
 
 class Span(NamedTuple):
-    """One span of a text.
+    """One span of a text."""
 
-    Attributes:
-      forced: Ids of its forced tokens.
-      limit: Maximum number of free tokens after them.
-    """
-
-    forced: Sequence[int]
-    limit: int
+    forced: Sequence[int]  # ids of its forced tokens
+    limit: int  # maximum number of free tokens after them
 
 
 def make_automaton(step: Int8[np.ndarray, "S V"], kept: Int[np.ndarray, " V"], final: Sequence[bool]) -> Automaton:
@@ -154,20 +145,12 @@ def room(spans: Sequence[Span]) -> int:
 
 
 class _Table(NamedTuple):
-    """The spans as arrays.
+    """The spans as arrays."""
 
-    Attributes:
-      forced: [F] forced tokens of all spans but the first, end to end.
-      begin: [N] index of a span's first forced token.
-      end: [N] index after its last one.
-      limit: [N] maximum number of free tokens.
-      spans: Number of spans.
-    """
-
-    forced: Int[Array | np.ndarray, " F"]
-    begin: Int[Array | np.ndarray, " N"]
-    end: Int[Array | np.ndarray, " N"]
-    limit: Int[Array | np.ndarray, " N"]
+    forced: Int[Array | np.ndarray, " F"]  # [F] forced tokens of all spans but the first, end to end
+    begin: Int[Array | np.ndarray, " N"]  # [N] index of a span's first forced token
+    end: Int[Array | np.ndarray, " N"]  # [N] index after its last one
+    limit: Int[Array | np.ndarray, " N"]  # [N] maximum number of free tokens
     spans: Int[Array | np.ndarray, ""]
 
 
@@ -196,29 +179,18 @@ def _span_table(spans: Sequence[Span], vocabulary: int, automaton: DeviceAutomat
 
 
 class _State(NamedTuple):
-    """The state of the loop.
+    """The state of the loop."""
 
-    Attributes:
-      made: Number of iterations so far.
-      token: [B] newest token of each row.
-      span: [B] span that the row writes; the number of spans where it is complete.
-      at: [B] index of the row's next forced token; at the end of the span's forced tokens the text is free.
-      used: [B] number of free tokens in the span.
-      state: [B] state of the automaton.
-      tokens: [B, M] tokens written.
-      owner: [B, M] span whose free text the token belongs to; -1 on forced tokens and after the end.
-      cache: Keys and values of prefixes and written tokens.
-    """
-
-    made: Int[Array, ""]
-    token: Int[Array, " B"]
-    span: Int[Array, " B"]
+    made: Int[Array, ""]  # number of iterations so far
+    token: Int[Array, " B"]  # [B] newest token of each row
+    span: Int[Array, " B"]  # [B] span that the row writes; the number of spans where it is complete
+    # [B] index of the row's next forced token; at the end of the span's forced tokens the text is free
     at: Int[Array, " B"]
-    used: Int[Array, " B"]
-    state: Int[Array, " B"]
-    tokens: Int[Array, "B M"]
-    owner: Int[Array, "B M"]
-    cache: Cache
+    used: Int[Array, " B"]  # [B] number of free tokens in the span
+    state: Int[Array, " B"]  # [B] state of the automaton
+    tokens: Int[Array, "B M"]  # [B, M] tokens written
+    owner: Int[Array, "B M"]  # [B, M] span whose free text the token belongs to; -1 on forced tokens and after the end
+    cache: Cache  # keys and values of prefixes and written tokens
 
 
 def _advance(

@@ -32,18 +32,12 @@ class Run(NamedTuple):
 
 
 class FlashMasks(NamedTuple):
-    """Masks and sizes that all layers share.
+    """Masks and sizes that all layers share."""
 
-    Attributes:
-      trunk: T, length of the trunk region.
-      window: W, which no branch exceeds.
-      runs: Runs of branch positions, with their masks.
-      trunks: Which trunk positions a trunk position sees, where rows hold several trunks; None for causal attention.
-    """
-
-    trunk: int
-    window: int
-    runs: tuple[Run, ...]
+    trunk: int  # t, length of the trunk region
+    window: int  # w, which no branch exceeds
+    runs: tuple[Run, ...]  # runs of branch positions, with their masks
+    # which trunk positions a trunk position sees, where rows hold several trunks; None for causal attention
     trunks: Bool[Array, "B 1 T T"] | None = None
 
 

@@ -63,21 +63,13 @@ Sized = Array | jax.ShapeDtypeStruct
 
 
 class Layout(NamedTuple):
-    """How tokens and vocabulary are divided.
+    """How tokens and vocabulary are divided."""
 
-    Attributes:
-      chunks: Number of chunks, n.
-      groups: Number of groups per chunk, G.
-      size: Tokens per group and chunk, t.
-      tokens: Mesh axes that split the groups.
-      vocabulary: Mesh axes that split the vocabulary.
-    """
-
-    chunks: int
-    groups: int
-    size: int
-    tokens: tuple[str, ...] = ()
-    vocabulary: tuple[str, ...] = ()
+    chunks: int  # number of chunks, n
+    groups: int  # number of groups per chunk, G
+    size: int  # tokens per group and chunk, t
+    tokens: tuple[str, ...] = ()  # mesh axes that split the groups
+    vocabulary: tuple[str, ...] = ()  # mesh axes that split the vocabulary
 
     @classmethod
     def of(cls, head: Sized, hidden: Sized, chunk: int, sizes: Mapping[str, int]) -> Layout:

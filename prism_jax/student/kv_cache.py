@@ -41,17 +41,11 @@ Cache = tuple[LayerCache, ...]
 
 
 class Segment(NamedTuple):
-    """Cached positions of each row, and which of them are visible.
+    """Cached positions of each row, and which of them are visible."""
 
-    Attributes:
-      cache: The rows themselves; or, with a table, pages that rows share: [N, K, H, page] and [N, K, page, H].
-      seen: Whether a position is visible.
-      table: Pages of each row, in order, which make C positions.
-    """
-
-    cache: Cache
-    seen: Bool[Array | np.ndarray, "B C"]
-    table: Int[Array | np.ndarray, "B n"] | None = None
+    cache: Cache  # the rows themselves; or, with a table, pages that rows share: [N, K, H, page] and [N, K, page, H]
+    seen: Bool[Array | np.ndarray, "B C"]  # whether a position is visible
+    table: Int[Array | np.ndarray, "B n"] | None = None  # pages of each row, in order, which make C positions
 
     @classmethod
     def first(cls, cache: Cache, lengths_B: Array | np.ndarray, table: Array | np.ndarray | None = None) -> Segment:

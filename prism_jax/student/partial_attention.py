@@ -20,17 +20,11 @@ _HIDDEN = -1e30
 
 
 class PartialAttention(NamedTuple):
-    """Attention over a part of the keys, before the division by the softmax's denominator; in float32.
+    """Attention over a part of the keys, before the division by the softmax's denominator; in float32."""
 
-    Attributes:
-      values: Sum over keys of e^(s - peak) v, with scores s.
-      total: Sum over keys of e^(s - peak).
-      peak: Largest score of each query.
-    """
-
-    values: Float[Array, "*rest q H"]
-    total: Float[Array, "*rest q 1"]
-    peak: Float[Array, "*rest q 1"]
+    values: Float[Array, "*rest q H"]  # sum over keys of e^(s - peak) v, with scores s
+    total: Float[Array, "*rest q 1"]  # sum over keys of e^(s - peak)
+    peak: Float[Array, "*rest q 1"]  # largest score of each query
 
     def normalised(self) -> Float[Array, "*rest q H"]:
         """The mean of the values under the softmax; meaningless where no key was visible."""

@@ -29,24 +29,16 @@ Params = dict[str, Any]
 
 
 class Tree(NamedTuple):
-    """A trunk and its branches in each row (see `prism_jax.student.attention`): B rows, T trunk, R branch positions.
+    """A trunk and its branches in each row (see `prism_jax.student.attention`): B rows, T trunk, R branch positions."""
 
-    Attributes:
-      trunk: [B, T] token ids of the trunk, whose positions count from its beginning; or features [B, T, D].
-      tokens: [B, R] token ids of the branches, or features [B, R, D].
-      positions: [B, R] rotary positions of the branches.
-      stop: [B, R] the trunk positions below this are visible.
-      branch: [B, R] number of the branch, from 1; 0 is padding (`attention.PADDING`).
-      leaf: [B, R] 0 on a head, else number of the leaf.
-      begin: [B, T] where the trunk of a trunk position begins, in rows of several trunks; None for one trunk per row.
-    """
-
+    # [B, T] token ids of the trunk, whose positions count from its beginning; or features [B, T, D]
     trunk: Int[Array, "B T"] | Float[Array, "B T D"]
-    tokens: Int[Array, "B R"] | Float[Array, "B R D"]
-    positions: Int[Array, "B R"]
-    stop: Int[Array, "B R"]
-    branch: Int[Array, "B R"]
-    leaf: Int[Array, "B R"]
+    tokens: Int[Array, "B R"] | Float[Array, "B R D"]  # [B, R] token ids of the branches, or features [B, R, D]
+    positions: Int[Array, "B R"]  # [B, R] rotary positions of the branches
+    stop: Int[Array, "B R"]  # [B, R] the trunk positions below this are visible
+    branch: Int[Array, "B R"]  # [B, R] number of the branch, from 1; 0 is padding (`attention.PADDING`)
+    leaf: Int[Array, "B R"]  # [B, R] 0 on a head, else number of the leaf
+    # [B, T] where the trunk of a trunk position begins, in rows of several trunks; None for one trunk per row
     begin: Int[Array, "B T"] | None = None
 
     @classmethod

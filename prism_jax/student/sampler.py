@@ -28,15 +28,10 @@ _STOPS = 8  # stop tokens are padded to a multiple of this
 
 
 class Generated(NamedTuple):
-    """The tokens generated for one row.
+    """The tokens generated for one row."""
 
-    Attributes:
-      ids: Ids of the new tokens, without the stop token.
-      stopped: Whether a stop token ended the row; otherwise the limit did.
-    """
-
-    ids: list[int]
-    stopped: bool
+    ids: list[int]  # ids of the new tokens, without the stop token
+    stopped: bool  # whether a stop token ended the row; otherwise the limit did
 
 
 def generate(
@@ -112,21 +107,13 @@ def prefill(
 
 
 class Start(NamedTuple):
-    """The state from which decoding starts.
+    """The state from which decoding starts."""
 
-    Attributes:
-      cache: One prefix per row, padded to `width`, and room for new tokens after it; decoding donates its memory.
-      lengths: [B] lengths of the prefixes.
-      width: Cache position of the first new token.
-      logits: [B, V] logits after the prefixes.
-      trunk: The tokens before each prefix, which are only read; None where there are none.
-    """
-
-    cache: Cache
-    lengths: Array | np.ndarray
-    width: int
-    logits: Array
-    trunk: Segment | None = None
+    cache: Cache  # one prefix per row, padded to `width`, and room for new tokens after it; decoding donates its memory
+    lengths: Array | np.ndarray  # [B] lengths of the prefixes
+    width: int  # cache position of the first new token
+    logits: Array  # [B, V] logits after the prefixes
+    trunk: Segment | None = None  # the tokens before each prefix, which are only read; None where there are none
 
 
 def branch_off(
@@ -198,23 +185,14 @@ def decode(
 
 
 class _State(NamedTuple):
-    """The state of the loop.
+    """The state of the loop."""
 
-    Attributes:
-      made: Number of tokens generated so far.
-      token: [B] newest token of each row.
-      stopped: [B] whether a stop token has ended the row.
-      counts: [B] number of tokens of the row before its stop token.
-      tokens: [B, M] generated tokens.
-      cache: Keys and values of prefixes and generated tokens.
-    """
-
-    made: Int[Array, ""]
-    token: Int[Array, " B"]
-    stopped: Array
-    counts: Int[Array, " B"]
-    tokens: Int[Array, "B M"]
-    cache: Cache
+    made: Int[Array, ""]  # number of tokens generated so far
+    token: Int[Array, " B"]  # [B] newest token of each row
+    stopped: Array  # [B] whether a stop token has ended the row
+    counts: Int[Array, " B"]  # [B] number of tokens of the row before its stop token
+    tokens: Int[Array, "B M"]  # [B, M] generated tokens
+    cache: Cache  # keys and values of prefixes and generated tokens
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1), donate_argnums=3)

@@ -20,20 +20,13 @@ Setting = float | int | Sequence[float | int]
 
 
 class Sampling(NamedTuple):
-    """Sampling settings of each row.
+    """Sampling settings of each row."""
 
-    Attributes:
-      temperature: [B] divisor of the logits, at least 0; 0 is greedy.
-      top_k: [B] number of likeliest tokens to draw from; 0 draws from all.
-      top_p: [B] in (0, 1]; draws from the smallest set of likeliest tokens with at least this probability; 1 draws from
-        all.
-      seed: [B] seed of the row's draws, which depend only on it and on the row's own logits.
-    """
-
-    temperature: Float[Array, " B"]
-    top_k: Int[Array, " B"]
+    temperature: Float[Array, " B"]  # [B] divisor of the logits, at least 0; 0 is greedy
+    top_k: Int[Array, " B"]  # [B] number of likeliest tokens to draw from; 0 draws from all
+    # [B] in (0, 1]; draws from the smallest set of likeliest tokens with at least this probability; 1 draws from all
     top_p: Float[Array, " B"]
-    seed: UInt32[Array, " B"]
+    seed: UInt32[Array, " B"]  # [B] seed of the row's draws, which depend only on it and on the row's own logits
 
 
 def make_sampling(

@@ -17,17 +17,11 @@ from prism_jax.student.pages import PAGE, Pages
 
 @dataclasses.dataclass
 class Trunk:
-    """One stream.
+    """One stream."""
 
-    Attributes:
-      events: Token ids of the system part and of each event, oldest first.
-      pages: Its pages of the pool; none while it is parked.
-      length: Number of tokens in the pool.
-    """
-
-    events: list[tuple[int, ...]]
-    pages: list[int] = dataclasses.field(default_factory=list)
-    length: int = 0
+    events: list[tuple[int, ...]]  # token ids of the system part and of each event, oldest first
+    pages: list[int] = dataclasses.field(default_factory=list)  # its pages of the pool; none while it is parked
+    length: int = 0  # number of tokens in the pool
 
     @property
     def ids(self) -> list[int]:

@@ -11,16 +11,11 @@ from prism_jax.teacher.prompts import PromptSettings
 
 @dataclasses.dataclass(frozen=True)
 class TeacherConfig:
-    """The whole config.
+    """The whole config."""
 
-    Attributes:
-      endpoint: The teacher's endpoint.
-      remote: Cache, budget and redaction.
-      prompt: What the teacher is shown and asked for.
-      labelling: Which passes are asked for, and how often a wrong answer is asked for again.
-    """
-
-    endpoint: EndpointConfig
-    remote: RemoteConfig = dataclasses.field(default_factory=RemoteConfig)
+    endpoint: EndpointConfig  # the teacher's endpoint
+    remote: RemoteConfig = dataclasses.field(default_factory=RemoteConfig)  # cache, budget and redaction
+    # what the teacher is shown and asked for
     prompt: PromptSettings = dataclasses.field(default_factory=PromptSettings)
+    # which passes are asked for, and how often a wrong answer is asked for again
     labelling: LabellingConfig = dataclasses.field(default_factory=LabellingConfig)

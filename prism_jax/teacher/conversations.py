@@ -37,29 +37,18 @@ Moment = tuple[str, str]
 
 
 class Reply(NamedTuple):
-    """An answer of the assistant.
+    """An answer of the assistant."""
 
-    Attributes:
-      offer: What it proposed; None is silence.
-      fields: Its texts by their names in `RESPONSE_KEYS`; those that mean none are missing.
-    """
-
-    offer: str | None
-    fields: tuple[tuple[str, str], ...]
+    offer: str | None  # what it proposed; None is silence
+    fields: tuple[tuple[str, str], ...]  # its texts by their names in `RESPONSE_KEYS`; those that mean none are missing
 
 
 class Conversation(NamedTuple):
-    """A row.
+    """A row."""
 
-    Attributes:
-      place: FILE: row NUMBER, for messages.
-      events: What the user did, in order.
-      replies: The index of the newest event at the time of an answer, and the answer.
-    """
-
-    place: str
-    events: tuple[Moment, ...]
-    replies: tuple[tuple[int, Reply], ...]
+    place: str  # FILE: row NUMBER, for messages
+    events: tuple[Moment, ...]  # what the user did, in order
+    replies: tuple[tuple[int, Reply], ...]  # the index of the newest event at the time of an answer, and the answer
 
 
 def parse_conversation(row: Any, place: str) -> Conversation:

@@ -25,16 +25,12 @@ Ask = Callable[[Sequence[Message], type[Any]], Awaitable[Reply[Any]]]
 
 @dataclasses.dataclass(frozen=True)
 class LabellingConfig:
-    """How a teacher labels streams.
+    """How a teacher labels streams."""
 
-    Attributes:
-      passes: `fast` asks for the probabilities; `slow` asks for the fields of the slow pass, the probabilities and a
-        response; `both` asks both, and the slow answer's probabilities stay where there is one.
-      retries: Number of times that a teacher is told what is wrong with an answer and asked again.
-    """
-
+    # `fast` asks for the probabilities; `slow` asks for the fields of the slow pass, the probabilities and a response;
+    # `both` asks both, and the slow answer's probabilities stay where there is one
     passes: Literal["fast", "slow", "both"] = "slow"
-    retries: int = 2
+    retries: int = 2  # number of times that a teacher is told what is wrong with an answer and asked again
 
     def __post_init__(self) -> None:
         check_at_least(self, 0, "retries")
@@ -46,33 +42,19 @@ class LabellingConfig:
 
 
 class Row(NamedTuple):
-    """One question to a teacher and what came of it.
+    """One question to a teacher and what came of it."""
 
-    Attributes:
-      stream: Id of the stream.
-      event: Index of the step's event.
-      thinking: `fast` or `slow`.
-      p_need: Probability of need; None where no valid answer came.
-      p_accept: Probability of acceptance of each candidate.
-      problem: Why there is no valid answer; None where there is one.
-      model: Name of the model as the server reports it.
-      prompt: Hash of the last request.
-      time: Time of the last answer, in UTC.
-      asked: Number of answers, with those that were not valid.
-      cost: Cost of all of them in US dollars.
-    """
-
-    stream: str
-    event: int
-    thinking: Pass
-    p_need: float | None
-    p_accept: tuple[float, ...]
-    problem: str | None
-    model: str | None
-    prompt: str | None
-    time: str | None
-    asked: int
-    cost: float
+    stream: str  # id of the stream
+    event: int  # index of the step's event
+    thinking: Pass  # `fast` or `slow`
+    p_need: float | None  # probability of need; None where no valid answer came
+    p_accept: tuple[float, ...]  # probability of acceptance of each candidate
+    problem: str | None  # why there is no valid answer; None where there is one
+    model: str | None  # name of the model as the server reports it
+    prompt: str | None  # hash of the last request
+    time: str | None  # time of the last answer, in UTC
+    asked: int  # number of answers, with those that were not valid
+    cost: float  # cost of all of them in US dollars
 
 
 class Labelled(NamedTuple):

@@ -28,19 +28,13 @@ assert _MEANING.keys() == SLOW_FIELDS.keys(), "every field of the template is ex
 
 @dataclasses.dataclass(frozen=True)
 class PromptSettings:
-    """What a teacher is shown and asked for.
+    """What a teacher is shown and asked for."""
 
-    Attributes:
-      system: System message of the student, which states the task.
-      events: Maximum number of events to show; older ones are left out.
-      words: Number of words that a field or a value of a response should not exceed.
-      proposals: Most offers that the teacher proposes itself at each step; 0 judges the step's own candidates.
-    """
-
+    # system message of the student, which states the task
     system: str = "Watch the user and judge whether to offer help."
-    events: int = 100
-    words: int = 12
-    proposals: int = 0
+    events: int = 100  # maximum number of events to show; older ones are left out
+    words: int = 12  # number of words that a field or a value of a response should not exceed
+    proposals: int = 0  # most offers that the teacher proposes itself at each step; 0 judges the step's own candidates
 
     def __post_init__(self) -> None:
         check_at_least(self, 1, "events", "words")

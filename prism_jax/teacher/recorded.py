@@ -35,30 +35,20 @@ _FAILED = "candidate_task"
 
 
 class Answer(NamedTuple):
-    """What one model answered at one step.
+    """What one model answered at one step."""
 
-    Attributes:
-      model: Name of the model's folder.
-      event: Index of the newest event that it saw.
-      texts: Its texts by their names in `RESPONSE_KEYS`, None where it gave none; no "Proactive Task" is silence.
-    """
-
-    model: str
-    event: int
+    model: str  # name of the model's folder
+    event: int  # index of the newest event that it saw
+    # its texts by their names in `RESPONSE_KEYS`, None where it gave none; no "Proactive Task" is silence
     texts: Mapping[str, str | None]
 
 
 @dataclasses.dataclass(frozen=True)
 class Recording:
-    """The answers of all models on one stream.
+    """The answers of all models on one stream."""
 
-    Attributes:
-      stream: The stream without steps.
-      answers: The answers, by event and model; failed ones are missing.
-    """
-
-    stream: Stream
-    answers: tuple[Answer, ...]
+    stream: Stream  # the stream without steps
+    answers: tuple[Answer, ...]  # the answers, by event and model; failed ones are missing
 
 
 def read_recorded(path: epath.PathLike) -> list[Stream]:

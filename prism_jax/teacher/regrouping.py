@@ -23,27 +23,17 @@ Events = tuple[Moment, ...]
 
 
 class Joined(NamedTuple):
-    """A stream that was put together.
+    """A stream that was put together."""
 
-    Attributes:
-      events: Its events in order.
-      replies: The distinct answers at each event that has some, by its index.
-    """
-
-    events: Events
-    replies: dict[int, frozenset[Reply]]
+    events: Events  # its events in order
+    replies: dict[int, frozenset[Reply]]  # the distinct answers at each event that has some, by its index
 
 
 class Regrouped(NamedTuple):
-    """The result of regrouping.
+    """The result of regrouping."""
 
-    Attributes:
-      streams: The streams, sorted by their events.
-      left_out: Places of the conversations that contradict the stream they belong to, sorted.
-    """
-
-    streams: tuple[Joined, ...]
-    left_out: tuple[str, ...]
+    streams: tuple[Joined, ...]  # the streams, sorted by their events
+    left_out: tuple[str, ...]  # places of the conversations that contradict the stream they belong to, sorted
 
 
 def regroup(conversations: Iterable[Conversation]) -> Regrouped:

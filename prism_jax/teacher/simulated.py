@@ -22,23 +22,14 @@ from prism_jax.teacher.prompts import PromptSettings, question
 
 @dataclasses.dataclass(frozen=True)
 class TeacherQuality:
-    """How a simulated teacher errs.
+    """How a simulated teacher errs."""
 
-    Attributes:
-      blur: Standard deviation of its errors in log-odds, drawn independently for each probability.
-      bias: What it adds to all log-odds; above 0 it overestimates need and acceptance.
-      field_errors: Share of the fields of the slow pass that it takes from another step.
-      response_errors: Share of the responses that it takes from another step.
-      threshold: Probability of acceptance from which on it writes a response.
-      seed: Seed of its errors.
-    """
-
-    blur: float = 0.5
-    bias: float = 0.0
-    field_errors: float = 0.02
-    response_errors: float = 0.02
-    threshold: float = 0.5
-    seed: int = 0
+    blur: float = 0.5  # standard deviation of its errors in log-odds, drawn independently for each probability
+    bias: float = 0.0  # what it adds to all log-odds; above 0 it overestimates need and acceptance
+    field_errors: float = 0.02  # share of the fields of the slow pass that it takes from another step
+    response_errors: float = 0.02  # share of the responses that it takes from another step
+    threshold: float = 0.5  # probability of acceptance from which on it writes a response
+    seed: int = 0  # seed of its errors
 
     def __post_init__(self) -> None:
         check_at_least(self, 0, "blur")

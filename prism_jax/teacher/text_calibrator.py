@@ -39,30 +39,19 @@ class TextMap:
 
     A row's features are 1 + log(count) times `idf` for each known term, divided by their Euclidean norm. The
     probability is sigmoid(scale * z + bias) with z = weights @ features + intercept.
-
-    Attributes:
-      terms: Distinct terms (`prism_jax.teacher.text_fields.terms`).
-      idf: Inverse document frequency of each term.
-      weights: Weight of each term.
-      intercept: The score z of a row without known terms.
-      scale: Platt's scale, fitted on scores of streams that the weights were not fitted on; 0 where they told nothing.
-      bias: Platt's bias.
-      base_rate: Mean label of the rows of the fit.
-      regularisation: Inverse strength C of the penalty, chosen by cross-validation over streams.
-      rows: Number of rows of the fit.
-      streams: Number of streams of the fit.
     """
 
-    terms: tuple[str, ...]
-    idf: Float[np.ndarray, " terms"]
+    terms: tuple[str, ...]  # distinct terms (`prism_jax.teacher.text_fields.terms`)
+    idf: Float[np.ndarray, " terms"]  # inverse document frequency of each term
     weights: Float[np.ndarray, " terms"]
-    intercept: float
+    intercept: float  # the score z of a row without known terms
+    # Platt's scale, fitted on scores of streams that the weights were not fitted on; 0 where they told nothing
     scale: float
-    bias: float
-    base_rate: float
-    regularisation: float
-    rows: int
-    streams: int
+    bias: float  # Platt's bias
+    base_rate: float  # mean label of the rows of the fit
+    regularisation: float  # inverse strength C of the penalty, chosen by cross-validation over streams
+    rows: int  # number of rows of the fit
+    streams: int  # number of streams of the fit
 
     @functools.cached_property
     def _places(self) -> dict[str, int]:
@@ -100,15 +89,10 @@ class TextMap:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TextCalibrator:
-    """The maps of both signals.
+    """The maps of both signals."""
 
-    Attributes:
-      need: Map to p_need; reads `step_fields`.
-      accept: Map to p_accept; reads `candidate_fields`.
-    """
-
-    need: TextMap
-    accept: TextMap
+    need: TextMap  # map to p_need; reads `step_fields`
+    accept: TextMap  # map to p_accept; reads `candidate_fields`
 
     def fill(self, streams: Iterable[Stream]) -> list[Stream]:
         """Returns the streams with missing teacher probabilities filled in; those that are given stay.

@@ -28,17 +28,11 @@ LEAST_ROWS = 2
 
 
 class Example(NamedTuple):
-    """One judged row.
+    """One judged row."""
 
-    Attributes:
-      fields: Its texts by field.
-      label: Its label in [0, 1].
-      stream: Id of its stream.
-    """
-
-    fields: Fields
-    label: float
-    stream: str
+    fields: Fields  # its texts by field
+    label: float  # its label in [0, 1]
+    stream: str  # id of its stream
 
 
 def fit_text_calibrator(streams: Sequence[Stream]) -> TextCalibrator:

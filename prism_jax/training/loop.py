@@ -45,24 +45,16 @@ from prism_jax.training.updates import updates, warn_of_short_warmup
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """One training job: the packed data, the student and the devices. All settings are read from the config.
+    """One training job: the packed data, the student and the devices. All settings are read from the config."""
 
-    Attributes:
-      run: The run, whose config is saved with every checkpoint.
-      slots: The student and the token ids of the answers, which read its decisions.
-      split: Packed training streams.
-      names: Ids of the streams in each row of the split, for messages.
-      mesh: Device mesh, as `sharding.make_mesh` builds it for the config.
-      facts: Summary of how the pathway changed the data, for the start-up report.
-      validation: Packed validation streams, which are scored but not trained on; None if the config has none.
-    """
-
-    run: Run
-    slots: Slots
-    split: PackedSplit
-    names: Sequence[str]
-    mesh: Mesh
+    run: Run  # the run, whose config is saved with every checkpoint
+    slots: Slots  # the student and the token ids of the answers, which read its decisions
+    split: PackedSplit  # packed training streams
+    names: Sequence[str]  # ids of the streams in each row of the split, for messages
+    mesh: Mesh  # device mesh, as `sharding.make_mesh` builds it for the config
+    # summary of how the pathway changed the data, for the start-up report
     facts: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    # packed validation streams, which are scored but not trained on; None if the config has none
     validation: PackedSplit | None = None
 
     @property

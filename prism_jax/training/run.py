@@ -40,21 +40,13 @@ P_NEED = {"marginal": "need, whether accepted or not", "given_accept": "need, gi
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """The parts of a run that training and evaluation share.
+    """The parts of a run that training and evaluation share."""
 
-    Attributes:
-      config: Config of the run, with every size filled in.
-      splits: Complete streams of every split.
-      template: Prompt template with the run's tokenizer.
-      model: The student without its parameters.
-      workdir: Folder of the run; None for a run that is opened only to plan or inspect it.
-    """
-
-    config: RunConfig
-    splits: Splits
-    template: Template
-    model: Qwen3
-    workdir: Workdir | None = None
+    config: RunConfig  # config of the run, with every size filled in
+    splits: Splits  # complete streams of every split
+    template: Template  # prompt template with the run's tokenizer
+    model: Qwen3  # the student without its parameters
+    workdir: Workdir | None = None  # folder of the run; None for a run that is opened only to plan or inspect it
 
     @property
     def files(self) -> Workdir:

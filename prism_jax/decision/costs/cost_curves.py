@@ -35,39 +35,24 @@ DEFAULT_RATIOS = tuple(float(r) for r in np.geomspace(LOW_RATIO, HIGH_RATIO, 61)
 
 
 class CostCurve(NamedTuple):
-    """Mean cost per step at each cost ratio, with costs normalised to C_FA + C_FN = 1.
+    """Mean cost per step at each cost ratio, with costs normalised to C_FA + C_FN = 1."""
 
-    Attributes:
-      cost_ratio: Cost ratio r = C_FN / C_FA.
-      cost: Cost of the policy.
-      always: Cost of always intervening.
-      never: Cost of always staying silent.
-      oracle: Cost of deciding on the labels.
-    """
-
-    cost_ratio: Float[Array, " costs"]
-    cost: Float[Array, " costs"]
-    always: Float[Array, " costs"]
-    never: Float[Array, " costs"]
-    oracle: Float[Array, " costs"]
+    cost_ratio: Float[Array, " costs"]  # cost ratio r = C_FN / C_FA
+    cost: Float[Array, " costs"]  # cost of the policy
+    always: Float[Array, " costs"]  # cost of always intervening
+    never: Float[Array, " costs"]  # cost of always staying silent
+    oracle: Float[Array, " costs"]  # cost of deciding on the labels
 
 
 class ExpectedCost(NamedTuple):
-    """Costs per step, averaged over log-uniform cost ratios.
+    """Costs per step, averaged over log-uniform cost ratios."""
 
-    Attributes:
-      cost: Cost of the policy.
-      always: Cost of always intervening.
-      never: Cost of always staying silent.
-      oracle: Cost of deciding on the labels.
-      rescaled: The share of the gap from the better constant policy (0) to the oracle (1) that the policy closes. It is
-        negative if the policy costs more than that constant, and NaN if that constant costs as little as the oracle.
-    """
-
-    cost: Floats
-    always: Floats
-    never: Floats
-    oracle: Floats
+    cost: Floats  # cost of the policy
+    always: Floats  # cost of always intervening
+    never: Floats  # cost of always staying silent
+    oracle: Floats  # cost of deciding on the labels
+    # The share of the gap from the better constant policy (0) to the oracle (1) that the policy closes. It is negative
+    # if the policy costs more than that constant, and NaN if that constant costs as little as the oracle.
     rescaled: Floats
 
 

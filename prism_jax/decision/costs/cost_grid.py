@@ -42,20 +42,14 @@ class CostGrid:
 
     A bucket is a set of positive floating-point numbers with the same leading bits (sign, exponent and part of the
     mantissa). These bits are its key.
-
-    Attributes:
-      costs: The ratios in ascending order, followed by at least one +inf as a sentinel.
-      starts: For each bucket, the number of costs in lower buckets.
-      origin: The key of the first bucket, two below that of the smallest positive cost; it also holds costs of 0.
-      shift: Number of trailing bits of a float that a key leaves out.
-      steps: Number of halvings that suffice for the costs of two neighbouring buckets.
     """
 
-    costs: Float[Array, " padded_K"]
-    starts: Int[Array, " buckets"]
+    costs: Float[Array, " padded_K"]  # the ratios in ascending order, followed by at least one +inf as a sentinel
+    starts: Int[Array, " buckets"]  # for each bucket, the number of costs in lower buckets
+    # the key of the first bucket, two below that of the smallest positive cost; it also holds costs of 0
     origin: Int[Array, ""]
-    shift: int
-    steps: int
+    shift: int  # number of trailing bits of a float that a key leaves out
+    steps: int  # number of halvings that suffice for the costs of two neighbouring buckets
 
 
 def check_axis(name: str, values: Sequence[Scalar] | Array, dtype: DTypeLike) -> Float[np.ndarray, " axis"]:

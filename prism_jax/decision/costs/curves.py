@@ -30,16 +30,12 @@ class BurdenBenefitCurve(NamedTuple):
     Point 0 is silence, (0, 0). At point i the i-th step in the order of critical ratios intervenes, together with all
     earlier steps and all steps that tie with it, so tied steps share a point. At the last point every step intervenes,
     (1, pi).
-
-    Attributes:
-      cost_ratio: The smallest ratio at which a point applies; 0 at point 0, infinite where no finite ratio suffices.
-      burden: Burden B, the share of steps with an intervention.
-      benefit: Benefit U, the share of steps with a gold-positive intervention.
     """
 
+    # the smallest ratio at which a point applies; 0 at point 0, infinite where no finite ratio suffices
     cost_ratio: Float[Array, " points"]
-    burden: Float[Array, " points"]
-    benefit: Float[Array, " points"]
+    burden: Float[Array, " points"]  # burden B, the share of steps with an intervention
+    benefit: Float[Array, " points"]  # benefit U, the share of steps with a gold-positive intervention
 
     def area(self) -> Floats:
         """The trapezoid area under benefit over burden."""
@@ -98,19 +94,12 @@ def burden_benefit_curve(
 
 
 class Events(NamedTuple):
-    """What changes as the cost ratio grows: offers begin, and the slow pass leaves steps to the fast pass's candidate.
+    """What changes as the cost ratio grows: offers begin, and the slow pass leaves steps to the fast candidate."""
 
-    Attributes:
-      at: The cost ratio of each event.
-      mass: Weight of the offers that begin.
-      gold: Change of the weight of gold-positive offers.
-      best: Weight of each step at which some candidate is gold-positive.
-    """
-
-    at: CriticalRatio
-    mass: Any
-    gold: Any
-    best: Any
+    at: CriticalRatio  # the cost ratio of each event
+    mass: Any  # weight of the offers that begin
+    gold: Any  # change of the weight of gold-positive offers
+    best: Any  # weight of each step at which some candidate is gold-positive
 
     @property
     def prevalence(self) -> Any:
@@ -198,19 +187,13 @@ def trace_curve(
 
 
 class NetBenefitCurve(NamedTuple):
-    """Gain over silence at each cost ratio, per step.
+    """Gain over silence at each cost ratio, per step."""
 
-    Attributes:
-      cost_ratio: Cost ratio r = C_FN / C_FA.
-      delta_utility: [(1 + C_FN) TP - C_FA FP] / Z with Z = (1 + C_FN) pi; at most 1, 0 for silence, may be negative.
-      net_benefit: TP - FP * t / (1 - t) at the threshold probability t (Vickers and Elkin 2006).
-      threshold: t = C_FA / (1 + C_FN + C_FA).
-    """
-
-    cost_ratio: Float[Array, " costs"]
+    cost_ratio: Float[Array, " costs"]  # cost ratio r = C_FN / C_FA
+    # [(1 + C_FN) TP - C_FA FP] / Z with Z = (1 + C_FN) pi; at most 1, 0 for silence, may be negative
     delta_utility: Float[Array, " costs"]
-    net_benefit: Float[Array, " costs"]
-    threshold: Float[Array, " costs"]
+    net_benefit: Float[Array, " costs"]  # TP - FP * t / (1 - t) at the threshold probability t (Vickers and Elkin 2006)
+    threshold: Float[Array, " costs"]  # t = C_FA / (1 + C_FN + C_FA)
 
 
 def net_benefit_curve(

@@ -38,37 +38,26 @@ class Signals(NamedTuple):
 
 
 class Classes(NamedTuple):
-    """The group and the label class under which each step is counted.
+    """The group and the label class under which each step is counted."""
 
-    Attributes:
-      group: Group of each step, below `groups`; None if all steps are one group.
-      label: Label class of each step, below `labels`.
-      groups: Number of groups G.
-      labels: Number of label classes C.
-    """
-
-    group: Int[Array, " n"] | None
-    label: Int[Array, " n"]
-    groups: int
-    labels: int
+    group: Int[Array, " n"] | None  # group of each step, below `groups`; None if all steps are one group
+    label: Int[Array, " n"]  # label class of each step, below `labels`
+    groups: int  # number of groups G
+    labels: int  # number of label classes C
 
 
 class Histograms(NamedTuple):
-    """Counts of steps by index into a grid of K costs; index K, the last, is beyond every cost.
+    """Counts of steps by index into a grid of K costs; index K, the last, is beyond every cost."""
 
-    Attributes:
-      first: Steps by their first intervening cost: [margin, group, label, K + 1].
-      slow_from: Steps by the first cost at which the slow pass runs: [margin, group, K + 1].
-      slow_to: Steps by the index after the last cost at which the slow pass runs, of the same shape.
-      tokens_from: As `slow_from`, with each step weighted by its tokens; None without tokens.
-      tokens_to: As `slow_to`, with the same weights.
-    """
-
+    # steps by their first intervening cost: [margin, group, label, K + 1]
     first: Int[Array, "margins groups labels K_plus_1"]
+    # steps by the first cost at which the slow pass runs: [margin, group, K + 1]
     slow_from: Int[Array, "margins groups K_plus_1"]
+    # steps by the index after the last cost at which the slow pass runs, of the same shape
     slow_to: Int[Array, "margins groups K_plus_1"]
+    # as `slow_from`, with each step weighted by its tokens; None without tokens
     tokens_from: Int[Array, "margins groups K_plus_1"] | None
-    tokens_to: Int[Array, "margins groups K_plus_1"] | None
+    tokens_to: Int[Array, "margins groups K_plus_1"] | None  # as `slow_to`, with the same weights
 
 
 def count_on_device(

@@ -23,15 +23,11 @@ from prism_jax.decision.policies import POLICIES, answering_to_ratio
 
 
 class CriticalRatio(NamedTuple):
-    """The cost ratio from which each step intervenes.
+    """The cost ratio from which each step intervenes."""
 
-    Attributes:
-      ratio: The critical ratio; infinite where the step never intervenes.
-      beyond: Whether the step intervenes only above that ratio and not at the ratio itself, which happens where the
-        slow pass still runs at that ratio and decides for silence; None if no step does so.
-    """
-
-    ratio: Float[Array, " n"]
+    ratio: Float[Array, " n"]  # the critical ratio; infinite where the step never intervenes
+    # whether the step intervenes only above that ratio and not at the ratio itself, which happens where the slow pass
+    # still runs at that ratio and decides for silence; None if no step does so
     beyond: Bool[Array, " n"] | None
 
 
@@ -162,21 +158,13 @@ def check_gold(signals: Signals, y: Any, weight: Any = None, *, positive: bool) 
 
 
 class GridSweep(NamedTuple):
-    """The first intervening cost of each step on a grid of cost ratios.
+    """The first intervening cost of each step on a grid of cost ratios."""
 
-    Attributes:
-      ratios: The ratios, in the signals' dtype and in the order given.
-      index: For each step, the position of its first intervening cost among the sorted ratios.
-      start: For each step, the position of the first cost at which the slow pass runs; None at margin 0.
-      stop: The position after the last such cost; None at margin 0.
-      back: For each given ratio, its position among the sorted ones.
-    """
-
-    ratios: np.ndarray
-    index: Any
-    start: Any | None
-    stop: Any | None
-    back: np.ndarray
+    ratios: np.ndarray  # the ratios, in the signals' dtype and in the order given
+    index: Any  # for each step, the position of its first intervening cost among the sorted ratios
+    start: Any | None  # for each step, the position of the first cost at which the slow pass runs; None at margin 0
+    stop: Any | None  # the position after the last such cost; None at margin 0
+    back: np.ndarray  # for each given ratio, its position among the sorted ones
 
     def sum_of_offers(self, values: Any) -> Any:
         """Sum of `values` over the steps that intervene at each ratio; integers and booleans give integer sums."""

@@ -22,19 +22,13 @@ _RIDGE = 1.0
 
 
 class Logged(NamedTuple):
-    """What a log knows of every row.
+    """What a log knows of every row."""
 
-    Attributes:
-      offered: A, whether the offer was made.
-      propensity: e, the probability that it was made; NaN where unknown, 0 where it could not be made.
-      accepted: y_a where the offer was made; not read elsewhere.
-      needed: y_n in [0, 1] where the offer was made. A log without judgements of need has 1: an acceptable offer that
-        is not made counts as missed.
-    """
-
-    offered: Bool[np.ndarray, " rows"]
-    propensity: Rows
-    accepted: Rows
+    offered: Bool[np.ndarray, " rows"]  # a, whether the offer was made
+    propensity: Rows  # e, the probability that it was made; NaN where unknown, 0 where it could not be made
+    accepted: Rows  # y_a where the offer was made; not read elsewhere
+    # y_n in [0, 1] where the offer was made. A log without judgements of need has 1: an acceptable offer that is not
+    # made counts as missed.
     needed: Rows
 
 

@@ -34,34 +34,22 @@ class OverlapError(ValueError):
 
 
 class Support(NamedTuple):
-    """What of the target's offers the log shows.
-
-    Attributes:
-      rows: Number of rows.
-      offers: Number of offers that were made.
-      target: Mean of pi, the share of rows at which the target offers.
-      unknown: Share of the target's offers at rows without a propensity.
-      impossible: Share of the target's offers at rows whose offer the logging policy could never make.
-      effective: Effective number of the target's offers, (sum pi)^2 / sum(pi^2 / e).
-      changes: Effective number of offers that tell the policies apart, (sum e c^2)^2 / sum(e c^4) with c = pi / e - 1;
-        infinite where the policies agree everywhere.
-      large: Share of the target's offers at rows whose weight pi / e is above `LARGE`.
-      people: Number of people.
-      effective_people: (sum v)^2 / sum(v^2) over people, the smaller one of v = their rows and v = their sum of e c^2.
-      everywhere: Whether every row has a propensity above 0, as the level of the cost needs.
-    """
+    """What of the target's offers the log shows."""
 
     rows: int
-    offers: int
-    target: float
-    unknown: float
-    impossible: float
-    effective: float
+    offers: int  # number of offers that were made
+    target: float  # mean of pi, the share of rows at which the target offers
+    unknown: float  # share of the target's offers at rows without a propensity
+    impossible: float  # share of the target's offers at rows whose offer the logging policy could never make
+    effective: float  # effective number of the target's offers, (sum pi)^2 / sum(pi^2 / e)
+    # effective number of offers that tell the policies apart, (sum e c^2)^2 / sum(e c^4) with c = pi / e - 1; infinite
+    # where the policies agree everywhere
     changes: float
-    large: float
+    large: float  # share of the target's offers at rows whose weight pi / e is above `LARGE`
     people: int
+    # (sum v)^2 / sum(v^2) over people, the smaller one of v = their rows and v = their sum of e c^2
     effective_people: float
-    everywhere: bool
+    everywhere: bool  # whether every row has a propensity above 0, as the level of the cost needs
 
 
 def measure_support(target: Rows, logged: Logged, person: Int[np.ndarray, " rows"]) -> Support:

@@ -27,16 +27,12 @@ MOST_RULES = 1_000
 
 @dataclasses.dataclass(frozen=True)
 class Risk:
-    """What a step contributes to the loss of its unit, which is the mean over the unit's steps.
+    """What a step contributes to the loss of its unit, which is the mean over the unit's steps."""
 
-    Attributes:
-      meaning: The loss of a unit in words.
-      grows: Whether the loss never falls as rules become more talkative (True), never rises (False), or either (None).
-      label: What an offer or silence is judged by: `gold`, need and acceptance together, or `accept` alone.
-    """
-
-    meaning: str
+    meaning: str  # the loss of a unit in words
+    # whether the loss never falls as rules become more talkative (True), never rises (False), or either (None)
     grows: bool | None
+    # what an offer or silence is judged by: `gold`, need and acceptance together, or `accept` alone
     label: Literal["gold", "accept"] = "gold"
 
 
@@ -52,15 +48,10 @@ RISKS: dict[str, Risk] = {
 
 @dataclasses.dataclass(frozen=True)
 class Promise:
-    """That the mean of a risk over new units is at most a limit.
+    """That the mean of a risk over new units is at most a limit."""
 
-    Attributes:
-      risk: One of `RISKS`.
-      limit: The limit alpha, in (0, 1).
-    """
-
-    risk: str
-    limit: float
+    risk: str  # one of `RISKS`
+    limit: float  # the limit alpha, in (0, 1)
 
     def __post_init__(self) -> None:
         arrays.check_choice("risk", self.risk, tuple(RISKS))
@@ -146,17 +137,11 @@ def first_gate(
 
 
 class Slow(NamedTuple):
-    """At which rules the slow pass decides at each step, and what it decides about.
+    """At which rules the slow pass decides at each step, and what it decides about."""
 
-    Attributes:
-      start: The first rule at which the slow pass runs, at most `stop`.
-      stop: One past the last rule at which it runs.
-      y: Label of the slow pass's candidate, in [0, 1].
-    """
-
-    start: Int[np.ndarray, "n"]
-    stop: Int[np.ndarray, "n"]
-    y: Real[np.ndarray, "n"]
+    start: Int[np.ndarray, "n"]  # the first rule at which the slow pass runs, at most `stop`
+    stop: Int[np.ndarray, "n"]  # one past the last rule at which it runs
+    y: Real[np.ndarray, "n"]  # label of the slow pass's candidate, in [0, 1]
 
 
 def first_gate_with_slow(

@@ -27,31 +27,20 @@ BOUNDS: dict[str, Callable[..., Float[np.ndarray, "D G"]]] = {
 
 
 class Kept(NamedTuple):
-    """One promise and the rules that keep it.
-
-    Attributes:
-      promise: The promise.
-      rules: Whether each rule is certified.
-      p_values: The p-value of each rule.
-      error: The share of eta that this promise was tested at.
-    """
+    """One promise and the rules that keep it."""
 
     promise: Promise
-    rules: Bool[np.ndarray, " G"]
-    p_values: Float[np.ndarray, " G"]
-    error: float
+    rules: Bool[np.ndarray, " G"]  # whether each rule is certified
+    p_values: Float[np.ndarray, " G"]  # the p-value of each rule
+    error: float  # the share of eta that this promise was tested at
 
 
 class Certified(NamedTuple):
-    """The rules that keep several promises at once.
+    """The rules that keep several promises at once."""
 
-    Attributes:
-      rules: Whether each rule keeps all of them. With probability 1 - eta, all of these rules do.
-      kept: Each promise by itself.
-    """
-
+    # Whether each rule keeps all of them. With probability 1 - eta, all of these rules do.
     rules: Bool[np.ndarray, " G"]
-    kept: tuple[Kept, ...]
+    kept: tuple[Kept, ...]  # each promise by itself
 
 
 def fixed_sequence(

@@ -20,22 +20,14 @@ public data (`Files`)."""
 
 @dataclasses.dataclass(frozen=True)
 class Experiment:
-    """One experiment.
+    """One experiment."""
 
-    Attributes:
-      shows: What it shows, in a sentence.
-      of: What it is made of.
-      one_seed: Whether it shows the first seed alone, where others take the mean over seeds.
-      in_all: Whether `all` runs it: the paper's tables, but not the studies in `studies`, which take longer or need
-        public data.
-      takes: The flags that it reads and others do not.
-    """
-
-    shows: str
-    of: Of = "scores"
-    one_seed: bool = False
+    shows: str  # what it shows, in a sentence
+    of: Of = "scores"  # what it is made of
+    one_seed: bool = False  # whether it shows the first seed alone, where others take the mean over seeds
+    # whether `all` runs it: the paper's tables, but not the studies in `studies`, which take longer or need public data
     in_all: bool = True
-    takes: tuple[str, ...] = ()
+    takes: tuple[str, ...] = ()  # the flags that it reads and others do not
 
 
 def _study(shows: str, of: Of, *takes: str) -> Experiment:

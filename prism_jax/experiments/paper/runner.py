@@ -25,21 +25,14 @@ from prism_jax.scores import ScoresError, located, read_scores
 
 @dataclasses.dataclass(frozen=True)
 class Given:
-    """What a call gives to its experiments: the scores of a file, or trainings.
+    """What a call gives to its experiments: the scores of a file, or trainings."""
 
-    Attributes:
-      scores: Scores file, .parquet or .jsonl (docs/scores.md); None to train.
-      trainings: The trainings of each seed.
-      point: Costs and margin of tables that do not vary them.
-      settings: Settings of the intervals.
-      files: Public data.
-    """
-
-    scores: str | None = None
-    trainings: tuple[Trainings, ...] = ()
+    scores: str | None = None  # scores file, .parquet or .jsonl (docs/scores.md); None to train
+    trainings: tuple[Trainings, ...] = ()  # the trainings of each seed
+    # costs and margin of tables that do not vary them
     point: OperatingPoint = dataclasses.field(default_factory=OperatingPoint)
-    settings: Settings = dataclasses.field(default_factory=Settings)
-    files: Files | None = None
+    settings: Settings = dataclasses.field(default_factory=Settings)  # settings of the intervals
+    files: Files | None = None  # public data
 
     @functools.cached_property
     def studies(self) -> tuple[Study, ...]:

@@ -21,38 +21,23 @@ NOT_REPRODUCIBLE = "not reproducible without the 8B weights and the paper's judg
 
 @dataclasses.dataclass(frozen=True)
 class Number:
-    """One number, NaN where undefined, with its interval and the paper's number where there are such.
+    """One number, NaN where undefined, with its interval and the paper's number where there are such."""
 
-    Attributes:
-      value: Our number.
-      low: Lower end of its interval, or NaN.
-      high: Upper end, or NaN.
-      paper: The number that the paper prints at this place, or NaN.
-    """
-
-    value: float = math.nan
-    low: float = math.nan
-    high: float = math.nan
-    paper: float = math.nan
+    value: float = math.nan  # our number
+    low: float = math.nan  # lower end of its interval, or NaN
+    high: float = math.nan  # upper end, or NaN
+    paper: float = math.nan  # the number that the paper prints at this place, or NaN
 
 
 @dataclasses.dataclass(frozen=True)
 class Measure:
-    """A column of a sheet.
+    """A column of a sheet."""
 
-    Attributes:
-      label: Heading of the table.
-      meaning: What the numbers mean, in a sentence.
-      unit: Unit, shown in the heading; "%" multiplies shares by 100 in the table, but not in the CSV.
-      digits: Decimals in the table.
-      averaged: Whether its mean over seeds means anything; that of p-values does not.
-    """
-
-    label: str
-    meaning: str
-    unit: str = ""
-    digits: int = 1
-    averaged: bool = True
+    label: str  # heading of the table
+    meaning: str  # what the numbers mean, in a sentence
+    unit: str = ""  # unit, shown in the heading; "%" multiplies shares by 100 in the table, but not in the CSV
+    digits: int = 1  # decimals in the table
+    averaged: bool = True  # whether its mean over seeds means anything; that of p-values does not
 
     def show(self, value: float, *, sign: bool = False) -> str:
         """Formats one value for the table, with a sign where differences need it."""
@@ -62,44 +47,26 @@ class Measure:
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """A row of a sheet.
+    """A row of a sheet."""
 
-    Attributes:
-      name: Name of the row.
-      cells: Numbers, or texts, by the key of their measure; a missing one is unknown.
-      section: Heading of the rows that it belongs to; may be empty.
-      meaning: What the row is, in a sentence.
-      strong: Whether it is emphasised.
-    """
-
-    name: str
-    cells: Mapping[str, Number | str]
-    section: str = ""
-    meaning: str = ""
-    strong: bool = False
+    name: str  # name of the row
+    cells: Mapping[str, Number | str]  # numbers, or texts, by the key of their measure; a missing one is unknown
+    section: str = ""  # heading of the rows that it belongs to; may be empty
+    meaning: str = ""  # what the row is, in a sentence
+    strong: bool = False  # whether it is emphasised
 
 
 @dataclasses.dataclass(frozen=True)
 class Sheet:
-    """A table of an experiment.
+    """A table of an experiment."""
 
-    Attributes:
-      name: Stem of its files.
-      title: Heading.
-      names: Heading of the rows' names.
-      measures: Its columns by key; the key is the column's name in the CSV.
-      lines: Its rows; those of one section stand together.
-      note: What to know to read it.
-      signed: Keys of measures that are differences, shown with their sign.
-    """
-
-    name: str
-    title: str
-    names: str
-    measures: Mapping[str, Measure]
-    lines: tuple[Line, ...]
-    note: str = ""
-    signed: tuple[str, ...] = ()
+    name: str  # stem of its files
+    title: str  # heading
+    names: str  # heading of the rows' names
+    measures: Mapping[str, Measure]  # its columns by key; the key is the column's name in the CSV
+    lines: tuple[Line, ...]  # its rows; those of one section stand together
+    note: str = ""  # what to know to read it
+    signed: tuple[str, ...] = ()  # keys of measures that are differences, shown with their sign
 
     def table(self) -> Table:
         """The sheet as a table: estimate and interval in one cell, and the paper's number in the next one."""

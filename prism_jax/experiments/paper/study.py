@@ -29,19 +29,12 @@ class SkippedError(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """Settings of all intervals.
+    """Settings of all intervals."""
 
-    Attributes:
-      resamples: Number of bootstrap resamples of whole streams, or of whole people (`EvaluationData.unit`).
-      seed: Seed of the resamples.
-      level: Nominal coverage.
-      seeds: Number of seeds that the tables average over; above 1, intervals are over seeds (`over_seeds`).
-    """
-
-    resamples: int = 2000
-    seed: int = 0
-    level: float = 0.95
-    seeds: int = 1
+    resamples: int = 2000  # number of bootstrap resamples of whole streams, or of whole people (`EvaluationData.unit`)
+    seed: int = 0  # seed of the resamples
+    level: float = 0.95  # nominal coverage
+    seeds: int = 1  # number of seeds that the tables average over; above 1, intervals are over seeds (`over_seeds`)
 
     def __post_init__(self) -> None:
         if self.resamples < 1:
@@ -64,17 +57,11 @@ class Settings:
 
 @dataclasses.dataclass(frozen=True)
 class Subject:
-    """What an experiment with trainings of its own is made of.
+    """What an experiment with trainings of its own is made of."""
 
-    Attributes:
-      trainings: The trainings of one seed.
-      point: Costs and margin.
-      settings: Settings of the intervals.
-    """
-
-    trainings: Trainings
-    point: OperatingPoint = PAPER
-    settings: Settings = dataclasses.field(default_factory=Settings)
+    trainings: Trainings  # the trainings of one seed
+    point: OperatingPoint = PAPER  # costs and margin
+    settings: Settings = dataclasses.field(default_factory=Settings)  # settings of the intervals
 
     def note(self, *sentences: str, data: Collection[EvaluationData]) -> str:
         """The note of a table: its own sentences, the source and the intervals."""
@@ -83,38 +70,23 @@ class Subject:
 
 @dataclasses.dataclass(frozen=True)
 class Files:
-    """What studies of public data are made of.
+    """What studies of public data are made of."""
 
-    Attributes:
-      workdir: Folder of the call, for trainings of the studies' own.
-      source: Folder with ProactiveBench's repository; empty for none.
-      weights: Weights to start from; empty for none.
-    """
-
-    workdir: epath.Path
-    source: str = ""
-    weights: str = ""
+    workdir: epath.Path  # folder of the call, for trainings of the studies' own
+    source: str = ""  # folder with ProactiveBench's repository; empty for none
+    weights: str = ""  # weights to start from; empty for none
 
 
 @dataclasses.dataclass(frozen=True)
 class Study:
-    """Scores with everything that the tables need.
+    """Scores with everything that the tables need."""
 
-    Attributes:
-      scores: The scores, raw.
-      fits: The maps of its signals.
-      source: Words for where the scores come from.
-      point: Costs and margin of tables that do not vary them.
-      settings: Settings of the intervals.
-      trainings: The trainings that the scores are of; None for scores of a file.
-    """
-
-    scores: Scores
-    fits: Calibration
-    source: str
-    point: OperatingPoint = PAPER
-    settings: Settings = dataclasses.field(default_factory=Settings)
-    trainings: Trainings | None = None
+    scores: Scores  # the scores, raw
+    fits: Calibration  # the maps of its signals
+    source: str  # words for where the scores come from
+    point: OperatingPoint = PAPER  # costs and margin of tables that do not vary them
+    settings: Settings = dataclasses.field(default_factory=Settings)  # settings of the intervals
+    trainings: Trainings | None = None  # the trainings that the scores are of; None for scores of a file
 
     def at(self, point: OperatingPoint | None = None) -> EvaluationData:
         """The test steps at an operating point, by default that of the study."""
@@ -153,16 +125,12 @@ class Study:
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What an experiment made.
+    """What an experiment made."""
 
-    Attributes:
-      sheets: Its tables; the name of each is the stem of its files.
-      draw: Draws its figure on an empty `matplotlib.figure.Figure`; None without a figure.
-      others: Tables of a study that makes its own, by the stem of their files.
-    """
-
-    sheets: tuple[Sheet, ...] = ()
+    sheets: tuple[Sheet, ...] = ()  # its tables; the name of each is the stem of its files
+    # draws its figure on an empty `matplotlib.figure.Figure`; None without a figure
     draw: Callable[[Any], None] | None = None
+    # tables of a study that makes its own, by the stem of their files
     others: Mapping[str, Table] = dataclasses.field(default_factory=dict)
 
     @property

@@ -31,27 +31,17 @@ Result = TypeVar("Result")
 
 
 class Phase(NamedTuple):
-    """One phase: of the steps in their order, or, for prefill, of the streams.
-
-    Attributes:
-      seconds: Seconds of each.
-      tokens: Tokens that were read, or written in the slow pass.
-    """
+    """One phase: of the steps in their order, or, for prefill, of the streams."""
 
     seconds: Float64[np.ndarray, " n"]
-    tokens: Int[np.ndarray, " n"]
+    tokens: Int[np.ndarray, " n"]  # tokens that were read, or written in the slow pass
 
 
 class Timing(NamedTuple):
-    """What was measured.
+    """What was measured."""
 
-    Attributes:
-      steps: Stream and number of each step.
-      phases: The numbers of `PHASES`.
-    """
-
-    steps: list[tuple[str, int]]
-    phases: dict[str, Phase]
+    steps: list[tuple[str, int]]  # stream and number of each step
+    phases: dict[str, Phase]  # the numbers of `PHASES`
 
 
 def timing(trainings: Trainings) -> Timing:

@@ -31,34 +31,22 @@ TRANSFER = RunConfig(
 
 @dataclasses.dataclass(frozen=True)
 class Recipes:
-    """The configs of all trainings; the seed of each is replaced.
+    """The configs of all trainings; the seed of each is replaced."""
 
-    Attributes:
-      student: The student with a fast and a slow pass, on which most tables are computed.
-      pathways: The students of ablation C, apart from their pathway.
-      transfer: The students of domain transfer, apart from the files of their streams; `data` says how many to draw.
-      timed_streams: Number of test streams on which the live passes of the student are timed.
-    """
-
-    student: RunConfig = THINKING
-    pathways: RunConfig = pathways.CONFIG
+    student: RunConfig = THINKING  # the student with a fast and a slow pass, on which most tables are computed
+    pathways: RunConfig = pathways.CONFIG  # the students of ablation C, apart from their pathway
+    # the students of domain transfer, apart from the files of their streams; `data` says how many to draw
     transfer: RunConfig = TRANSFER
-    timed_streams: int = 20
+    timed_streams: int = 20  # number of test streams on which the live passes of the student are timed
 
 
 @dataclasses.dataclass(frozen=True)
 class Trainings:
-    """The trainings of one seed.
+    """The trainings of one seed."""
 
-    Attributes:
-      store: Where they are kept.
-      seed: Seed of the streams, the initial parameters and the order of the data.
-      recipes: Their configs.
-    """
-
-    store: Store
-    seed: int = 0
-    recipes: Recipes = dataclasses.field(default_factory=Recipes)
+    store: Store  # where they are kept
+    seed: int = 0  # seed of the streams, the initial parameters and the order of the data
+    recipes: Recipes = dataclasses.field(default_factory=Recipes)  # their configs
 
     @property
     def config(self) -> RunConfig:

@@ -33,19 +33,12 @@ class CheckpointError(RuntimeError):
 
 
 class Restored(NamedTuple):
-    """A checkpoint that was read.
+    """A checkpoint that was read."""
 
-    Attributes:
-      step: Number of completed updates.
-      state: Training state, with the requested shardings.
-      data: Position in the data.
-      damaged: Steps of the checkpoints that would have been read instead, were they not damaged.
-    """
-
-    step: int
-    state: TrainState
-    data: dict[str, Any]
-    damaged: tuple[int, ...] = ()
+    step: int  # number of completed updates
+    state: TrainState  # training state, with the requested shardings
+    data: dict[str, Any]  # position in the data
+    damaged: tuple[int, ...] = ()  # steps of the checkpoints that would have been read instead, were they not damaged
 
 
 def steps(folder: epath.Path) -> list[int]:

@@ -25,23 +25,14 @@ _SLICES = {"dynamic-slice", "slice", "gather"}
 
 @dataclasses.dataclass(frozen=True)
 class Collective:
-    """All exchanges of one kind in a step.
+    """All exchanges of one kind in a step."""
 
-    Attributes:
-      kind: One of KINDS.
-      count: Number of exchanges.
-      bytes: Bytes of the full arrays, summed.
-      wire: Bytes that each device sends, summed.
-      overlapped: Number of exchanges during which the schedule computes something.
-      exposed: Bytes that each device sends in the others.
-    """
-
-    kind: str
-    count: int = 0
-    bytes: int = 0
-    wire: float = 0.0
-    overlapped: int = 0
-    exposed: float = 0.0
+    kind: str  # one of KINDS
+    count: int = 0  # number of exchanges
+    bytes: int = 0  # bytes of the full arrays, summed
+    wire: float = 0.0  # bytes that each device sends, summed
+    overlapped: int = 0  # number of exchanges during which the schedule computes something
+    exposed: float = 0.0  # bytes that each device sends in the others
 
     def __add__(self, other: Collective) -> Collective:
         return Collective(
@@ -163,17 +154,11 @@ def _fused_flops(instruction: Instruction) -> float:
 
 
 class Kernel(NamedTuple):
-    """What a kernel does, as often as it runs.
+    """What a kernel does, as often as it runs."""
 
-    Attributes:
-      flops: Floating-point operations of its matrix products and of fused attention.
-      bytes: Bytes that it reads and writes.
-      host: Bytes that it copies between the device and the host's memory.
-    """
-
-    flops: float
-    bytes: int
-    host: int
+    flops: float  # floating-point operations of its matrix products and of fused attention
+    bytes: int  # bytes that it reads and writes
+    host: int  # bytes that it copies between the device and the host's memory
 
 
 def kernels(program: Program) -> Iterator[Kernel]:

@@ -13,33 +13,20 @@ from prism_jax.training.logs.flops import peak
 
 @dataclasses.dataclass(frozen=True)
 class Card:
-    """A GPU.
+    """A GPU."""
 
-    Attributes:
-      name: Name that CUDA gives it.
-      memory: Bytes of memory.
-      bandwidth: Bytes per second of its memory.
-      link: Bytes per second that it sends to the other cards of its node over NVLink, in one direction (data sheet).
-      host: Bytes per second between it and the host over PCIe with 16 lanes, in one direction.
-      capability: CUDA's compute capability, major and minor.
-      cores: Number of streaming multiprocessors.
-      lanes: Number of float32 units per multiprocessor.
-      cache: Bytes of the second-level cache.
-      clock: Clock rate in GHz.
-      shared: Bytes of shared memory per multiprocessor, and per block at most.
-    """
-
-    name: str
-    memory: int
-    bandwidth: int
+    name: str  # name that CUDA gives it
+    memory: int  # bytes of memory
+    bandwidth: int  # bytes per second of its memory
+    # bytes per second that it sends to the other cards of its node over NVLink, in one direction (data sheet)
     link: int
-    host: int
-    capability: tuple[int, int]
-    cores: int
-    lanes: int
-    cache: int
-    clock: float
-    shared: tuple[int, int]
+    host: int  # bytes per second between it and the host over PCIe with 16 lanes, in one direction
+    capability: tuple[int, int]  # CUDA's compute capability, major and minor
+    cores: int  # number of streaming multiprocessors
+    lanes: int  # number of float32 units per multiprocessor
+    cache: int  # bytes of the second-level cache
+    clock: float  # clock rate in GHz
+    shared: tuple[int, int]  # bytes of shared memory per multiprocessor, and per block at most
 
     @property
     def flops(self) -> float:

@@ -46,23 +46,14 @@ class Shape:
 
 @dataclasses.dataclass(frozen=True)
 class Instruction:
-    """One instruction of a computation.
+    """One instruction of a computation."""
 
-    Attributes:
-      name: Name within the program.
-      op: Opcode, such as `fusion`; that of an asynchronous operation ends in `-start` or `-done`.
-      shapes: Arrays of the result; several where it is a tuple.
-      operands: Names of the operands.
-      attributes: The text after the operands.
-      root: Whether it is the result of its computation.
-    """
-
-    name: str
-    op: str
-    shapes: tuple[Shape, ...]
+    name: str  # name within the program
+    op: str  # opcode, such as `fusion`; that of an asynchronous operation ends in `-start` or `-done`
+    shapes: tuple[Shape, ...]  # arrays of the result; several where it is a tuple
     operands: tuple[str, ...]
-    attributes: str
-    root: bool
+    attributes: str  # the text after the operands
+    root: bool  # whether it is the result of its computation
 
     @property
     def bytes(self) -> int:

@@ -28,23 +28,14 @@ from prism_jax.training.memory.shapes import StepShape, persistent
 
 
 class Seconds(NamedTuple):
-    """Least seconds of a step, by what takes them.
+    """Least seconds of a step, by what takes them."""
 
-    Attributes:
-      arithmetic: Matrix products and attention, at the card's peak.
-      memory: Bytes that kernels read and write, at the card's bandwidth.
-      kernels: Kernels one after another, each by the longer of the two.
-      wire: Bytes sent to other devices.
-      exposed: Part of `wire` during which nothing is computed.
-      host: Bytes copied to the host and back.
-    """
-
-    arithmetic: float
-    memory: float
-    kernels: float
-    wire: float
-    exposed: float
-    host: float
+    arithmetic: float  # matrix products and attention, at the card's peak
+    memory: float  # bytes that kernels read and write, at the card's bandwidth
+    kernels: float  # kernels one after another, each by the longer of the two
+    wire: float  # bytes sent to other devices
+    exposed: float  # part of `wire` during which nothing is computed
+    host: float  # bytes copied to the host and back
 
     @property
     def step(self) -> float:
@@ -54,49 +45,27 @@ class Seconds(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class TargetPlan:
-    """What the compiler says of one device. Sizes are in bytes, arithmetic in floating-point operations.
+    """What the compiler says of one device. Sizes are in bytes, arithmetic in floating-point operations."""
 
-    Attributes:
-      target: Name of the card, a key of `cards.CARDS`.
-      devices: Number of devices.
-      rows: Where the sizes of the rows come from.
-      remat: Remat policy that the step was compiled with.
-      arguments: Size of the state and of two batches.
-      temporaries: Memory of the step in addition to its arguments.
-      on_host: Memory of the step on the host.
-      limit: Memory that the process may use.
-      estimated: What the estimate from shapes alone says of arguments and temporaries.
-      dots: Matrix products, without attention.
-      needed: What they need without recomputation.
-      attention: Fused attention.
-      forward: Calls of fused attention in the forward pass and where it is recomputed.
-      backward: Calls of fused attention in the backward pass.
-      exchanges: Traffic by kind.
-      theory: What ZeRO-3 exchanges for the blocks.
-      largest: The largest arrays that the step allocates (`accounting.largest`).
-      seconds: The roofline.
-      jax_version: Version of JAX and of the compiler.
-    """
-
-    target: str
+    target: str  # name of the card, a key of `cards.CARDS`
     devices: int
-    rows: str
-    remat: str
-    arguments: int
-    temporaries: int
-    on_host: int
-    limit: int
-    estimated: int
-    dots: float
-    needed: float
-    attention: float
-    forward: int
-    backward: int
-    exchanges: tuple[Collective, ...]
-    theory: Traffic
-    largest: tuple[tuple[int, int, str, str], ...]
-    seconds: Seconds
-    jax_version: str
+    rows: str  # where the sizes of the rows come from
+    remat: str  # remat policy that the step was compiled with
+    arguments: int  # size of the state and of two batches
+    temporaries: int  # memory of the step in addition to its arguments
+    on_host: int  # memory of the step on the host
+    limit: int  # memory that the process may use
+    estimated: int  # what the estimate from shapes alone says of arguments and temporaries
+    dots: float  # matrix products, without attention
+    needed: float  # what they need without recomputation
+    attention: float  # fused attention
+    forward: int  # calls of fused attention in the forward pass and where it is recomputed
+    backward: int  # calls of fused attention in the backward pass
+    exchanges: tuple[Collective, ...]  # traffic by kind
+    theory: Traffic  # what ZeRO-3 exchanges for the blocks
+    largest: tuple[tuple[int, int, str, str], ...]  # the largest arrays that the step allocates (`accounting.largest`)
+    seconds: Seconds  # the roofline
+    jax_version: str  # version of JAX and of the compiler
 
     @property
     def peak(self) -> int:

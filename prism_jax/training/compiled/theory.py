@@ -20,19 +20,12 @@ from prism_jax.training.optimization.frozen import Partition
 
 
 class Traffic(NamedTuple):
-    """Bytes of full arrays that a device takes part in exchanging per step, for the blocks alone.
+    """Bytes of full arrays that a device takes part in exchanging per step, for the blocks alone."""
 
-    Attributes:
-      gathered: Bytes of all-gathers: parameters of the blocks.
-      scattered: Bytes of reduce-scatters: gradients of the blocks.
-      replicas: Bytes of all-reduces over the axis `data`: a device's part of the gradients.
-      activations: Bytes of all-reduces over the axis `tensor`: two per block and pass.
-    """
-
-    gathered: int
-    scattered: int
-    replicas: int
-    activations: int
+    gathered: int  # bytes of all-gathers: parameters of the blocks
+    scattered: int  # bytes of reduce-scatters: gradients of the blocks
+    replicas: int  # bytes of all-reduces over the axis `data`: a device's part of the gradients
+    activations: int  # bytes of all-reduces over the axis `tensor`: two per block and pass
 
 
 def needed_dots(shape: StepShape) -> float:

@@ -21,41 +21,25 @@ from prism_jax.training.input.buckets import choose_buckets
 
 @dataclasses.dataclass(frozen=True)
 class Bucket:
-    """Rows that are padded to one shape.
+    """Rows that are padded to one shape."""
 
-    Attributes:
-      size: Sizes of the padded rows.
-      rows: Indices of the rows.
-    """
-
-    size: Sizes
-    rows: tuple[int, ...]
+    size: Sizes  # sizes of the padded rows
+    rows: tuple[int, ...]  # indices of the rows
 
 
 @dataclasses.dataclass(frozen=True)
 class PackedSplit:
-    """A split as rows of few static sizes.
+    """A split as rows of few static sizes."""
 
-    Attributes:
-      rows: Padded rows; the column `row` of each holds its index.
-      buckets: Groups of rows that share a shape, shortest first.
-      streams: Indices of the streams in each row.
-      batch: Number of rows per batch that the buckets were chosen for.
-      tokens: Number of tokens before padding.
-      tokens_alone: Number of tokens if every decision were read separately, each with its own copy of the trunk.
-      need: Number of need labels; a label counts once even if several rows share it.
-      accept: Number of acceptance labels.
-      supervised: Number of tokens whose next token is trained on: labelled slots and written text; each counts once.
-    """
-
-    rows: tuple[Packed, ...]
-    buckets: tuple[Bucket, ...]
-    streams: tuple[tuple[int, ...], ...]
-    batch: int
-    tokens: int
-    tokens_alone: int
-    need: int
-    accept: int
+    rows: tuple[Packed, ...]  # padded rows; the column `row` of each holds its index
+    buckets: tuple[Bucket, ...]  # groups of rows that share a shape, shortest first
+    streams: tuple[tuple[int, ...], ...]  # indices of the streams in each row
+    batch: int  # number of rows per batch that the buckets were chosen for
+    tokens: int  # number of tokens before padding
+    tokens_alone: int  # number of tokens if every decision were read separately, each with its own copy of the trunk
+    need: int  # number of need labels; a label counts once even if several rows share it
+    accept: int  # number of acceptance labels
+    # number of tokens whose next token is trained on: labelled slots and written text; each counts once
     supervised: int
 
     @property

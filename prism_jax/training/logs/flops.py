@@ -32,19 +32,12 @@ PEAKS = {
 
 
 class Work(NamedTuple):
-    """The work that a batch requires.
+    """The work that a batch requires."""
 
-    Attributes:
-      tokens: Number of tokens on which some decision or response depends.
-      pairs: Number of pairs of a token and a token that it attends to, including itself.
-      responses: Number of supervised response tokens.
-      labels: Number of labels of need and of acceptance.
-    """
-
-    tokens: int
-    pairs: int
-    responses: int
-    labels: int
+    tokens: int  # number of tokens on which some decision or response depends
+    pairs: int  # number of pairs of a token and a token that it attends to, including itself
+    responses: int  # number of supervised response tokens
+    labels: int  # number of labels of need and of acceptance
 
 
 def work(batch: Packed) -> Work:

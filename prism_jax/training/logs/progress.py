@@ -31,15 +31,10 @@ class TrainingError(RuntimeError):
 
 @dataclasses.dataclass(frozen=True)
 class Rates:
-    """Turns the work and the duration of a step into rates.
+    """Turns the work and the duration of a step into rates."""
 
-    Attributes:
-      student: Architecture whose arithmetic is counted.
-      peak: Peak FLOP/s of all devices together; None if it or the arithmetic of a step is unknown.
-    """
-
-    student: StudentConfig
-    peak: float | None
+    student: StudentConfig  # architecture whose arithmetic is counted
+    peak: float | None  # peak FLOP/s of all devices together; None if it or the arithmetic of a step is unknown
 
     @classmethod
     def on(cls, student: StudentConfig, devices: Sequence[jax.Device], frozen: Sequence[str]) -> Rates:

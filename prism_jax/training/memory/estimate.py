@@ -38,21 +38,13 @@ from prism_jax.training.optimization.step import abstract_state
 
 
 class Working(NamedTuple):
-    """Estimated bytes of one device that are allocated only within a step.
+    """Estimated bytes of one device that are allocated only within a step."""
 
-    Attributes:
-      gradients: Gradients of the trained parameters; with microbatches also their sum.
-      kept: Activations that the forward pass keeps for the backward pass.
-      loss: Temporaries of the cross-entropy of the head, in addition to `kept`.
-      layer: Temporaries of the backward pass of one layer, in addition to `kept` and `gradients`.
-      embedding: Temporaries of the gradient of the embedding, in addition to `gradients`.
-    """
-
-    gradients: int
-    kept: int
-    loss: int
-    layer: int
-    embedding: int
+    gradients: int  # gradients of the trained parameters; with microbatches also their sum
+    kept: int  # activations that the forward pass keeps for the backward pass
+    loss: int  # temporaries of the cross-entropy of the head, in addition to `kept`
+    layer: int  # temporaries of the backward pass of one layer, in addition to `kept` and `gradients`
+    embedding: int  # temporaries of the gradient of the embedding, in addition to `gradients`
 
     @property
     def peak(self) -> int:

@@ -31,28 +31,18 @@ UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**2
 
 @dataclasses.dataclass(frozen=True)
 class MemoryPlan:
-    """The memory of one device.
+    """The memory of one device."""
 
-    Attributes:
-      persistent: Bytes between steps, exact.
-      working: Bytes within a step, estimated.
-      compiled: Bytes that the compiled step needs in addition to its arguments, as reported by the compiler; None if
-        the step was not compiled.
-      compiler: Platform of the compiler.
-      here: Whether the plan is for the devices that are present.
-      attention: Attention path that the estimate assumes.
-      remat: Remat policy, chosen where the config says `auto`.
-      limit: Bytes of memory of a device; 0 if unknown.
-    """
-
-    persistent: Persistent
-    working: Working
+    persistent: Persistent  # bytes between steps, exact
+    working: Working  # bytes within a step, estimated
+    # bytes that the compiled step needs in addition to its arguments, as reported by the compiler; None if the step was
+    # not compiled
     compiled: int | None
-    compiler: str
-    here: bool
-    attention: ChosenPath
-    remat: Remat
-    limit: int
+    compiler: str  # platform of the compiler
+    here: bool  # whether the plan is for the devices that are present
+    attention: ChosenPath  # attention path that the estimate assumes
+    remat: Remat  # remat policy, chosen where the config says `auto`
+    limit: int  # bytes of memory of a device; 0 if unknown
 
     @property
     def total(self) -> int:

@@ -22,25 +22,15 @@ from prism_jax.training.optimization.step import abstract_state
 
 @dataclasses.dataclass(frozen=True)
 class StepShape:
-    """Everything on which the memory of a step depends.
+    """Everything on which the memory of a step depends."""
 
-    Attributes:
-      slots: The student and the tokens of its two answers.
-      size: Sizes of the largest packed rows that a step may receive.
-      row: A row of these sizes.
-      training: Training section of the config, with batch and optimizer.
-      loss: Loss section of the config; only the chunk of logits and the weight of the response matter.
-      point: Operating point whose costs weight the burden, for compiling.
-      mesh: Mesh of devices.
-    """
-
-    slots: Slots
-    size: Sizes
-    row: Packed
-    training: TrainingConfig
-    loss: LossConfig
-    point: OperatingPoint
-    mesh: Mesh
+    slots: Slots  # the student and the tokens of its two answers
+    size: Sizes  # sizes of the largest packed rows that a step may receive
+    row: Packed  # a row of these sizes
+    training: TrainingConfig  # training section of the config, with batch and optimizer
+    loss: LossConfig  # loss section of the config; only the chunk of logits and the weight of the response matter
+    point: OperatingPoint  # operating point whose costs weight the burden, for compiling
+    mesh: Mesh  # mesh of devices
 
     @property
     def student(self) -> StudentConfig:
@@ -54,19 +44,12 @@ class StepShape:
 
 
 class Persistent(NamedTuple):
-    """Bytes of one device that stay allocated between steps.
+    """Bytes of one device that stay allocated between steps."""
 
-    Attributes:
-      parameters: Parameters of the student.
-      masters: Master values stored beside bfloat16 parameters.
-      moments: Moments of the optimizer.
-      batch: Two batches: that of the step and the next one.
-    """
-
-    parameters: int
-    masters: int
-    moments: int
-    batch: int
+    parameters: int  # parameters of the student
+    masters: int  # master values stored beside bfloat16 parameters
+    moments: int  # moments of the optimizer
+    batch: int  # two batches: that of the step and the next one
 
 
 def persistent(shape: StepShape) -> Persistent:

@@ -18,15 +18,10 @@ from prism_jax.training.optimization import masters
 
 
 class OptimizerState(NamedTuple):
-    """The state that the optimizer keeps for the trained parameters.
+    """The state that the optimizer keeps for the trained parameters."""
 
-    Attributes:
-      moments: State of the optax chain of transformations.
-      master: State of the master values (`prism_jax.training.optimization.masters`).
-    """
-
-    moments: Any
-    master: Any
+    moments: Any  # state of the optax chain of transformations
+    master: Any  # state of the master values (`prism_jax.training.optimization.masters`)
 
 
 @dataclasses.dataclass(frozen=True)

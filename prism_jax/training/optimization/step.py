@@ -26,17 +26,11 @@ from prism_jax.training.optimization.optimizer import Optimizer, OptimizerState,
 
 
 class TrainState(NamedTuple):
-    """Everything that training changes.
+    """Everything that training changes."""
 
-    Attributes:
-      step: Number of completed updates.
-      params: Parameters of the student.
-      optimizer: State of the optimizer, for the trained parameters only.
-    """
-
-    step: Int[Array, ""]
-    params: Params
-    optimizer: OptimizerState
+    step: Int[Array, ""]  # number of completed updates
+    params: Params  # parameters of the student
+    optimizer: OptimizerState  # state of the optimizer, for the trained parameters only
 
 
 Metrics = dict[str, Float[Array, ""]]

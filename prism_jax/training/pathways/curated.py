@@ -27,27 +27,17 @@ OUTCOMES = (KEPT, NOT_SELECTED, UNJUDGED, UNTAUGHT)
 
 
 class Rows(NamedTuple):
-    """One row per candidate of each step, in order, with the columns that `curation.score` reads.
+    """One row per candidate of each step, in order, with the columns that `curation.score` reads."""
 
-    Attributes:
-      q_need: Teacher's probability of need; 0 where there is none.
-      q_accept: Teacher's probability of acceptance; 0 where there is none.
-      y_need: Need label; 0 where there is none.
-      y_accept: Acceptance label; 0 where there is none.
-      seen: 1 where the acceptance was observed, else 0.
-      judged: Whether there is a need label.
-      taught: Whether there is every probability that the score reads: q_accept counts only where acceptance was seen.
-      domain: Name of the stream's domain.
-    """
-
-    q_need: Float[np.ndarray, " n"]
-    q_accept: Float[np.ndarray, " n"]
-    y_need: Float[np.ndarray, " n"]
-    y_accept: Float[np.ndarray, " n"]
-    seen: Float[np.ndarray, " n"]
-    judged: Bool[np.ndarray, " n"]
+    q_need: Float[np.ndarray, " n"]  # teacher's probability of need; 0 where there is none
+    q_accept: Float[np.ndarray, " n"]  # teacher's probability of acceptance; 0 where there is none
+    y_need: Float[np.ndarray, " n"]  # need label; 0 where there is none
+    y_accept: Float[np.ndarray, " n"]  # acceptance label; 0 where there is none
+    seen: Float[np.ndarray, " n"]  # 1 where the acceptance was observed, else 0
+    judged: Bool[np.ndarray, " n"]  # whether there is a need label
+    # whether there is every probability that the score reads: q_accept counts only where acceptance was seen
     taught: Bool[np.ndarray, " n"]
-    domain: np.ndarray
+    domain: np.ndarray  # name of the stream's domain
 
     def score(self, kind: Score = "default") -> Float[np.ndarray, " n"]:
         """Returns R_DC; a term whose label is missing is 0, in the paper's form too."""
@@ -94,19 +84,13 @@ class Error(NamedTuple):
 
 
 class Curated(NamedTuple):
-    """The result of curation.
+    """The result of curation."""
 
-    Attributes:
-      streams: Streams with the kept candidates, marked as curated; steps and streams without any are dropped.
-      counts: One entry for each stratum, domain and outcome that occurs, sorted.
-      need: Error of the teacher's probability of need.
-      accept: Error of the teacher's probability of acceptance.
-    """
-
+    # streams with the kept candidates, marked as curated; steps and streams without any are dropped
     streams: tuple[Stream, ...]
-    counts: tuple[Count, ...]
-    need: Error
-    accept: Error
+    counts: tuple[Count, ...]  # one entry for each stratum, domain and outcome that occurs, sorted
+    need: Error  # error of the teacher's probability of need
+    accept: Error  # error of the teacher's probability of acceptance
 
     def total(self, *outcomes: str) -> int:
         """Returns the number of rows with these outcomes, of all rows if none is named."""

@@ -18,17 +18,11 @@ class MeanAOverE(NamedTuple):
     """mean(A / e) over the logged offers that have a propensity, with its 95 % normal interval.
 
     Its expectation is 1 if the propensities are correct, and 2 if they are half of the true ones.
-
-    Attributes:
-      mean: Mean of A / e.
-      low: Lower end of the interval.
-      high: Upper end of the interval.
-      offers: Number of offers.
     """
 
-    mean: float
-    low: float
-    high: float
+    mean: float  # mean of A / e
+    low: float  # lower end of the interval
+    high: float  # upper end of the interval
     offers: int
 
     @property

@@ -24,18 +24,13 @@ from prism_jax.training.pathways.weighted import weigh
 
 
 class Supervised(NamedTuple):
-    """The supervision of a pathway.
+    """The supervision of a pathway."""
 
-    Attributes:
-      streams: Streams that have at least one step left. Their steps are `SupervisedStep`s where the pathway needs more
-        than the labels.
-      loss: Weights and estimators of the objective.
-      facts: Summary of the supervision, for the start-up report.
-    """
-
+    # Streams that have at least one step left. Their steps are `SupervisedStep`s where the pathway needs more than the
+    # labels.
     streams: tuple[Stream, ...]
-    loss: LossConfig
-    facts: dict[str, str]
+    loss: LossConfig  # weights and estimators of the objective
+    facts: dict[str, str]  # summary of the supervision, for the start-up report
 
 
 def supervise(streams: Sequence[Stream], config: RunConfig, template: Template) -> Supervised:

@@ -17,15 +17,11 @@ from prism_jax.training.pathways.table import PathwayConfig
 
 
 class Weights(NamedTuple):
-    """Weights of text.
+    """Weights of text."""
 
-    Attributes:
-      factor: Weight of each candidate's text, 1 where it has none; the mean over the rows with text is 1.
-      facts: Effective sample size of the weights, for the start-up report.
-    """
-
+    # weight of each candidate's text, 1 where it has none; the mean over the rows with text is 1
     factor: Float[np.ndarray, " n"]
-    facts: dict[str, str]
+    facts: dict[str, str]  # effective sample size of the weights, for the start-up report
 
 
 def weigh(streams: Sequence[Stream], pathway: PathwayConfig, template: Template) -> Weights:
