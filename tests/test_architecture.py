@@ -58,6 +58,7 @@ MAY_IMPORT = {
     "counterfactual": EVERYTHING,
     "preflight": {*EVERYTHING, "train"},
     "streams_from_records": EVERYTHING,
+    "__main__": set(),
 }
 
 

@@ -287,6 +287,21 @@ def test_evaluate_without_a_run_says_so(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_package_lists_its_commands_and_runs_them():
+    package = ROOT / "prism_jax"
+    runnable = {path.stem for path in package.glob("*.py") if "__main__" in path.read_text()} - {"__main__"}
+    runnable |= {path.parent.name for path in package.glob("*/__main__.py")}
+    listed = forked.run("prism_jax")
+    assert listed.returncode == 0
+    assert set(re.findall(r"^  (\w+) ", listed.stdout, re.MULTILINE)) == runnable
+    alone, by_name = run("curate", "--nope"), forked.run("prism_jax", "curate", "--nope")
+    assert (alone.returncode, alone.stderr) == (by_name.returncode, by_name.stderr)
+    unknown = forked.run("prism_jax", "curates")
+    assert unknown.returncode == 1
+    assert "command: found 'curates', expected one of train, " in unknown.stderr
+    assert "did you mean 'curate'?" in unknown.stderr
+
+
 def test_a_missing_flag_is_one_line():
     result = run("train", "--config=configs/quickstart.py")
     assert result.returncode == 1

@@ -1,0 +1,58 @@
+"""The commands of the package, by name: `python -m prism_jax` lists them, `python -m prism_jax NAME ...` runs one."""
+
+from __future__ import annotations
+
+import difflib
+import runpy
+import sys
+
+COMMANDS = {
+    "train": "trains a student (or resumes), calibrates it, evaluates it, and writes a report",
+    "evaluate": "calibrates and evaluates a run, a student without training, or the scores of any agent",
+    "export": "writes a run as a plain causal language model, which transformers and serving engines read",
+    "agent": "decides on live streams with an exported model",
+    "label": "labels streams by a teacher, or imports answers that exist already",
+    "judge": "asks a panel of models what the user would have accepted",
+    "curate": "keeps the rows on which teacher and judges agree best, to train on",
+    "probe": "fits need and acceptance on words or on a frozen model's states, without fine-tuning",
+    "promise": "finds the gates that keep a limit on false alarms or missed help for new people",
+    "counterfactual": "says what another gate would have cost, from the log of the one that ran",
+    "people": "predicts each person's answers in a log of offers, from everybody's and from their own",
+    "person": "shows, copies and deletes what an agent knows of people",
+    "streams_from_records": "turns an agent's records into streams to train on",
+    "audit": "checks printed tables of results for numbers that cannot be",
+    "report": "compares several runs on one page",
+    "experiments": "computes the paper's tables and runs our studies",
+    "preflight": "checks the machine before the first step of a training",
+}
+"""What each command does; its module is `prism_jax.NAME`."""
+
+
+def listing() -> str:
+    """The commands, a line each."""
+    lines = [f"  {name:22s}{what}" for name, what in COMMANDS.items()]
+    return "\n".join(["usage: python -m prism_jax COMMAND [--flags]", "", *lines, "", "COMMAND --help lists flags."])
+
+
+def main(arguments: list[str]) -> int:
+    """Runs the command that the first argument names, as `python -m prism_jax.NAME` does, or lists all."""
+    if not arguments or arguments[0] in ("help", "--help", "-h"):
+        print(listing())
+        return 0
+    name = arguments[0]
+    if name not in COMMANDS:
+        near = difflib.get_close_matches(name, COMMANDS, n=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        print(
+            f"error: command: found {name!r}, expected one of {', '.join(COMMANDS)}; "
+            f"{hint}`python -m prism_jax` says what each does",
+            file=sys.stderr,
+        )
+        return 1
+    sys.argv = [f"prism_jax {name}", *arguments[1:]]
+    runpy.run_module(f"prism_jax.{name}", run_name="__main__", alter_sys=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
