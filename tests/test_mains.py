@@ -8,6 +8,8 @@ import shutil
 import forked
 import pytest
 
+from prism_jax.experiments.paper import registry
+
 ROOT = pathlib.Path(__file__).parents[1]
 TINY = (
     "--config=configs/quickstart.py",
@@ -196,19 +198,19 @@ EMPTY = {
     "curate": ("--streams=streams.jsonl", "--out="),
     "probe": ("--config=configs/probe_simulator.py", "--workdir="),
     "promise": ("--promise=burden<=0.2", "--scores="),
-    "experiments.proactivebench": ("--workdir= ",),
-    "experiments.nested_student": ("--workdir=",),
-    "experiments.thinking": ("--workdir=",),
-    "experiments.injections": ("--weights=",),
-    "experiments.live_context": ("--workdir=",),
-    "experiments.text_calibrator": ("--source=",),
+    "experiments proactivebench": ("--workdir= ",),
+    "experiments nested_student": ("--workdir=",),
+    "experiments thinking": ("--workdir=",),
+    "experiments injections": ("--weights=",),
+    "experiments live_context": ("--workdir=",),
+    "experiments text_calibrator": ("--source=",),
 }
 
 
 @pytest.mark.parametrize("main", EMPTY)
 def test_an_empty_path_is_one_line_and_writes_nothing(main):
     before = sorted(ROOT.iterdir())
-    result = run(main, *EMPTY[main])
+    result = run(*main.split(), *EMPTY[main])
     flag = EMPTY[main][-1].split("=")[0]
     assert result.returncode == 1
     assert f"{flag}: found an empty value, expected a path (. is the current folder)" in result.stderr.splitlines()[-1]
@@ -233,20 +235,20 @@ def test_an_experiment_that_cannot_run_is_one_line_and_writes_nothing(arguments,
 
 
 SLOW_STUDIES = (
-    *("live_context", "pathways", "propensities", "text_calibrator", "official_scores", "human_labels"),
+    *("live_context", "training_pathways", "propensities", "text_calibrator", "official_scores", "human_labels"),
     *("distillation", "judges", "counterfactual"),
 )
 STUDIES = [
-    *("injections", "export_traces"),
+    "injections",
     *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW_STUDIES),
 ]
 
 
 @pytest.mark.parametrize("study", STUDIES)
 def test_a_study_shows_help_and_refuses_unknown_flags(study):
-    helped = run(f"experiments.{study}", "--help")
-    assert f"python -m prism_jax.experiments.{study}" in helped.stdout
-    refused = run(f"experiments.{study}", "--seeds=3")
+    helped = run("experiments", study, "--help")
+    assert f"python -m prism_jax.experiments {study}" in helped.stdout
+    refused = run("experiments", study, "--seeds=3")
     assert (refused.returncode, refused.stderr.splitlines()[-1][:6]) == (1, "error:")
     assert "seeds" in refused.stderr.splitlines()[-1]
     assert "Traceback" not in refused.stderr
@@ -300,6 +302,33 @@ def test_the_package_lists_its_commands_and_runs_them():
     assert unknown.returncode == 1
     assert "command: found 'curates', expected one of train, " in unknown.stderr
     assert "did you mean 'curate'?" in unknown.stderr
+
+
+def test_experiments_are_listed_with_what_they_need():
+    rows = json.loads(run("experiments", "--json").stdout)
+    assert {row["name"] for row in rows} == {*registry.EXPERIMENTS, *registry.STUDIES}
+    listed = run("experiments", "--list").stdout
+    for row in rows:
+        assert re.search(rf"^  {row['name']} .*{re.escape(row['shows'])}$", listed, re.MULTILINE)
+
+
+def test_a_study_without_a_folder_prints_its_table_and_with_one_writes_it(tmp_path):
+    arguments = ("alarms", "--people=20", "--answers=5")
+    printed, written = (
+        run("experiments", *arguments),
+        run("experiments", *arguments, f"--workdir={tmp_path / 'alarms'}"),
+    )
+    assert printed.returncode == written.returncode == 0, printed.stderr + written.stderr
+    assert written.stdout.startswith(printed.stdout)
+    names = {path.name for path in (tmp_path / "alarms").iterdir()}
+    assert names == {"alarms_1.csv", "alarms_1.md", "alarms_1.tex", "alarms.json"}
+
+
+def test_an_old_name_says_the_new_one():
+    old = run("experiments.thinking", "--workdir=runs/a b")
+    assert old.returncode == 2
+    new = "python -m prism_jax.experiments thinking '--workdir=runs/a b'"
+    assert old.stderr.splitlines()[-1] == f"error: this command has another name: {new}"
 
 
 def test_a_missing_flag_is_one_line():

@@ -1,45 +1,50 @@
-"""The paper's tables and figures, by name or all of them.
+"""The paper's tables and figures, and our studies, by name.
 
+    python -m prism_jax.experiments --list          # or --json: what each shows, needs, and how long it takes
     python -m prism_jax.experiments all --workdir=DIR
     python -m prism_jax.experiments NAME --workdir=DIR
     python -m prism_jax.experiments all --scores=FILE --workdir=DIR
+    python -m prism_jax.experiments NAME --help     # the flags of a study
 
-Each experiment prints its tables and writes them into DIR as CSV, Markdown and LaTeX, and its figure as SVG and PNG
-where matplotlib is installed (`pip install 'prism_jax[figures]'`). docs/paper_tables.md lists the names.
+Each prints its tables and writes them into DIR as CSV, Markdown and LaTeX, and its figure as SVG and PNG where
+matplotlib is installed (`pip install 'prism_jax[figures]'`). docs/paper_tables.md lists the paper's tables.
 
 Without --scores, tiny students are trained on the built-in simulator. Trainings are kept in DIR/trainings: a call that
 was interrupted resumes them, and a later one computes tables without training again. With --scores, the tables are
 computed on a scores file of any agent (docs/scores.md), and those that need a training are skipped.
 
-`all` makes the paper's tables. The studies thinking, distillation, propensities, proactivebench, human_labels and
-official_scores are run by name alone: they take longer, or need --source (ProactiveBench's repository) and --weights.
+`all` makes the paper's tables. Studies are run by name alone: they take longer, or need public data, and have flags of
+their own. One that needs no folder writes its tables where --workdir names one.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import importlib
+import json
+import sys
 
 from absl import flags
 from etils import epath
 
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.experiments.paper import registry, runner
-from prism_jax.experiments.paper.study import PAPER, Files, Settings
+from prism_jax.experiments.paper import outputs, registry, runner
+from prism_jax.experiments.paper.study import PAPER, Outcome, Settings
 from prism_jax.experiments.paper.trainings import Trainings
 from prism_jax.recipes.store import Store
+from prism_jax.report.table import print_all
 from prism_jax.runtime import command
 from prism_jax.runtime.flag_checks import refuse_empty
+from prism_jax.runtime.provenance import provenance
 
 
 def define_flags() -> None:
-    """Defines the flags."""
+    """Defines the flags of the paper's tables."""
     flags.DEFINE_string("workdir", None, "Folder to write to.", required=True)
     flags.DEFINE_string(
         "scores", None, "Scores file of any agent, .parquet or .jsonl; by default students are trained."
     )
-    flags.DEFINE_string("source", "", "Folder with ProactiveBench's repository, for studies of people's votes.")
-    flags.DEFINE_string("weights", "", "Weights of the pretrained student of `proactivebench`.")
     flags.DEFINE_integer("seeds", 1, "Number of seeds to train with; tables show means over them.", 1)
     flags.DEFINE_integer("resamples", Settings.resamples, "Number of bootstrap resamples of each interval.", 1)
     for name, what in {"c_fa": "Cost C_FA", "c_fn": "Cost C_FN", "margin": "Slow margin"}.items():
@@ -48,29 +53,74 @@ def define_flags() -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Runs the experiments of a name."""
-    if len(arguments) > 1:
-        raise ValueError(f"found arguments {', '.join(map(repr, arguments))}, expected one name and flags (see --help)")
-    given, names, folder = flags.FLAGS, registry.chosen(arguments[0]), epath.Path(flags.FLAGS.workdir)
+    """Makes the paper's tables of a name."""
+    names, given, folder = registry.chosen(_only(arguments)), flags.FLAGS, epath.Path(flags.FLAGS.workdir)
     if given.scores is not None and given.seeds > 1:
         raise ValueError(
             f"--seeds: found {given.seeds} beside --scores, expected 1: nothing is trained on a scores file"
         )
-    for flag in ("source", "weights"):
-        if given[flag].value:
-            registry.check_flag(flag, names)
     store = Store(folder / "trainings")
     call = runner.Given(
         scores=given.scores,
         trainings=() if given.scores else tuple(Trainings(store, seed) for seed in range(given.seeds)),
         point=dataclasses.replace(PAPER, c_fa=given.c_fa, c_fn=given.c_fn, margin=given.margin),
         settings=Settings(resamples=given.resamples, seeds=given.seeds),
-        files=Files(folder, given.source, given.weights),
     )
     with contextlib.nullcontext() if given.scores else store.claimed():
         runner.run(names, call, folder)
 
 
+def study(arguments: list[str]) -> None:
+    """Runs a study: prints each table as soon as it is there, and writes all of them at the end."""
+    name, folder, tables = _only(arguments), flags.FLAGS.workdir, []
+    for table in importlib.import_module(f"prism_jax.experiments.{name}").main():
+        print_all([table])
+        tables.append(table)
+    if folder is None or not tables:
+        return
+    outcome = Outcome(others={f"{name}_{number}": table for number, table in enumerate(tables, start=1)})
+    files = outputs.write(epath.Path(folder), name, outcome, {"made": provenance()})
+    print(f"{name}: {len(files)} files in {folder}")
+
+
+def _only(arguments: list[str]) -> str:
+    if len(arguments) > 1:
+        raise ValueError(f"found arguments {', '.join(map(repr, arguments))}, expected one name and flags (see --help)")
+    return arguments[0]
+
+
+def show_list(as_json: bool) -> None:
+    """Prints every name with what it shows, what it needs and how long it takes."""
+    rows = registry.listed()
+    if as_json:
+        print(json.dumps(rows, indent=2))
+        return
+    for all_of_them, title in ((True, "The paper's tables, which `all` makes"), (False, "Studies")):
+        print(f"\n{title}\n")
+        for row in rows:
+            if row["all"] == all_of_them:
+                needs = " ".join(f"--{flag}" for flag in row["needs"])
+                print(f"  {row['name']:20s}{row['takes']:26s}{needs:30s}{row['shows']}")
+
+
+def start(argv: list[str]) -> None:
+    """Starts what the first argument names, with the flags that it has."""
+    if {"--list", "--json"} & set(argv[1:]):
+        show_list("--json" in argv)
+        return
+    name = next((argument for argument in argv[1:] if argument in registry.STUDIES), None)
+    if name is None:
+        define_flags()
+        command.start(main, arguments=f"all or one of {', '.join((*registry.EXPERIMENTS, *registry.STUDIES))}")
+        return
+    module = importlib.import_module(f"prism_jax.experiments.{name}")
+    module.define_flags()
+    if "workdir" not in flags.FLAGS:
+        flags.DEFINE_string("workdir", None, "Folder for the tables as files; by default they are printed only.")
+        refuse_empty("workdir")
+    sys.modules["__main__"].__doc__ = module.__doc__  # what --help shows
+    command.start(study, arguments="the name of the study")
+
+
 if __name__ == "__main__":
-    define_flags()
-    command.start(main, arguments=f"all or one of {', '.join(registry.EXPERIMENTS)}")
+    start(sys.argv)

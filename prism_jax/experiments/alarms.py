@@ -1,7 +1,7 @@
 """How often and how soon the alarm for drift rings: on simulated people, and on a log of offers.
 
-    python -m prism_jax.experiments.alarms
-    python -m prism_jax.experiments.alarms --log=FILE --columns=person=..,time=..,accepted=..
+    python -m prism_jax.experiments alarms
+    python -m prism_jax.experiments alarms --log=FILE --columns=person=..,time=..,accepted=..
 
 Without a log: false alarms over null replays, and the delay after a shift of the log-odds. With a log, two forecasts
 are watched, each made from other people and the person's past: the acceptance rate of the others, and the person layer
@@ -11,7 +11,7 @@ rejections, and nothing is fitted anew. docs/alarms.md shows what it prints.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +23,7 @@ from prism_jax.decision import alarm
 from prism_jax.people.columns import parse_columns
 from prism_jax.people.layer import fit_population, prequential
 from prism_jax.people.logs import AcceptanceLog, read_log
-from prism_jax.report.table import Column, Row, Section, Table, print_all
+from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.report.tables import DASH, number, percent
 from prism_jax.runtime import command
 from prism_jax.runtime.flag_checks import refuse_empty
@@ -210,8 +210,8 @@ def define_flags() -> None:
     refuse_empty("log")
 
 
-def main() -> None:
-    """Prints the table; takes seconds."""
+def main() -> Iterable[Table]:
+    """Rings the alarms of simulated people, or of a log."""
     given = flags.FLAGS
     unused = ("columns",) if given.log is None else ("people", "answers")
     for name in unused:
@@ -224,9 +224,8 @@ def main() -> None:
     else:
         log = read_log(given.log, parse_columns(given.columns))
         table = log_table(log, given.log.rpartition("/")[2], alpha=given.alpha)
-    print_all([table])
+    return [table]
 
 
 if __name__ == "__main__":
-    define_flags()
-    command.start(main)
+    command.moved("experiments alarms")

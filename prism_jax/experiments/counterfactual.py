@@ -1,6 +1,6 @@
 """Are counterfactual costs right? Logs with known propensities, drawn from a log in which every offer was answered.
 
-    python -m prism_jax.experiments.counterfactual --log=FILE --columns=person=..,accepted=..,score=..
+    python -m prism_jax.experiments counterfactual --log=FILE --columns=person=..,accepted=..,score=..
 
 The full log says what every policy costs. Each replication redraws people, draws which offers a logging policy makes,
 hides the answers to the others, and estimates the difference of a target policy from the logging policy. The tables
@@ -10,7 +10,7 @@ show bias, how often the 95 % interval holds the true difference, its width, and
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from absl import flags
@@ -19,7 +19,7 @@ from jaxtyping import Float64
 from prism_jax.experiments.replications import FullLog, Policies, Replicated, replicate
 from prism_jax.people.columns import LogError, parse_columns
 from prism_jax.people.logs import AcceptanceLog, read_log
-from prism_jax.report.table import Column, Row, Section, Table, print_all
+from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.report.tables import number, percent
 from prism_jax.runtime import command
 from prism_jax.runtime.flag_checks import refuse_empty
@@ -117,8 +117,8 @@ def define_flags() -> None:
     refuse_empty("log")
 
 
-def main() -> None:
-    """Runs the study."""
+def main() -> Iterable[Table]:
+    """Redraws logs from a log whose truth is known."""
     given = flags.FLAGS
     if not all(text.isdigit() and int(text) >= 2 for text in given.people) or not given.people:
         raise ValueError(f"--people: found {','.join(given.people)!r}, expected whole numbers from 2")
@@ -126,9 +126,8 @@ def main() -> None:
     if log.score is None or not log.logged.all():
         raise LogError(f"{given.log}: expected score=COLUMN, and answers to all offers")
     people = sorted(map(int, given.people))
-    print_all(study(log, people, given.replications, c_fa=given.c_fa, c_fn=given.c_fn))
+    return study(log, people, given.replications, c_fa=given.c_fa, c_fn=given.c_fn)
 
 
 if __name__ == "__main__":
-    define_flags()
-    command.start(main)
+    command.moved("experiments counterfactual")

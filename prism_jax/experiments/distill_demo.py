@@ -1,6 +1,6 @@
 """From unlabelled streams to a deployed student and a report, by the commands that a user would type.
 
-    python -m prism_jax.experiments.distill_demo --workdir=runs/distill_demo
+    python -m prism_jax.experiments distill_demo --workdir=runs/distill_demo
 
 (`make distill-demo`.) A separate process writes unlabelled streams of simulated users and serves an OpenAI-compatible
 endpoint on loopback: a teacher and three judges, who know the truth and err (prism_jax/experiments/simulated_users.py).
@@ -21,7 +21,7 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -32,7 +32,7 @@ from prism_jax.experiments import distill_report
 from prism_jax.experiments.simulated_users import ANSWERS, FILES
 from prism_jax.policy.exported import read_exported
 from prism_jax.recipes.curation import summary_path
-from prism_jax.report.table import Table, print_all
+from prism_jax.report.table import Table
 from prism_jax.runtime import command
 from prism_jax.runtime.files import read_object, write_bytes, write_json, write_text
 from prism_jax.runtime.flag_checks import refuse_empty
@@ -278,12 +278,11 @@ def define_flags() -> None:
     flags.DEFINE_integer("seed", 0, "Seed of the users and of the teacher's errors.", lower_bound=0)
 
 
-def main() -> None:
-    """Runs the demo and prints the report."""
+def main() -> Iterable[Table]:
+    """Runs the demo; its report is the table."""
     settings = {name: getattr(flags.FLAGS, name) for name in SETTINGS}
-    print_all([demo(epath.Path(flags.FLAGS.workdir), settings)])
+    return [demo(epath.Path(flags.FLAGS.workdir), settings)]
 
 
 if __name__ == "__main__":
-    define_flags()
-    command.start(main)
+    command.moved("experiments distill_demo")

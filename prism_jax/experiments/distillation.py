@@ -1,6 +1,6 @@
 """What is curation worth to a distilled student, and what does the quality of its teacher cost it?
 
-    python -m prism_jax.experiments.distillation --workdir=runs/distillation_study
+    python -m prism_jax.experiments distillation --workdir=runs/distillation_study
 
 The pipeline of the demo (prism_jax/experiments/distill_demo.py) without HTTP: a simulated teacher labels the streams of
 simulated users, three simulated judges with seeds of their own say what these users would have accepted, rows are
@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -54,7 +54,7 @@ from prism_jax.policy.passes import Passes
 from prism_jax.recipes.distillation import DISTILLED, sources
 from prism_jax.recipes.runs import score_run, train_run
 from prism_jax.remote.structured import Reply, parse
-from prism_jax.report.table import print_all
+from prism_jax.report.table import Table
 from prism_jax.runtime import command
 from prism_jax.runtime.files import read_object, write_json
 from prism_jax.runtime.flag_checks import refuse_empty
@@ -311,14 +311,18 @@ def study(folder: epath.Path, sizes: Sizes = SIZES, config: RunConfig = DISTILLE
     return Found(seeds, facts, curve)
 
 
-def main() -> None:
-    """Runs the study and prints its tables."""
+def define_flags() -> None:
+    """Defines the command-line flags."""
+    flags.DEFINE_string("workdir", None, "Folder for data, trainings and scores.", required=True)
+    refuse_empty("workdir")
+
+
+def main() -> Iterable[Table]:
+    """Trains, and compares the students."""
     found, point = study(epath.Path(flags.FLAGS.workdir)), DISTILLED.decision
     tables = [rows_table(found.trained_on), student_table(found.seeds, point), difference_table(found.seeds, point)]
-    print_all([*tables, curve_table(found.curve, TEACHERS, point)])
+    return [*tables, curve_table(found.curve, TEACHERS, point)]
 
 
 if __name__ == "__main__":
-    flags.DEFINE_string("workdir", None, "Folder for data, trainings and scores.", required=True)
-    refuse_empty("workdir")
-    command.start(main)
+    command.moved("experiments distillation")

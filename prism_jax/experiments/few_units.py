@@ -1,6 +1,6 @@
 """How often intervals of few units cover, and how often a difference of nothing is called one.
 
-    python -m prism_jax.experiments.few_units
+    python -m prism_jax.experiments few_units
 
 Units are streams of very different lengths (log-normal), whose rates differ (beta-binomial) and whose costs are skewed.
 Each sample of 5, 13 or 40 streams gives an interval of level 95 % by each form; the truth is the value over 400,000
@@ -18,7 +18,7 @@ from absl import flags
 from jaxtyping import Float64, Int64
 
 from prism_jax.decision.uncertainty import SHARE, UNBOUNDED, Bounds, Cells, interval
-from prism_jax.report.table import Column, Row, Section, Table, print_all
+from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.runtime import command
 
 UNITS = (5, 13, 40)
@@ -160,11 +160,15 @@ def table(replications: int, populations: Iterable[str] = tuple(POPULATIONS)) ->
     return Table("How often intervals hold the truth", "statistic", columns, (Section("", tuple(rows)),), note)
 
 
-def main() -> None:
-    """Prints the table; takes about half a minute."""
-    print_all([table(flags.FLAGS.replications)])
+def define_flags() -> None:
+    """Defines the command-line flags."""
+    flags.DEFINE_integer("replications", 2000, "Number of samples for each number.", lower_bound=10)
+
+
+def main() -> Iterable[Table]:
+    """Measures coverage and rejections."""
+    return [table(flags.FLAGS.replications)]
 
 
 if __name__ == "__main__":
-    flags.DEFINE_integer("replications", 2000, "Number of samples for each number.", lower_bound=10)
-    command.start(main)
+    command.moved("experiments few_units")

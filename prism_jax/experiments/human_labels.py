@@ -1,6 +1,6 @@
 """ProactiveBench's human labels: does the two-signal gate beat p_accept alone at the same speak rate?
 
-    python -m prism_jax.experiments.human_labels --source=DIR
+    python -m prism_jax.experiments human_labels --source=DIR
 
 Every stream is tested once, by default alone (--folds=K groups them), and everything else is fitted and chosen on the
 other streams. The words baseline needs only scikit-learn. --scores=NAME=FILE adds the out-of-fold scores of anybody's
@@ -10,12 +10,11 @@ agent on the same steps and offers. docs/proactivebench.md describes the protoco
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, get_args
 
 import numpy as np
 from absl import flags
-from etils import epath
 
 from prism_jax.decision.uncertainty import Interval
 from prism_jax.evaluation import signals
@@ -26,9 +25,8 @@ from prism_jax.experiments.annotators import annotator_rows, need_against_others
 from prism_jax.experiments.nested_words import outer_folds, score_words_nested
 from prism_jax.experiments.ranking import Ranked, intervals
 from prism_jax.report.human_labels import annotator_table, gain_table, leakage_table, policy_table, ranking_table
-from prism_jax.report.table import Table, print_all
+from prism_jax.report.table import Table
 from prism_jax.runtime import command
-from prism_jax.runtime.files import write_files
 from prism_jax.runtime.flag_checks import refuse_empty
 from prism_jax.scores import Scores, ScoresError, read_scores
 from prism_jax.streams import Step, Stream, proactivebench
@@ -197,13 +195,12 @@ def define_flags() -> None:
     flags.DEFINE_enum("labels", "majority", get_args(Labels), "Majorities as labels, or shares of votes.")
     flags.DEFINE_multi_string("scores", [], "NAME=FILE with the out-of-fold scores of another method.")
     flags.DEFINE_integer("resamples", 10_000, "Bootstrap resamples of whole streams.", lower_bound=100)
-    flags.DEFINE_string("out", None, "Folder for the tables as CSV.")
     flags.mark_flags_as_required(["source"])
-    refuse_empty("source", "data_dir", "out")
+    refuse_empty("source", "data_dir")
 
 
-def main() -> None:
-    """Prints the tables; takes about a minute of processor time."""
+def main() -> Iterable[Table]:
+    """Compares policies, and measures how streams leak into each other."""
     given = flags.FLAGS
     streams = proactivebench.load(given.source, given.data_dir, need=given.need)
     scores = {}
@@ -213,19 +210,11 @@ def main() -> None:
             raise ValueError(f"scores: found {entry!r}, expected NAME=FILE with a new name")
         scores[name] = read_scores(path)
     print(f"{len(streams)} streams, {sum(len(one.steps) for one in streams)} steps; need: {given.need}")
-    tables = [
+    return [
         *study(streams, folds=given.folds, labels=given.labels, scores=scores, resamples=given.resamples),
         leakage_table(measure_leakage(given.source)),
     ]
-    print_all(tables)
-    if given.out:
-        out = epath.Path(given.out)
-        out.mkdir(parents=True, exist_ok=True)
-        named = ("ranking_accept", "ranking_need", "policies", "gate_minus_accept", "annotator")[: len(tables) - 1]
-        names = (*named, "leakage")
-        write_files({out / f"{name}.csv": one.to_csv().encode() for name, one in zip(names, tables, strict=True)})
 
 
 if __name__ == "__main__":
-    define_flags()
-    command.start(main)
+    command.moved("experiments human_labels")

@@ -1,7 +1,7 @@
 """How far can an untrusted text move a decision? Sixty injections into benign streams, beside controls of equal length.
 
-    python -m prism_jax.experiments.injections --workdir=runs/quickstart
-    python -m prism_jax.experiments.injections --weights=PATH --streams=8 --per_family=1
+    python -m prism_jax.experiments injections --workdir=runs/quickstart
+    python -m prism_jax.experiments injections --weights=PATH --streams=8 --per_family=1
 
 Each stream is read up to its last step, without and with an attack on the newest event or on the offer, whose text the
 attack follows or replaces. Two controls put benign words of the same stream in the same place, cut to the same number
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from absl import flags
@@ -31,7 +31,7 @@ from prism_jax.experiments.injection_tables import KINDS, PLACES, Kind, Measured
 from prism_jax.policy.fast import packed_parts, read_parts
 from prism_jax.prompting.template import CONSTANT_OFFER, PromptConfig, Template
 from prism_jax.prompting.tokenizer import Tokenizer
-from prism_jax.report.table import print_all
+from prism_jax.report.table import Table
 from prism_jax.runtime import command
 from prism_jax.runtime.files import read_object
 from prism_jax.runtime.flag_checks import refuse_empty
@@ -193,16 +193,15 @@ def define_flags() -> None:
     refuse_empty("workdir", "weights")
 
 
-def main() -> None:
-    """Prints what the injections and their controls change, by family and by place."""
+def main() -> Iterable[Table]:
+    """Measures what the injections and their controls change, by family and by place."""
     given = flags.FLAGS
     if given.workdir is not None:
         student, streams = of_run(Workdir(given.workdir))
     else:
         student, streams = of_weights(given.weights, given.streams)
-    print_all(tables(measure(student, streams[: given.streams], first_of_each(given.per_family))))
+    return tables(measure(student, streams[: given.streams], first_of_each(given.per_family)))
 
 
 if __name__ == "__main__":
-    define_flags()
-    command.start(main)
+    command.moved("experiments injections")

@@ -1,6 +1,6 @@
 """How far people, and what public models did, agree with people's votes on ProactiveBench; no endpoint is asked.
 
-    python -m prism_jax.experiments.judges --source=DIR
+    python -m prism_jax.experiments judges --source=DIR
 
 DIR has the layout of ProactiveBench's repository. It holds no verdicts of language models as judges. What can be
 compared with people's majority: each annotator with the majority of the others, and models that stayed silent or made
@@ -11,7 +11,7 @@ reference for judges and no measurement of them.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from absl import flags
@@ -22,7 +22,7 @@ from prism_jax.judges.agreements import HUMAN, Agreements, compare_judges
 from prism_jax.judges.ballots import Ballots, Item, human_ballots, make_ballots
 from prism_jax.judges.panels import PanelConfig, majority
 from prism_jax.report.judges import agreement_tables
-from prism_jax.report.table import Section, Table, print_all
+from prism_jax.report.table import Section, Table
 from prism_jax.runtime import command
 from prism_jax.runtime.flag_checks import refuse_empty
 from prism_jax.streams.proactivebench import load
@@ -83,17 +83,21 @@ def annotators_table(people: Ballots, resamples: int) -> tuple[Table, ...]:
     return tuple(dataclasses.replace(table, title=title, sections=tuple(sections)) for table in shown)
 
 
-def main() -> None:
-    """Prints the tables; takes seconds."""
+def define_flags() -> None:
+    """Defines the command-line flags."""
+    flags.DEFINE_string("source", None, "Folder with the layout of ProactiveBench's repository.", required=True)
+    flags.DEFINE_integer("resamples", 10_000, "Bootstrap resamples of streams.", lower_bound=1)
+    refuse_empty("source")
+
+
+def main() -> Iterable[Table]:
+    """Compares people and public models."""
     given, source = flags.FLAGS, epath.Path(flags.FLAGS.source)
     streams = load(source)
     people = human_ballots(streams)
     rows = match(streams, read_recordings(source / "eval" / "traces_new"))
-    print_all([*annotators_table(people, given.resamples), *models_table(rows, people, given.resamples)])
+    return [*annotators_table(people, given.resamples), *models_table(rows, people, given.resamples)]
 
 
 if __name__ == "__main__":
-    flags.DEFINE_string("source", None, "Folder with the layout of ProactiveBench's repository.", required=True)
-    flags.DEFINE_integer("resamples", 10_000, "Bootstrap resamples of streams.", lower_bound=1)
-    refuse_empty("source")
-    command.start(main)
+    command.moved("experiments judges")

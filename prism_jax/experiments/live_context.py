@@ -1,6 +1,6 @@
 """How do live decisions differ from evaluation's where streams outgrow the context?
 
-    python -m prism_jax.experiments.live_context --workdir=runs/quickstart --context=96
+    python -m prism_jax.experiments live_context --workdir=runs/quickstart --context=96
 
 Evaluation keeps, at every decision, the newest events that fit into the context. A live stream that would exceed it
 drops old events until at most a share `keep` of the context is used, because every change of its beginning means
@@ -11,7 +11,7 @@ streams.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -28,7 +28,7 @@ from prism_jax.experiments.intervals import show_interval
 from prism_jax.policy.fast import score_streams
 from prism_jax.policy.live import Live, LiveConfig
 from prism_jax.prompting.template import Template
-from prism_jax.report.table import Column, Row, Section, Table, print_all
+from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.runtime import command
 from prism_jax.runtime.flag_checks import refuse_empty
 from prism_jax.streams import Candidate, Stream
@@ -167,16 +167,15 @@ def define_flags() -> None:
     refuse_empty("workdir")
 
 
-def main() -> None:
-    """Prints the comparison."""
+def main() -> Iterable[Table]:
+    """Compares the two."""
     given, workdir = flags.FLAGS, Workdir(flags.FLAGS.workdir)
     run = reopen_run(workdir)
     _, params = trained_params(run.model, run.config, workdir)
     maps = read_calibration(workdir.calibration).pooled()
     student, streams = Student(run.model, params, run.template), tuple(run.splits.test)[: given.streams]
-    print_all([compare(student, streams, maps, run.config.decision, given.context)])
+    return [compare(student, streams, maps, run.config.decision, given.context)]
 
 
 if __name__ == "__main__":
-    define_flags()
-    command.start(main)
+    command.moved("experiments live_context")

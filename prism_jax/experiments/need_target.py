@@ -1,6 +1,6 @@
 """Does need given acceptance make the gate optimal where need and acceptance depend on each other?
 
-    python -m prism_jax.experiments.need_target
+    python -m prism_jax.experiments need_target
 
 The gate needs Pr(need and accept) = p_accept * Pr(need | accept). With the unconditional need it assumes that the two
 are independent (docs/maths.md, section 2). In the simulator they need not be: at dependence 1 the less likely one
@@ -28,7 +28,7 @@ from prism_jax.experiments import tiny
 from prism_jax.experiments.intervals import show_interval
 from prism_jax.policy.passes import Passes
 from prism_jax.recipes.runs import score_run
-from prism_jax.report.table import Column, Row, Section, Table, print_all
+from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.runtime import command
 from prism_jax.scores import Scores
 from prism_jax.streams.simulator import SimulatorConfig
@@ -152,10 +152,14 @@ def paired(difference: Float[np.ndarray, " streams"]) -> Interval:
     return interval(cells, lambda sums: sums[..., :1] / sums[..., 1:], level=0.95, resamples=2000, seed=0)
 
 
-def main() -> None:
-    """Prints the table; takes about eleven minutes of processor time."""
-    print_all([table({dependence: of_seeds(CONFIG, dependence, SEEDS) for dependence in DEPENDENCES})])
+def define_flags() -> None:
+    """There are none."""
+
+
+def main() -> Iterable[Table]:
+    """Trains students of both meanings at every dependence."""
+    return [table({dependence: of_seeds(CONFIG, dependence, SEEDS) for dependence in DEPENDENCES})]
 
 
 if __name__ == "__main__":
-    command.start(main)
+    command.moved("experiments need_target")

@@ -1,6 +1,6 @@
 """Which meaning of p_need costs less: need alone, or need given that the offer is accepted?
 
-    python -m prism_jax.experiments.need_target_costs --workdir=runs/need_target_costs
+    python -m prism_jax.experiments need_target_costs --workdir=runs/need_target_costs
 
 Trains pairs of tiny students that differ only in `loss.need_target`: on the simulator's items, where a fast pass is
 enough, and on its switches, where thinking pays; on all rows, and with as many updates on half and on a tenth of them,
@@ -13,7 +13,7 @@ Trainings and scores are kept in the workdir, so that a second call repeats none
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import get_args
 
 import numpy as np
@@ -27,7 +27,7 @@ from prism_jax.evaluation.replay import mean_interval
 from prism_jax.recipes.store import Store, of_seed
 from prism_jax.recipes.thinking import THINKING
 from prism_jax.report.human_labels import shown
-from prism_jax.report.table import Column, Row, Section, Table, print_all
+from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.runtime import command
 from prism_jax.runtime.flag_checks import refuse_empty
 from prism_jax.scores import Scores
@@ -183,19 +183,22 @@ def study(store: Store, populations: Sequence[str], shares: Sequence[float], res
             yield Table(f"What p_need means, {population}, {share:.0%} of the rows", "", columns, sections, note)
 
 
-def main() -> None:
-    """Trains the students and prints the tables."""
-    given = flags.FLAGS
-    store = Store(epath.Path(given.workdir) / "trainings")
-    with store.claimed():
-        for table in study(store, given.populations, tuple(map(float, given.shares)), given.resamples):
-            print_all([table])
-
-
-if __name__ == "__main__":
+def define_flags() -> None:
+    """Defines the command-line flags."""
     flags.DEFINE_string("workdir", None, "Folder for the trainings.", required=True)
     flags.DEFINE_multi_enum("populations", list(POPULATIONS), list(POPULATIONS), "Populations to train on.")
     flags.DEFINE_list("shares", [str(share) for share in SHARES], "Shares of the training rows.")
     flags.DEFINE_integer("resamples", 2000, "Bootstrap resamples of whole streams.", lower_bound=100)
     refuse_empty("workdir")
-    command.start(main)
+
+
+def main() -> Iterable[Table]:
+    """Trains the students; yields a table per population and share."""
+    given = flags.FLAGS
+    store = Store(epath.Path(given.workdir) / "trainings")
+    with store.claimed():
+        yield from study(store, given.populations, tuple(map(float, given.shares)), given.resamples)
+
+
+if __name__ == "__main__":
+    command.moved("experiments need_target_costs")

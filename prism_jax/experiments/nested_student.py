@@ -1,6 +1,6 @@
 """Fine-tunes a pretrained student on ProactiveBench with everything chosen inside each fold, and stacks it on words.
 
-    python -m prism_jax.experiments.nested_student --weights=PATH.gguf --source=DIR --workdir=DIR
+    python -m prism_jax.experiments nested_student --weights=PATH.gguf --source=DIR --workdir=DIR
 
 There are four outer folds of whole streams. In each, on the streams that are not tested:
 
@@ -16,7 +16,7 @@ docs/proactivebench.md has the results.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,10 +40,10 @@ from prism_jax.probe.kept_states import states_of
 from prism_jax.probe.scoring import score
 from prism_jax.probe.words import describe
 from prism_jax.recipes.runs import train_and_evaluate
-from prism_jax.report.table import Table, print_all
+from prism_jax.report.table import Table
 from prism_jax.runtime import command
 from prism_jax.runtime.config import ConfigError, from_config_dict
-from prism_jax.runtime.files import write_files, write_json
+from prism_jax.runtime.files import write_json
 from prism_jax.runtime.flag_checks import refuse_empty
 from prism_jax.runtime.provenance import provenance
 from prism_jax.scores import Scores, read_scores, write_scores
@@ -267,18 +267,15 @@ def define_flags() -> None:
     refuse_empty("workdir")
 
 
-def main() -> None:
-    """Runs the study and prints its tables."""
+def main() -> Iterable[Table]:
+    """Trains in every fold, and compares."""
     given = flags.FLAGS
     workdir = epath.Path(given.workdir)
     workdir.mkdir(parents=True, exist_ok=True)
     config = with_sources(from_config_dict(RunConfig, given.student), given.source, given.weights)
     training = dataclasses.replace(config.training, steps=given.steps, checkpoint_every=min(given.steps, SAVED))
-    tables = study(dataclasses.replace(config, training=training), workdir, resamples=given.resamples)
-    print_all(tables)
-    write_files({workdir / f"{signal}.csv": one.to_csv().encode() for signal, one in zip(SIGNALS, tables, strict=True)})
+    return study(dataclasses.replace(config, training=training), workdir, resamples=given.resamples)
 
 
 if __name__ == "__main__":
-    define_flags()
-    command.start(main)
+    command.moved("experiments nested_student")

@@ -1,6 +1,6 @@
 r"""ProactiveBench's own scores of traces, with the published script's quirks and without them.
 
-    python -m prism_jax.experiments.official_scores --traces=DIR/eval/traces_new \
+    python -m prism_jax.experiments official_scores --traces=DIR/eval/traces_new \
       --splits=DIR/dataset/test_data/splits.json --published=DIR/eval/results
 
 DIR has the layout of the repository thunlp/ProactiveAgent. --published checks the published scores: the counts that
@@ -11,12 +11,14 @@ or --labels (people's votes, where a proposal is one that they were shown). See 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import get_args
 
 from absl import flags
 
 from prism_jax.judges.config import JudgesConfig
 from prism_jax.recipes.official_scores import score_official
+from prism_jax.report.table import Table
 from prism_jax.runtime import command
 from prism_jax.runtime.flag_checks import refuse_empty
 from prism_jax.streams.proactivebench import Need
@@ -40,11 +42,10 @@ def define_flags() -> None:
     refuse_empty("traces", "splits", "published", "votes", "judged_by", "labels", "data_dir", "streams_out", "out")
 
 
-def main() -> None:
-    """Runs what the flags say."""
-    score_official(flags.FLAGS.flag_values_dict())
+def main() -> Iterable[Table]:
+    """Checks published scores, and scores traces."""
+    return score_official(flags.FLAGS.flag_values_dict())
 
 
 if __name__ == "__main__":
-    define_flags()
-    command.start(main)
+    command.moved("experiments official_scores")

@@ -1,6 +1,6 @@
 """Are the logs that off-policy estimates refuse the right ones? Made logs whose probabilities are easy or hard.
 
-    python -m prism_jax.experiments.overlap [--replications=2000] [--design=rare]
+    python -m prism_jax.experiments overlap [--replications=2000] [--design=rare]
 
 Each design says who the people are, with which probability e every offer is made, and what a target policy offers. Its
 table shows how often the 95 % intervals hold the true difference from the logging policy where the log is answered,
@@ -10,6 +10,7 @@ every log, so that a design is answered always or never, up to who has which of 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -20,7 +21,7 @@ from scipy import stats
 from prism_jax.decision import off_policy
 from prism_jax.decision.off_policy import Logged
 from prism_jax.experiments.replications import Drawn, Replicated, measure
-from prism_jax.report.table import Column, Row, Section, Table, print_all
+from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.report.tables import DASH, number, percent
 from prism_jax.runtime import command
 
@@ -187,12 +188,11 @@ def define_flags() -> None:
     flags.DEFINE_multi_enum("design", list(WORDS), list(WORDS), "Which designs to draw.")
 
 
-def main() -> None:
-    """Prints the table; 2,000 replications of all designs take about ten minutes of processor time."""
+def main() -> Iterable[Table]:
+    """Draws logs of every design."""
     given = flags.FLAGS
-    print_all([table_of(tuple(one for one in DESIGNS if one.kind in given.design), given.replications)])
+    return [table_of(tuple(one for one in DESIGNS if one.kind in given.design), given.replications)]
 
 
 if __name__ == "__main__":
-    define_flags()
-    command.start(main)
+    command.moved("experiments overlap")

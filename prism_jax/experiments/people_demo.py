@@ -1,11 +1,13 @@
 """The study of people on a log whose truth is known, and on the real logs where they are present (docs/people.md).
 
-    python -m prism_jax.experiments.people_demo --workdir=runs/people_demo
+    python -m prism_jax.experiments people_demo --workdir=runs/people_demo
 
 Takes one to two minutes for the simulated log.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from absl import flags
 from etils import epath
@@ -13,6 +15,7 @@ from etils import epath
 from prism_jax.people.columns import parse_columns
 from prism_jax.people.simulated import COLUMNS, CONTEXT, simulate_log
 from prism_jax.recipes.people import run_people
+from prism_jax.report.table import Table
 from prism_jax.runtime import command
 from prism_jax.runtime.files import write_bytes
 from prism_jax.runtime.flag_checks import refuse_empty
@@ -43,8 +46,8 @@ def define_flags() -> None:
     refuse_empty("workdir")
 
 
-def main() -> None:
-    """Simulates a log and runs the study of it, then of the real logs."""
+def main() -> Iterable[Table]:
+    """Simulates a log and studies it, then the real logs; their tables are printed and written by log."""
     given = flags.FLAGS
     folder = epath.Path(given.workdir)
     folder.mkdir(parents=True, exist_ok=True)
@@ -58,8 +61,8 @@ def main() -> None:
         if path.is_file():
             print(f"\n{path}")
             run_people(str(path), parse_columns(columns), context.split(","), str(folder / name))
+    return []
 
 
 if __name__ == "__main__":
-    define_flags()
-    command.start(main)
+    command.moved("experiments people_demo")

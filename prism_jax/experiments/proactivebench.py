@@ -1,7 +1,7 @@
 """Trains a pretrained student on ProactiveBench's human judgements and compares it with three baselines.
 
-    python -m prism_jax.experiments.proactivebench --weights=PATH.gguf --source=DIR --workdir=DIR --select
-    python -m prism_jax.experiments.proactivebench --weights=PATH.gguf --source=DIR --workdir=DIR
+    python -m prism_jax.experiments proactivebench --weights=PATH.gguf --source=DIR --workdir=DIR --select
+    python -m prism_jax.experiments proactivebench --weights=PATH.gguf --source=DIR --workdir=DIR
 
 The first command compares the settings in CANDIDATES on one inner split of the streams outside fold 0's test split. The
 chosen settings are those of configs/smollm2_proactivebench.py. The second command trains with them on every fold and
@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from absl import flags
@@ -26,6 +26,7 @@ from prism_jax.experiments import proactivebench_results as results
 from prism_jax.experiments.proactivebench_results import Fold
 from prism_jax.experiments.word_regression import score_words
 from prism_jax.recipes.runs import train_and_evaluate
+from prism_jax.report.table import Table
 from prism_jax.runtime import command
 from prism_jax.runtime.config import from_config_dict
 from prism_jax.runtime.files import write_json
@@ -171,20 +172,18 @@ def define_flags() -> None:
     refuse_empty("workdir")
 
 
-def main() -> None:
-    """Runs the selection or the study, as the flags request."""
+def main() -> Iterable[Table]:
+    """Runs the selection, which prints JSON, or the study."""
     given = flags.FLAGS
     workdir = epath.Path(given.workdir)
     config = with_sources(from_config_dict(RunConfig, given.student), given.source, given.weights)
     if given.select:
         selection = select(config, CANDIDATES, workdir)
         print(json.dumps(selection, indent=2))
-        return
+        return []
     tiny = with_sources(from_config_dict(RunConfig, given.tiny), given.source, "")
-    for line in results.markdown(study(config, tiny, workdir)):
-        print(line)
+    return results.tables(study(config, tiny, workdir))
 
 
 if __name__ == "__main__":
-    define_flags()
-    command.start(main)
+    command.moved("experiments proactivebench")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -149,15 +149,16 @@ def epoch_seconds(folder: epath.Path, steps: float) -> tuple[float, ...]:
     return tuple(sum(seconds[start:end]) for start, end in itertools.pairwise(ends))
 
 
-def markdown(found: dict[str, Any]) -> Iterator[str]:
-    """Yields the tables of results.json as Markdown, under one heading per part."""
-    for part, content in found["parts"].items():
-        yield f"\n### {part.capitalize()}: {len(content['streams'])} streams\n"
-        for signal in SIGNALS:
-            yield table(signal, content[signal]).to_markdown()
+def tables(found: dict[str, Any]) -> list[Table]:
+    """The tables of results.json, one per part and signal."""
+    return [
+        table(signal, content[signal], f"{part.capitalize()}: {len(content['streams'])} streams")
+        for part, content in found["parts"].items()
+        for signal in SIGNALS
+    ]
 
 
-def table(signal: Signal, content: dict[str, Any]) -> Table:
+def table(signal: Signal, content: dict[str, Any], part: str) -> Table:
     """Makes the table of one signal on one part: methods, annotators, and the student minus each other method."""
     human = [name for name in ("annotator", "single votes") if name in content]
     rows = (
@@ -168,7 +169,7 @@ def table(signal: Signal, content: dict[str, Any]) -> Table:
             for name, measured in content["student minus"].items()
         ),
     )
-    title = f"{signal} ({content['labels']} labels, {content['positive']:.0%} positive)"
+    title = f"{part}, {signal} ({content['labels']} labels, {content['positive']:.0%} positive)"
     return Table(title, "", COLUMNS, (Section("", rows),))
 
 

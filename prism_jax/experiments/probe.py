@@ -1,6 +1,6 @@
 """How far do words and a frozen model's states go on ProactiveBench's human labels, without fine-tuning?
 
-    python -m prism_jax.experiments.probe --source=DIR --workdir=DIR [--weights=GGUF]
+    python -m prism_jax.experiments probe --source=DIR --workdir=DIR [--weights=GGUF]
 
 Every stream is tested once, alone; everything else is fitted on the other streams: the IDFs, the regressions, and, on
 inner folds of them, the maps to probabilities. The settings are the defaults of `prism_jax.probe.config`. The rows are
@@ -31,10 +31,9 @@ from prism_jax.probe.kept_states import states_of
 from prism_jax.probe.scoring import score
 from prism_jax.probe.words import describe_all
 from prism_jax.report.human_labels import shown
-from prism_jax.report.table import Row, Section, Table, print_all
+from prism_jax.report.table import Row, Section, Table
 from prism_jax.report.tables import over_units
 from prism_jax.runtime import command
-from prism_jax.runtime.files import write_files
 from prism_jax.runtime.flag_checks import refuse_empty
 from prism_jax.scores import Scores, write_scores
 from prism_jax.streams import Stream, proactivebench
@@ -155,17 +154,13 @@ def define_flags() -> None:
     refuse_empty("source", "workdir")
 
 
-def main() -> None:
-    """Prints the tables."""
+def main() -> Iterable[Table]:
+    """Leaves every stream out once."""
     given = flags.FLAGS
     workdir = epath.Path(given.workdir)
     workdir.mkdir(parents=True, exist_ok=True)
-    tables = study(given.source, given.need, workdir, StatesConfig(weights=given.weights), given.resamples)
-    print_all(tables)
-    names = ("accept", *(f"need_{need}" for need in given.need))
-    write_files({workdir / f"{name}.csv": one.to_csv().encode() for name, one in zip(names, tables, strict=True)})
+    return study(given.source, given.need, workdir, StatesConfig(weights=given.weights), given.resamples)
 
 
 if __name__ == "__main__":
-    define_flags()
-    command.start(main)
+    command.moved("experiments probe")

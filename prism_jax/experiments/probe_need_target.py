@@ -1,6 +1,6 @@
 """Is the second signal worth more on human judgements if a probe estimates need given acceptance?
 
-    python -m prism_jax.experiments.probe_need_target --source=DIR --workdir=DIR [--weights=GGUF]
+    python -m prism_jax.experiments probe_need_target --source=DIR --workdir=DIR [--weights=GGUF]
 
 Every stream of ProactiveBench is tested once, alone, by a probe that is fitted on the others, as in
 `prism_jax.experiments.probe`: once with `fit.need_target` marginal and once with given_accept. Both have the same
@@ -13,7 +13,7 @@ would have been accepted (docs/maths.md, section 8), so that given_accept is wha
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import get_args
 
 import numpy as np
@@ -30,7 +30,7 @@ from prism_jax.experiments.probe import STATES, WORDS, States, score_probe
 from prism_jax.probe.config import FitConfig, NeedTarget, StatesConfig
 from prism_jax.probe.kept_states import states_of
 from prism_jax.report.human_labels import shown
-from prism_jax.report.table import Column, Row, Section, Table, print_all
+from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.runtime import command
 from prism_jax.runtime.flag_checks import refuse_empty
 from prism_jax.scores import Scores
@@ -118,8 +118,8 @@ def define_flags() -> None:
     refuse_empty("source", "workdir")
 
 
-def main() -> None:
-    """Prints the tables."""
+def main() -> Iterable[Table]:
+    """Compares the costs."""
     given = flags.FLAGS
     reading = StatesConfig(weights=given.weights)
     sections = []
@@ -137,9 +137,8 @@ def main() -> None:
             )
             sections.append(compare(found, title, given.resamples))
     note = "Costs per step in units of C_FA; below 0 the first of two is cheaper. 95 % intervals over whole streams."
-    print_all([Table("What the second signal is worth", "", _COLUMNS, tuple(sections), note)])
+    return [Table("What the second signal is worth", "", _COLUMNS, tuple(sections), note)]
 
 
 if __name__ == "__main__":
-    define_flags()
-    command.start(main)
+    command.moved("experiments probe_need_target")

@@ -1,7 +1,7 @@
 """Do promises about false alarms hold for people who were not drawn? On resampled real data.
 
-    python -m prism_jax.experiments.promises --log=FILE --columns=person=..,accepted=..,score=..
-    python -m prism_jax.experiments.promises --source=PROACTIVEBENCH [--data_dir=DIR]
+    python -m prism_jax.experiments promises --log=FILE --columns=person=..,accepted=..,score=..
+    python -m prism_jax.experiments promises --source=PROACTIVEBENCH [--data_dir=DIR]
 
 The people of a log (or the streams of ProactiveBench, with out-of-fold scores of words) are the whole population, so
 its risks are known exactly. Again and again, as many people are drawn from it with replacement, and each bound chooses
@@ -11,7 +11,7 @@ quantiles of the population's scores, which do not depend on the draw. docs/prom
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -26,10 +26,9 @@ from prism_jax.experiments.human_labels import in_fixed_order
 from prism_jax.experiments.nested_words import outer_folds, score_words_nested
 from prism_jax.people.columns import parse_columns
 from prism_jax.people.logs import read_log
-from prism_jax.report.table import Column, Row, Section, Table, print_all
+from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.report.tables import number, percent
 from prism_jax.runtime import command
-from prism_jax.runtime.files import check_folder_of, write_text
 from prism_jax.runtime.flag_checks import refuse_empty
 from prism_jax.streams import proactivebench
 
@@ -210,8 +209,7 @@ def define_flags() -> None:
     flags.DEFINE_float("promise_level", 0.9, "Probability 1 - eta with which a promise holds.", 0.5, 0.999)
     flags.DEFINE_multi_integer("units", [], "Number of units in a draw; by default as many as there are.", 1)
     flags.DEFINE_integer("draws", 2_000, "Number of draws.", 10, 100_000)
-    flags.DEFINE_string("out", None, "CSV file for the table.")
-    refuse_empty("log", "source", "data_dir", "out")
+    refuse_empty("log", "source", "data_dir")
     flags.register_multi_flags_validator(
         ["log", "source"],
         lambda given: (given["log"] is None) != (given["source"] is None),
@@ -219,23 +217,17 @@ def define_flags() -> None:
     )
 
 
-def main() -> None:
-    """Prints the table; takes seconds for a log, and about a minute of processor time for ProactiveBench."""
+def main() -> Iterable[Table]:
+    """Draws people again and again."""
     given = flags.FLAGS
     promises = [risk.Promise.parse(text) for text in given.promise]
-    if given.out:
-        check_folder_of(given.out)
     if given.log is not None:
         population = of_log(given.log, given.columns)
     else:
         population = of_proactivebench(given.source, given.data_dir)
     units = given.units or [len(np.unique(population.unit))]
-    table = table_of(population, promises, error=1 - given.promise_level, units=units, draws=given.draws)
-    print_all([table])
-    if given.out:
-        write_text(given.out, table.to_csv())
+    return [table_of(population, promises, error=1 - given.promise_level, units=units, draws=given.draws)]
 
 
 if __name__ == "__main__":
-    define_flags()
-    command.start(main)
+    command.moved("experiments promises")

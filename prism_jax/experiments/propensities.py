@@ -1,6 +1,6 @@
 """Does weighting by inverse propensities bring p_accept closer to the truth?
 
-    python -m prism_jax.experiments.propensities
+    python -m prism_jax.experiments propensities
 
 In the simulator's log, offers depend on a variable that the prompt hides and that changes acceptance. A student trained
 on the logged acceptances without weights therefore learns a biased p_accept; a student trained with SNIPS does not
@@ -25,7 +25,7 @@ from prism_jax.experiments import tiny
 from prism_jax.experiments.intervals import MeanInterval, show_interval
 from prism_jax.policy.passes import Passes
 from prism_jax.recipes.runs import score_run
-from prism_jax.report.table import Column, Row, Section, Table, print_all
+from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.runtime import command
 from prism_jax.streams.simulator import SimulatorConfig
 from prism_jax.streams.sources import DataConfig
@@ -105,10 +105,14 @@ def measured() -> Table:
     return table({name: paired_gain(CONFIG, effect, SEEDS) for name, effect in effects.items()}, SEEDS)
 
 
-def main() -> None:
-    """Prints the gains."""
-    print_all([measured()])
+def define_flags() -> None:
+    """There are none."""
+
+
+def main() -> Iterable[Table]:
+    """Measures the gains."""
+    return [measured()]
 
 
 if __name__ == "__main__":
-    command.start(main)
+    command.moved("experiments propensities")

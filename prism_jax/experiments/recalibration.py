@@ -1,7 +1,7 @@
 """What does it help if the population's map follows everybody's answers while the person layer follows each person?
 
-    python -m prism_jax.experiments.recalibration
-    python -m prism_jax.experiments.recalibration --log=FILE --columns=person=..,time=..,accepted=..[,score=..]
+    python -m prism_jax.experiments recalibration
+    python -m prism_jax.experiments recalibration --log=FILE --columns=person=..,time=..,accepted=..[,score=..]
 
 Answers of all people come in the order of time, and every one is predicted before it is seen: by the population as it
 was fitted, by the person layer, and by the person layer on a population that is recalibrated
@@ -12,7 +12,7 @@ results.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -29,7 +29,7 @@ from prism_jax.people.columns import parse_columns
 from prism_jax.people.layer import Belief, Population, believe, fit_population, predict, update
 from prism_jax.people.logs import AcceptanceLog, read_log
 from prism_jax.report.human_labels import shown
-from prism_jax.report.table import Column, Row, Section, Table, print_all
+from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.report.tables import DASH
 from prism_jax.runtime import command
 from prism_jax.runtime.flag_checks import refuse_empty
@@ -191,8 +191,8 @@ def define_flags() -> None:
     refuse_empty("log")
 
 
-def main() -> None:
-    """Prints the table; takes seconds."""
+def main() -> Iterable[Table]:
+    """Recalibrates simulated people, or those of a log."""
     given = flags.FLAGS
     unused = ("columns",) if given.log is None else ("people", "answers", "seed")
     for name in unused:
@@ -201,14 +201,11 @@ def main() -> None:
                 f"--{name}: found it {'without' if given.log is None else 'with'} --log, expected the other"
             )
     if given.log is None:
-        print_all(
-            [table("Simulated people", simulated_sections(given.people, given.answers, given.seed), given.resamples)]
-        )
-        return
+        sections = simulated_sections(given.people, given.answers, given.seed)
+        return [table("Simulated people", sections, given.resamples)]
     log = read_log(given.log, parse_columns(given.columns))
-    print_all([table(given.log.rpartition("/")[2], log_sections(log), given.resamples)])
+    return [table(given.log.rpartition("/")[2], log_sections(log), given.resamples)]
 
 
 if __name__ == "__main__":
-    define_flags()
-    command.start(main)
+    command.moved("experiments recalibration")

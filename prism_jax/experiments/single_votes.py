@@ -1,6 +1,6 @@
 """What is a model of each annotator worth on ProactiveBench's single votes?
 
-    python -m prism_jax.experiments.single_votes --source=DIR
+    python -m prism_jax.experiments single_votes --source=DIR
 
 The content score is the probe on words, fitted on all streams but one and tested on that one. Every vote on an offer is
 an answer, and the person layer (`prism_jax.people.layer`) learns each annotator's own rate from their earlier answers.
@@ -14,6 +14,7 @@ nothing tells whether two annotators are the same, so they count as different.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -31,7 +32,7 @@ from prism_jax.people.lanes import lanes
 from prism_jax.people.layer import Belief, Population, fit_population, predict, prequential, update
 from prism_jax.people.optimism import optimism
 from prism_jax.probe.config import FitConfig, StatesConfig
-from prism_jax.report.table import Column, Row, Section, Table, print_all
+from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.report.tables import over_units, percent
 from prism_jax.runtime import command
 from prism_jax.runtime.flag_checks import refuse_empty
@@ -243,12 +244,11 @@ def define_flags() -> None:
     refuse_empty("source")
 
 
-def main() -> None:
-    """Prints the tables; takes about a minute of processor time."""
+def main() -> Iterable[Table]:
+    """Predicts every vote from the others."""
     streams = proactivebench.load(flags.FLAGS.source)
-    print_all(study(score_probe(streams, None, FitConfig(), StatesConfig()), flags.FLAGS.resamples))
+    return study(score_probe(streams, None, FitConfig(), StatesConfig()), flags.FLAGS.resamples)
 
 
 if __name__ == "__main__":
-    define_flags()
-    command.start(main)
+    command.moved("experiments single_votes")

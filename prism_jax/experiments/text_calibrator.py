@@ -1,6 +1,6 @@
 """What probabilities can be read off the texts of public models, against human judgements (needs the extra `text`).
 
-    python -m prism_jax.experiments.text_calibrator --source=DIR
+    python -m prism_jax.experiments text_calibrator --source=DIR
 
 DIR has the layout of ProactiveBench's repository. Need is read from what a model wrote at a step (purpose, task and
 response; its silence too) and compared with the judgement of that step. Nobody judged these models' own offers, so
@@ -12,7 +12,7 @@ was added after it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -26,7 +26,7 @@ from prism_jax.decision.uncertainty import Bounds, Interval
 from prism_jax.evaluation.replay import mean_interval
 from prism_jax.experiments.intervals import show_interval
 from prism_jax.experiments.ranking import MEASURES, Ranked, intervals
-from prism_jax.report.table import Column, Row, Section, Table, print_all
+from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.runtime import command
 from prism_jax.runtime.flag_checks import refuse_empty
 from prism_jax.streams import Step, Stream
@@ -199,17 +199,21 @@ def _shown(value: Interval) -> str:
     return show_interval(float(value.estimate), float(value.low), float(value.high))
 
 
-def main() -> None:
-    """Prints how well texts predict human judgements; takes a few minutes of processor time."""
+def define_flags() -> None:
+    """Defines the command-line flags."""
+    flags.DEFINE_string("source", None, "Folder with the layout of ProactiveBench's repository.")
+    flags.mark_flag_as_required("source")
+    refuse_empty("source")
+
+
+def main() -> Iterable[Table]:
+    """Measures how well texts predict human judgements."""
     source = epath.Path(flags.FLAGS.source)
     streams = load(source)
     rows = match(streams, read_recordings(source / "eval" / "traces_new"))
     found = hold_out(rows, streams)
-    print_all([signal_table(found), cost_table(found, OperatingPoint())])
+    return [signal_table(found), cost_table(found, OperatingPoint())]
 
 
 if __name__ == "__main__":
-    flags.DEFINE_string("source", None, "Folder with the layout of ProactiveBench's repository.")
-    flags.mark_flag_as_required("source")
-    refuse_empty("source")
-    command.start(main)
+    command.moved("experiments text_calibrator")

@@ -1,6 +1,6 @@
 """What is the slow pass worth, when is it worth it, and what does a second stage on the student's own fields add?
 
-    python -m prism_jax.experiments.thinking --workdir=runs/thinking_study
+    python -m prism_jax.experiments thinking --workdir=runs/thinking_study
 
 Trains a tiny student on the simulator's switches (docs/simulator.md) with three seeds, each on streams of its own, and
 evaluates it on held-out streams: the fast pass alone, the slow pass on fields that the student wrote itself, and every
@@ -14,7 +14,7 @@ agree.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -29,7 +29,7 @@ from prism_jax.policy.slow import field_accuracy, write_fields
 from prism_jax.policy.writing import Writer
 from prism_jax.recipes.store import Store, of_seed
 from prism_jax.recipes.thinking import THINKING, THREE_SETTINGS
-from prism_jax.report.table import Column, Row, Section, Table, print_all
+from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.report.tables import trigger_tables
 from prism_jax.runtime import command
 from prism_jax.runtime.files import write_files
@@ -184,21 +184,25 @@ def accuracy_table(found: dict[str, list[Student]]) -> Table:
     return Table("Which fields the students write correctly", "", columns, sections)
 
 
-def main() -> None:
-    """Trains the students and prints the tables."""
+def define_flags() -> None:
+    """Defines the command-line flags."""
+    flags.DEFINE_string("workdir", None, "Folder for the trainings and the pooled scores.", required=True)
+    flags.DEFINE_integer("settings", 2, "Number of settings that have to agree, 2 or 3.", 2, 3)
+    flags.DEFINE_bool("second_stage", True, "Whether to train a second stage on the students' own fields.")
+    refuse_empty("workdir")
+
+
+def main() -> Iterable[Table]:
+    """Trains the students, and writes their scores as one file."""
     folder = epath.Path(flags.FLAGS.workdir)
     config = {2: THINKING, 3: THREE_SETTINGS}[flags.FLAGS.settings]
     store = Store(folder / "trainings")
     with store.claimed():
         found = study(config, SEEDS, store, second=flags.FLAGS.second_stage)
-    print_all(tables(found))
     scores = pool([one.scores for one in found["first stage"]])
     write_files({folder / "scores.parquet": encode_scores("scores.parquet", scores)})
+    return tables(found)
 
 
 if __name__ == "__main__":
-    flags.DEFINE_string("workdir", None, "Folder for the trainings and the pooled scores.", required=True)
-    flags.DEFINE_integer("settings", 2, "Number of settings that have to agree, 2 or 3.", 2, 3)
-    flags.DEFINE_bool("second_stage", True, "Whether to train a second stage on the students' own fields.")
-    refuse_empty("workdir")
-    command.start(main)
+    command.moved("experiments thinking")

@@ -22,7 +22,7 @@ from prism_jax.judges.labelling import gather, judge_ballots
 from prism_jax.judges.panels import majority
 from prism_jax.judges.votes import read_votes
 from prism_jax.report.official import published_table, score_table, scores_csv
-from prism_jax.report.table import Table, print_all
+from prism_jax.report.table import Table
 from prism_jax.runtime.files import write_files
 from prism_jax.streams import proactivebench
 from prism_jax.streams.jsonl import write_streams
@@ -40,15 +40,15 @@ JUDGES = ("votes", "judged_by", "labels")
 """The flags that name where verdicts come from; a run has at most one of them, so that no table mixes judges."""
 
 
-def score_official(given: Mapping[str, Any]) -> None:
-    """Prints the tables of `official_tables`, and writes its CSV files where a folder is given."""
+def score_official(given: Mapping[str, Any]) -> list[Table]:
+    """The tables of `official_tables`; writes its CSV files where a folder is given."""
     tables, contents = official_tables(given)
-    print_all(tables)
     if given["out"] and contents:
         out = epath.Path(given["out"])
         for name in contents:
             (out / name).parent.mkdir(parents=True, exist_ok=True)
         write_files({out / name: content for name, content in contents.items()})
+    return tables
 
 
 def official_tables(given: Mapping[str, Any]) -> tuple[list[Table], dict[str, bytes]]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+import shlex
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from absl import app, flags, logging
 
@@ -68,6 +69,16 @@ def start(
         return rest
 
     app.run(wrapped, flags_parser=parse)
+
+
+def moved(name: str) -> NoReturn:
+    """Ends a module that was a command once with the line to type now.
+
+    Args:
+      name: The command's new name below the package, such as "experiments thinking".
+    """
+    line = shlex.join(["python", "-m", *f"prism_jax.{name}".split(), *sys.argv[1:]])
+    sys.exit(_fail(f"this command has another name: {line}", 2))
 
 
 def _log_unraisable(lost: sys.UnraisableHookArgs) -> None:

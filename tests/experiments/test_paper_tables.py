@@ -15,9 +15,7 @@ from prism_jax.decision.uncertainty import paired_rates
 from prism_jax.evaluation import protocol
 from prism_jax.experiments.paper import case_study, drawing, pareto, references, registry, runner
 from prism_jax.experiments.paper.sheet import NOT_REPRODUCIBLE, Line, Measure, Number, Sheet
-from prism_jax.experiments.paper.studies import STUDIES, TRACES
-from prism_jax.experiments.paper.study import Files, Outcome, Settings, SkippedError
-from prism_jax.report.table import Column, Row, Section, Table
+from prism_jax.experiments.paper.study import Settings, SkippedError
 
 
 @pytest.fixture(scope="module")
@@ -222,46 +220,22 @@ def test_every_experiment_has_a_function_and_the_page_lists_it(root):
         assert experiment.shows.endswith(".")
 
 
+def test_every_study_is_a_module_and_has_a_name_of_its_own(root):
+    assert not set(registry.STUDIES) & set(registry.EXPERIMENTS)
+    for name, study in registry.STUDIES.items():
+        text = (root / "prism_jax" / "experiments" / f"{name}.py").read_text(encoding="utf-8")
+        assert "\ndef define_flags() -> None:" in text and "\ndef main() -> Iterable[Table]:" in text, name
+        assert f'command.moved("experiments {name}")' in text, name
+        assert study.shows.endswith(".")
+        for flag in "|".join(study.needs).split("|"):
+            assert not flag or f'"{flag}", ' in text, (name, flag)
+
+
 def test_an_unknown_name_lists_all():
     with pytest.raises(ValueError, match="experiment: found 'tables', expected all or one of main, thresholds"):
         registry.chosen("tables")
-    studies = {name for name, experiment in registry.EXPERIMENTS.items() if not experiment.in_all}
-    assert studies == set(STUDIES)
-    assert set(registry.chosen("all")) == set(registry.EXPERIMENTS) - studies
-    assert registry.chosen("thinking") == ("thinking",)
-
-
-@pytest.mark.parametrize(
-    ("name", "source", "weights", "message"),
-    [
-        ("human_labels", "", "", "human_labels: --source: found none, expected a folder with ProactiveBench's repos"),
-        ("human_labels", "/no/such", "", "human_labels: --source: found no folder /no/such"),
-        ("official_scores", ".", "", f"official_scores: --source: found no {TRACES} in "),
-        ("proactivebench", ".", "", "proactivebench: --weights: found none"),
-    ],
-)
-def test_a_study_without_its_data_is_one_line(name, source, weights, message, tmp_path):
-    place = str(tmp_path) if source == "." else source
-    given = runner.Given(files=Files(epath.Path(tmp_path), place, weights))
-    with pytest.raises(SkippedError, match=re.escape(message)):
-        runner.run((name,), given, epath.Path(tmp_path / "tables"))
-    assert not (tmp_path / "tables").exists()
-
-
-def test_a_flag_that_no_chosen_experiment_reads_is_refused():
-    registry.check_flag("source", ("human_labels",))
-    with pytest.raises(ValueError, match=r"--weights: found it with all, expected it with proactivebench only"):
-        registry.check_flag("weights", registry.chosen("all"))
-
-
-def test_a_study_shows_and_writes_tables_of_its_own(tmp_path, no_figures, monkeypatch, capsys):
-    table = Table("What it shows", "row", (Column("number"),), (Section("", (Row("one", ("0.5",)),)),))
-    monkeypatch.setitem(STUDIES, "human_labels", lambda files: Outcome(others={"human_labels_1": table}))
-    runner.run(("human_labels",), runner.Given(files=Files(epath.Path(tmp_path))), epath.Path(tmp_path))
-    assert "What it shows" in capsys.readouterr().out
-    assert (tmp_path / "human_labels_1.csv").read_bytes() == table.to_csv().encode()
-    files = {f"human_labels_1.{kind}" for kind in ("csv", "md", "tex")} | {"human_labels.json"}
-    assert {path.name for path in tmp_path.iterdir()} == files
+    assert registry.chosen("all") == tuple(registry.EXPERIMENTS)
+    assert registry.chosen("pareto") == ("pareto",)
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from prism_jax.experiments.pathways import (
+from prism_jax.experiments.training_pathways import (
     COLUMNS,
     CONFIG,
     ERRORS,

@@ -44,7 +44,7 @@ def test_a_study_trains_each_fold_once_and_a_repeated_study_trains_nothing(tmp_p
     assert trainings == ["student/fold1"]
     assert ((workdir / "results.json").read_bytes(), (workdir / "scores.parquet").read_bytes()) == before
     assert json.loads(before[0])["parts"] == json.loads(json.dumps(found["parts"]))
-    text = "\n".join(results.markdown(found))
+    text = "\n".join(table.to_markdown() for table in results.tables(found))
     for name in results.NAMES.values():
         assert f"| {name} |" in text
 

@@ -52,4 +52,4 @@ def test_it_runs_and_a_repeated_study_does_not_train_again(tmp_path, root, monke
         raise AssertionError("trained a second time")
 
     monkeypatch.setattr(module, "train_and_evaluate", again)
-    assert list(results.markdown(module.study(student, tiny, workdir))) == list(results.markdown(found))
+    assert results.tables(module.study(student, tiny, workdir)) == results.tables(found)

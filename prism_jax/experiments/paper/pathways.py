@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prism_jax.evaluation import protocol
 from prism_jax.evaluation.policies import FORMS
-from prism_jax.experiments import pathways
+from prism_jax.experiments import training_pathways
 from prism_jax.experiments.paper import cells, references
 from prism_jax.experiments.paper.drawing import bars
 from prism_jax.experiments.paper.sheet import Line, Sheet
@@ -27,7 +27,7 @@ def make(subject: Subject) -> Outcome:
     trainings = subject.trainings
     config, found = of_seed(trainings.recipes.pathways, trainings.seed), {}
     for pathway in NAMES:
-        scores = pathways.scores_of(config, pathways.PATHWAYS[pathway], trainings.store)
+        scores = training_pathways.scores_of(config, training_pathways.PATHWAYS[pathway], trainings.store)
         found[pathway] = protocol.prepare(scores, protocol.calibrate(scores), subject.point)[0]
     lines = []
     for form in reversed(FORMS):

@@ -1,7 +1,8 @@
-"""Every experiment by name: the module that makes it, what it is made of, and what it shows.
+"""Every experiment by name: the paper's tables, which share trainings and which `all` makes, and the studies.
 
-To add one, write a module with a function `make` of what it is made of, which returns an `Outcome`, and list it here;
-docs/paper_tables.md gets a row.
+To add a table, write a module beside this one with a function `make` of what it is made of, which returns an `Outcome`,
+and list it in `EXPERIMENTS`; docs/paper_tables.md gets a row. To add a study, write `prism_jax/experiments/NAME.py`
+with `define_flags` and `main`, which returns or yields its tables, and list it in `STUDIES`.
 """
 
 from __future__ import annotations
@@ -13,25 +14,22 @@ from typing import Any, Literal
 
 from prism_jax.experiments.paper.study import Outcome
 
-Of = Literal["scores", "student", "trainings", "files"]
-"""What `make` is called with: the `Study` of any scores, that of a student trained here, trainings (`Subject`), or
-public data (`Files`)."""
+Of = Literal["scores", "student", "trainings"]
+"""What `make` is called with: the `Study` of any scores, that of a student trained here, or trainings (`Subject`)."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Experiment:
-    """One experiment."""
+    """One of the paper's tables."""
 
     shows: str  # what it shows, in a sentence
     of: Of = "scores"  # what it is made of
     one_seed: bool = False  # whether it shows the first seed alone, where others take the mean over seeds
-    # whether `all` runs it: the paper's tables, but not the studies in `studies`, which take longer or need public data
-    in_all: bool = True
-    takes: tuple[str, ...] = ()  # the flags that it reads and others do not
 
-
-def _study(shows: str, of: Of, *takes: str) -> Experiment:
-    return Experiment(shows, of, one_seed=True, in_all=False, takes=takes)
+    @property
+    def takes(self) -> str:
+        """How long it takes on two idle cores."""
+        return {"scores": "trains once, or --scores", "student": "trains once"}.get(self.of, "trains several times")
 
 
 EXPERIMENTS: dict[str, Experiment] = {
@@ -53,34 +51,66 @@ EXPERIMENTS: dict[str, Experiment] = {
     "pareto": Experiment("AUDBC against tokens, with the efficient frontier."),
     "latency_pareto": Experiment("AUDBC against seconds.", "student"),
     "case_study": Experiment("One step, chosen by a stated rule.", one_seed=True),
-    "thinking": _study("What the slow pass is worth, over three seeds.", "trainings"),
-    "distillation": _study("What curation and the teacher's quality are worth.", "trainings"),
-    "propensities": _study("What inverse propensities gain, over six seeds.", "trainings"),
-    "proactivebench": _study("A pretrained student on people's votes, fold by fold.", "files", "source", "weights"),
-    "human_labels": _study("Policies on people's votes.", "files", "source"),
-    "official_scores": _study("ProactiveBench's published scores, checked, and its traces scored.", "files", "source"),
 }
-"""In the order in which `all` runs them; after them the studies that it leaves out."""
+"""In the order in which `all` makes them."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Study:
+    """A study of our own, a module of `prism_jax.experiments` that is run by its name alone."""
+
+    shows: str  # what it shows, in a sentence
+    takes: str  # how long it takes on two idle cores
+    needs: tuple[str, ...] = ()  # flags without which it cannot run; alternatives are separated by a bar
+
+
+STUDIES: dict[str, Study] = {
+    "thinking": Study("What the slow pass is worth, over three seeds.", "12 minutes", ("workdir",)),
+    "distillation": Study("What curation and the teacher's quality are worth.", "20 minutes", ("workdir",)),
+    "training_pathways": Study(
+        "Training pathways, and filter × losses, over three seeds.", "20 minutes", ("workdir",)
+    ),
+    "propensities": Study("What inverse propensities gain, over six seeds.", "30 minutes"),
+    "need_target": Study("Whether need given acceptance removes the regret of dependence.", "11 minutes"),
+    "need_target_costs": Study("What both meanings of p_need cost, with fewer rows, too.", "2 hours", ("workdir",)),
+    "injections": Study("How far injected texts move decisions.", "minutes", ("workdir|weights",)),
+    "live_context": Study("How live decisions differ where streams outgrow their context.", "a minute", ("workdir",)),
+    "human_labels": Study("Policies on people's votes.", "a minute", ("source",)),
+    "single_votes": Study("What a model of each annotator is worth.", "a minute", ("source",)),
+    "judges": Study("How far people and public models agree.", "seconds", ("source",)),
+    "text_calibrator": Study("What texts of public models say of people's votes.", "a minute", ("source",)),
+    "probe": Study(
+        "How far words, and a frozen model's states, go on people's votes.", "minutes", ("source", "workdir")
+    ),
+    "probe_need_target": Study("What the second signal is worth on people's votes.", "minutes", ("source", "workdir")),
+    "proactivebench": Study(
+        "A pretrained student on people's votes, fold by fold.", "2 hours", ("source", "weights", "workdir")
+    ),
+    "nested_student": Study(
+        "The same with every choice made inside the fold, stacked on the probe.",
+        "an hour",
+        ("source", "weights", "workdir"),
+    ),
+    "official_scores": Study("Scores traces as ProactiveBench does, and without its quirks.", "a minute", ("traces",)),
+    "promises": Study("Whether promises hold for people who were not drawn.", "a minute", ("log|source",)),
+    "counterfactual": Study("How well counterfactual costs cover, on a log whose truth is known.", "minutes", ("log",)),
+    "overlap": Study("Which logs counterfactual costs refuse, on made logs.", "10 minutes"),
+    "few_units": Study("Coverage and rejections of the intervals with few streams.", "a minute"),
+    "alarms": Study("How soon an alarm notices that people have changed; --log asks a log.", "seconds"),
+    "recalibration": Study("What it helps if answers move everybody's map; --log asks a log.", "seconds"),
+    "distill_demo": Study("From unlabelled streams to a deployed student.", "5 minutes", ("workdir",)),
+    "people_demo": Study("What each person accepts, on a log whose truth is known.", "a minute"),
+}
 
 
 def function(name: str) -> Callable[[Any], Outcome]:
     """The function that makes an experiment."""
-    if not EXPERIMENTS[name].in_all:
-        return importlib.import_module("prism_jax.experiments.paper.studies").STUDIES[name]
     return importlib.import_module(f"prism_jax.experiments.paper.{name}").make
 
 
 def made_of(*subjects: Of) -> tuple[str, ...]:
     """The names of the experiments that are made of some subjects."""
     return tuple(name for name, experiment in EXPERIMENTS.items() if experiment.of in subjects)
-
-
-def check_flag(flag: str, names: tuple[str, ...]) -> None:
-    """Raises ValueError if none of the chosen experiments reads a flag that was given."""
-    if not any(flag in EXPERIMENTS[name].takes for name in names):
-        readers = [name for name, experiment in EXPERIMENTS.items() if flag in experiment.takes]
-        found = names[0] if len(names) == 1 else "all"
-        raise ValueError(f"--{flag}: found it with {found}, expected it with {' or '.join(readers)} only")
 
 
 def chosen(name: str) -> tuple[str, ...]:
@@ -90,10 +120,19 @@ def chosen(name: str) -> tuple[str, ...]:
       ValueError: for an unknown name; it lists all.
     """
     if name == "all":
-        return tuple(name for name, experiment in EXPERIMENTS.items() if experiment.in_all)
+        return tuple(EXPERIMENTS)
     if name not in EXPERIMENTS:
-        raise ValueError(
-            f"experiment: found {name!r}, expected all or one of {', '.join(EXPERIMENTS)}; other studies are modules "
-            "of their own, python -m prism_jax.experiments.NAME"
-        )
+        raise ValueError(f"experiment: found {name!r}, expected all or one of {', '.join((*EXPERIMENTS, *STUDIES))}")
     return (name,)
+
+
+def listed() -> list[dict[str, Any]]:
+    """All names, with what they show, what they need and how long they take."""
+    tables = [
+        {"name": name, "shows": one.shows, "needs": ["workdir"], "takes": one.takes, "all": True}
+        for name, one in EXPERIMENTS.items()
+    ]
+    return tables + [
+        {"name": name, "shows": one.shows, "needs": list(one.needs), "takes": one.takes, "all": False}
+        for name, one in STUDIES.items()
+    ]

@@ -14,7 +14,7 @@ from prism_jax.evaluation import protocol
 from prism_jax.experiments.paper import drawing, outputs
 from prism_jax.experiments.paper.over_seeds import merged
 from prism_jax.experiments.paper.registry import EXPERIMENTS, function
-from prism_jax.experiments.paper.study import Files, Outcome, Settings, SkippedError, Study, Subject
+from prism_jax.experiments.paper.study import Outcome, Settings, SkippedError, Study, Subject
 from prism_jax.experiments.paper.trainings import Trainings
 from prism_jax.report.table import print_all
 from prism_jax.report.tables import ALONE
@@ -32,7 +32,6 @@ class Given:
     # costs and margin of tables that do not vary them
     point: OperatingPoint = dataclasses.field(default_factory=OperatingPoint)
     settings: Settings = dataclasses.field(default_factory=Settings)  # settings of the intervals
-    files: Files | None = None  # public data
 
     @functools.cached_property
     def studies(self) -> tuple[Study, ...]:
@@ -120,10 +119,6 @@ def run(names: Sequence[str], given: Given, folder: epath.Path) -> list[str]:
 def _make(name: str, given: Given) -> Outcome:
     """One experiment over all seeds."""
     experiment = EXPERIMENTS[name]
-    if experiment.of == "files":
-        if given.files is None:
-            raise SkippedError("found no folder of public data, expected --source")
-        return function(name)(given.files)
     if experiment.of != "scores" and given.scores is not None:
         raise SkippedError("it needs trainings, which a call with --scores does not make")
     subjects = given.subjects if experiment.of == "trainings" else given.studies

@@ -7,8 +7,6 @@ import functools
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from etils import epath
-
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation import protocol
 from prism_jax.evaluation.fits import Calibration
@@ -66,15 +64,6 @@ class Subject:
     def note(self, *sentences: str, data: Collection[EvaluationData]) -> str:
         """The note of a table: its own sentences, the source and the intervals."""
         return " ".join([*sentences, "On simulated streams.", self.settings.in_words(data)]).rstrip()
-
-
-@dataclasses.dataclass(frozen=True)
-class Files:
-    """What studies of public data are made of."""
-
-    workdir: epath.Path  # folder of the call, for trainings of the studies' own
-    source: str = ""  # folder with ProactiveBench's repository; empty for none
-    weights: str = ""  # weights to start from; empty for none
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from prism_jax.experiments import pathways, thinking, tiny
+from prism_jax.experiments import thinking, tiny, training_pathways
 from prism_jax.recipes.store import Store, of_seed
 from prism_jax.recipes.thinking import THINKING
 from prism_jax.scores import Scores
@@ -34,7 +34,7 @@ class Recipes:
     """The configs of all trainings; the seed of each is replaced."""
 
     student: RunConfig = THINKING  # the student with a fast and a slow pass, on which most tables are computed
-    pathways: RunConfig = pathways.CONFIG  # the students of ablation C, apart from their pathway
+    pathways: RunConfig = training_pathways.CONFIG  # the students of ablation C, apart from their pathway
     # the students of domain transfer, apart from the files of their streams; `data` says how many to draw
     transfer: RunConfig = TRANSFER
     timed_streams: int = 20  # number of test streams on which the live passes of the student are timed

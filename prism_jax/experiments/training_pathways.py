@@ -1,6 +1,6 @@
 """Compares the training pathways on the simulator (paper, ablation C), and crosses filter and losses as a 2 x 2.
 
-    python -m prism_jax.experiments.pathways --workdir=DIR
+    python -m prism_jax.experiments training_pathways --workdir=DIR
 
 Every pathway trains on the same streams for the same number of steps from the same initial parameters, and the same
 fast pass scores it. A second stage spends the first half of its steps on an rdc_sft run and continues from it for the
@@ -16,7 +16,7 @@ intervals over seeds; differences are paired by seed. Trainings are kept in DIR/
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,7 +32,7 @@ from prism_jax.evaluation.rows import Form, PolicyRow
 from prism_jax.experiments import tiny
 from prism_jax.experiments.intervals import MeanInterval, show_interval
 from prism_jax.recipes.store import Store, of_seed
-from prism_jax.report.table import Column, Row, Section, Table, print_all
+from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.runtime import command
 from prism_jax.runtime.flag_checks import refuse_empty
 from prism_jax.scores import Scores
@@ -194,14 +194,18 @@ def _show(values: np.ndarray, sign: str = "") -> str:
     return show_interval(*MeanInterval.of(values), sign=sign)
 
 
-def main() -> None:
-    """Prints the tables; takes 10 to 20 minutes on two cores."""
+def define_flags() -> None:
+    """Defines the command-line flags."""
+    flags.DEFINE_string("workdir", None, "Folder for the trainings.", required=True)
+    refuse_empty("workdir")
+
+
+def main() -> Iterable[Table]:
+    """Trains a student per pathway and seed."""
     store = Store(epath.Path(flags.FLAGS.workdir) / "trainings")
     with store.claimed():
-        print_all(tables(study(CONFIG, SEEDS, store)))
+        return tables(study(CONFIG, SEEDS, store))
 
 
 if __name__ == "__main__":
-    flags.DEFINE_string("workdir", None, "Folder for the trainings.", required=True)
-    refuse_empty("workdir")
-    command.start(main)
+    command.moved("experiments training_pathways")
