@@ -32,20 +32,11 @@ def choose(
     spent: bool,
     starved: bool,
 ) -> Choice:
-    """Decides at one event.
+    """Decides at one event, from the signals of the pass that decides.
 
-    A critical event leads to an offer whatever it costs. Otherwise a spent interruption budget means silence, and what
-    is left is the gate's decision, or near the boundary chance.
-
-    Args:
-      stream: Name of the stream.
-      event: Number of the event in it.
-      terms: Policy, budgets and exploration.
-      gate: What the gate says.
-      signals: Signals of the pass that decides.
-      critical: Whether the event is on the allow-list.
-      spent: Whether the interruption budget is spent.
-      starved: Whether the trigger fired and the slow budget was spent.
+    A critical event, one on the allow-list, leads to an offer whatever it costs. Otherwise a spent interruption budget
+    means silence, and what is left is the gate's decision, or near the boundary chance. `starved` says that the trigger
+    fired and the slow budget was spent.
     """
     threshold = gate.threshold if gate.threshold < math.inf else None
     if critical:

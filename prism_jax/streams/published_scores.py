@@ -20,19 +20,14 @@ class PublishedRow(NamedTuple):
     """One line of a file."""
 
     category: str
-    # the other columns by name; the shortest decimals of a double, so reading them loses nothing
-    rates: Mapping[str, float]
-    events: int  # total Events
+    rates: Mapping[str, float]  # the other columns by name; shortest decimals of a double, so reading loses nothing
+    events: int  # the column `TOTAL`
 
 
 def read_published(path: epath.PathLike) -> tuple[PublishedRow, ...]:
-    """Reads the scores of one model.
-
-    Returns:
-      One row per category; none for a file without a table, such as that of a folder that was never judged.
+    """Reads the scores of one model: one row per category; none for a file without a table, of a folder never judged.
 
     Raises:
-      OSError: if it cannot be read.
       StreamError: naming file, line and column, for a value that is not a number.
     """
     lines = csv.DictReader(io.StringIO(read_bounded(path, StreamError).decode("utf-8")))
