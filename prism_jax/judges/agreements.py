@@ -149,8 +149,6 @@ def _pair(
 ) -> PairRow | None:
     """One row; None for fewer than two common items. Intervals are NaN where the items belong to few streams."""
     labels = common(raters[judge], raters[reference], kind)
-    if not len(labels.first):
-        return None
     if len(labels.first) < 2:
         return None
     measures = agreement_intervals(labels.first, labels.second, streams=labels.streams, **settings)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from prism_jax.gate import comparison
 from prism_jax.policy.explore import draw, propensity
 from prism_jax.policy.gating import Gated
 from prism_jax.policy.settings import Terms
@@ -53,20 +54,5 @@ def choose(
     explored = wants != gate.offers
     if explored:
         note = f"; by chance, propensity {chance:g}{note}"
-    compared = _compared(terms, gate, signals)
+    compared = comparison(terms.point.policy, gate.offers, signals.need, signals.accept[signals.best], gate.threshold)
     return Choice(wants, chance, explored, threshold, f"{'offer' if wants else 'silent'}: {compared}{note}")
-
-
-def _compared(terms: Terms, gate: Gated, signals: Signals) -> str:
-    """The gate's comparison, such as "0.41 < 0.62", with as many digits as it takes to see it."""
-    p_accept = signals.accept[signals.best]
-    if terms.point.policy in ("always", "never"):
-        return f"policy {terms.point.policy}"
-    if gate.threshold == math.inf:
-        return f"no acceptance suffices at a need of {signals.need:.2g}"
-    sign = ">=" if gate.offers else "<"
-    for digits in (2, 4, 6):
-        left, right = f"{p_accept:.{digits}f}", f"{gate.threshold:.{digits}f}"
-        if left != right:
-            return f"{left} {sign} {right}"
-    return f"{p_accept!r} {sign} {gate.threshold!r}"
