@@ -51,23 +51,23 @@ def main(arguments: list[str]) -> None:
     """Runs the experiments of a name."""
     if len(arguments) > 1:
         raise ValueError(f"found arguments {', '.join(map(repr, arguments))}, expected one name and flags (see --help)")
-    given, names, folder = flags.FLAGS, registry.chosen(arguments[0]), epath.Path(flags.FLAGS.workdir)
-    if given.scores is not None and given.seeds > 1:
+    options, names, folder = flags.FLAGS, registry.chosen(arguments[0]), epath.Path(flags.FLAGS.workdir)
+    if options.scores is not None and options.seeds > 1:
         raise ValueError(
-            f"--seeds: found {given.seeds} beside --scores, expected 1: nothing is trained on a scores file"
+            f"--seeds: found {options.seeds} beside --scores, expected 1: nothing is trained on a scores file"
         )
     for flag in ("source", "weights"):
-        if given[flag].value:
+        if options[flag].value:
             registry.check_flag(flag, names)
     store = Store(folder / "trainings")
     call = runner.Given(
-        scores=given.scores,
-        trainings=() if given.scores else tuple(Trainings(store, seed) for seed in range(given.seeds)),
-        point=dataclasses.replace(PAPER, c_fa=given.c_fa, c_fn=given.c_fn, margin=given.margin),
-        settings=Settings(resamples=given.resamples, seeds=given.seeds),
-        files=Files(folder, given.source, given.weights),
+        scores=options.scores,
+        trainings=() if options.scores else tuple(Trainings(store, seed) for seed in range(options.seeds)),
+        point=dataclasses.replace(PAPER, c_fa=options.c_fa, c_fn=options.c_fn, margin=options.margin),
+        settings=Settings(resamples=options.resamples, seeds=options.seeds),
+        files=Files(folder, options.source, options.weights),
     )
-    with contextlib.nullcontext() if given.scores else store.claimed():
+    with contextlib.nullcontext() if options.scores else store.claimed():
         runner.run(names, call, folder)
 
 

@@ -79,16 +79,12 @@ def check_flag(flag: str, names: tuple[str, ...]) -> None:
     """Raises ValueError if none of the chosen experiments reads a flag that was given."""
     if not any(flag in EXPERIMENTS[name].takes for name in names):
         readers = [name for name, experiment in EXPERIMENTS.items() if flag in experiment.takes]
-        found = names[0] if len(names) == 1 else "all"
-        raise ValueError(f"--{flag}: found it with {found}, expected it with {' or '.join(readers)} only")
+        name = names[0] if len(names) == 1 else "all"
+        raise ValueError(f"--{flag}: found it with {name}, expected it with {' or '.join(readers)} only")
 
 
 def chosen(name: str) -> tuple[str, ...]:
-    """The experiments that a name means, `all` or one of them.
-
-    Raises:
-      ValueError: for an unknown name; it lists all.
-    """
+    """The experiments that a name means, `all` or one of them; ValueError lists them all for an unknown name."""
     if name == "all":
         return tuple(name for name, experiment in EXPERIMENTS.items() if experiment.in_all)
     if name not in EXPERIMENTS:

@@ -30,16 +30,20 @@ TRACES, SPLITS, RESULTS = "eval/traces_new", "dataset/test_data/splits.json", "e
 
 def thinking(subject: Subject) -> Outcome:
     """What the slow pass is worth, over the study's own three seeds."""
-    found = thinking_study.study(THINKING, thinking_study.SEEDS, subject.trainings.store)
-    return Outcome(others=_numbered("thinking", thinking_study.tables(found)))
+    students = thinking_study.study(THINKING, thinking_study.SEEDS, subject.trainings.store)
+    return Outcome(others=_numbered("thinking", thinking_study.tables(students)))
 
 
 def distillation(subject: Subject) -> Outcome:
     """What curation and the teacher's quality are worth."""
-    found = distillation_study.study(subject.trainings.store.folder.parent / "distillation")
+    measured = distillation_study.study(subject.trainings.store.folder.parent / "distillation")
     point = DISTILLED.decision
-    tables = [rows_table(found.trained_on), student_table(found.seeds, point), difference_table(found.seeds, point)]
-    tables.append(curve_table(found.curve, distillation_study.TEACHERS, point))
+    tables = [
+        rows_table(measured.trained_on),
+        student_table(measured.seeds, point),
+        difference_table(measured.seeds, point),
+    ]
+    tables.append(curve_table(measured.curve, distillation_study.TEACHERS, point))
     return Outcome(others=_numbered("distillation", tables))
 
 
@@ -67,10 +71,10 @@ def official_scores(files: Files) -> Outcome:
     for name in (TRACES, SPLITS, RESULTS):
         if not (source / name).exists():
             raise SkippedError(f"--source: found no {name} in {source}, expected it for traces")
-    given: dict[str, Any] = dict.fromkeys(("votes", "judges", "judged_by", "streams_out", "data_dir"))
-    given |= {"traces": str(source / TRACES), "splits": str(source / SPLITS), "published": str(source / RESULTS)}
-    given |= {"labels": str(source), "need": "strict", "most_events": JudgesConfig.most_events}
-    return Outcome(others=_numbered("official_scores", official_tables(given)[0]))
+    options: dict[str, Any] = dict.fromkeys(("votes", "judges", "judged_by", "streams_out", "data_dir"))
+    options |= {"traces": str(source / TRACES), "splits": str(source / SPLITS), "published": str(source / RESULTS)}
+    options |= {"labels": str(source), "need": "strict", "most_events": JudgesConfig.most_events}
+    return Outcome(others=_numbered("official_scores", official_tables(options)[0]))
 
 
 def proactivebench(files: Files) -> Outcome:
@@ -83,11 +87,11 @@ def proactivebench(files: Files) -> Outcome:
         study.with_sources(from_config_dict(RunConfig, _config(name)), source, weights)
         for name, weights in (("smollm2_proactivebench", files.weights), ("proactivebench_tiny", ""))
     )
-    found = study.study(student, tiny, files.workdir / "proactivebench")
+    results = study.study(student, tiny, files.workdir / "proactivebench")
     return Outcome(
         others={
             f"proactivebench_{part}_{signal}": study.results.table(signal, content[signal])
-            for part, content in found["parts"].items()
+            for part, content in results["parts"].items()
             for signal in study.results.SIGNALS
         }
     )
