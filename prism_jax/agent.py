@@ -58,8 +58,8 @@ def define_flags() -> None:
 
 def main() -> None:
     """Runs what the flags say."""
-    given = flags.FLAGS.flag_values_dict()
-    (serve if given["replay"] is None else replay_records)(given)
+    options = flags.FLAGS.flag_values_dict()
+    (serve if options["replay"] is None else replay_records)(options)
 
 
 if __name__ == "__main__":

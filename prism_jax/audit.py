@@ -32,16 +32,16 @@ def define_flags() -> None:
 
 def main(paths: Sequence[str]) -> int:
     """Audits the files."""
-    given = flags.FLAGS
-    found = audit_files(
+    options = flags.FLAGS
+    findings = audit_files(
         paths,
-        steps=given.n,
-        decimals=given.decimals,
-        false_alarm=given.false_alarm,
-        same_labels=given.same_labels,
-        out=given.out,
+        steps=options.n,
+        decimals=options.decimals,
+        false_alarm=options.false_alarm,
+        same_labels=options.same_labels,
+        out=options.out,
     )
-    return 1 if found else 0
+    return 1 if findings else 0
 
 
 if __name__ == "__main__":

@@ -42,32 +42,32 @@ def define_flags() -> None:
 
 def main() -> None:
     """Runs what the flags say."""
-    given = flags.FLAGS
+    options = flags.FLAGS
     settings = Settings(
-        given.c_fa, given.c_fn, given.most_uncovered, given.least_effective, least_changes=given.least_changes
+        options.c_fa, options.c_fn, options.most_uncovered, options.least_effective, least_changes=options.least_changes
     )
-    log = given.log or (given.scores if given.columns else None)
-    if log and given.calibration:
+    log = options.log or (options.scores if options.columns else None)
+    if log and options.calibration:
         raise ValueError(
             "--calibration: found it with a log, expected it with records or a scores table: a log's score is taken as "
             "it is"
         )
     for name in ("columns", "shown_only"):
-        if getattr(given, name) and not log:
+        if getattr(options, name) and not log:
             raise ValueError(f"--{name}: found it without a log, expected one as --log or, with --columns, as --scores")
     if log:
         decisions = counterfactual.of_log(
-            log, given.columns, settings, target=given.target, shown_only=given.shown_only
+            log, options.columns, settings, target=options.target, shown_only=options.shown_only
         )
     else:
         decisions = counterfactual.of_scores(
-            given.records or given.scores,
+            options.records or options.scores,
             settings,
-            target=given.target,
-            calibration=given.calibration,
-            records=bool(given.records),
+            target=options.target,
+            calibration=options.calibration,
+            records=bool(options.records),
         )
-    counterfactual.run(decisions, settings, given.out)
+    counterfactual.run(decisions, settings, options.out)
 
 
 if __name__ == "__main__":

@@ -33,16 +33,16 @@ def define_flags() -> None:
 
 def main() -> None:
     """Runs what the flags say."""
-    given = flags.FLAGS
+    options = flags.FLAGS
     try:
         pathway = PathwayConfig(
-            name="rdc_sft", keep=given.keep, count=given.count, score=given.score, stratify=given.stratify
+            name="rdc_sft", keep=options.keep, count=options.count, score=options.score, stratify=options.stratify
         )
     except ValueError as error:
         raise ValueError(f"--{error}") from error
-    found = curate_file(given.streams, given.out, pathway)
-    print_all([table_of(found)])
-    print(f"curated: {given.out}, summary: {summary_path(given.out)}")
+    curated = curate_file(options.streams, options.out, pathway)
+    print_all([table_of(curated)])
+    print(f"curated: {options.out}, summary: {summary_path(options.out)}")
 
 
 if __name__ == "__main__":

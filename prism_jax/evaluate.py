@@ -80,44 +80,44 @@ def define_flags() -> None:
     flags.DEFINE_enum("trigger", OperatingPoint.trigger, SLOW_TRIGGERS, POINT["trigger"])
     flags.register_multi_flags_validator(
         ["config", "expect_digest"],
-        lambda given: given["expect_digest"] is None or given["config"] is not None,
+        lambda values: values["expect_digest"] is None or values["config"] is not None,
         "expected --expect_digest with --config only, whose training.start names an export",
     )
     flags.register_multi_flags_validator(
         ["scores", "config", "base"],
-        lambda given: (given["scores"] is not None) + (given["config"] is not None) + given["base"] < 2,
+        lambda values: (values["scores"] is not None) + (values["config"] is not None) + values["base"] < 2,
         "expected at most one of --scores, --config and --base",
     )
     flags.register_multi_flags_validator(
         ["scores", *POINT],
-        lambda given: given["scores"] is not None or not any(flags.FLAGS[name].present for name in POINT),
+        lambda values: values["scores"] is not None or not any(flags.FLAGS[name].present for name in POINT),
         f"expected {', '.join(f'--{name}' for name in POINT)} with --scores only; a run's config.json says its own",
     )
 
 
 def main() -> int | None:
     """Does what the flags say. The exit status is 3 where the trained checkpoint is damaged and an older one read."""
-    given: dict[str, Any] = flags.FLAGS.flag_values_dict()
-    if given["columns"] is not None:
-        _evaluate_log(given)
+    options: dict[str, Any] = flags.FLAGS.flag_values_dict()
+    if options["columns"] is not None:
+        _evaluate_log(options)
         return None
-    if given["scores"] is not None:
-        point = OperatingPoint(**{name: given[name] for name in POINT})
-        folder = epath.Path(given["workdir"])
+    if options["scores"] is not None:
+        point = OperatingPoint(**{name: options[name] for name in POINT})
+        folder = epath.Path(options["workdir"])
         for name in ("export_scores", "keep_names"):
-            if given[name]:
+            if options[name]:
                 raise ValueError(f"--{name}: found it without --columns, expected both, of a log")
         evaluate_scores(
-            given["scores"],
+            options["scores"],
             folder,
             point,
-            shown_only=given["shown_only"],
-            calibrator=given["calibrator"],
-            calibration=given["calibration"],
+            shown_only=options["shown_only"],
+            calibrator=options["calibrator"],
+            calibration=options["calibration"],
         )
         return None
     for name in ("shown_only", "calibrator", "calibration", "export_scores", "keep_names"):
-        if given[name]:
+        if options[name]:
             expected = "with --columns" if name in ("export_scores", "keep_names") else "with a scores file"
             raise ValueError(f"--{name}: found it without --scores, expected it {expected}")
     # What follows loads a language model and all that it needs.
@@ -127,12 +127,12 @@ def main() -> int | None:
     from prism_jax.training.old_names import RENAMED
     from prism_jax.training.workdir import Workdir
 
-    if given["config"] is None:
-        return runs.evaluate_workdir(given["workdir"], texts=given["texts"], base=given["base"])
-    config = from_config_dict(RunConfig, given["config"], renamed=RENAMED)
-    if given["expect_digest"] is not None:
-        digests.check_export(config.training.start, given["expect_digest"])
-    runs.evaluate_untrained(config, Workdir(given["workdir"]), texts=given["texts"])
+    if options["config"] is None:
+        return runs.evaluate_workdir(options["workdir"], texts=options["texts"], base=options["base"])
+    config = from_config_dict(RunConfig, options["config"], renamed=RENAMED)
+    if options["expect_digest"] is not None:
+        digests.check_export(config.training.start, options["expect_digest"])
+    runs.evaluate_untrained(config, Workdir(options["workdir"]), texts=options["texts"])
     return None
 
 

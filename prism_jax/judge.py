@@ -38,8 +38,8 @@ def define_flags() -> None:
 
 def main() -> None:
     """Runs what the flags say."""
-    given = flags.FLAGS
-    judge(from_config_dict(JudgesConfig, given.config), given.flag_values_dict())
+    options = flags.FLAGS
+    judge(from_config_dict(JudgesConfig, options.config), options.flag_values_dict())
 
 
 if __name__ == "__main__":

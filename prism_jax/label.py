@@ -56,21 +56,21 @@ def check(given: flags.FlagValues) -> None:
 
 def main() -> None:
     """Runs what the flags say."""
-    given = flags.FLAGS
-    check(given)
-    if given.config is None:
-        (layout,) = (name for name in SOURCES if given[name].value is not None)
-        found = importing.import_streams(layout, given[layout].value, given.out, given.text_calibrator)
-        print("\n".join((*found.lines(), f"written: {given.out}")))
+    options = flags.FLAGS
+    check(options)
+    if options.config is None:
+        (layout,) = (name for name in SOURCES if options[name].value is not None)
+        imported = importing.import_streams(layout, options[layout].value, options.out, options.text_calibrator)
+        print("\n".join((*imported.lines(), f"written: {options.out}")))
         return
-    config, output = from_config_dict(TeacherConfig, given.config), epath.Path(given.out)
-    if given.dry_run:
-        done = labelling.estimate(config, epath.Path(given.streams))
+    config, output = from_config_dict(TeacherConfig, options.config), epath.Path(options.out)
+    if options.dry_run:
+        done = labelling.estimate(config, epath.Path(options.streams))
     else:
-        rows = epath.Path(given.rows or output.with_suffix(".rows.jsonl"))
-        done = labelling.label_file(config, epath.Path(given.streams), output, rows)
+        rows = epath.Path(options.rows or output.with_suffix(".rows.jsonl"))
+        done = labelling.label_file(config, epath.Path(options.streams), output, rows)
         print(f"labelled {done.streams:,} streams, {done.steps:,} questions: {output}; answers: {rows}")
-        for problem, count in sorted(done.missing.items(), key=lambda one: -one[1])[:5]:
+        for problem, count in sorted(done.missing.items(), key=lambda item: -item[1])[:5]:
             print(f"  missing {count:,}: {problem}")
     print("\n".join(done.lines))
 

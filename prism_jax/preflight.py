@@ -26,11 +26,11 @@ def define_flags() -> None:
 
 def main() -> None:
     """Runs every check."""
-    given = flags.FLAGS
-    problems = list(check_driver()) if given.platform == "gpu" else []
+    options = flags.FLAGS
+    problems = list(check_driver()) if options.platform == "gpu" else []
     distributed.start()
-    problems += check_devices(given.devices or 1, given.platform, given.device_memory)
-    problems += check_disk(given.workdir, given.disk)
+    problems += check_devices(options.devices or 1, options.platform, options.device_memory)
+    problems += check_disk(options.workdir, options.disk)
     for problem in problems:
         sys.stderr.write(problem + "\n")
     if problems:

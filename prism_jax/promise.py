@@ -66,20 +66,20 @@ def define_flags() -> None:
 
 def main() -> None:
     """Certifies and prints."""
-    given = flags.FLAGS
+    options = flags.FLAGS
     promise_scores(
-        given.scores,
-        given.promise,
-        OperatingPoint(c_fa=given.c_fa, c_fn=given.c_fn),
-        level=given.promise_level,
-        families=families_of(given.policy, given.margin),
-        calibrator=given.calibrator,
-        calibration=given.calibration,
-        start=given.start,
-        test_share=given.test_share,
-        columns=given.columns,
-        shown_only=given.shown_only,
-        out=given.out,
+        options.scores,
+        options.promise,
+        OperatingPoint(c_fa=options.c_fa, c_fn=options.c_fn),
+        level=options.promise_level,
+        families=families_of(options.policy, options.margin),
+        calibrator=options.calibrator,
+        calibration=options.calibration,
+        start=options.start,
+        test_share=options.test_share,
+        columns=options.columns,
+        shown_only=options.shown_only,
+        out=options.out,
     )
 
 

@@ -54,10 +54,9 @@ class Slots:
         return batch._replace(trunk=trunk, tokens=tokens)
 
     def reach(self, batch: Packed) -> tuple[int, Visible]:
-        """Returns the window W and the bounds on the visible trunk for a batch.
+        """The window W and the bounds on the visible trunk for a batch.
 
-        Raises:
-          ValueError: if the sizes of the batch are not those of any bucket.
+        ValueError if the sizes of the batch are not those of any bucket.
         """
         if not self.buckets:
             return self.window, self.visible

@@ -52,13 +52,13 @@ def main() -> None:
     """Runs what the flags say."""
     keep_freed_memory()
     distributed.start()
-    given = flags.FLAGS
-    config = from_config_dict(RunConfig, given.config, renamed=RENAMED)
-    check_device_count(config, given.devices)
-    if given.plan:
-        return show_plan(config, given.device_memory, given.target, given.plan_out)
+    options = flags.FLAGS
+    config = from_config_dict(RunConfig, options.config, renamed=RENAMED)
+    check_device_count(config, options.devices)
+    if options.plan:
+        return show_plan(config, options.device_memory, options.target, options.plan_out)
     try:
-        train_and_evaluate(config, Workdir(given.workdir), profile=given.profile, texts=given.texts)
+        train_and_evaluate(config, Workdir(options.workdir), profile=options.profile, texts=options.texts)
     except InterruptedTrainingError as stopped:
         sys.stderr.write(f"stopped: {stopped}\n")
         sys.exit(EXIT_STATUS)

@@ -36,19 +36,11 @@ RATE, LAYER = "rate of the others", "person layer"
 def replay(
     *, shift: float, people: int, answers: int, change: int, alpha: float, seed: int, withdrawn: float = 0.0
 ) -> Int[np.ndarray, " people"]:
-    """Simulated people with calibrated probabilities, whose log-odds shift after some answers.
+    """The number of offers after which the alarm of each simulated person first rings, -1 where it never does.
 
-    Args:
-      shift: What is added to the true log-odds of every answer after `change`; 0 is a null replay.
-      people: Number of people, each watched alone.
-      answers: Number of answers of each.
-      change: Number of answers before the shift.
-      alpha: Probability of a false alarm.
-      seed: Seed of probabilities and answers.
-      withdrawn: Share of the refusals that are never heard of, because they end the stream.
-
-    Returns:
-      The number of offers after which each alarm first rings, -1 where it never does.
+    Probabilities are calibrated for `change` answers; then `shift` is added to the true log-odds, 0 for a null replay.
+    `alpha` is the probability of a false alarm. `withdrawn` is the share of the refusals that are never heard of,
+    because they end the stream.
     """
     rng = np.random.default_rng(seed)
     state: Any = alarm.start(people)
@@ -76,7 +68,7 @@ def shift_table(*, people: int, answers: int, alpha: float, seed: int = 0) -> Ta
         rings = replay(shift=shift, people=many, answers=answers, change=0, alpha=alpha, seed=seed, withdrawn=withdrawn)
         late = np.where(rings < 0, np.inf, rings)
         quantiles = (np.quantile(late, q, method="higher") for q in (0.5, 0.9))
-        cells = (DASH if np.isinf(one) else f"{one:.0f}" for one in quantiles)
+        cells = (DASH if np.isinf(quantile) else f"{quantile:.0f}" for quantile in quantiles)
         name = "none (null replays)" if shift == 0 else f"{shift:+g}"
         name = "none, half of the refusals withdrawn" if withdrawn else name
         rows.append(Row(name, (percent(float((rings > 0).mean())), *cells), strong=shift == 0))
@@ -105,15 +97,13 @@ def forecasts(
 ) -> Mapping[str, Float[np.ndarray, " n"]]:
     """Two forecasts of each answer, before it is seen, from other people's answers and the person's own past.
 
-    Args:
-      person: Number of the person of each answer, sorted by time within people.
-      fitted: The answers of other people on which everything is fitted, 0 or 1.
-      accepted: The answers that are forecast, and seen afterwards.
+    Answers are sorted by time within people. Everything is fitted on other people's `fitted`, 0 or 1; the answers that
+    are forecast, and seen afterwards, are `accepted`.
     """
     rate, layer = np.empty(len(person)), np.empty(len(person))
     fold = np.random.default_rng(0).permutation(int(person.max()) + 1)[person] % FOLDS
-    for one in range(FOLDS):
-        held = fold == one
+    for k in range(FOLDS):
+        held = fold == k
         if not held.any():
             continue
         share = float(np.clip(fitted[~held].mean(), 0.01, 0.99))
@@ -128,10 +118,9 @@ def forecasts(
 def with_changed_mood(
     person: Int[np.ndarray, " n"], accepted: Float[np.ndarray, " n"], seed: int = 0
 ) -> tuple[Float[np.ndarray, " n"], Int[np.ndarray, " people"]]:
-    """From the middle of each person's answers on, half of the acceptances become rejections.
+    """The answers, half of whose acceptances become rejections from the middle of each person's answers on.
 
-    Returns:
-      The answers, and the number of unchanged answers of each person.
+    Beside them, the number of unchanged answers of each person.
     """
     counts = np.bincount(person)
     order = np.argsort(person, kind="stable")
@@ -154,7 +143,7 @@ def watch(
     order = np.argsort(time, kind="stable")
     log_m = alarm.along(p[order], accepted[order], person[order], 0.5)
     people = int(person.max()) + 1
-    after = np.array([int(alarm.first_alarm(log_m[person[order] == one], alpha, people)) for one in range(people)])
+    after = np.array([int(alarm.first_alarm(log_m[person[order] == code], alpha, people)) for code in range(people)])
     mean, product = (
         int(alarm.first_alarm(alarm.pooled_along(log_m, person[order], independent=independent), alpha))
         for independent in (False, True)
@@ -181,8 +170,8 @@ def log_table(log: AcceptanceLog, name: str, *, alpha: float) -> Table:
     sections = []
     for title, y, changed in (("the log as it is", answers, None), ("after a change of mood", moody, unchanged)):
         by_name = forecasts(person, answers, y)
-        found = {name: watch(person, time, y, p, alpha=alpha, changed=changed) for name, p in by_name.items()}
-        sections.append(Section(title, tuple(Row(name, _cells(one)) for name, one in found.items())))
+        alarms = {name: watch(person, time, y, p, alpha=alpha, changed=changed) for name, p in by_name.items()}
+        sections.append(Section(title, tuple(Row(name, _cells(watched)) for name, watched in alarms.items())))
     note = (
         f"{len(rows)} answers of {person.max() + 1} people, alpha = {alpha:g}; a forecast is made from other people "
         "and the person's past. A mean or product that never rings is a dash."
@@ -212,18 +201,18 @@ def define_flags() -> None:
 
 def main() -> Iterable[Table]:
     """Rings the alarms of simulated people, or of a log."""
-    given = flags.FLAGS
-    unused = ("columns",) if given.log is None else ("people", "answers")
+    options = flags.FLAGS
+    unused = ("columns",) if options.log is None else ("people", "answers")
     for name in unused:
-        if given[name].present:
+        if options[name].present:
             raise ValueError(
-                f"--{name}: found it {'without' if given.log is None else 'with'} --log, expected the other"
+                f"--{name}: found it {'without' if options.log is None else 'with'} --log, expected the other"
             )
-    if given.log is None:
-        table = shift_table(people=given.people, answers=given.answers, alpha=given.alpha)
+    if options.log is None:
+        table = shift_table(people=options.people, answers=options.answers, alpha=options.alpha)
     else:
-        log = read_log(given.log, parse_columns(given.columns))
-        table = log_table(log, given.log.rpartition("/")[2], alpha=given.alpha)
+        log = read_log(options.log, parse_columns(options.columns))
+        table = log_table(log, options.log.rpartition("/")[2], alpha=options.alpha)
     return [table]
 
 

@@ -18,12 +18,12 @@ def votes_against_votes(streams: Iterable[Stream]) -> Ranked:
     All ordered pairs count, because with two or three votes per offer the others often have no majority.
     """
     return _ranked(
-        (float(one), float(other), stream.id)
+        (float(vote), float(label), stream.id)
         for stream in streams
         for step in stream.steps
         for offer in step.candidates
-        for i, one in enumerate(offer.votes)
-        for j, other in enumerate(offer.votes)
+        for i, vote in enumerate(offer.votes)
+        for j, label in enumerate(offer.votes)
         if i != j
     )
 
@@ -33,8 +33,7 @@ def need_against_others(streams: Iterable[Stream]) -> Ranked:
 
     The score is whether the annotator accepted any offer. The label is need by the strict definition among the other
     annotators: whether all of them accepted the same offer. A step whose offers have different numbers of votes is left
-    out, since votes cannot be assigned to annotators there. In a step without offers, no
-    annotator accepted any.
+    out, since votes cannot be assigned to annotators there. In a step without offers, no annotator accepted any.
     """
     return _ranked(
         (float(accepted), float(needed), stream.id)
@@ -75,16 +74,13 @@ def replay_annotators(streams: Iterable[Stream]) -> Replay | None:
     if not rows:
         return None
     columns = list(zip(*rows, strict=True))
-    return Replay(np.array(columns[0]), np.array(columns[1]), *(np.array(one, np.float64) for one in columns[2:]))
+    return Replay(np.array(columns[0]), np.array(columns[1]), *(np.array(column, np.float64) for column in columns[2:]))
 
 
 def annotator_rows(steps: Replay, ratio: float, *, resamples: int) -> tuple[PolicyReplay, ...]:
     """What one annotator's decisions cost the others, beside constants and decisions on the others' own labels.
 
-    Args:
-      steps: The rows of `replay_annotators`.
-      ratio: C_FN, with C_FA = 1.
-      resamples: Number of bootstrap resamples of whole streams.
+    The steps are rows of `replay_annotators`; `ratio` is C_FN, with C_FA = 1. Whole streams are resampled.
     """
     everywhere = np.ones(len(steps))
     best = (steps.y_best * (1 + ratio * steps.y_need) >= 1).astype(np.float64)
@@ -100,9 +96,7 @@ def annotator_rows(steps: Replay, ratio: float, *, resamples: int) -> tuple[Poli
 def against_votes(rows: Scores, p: np.ndarray) -> Ranked:
     """Compares a signal with every single vote on the rows' offers, as `votes_against_votes` does for an annotator.
 
-    Args:
-      rows: Rows with votes; a row without votes is left out.
-      p: The signal, one value per row.
+    `p` has one value per row; a row without votes is left out.
     """
     votes = [()] * len(rows) if rows.votes is None else rows.votes
     return _ranked(

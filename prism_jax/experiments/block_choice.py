@@ -28,10 +28,8 @@ States = Mapping[str, Float[np.ndarray, "_ _"]]
 def worth_of_blocks(streams: Sequence[Stream], states: States, reading: StatesConfig) -> dict[int, float]:
     """Computes the AUROC of acceptance within streams, out of inner folds, for the answer slot after each block.
 
-    Args:
-      streams: Training streams with their labels.
-      states: What `prism_jax.probe.kept_states` read of them at `reading.blocks`; other streams are not looked at.
-      reading: The blocks, and how the regression on states is fitted.
+    `streams` are training streams with their labels. `states` are what `prism_jax.probe.kept_states` read of them at
+    `reading.blocks`; other streams are not looked at.
 
     Raises:
       ValueError: if the training streams of an inner fold have labels of one kind only.

@@ -55,13 +55,8 @@ def study(
 ) -> list[Table]:
     """The tables: estimates from logs of the exploring policy, and refusals for all logging policies.
 
-    Args:
-      log: A log in which every offer was answered, with a score; missing scores become the median.
-      people: Numbers of people in redrawn logs.
-      replications: Number of redrawn logs for each row.
-      c_fa: Cost of an offer that is not accepted.
-      c_fn: Cost of not making an offer that would have been accepted.
-      seed: Seed of all draws.
+    In the log every offer was answered and has a score; missing scores become the median. `people` are the numbers of
+    people in redrawn logs, and `replications` is the number of redrawn logs for each row.
     """
     assert log.score is not None, "the main refuses a log without a score"
     score = np.where(np.isnan(log.score), np.nanmedian(log.score), log.score)
@@ -78,7 +73,7 @@ def study(
                 count: replicate(full, policies, count, times, c_fa=c_fa, c_fn=c_fn, seed=seed) for count in counts
             }
             if name == "explores":
-                rows = [_row(count, one) for count, found in results.items() for one in found]
+                rows = [_row(count, estimate) for count, estimates in results.items() for estimate in estimates]
                 sections.append(Section(f"target: {target}", tuple(rows)))
             refused_rows.append(Row(f"target: {target}", (percent(results[people[-1]][0].refused),)))
         refusals.append(Section(f"{name}: {LOGGING[name]}", tuple(refused_rows)))
@@ -119,14 +114,14 @@ def define_flags() -> None:
 
 def main() -> Iterable[Table]:
     """Redraws logs from a log whose truth is known."""
-    given = flags.FLAGS
-    if not all(text.isdigit() and int(text) >= 2 for text in given.people) or not given.people:
-        raise ValueError(f"--people: found {','.join(given.people)!r}, expected whole numbers from 2")
-    log = read_log(given.log, parse_columns(given.columns))
+    options = flags.FLAGS
+    if not all(text.isdigit() and int(text) >= 2 for text in options.people) or not options.people:
+        raise ValueError(f"--people: found {','.join(options.people)!r}, expected whole numbers from 2")
+    log = read_log(options.log, parse_columns(options.columns))
     if log.score is None or not log.logged.all():
-        raise LogError(f"{given.log}: expected score=COLUMN, and answers to all offers")
-    people = sorted(map(int, given.people))
-    return study(log, people, given.replications, c_fa=given.c_fa, c_fn=given.c_fn)
+        raise LogError(f"{options.log}: expected score=COLUMN, and answers to all offers")
+    people = sorted(map(int, options.people))
+    return study(log, people, options.replications, c_fa=options.c_fa, c_fn=options.c_fn)
 
 
 if __name__ == "__main__":

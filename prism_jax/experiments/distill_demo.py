@@ -57,7 +57,7 @@ class Command(NamedTuple):
 class Files(NamedTuple):
     """Where everything lies in the workdir."""
 
-    folder: epath.Path  # the workdir
+    folder: epath.Path
     answers: epath.Path  # what the held-out users would have answered; for the report alone
     cache: epath.Path  # the cache of the endpoint's answers
     curated: epath.Path  # the training streams that curation keeps
@@ -89,26 +89,20 @@ class Files(NamedTuple):
 
 
 def commands(files: Files, url: str, steps: int) -> list[Command]:
-    """The commands in order.
-
-    Args:
-      files: Where everything lies.
-      url: Address of the endpoint.
-      steps: Number of optimizer steps.
-    """
+    """The commands in order; `url` is the address of the endpoint, `steps` the number of optimizer steps."""
     cache = f"--config.remote.cache={files.cache}"
-    found = []
+    listed = []
     for split in FILES:
         source, out = files.streams("unlabelled", split), files.streams("teacher", split)
-        given = (f"--config=configs/simulated_teacher.py:{url}", cache, f"--streams={source}", f"--out={out}")
-        found.append(Command(f"the teacher labels {source.name}", "label", given, out.exists, asks=True))
+        arguments = (f"--config=configs/simulated_teacher.py:{url}", cache, f"--streams={source}", f"--out={out}")
+        listed.append(Command(f"the teacher labels {source.name}", "label", arguments, out.exists, asks=True))
     for split in FILES:
         source, out = files.streams("teacher", split), files.streams("judged", split)
         votes = out.with_suffix(".votes.jsonl")
         panel = (f"--config=configs/simulated_judges.py:{url}", cache, "--resamples=1000")
         paths = (f"--streams={source}", f"--votes={votes}", f"--out={out}")
-        found.append(Command(f"three judges judge {source.name}", "judge", (*panel, *paths), out.exists, asks=True))
-    return [*found, *_student(files, steps), *_agent(files)]
+        listed.append(Command(f"three judges judge {source.name}", "judge", (*panel, *paths), out.exists, asks=True))
+    return [*listed, *_student(files, steps), *_agent(files)]
 
 
 def _student(files: Files, steps: int) -> list[Command]:
@@ -165,26 +159,22 @@ def event_lines(streams: Sequence[Stream]) -> str:
 def run(listed: Sequence[Command], *, asks: bool) -> None:
     """Runs the commands that were not completed before, each in a process of its own, and prints them first.
 
-    Args:
-      listed: All commands of the demo, which are numbered.
-      asks: Whether to run those that need the endpoint, or the others.
-
-    Raises:
-      RuntimeError: for a command that fails; it has said why.
+    `listed` are all commands of the demo, by which they are numbered. Those that need the endpoint run if `asks`, else
+    the others. RuntimeError for a command that fails; it has said why.
     """
-    for number, one in enumerate(listed, start=1):
-        if one.asks != asks:
+    for number, step in enumerate(listed, start=1):
+        if step.asks != asks:
             continue
-        where = f"[{number}/{len(listed)}] {one.title}"
-        if one.done():
+        where = f"[{number}/{len(listed)}] {step.title}"
+        if step.done():
             print(f"{where}: done before", flush=True)
             continue
-        words = ("python", "-m", f"prism_jax.{one.module}", *one.flags)
+        words = ("python", "-m", f"prism_jax.{step.module}", *step.flags)
         print(f"\n{where}\n$ {shlex.join(words)}", flush=True)
         began = time.monotonic()
         status = subprocess.run([sys.executable, *words[1:]], check=False).returncode
         if status:
-            raise RuntimeError(f"[{number}/{len(listed)}] prism_jax.{one.module}: ended with status {status}")
+            raise RuntimeError(f"[{number}/{len(listed)}] prism_jax.{step.module}: ended with status {status}")
         print(f"{where}: {time.monotonic() - began:.0f} s", flush=True)
 
 
@@ -192,17 +182,11 @@ def run(listed: Sequence[Command], *, asks: bool) -> None:
 def served(files: Files, settings: dict[str, int], before: str) -> Iterator[str]:
     """The simulated users in a process of their own; gives the address of their endpoint.
 
-    Args:
-      files: Where everything lies.
-      settings: The demo's settings.
-      before: The address to serve at again; empty chooses a free port.
-
-    Raises:
-      RuntimeError: if the process ends at once.
+    `before` is the address to serve at again; empty chooses a free port. RuntimeError if the process ends at once.
     """
-    given = [f"--{name}={settings[name]}" for name in ("train", "calibration", "held_out", "seed")]
+    sizes = [f"--{name}={settings[name]}" for name in ("train", "calibration", "held_out", "seed")]
     port = urlsplit(before).port or 0
-    words = ("-m", "prism_jax.experiments.simulated_users", f"--folder={files.folder}", *given, f"--port={port}")
+    words = ("-m", "prism_jax.experiments.simulated_users", f"--folder={files.folder}", *sizes, f"--port={port}")
     print(f"simulated users behind an endpoint\n$ {shlex.join(('python', *words))} &", flush=True)
     pipe = subprocess.PIPE
     with subprocess.Popen([sys.executable, *words], text=True, stdin=pipe, stdout=pipe) as process:
@@ -241,15 +225,13 @@ def _address_before(path: epath.Path, settings: dict[str, int]) -> str:
 def demo(folder: epath.Path, settings: dict[str, int]) -> Table:
     """Runs whatever the workdir lacks, and writes report.md and report.csv.
 
-    Raises:
-      ValueError: for a workdir that was made with other settings.
-      RuntimeError: for a command that fails.
+    ValueError for a workdir that was made with other settings; RuntimeError for a command that fails.
     """
     folder.mkdir(parents=True, exist_ok=True)
     files, began = Files.of(folder), time.monotonic()
     url = _address_before(folder / MADE_BY, settings)
     listed = commands(files, url, settings["steps"])
-    if all(one.done() for one in listed if one.asks):
+    if all(step.done() for step in listed if step.asks):
         run(listed, asks=True)  # only says so
     else:
         with served(files, settings, url) as url:

@@ -81,23 +81,21 @@ def read_records(path: epath.PathLike) -> Iterator[dict[str, Any]]:
 def decided(records: epath.PathLike, streams: Sequence[Stream]) -> Decisions:
     """The agent's decisions at the steps of some streams; it also decided on events that are no step.
 
-    Raises:
-      ValueError: naming the stream and the event of a step without a record.
+    ValueError names the stream and the event of a step without a record.
     """
-    found = {(record["stream"], record["event"]): record for record in read_records(records)}
+    by_step = {(record["stream"], record["event"]): record for record in read_records(records)}
     steps = [(stream.id, step.event) for stream in streams for step in stream.steps]
     for stream, event in steps:
-        if (stream, event) not in found:
+        if (stream, event) not in by_step:
             raise ValueError(f"{records}: found no decision on event {event} of {stream!r}, expected one")
-    offers, thoughts = ([found[step][key] for step in steps] for key in ("spoke", "thought"))
+    offers, thoughts = ([by_step[step][key] for step in steps] for key in ("spoke", "thought"))
     return Decisions(np.array(offers, bool), np.array(thoughts, bool))
 
 
 def taught(streams: Sequence[Stream], split: str) -> Scores:
     """A teacher's probabilities as a scores table with whatever labels the streams have.
 
-    Raises:
-      ValueError: naming the stream and the event of a step without the teacher's probabilities.
+    ValueError names the stream and the event of a step without the teacher's probabilities.
     """
     rows = []
     for stream in streams:
@@ -125,10 +123,7 @@ def teachers_decisions(
 ) -> dict[str, Decisions]:
     """The gate on the teacher's probabilities: as the teacher gave them, and at its temperatures.
 
-    Args:
-      held_out: Streams with the teacher's probabilities; their labels are not read.
-      calibration: Streams with the teacher's probabilities and the judges' labels.
-      point: Costs.
+    The labels of the held-out streams are not read; those of the calibration streams are the judges'.
     """
     rows, fits = taught(held_out, "test"), calibrate(taught(calibration, "calibration"))
     assert rows.p_need_fast is not None, "`taught` gives every row one"
@@ -155,15 +150,9 @@ def references(truth: Truth, point: OperatingPoint) -> dict[str, Decisions]:
 
 
 def report(truth: Truth, systems: Mapping[str, Decisions], point: OperatingPoint) -> Table:
-    """One row per system.
-
-    Args:
-      truth: The users' answers and their probabilities.
-      systems: The decisions of each system by name, `TEACHER` among them, in the order of the table.
-      point: Costs.
-    """
+    """One row per system by name, in their order; `TEACHER` must be among them."""
     known = references(truth, point)
-    rows = [_row(name, one, systems[TEACHER], known, truth, point) for name, one in {**systems, **known}.items()]
+    rows = [_row(name, system, systems[TEACHER], known, truth, point) for name, system in {**systems, **known}.items()]
     sections = (Section("", tuple(rows[: len(systems)])), Section("for reference", tuple(rows[len(systems) :])))
     streams = len(set(truth.stream.tolist()))
     note = (
@@ -183,7 +172,7 @@ def _row(
 ) -> Row:
     own_costs = costs(system, truth, point)
     change = "" if system is teacher else mean_interval(own_costs - costs(teacher, truth, point), truth, "+")
-    expected = {name: expected_cost(one, truth, point) for name, one in {**known, "": system}.items()}
+    expected = {name: expected_cost(decisions, truth, point) for name, decisions in {**known, "": system}.items()}
     never, always, bayes, own = expected.values()
     rates = metrics.rates(metrics.confusion(system.offer, truth.need * truth.accept))
     return Row(
@@ -222,5 +211,5 @@ def mean_interval(values: Float64[np.ndarray, "steps"], truth: Truth, sign: str 
     names, stream = np.unique(truth.stream, return_inverse=True)
     sums = [np.bincount(stream, weights=column, minlength=len(names)) for column in (values, np.ones_like(values))]
     cells = Cells(np.stack(sums, axis=1), np.ones(len(names), np.int64))
-    found = interval(cells, lambda totals: totals[..., 0] / totals[..., 1], resamples=RESAMPLES, seed=SEED)
-    return show_interval(float(found.estimate), float(found.low), float(found.high), sign=sign)
+    mean = interval(cells, lambda totals: totals[..., 0] / totals[..., 1], resamples=RESAMPLES, seed=SEED)
+    return show_interval(float(mean.estimate), float(mean.low), float(mean.high), sign=sign)

@@ -86,10 +86,10 @@ MADE_BY = "study.json"
 class Sizes:
     """The size of the study."""
 
-    train: int = 400  # number of training streams of each seed
-    calibration: int = 100  # number of calibration streams
-    held_out: int = 200  # number of held-out streams
-    steps: int = 200  # number of optimizer steps of every student
+    train: int = 400  # training streams of each seed
+    calibration: int = 100  # calibration streams
+    held_out: int = 200  # held-out streams
+    steps: int = 200  # optimizer steps of every student
     seeds: tuple[int, ...] = (0, 1, 2)  # seeds of the comparison; the first is that of the curve
     teacher: str = "fair"  # name of the teacher of the comparison
     curve: tuple[str, ...] = ("good", "fair", "poor", "bad")  # names of the teachers of the curve, the best one first
@@ -133,13 +133,7 @@ class Files(NamedTuple):
 
 
 def labelled(streams: Sequence[Stream], everyone: Sequence[Stream], quality: TeacherQuality) -> list[Stream]:
-    """The streams as a simulated teacher labels them, without any other label.
-
-    Args:
-      streams: The streams to label.
-      everyone: All streams that the teacher knows.
-      quality: How it errs.
-    """
+    """The streams as a simulated teacher labels them, without any other label; it knows the streams of `everyone`."""
     brain = SimulatedTeacher(everyone, PromptSettings(), quality)
 
     async def ask(messages: Sequence[Any], kind: type[Any]) -> Reply[Any]:
@@ -155,12 +149,9 @@ def labelled(streams: Sequence[Stream], everyone: Sequence[Stream], quality: Tea
 
 
 def judged(streams: Sequence[Stream], everyone: Sequence[Stream], seed: int) -> list[Stream]:
-    """The streams with the labels of the majority of simulated judges.
+    """The streams with the labels of the majority of simulated judges, who know the streams of `everyone`.
 
-    Args:
-      streams: The streams to judge.
-      everyone: All streams that the judges know.
-      seed: Seed of the study; each judge errs with a seed of its own.
+    The seed is that of the study; each judge errs with a seed of its own.
     """
     panel = [
         SimulatedJudge(
@@ -182,15 +173,9 @@ def judged(streams: Sequence[Stream], everyone: Sequence[Stream], seed: int) -> 
 
 
 def draw(streams: Sequence[Stream], count: int, seed: int) -> tuple[Stream, ...]:
-    """Draws rows uniformly at random, each at most once; the streams are marked as those of curation are.
+    """Draws `count` rows uniformly at random, each at most once; the streams are marked as those of curation are.
 
-    Args:
-      streams: Streams with all their rows; a row is one candidate of one step.
-      count: Number of rows to keep.
-      seed: Seed of the draw.
-
-    Raises:
-      ValueError: for more rows than there are.
+    A row is one candidate of one step. ValueError for more rows than there are.
     """
     total = sum(len(step.candidates) for stream in streams for step in stream.steps)
     if count > total:
@@ -258,8 +243,7 @@ def decisions(scores: Scores, point: OperatingPoint) -> dict[str, Decisions]:
 def measured(files: Files, students: dict[str, Scores], point: OperatingPoint) -> Measured:
     """The held-out steps of one seed and teacher with the decisions of the teacher and of some students.
 
-    Raises:
-      ValueError: for scores of other steps, or in another order.
+    ValueError for scores of other steps, or in another order.
     """
     held_out, answers = read_streams(files.taught), read_streams(files.answers)
     steps = [(stream.id, number) for stream in answers for number in range(len(stream.steps))]
@@ -268,8 +252,10 @@ def measured(files: Files, students: dict[str, Scores], point: OperatingPoint) -
         if list(zip(rows.stream.tolist(), rows.step.tolist(), strict=True)) != steps:
             raise ValueError(f"{files.folder}: found other steps in the scores of {name!r}, expected those held out")
     teacher = distill_report.teachers_decisions(held_out, read_streams(files.calibration), point)
-    systems = {(name, key): one for name, scores in students.items() for key, one in decisions(scores, point).items()}
-    return Measured(Truth.of(answers), {**systems, **{(name, ""): one for name, one in teacher.items()}})
+    systems = {
+        (name, key): decided for name, scores in students.items() for key, decided in decisions(scores, point).items()
+    }
+    return Measured(Truth.of(answers), {**systems, **{(name, ""): decided for name, decided in teacher.items()}})
 
 
 class Found(NamedTuple):
@@ -281,16 +267,12 @@ class Found(NamedTuple):
 
 
 def study(folder: epath.Path, sizes: Sizes = SIZES, config: RunConfig = DISTILLED) -> Found:
-    """Makes whatever the workdir lacks, and compares the decisions.
-
-    Raises:
-      ValueError: for a workdir that was made with other sizes.
-    """
-    made, given = folder / MADE_BY, sizes.as_json()
-    if made.exists() and (before := read_object(made, str(made))) != given:
-        raise ValueError(f"--workdir: found {made}, made with {before}, expected {given}")
+    """Makes whatever the workdir lacks, and compares the decisions; ValueError for a workdir made with other sizes."""
+    made, wanted = folder / MADE_BY, sizes.as_json()
+    if made.exists() and (before := read_object(made, str(made))) != wanted:
+        raise ValueError(f"--workdir: found {made}, made with {before}, expected {wanted}")
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(made, given)
+    write_json(made, wanted)
     training = dataclasses.replace(config.training, steps=sizes.steps, checkpoint_every=sizes.steps)
     config = dataclasses.replace(config, training=training)
 
@@ -319,9 +301,13 @@ def define_flags() -> None:
 
 def main() -> Iterable[Table]:
     """Trains, and compares the students."""
-    found, point = study(epath.Path(flags.FLAGS.workdir)), DISTILLED.decision
-    tables = [rows_table(found.trained_on), student_table(found.seeds, point), difference_table(found.seeds, point)]
-    return [*tables, curve_table(found.curve, TEACHERS, point)]
+    results, point = study(epath.Path(flags.FLAGS.workdir)), DISTILLED.decision
+    return [
+        rows_table(results.trained_on),
+        student_table(results.seeds, point),
+        difference_table(results.seeds, point),
+        curve_table(results.curve, TEACHERS, point),
+    ]
 
 
 if __name__ == "__main__":

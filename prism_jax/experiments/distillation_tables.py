@@ -55,18 +55,17 @@ class Taught(NamedTuple):
 def trained_on(arms: Mapping[str, Sequence[Stream]], users: Sequence[Stream]) -> dict[str, Taught]:
     """Compares the labels of each arm with what the users would have answered.
 
-    Args:
-      arms: Judged training streams with one candidate per step, by arm.
-      users: The same streams with the users' answers.
+    The arms are judged training streams with one candidate per step; `users` are the same streams with the users'
+    answers.
     """
     answers = {(s.id, step.event): (step.y_need, step.candidates[0].y_accept) for s in users for step in s.steps}
-    found = {}
+    facts = {}
     for arm, streams in arms.items():
         steps = [(stream.id, step) for stream in streams for step in stream.steps]
         labels = np.array([(step.y_need, step.candidates[0].y_accept) for _, step in steps], float)
         wrong = labels != np.array([answers[name, step.event] for name, step in steps], float)
-        found[arm] = Taught(len(steps), *wrong.mean(0).tolist(), *labels.mean(0).tolist())
-    return found
+        facts[arm] = Taught(len(steps), *wrong.mean(0).tolist(), *labels.mean(0).tolist())
+    return facts
 
 
 def rows_table(found: Sequence[Mapping[str, Taught]]) -> Table:
@@ -80,7 +79,7 @@ def rows_table(found: Sequence[Mapping[str, Taught]]) -> Table:
     )
     rows = []
     for arm in found[0]:
-        mean = np.mean([one[arm] for one in found], axis=0)
+        mean = np.mean([seed[arm] for seed in found], axis=0)
         rows.append(Row(arm, (f"{mean[0]:,.0f}", *(f"{100 * share:.1f}" for share in mean[1:]))))
     return Table(
         "What each student trains on", "", columns, (Section("", tuple(rows)),), f"Means of {len(found)} seeds."
@@ -89,13 +88,13 @@ def rows_table(found: Sequence[Mapping[str, Taught]]) -> Table:
 
 def pool(found: Sequence[Measured]) -> Measured:
     """The steps of several seeds, one after another; streams of different seeds stay different streams."""
-    truths = [one.truth._replace(stream=np.char.add(f"{n}/", one.truth.stream)) for n, one in enumerate(found)]
+    truths = [seed.truth._replace(stream=np.char.add(f"{n}/", seed.truth.stream)) for n, seed in enumerate(found)]
     truth = Truth(*(np.concatenate(columns) for columns in zip(*truths, strict=True)))
     systems = {}
-    for name, one in found[0].systems.items():
+    for name, system in found[0].systems.items():
         offers = np.concatenate([seed.systems[name].offer for seed in found])
         thoughts = [seed.systems[name].slow for seed in found]
-        slow = None if one.slow is None else np.concatenate([t for t in thoughts if t is not None])
+        slow = None if system.slow is None else np.concatenate([t for t in thoughts if t is not None])
         systems[name] = Decisions(offers, slow)
     return Measured(truth, systems)
 
@@ -111,9 +110,9 @@ SYSTEMS = (
 def student_table(found: Sequence[Measured], point: OperatingPoint) -> Table:
     """Every student and the teacher, on the steps of all seeds."""
     pooled = pool(found)
-    rows = [Row(_name(system), _cells(one, pooled.truth, point)) for system, one in pooled.systems.items()]
+    rows = [Row(_name(system), _cells(decided, pooled.truth, point)) for system, decided in pooled.systems.items()]
     known = references(pooled.truth, point).items()
-    constants = [Row(name, _cells(one, pooled.truth, point)) for name, one in known]
+    constants = [Row(name, _cells(decided, pooled.truth, point)) for name, decided in known]
     sections = (Section("", tuple(rows)), Section("for reference", tuple(constants)))
     title = "Students on curated rows, on all rows and on rows drawn at random"
     return Table(title, "", SYSTEMS, sections, _note(pooled.truth, len(found), point))
@@ -142,7 +141,7 @@ def _cells(system: Decisions, truth: Truth, point: OperatingPoint) -> tuple[str,
 
 
 def _gap(own: float, truth: Truth, point: OperatingPoint) -> float:
-    return gap_closed(own, *(expected_cost(one, truth, point) for one in references(truth, point).values()))
+    return gap_closed(own, *(expected_cost(decided, truth, point) for decided in references(truth, point).values()))
 
 
 def difference_table(found: Sequence[Measured], point: OperatingPoint) -> Table:
@@ -156,8 +155,8 @@ def difference_table(found: Sequence[Measured], point: OperatingPoint) -> Table:
     for thinking in (FAST, MARGIN):
         rows = []
         for first, second in PAIRS:
-            one, other = (pooled.systems[name, thinking] for name in (first, second))
-            change = costs(one, pooled.truth, point) - costs(other, pooled.truth, point)
+            minuend, subtrahend = (pooled.systems[name, thinking] for name in (first, second))
+            change = costs(minuend, pooled.truth, point) - costs(subtrahend, pooled.truth, point)
             of_seeds = np.array([_expected_change(seed, (first, second), thinking, point) for seed in found])
             cells = mean_interval(change, pooled.truth, "+"), _over_seeds(of_seeds)
             rows.append(Row(f"{first} − {second}", (*cells, ", ".join(f"{value:+.3f}" for value in of_seeds))))
@@ -193,17 +192,13 @@ CURVE = (
 
 
 def curve_table(curve: Mapping[str, Measured], teachers: Mapping[str, TeacherQuality], point: OperatingPoint) -> Table:
-    """The student's cost beside its teacher's, by teacher.
+    """The student's cost beside its teacher's, by the teacher's name, the best one first.
 
-    Args:
-      curve: The decisions of teacher and student by the teacher's name, the best one first; the held-out steps are the
-        same everywhere.
-      teachers: How each teacher errs.
-      point: Costs.
+    The held-out steps are the same everywhere; `teachers` says how each teacher errs.
     """
     best = next(iter(curve.values()))
     student = best.systems["curated", MARGIN]
-    rows = tuple(Row(in_words(teachers[name]), _point(one, student, point)) for name, one in curve.items())
+    rows = tuple(Row(in_words(teachers[name]), _point(measured, student, point)) for name, measured in curve.items())
     title = "What the teacher's quality costs its student"
     return Table(title, "teacher's errors", CURVE, (Section("", rows),), _note(best.truth, 1, point))
 

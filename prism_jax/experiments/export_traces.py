@@ -26,11 +26,11 @@ def define_flags() -> None:
 
 def main() -> None:
     """Writes the traces and says what they hold."""
-    given = flags.FLAGS
-    traces = export_traces(given.records, given.out, given.streams)
+    options = flags.FLAGS
+    traces = export_traces(options.records, options.out, options.streams)
     events = [event for trace in traces.values() for event in trace]
     offers = sum(bool(event.answer) for event in events)
-    print(f"{given.out}: {len(traces)} streams, {len(events)} events, {offers} offers")
+    print(f"{options.out}: {len(traces)} streams, {len(events)} events, {offers} offers")
 
 
 if __name__ == "__main__":

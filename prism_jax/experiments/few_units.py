@@ -128,14 +128,14 @@ def coverage(
     value, rng = truth(population), np.random.default_rng(seed)
     samples = [population.draw(rng, units) for _ in range(replications)]
     with np.errstate(invalid="ignore", divide="ignore"):
-        samples = [one for one in samples if np.isfinite(population.statistic(one.sum(axis=0)))]
+        samples = [sample for sample in samples if np.isfinite(population.statistic(sample.sum(axis=0)))]
     cells = samples[0].shape[1]
 
     def statistic(totals: np.ndarray) -> np.ndarray:
         with np.errstate(invalid="ignore", divide="ignore"):
             return population.statistic(totals.reshape(*totals.shape[:-1], len(samples), cells))
 
-    found = interval(
+    intervals = interval(
         Cells(np.concatenate(samples, axis=1), np.ones(units, np.int64)),
         statistic,
         bounds=population.bounds,
@@ -143,8 +143,8 @@ def coverage(
         resamples=resamples,
         seed=seed,
     )
-    known = ~np.isnan(found.low)
-    return float(((found.low <= value) & (value <= found.high))[known].mean())
+    known = ~np.isnan(intervals.low)
+    return float(((intervals.low <= value) & (value <= intervals.high))[known].mean())
 
 
 def table(replications: int, populations: Iterable[str] = tuple(POPULATIONS)) -> Table:

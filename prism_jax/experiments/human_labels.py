@@ -49,10 +49,10 @@ def study(
     ratios: Sequence[float] = RATIOS,
     resamples: int = 10_000,
 ) -> list[Table]:
-    """Runs the protocol and returns its tables.
+    """Runs the protocol on streams with hard labels and raw votes, and returns its tables.
 
     Args:
-      streams: Streams with hard labels and raw votes.
+      streams: Streams to test.
       folds: Number of outer folds; None leaves out one stream at a time.
       labels: `votes` takes the share of votes for every label; AUROCs round it.
       scores: Further methods by name: raw signals on the same steps and offers, from models that did not see a step's
@@ -71,16 +71,18 @@ def study(
     }
     for name, table in (scores or {}).items():
         labelled = with_labels(table, soft(streams) if labels == "votes" else streams)
-        by_method[name] = [split_by(labelled, [one.id for one in test], fold) for fold, (_, test) in enumerate(divided)]
+        by_method[name] = [
+            split_by(labelled, [stream.id for stream in test], fold) for fold, (_, test) in enumerate(divided)
+        ]
     replays: dict[str, Sequence[FoldReplay]] = {
         name: [replay_fold(table, calibrate(table)) for table in tables] for name, tables in by_method.items()
     }
-    found = {ratio: policy_rows(dict(replays), ratio, resamples=resamples) for ratio in ratios}
+    policies = {ratio: policy_rows(dict(replays), ratio, resamples=resamples) for ratio in ratios}
     people = replay_annotators(judged)
     ceiling = {ratio: annotator_rows(people, ratio, resamples=resamples) for ratio in ratios} if people else {}
     return [
         *(_ranking(by_method, judged, signal, resamples) for signal in SIGNALS),
-        policy_table(found),
+        policy_table(policies),
         gain_table(gains(dict(replays), ratios=ratios, resamples=resamples)),
         *([annotator_table(ceiling)] if people else []),
     ]
@@ -92,7 +94,9 @@ def in_fixed_order(stream: Stream) -> Stream:
     def ordered(step: Step) -> Step:
         return dataclasses.replace(
             step,
-            candidates=tuple(sorted(step.candidates, key=lambda one: (one.text or "", one.votes, one.y_accept or 0))),
+            candidates=tuple(
+                sorted(step.candidates, key=lambda offer: (offer.text or "", offer.votes, offer.y_accept or 0))
+            ),
         )
 
     return map_steps(stream, ordered)
@@ -113,8 +117,7 @@ def soft(streams: Sequence[Stream]) -> list[Stream]:
 def with_labels(scores: Scores, streams: Sequence[Stream]) -> Scores:
     """The scores' signals with the streams' labels; rows of offers that nobody judged are left out.
 
-    Raises:
-      ScoresError: naming stream, step and offer, if a judged offer is missing, twice, or has other votes; or no need.
+    ScoresError names stream, step and offer, if a judged offer is missing, twice, or has other votes; or no need.
     """
     if scores.p_need_fast is None:
         raise ScoresError("found no such column, expected it: people judged need too", "p_need_fast")
@@ -167,15 +170,15 @@ def _ranking(
     by_method: Mapping[str, Sequence[Scores]], judged: Sequence[Stream], signal: Signal, resamples: int
 ) -> Table:
     """AUROCs of each method's raw signal, and of one annotator against the others."""
-    found: dict[str, Mapping[str, Interval]] = {}
+    measured: dict[str, Mapping[str, Interval]] = {}
     for name, tables in by_method.items():
         rows = [_ranked(table, signal) for table in tables]
         ranked = Ranked(*(np.concatenate(column) for column in zip(*rows, strict=True)))
-        found[name] = intervals(ranked, resamples=resamples)
+        measured[name] = intervals(ranked, resamples=resamples)
     human = votes_against_votes(judged) if signal == "accept" else need_against_others(judged)
     if 0 < human.y.mean() < 1:
-        found["one annotator, against the others"] = intervals(human, resamples=resamples)
-    return ranking_table(found, {"accept": "Acceptance of an offer", "need": "Need at a step"}[signal])
+        measured["one annotator, against the others"] = intervals(human, resamples=resamples)
+    return ranking_table(measured, {"accept": "Acceptance of an offer", "need": "Need at a step"}[signal])
 
 
 def _ranked(table: Scores, signal: Signal) -> Ranked:
@@ -201,18 +204,18 @@ def define_flags() -> None:
 
 def main() -> Iterable[Table]:
     """Compares policies, and measures how streams leak into each other."""
-    given = flags.FLAGS
-    streams = proactivebench.load(given.source, given.data_dir, need=given.need)
+    options = flags.FLAGS
+    streams = proactivebench.load(options.source, options.data_dir, need=options.need)
     scores = {}
-    for entry in given.scores:
+    for entry in options.scores:
         name, _, path = entry.partition("=")
         if not name or not path or name == WORDS or name in scores:
             raise ValueError(f"scores: found {entry!r}, expected NAME=FILE with a new name")
         scores[name] = read_scores(path)
-    print(f"{len(streams)} streams, {sum(len(one.steps) for one in streams)} steps; need: {given.need}")
+    print(f"{len(streams)} streams, {sum(len(stream.steps) for stream in streams)} steps; need: {options.need}")
     return [
-        *study(streams, folds=given.folds, labels=given.labels, scores=scores, resamples=given.resamples),
-        leakage_table(measure_leakage(given.source)),
+        *study(streams, folds=options.folds, labels=options.labels, scores=scores, resamples=options.resamples),
+        leakage_table(measure_leakage(options.source)),
     ]
 
 

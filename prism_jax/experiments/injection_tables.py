@@ -87,7 +87,7 @@ def tables(measured: Measured) -> tuple[Table, Table]:
 
     def chosen(goal: Goal, family: str | None = None) -> list[int]:
         own = enumerate(measured.injections)
-        return [i for i, one in own if one.goal == goal and family in (None, one.family)]
+        return [i for i, injection in own if injection.goal == goal and family in (None, injection.family)]
 
     def sections(rows: Callable[[Goal], Iterable[Row]]) -> tuple[Section, ...]:
         return tuple(Section(_TITLES[goal], tuple(rows(goal))) for goal in GOALS)
@@ -128,5 +128,5 @@ def _rows(measured: Measured, goal: Goal, name: str, places: Sequence[int], own:
 
 def _show(values: Float[np.ndarray, " S"], sign: str = "") -> str:
     """The mean of one value per stream, with its interval."""
-    found = mean_interval(np.asarray(values, np.float64), np.arange(len(values)), bounds=UNBOUNDED if sign else SHARE)
-    return show_interval(float(found.estimate), float(found.low), float(found.high), sign=sign)
+    mean = mean_interval(np.asarray(values, np.float64), np.arange(len(values)), bounds=UNBOUNDED if sign else SHARE)
+    return show_interval(float(mean.estimate), float(mean.low), float(mean.high), sign=sign)

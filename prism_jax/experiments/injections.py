@@ -52,8 +52,8 @@ class Student:
     """What reads the streams."""
 
     model: Qwen3  # the static half of the student
-    params: Params  # its parameters
-    template: Template  # template over its tokenizer
+    params: Params
+    template: Template  # over the student's tokenizer
     context: int  # maximum number of tokens up to the end of one decision
     calibration: Calibration | None = None  # maps of both signals; None reads raw signals
 
@@ -100,14 +100,9 @@ def text_at(stream: Stream, place: Place) -> str:
 
 
 def control_text(kind: Kind, stream: Stream, place: Place, tokens: int, tokenizer: Tokenizer) -> str:
-    """Benign words of the stream, repeated and cut to a number of tokens.
+    """Benign words of a stream of one step, repeated and cut to a number of tokens.
 
-    Args:
-      kind: `same words` takes the text that stands in the place, `other words` the events before the newest.
-      stream: A stream of one step.
-      place: Where the text is put.
-      tokens: Number of tokens.
-      tokenizer: The student's tokenizer.
+    `same words` takes the text that stands in the place, `other words` the events before the newest.
     """
     own = [text_at(stream, place)]
     texts = own if kind == "same words" else [event.text for event in stream.events[:-1]] or own
@@ -117,12 +112,7 @@ def control_text(kind: Kind, stream: Stream, place: Place, tokens: int, tokenize
 
 
 def measure(student: Student, streams: Sequence[Stream], injections: Sequence[Injection]) -> Measured:
-    """Reads every stream as it is, and with every injection and control in every place.
-
-    Args:
-      student: What reads the streams.
-      streams: Benign streams with at least one step.
-      injections: The attacks.
+    """Reads every benign stream as it is, and with every injection and control in every place.
 
     Raises:
       ValueError: for fewer than two streams, a stream without a step, or, naming the stream, a text that does not fit
@@ -143,9 +133,9 @@ def measure(student: Student, streams: Sequence[Stream], injections: Sequence[In
         with_text(stream, place, text(kind, place, injection, stream))
         for kind, place, injection, stream in itertools.product(KINDS, PLACES, injections, benign)
     ]
-    found, shape = student.read(changed), (len(KINDS), len(PLACES), len(injections), len(benign))
+    signals, shape = student.read(changed), (len(KINDS), len(PLACES), len(injections), len(benign))
     return Measured(
-        tuple(injections), student.read(benign), Signals(found.need.reshape(shape), found.accept.reshape(shape))
+        tuple(injections), student.read(benign), Signals(signals.need.reshape(shape), signals.accept.reshape(shape))
     )
 
 
@@ -161,12 +151,8 @@ def of_run(workdir: Workdir) -> tuple[Student, tuple[Stream, ...]]:
 def of_weights(path: epath.PathLike, streams: int) -> tuple[Student, tuple[Stream, ...]]:
     """A student from weights with raw signals, and simulated streams of four events.
 
-    Args:
-      path: An export, a Hugging Face directory or a GGUF file; an export keeps its system message.
-      streams: Number of streams.
-
-    Raises:
-      ValueError, OSError: naming the file that cannot be used.
+    The path is an export, a Hugging Face directory or a GGUF file; an export keeps its system message. ValueError and
+    OSError name the file that cannot be used.
     """
     written = epath.Path(path) / "prism.json"
     prompt = PromptConfig()
@@ -195,12 +181,12 @@ def define_flags() -> None:
 
 def main() -> Iterable[Table]:
     """Measures what the injections and their controls change, by family and by place."""
-    given = flags.FLAGS
-    if given.workdir is not None:
-        student, streams = of_run(Workdir(given.workdir))
+    options = flags.FLAGS
+    if options.workdir is not None:
+        student, streams = of_run(Workdir(options.workdir))
     else:
-        student, streams = of_weights(given.weights, given.streams)
-    return tables(measure(student, streams[: given.streams], first_of_each(given.per_family)))
+        student, streams = of_weights(options.weights, options.streams)
+    return tables(measure(student, streams[: options.streams], first_of_each(options.per_family)))
 
 
 if __name__ == "__main__":

@@ -14,8 +14,8 @@ class MeanInterval(NamedTuple):
     """A mean over seeds with its 95 % t interval."""
 
     mean: float
-    low: float  # lower end of the interval
-    high: float  # upper end of the interval
+    low: float
+    high: float
 
     @classmethod
     def of(cls, values: Float[np.ndarray, " seeds"]) -> MeanInterval:
@@ -28,12 +28,7 @@ class MeanInterval(NamedTuple):
 def show_interval(estimate: float, low: float, high: float, *, digits: int = 3, sign: str = "") -> str:
     """Formats an estimate with its interval as "0.139 [0.107, 0.171]"; alone where the ends are NaN.
 
-    Args:
-      estimate: The estimate.
-      low: Lower end of the interval.
-      high: Upper end of the interval.
-      digits: Number of decimals.
-      sign: "+" prints the sign of positive numbers too, as differences need it.
+    The sign "+" prints the sign of positive numbers too, as differences need it.
     """
     shown = f"{estimate:{sign}.{digits}f}"
     return shown if math.isnan(low) else f"{shown} [{low:{sign}.{digits}f}, {high:{sign}.{digits}f}]"

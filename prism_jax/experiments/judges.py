@@ -36,16 +36,14 @@ PRESENT = PanelConfig(missing="majority_of_present")
 def acts(rows: Sequence[Judged], models: Sequence[str]) -> Ballots:
     """What models did at the judged steps, as verdicts on silence: a model that made an offer rejects it.
 
-    Args:
-      rows: Answers of models, paired with the judged steps.
-      models: Names of the models, in the order of the columns.
+    The models are in the order of the columns.
     """
-    found: dict[Item, list[bool | None]] = {}
+    verdicts: dict[Item, list[bool | None]] = {}
     for row in rows:
         if row.model in models:
             item = Item(row.example.stream, row.step.event, silence=True)
-            found.setdefault(item, [None] * len(models))[models.index(row.model)] = not row.spoke
-    return make_ballots(found, models)
+            verdicts.setdefault(item, [None] * len(models))[models.index(row.model)] = not row.spoke
+    return make_ballots(verdicts, models)
 
 
 def models_table(rows: Sequence[Judged], people: Ballots, resamples: int) -> tuple[Table, ...]:
@@ -56,9 +54,9 @@ def models_table(rows: Sequence[Judged], people: Ballots, resamples: int) -> tup
         "three models": acts(rows, NAMED),
         f"all {len(everyone)} models": Ballots(all_models.items, ("majority",), all_models.verdicts),
     }
-    found = compare_judges(panels, people, config=PRESENT, resamples=resamples)
-    pairs = tuple(row for row in found.pairs if row.reference == HUMAN)
-    return agreement_tables(found._replace(pairs=pairs))
+    agreement = compare_judges(panels, people, config=PRESENT, resamples=resamples)
+    pairs = tuple(row for row in agreement.pairs if row.reference == HUMAN)
+    return agreement_tables(agreement._replace(pairs=pairs))
 
 
 def annotators_table(people: Ballots, resamples: int) -> tuple[Table, ...]:
@@ -69,8 +67,8 @@ def annotators_table(people: Ballots, resamples: int) -> tuple[Table, ...]:
         own = Ballots(people.items, (name,), people.verdicts[:, [column]])
         others = tuple(judge for judge in people.judges if judge != name)
         rest = Ballots(people.items, others, np.delete(people.verdicts, column, axis=1))
-        found = compare_judges({name: own}, rest, resamples=resamples)
-        pairs = tuple(row for row in found.pairs if row.reference == HUMAN)
+        agreement = compare_judges({name: own}, rest, resamples=resamples)
+        pairs = tuple(row for row in agreement.pairs if row.reference == HUMAN)
         if not pairs:  # the others are tied wherever this one voted
             continue
         shown = [*agreement_tables(Agreements(pairs, ()))[:1]]
@@ -92,11 +90,11 @@ def define_flags() -> None:
 
 def main() -> Iterable[Table]:
     """Compares people and public models."""
-    given, source = flags.FLAGS, epath.Path(flags.FLAGS.source)
+    options, source = flags.FLAGS, epath.Path(flags.FLAGS.source)
     streams = load(source)
     people = human_ballots(streams)
     rows = match(streams, read_recordings(source / "eval" / "traces_new"))
-    return [*annotators_table(people, given.resamples), *models_table(rows, people, given.resamples)]
+    return [*annotators_table(people, options.resamples), *models_table(rows, people, options.resamples)]
 
 
 if __name__ == "__main__":

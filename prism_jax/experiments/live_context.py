@@ -72,12 +72,12 @@ class Decided(NamedTuple):
 def read_offline(student: Student, streams: Sequence[Stream], context: int) -> Raw:
     """Reads every step as evaluation does."""
     rows = score_streams(*student, streams, split="test", fold=0, context=context, batch=16)
-    found: dict[Key, tuple[float, tuple[float, ...]]] = {}
+    signals: dict[Key, tuple[float, tuple[float, ...]]] = {}
     for row in rows:
         key = row["stream"], row["step"]
-        _, earlier = found.get(key, (0.0, ()))
-        found[key] = row["p_need_fast"], (*earlier, row["p_accept_fast"])
-    return found
+        _, earlier = signals.get(key, (0.0, ()))
+        signals[key] = row["p_need_fast"], (*earlier, row["p_accept_fast"])
+    return signals
 
 
 def read_live(student: Student, streams: Sequence[Stream], context: int, keep: float) -> Raw:
@@ -85,7 +85,7 @@ def read_live(student: Student, streams: Sequence[Stream], context: int, keep: f
     memory = (2 + -(-context // 128)) * page_bytes(student.model.config)
     config = LiveConfig(context=context, memory=memory, keep=keep, batches=(1,))
     reader = Live(*student, has_slow_pass=False, writes_responses=False, config=config)
-    found: dict[Key, tuple[float, tuple[float, ...]]] = {}
+    signals: dict[Key, tuple[float, tuple[float, ...]]] = {}
     for stream in streams:
         steps = {step.event: (number, step.candidates) for number, step in enumerate(stream.steps)}
         for number, event in enumerate(stream.events):
@@ -93,9 +93,9 @@ def read_live(student: Student, streams: Sequence[Stream], context: int, keep: f
             [reading] = reader.observe([(stream.id, event, offers)])
             if step is not None:
                 need, *accept = special.expit([reading.z_need, *reading.z_accept]).tolist()
-                found[stream.id, step] = need, tuple(accept)
+                signals[stream.id, step] = need, tuple(accept)
         reader.forget(stream.id)
-    return found
+    return signals
 
 
 def decide(raw: Raw, streams: Sequence[Stream], maps: Calibration, point: OperatingPoint) -> Decided:
@@ -138,11 +138,11 @@ def compare(
 ) -> Table:
     """Evaluation and live streams of several `keep`, on the same steps."""
     offline = decide(read_offline(student, streams, context), streams, maps, point)
-    stream = np.repeat(np.arange(len(streams)), [len(one.steps) for one in streams])
+    stream = np.repeat(np.arange(len(streams)), [len(stream_of_steps.steps) for stream_of_steps in streams])
 
     def interval(values: np.ndarray, sign: str = "") -> str:
-        found = mean_interval(values, stream)
-        return show_interval(float(found.estimate), float(found.low), float(found.high), sign=sign)
+        mean = mean_interval(values, stream)
+        return show_interval(float(mean.estimate), float(mean.low), float(mean.high), sign=sign)
 
     rows = [Row("evaluation", (interval(offline.cost), "", "", "", ""))]
     for keep in KEEPS:
@@ -169,12 +169,12 @@ def define_flags() -> None:
 
 def main() -> Iterable[Table]:
     """Compares the two."""
-    given, workdir = flags.FLAGS, Workdir(flags.FLAGS.workdir)
+    options, workdir = flags.FLAGS, Workdir(flags.FLAGS.workdir)
     run = reopen_run(workdir)
     _, params = trained_params(run.model, run.config, workdir)
     maps = read_calibration(workdir.calibration).pooled()
-    student, streams = Student(run.model, params, run.template), tuple(run.splits.test)[: given.streams]
-    return [compare(student, streams, maps, run.config.decision, given.context)]
+    student, streams = Student(run.model, params, run.template), tuple(run.splits.test)[: options.streams]
+    return [compare(student, streams, maps, run.config.decision, options.context)]
 
 
 if __name__ == "__main__":

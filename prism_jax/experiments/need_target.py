@@ -65,15 +65,15 @@ class Regrets(NamedTuple):
 
 def regrets(config: RunConfig) -> Regrets:
     """Trains both students of one population and measures the regret of their gates on its test streams."""
-    found = {}
+    by_target = {}
     for target in get_args(NeedTarget):
         loss = dataclasses.replace(config.loss, need_target=target)
         scores = _scores(dataclasses.replace(config, loss=loss))
         fits = protocol.calibrate(scores)
         steps = protocol.evaluated_rows(scores).steps()
         signals = (fits.calibrated(signal, "fast", steps) for signal in ("need", "accept"))
-        found[target] = _regret(steps, *signals)
-    return Regrets(exact=_regret(steps, *_true(steps)[:2]), **found)
+        by_target[target] = _regret(steps, *signals)
+    return Regrets(exact=_regret(steps, *_true(steps)[:2]), **by_target)
 
 
 def _scores(config: RunConfig) -> Scores:
@@ -136,10 +136,12 @@ def table(found: Mapping[float, tuple[Regrets, ...]]) -> Table:
 
 def _row(runs: tuple[Regrets, ...], i: int, ratio: float) -> Row:
     """One cost ratio."""
-    exact, marginal, given = (np.concatenate([getattr(run, name)[i] for run in runs]) for name in Regrets._fields)
-    difference = paired(marginal - given)
+    exact, marginal, given_accept = (
+        np.concatenate([getattr(run, name)[i] for run in runs]) for name in Regrets._fields
+    )
+    difference = paired(marginal - given_accept)
     seeds = ", ".join(f"{(run.marginal[i] - run.given_accept[i]).mean():+.4f}" for run in runs)
-    means = (f"{values.mean():.4f}" for values in (exact, marginal, given))
+    means = (f"{values.mean():.4f}" for values in (exact, marginal, given_accept))
     low, high = float(difference.low[0]), float(difference.high[0])
     return Row(
         f"{ratio:g}", (*means, show_interval(float(difference.estimate[0]), low, high, digits=4, sign="+"), seeds)

@@ -70,24 +70,23 @@ def targeted(config: RunConfig, target: NeedTarget) -> RunConfig:
 def expected_costs(scores: Scores, ratio: float) -> tuple[Costs, dict[str, float]]:
     """The expected costs of every rule at one cost ratio, and the share of steps at which it thinks.
 
-    Args:
-      scores: The scores of one student on calibration and test streams, with the simulator's truth.
-      ratio: Cost ratio C_FN / C_FA, with C_FA = 1.
+    The scores are those of one student on calibration and test streams, with the simulator's truth; the ratio is C_FN /
+    C_FA, with C_FA = 1.
     """
     calibration = protocol.calibrate(scores)
     data, _ = protocol.prepare(scores, calibration, OperatingPoint(c_fn=ratio))
-    found, thinks = {}, {}
+    costs, thinks = {}, {}
     for policy, name in _POLICIES.items():
         if policy in data.fast_policies or policy in data.slow_policies:
             decided = data.decide(policy, "calibrated")
-            found[name], thinks[name] = data.expected_costs(decided), float(decided.slow.mean())
+            costs[name], thinks[name] = data.expected_costs(decided), float(decided.slow.mean())
     if data.slow:
-        passes = triggers.Passes(found["fast pass"], found["slow pass"])
+        passes = triggers.Passes(costs["fast pass"], costs["slow pass"])
         for share in triggers.shares_thought(data, protocol.threshold_steps(scores, calibration, data.steps)):
             if share.trigger in ("margin", "value"):
                 name = f"{share.trigger}, {share.budget:.0%}"
-                found[name], thinks[name] = share.mix(passes), float(share.of.mean())
-    return found, thinks
+                costs[name], thinks[name] = share.mix(passes), float(share.of.mean())
+    return costs, thinks
 
 
 _POLICIES = {
@@ -115,14 +114,14 @@ def compare(scores: Mapping[int, Mapping[NeedTarget, Scores]], ratio: float) -> 
     thinks: dict[NeedTarget, dict[str, list[float]]] = {target: {} for target in TARGETS}
     streams, seeds = [], []
     for seed, both in scores.items():
-        steps = [protocol.evaluated_rows(one).steps() for one in both.values()]
-        assert all((one.stream == steps[0].stream).all() for one in steps), "both students see the same streams"
+        steps = [protocol.evaluated_rows(table).steps() for table in both.values()]
+        assert all((rows.stream == steps[0].stream).all() for rows in steps), "both students see the same streams"
         streams.append(np.array([f"{seed}/{name}" for name in steps[0].stream]))
         seeds.append(np.full(len(steps[0]), seed))
-        for target, one in both.items():
-            found, rates = expected_costs(one, ratio)
-            for name in found:
-                costs[target].setdefault(name, []).append(found[name])
+        for target, table in both.items():
+            expected, rates = expected_costs(table, ratio)
+            for name in expected:
+                costs[target].setdefault(name, []).append(expected[name])
                 thinks[target].setdefault(name, []).append(rates[name])
     return Compared(
         {target: {name: np.concatenate(parts) for name, parts in rules.items()} for target, rules in costs.items()},
@@ -136,8 +135,8 @@ def section(found: Compared, title: str, resamples: int) -> Section:
     """The costs of both meanings by rule, with their paired difference."""
     rows = []
     for name, marginal in found.costs["marginal"].items():
-        given = found.costs["given_accept"][name]
-        difference = given - marginal
+        given_accept = found.costs["given_accept"][name]
+        difference = given_accept - marginal
         seeds = ", ".join(f"{difference[found.seed == seed].mean():+.4f}" for seed in np.unique(found.seed))
         rates = [found.thinks[target][name] for target in TARGETS]
         rows.append(
@@ -145,7 +144,7 @@ def section(found: Compared, title: str, resamples: int) -> Section:
                 name,
                 (
                     f"{marginal.mean():.4f}",
-                    f"{given.mean():.4f}",
+                    f"{given_accept.mean():.4f}",
                     shown(mean_interval(difference, found.stream, resamples, 0), sign=True),
                     seeds,
                     ", ".join(f"{rate:.0%}" for rate in rates) if max(rates) else "",
@@ -194,10 +193,10 @@ def define_flags() -> None:
 
 def main() -> Iterable[Table]:
     """Trains the students; yields a table per population and share."""
-    given = flags.FLAGS
-    store = Store(epath.Path(given.workdir) / "trainings")
+    options = flags.FLAGS
+    store = Store(epath.Path(options.workdir) / "trainings")
     with store.claimed():
-        yield from study(store, given.populations, tuple(map(float, given.shares)), given.resamples)
+        yield from study(store, options.populations, tuple(map(float, options.shares)), options.resamples)
 
 
 if __name__ == "__main__":

@@ -103,15 +103,15 @@ def run_fold(config: RunConfig, states: States, reading: StatesConfig, trained: 
       ConfigError: if the folder holds a run with another config.
     """
     fold, splits = config.data.fold, load_splits(config.data, config.simulator)
-    others = sorted((*splits.train, *splits.calibration), key=lambda stream: stream.id)
-    worth = worth_of_blocks(others, states, reading)
+    untested = sorted((*splits.train, *splits.calibration), key=lambda stream: stream.id)
+    worth = worth_of_blocks(untested, states, reading)
     block = best_block(worth)
     student = train_student(up_to(config, block, trained), folder)
     words = score_probe_on(splits, None, reading, fold)
     frozen = score_probe_on(splits, states_after(states, reading, block), reading, fold)
     stacked, stacks = stack(words, student)
     on_frozen, _ = stack(frozen, student)
-    tfidf = score_words_nested(others, splits.test, fold)[0]
+    tfidf = score_words_nested(untested, splits.test, fold)[0]
     tables = {WORDS: words, FROZEN: frozen, TUNED: student, STACKED: stacked, STACKED_ON_FROZEN: on_frozen}
     scores = {name: rows_of(table, TEST) for name, table in tables.items()}
     raw = {
@@ -129,7 +129,7 @@ def run_fold(config: RunConfig, states: States, reading: StatesConfig, trained: 
         "test": [stream.id for stream in splits.test],
         "worth": {str(number): value for number, value in worth.items()},
         "block": block,
-        "stacks": {signal: dataclasses.asdict(found) for signal, found in stacks.items()},
+        "stacks": {signal: dataclasses.asdict(fitted) for signal, fitted in stacks.items()},
         "epoch_seconds": list(epoch_seconds(folder, len(splits.train) / config.training.batch)),
     }
     return FoldResult(scores, ranked, about)
@@ -145,8 +145,7 @@ def up_to(config: RunConfig, block: int, trained: int) -> RunConfig:
 def train_student(config: RunConfig, folder: epath.Path) -> Scores:
     """Trains a run unless it is finished, and returns its scores on the calibration and test streams.
 
-    Raises:
-      ConfigError: if the folder holds a run with another config.
+    ConfigError if the folder holds a run with another config.
     """
     workdir, path = Workdir(folder), folder / "scores.parquet"
     if not path.exists():
@@ -157,16 +156,10 @@ def train_student(config: RunConfig, folder: epath.Path) -> Scores:
 
 
 def score_probe_on(splits: Splits, states: States | None, reading: StatesConfig, fold: int) -> Scores:
-    """Scores a fold by probes that see as much as they may.
+    """Scores a fold by probes that see as much as they may, of words alone where there are no states.
 
     The calibration rows, on which the stack is fitted, are scored by a probe on the training streams; the test rows are
     scored by a probe on the training and the calibration streams.
-
-    Args:
-      splits: The fold's streams.
-      states: States of the streams' offers; None for words alone.
-      reading: How the regression on states is fitted.
-      fold: Number of the fold.
     """
 
     def seen(streams: Sequence[Stream]) -> list[Seen]:
@@ -190,17 +183,10 @@ def study(
     trained: int = TRAINED,
     resamples: int = 10_000,
 ) -> list[Table]:
-    """Runs every fold; writes choices.json and the out-of-fold scores of each method.
+    """Runs every fold, writes choices.json and the out-of-fold scores of each method, and makes a table per signal.
 
-    Args:
-      config: Run of the pretrained student; its number of folds is the study's.
-      workdir: Folder for the results, the states and one folder per run.
-      blocks: Blocks that are compared, ascending, each at least `trained`.
-      trained: Number of upper blocks that are trained.
-      resamples: Number of bootstrap resamples for each interval.
-
-    Returns:
-      A table for each signal.
+    The number of folds is the config's. The workdir also holds the states and one folder per run. The blocks are
+    ascending, each at least `trained`, the number of upper blocks that are trained.
 
     Raises:
       ConfigError: for a config without weights to start from, or a folder that holds a run with another config.
@@ -216,13 +202,15 @@ def study(
         data = dataclasses.replace(config.data, fold=fold)
         folder = workdir / f"fold{fold}"
         results.append(run_fold(dataclasses.replace(config, data=data), states, reading, trained, folder))
-        write_json(workdir / "choices.json", {"made": provenance(), "folds": [dict(one.about) for one in results]})
+        write_json(
+            workdir / "choices.json", {"made": provenance(), "folds": [dict(result.about) for result in results]}
+        )
     for name, file in FILES.items():
-        write_scores(workdir / file, _joined([one.scores[name] for one in results]))
+        write_scores(workdir / file, _joined([result.scores[name] for result in results]))
     titles: dict[Signal, str] = {"accept": "Acceptance of an offer", "need": f"Need at a step, {config.data.need}"}
     return [
         measure(
-            {name: _pooled([one.ranked[name][signal] for one in results]) for name in results[0].ranked},
+            {name: _pooled([result.ranked[name][signal] for result in results]) for name in results[0].ranked},
             title,
             resamples,
             PAIRS,
@@ -246,7 +234,7 @@ def read_all(config: RunConfig, reading: StatesConfig, folder: epath.Path) -> St
 
 def _joined(tables: Sequence[Scores]) -> Scores:
     columns = [table.columns() for table in tables]
-    return Scores.from_columns({name: np.concatenate([one[name] for one in columns]) for name in columns[0]})
+    return Scores.from_columns({name: np.concatenate([table[name] for table in columns]) for name in columns[0]})
 
 
 def _pooled(parts: Sequence[Ranked]) -> Ranked:
@@ -269,12 +257,12 @@ def define_flags() -> None:
 
 def main() -> Iterable[Table]:
     """Trains in every fold, and compares."""
-    given = flags.FLAGS
-    workdir = epath.Path(given.workdir)
+    options = flags.FLAGS
+    workdir = epath.Path(options.workdir)
     workdir.mkdir(parents=True, exist_ok=True)
-    config = with_sources(from_config_dict(RunConfig, given.student), given.source, given.weights)
-    training = dataclasses.replace(config.training, steps=given.steps, checkpoint_every=min(given.steps, SAVED))
-    return study(dataclasses.replace(config, training=training), workdir, resamples=given.resamples)
+    config = with_sources(from_config_dict(RunConfig, options.student), options.source, options.weights)
+    training = dataclasses.replace(config.training, steps=options.steps, checkpoint_every=min(options.steps, SAVED))
+    return study(dataclasses.replace(config, training=training), workdir, resamples=options.resamples)
 
 
 if __name__ == "__main__":

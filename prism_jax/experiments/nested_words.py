@@ -32,34 +32,26 @@ Rows = Callable[[Sequence[Stream]], Iterable[Row]]
 
 
 def outer_folds(streams: Sequence[Stream], count: int | None) -> list[tuple[list[Stream], list[Stream]]]:
-    """Divides streams into (training, test), so that every stream is tested once.
-
-    Args:
-      streams: Whole streams.
-      count: Number of folds; None leaves out one stream at a time.
-    """
+    """Divides streams into (training, test), so that each is tested once; without a count, one stream at a time."""
     number = len(streams) if count is None else count
     divided = []
     for fold in range(number):
         test = {stream.id for stream in folds(streams, number, fold).test}
         ordered = sorted(streams, key=lambda stream: stream.id)
-        divided.append(([one for one in ordered if one.id not in test], [one for one in ordered if one.id in test]))
+        divided.append(
+            (
+                [stream for stream in ordered if stream.id not in test],
+                [stream for stream in ordered if stream.id in test],
+            )
+        )
     return divided
 
 
 def score_words_nested(train: Sequence[Stream], test: Sequence[Stream], fold: int) -> tuple[Scores, dict[str, float]]:
     """Scores one fold: its training streams by inner folds (split "calibration"), its test streams by all of them.
 
-    Args:
-      train: Training streams.
-      test: Test streams; their labels have no influence on any probability.
-      fold: Number of the fold.
-
-    Returns:
-      The scores, and the chosen strength of each signal.
-
-    Raises:
-      RuntimeError: if scikit-learn is missing.
+    The labels of the test streams have no influence on any probability. Beside the scores, the chosen strength of each
+    signal. RuntimeError if scikit-learn is missing.
     """
     check_installed()
     inner = outer_folds(train, min(INNER, len(train)))
@@ -97,6 +89,6 @@ def _choose(
 
 def _loss(p: Float[np.ndarray, " rows"], rows: Sequence[Row]) -> float:
     """Negative log-likelihood of the known labels."""
-    pairs = [(one, row.y) for one, row in zip(p.tolist(), rows, strict=True) if row.y is not None]
+    pairs = [(value, row.y) for value, row in zip(p.tolist(), rows, strict=True) if row.y is not None]
     q, y = np.array(pairs).reshape(-1, 2).T
     return float(-(y * np.log(q) + (1 - y) * np.log1p(-q)).sum())

@@ -111,14 +111,14 @@ def run(design: Design, replications: int, *, c_fa: float = 1.0, c_fn: float = 2
     if design.people < off_policy.LEAST_PEOPLE:
         nothing = (np.nan,) * len(off_policy.ESTIMATORS)
         return Result(1.0, nothing, nothing, np.nan)
-    found = anyway = measure(draw, truth, replications, c_fa=c_fa, c_fn=c_fn, seed=seed)
-    if found[0].refused:
+    answered = anyway = measure(draw, truth, replications, c_fa=c_fa, c_fn=c_fn, seed=seed)
+    if answered[0].refused:
         anyway = measure(draw, truth, replications, c_fa=c_fa, c_fn=c_fn, seed=seed, refuse=False)
-    return Result(found[0].refused, _coverage(found), _coverage(anyway), float(np.median(anyway[0].width)))
+    return Result(answered[0].refused, _coverage(answered), _coverage(anyway), float(np.median(anyway[0].width)))
 
 
 def _coverage(found: list[Replicated]) -> tuple[float, ...]:
-    return tuple(float(one.covered.mean()) if len(one.covered) else np.nan for one in found)
+    return tuple(float(estimator.covered.mean()) if len(estimator.covered) else np.nan for estimator in found)
 
 
 def _sizes(design: Design) -> Int[np.ndarray, " people"]:
@@ -166,9 +166,9 @@ def table_of(designs: tuple[Design, ...], replications: int) -> Table:
     sections = []
     for kind, words in WORDS.items():
         rows = []
-        for design in (one for one in designs if one.kind == kind):
-            found = run(design, replications)
-            cells = (percent(found.refused), _shown(found.covered), _shown(found.anyway), number(found.width, 3))
+        for design in (candidate for candidate in designs if candidate.kind == kind):
+            result = run(design, replications)
+            cells = (percent(result.refused), _shown(result.covered), _shown(result.anyway), number(result.width, 3))
             rows.append(Row(str(design), cells))
         sections += [Section(f"{kind}: {words}", tuple(rows))] if rows else []
     note = (
@@ -179,7 +179,7 @@ def table_of(designs: tuple[Design, ...], replications: int) -> Table:
 
 
 def _shown(shares: tuple[float, ...]) -> str:
-    return DASH if np.isnan(shares[0]) else " ".join(percent(one) for one in shares)
+    return DASH if np.isnan(shares[0]) else " ".join(percent(share) for share in shares)
 
 
 def define_flags() -> None:
@@ -190,8 +190,8 @@ def define_flags() -> None:
 
 def main() -> Iterable[Table]:
     """Draws logs of every design."""
-    given = flags.FLAGS
-    return [table_of(tuple(one for one in DESIGNS if one.kind in given.design), given.replications)]
+    options = flags.FLAGS
+    return [table_of(tuple(design for design in DESIGNS if design.kind in options.design), options.replications)]
 
 
 if __name__ == "__main__":

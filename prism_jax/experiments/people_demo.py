@@ -48,16 +48,16 @@ def define_flags() -> None:
 
 def main() -> Iterable[Table]:
     """Simulates a log and studies it, then the real logs; their tables are printed and written by log."""
-    given = flags.FLAGS
-    folder = epath.Path(given.workdir)
+    options = flags.FLAGS
+    folder = epath.Path(options.workdir)
     folder.mkdir(parents=True, exist_ok=True)
-    simulated = simulate_log(given.people, given.answers)
+    simulated = simulate_log(options.people, options.answers)
     path = folder / "simulated.csv"
     write_bytes(path, simulated.to_csv())
     print(f"{path}: simulated, so the truth is known")
     run_people(str(path), parse_columns(COLUMNS), CONTEXT, str(folder / "simulated"), truth=simulated.truth)
     for name, (columns, context) in LOGS.items():
-        path = epath.Path(given.logs) / f"{name}.parquet"
+        path = epath.Path(options.logs) / f"{name}.parquet"
         if path.is_file():
             print(f"\n{path}")
             run_people(str(path), parse_columns(columns), context.split(","), str(folder / name))

@@ -46,12 +46,12 @@ class Choice:
     """The settings that are compared."""
 
     learning_rate: float = 1e-4  # peak of the cosine schedule
-    steps: int = 32  # number of steps of one stream each; 32 are four epochs of eight streams
+    steps: int = 32  # steps of one stream each; 32 are four epochs of eight streams
     soft_labels: bool = True  # whether the label of acceptance is the share of annotators who accepted
     layers: int = 4  # number of upper blocks that are trained, of SmolLM2's 30
 
     def apply(self, config: RunConfig) -> RunConfig:
-        """Returns the config with these settings."""
+        """The config with these settings."""
         training = dataclasses.replace(
             config.training,
             learning_rate=self.learning_rate,
@@ -68,26 +68,20 @@ CANDIDATES = {"base": Choice(), "hard labels": Choice(soft_labels=False), "high 
 
 
 def select(config: RunConfig, candidates: Mapping[str, Choice], workdir: epath.Path) -> dict[str, Any]:
-    """Trains every candidate on one inner split and writes selection.json; finished candidates are not trained again.
+    """Trains every candidate on one inner split; finished candidates are not trained again.
 
-    Args:
-      config: The run whose settings are varied.
-      candidates: Settings by name.
-      workdir: Folder for the runs and selection.json.
-
-    Returns:
-      The content of selection.json: the name of the best candidate, and the settings and measures of each.
+    The result is also written as selection.json: the name of the best candidate, and the settings and measures of each.
     """
     inner = _inner(config, workdir)
-    found: dict[str, dict[str, Any]] = {}
+    measured: dict[str, dict[str, Any]] = {}
     for name, choice in candidates.items():
         folder = workdir / "select" / name.replace(" ", "_")
         fold = trained_fold(choice.apply(inner), folder)
         if (folder / "checkpoints").exists():
             shutil.rmtree(folder / "checkpoints")  # half a gigabyte each; only the scores are compared
-        found[name] = {"settings": dataclasses.asdict(choice), **results.aurocs([fold])}
-    best = max(found, key=lambda name: found[name]["mean"])
-    selection = {"best": best, "candidates": found}
+        measured[name] = {"settings": dataclasses.asdict(choice), **results.aurocs([fold])}
+    best = max(measured, key=lambda name: measured[name]["mean"])
+    selection = {"best": best, "candidates": measured}
     write_json(workdir / "selection.json", selection)
     return selection
 
@@ -106,8 +100,7 @@ def _inner(config: RunConfig, workdir: epath.Path) -> RunConfig:
 def trained_fold(config: RunConfig, folder: epath.Path) -> Fold:
     """Trains a run unless it is finished, and returns its scores on the calibration and test streams.
 
-    Raises:
-      ConfigError: if the folder holds a run with another config.
+    ConfigError if the folder holds a run with another config.
     """
     if not (folder / "scores.parquet").exists():
         train_and_evaluate(config, Workdir(folder))
@@ -120,16 +113,10 @@ def trained_fold(config: RunConfig, folder: epath.Path) -> Fold:
 
 
 def study(config: RunConfig, tiny: RunConfig, workdir: epath.Path, *, resamples: int = 10_000) -> dict[str, Any]:
-    """Trains and scores every fold; writes results.json and scores.parquet (the student's out-of-fold scores).
+    """Trains and scores every fold, writes results.json and scores.parquet (the student's out-of-fold scores).
 
-    Args:
-      config: Run of the pretrained student; its number of folds is the study's.
-      tiny: Run of the tiny student.
-      workdir: Folder for the results and for one folder per run.
-      resamples: Number of bootstrap resamples for each interval.
-
-    Returns:
-      The content of results.json.
+    The number of folds is that of the config. The workdir also holds one folder per run. The result is the content of
+    results.json.
     """
     student, words, small = [], [], []
     streams: dict[str, Stream] = {}
@@ -141,10 +128,10 @@ def study(config: RunConfig, tiny: RunConfig, workdir: epath.Path, *, resamples:
         words.append(Fold(scores, calibrate(scores)))
         streams |= {stream.id: stream for stream in splits.test}
     methods = {"student": student, "words": words, "tiny": small}
-    found = {"made": provenance(), **results.compare(methods, list(streams.values()), resamples)}
+    content = {"made": provenance(), **results.compare(methods, list(streams.values()), resamples)}
     write_scores(workdir / "scores.parquet", results.out_of_fold(student))
-    write_json(workdir / "results.json", found)
-    return found
+    write_json(workdir / "results.json", content)
+    return content
 
 
 def _on_fold(config: RunConfig, fold: int) -> RunConfig:
@@ -174,14 +161,14 @@ def define_flags() -> None:
 
 def main() -> Iterable[Table]:
     """Runs the selection, which prints JSON, or the study."""
-    given = flags.FLAGS
-    workdir = epath.Path(given.workdir)
-    config = with_sources(from_config_dict(RunConfig, given.student), given.source, given.weights)
-    if given.select:
+    options = flags.FLAGS
+    workdir = epath.Path(options.workdir)
+    config = with_sources(from_config_dict(RunConfig, options.student), options.source, options.weights)
+    if options.select:
         selection = select(config, CANDIDATES, workdir)
         print(json.dumps(selection, indent=2))
         return []
-    tiny = with_sources(from_config_dict(RunConfig, given.tiny), given.source, "")
+    tiny = with_sources(from_config_dict(RunConfig, options.tiny), options.source, "")
     return results.tables(study(config, tiny, workdir))
 
 

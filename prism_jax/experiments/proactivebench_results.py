@@ -70,23 +70,18 @@ def signal_of(folds: Sequence[Fold], signal: Signal) -> Ranked:
 
 def aurocs(folds: Sequence[Fold]) -> dict[str, float]:
     """Computes the four AUROCs of the selection and their mean, by name."""
-    found: dict[str, float] = {}
+    values: dict[str, float] = {}
     for signal in SIGNALS:
         measured = intervals(signal_of(folds, signal), resamples=2)
-        found |= {f"{signal} {name}": float(measured[name].estimate) for name in ("auroc", "auroc_within")}
-    return {**found, "mean": float(np.mean(list(found.values())))}
+        values |= {f"{signal} {name}": float(measured[name].estimate) for name in ("auroc", "auroc_within")}
+    return {**values, "mean": float(np.mean(list(values.values())))}
 
 
 def compare(methods: dict[str, list[Fold]], streams: Sequence[Stream], resamples: int) -> dict[str, Any]:
     """Measures every method, the differences between the student and the others, the annotators, and the timings.
 
-    Args:
-      methods: For each method by name, one entry per fold; "student" must be among them.
-      streams: Test streams of all folds, with their votes.
-      resamples: Number of bootstrap resamples for each interval.
-
-    Returns:
-      The content of results.json, without its provenance.
+    Each method has one entry per fold; "student" must be among them. The streams are the test streams of all folds,
+    with their votes. The result is the content of results.json, without its provenance.
     """
     return {
         "parts": {
@@ -104,13 +99,15 @@ def compare(methods: dict[str, list[Fold]], streams: Sequence[Stream], resamples
 def _part(methods: dict[str, list[Fold]], streams: Sequence[Stream], resamples: int) -> dict[str, Any]:
     def plain(*ranked: Ranked, names: Sequence[str] = MEASURES) -> dict[str, list[float | None]]:
         """Estimate, low and high of each measure, for JSON; null where there is no such number."""
-        found = intervals(*ranked, resamples=resamples)
-        return {name: [known(getattr(found[name], field)) for field in ("estimate", "low", "high")] for name in names}
+        measured = intervals(*ranked, resamples=resamples)
+        return {
+            name: [known(getattr(measured[name], field)) for field in ("estimate", "low", "high")] for name in names
+        }
 
     rows = out_of_fold(methods["student"])
     tested = set(rows.stream.tolist())
-    here = [stream for stream in streams if stream.id in tested]
-    human = {"accept": votes_against_votes(here), "need": need_against_others(here)}
+    tested_streams = [stream for stream in streams if stream.id in tested]
+    human = {"accept": votes_against_votes(tested_streams), "need": need_against_others(tested_streams)}
     part: dict[str, Any] = {"streams": sorted(tested)}
     for signal in SIGNALS:
         ranked = {name: signal_of(folds, signal) for name, folds in methods.items()}
@@ -118,8 +115,8 @@ def _part(methods: dict[str, list[Fold]], streams: Sequence[Stream], resamples: 
         part[signal] = {
             "labels": len(student.y),
             "positive": float(student.y.mean()),
-            "methods": {name: plain(other) for name, other in ranked.items()},
-            "student minus": {name: plain(other, student) for name, other in ranked.items() if name != "student"},
+            "methods": {name: plain(method) for name, method in ranked.items()},
+            "student minus": {name: plain(method, student) for name, method in ranked.items() if name != "student"},
             # Votes are not probabilities: an annotator has AUROCs, but no Brier score or ECE.
             "annotator": plain(human[signal], names=MEASURES[:2]),
         }
@@ -136,13 +133,10 @@ def out_of_fold(folds: Sequence[Fold]) -> Scores:
 
 
 def epoch_seconds(folder: epath.Path, steps: float) -> tuple[float, ...]:
-    """Computes the duration of each whole epoch of a run in seconds, from its timings.jsonl.
+    """Computes the duration of each whole epoch of a run in seconds, from the timings.jsonl of its folder.
 
-    The first epoch includes what happens once: compiling, and computing the features of the frozen blocks.
-
-    Args:
-      folder: Folder of the run.
-      steps: Number of steps per epoch; need not be an integer.
+    The first epoch includes what happens once: compiling, and computing the features of the frozen blocks. The number
+    of steps per epoch need not be an integer.
     """
     seconds = [parse_json(line, f"{folder}: timings")["seconds"] for _, line in read_lines(folder / "timings.jsonl")]
     ends = [round(steps * epoch) for epoch in range(int(len(seconds) / steps) + 1)]
@@ -174,6 +168,6 @@ def table(signal: Signal, content: dict[str, Any], part: str) -> Table:
 
 
 def _row(name: str, measured: dict[str, list[float | None]], sign: str = "") -> Row:
-    numbers = {measure: [math.nan if one is None else one for one in ends] for measure, ends in measured.items()}
+    numbers = {measure: [math.nan if end is None else end for end in ends] for measure, ends in measured.items()}
     cells = (show_interval(*numbers[measure], sign=sign) if measure in numbers else "" for measure in MEASURES)
     return Row(name, tuple(cells))

@@ -45,23 +45,16 @@ States = Sequence[Float[np.ndarray, "offers width"]]
 
 
 def score_probe(streams: Sequence[Stream], states: States | None, config: FitConfig, reading: StatesConfig) -> Scores:
-    """Scores every stream by a probe that was fitted on all the others.
+    """Scores every stream by a probe that was fitted on all the others, of words alone where there are no states.
 
-    Args:
-      streams: Streams with their labels.
-      states: States of each stream's offers; None for words alone.
-      config: How the probe is fitted.
-      reading: How the regression on states is fitted.
-
-    Returns:
-      One row per offer, split "test"; the fold is the number of the stream.
+    One row per offer, split "test"; the fold is the number of the stream.
     """
     seen = [
         Seen(words, None if states is None else states[number]) for number, words in enumerate(describe_all(streams))
     ]
     rows = []
     for fold, left_out in enumerate(seen):
-        probe = fit_probe([one for one in seen if one is not left_out], config, reading)
+        probe = fit_probe([kept for kept in seen if kept is not left_out], config, reading)
         rows += list(score(probe, [left_out], split="test", fold=fold))
     return Scores.from_rows(rows)
 
@@ -72,12 +65,12 @@ def measure(
     """Measures of every row, and of the second minus the first of each pair; without pairs, of all neighbours."""
     names = list(ranked)
     rows = [
-        Row(name, tuple(shown(intervals(one, resamples=resamples)[of]) for of in MEASURES))
-        for name, one in ranked.items()
+        Row(name, tuple(shown(intervals(signal, resamples=resamples)[of]) for of in MEASURES))
+        for name, signal in ranked.items()
     ]
     for before, after in itertools.pairwise(names) if pairs is None else pairs:
-        found = intervals(ranked[before], ranked[after], resamples=resamples)
-        rows.append(Row(f"{after} minus {before}", tuple(shown(found[of], sign=True) for of in MEASURES)))
+        differences = intervals(ranked[before], ranked[after], resamples=resamples)
+        rows.append(Row(f"{after} minus {before}", tuple(shown(differences[of], sign=True) for of in MEASURES)))
     streams = len(set(ranked[names[0]].stream.tolist()))
     labels, exact = ranked[names[0]].y, shown(ece_of_exact(ranked[names[-1]].p))
     return Table(
@@ -109,17 +102,10 @@ def ranked_by_probe(scores: Scores, signal: Signal) -> Ranked:
 def study(
     source: str, needs: Sequence[Need], workdir: epath.Path, reading: StatesConfig, resamples: int
 ) -> list[Table]:
-    """Runs the protocol; writes the scores with the first definition of need into the workdir.
+    """Makes the table of acceptance, and one of need for each definition.
 
-    Args:
-      source: Folder with ProactiveBench's repository.
-      needs: Definitions of need, each with a table.
-      workdir: Folder for scores and states.
-      reading: The language model; without weights, words alone.
-      resamples: Number of bootstrap resamples of whole streams.
-
-    Returns:
-      The table of acceptance, and one of need for each definition.
+    The scores with the first definition of need, and the states, are written into the workdir. The source is a folder
+    with ProactiveBench's repository. A reading without weights is words alone.
     """
     tables: list[Table] = []
     states: States | None = None
@@ -127,18 +113,18 @@ def study(
         streams = proactivebench.load(source, need=need)
         if reading.weights and states is None:
             states = states_of(streams, reading, workdir / "states")
-        found = {WORDS: score_probe(streams, None, FitConfig(), reading)}
+        scored = {WORDS: score_probe(streams, None, FitConfig(), reading)}
         if states is not None:
-            found[STATES] = score_probe(streams, states, FitConfig(), reading)
+            scored[STATES] = score_probe(streams, states, FitConfig(), reading)
         folds = score_tfidf(streams)
         signals: tuple[Signal, ...] = ("need",) if tables else ("accept", "need")
         for signal in signals:
             ranked = {TFIDF: signal_of(folds, signal)}
-            ranked |= {name: ranked_by_probe(scores, signal) for name, scores in found.items()}
+            ranked |= {name: ranked_by_probe(scores, signal) for name, scores in scored.items()}
             title = "Acceptance of an offer" if signal == "accept" else f"Need at a step, {need}"
             tables.append(measure(ranked, title, resamples))
         if need == needs[0]:
-            for name, scores in found.items():
+            for name, scores in scored.items():
                 write_scores(workdir / FILES[name], scores)
     return tables
 
@@ -156,10 +142,10 @@ def define_flags() -> None:
 
 def main() -> Iterable[Table]:
     """Leaves every stream out once."""
-    given = flags.FLAGS
-    workdir = epath.Path(given.workdir)
+    options = flags.FLAGS
+    workdir = epath.Path(options.workdir)
     workdir.mkdir(parents=True, exist_ok=True)
-    return study(given.source, given.need, workdir, StatesConfig(weights=given.weights), given.resamples)
+    return study(options.source, options.need, workdir, StatesConfig(weights=options.weights), options.resamples)
 
 
 if __name__ == "__main__":

@@ -59,10 +59,7 @@ def judged_steps(scores: Scores) -> Replay:
 def compare(found: Steps, title: str, resamples: int) -> Section:
     """The paired differences at each cost ratio, and as the mean over the ratios.
 
-    Args:
-      found: The steps with each meaning of need, in the same order.
-      title: Title of the section.
-      resamples: Number of bootstrap resamples of whole streams.
+    The steps with each meaning of need are in the same order; whole streams are resampled.
     """
     stream = next(iter(found.values())).stream
     rows, every = [], []
@@ -80,7 +77,10 @@ def compare(found: Steps, title: str, resamples: int) -> Section:
         tuple(
             Row(
                 name,
-                (*(shown(mean_interval(one, stream, resamples, 0), sign=True) for one in differences), rates),
+                (
+                    *(shown(mean_interval(difference, stream, resamples, 0), sign=True) for difference in differences),
+                    rates,
+                ),
                 strong=not rates,
             )
             for name, differences, rates in rows
@@ -120,22 +120,22 @@ def define_flags() -> None:
 
 def main() -> Iterable[Table]:
     """Compares the costs."""
-    given = flags.FLAGS
-    reading = StatesConfig(weights=given.weights)
+    options = flags.FLAGS
+    reading = StatesConfig(weights=options.weights)
     sections = []
     states: States | None = None
     for need in NEEDS:
-        streams = proactivebench.load(given.source, need=need)
+        streams = proactivebench.load(options.source, need=need)
         if reading.weights and states is None:
-            states = states_of(streams, reading, epath.Path(given.workdir) / "states")
-        for name, found in study(streams, states, reading):
-            labels = found["marginal"]
+            states = states_of(streams, reading, epath.Path(options.workdir) / "states")
+        for name, steps in study(streams, states, reading):
+            labels = steps["marginal"]
             among = [labels.y_need[labels.y_first == accepted].mean() for accepted in (1.0, 0.0)]
             title = (
                 f"{name}, {need} need: {len(labels)} steps; needed at {among[0]:.0%} of those whose offer is accepted, "
                 f"{among[1]:.0%} of the others"
             )
-            sections.append(compare(found, title, given.resamples))
+            sections.append(compare(steps, title, options.resamples))
     note = "Costs per step in units of C_FA; below 0 the first of two is cheaper. 95 % intervals over whole streams."
     return [Table("What the second signal is worth", "", _COLUMNS, tuple(sections), note)]
 

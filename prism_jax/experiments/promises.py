@@ -73,13 +73,8 @@ def measure(
 ) -> list[Outcome]:
     """Draws units again and again, and measures what each method promises about them.
 
-    Args:
-      population: The steps of all units.
-      promise: A promise about false alarms.
-      error: The probability eta with which it may fail.
-      units: Number of units in a draw; None is as many as there are.
-      draws: Number of draws.
-      seed: Seed of the draws.
+    The promise about false alarms may fail with probability `error`. A draw has `units` units; None is as many as there
+    are.
 
     Raises:
       ValueError: for a promise about another risk, whose row-wise test would be another one.
@@ -90,14 +85,14 @@ def measure(
     thresholds = np.unique(np.quantile(finite, np.linspace(0, 1, THRESHOLDS)))[::-1]
     first = risk.first_rule(population.score, thresholds)
     L_UxG, B_UxG = (
-        risk.unit_losses(first, population.y, population.unit, len(thresholds), one)
-        for one in (promise, risk.Promise("burden", 0.5))
+        risk.unit_losses(first, population.y, population.unit, len(thresholds), target)
+        for target in (promise, risk.Promise("burden", 0.5))
     )
     steps_U: Int[np.ndarray, " U"] = np.unique(population.unit, return_counts=True)[1]
     units = len(steps_U) if units is None else units
     counts_DxU = np.random.default_rng(seed).multinomial(units, np.full(len(steps_U), 1 / len(steps_U)), draws)
     by_unit_G, by_row_G = L_UxG.mean(axis=0), steps_U @ L_UxG / steps_U.sum()
-    found = []
+    outcomes = []
     for method in METHODS:
         if method == EXPECTATION:
             chosen = (counts_DxU @ L_UxG + 1) / (units + 1) <= promise.limit
@@ -105,8 +100,10 @@ def measure(
             chosen = risk.fixed_sequence(_row_p_values(counts_DxU, L_UxG, steps_U, promise.limit), error)
         else:
             chosen = risk.fixed_sequence(risk.BOUNDS[method](L_UxG, promise.limit, counts=counts_DxU), error)
-        found.append(_outcome(method, chosen, by_row_G if method == ROWS else by_unit_G, B_UxG.mean(axis=0), promise))
-    return found
+        outcomes.append(
+            _outcome(method, chosen, by_row_G if method == ROWS else by_unit_G, B_UxG.mean(axis=0), promise)
+        )
+    return outcomes
 
 
 def _row_p_values(
@@ -151,11 +148,16 @@ def table_of(
         for promise in promises:
             rows = tuple(
                 Row(
-                    METHODS[one.method],
-                    (percent(one.violations), number(one.mean_risk, 3), percent(one.speak_rate), percent(one.silent)),
-                    strong=one.method == "betting",
+                    METHODS[outcome.method],
+                    (
+                        percent(outcome.violations),
+                        number(outcome.mean_risk, 3),
+                        percent(outcome.speak_rate),
+                        percent(outcome.silent),
+                    ),
+                    strong=outcome.method == "betting",
                 )
-                for one in measure(population, promise, error=error, units=size, draws=draws)
+                for outcome in measure(population, promise, error=error, units=size, draws=draws)
             )
             sections.append(Section(f"{promise}, {size} units drawn", rows))
     note = (
@@ -168,8 +170,7 @@ def table_of(
 def of_log(path: str, columns: str | Sequence[str]) -> Population:
     """The population of an acceptance log: offers with an answer; rows without a score come last.
 
-    Raises:
-      ValueError: for a log without a score.
+    ValueError for a log without a score.
     """
     log = read_log(path, parse_columns(columns))
     if log.score is None:
@@ -182,7 +183,7 @@ def of_log(path: str, columns: str | Sequence[str]) -> Population:
 
 def of_proactivebench(source: str, data_dir: str | None) -> Population:
     """The population of ProactiveBench's streams: the gate's score on out-of-fold probabilities of words."""
-    streams = [in_fixed_order(one) for one in proactivebench.load(source, data_dir)]
+    streams = [in_fixed_order(stream) for stream in proactivebench.load(source, data_dir)]
     tables = [
         rows_of(score_words_nested(train, test, fold)[0], TEST).steps()
         for fold, (train, test) in enumerate(outer_folds(streams, FOLDS))
@@ -212,21 +213,21 @@ def define_flags() -> None:
     refuse_empty("log", "source", "data_dir")
     flags.register_multi_flags_validator(
         ["log", "source"],
-        lambda given: (given["log"] is None) != (given["source"] is None),
+        lambda values: (values["log"] is None) != (values["source"] is None),
         "expected exactly one of --log and --source",
     )
 
 
 def main() -> Iterable[Table]:
     """Draws people again and again."""
-    given = flags.FLAGS
-    promises = [risk.Promise.parse(text) for text in given.promise]
-    if given.log is not None:
-        population = of_log(given.log, given.columns)
+    options = flags.FLAGS
+    promises = [risk.Promise.parse(text) for text in options.promise]
+    if options.log is not None:
+        population = of_log(options.log, options.columns)
     else:
-        population = of_proactivebench(given.source, given.data_dir)
-    units = given.units or [len(np.unique(population.unit))]
-    return [table_of(population, promises, error=1 - given.promise_level, units=units, draws=given.draws)]
+        population = of_proactivebench(options.source, options.data_dir)
+    units = options.units or [len(np.unique(population.unit))]
+    return [table_of(population, promises, error=1 - options.promise_level, units=units, draws=options.draws)]
 
 
 if __name__ == "__main__":

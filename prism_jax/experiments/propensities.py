@@ -57,15 +57,10 @@ def squared_distance(run: Run) -> float:
 
 
 def paired_gain(config: RunConfig, hidden_effect: float, seeds: Iterable[int]) -> Float[np.ndarray, " seeds"]:
-    """Measures for each seed how much closer SNIPS comes to the truth than training without weights.
+    """For each seed, the squared distance to the truth of training without weights minus that of training with SNIPS.
 
-    Args:
-      config: The run; the seeds and the estimator are replaced.
-      hidden_effect: Effect of the hidden variable on acceptance, as in `SimulatorConfig`.
-      seeds: Seeds of streams, initial parameters and order of the data.
-
-    Returns:
-      For each seed, the squared distance without weights minus that with SNIPS.
+    The seeds and the estimator of the config are replaced; the seeds are those of streams, initial parameters and order
+    of the data. `hidden_effect` is the effect of the hidden variable on acceptance, as in `SimulatorConfig`.
     """
 
     def gain(seed: int) -> float:

@@ -34,21 +34,10 @@ class Ranked(NamedTuple):
 
 
 def intervals(*signals: Ranked, resamples: int = 10_000, seed: int = 0) -> dict[str, Interval]:
-    """Computes the measures of one signal, or the differences of two (second minus first), with 95 % intervals.
+    """The `MEASURES` of one signal, or the differences of two on the same streams (second minus first), by name.
 
-    AUROC within streams is NaN, without an interval, if no stream has both
-    labels.
-
-    Args:
-      *signals: One signal, or two on the same streams.
-      resamples: Number of bootstrap resamples of whole streams.
-      seed: Seed of the resamples.
-
-    Returns:
-      An interval for each name in `MEASURES`.
-
-    Raises:
-      ValueError: if a label is neither 0 nor 1.
+    Each has a 95 % interval over resamples of whole streams. AUROC within streams is NaN, without an interval, if no
+    stream has both labels. ValueError if a label is neither 0 nor 1.
     """
     streams = np.unique(np.concatenate([signal.stream for signal in signals]))
     measured = [measures(signal, streams.tolist()) for signal in signals]
@@ -59,8 +48,8 @@ def intervals(*signals: Ranked, resamples: int = 10_000, seed: int = 0) -> dict[
 
     cells = Cells(None, np.ones(len(streams), np.int64))
     bounds = UNBOUNDED if len(signals) > 1 else SHARE
-    found = interval(cells, statistic, bounds=bounds, resamples=resamples, seed=seed)
-    return {name: Interval(*(field[i] for field in found)) for i, name in enumerate(MEASURES)}
+    joint = interval(cells, statistic, bounds=bounds, resamples=resamples, seed=seed)
+    return {name: Interval(*(field[i] for field in joint)) for i, name in enumerate(MEASURES)}
 
 
 def measures(signal: Ranked, streams: Sequence[str]) -> Measured:
@@ -91,18 +80,11 @@ def measures(signal: Ranked, streams: Sequence[str]) -> Measured:
 def ece_of_exact(p: Float[np.ndarray, " n"], *, draws: int = 1000, seed: int = 0) -> Interval:
     """The ECE that these probabilities would have if they were exact: labels are drawn from them.
 
-    ECE is never negative, so that it is above 0 even then, and more so for fewer labels.
-
-    Args:
-      p: Probabilities.
-      draws: Number of draws of all labels.
-      seed: Seed of the draws.
-
-    Returns:
-      The mean over the draws, and the range of the middle 95 % of them.
+    ECE is never negative, so that it is above 0 even then, and more so for fewer labels. The estimate is the mean over
+    the draws of all labels, the interval the range of the middle 95 % of them.
     """
     in_bin = np.minimum((p * BINS).astype(int), BINS - 1)[:, None] == np.arange(BINS)
     y = np.random.default_rng(seed).random((draws, len(p))) < p
-    found = np.abs((p - y) @ in_bin).sum(axis=1) / len(p)
-    low, high = np.percentile(found, (2.5, 97.5))
-    return Interval(found.mean(), low, high, found.std(ddof=1), 0.0)
+    errors = np.abs((p - y) @ in_bin).sum(axis=1) / len(p)
+    low, high = np.percentile(errors, (2.5, 97.5))
+    return Interval(errors.mean(), low, high, errors.std(ddof=1), 0.0)

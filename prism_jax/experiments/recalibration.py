@@ -52,11 +52,8 @@ class Answers(NamedTuple):
 def simulate(*, shift: float, people: int, answers: int, seed: int) -> Answers:
     """Draws people who come one after the other, and whose mood changes together after half of all answers.
 
-    Args:
-      shift: What the change adds to the log-odds; 0 is no change.
-      people: Number of people; about ten are there at a time.
-      answers: Number of answers of each.
-      seed: Seed of every draw.
+    `shift` is what the change adds to the log-odds; 0 is no change. `answers` is the number for each person, about ten
+    of whom are there at a time.
     """
     rng = np.random.default_rng(seed)
     begins = np.sort(rng.uniform(0, people / 10 * answers, people))
@@ -82,10 +79,10 @@ def forecast(found: Answers, population: Population) -> Mapping[str, Float64[np.
     rows = zip(found.person.tolist(), found.log_odds.tolist(), found.accepted.tolist(), strict=True)
     for row, (person, z, y) in enumerate(rows):
         now = recalibration.moved(population, state)
-        for name, here in ((LAYER, population), (BOTH, now)):
+        for name, current in ((LAYER, population), (BOTH, now)):
             belief = beliefs[name].get(person, cold)
-            out[name][row] = predict(belief, z, here)
-            after = update(belief, z, y, here)
+            out[name][row] = predict(belief, z, current)
+            after = update(belief, z, y, current)
             beliefs[name][person] = Belief(float(after.mean), float(after.variance))
             if name == BOTH:
                 state = recalibration.Recalibration(*map(float, recalibration.update(state, z, belief, y)))
@@ -102,27 +99,27 @@ def table(title: str, sections: Mapping[str, tuple[Answers, Population]], resamp
         Column("product rings after", "Answers until the product of the people's alarms rings, at alpha = 0.05."),
     )
     shown_sections = []
-    for name, (found, population) in sections.items():
-        forecasts = forecast(found, population)
-        loss = {one: np.logaddexp(0.0, z) - found.accepted * z for one, z in forecasts.items()}
+    for name, (answers, population) in sections.items():
+        forecasts = forecast(answers, population)
+        loss = {kind: np.logaddexp(0.0, z) - answers.accepted * z for kind, z in forecasts.items()}
         rows = []
-        for one, z in forecasts.items():
-            at = found.counted
-            p, y = special.expit(z[at]), found.accepted[at]
+        for kind, z in forecasts.items():
+            at = answers.counted
+            p, y = special.expit(z[at]), answers.accepted[at]
             gain = (
                 DASH
-                if one == LAYER
-                else shown(_difference(loss[one][at] - loss[LAYER][at], found.person[at], resamples), sign=True)
+                if kind == LAYER
+                else shown(_difference(loss[kind][at] - loss[LAYER][at], answers.person[at], resamples), sign=True)
             )
             cells = (
-                f"{loss[one][at].mean():.4f}",
+                f"{loss[kind][at].mean():.4f}",
                 gain,
                 f"{np.mean((p - y) ** 2):.4f}",
                 f"{np.mean(p - y):+.3f}".replace("-", "−"),
-                _rings(p, y, found.person[at]),
+                _rings(p, y, answers.person[at]),
             )
-            rows.append(Row(one, cells, strong=one == BOTH))
-        people = len(np.unique(found.person[found.counted]))
+            rows.append(Row(kind, cells, strong=kind == BOTH))
+        people = len(np.unique(answers.person[answers.counted]))
         shown_sections.append(Section(f"{name}, {people} people", tuple(rows)))
     note = "The second half of the answers. 95 % intervals over people in brackets. Negative differences are gains."
     return Table(title, "forecast", columns, tuple(shown_sections), note)
@@ -193,18 +190,18 @@ def define_flags() -> None:
 
 def main() -> Iterable[Table]:
     """Recalibrates simulated people, or those of a log."""
-    given = flags.FLAGS
-    unused = ("columns",) if given.log is None else ("people", "answers", "seed")
+    options = flags.FLAGS
+    unused = ("columns",) if options.log is None else ("people", "answers", "seed")
     for name in unused:
-        if given[name].present:
+        if options[name].present:
             raise ValueError(
-                f"--{name}: found it {'without' if given.log is None else 'with'} --log, expected the other"
+                f"--{name}: found it {'without' if options.log is None else 'with'} --log, expected the other"
             )
-    if given.log is None:
-        sections = simulated_sections(given.people, given.answers, given.seed)
-        return [table("Simulated people", sections, given.resamples)]
-    log = read_log(given.log, parse_columns(given.columns))
-    return [table(given.log.rpartition("/")[2], log_sections(log), given.resamples)]
+    if options.log is None:
+        sections = simulated_sections(options.people, options.answers, options.seed)
+        return [table("Simulated people", sections, options.resamples)]
+    log = read_log(options.log, parse_columns(options.columns))
+    return [table(options.log.rpartition("/")[2], log_sections(log), options.resamples)]
 
 
 if __name__ == "__main__":

@@ -89,15 +89,7 @@ def replicate(
 ) -> list[Replicated]:
     """Estimates the difference from the logging policy in many redrawn logs; one result per estimator.
 
-    Args:
-      log: The full log.
-      policies: The policy that makes the log, and the target.
-      people: People of each redrawn log.
-      replications: Number of redrawn logs.
-      c_fa: Cost of an offer that is not accepted.
-      c_fn: Cost of not making an offer that would have been accepted.
-      resamples: Bootstrap resamples of each interval.
-      seed: Seed of all draws.
+    Each redrawn log has `people` people. `c_fn` is the cost of not making an offer that would have been accepted.
     """
     full = c_fa * (1 - log.accepted) - c_fn * log.accepted
     truth = float(((policies.target - policies.logging) * full).mean())
@@ -129,18 +121,11 @@ def measure(
 ) -> list[Replicated]:
     """Estimates the difference from the logging policy in many drawn logs; one result per estimator.
 
-    Args:
-      draw: Draws a log.
-      truth: The difference that is estimated.
-      replications: Number of logs.
-      c_fa: Cost of an offer that is not accepted.
-      c_fn: Cost of not making an offer that would have been accepted.
-      refuse: Whether logs that cannot tell are refused, as users have it, or estimated all the same.
-      resamples: Bootstrap resamples of each interval.
-      seed: Seed of all draws.
+    `truth` is the difference that is estimated. `c_fn` is the cost of not making an offer that would have been
+    accepted. Logs that cannot tell are refused, as users have it, or without `refuse` estimated all the same.
     """
     generator = np.random.default_rng(seed)
-    found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in ESTIMATORS}
+    estimates: dict[str, list[tuple[float, float, float]]] = {name: [] for name in ESTIMATORS}
     refused = 0
     for _ in range(replications):
         target, seen, person, features = draw(generator)
@@ -155,10 +140,10 @@ def measure(
             interval = off_policy.difference(
                 name, target, seen, person, c_fa=c_fa, c_fn=c_fn, model=model, resamples=resamples, seed=seed
             )
-            found[name].append(interval[:3])
+            estimates[name].append(interval[:3])
     results = []
     for name in ESTIMATORS:
-        estimate, low, high = np.array(found[name], np.float64).reshape(-1, 3).T
+        estimate, low, high = np.array(estimates[name], np.float64).reshape(-1, 3).T
         covered = (low <= truth) & (truth <= high)
         results.append(Replicated(name, truth, estimate, covered, high - low, refused / replications))
     return results

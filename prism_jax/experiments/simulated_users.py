@@ -54,12 +54,12 @@ def brains(
     proposals: int = 0,
 ) -> dict[str, Brain]:
     """The teacher and the judges by model name; each judge has a seed of its own, none of them the teacher's."""
-    found: dict[str, Brain] = {"teacher": SimulatedTeacher(streams, PromptSettings(proposals=proposals), quality)}
+    models: dict[str, Brain] = {"teacher": SimulatedTeacher(streams, PromptSettings(proposals=proposals), quality)}
     for number in range(judges):
-        found[f"judge-{number}"] = SimulatedJudge(
+        models[f"judge-{number}"] = SimulatedJudge(
             streams, sensitivity=accuracy, specificity=accuracy, seed=1000 + number, most_events=most_events
         )
-    return found
+    return models
 
 
 def define_flags() -> None:
@@ -85,23 +85,23 @@ def define_flags() -> None:
 
 def main() -> None:
     """Writes the streams and serves the endpoint."""
-    given, folder = flags.FLAGS, epath.Path(flags.FLAGS.folder)
-    sizes = {"train": given.train, "calibration": given.calibration, "test": given.held_out}
-    settings = {name: getattr(given, name) for name in ("population", "min_events", "max_events", "seed")}
+    options, folder = flags.FLAGS, epath.Path(flags.FLAGS.folder)
+    sizes = {"train": options.train, "calibration": options.calibration, "test": options.held_out}
+    settings = {name: getattr(options, name) for name in ("population", "min_events", "max_events", "seed")}
     users = population(sizes, SimulatorConfig(responses=0, **settings))
     for split, name in FILES.items():
         write_streams(folder / name, map(without_answers, users[split]))
     write_streams(folder / ANSWERS, users["test"])
     quality = TeacherQuality(
-        blur=given.blur,
-        bias=given.bias,
-        field_errors=given.field_errors,
-        response_errors=given.response_errors,
-        seed=given.seed,
+        blur=options.blur,
+        bias=options.bias,
+        field_errors=options.field_errors,
+        response_errors=options.response_errors,
+        seed=options.seed,
     )
     everyone = tuple(stream for streams in users.values() for stream in streams)
-    models = brains(everyone, quality, given.judges, given.accuracy, given.most_events, given.proposals)
-    with FakeEndpoint(lambda body: models[body["model"]](body), port=given.port) as endpoint:
+    models = brains(everyone, quality, options.judges, options.accuracy, options.most_events, options.proposals)
+    with FakeEndpoint(lambda body: models[body["model"]](body), port=options.port) as endpoint:
         print(json.dumps({"url": endpoint.url}), flush=True)
         sys.stdin.read()
 

@@ -71,21 +71,18 @@ class Turns(NamedTuple):
 
 
 def single_votes(scores: Scores) -> Votes:
-    """Lists every vote on an offer.
+    """Lists every vote on an offer; rows without votes are left out.
 
-    Args:
-      scores: Rows with `p_accept_fast` and votes, in the order of streams and steps; rows without votes are left out.
-
-    Raises:
-      ValueError: without any vote, or with votes of one stream only.
+    The scores have `p_accept_fast` and votes, in the order of streams and steps. ValueError without any vote, or with
+    votes of one stream only.
     """
     assert scores.p_accept_fast is not None, "the probe reads acceptance"
     ballots = [()] * len(scores) if scores.votes is None else [tuple(ballot or ()) for ballot in scores.votes]
     sizes = np.array([len(ballot) for ballot in ballots], np.int64)
     row = np.repeat(np.arange(len(scores)), sizes)
     stream = scores.stream.astype(str)[row]
-    if len(found := np.unique(stream)) < 2:
-        raise ValueError(f"votes: found votes in {len(found)} streams, expected at least 2")
+    if len(streams := np.unique(stream)) < 2:
+        raise ValueError(f"votes: found votes in {len(streams)} streams, expected at least 2")
     place = np.array([i for ballot in ballots for i in range(len(ballot))])
     keys = np.stack([np.unique(stream, return_inverse=True)[1], sizes[row], place])
     person = np.unique(keys, axis=1, return_inverse=True)[1].reshape(-1).astype(np.int64)
@@ -191,9 +188,9 @@ def cost_table(votes: Votes, predicted: Predicted, resamples: int) -> Table:
         before = cost(blind, accepted, ratio)
         for rows, personal in decided:
             after = cost(personal, accepted, ratio)
-            found = change(after, before, stream, resamples)
+            relative = change(after, before, stream, resamples)
             cells = (percent(blind.mean()), percent(personal.mean()), f"{before.mean():.3f}", f"{after.mean():.3f}")
-            rows.append(Row(f"C_FN / C_FA = {ratio:g}", (*cells, _signed(found))))
+            rows.append(Row(f"C_FN / C_FA = {ratio:g}", (*cells, _signed(relative))))
     columns = (
         Column("speaks, blind", "Share of turns at which the person-blind gate offers.", "%"),
         Column("speaks, personal", "The same of the personal gate.", "%"),
@@ -221,9 +218,8 @@ def _signed(found: Interval) -> str:
 def study(scores: Scores, resamples: int) -> list[Table]:
     """Measures the predictions, and the costs of the gates.
 
-    Args:
-      scores: As in `single_votes`, from a content score that did not see a row's stream.
-      resamples: Number of bootstrap resamples of whole streams.
+    The scores are as in `single_votes`, from a content score that did not see a row's stream. Whole streams are
+    resampled.
     """
     votes = single_votes(scores)
     predicted = predict_votes(votes)

@@ -44,17 +44,10 @@ class Stack:
 
 
 def stack(floor: Scores, student: Scores) -> tuple[Scores, dict[Signal, Stack]]:
-    """Stacks two tables of the same rows.
+    """Stacks the student's table on the floor's, of the same calibration and test rows in any order.
 
-    Args:
-      floor: Scores of the calibration and of the test rows.
-      student: The student's scores of the same rows, in any order.
-
-    Returns:
-      The floor's table with the probabilities of the stack, and the stack of each signal.
-
-    Raises:
-      ValueError: if the tables have different rows.
+    The result is the floor's table with the probabilities of the stack, and the stack of each signal. ValueError if the
+    tables have different rows.
     """
     columns, student = floor.columns(), _in_order_of(student, floor)
     calibration = np.asarray(floor.split) == CALIBRATION

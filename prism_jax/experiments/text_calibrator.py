@@ -65,7 +65,7 @@ def match(streams: Sequence[Stream], recordings: Sequence[Recording]) -> list[Ju
     The texts of a stream differ between its versions. An event counts as the same if its text occurs once in both.
     """
     judged = {stream.id: stream for stream in streams}
-    found = []
+    pairs = []
     for recording in recordings:
         if (stream := judged.get(recording.stream.id)) is None:
             continue
@@ -76,8 +76,8 @@ def match(streams: Sequence[Stream], recordings: Sequence[Recording]) -> list[Ju
             step = steps.get(own[answer.event]) if own.count(own[answer.event]) == 1 else None
             if step is not None and step.y_need is not None:
                 example = Example(_fields(answer), step.y_need, stream.id)
-                found.append(Judged(example, answer.model, step, answer.texts[OFFER] is not None))
-    return found
+                pairs.append(Judged(example, answer.model, step, answer.texts[OFFER] is not None))
+    return pairs
 
 
 def _fields(answer: Answer) -> dict[str, str]:
@@ -211,8 +211,8 @@ def main() -> Iterable[Table]:
     source = epath.Path(flags.FLAGS.source)
     streams = load(source)
     rows = match(streams, read_recordings(source / "eval" / "traces_new"))
-    found = hold_out(rows, streams)
-    return [signal_table(found), cost_table(found, OperatingPoint())]
+    held_out = hold_out(rows, streams)
+    return [signal_table(held_out), cost_table(held_out, OperatingPoint())]
 
 
 if __name__ == "__main__":

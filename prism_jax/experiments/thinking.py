@@ -78,7 +78,7 @@ def _calibrated(scores: Scores, prefix: str) -> Scores:
 def pool(tables: Sequence[Scores]) -> Scores:
     """The rows of several tables with the same columns, one after another."""
     columns = [table.columns() for table in tables]
-    return Scores.from_columns({name: np.concatenate([one[name] for one in columns]) for name in columns[0]})
+    return Scores.from_columns({name: np.concatenate([table[name] for table in columns]) for name in columns[0]})
 
 
 def second_stage(config: RunConfig, start: epath.Path) -> RunConfig:
@@ -97,14 +97,14 @@ def second_stage(config: RunConfig, start: epath.Path) -> RunConfig:
 
 def study(config: RunConfig, seeds: Sequence[int], store: Store, *, second: bool = True) -> dict[str, list[Student]]:
     """Trains and scores every student of both stages, or of the first alone."""
-    found: dict[str, list[Student]] = {stage: [] for stage in ("first stage", "second stage")[: 1 + second]}
+    students: dict[str, list[Student]] = {stage: [] for stage in ("first stage", "second stage")[: 1 + second]}
     for seed in seeds:
         first = of_seed(config, seed)
-        found["first stage"].append(student(store, FIRST, first))
+        students["first stage"].append(student(store, FIRST, first))
         if second:
             start = store.finished(FIRST, first).resolve()
-            found["second stage"].append(student(store, "student-own-fields", second_stage(first, start)))
-    return found
+            students["second stage"].append(student(store, "student-own-fields", second_stage(first, start)))
+    return students
 
 
 def tables(found: dict[str, list[Student]]) -> list[Table]:
@@ -112,13 +112,16 @@ def tables(found: dict[str, list[Student]]) -> list[Table]:
     shown = [accuracy_table(found)]
     for name, students in found.items():
         evaluated = evaluations(students)
-        shown += [pass_table(name, evaluated), *(table for one in evaluated for table in trigger_tables(one))]
+        shown += [
+            pass_table(name, evaluated),
+            *(table for evaluation in evaluated for table in trigger_tables(evaluation)),
+        ]
     return shown
 
 
 def evaluations(students: Sequence[Student], ratios: Sequence[float] = RATIOS) -> list[Evaluation]:
     """The pooled scores of some students, evaluated at every cost ratio."""
-    scores = pool([one.scores for one in students])
+    scores = pool([trained.scores for trained in students])
     fits = calibrate(scores)
     return [evaluate(scores, fits, OperatingPoint(c_fa=1.0, c_fn=ratio)) for ratio in ratios]
 
@@ -175,8 +178,8 @@ def accuracy_table(found: dict[str, list[Student]]) -> Table:
         Section(
             stage,
             tuple(
-                Row(f"seed {seed}", tuple(f"{100 * one.accuracy[name]:.1f}" for name in names))
-                for seed, one in enumerate(students)
+                Row(f"seed {seed}", tuple(f"{100 * trained.accuracy[name]:.1f}" for name in names))
+                for seed, trained in enumerate(students)
             ),
         )
         for stage, students in found.items()
@@ -198,10 +201,10 @@ def main() -> Iterable[Table]:
     config = {2: THINKING, 3: THREE_SETTINGS}[flags.FLAGS.settings]
     store = Store(folder / "trainings")
     with store.claimed():
-        found = study(config, SEEDS, store, second=flags.FLAGS.second_stage)
-    scores = pool([one.scores for one in found["first stage"]])
+        students = study(config, SEEDS, store, second=flags.FLAGS.second_stage)
+    scores = pool([trained.scores for trained in students["first stage"]])
     write_files({folder / "scores.parquet": encode_scores("scores.parquet", scores)})
-    return tables(found)
+    return tables(students)
 
 
 if __name__ == "__main__":

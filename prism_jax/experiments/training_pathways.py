@@ -103,12 +103,9 @@ ERRORS = (
 
 
 def scores_of(config: RunConfig, pathway: PathwayConfig, store: Store) -> Scores:
-    """The scores of the fast pass of a student that was trained on a pathway.
+    """The scores of the fast pass of a student that was trained on a pathway, and is kept in the store.
 
-    Args:
-      config: The config of the other settings; `training.steps` is the number of both stages together.
-      pathway: The pathway. A second stage starts from an rdc_sft run of the first half of the steps.
-      store: Where the trainings are kept.
+    `training.steps` is the number of both stages together: a second stage starts from an rdc_sft run of the first half.
     """
     name, steps = f"pathway-{pathway.name}", config.training.steps
     if pathway.name not in SECOND_STAGES:
@@ -126,7 +123,7 @@ def _with(config: RunConfig, pathway: PathwayConfig, **training: Any) -> RunConf
 
 def measure(scores: Scores, config: RunConfig) -> Outcome:
     """The results of a student, whose scores are of the fast pass, at the config's operating point."""
-    found, platt = (
+    temperature, platt = (
         evaluate(scores, calibrate(scores, CalibrationConfig(calibrator)), config.decision)
         for calibrator in ("temperature", "platt")
     )
@@ -137,21 +134,17 @@ def measure(scores: Scores, config: RunConfig) -> Outcome:
     def errors(signal: Signal) -> tuple[float, float, float]:
         raw, calibrated, by_platt = (
             next(row.ece for row in of.signals if (row.signal, row.form) == (signal, form))
-            for of, form in ((found, "raw"), (found, "calibrated"), (platt, "calibrated"))
+            for of, form in ((temperature, "raw"), (temperature, "calibrated"), (platt, "calibrated"))
         )
         return raw, calibrated, by_platt
 
-    raw, calibrated = gate(found, "raw"), gate(found, "calibrated")
+    raw, calibrated = gate(temperature, "raw"), gate(temperature, "calibrated")
     costs = raw.realised_cost, calibrated.realised_cost, gate(platt, "calibrated").realised_cost
     return Outcome(*costs, calibrated.f1, calibrated.speak_rate, *errors("need"), *errors("accept"))
 
 
 def study(config: RunConfig, seeds: Sequence[int], store: Store) -> dict[PathwayConfig, np.ndarray]:
-    """Trains and evaluates every pathway and every corner of the 2 x 2.
-
-    Returns:
-      For each pathway, an array [seeds, fields of `Outcome`].
-    """
+    """Trains and evaluates every pathway and every corner of the 2 x 2: an array [seeds, fields of `Outcome`] each."""
     return {
         pathway: np.array([measure(scores_of(of_seed(config, seed), pathway, store), config) for seed in seeds])
         for pathway in tqdm.tqdm(dict.fromkeys((*PATHWAYS.values(), *SQUARE.values())), unit="pathway")

@@ -26,20 +26,15 @@ DEFAULT = 1.0
 class Row(NamedTuple):
     """Features and label of one offer, or of one step's need."""
 
-    texts: tuple[str, ...]  # texts; each position has its own vocabulary
-    numbers: tuple[float, ...]  # numeric features
+    texts: tuple[str, ...]  # each position has its own vocabulary
+    numbers: tuple[float, ...]
     y: float | None  # label; None if unknown
 
 
 def score_words(splits: Splits, fold: int) -> Scores:
     """Fits both signals on the training streams and scores the calibration and the test streams.
 
-    Args:
-      splits: Streams of each split.
-      fold: Number of the fold, for the column of that name.
-
-    Raises:
-      RuntimeError: if scikit-learn is missing; the extra `study` installs it.
+    RuntimeError if scikit-learn is missing; the extra `study` installs it.
     """
     check_installed()
     need, accept = (fit_words(rows(splits.train))[DEFAULT] for rows in (needs, offers))
@@ -66,12 +61,7 @@ def score_rows(
 ) -> Iterator[dict[str, Any]]:
     """Yields the rows of a scores table, one per offer.
 
-    Args:
-      streams: The streams.
-      split: Name of their split.
-      fold: Number of the fold.
-      p_need: Probability of need at each step, in the order of `needs`.
-      p_accept: Probability of acceptance of each offer, in the order of `offers`.
+    `p_need` is in the order of `needs`, `p_accept` in that of `offers`.
     """
     of_step, of_offer = iter(p_need.tolist()), iter(p_accept.tolist())
     for stream in streams:
@@ -117,7 +107,7 @@ def _history(stream: Stream, event: int) -> tuple[tuple[str, str], tuple[float, 
     newest, before = stream.events[event], stream.events[max(0, event - 2) : event]
     pause = newest.time - before[-1].time if before else 0.0
     numbers = (math.log1p(event), math.log1p(pause), math.log1p(len(newest.text)))
-    return (newest.text, " ".join(other.text for other in before)), numbers
+    return (newest.text, " ".join(earlier.text for earlier in before)), numbers
 
 
 def _of_offer(offer: Candidate, newest: str) -> tuple[float, float]:

@@ -30,9 +30,9 @@ HUMAN_CONFIG = PanelConfig(missing="majority_of_present", ties="missing")
 class PairRow:
     """Agreement of two raters on one kind of item."""
 
-    kind: Kind  # kind of item
+    kind: Kind
     judge: str  # name of the first rater
-    reference: str  # name of the second one
+    reference: str  # name of the second rater
     items: int  # number of items that both labelled
     streams: int  # number of streams that these belong to
     measures: Mapping[str, Interval]  # the measures of `PAIR_MEASURES`; NaN where undefined
@@ -45,7 +45,7 @@ class PairRow:
 class PanelRow:
     """Agreement within a panel on one kind of item."""
 
-    kind: Kind  # kind of item
+    kind: Kind
     panel: str
     judges: int
     items: int  # number of items with at least two verdicts
@@ -70,17 +70,9 @@ def compare_judges(
 ) -> Agreements:
     """Compares panels with people, with each other, and the judges of each panel.
 
-    Args:
-      panels: Ballots of each panel, by its name.
-      human: People's votes.
-      config: How a panel's verdicts become its label.
-      resamples: Number of bootstrap resamples of streams.
-      seed: Seed of the resamples.
-
-    Returns:
-      For each kind of item, pairs in this order: each panel and each judge against the human majority, each panel
-      against the panels after it, the judges of each panel against each other, and people against each other. Then each
-      panel, and people among themselves. What has fewer than two common items is left out.
+    For each kind of item, pairs have this order: each panel and each judge against the human majority, each panel
+    against the panels after it, the judges of each panel against each other, and people against each other. Then each
+    panel, and people among themselves. What has fewer than two common items is left out. The resamples are of streams.
     """
     raters, pairs = _raters(panels, human, config or PanelConfig())
     settings = {"resamples": resamples, "seed": seed}
@@ -136,21 +128,15 @@ class Common(NamedTuple):
 
 
 def common(first: Ballots, second: Ballots, kind: Kind | None = None) -> Common:
-    """Matches two single raters on the items that both labelled.
-
-    Args:
-      first: Ballots with one column.
-      second: Ballots with one column.
-      kind: Kind of item; None takes all.
-    """
+    """Matches two single raters, each ballots with one column, on the items that both labelled; None is every kind."""
     labels = dict(zip(second.items, second.verdicts[:, 0], strict=True))
     rows = [
         (label, labels[item], item.stream)
         for item, label in zip(first.items, first.verdicts[:, 0], strict=True)
         if item in labels and of_kind(item, kind) and not np.isnan(label) and not np.isnan(labels[item])
     ]
-    one, two, streams = zip(*rows, strict=True) if rows else ((), (), ())
-    return Common(np.array(one, np.float64), np.array(two, np.float64), np.array(streams, str))
+    first_labels, second_labels, streams = zip(*rows, strict=True) if rows else ((), (), ())
+    return Common(np.array(first_labels, np.float64), np.array(second_labels, np.float64), np.array(streams, str))
 
 
 def of_kind(item: Item, kind: Kind | None) -> bool:
@@ -161,20 +147,18 @@ def of_kind(item: Item, kind: Kind | None) -> bool:
 def _pair(
     kind: Kind, judge: str, reference: str, raters: Mapping[str, Ballots], settings: Mapping[str, int]
 ) -> PairRow | None:
-    """One row; None without a common item. Intervals are NaN where the items belong to few streams."""
-    found = common(raters[judge], raters[reference], kind)
-    if not len(found.first):
+    """One row; None for fewer than two common items. Intervals are NaN where the items belong to few streams."""
+    labels = common(raters[judge], raters[reference], kind)
+    if len(labels.first) < 2:
         return None
-    if len(found.first) < 2:
-        return None
-    measures = agreement_intervals(found.first, found.second, streams=found.streams, **settings)
+    measures = agreement_intervals(labels.first, labels.second, streams=labels.streams, **settings)
     errors = {"sensitivity": _nothing(), "specificity": _nothing()}
-    if 0 < found.second.mean() < 1:
-        rates = judge_noise.error_rates(found.first, found.second, streams=found.streams, **settings)
+    if 0 < labels.second.mean() < 1:
+        rates = judge_noise.error_rates(labels.first, labels.second, streams=labels.streams, **settings)
         errors = {"sensitivity": rates.sensitivity, "specificity": rates.specificity}
-    base = float(found.second.mean())
+    base = float(labels.second.mean())
     return PairRow(
-        kind, judge, reference, len(found.first), len(set(found.streams)), measures, max(base, 1 - base), **errors
+        kind, judge, reference, len(labels.first), len(set(labels.streams)), measures, max(base, 1 - base), **errors
     )
 
 

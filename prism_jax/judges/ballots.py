@@ -16,7 +16,7 @@ from prism_jax.streams import Step, Stream
 class Item(NamedTuple):
     """What a verdict is about, in a form that two files of streams share."""
 
-    stream: str  # id of the stream
+    stream: str
     event: int  # number of the newest event
     silence: bool  # whether silence was judged; otherwise a proposal was
     text: str | None = None  # text of the proposal; None for silence and for the constant offer
@@ -29,8 +29,7 @@ class Ballots:
 
     items: tuple[Item, ...]  # what was judged, without duplicates
     judges: tuple[str, ...]  # names of the judges, in the order of the columns
-    # 1 where a judge accepts, 0 where not, NaN where the verdict is missing
-    verdicts: Float64[np.ndarray, "items judges"]
+    verdicts: Float64[np.ndarray, "items judges"]  # 1 where a judge accepts, 0 where not, NaN where it is missing
 
 
 def human_ballots(streams: Iterable[Stream]) -> Ballots:
@@ -60,8 +59,7 @@ def step_items(stream: Stream, step: Step) -> Iterator[Item]:
 def offered(stream: str, number: int, step: Step) -> int | None:
     """What a recorded assistant did at a step: the number of the candidate that it offered, or None for silence.
 
-    Raises:
-      ValueError: naming stream and step, if several candidates were offered.
+    Raises ValueError if several candidates were offered.
     """
     made = [index for index, candidate in enumerate(step.candidates) if candidate.logged]
     if len(made) > 1:

@@ -18,10 +18,10 @@ class JudgesConfig:
     name: str = "judges"  # name of the panel in tables
     # the judges by name, an odd number; their order is that of the votes in labelled streams
     endpoints: Mapping[str, EndpointConfig] = dataclasses.field(default_factory=dict)
-    remote: RemoteConfig = dataclasses.field(default_factory=RemoteConfig)  # cache, budget and redaction
-    panel: PanelConfig = dataclasses.field(default_factory=PanelConfig)  # how verdicts become labels
-    # `all` asks about silence and about every candidate. `made` asks only about what a recorded assistant did: the
-    # candidate with `logged` true, or silence without one. That is all that ProactiveBench's own scores need.
+    remote: RemoteConfig = dataclasses.field(default_factory=RemoteConfig)
+    panel: PanelConfig = dataclasses.field(default_factory=PanelConfig)
+    # `all` asks about silence and about every candidate; `made` asks only about what a recorded assistant did (the
+    # candidate with `logged` true, or silence), which is all that ProactiveBench's own scores need
     asked: Asked = "all"
     most_events: int = 40  # maximum number of events that a question shows, the newest ones
     retries: int = 2  # how often an invalid answer is returned to the judge with what is wrong with it

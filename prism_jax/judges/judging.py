@@ -55,15 +55,9 @@ def judge_streams(
 ) -> Judged:
     """Asks the judges about streams and writes their verdicts.
 
-    Verdicts that the file already holds, on other questions or of other judges, are kept, so one file may serve several
-    panels and several systems.
-
-    Args:
-      streams: Streams to judge; they are read twice. Two systems' outputs on the same streams may follow each other.
-      config: The judges.
-      votes: File of verdicts; replaced atomically at the end.
-      dry_run: Whether to send nothing and write nothing, and only estimate what it would cost.
-      label: What the progress bar shows.
+    The file `votes` is replaced atomically at the end. Verdicts that it already holds, on other questions or of other
+    judges, are kept, so one file may serve several panels and several systems. Two systems' outputs on the same streams
+    may follow each other. A dry run sends and writes nothing, and only estimates what it would cost.
 
     Raises:
       FileNotFoundError: if the folder of `votes` does not exist.
@@ -75,7 +69,7 @@ def judge_streams(
     kept = list(read_votes(path)) if path.exists() else []
     total = len(config.endpoints) * sum(1 for _ in _distinct(streams, config))
     with opened(config.remote, config.endpoints, dry_run=dry_run) as (clients, tally):
-        found = jobs.run(
+        verdicts = jobs.run(
             (_Task(question, judge) for question in _distinct(streams, config) for judge in clients),
             lambda task: _ask(task, clients[task.judge], config.retries),
             at_once=2 * sum(endpoint.concurrency for endpoint in config.endpoints.values()),
@@ -84,10 +78,10 @@ def judge_streams(
             tally=tally,
         )
         if dry_run:
-            return Judged(tally, total, sum(1 for _ in found))
+            return Judged(tally, total, sum(1 for _ in verdicts))
         missing = 0
         with new_votes(path) as writer:
-            for vote in found:
+            for vote in verdicts:
                 writer.add(vote)
                 missing += vote.verdict is None
             for vote in kept:

@@ -29,38 +29,29 @@ Verdicts = Mapping[Place, tuple[bool | None, ...]]
 
 
 def gather(votes: Iterable[Vote], judges: Sequence[str]) -> Verdicts:
-    """Collects the verdicts of the named judges by question; other judges' are left out.
-
-    Args:
-      votes: Verdicts, such as `read_votes` yields them.
-      judges: Names of the judges, in the order of the result.
-    """
+    """Collects the verdicts of the named judges, in their order, by question; other judges' are left out."""
     column = {name: index for index, name in enumerate(judges)}
-    found: dict[Place, list[bool | None]] = {}
+    by_place: dict[Place, list[bool | None]] = {}
     for vote in votes:
         if vote.judge in column:
             place = Place(vote.question, vote.stream, vote.step, vote.candidate)
-            found.setdefault(place, [None] * len(judges))[column[vote.judge]] = vote.verdict
-    return {place: tuple(verdicts) for place, verdicts in found.items()}
+            by_place.setdefault(place, [None] * len(judges))[column[vote.judge]] = vote.verdict
+    return {place: tuple(verdicts) for place, verdicts in by_place.items()}
 
 
 def judge_ballots(streams: Iterable[Stream], verdicts: Verdicts, judges: Sequence[str], most_events: int) -> Ballots:
     """The judges' ballots on the questions about these streams; questions that nobody was asked are left out.
 
-    Args:
-      streams: The streams that were judged.
-      verdicts: What `gather` collected.
-      judges: Names of the judges, in the order of the verdicts.
-      most_events: The setting with which the questions were asked.
+    Verdicts are those of `gather`, in the order of the judges; `most_events` is that of the questions.
     """
     rows: dict[Item, tuple[bool | None, ...]] = {}
     for stream in streams:
         names = [list(step_items(stream, step)) for step in stream.steps]
         for question in questions(stream, most_events):
-            found = verdicts.get(Place(question.digest, question.stream, question.step, question.candidate))
-            if found is not None:
+            ballot = verdicts.get(Place(question.digest, question.stream, question.step, question.candidate))
+            if ballot is not None:
                 silence, *offers = names[question.step]
-                rows[silence if question.candidate is None else offers[question.candidate]] = found
+                rows[silence if question.candidate is None else offers[question.candidate]] = ballot
     return make_ballots(rows, judges)
 
 
@@ -71,26 +62,21 @@ def label_streams(
 
     y_need is 1 where silence is rejected, y_accept where a candidate is accepted. `votes` holds the verdicts that are
     present, in the order of the judges. A judged candidate counts as offered (`logged`, with propensity 1), because its
-    label is observed whatever a log says; a candidate without a label keeps neither log nor propensity.
-
-    Args:
-      streams: Streams that were judged.
-      verdicts: What `gather` collected, of one fixed list of judges.
-      most_events: The setting with which the questions were asked.
-      config: The policy.
+    label is observed whatever a log says; a candidate without a label keeps neither log nor propensity. Verdicts are
+    those of `gather`, and `most_events` is that of the questions.
     """
     for stream in streams:
-        found: dict[tuple[int, int | None], tuple[bool | None, ...]] = {}
+        by_candidate: dict[tuple[int, int | None], tuple[bool | None, ...]] = {}
         for question in questions(stream, most_events):
             place = Place(question.digest, question.stream, question.step, question.candidate)
-            found[question.step, question.candidate] = verdicts.get(place, ())
+            by_candidate[question.step, question.candidate] = verdicts.get(place, ())
         steps = []
         for number, step in enumerate(stream.steps):
             candidates = tuple(
-                _judged(candidate, found.get((number, index), ()), config)
+                _judged(candidate, by_candidate.get((number, index), ()), config)
                 for index, candidate in enumerate(step.candidates)
             )
-            steps.append(_needed(step, candidates, found.get((number, None), ()), config))
+            steps.append(_needed(step, candidates, by_candidate.get((number, None), ()), config))
         yield dataclasses.replace(stream, steps=tuple(steps))
 
 

@@ -18,14 +18,12 @@ Ties = Literal["missing", "rejected", "accepted"]
 class PanelConfig:
     """How verdicts become a label."""
 
-    # whether the label is the share of verdicts that accept, among those present, instead of their majority
-    soft: bool = False
-    # Which labels are known where verdicts are missing. `majority_of_all`: those that the missing verdicts could not
-    # change, because more than half of all judges agree. `majority_of_present`: all with at least one verdict.
-    # `require_all`: only those without a missing verdict.
+    soft: bool = False  # whether the label is the share of present verdicts that accept, instead of their majority
+    # which labels are known where verdicts are missing: `majority_of_all` those that the missing ones could not change,
+    # because more than half of all judges agree; `majority_of_present` all with a verdict; `require_all` none
     missing: Missing = "majority_of_all"
-    # The label of equally many verdicts for and against: missing, rejected or accepted. Ties only occur with
-    # `majority_of_present`, and for human votes of an even number. A soft label is 0.5 there.
+    # the label of equally many verdicts for and against, which only occur with `majority_of_present`, and for human
+    # votes of an even number; a soft label is 0.5 there
     ties: Ties = "missing"
 
 
@@ -34,9 +32,7 @@ def panel_labels(
 ) -> Float64[np.ndarray, " items"]:
     """The panel's label of each item: 1 accepted, 0 rejected, the share if soft, NaN where it is not known.
 
-    Args:
-      verdicts: 1, 0, or NaN for a missing verdict.
-      config: The policy.
+    Verdicts are 1, 0, or NaN for a missing one.
     """
     judges = verdicts.shape[1]
     present = (~np.isnan(verdicts)).sum(1)
@@ -55,11 +51,6 @@ def panel_labels(
 
 
 def majority(ballots: Ballots, config: PanelConfig = PanelConfig()) -> Ballots:
-    """The panel as a single judge, always with hard labels.
-
-    Args:
-      ballots: Verdicts of the panel.
-      config: The policy; `soft` is ignored.
-    """
+    """The panel as a single judge, always with hard labels: `config.soft` is ignored."""
     labels = panel_labels(ballots.verdicts, dataclasses.replace(config, soft=False))
     return Ballots(ballots.items, ("majority",), labels[:, None])

@@ -42,7 +42,7 @@ ABOUT_SILENCE = "Would this user accept this silence now?"
 class Question(NamedTuple):
     """One question about one step."""
 
-    stream: str  # id of the stream
+    stream: str
     step: int  # number of the step in its stream
     candidate: int | None  # number of the proposal in its step; None for silence
     text: str  # the user message
@@ -61,13 +61,8 @@ def digest(text: str) -> str:
 def questions(stream: Stream, most_events: int, asked: Asked = "all") -> Iterator[Question]:
     """Yields the questions about a stream in the order of its steps: of each, first silence, then the candidates.
 
-    Args:
-      stream: The stream.
-      most_events: Maximum number of events that a question shows; older ones are left out, and a line says how many.
-      asked: `made` asks only about the candidate that was offered (`logged`), or else about silence.
-
-    Raises:
-      ValueError: naming stream and step, with `made`, for a step at which several candidates were offered.
+    A question shows at most `most_events` events; older ones are left out, and a line says how many. `made` asks only
+    about the candidate that was offered (`logged`), or else about silence, and raises ValueError for several.
     """
     for number, step in enumerate(stream.steps):
         history = f"{HISTORY}\n{fenced_events(stream.events[: step.event + 1], most_events)}"

@@ -29,18 +29,14 @@ class Deed(NamedTuple):
 
 
 def deeds(streams: Iterable[Stream]) -> dict[tuple[str, int], Deed]:
-    """What a system did, by stream and event.
-
-    Raises:
-      ValueError: naming stream and step, for a step at which several candidates were offered.
-    """
-    found = {}
+    """What a system did, by stream and event; raises ValueError for a step at which several candidates were offered."""
+    done = {}
     for stream in streams:
         for number, step in enumerate(stream.steps):
             silence, *offers = step_items(stream, step)
             made = offered(stream.id, number, step)
-            found[stream.id, step.event] = Deed(made is not None, silence if made is None else offers[made])
-    return found
+            done[stream.id, step.event] = Deed(made is not None, silence if made is None else offers[made])
+    return done
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,8 +46,7 @@ class RobustnessRow:
     panel: str
     steps: int  # number of steps at which both systems have a label
     left_out: int  # number of steps of both systems without a label for one of them
-    # the official rates of `RATES` by name, of the baseline, the system, and their difference
-    rates: Mapping[str, PairedRate]
+    rates: Mapping[str, PairedRate]  # the rates of `RATES` by name, of the baseline, the system, and their difference
 
 
 def compare_systems(
@@ -64,12 +59,8 @@ def compare_systems(
 ) -> tuple[RobustnessRow, ...]:
     """Compares two systems under each panel on the steps that they share, with paired intervals over streams.
 
-    Args:
-      baseline: What the baseline did.
-      system: What the other system did.
-      panels: A single rater's ballots (`panels.majority`) by the panel's name, on what both systems did.
-      resamples: Number of bootstrap resamples of streams.
-      seed: Seed of the resamples.
+    `panels` has a single rater's ballots (`panels.majority`) by the panel's name, on what both systems did. The
+    resamples are of streams.
 
     Raises:
       ValueError: if the systems share no step, a step has several offers, or a panel labelled no step.
@@ -129,16 +120,8 @@ def correct(
     """A system's official rates under each panel, corrected for the panel's errors where people voted too.
 
     The label of a step says whether an offer is right there: the verdict on the system's proposal, and the opposite of
-    the verdict on its silence.
-
-    Args:
-      system: What the system did.
-      panels: A single rater's ballots by the panel's name.
-      human: A single rater's ballots: the human majority.
-      c_fa: Cost of a rejected proposal.
-      c_fn: Cost of a rejected silence.
-      resamples: Number of bootstrap resamples of streams.
-      seed: Seed of the resamples.
+    the verdict on its silence. Panels and the human majority are each a single rater's ballots. `c_fa` is the cost of a
+    rejected proposal, `c_fn` that of a rejected silence, and the resamples are of streams.
     """
     done = deeds(system)
     truth = dict(zip(human.items, human.verdicts[:, 0], strict=True))
@@ -154,7 +137,8 @@ def correct(
             continue
         proposed = np.array([deed.proposed for _, deed in known])
         judge, people = (
-            np.array([_right(deed, found.get(deed.item, np.nan)) for _, deed in known]) for found in (labels, truth)
+            np.array([_right(deed, labels_of.get(deed.item, np.nan)) for _, deed in known])
+            for labels_of in (labels, truth)
         )
         streams = np.array([stream for stream, _ in known], str)
         for method in METHODS:

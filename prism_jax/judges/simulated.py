@@ -34,15 +34,11 @@ class SimulatedJudge:
         most_events: int = 40,
         seen_as: Callable[[str], str] | None = None,
     ):
-        """Learns the labels.
+        """Learns the labels (0 or 1) or true probabilities of streams.
 
-        Args:
-          streams: Streams with labels (0 or 1) or true probabilities.
-          sensitivity: Probability of accepting what the user would accept.
-          specificity: Probability of rejecting what the user would reject.
-          seed: Seed of the errors.
-          most_events: The setting with which the questions will be asked.
-          seen_as: What an endpoint sees of a text, where the client changes it, such as by redaction.
+        Sensitivity is the probability of accepting what the user would accept, specificity that of rejecting what the
+        user would reject. `most_events` is that of the questions, and `seen_as` what an endpoint sees of a text, where
+        the client changes it, such as by redaction.
 
         Raises:
           ValueError: naming the argument or the stream, for a rate outside [0, 1], or a step without label and truth.
@@ -63,11 +59,7 @@ class SimulatedJudge:
                     self._any_offer.setdefault(digest(history_of(text)), accepted)
 
     def __call__(self, body: Mapping[str, Any]) -> str:
-        """The answer to a request: its latest user message that is a question, as JSON.
-
-        Raises:
-          ValueError: if no message of the request is a question about the known streams.
-        """
+        """The answer, as JSON, to the latest user message of a request that is a question about the known streams."""
         for message in reversed(body["messages"]):
             if message["role"] == "user":
                 accepted = self._accepted.get(digest(message["content"]))
@@ -83,11 +75,7 @@ class SimulatedJudge:
 
 
 def by_model(judges: Mapping[str, SimulatedJudge]) -> Callable[[Mapping[str, Any]], str]:
-    """One brain for several judges behind one endpoint, told apart by the model that a request names.
-
-    Args:
-      judges: The judge behind each name of a model.
-    """
+    """One brain for several judges behind one endpoint, told apart by the model that a request names."""
     return lambda body: judges[body["model"]](body)
 
 

@@ -38,23 +38,17 @@ class VoteKey(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Vote:
-    """One judge's verdict on one proposal or on one silence.
-
-    Raises:
-      ValueError: naming the field, for a value that is not as described.
-    """
+    """One judge's verdict on one proposal or on one silence."""
 
     stream: str  # id of the stream
     step: int  # number of the step in its stream, from 0
     candidate: int | None  # number of the proposal in its step, from 0; None where the question was about silence
     judge: str  # name of the judge in the config
-    # SHA-256 of the question's text, in hexadecimal. A verdict on another text never counts for this one.
-    question: str
+    question: str  # SHA-256 of the question's text, in hexadecimal; a verdict on another text never counts for this one
     verdict: bool | None  # whether the user would accept; None where the judge gave no valid answer
     problem: str | None = None  # why there is no verdict; None where there is one
     model: str | None = None  # name that the endpoint gives to its model; None where it never answered
-    # hash of the last request, under which the cache keeps its answer; None where none was sent
-    request: str | None = None
+    request: str | None = None  # hash of the last request, the key of its answer in the cache; None where none was sent
     time: str | None = None  # when the last answer was given, in UTC, as ISO 8601; None where none was
     cost: float = 0.0  # cost of all requests for this verdict in US dollars, whether they were sent now or earlier
 
@@ -100,7 +94,6 @@ def read_votes(path: epath.PathLike) -> Iterator[Vote]:
     """Yields the verdicts of a file, in its order, without holding them all.
 
     Raises:
-      FileNotFoundError: when there is no such file.
       VotesError: naming file, line and field, for anything but verdicts, or a second one with the same `VoteKey`.
     """
     path = epath.Path(path)
@@ -124,11 +117,7 @@ class VotesWriter:
         self._keys: set[VoteKey] = set()
 
     def add(self, vote: Vote) -> None:
-        """Adds a line.
-
-        Raises:
-          VotesError: when this question already has a verdict of this judge.
-        """
+        """Adds a line; raises VotesError when this question already has a verdict of this judge."""
         if vote.key in self._keys:
             raise VotesError(f"{self._path}: judge: found two verdicts of {vote.judge!r} on one question, expected one")
         self._keys.add(vote.key)
@@ -141,11 +130,7 @@ class VotesWriter:
 
 @contextlib.contextmanager
 def new_votes(path: epath.PathLike) -> Iterator[VotesWriter]:
-    """Yields a writer; when the block ends, the file replaces an older one, and if it raises, nothing changes.
-
-    Raises:
-      FileNotFoundError: when the file's folder does not exist.
-    """
+    """Yields a writer; when the block ends, the file replaces an older one, and if it raises, nothing changes."""
     path = epath.Path(path)
     check_folder_of(path)
     partial = temporary_beside(path)
@@ -158,7 +143,7 @@ def new_votes(path: epath.PathLike) -> Iterator[VotesWriter]:
 
 
 def write_votes(path: epath.PathLike, votes: Iterable[Vote]) -> None:
-    """Writes a whole file of verdicts atomically; raises as `new_votes` and `VotesWriter.add`."""
+    """Writes a whole file of verdicts atomically."""
     with new_votes(path) as writer:
         for vote in votes:
             writer.add(vote)

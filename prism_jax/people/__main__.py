@@ -41,18 +41,18 @@ def define_flags() -> None:
 
 def main() -> None:
     """Runs what the flags say."""
-    given = flags.FLAGS
-    columns = parse_columns(given.columns)
+    values = flags.FLAGS
+    columns = parse_columns(values.columns)
     run_people(
-        given.log,
+        values.log,
         columns,
-        given.context,
-        given.workdir,
-        seed=given.seed,
-        weighted=given.weighted,
-        threshold=given.c_fa / (given.c_fa + given.c_fn),
+        values.context,
+        values.workdir,
+        seed=values.seed,
+        weighted=values.weighted,
+        threshold=values.c_fa / (values.c_fa + values.c_fn),
     )
-    print(f"results: {given.workdir}/people.json")
+    print(f"results: {values.workdir}/people.json")
 
 
 if __name__ == "__main__":

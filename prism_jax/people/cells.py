@@ -30,13 +30,7 @@ COMPARE: dict[str, Callable[[Any, Any], Any]] = {
 
 
 class Cells:
-    """One column, with the place that its errors name.
-
-    Attributes:
-      place: File, for messages.
-      name: Name of the column.
-      values: The column as Arrow read it; dictionaries are resolved.
-    """
+    """One column as Arrow read it, with dictionaries resolved, and the place that its errors name."""
 
     def __init__(self, place: str, name: str, values: pa.ChunkedArray) -> None:
         kind = values.type
@@ -188,13 +182,13 @@ def _codes(texts: pa.ChunkedArray) -> tuple[tuple[str, ...], Int32[np.ndarray, "
     encoded = pa.chunked_array([texts.combine_chunks()]).dictionary_encode().combine_chunks()
     if isinstance(encoded, pa.ChunkedArray):
         encoded = encoded.chunk(0)
-    found = encoded.dictionary.to_pylist()
-    order = sorted(range(len(found)), key=found.__getitem__)
-    place = np.empty(len(found) + 1, np.int32)
-    place[order] = np.arange(len(found))
+    levels = encoded.dictionary.to_pylist()
+    order = sorted(range(len(levels)), key=levels.__getitem__)
+    place = np.empty(len(levels) + 1, np.int32)
+    place[order] = np.arange(len(levels))
     place[-1] = -1
-    codes = encoded.indices.fill_null(len(found)).to_numpy(zero_copy_only=False)
-    return tuple(found[i] for i in order), place[codes]
+    codes = encoded.indices.fill_null(len(levels)).to_numpy(zero_copy_only=False)
+    return tuple(levels[i] for i in order), place[codes]
 
 
 def _flag(text: str) -> float:

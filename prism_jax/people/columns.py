@@ -16,8 +16,7 @@ _CONDITION = re.compile(r"(.+?)\s*(>=|<=|==|>|<)\s*(.+)")
 class LogError(ValueError):
     """An invalid log or description of its columns: one line with the place, what was found, what was expected.
 
-    Messages hold numbers and the names of files and columns. They never hold a text out of a row, which could be
-    personal.
+    Messages hold numbers and the names of files and columns, and no text out of a row, which could be personal.
     """
 
 
@@ -32,22 +31,15 @@ class Condition:
 
 @dataclasses.dataclass(frozen=True)
 class LogColumns:
-    """The columns of a file that have a role in an acceptance log.
+    """The columns of a file that have a role in an acceptance log; no column has two."""
 
-    Raises:
-      LogError: for an empty name, or one column in two roles.
-    """
-
-    person: str  # column that tells people apart; texts or integers
-    accepted: str  # column of true/false or 1/0, or a condition such as `rating>=4`
-    time: str | None = None  # column of seconds or timestamps of the offers; None takes the order of the file
-    # Column of any number that should rank accepted offers first. It need not be a probability.
-    score: str | None = None
-    answered: str | None = None  # column of the times of the answers, which may not lie before the offers
-    # Column of true/false or 1/0: whether the offer was made at all. Only offers that were made have answers.
-    logged: str | None = None
-    # column of the probabilities, above 0 and up to 1, with which the logging policy made the offers
-    propensity: str | None = None
+    person: str  # texts or integers that tell people apart
+    accepted: str  # true/false or 1/0, or a condition such as `rating>=4`
+    time: str | None = None  # seconds or timestamps of the offers; None takes the order of the file
+    score: str | None = None  # any number that should rank accepted offers first; it need not be a probability
+    answered: str | None = None  # times of the answers, which may not lie before the offers
+    logged: str | None = None  # true/false or 1/0: whether the offer was made; only offers that were made have answers
+    propensity: str | None = None  # probabilities, above 0 and up to 1, with which the logging policy made the offers
 
     def __post_init__(self) -> None:
         roles: dict[str, str] = {}
@@ -64,29 +56,28 @@ class LogColumns:
 
 
 def parse_columns(items: str | Iterable[str]) -> LogColumns:
-    """Reads `person=COLUMN,accepted=COLUMN[,time=COLUMN…]`.
+    """Reads `person=COLUMN,accepted=COLUMN[,time=COLUMN…]`, as one text or in parts of the form ROLE=COLUMN.
 
-    Args:
-      items: The text, or its parts, each of the form ROLE=COLUMN. Everything after the first "=" is the column's name.
+    Everything after the first "=" is the column's name.
 
     Raises:
       LogError: for a part of another form, an unknown role, a role given twice, or one that is missing.
     """
     roles = [field.name for field in dataclasses.fields(LogColumns)]
-    found: dict[str, str] = {}
+    chosen: dict[str, str] = {}
     for item in items.split(",") if isinstance(items, str) else items:
         role, equals, column = (part.strip() for part in item.partition("="))
         if not equals:
             raise LogError(f"columns: found {item!r}, expected ROLE=COLUMN with a role of {', '.join(roles)}")
         if role not in roles:
             raise LogError(f"columns: found the role {role!r}{did_you_mean(role, roles)}, expected {', '.join(roles)}")
-        if role in found:
+        if role in chosen:
             raise LogError(f"columns: found {role} twice, expected it once")
-        found[role] = column
-    missing = [role for role in ("person", "accepted") if role not in found]
+        chosen[role] = column
+    missing = [role for role in ("person", "accepted") if role not in chosen]
     if missing:
         raise LogError(f"columns: found no {missing[0]}, expected {missing[0]}=COLUMN")
-    return LogColumns(**found)
+    return LogColumns(**chosen)
 
 
 def split_condition(accepted: str, names: Sequence[str]) -> Condition | None:

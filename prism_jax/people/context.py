@@ -28,10 +28,9 @@ _TOLERANCE = 1e-7
 
 @dataclasses.dataclass(frozen=True)
 class HeadFit:
-    """Log-odds from context."""
+    """Log-odds from context, and the settings that were chosen."""
 
-    # Of every row. A training row's comes from a fit without its person; the others' from the fit on all training rows.
-    # ridge, pieces: The settings that were chosen.
+    # a training row's comes from a fit without its person, another row's from the fit on all training rows
     log_odds: Float64[np.ndarray, " rows"]
     ridge: float
     pieces: int
@@ -40,13 +39,9 @@ class HeadFit:
 def folds_of_people(
     person: Int[np.ndarray, " rows"], most: int, seed: int, among: Bool[np.ndarray, " rows"] | None = None
 ) -> Int[np.ndarray, " rows"]:
-    """A fold for each row: whole people, as many in each fold as possible; one per person where there are fewer.
+    """A fold for each row: whole people in `most` folds of about equal size; one per person where there are fewer.
 
-    Args:
-      person: Code of each row's person.
-      most: Largest number of folds.
-      seed: Seed of the order in which people are dealt out.
-      among: Rows whose people are dealt out; the others get -1. None is all.
+    The seed orders the people. `among` marks the rows whose people are dealt out, None is all; the others get -1.
     """
     chosen = np.unique(person if among is None else person[among])
     fold = np.full(int(person.max()) + 1, -1)
@@ -63,12 +58,7 @@ def fit_head(
 ) -> HeadFit:
     """Chooses the settings by left-out training people, fits, and predicts every row.
 
-    Args:
-      columns: The context.
-      accepted: 1 or 0; anything on rows that do not train.
-      person: Code of each row's person.
-      train: Rows that train.
-      weight: Weight of each row, about 1 on average; None is 1 everywhere.
+    Answers of rows that do not train are not read. Weights are about 1 on average; None is 1 everywhere.
     """
     labels = np.where(train, accepted, 0.0)
     weight = np.ones(len(labels)) if weight is None else weight
@@ -83,7 +73,7 @@ def fit_head(
             for ridge, weights, intercept in path(features[inside], labels[inside], weight[inside]):
                 held[pieces, ridge][outside] = features[outside] @ weights + intercept
     y, z = labels[train], {setting: log_odds[train] for setting, log_odds in held.items()}
-    pieces, ridge = min(z, key=lambda one: float(weight[train] @ (np.logaddexp(0, z[one]) - y * z[one])))
+    pieces, ridge = min(z, key=lambda setting: float(weight[train] @ (np.logaddexp(0, z[setting]) - y * z[setting])))
     features = design(columns, train, pieces)
     weights, intercept = regress(features[train], labels[train], ridge, weight[train])
     return HeadFit(np.where(train, held[pieces, ridge], features @ weights + intercept), ridge, pieces)
@@ -95,11 +85,11 @@ def path(
     weight: Float64[np.ndarray, " rows"],
 ) -> Sequence[tuple[float, Float64[np.ndarray, " features"], float]]:
     """(ridge, weights, intercept) for every ridge, each fit starting from the one before."""
-    found, start = [], None
+    fits, start = [], None
     for ridge in RIDGES:
         start = regress(features, labels, ridge, weight, start)
-        found.append((ridge, *start))
-    return found
+        fits.append((ridge, *start))
+    return fits
 
 
 def regress(
@@ -109,17 +99,9 @@ def regress(
     weight: Float64[np.ndarray, " rows"],
     start: tuple[np.ndarray, float] | None = None,
 ) -> tuple[Float64[np.ndarray, " features"], float]:
-    """Ridge logistic regression by Newton's method, with halved steps where the loss would grow.
+    """Weights and intercept of a ridge logistic regression by Newton's method, with halved steps where the loss grows.
 
-    Args:
-      features: One row per answer.
-      labels: 1 or 0.
-      ridge: Penalty of the weights; the intercept has none.
-      weight: Of each row in the loss.
-      start: What an earlier call returned for the same rows.
-
-    Returns:
-      The weights and the intercept.
+    The ridge is a penalty of the weights; the intercept has none. `start` is what an earlier call returned.
     """
     x = np.column_stack([features, np.ones(len(features))])
     penalty = np.append(np.full(features.shape[1], ridge), 1e-6)
@@ -130,16 +112,16 @@ def regress(
         z = x @ w
         return float(weight @ (np.logaddexp(0, z) - labels * z) + penalty @ w**2 / 2)
 
-    here = loss(w)
+    current_loss = loss(w)
     for _ in range(_STEPS):
         p = scipy.special.expit(x @ w)
         hessian = (x * (weight * p * (1 - p))[:, None]).T @ x + np.diag(penalty)
         step = scipy.linalg.solve(hessian, x.T @ (weight * (labels - p)) - penalty * w, assume_a="pos")
         length = 1.0
-        while (there := loss(w + length * step)) > here + 1e-12 * abs(here) and length > 1e-6:
+        while (next_loss := loss(w + length * step)) > current_loss + 1e-12 * abs(current_loss) and length > 1e-6:
             length /= 2
         w = w + length * step
-        if here - there < _TOLERANCE * len(labels):
+        if current_loss - next_loss < _TOLERANCE * len(labels):
             break
-        here = there
+        current_loss = next_loss
     return w[:-1], float(w[-1])

@@ -23,11 +23,6 @@ def design(
     A number gives itself and its signed logarithm, and, with `pieces`, one step at each quantile that divides the
     training rows into that many parts. A category gives one indicator for each level with enough training rows; the
     other levels share one. Missing values of numbers and flags take the mean, and an indicator says that they miss.
-
-    Args:
-      columns: The context.
-      train: Rows whose values may be used for the statistics.
-      pieces: Number of pieces of a number; 0 gives no steps.
     """
     features = [feature for column in columns for feature in _features(column, train, pieces)]
     if not features:

@@ -34,11 +34,7 @@ class Kept(NamedTuple):
 
 
 def read(tree: Any, place: str) -> Kept:
-    """Reads what `PeopleStore.describe` gave.
-
-    Args:
-      tree: Plain data.
-      place: Start of every message, such as the file's name.
+    """Reads what `PeopleStore.describe` gave; messages start with `place`, such as the file's name.
 
     Raises:
       StoreError: naming the key, for anything else.
@@ -51,35 +47,31 @@ def read(tree: Any, place: str) -> Kept:
         recalibration = recalibration_from(recalibration, f"{place}: recalibration")._asdict()
     if forgotten is not None:
         _number(_object(forgotten, ("log",), f"{place}: forgotten")["log"], f"{place}: forgotten.log")
-    people = [_person(one, f"{place}: people[{i}]") for i, one in enumerate(_list(tree["people"], f"{place}: people"))]
-    highest = _whole(tree["highest_number"], f"{place}: highest_number", max([0, *(one["number"] for one in people)]))
+    people = [_person(row, f"{place}: people[{i}]") for i, row in enumerate(_list(tree["people"], f"{place}: people"))]
+    highest = _whole(tree["highest_number"], f"{place}: highest_number", max([0, *(row["number"] for row in people)]))
     return Kept(
         population_from(tree["population"], f"{place}: population"),
         recalibration,
         forgotten,
         highest,
-        [_pair(one, f"{place}: records[{i}]") for i, one in enumerate(_list(tree["records"], f"{place}: records"))],
+        [_pair(row, f"{place}: records[{i}]") for i, row in enumerate(_list(tree["records"], f"{place}: records"))],
         people,
     )
 
 
 def population_from(tree: Any, place: str) -> Population:
-    """Reads the parameters of the person layer.
-
-    Args:
-      tree: Numbers named as the fields of `Population`; the key `format` may stand beside them.
-      place: Start of every message.
+    """Reads numbers named as the fields of `Population`; the key `format` may stand beside them.
 
     Raises:
       StoreError: naming the key, for anything else. A negative scale would say that the score ranks offers the wrong
         way round.
     """
-    found = dict(tree) if isinstance(tree, Mapping) else tree
-    if isinstance(found, dict) and found.pop("format", FORMAT) != FORMAT:
+    numbers = dict(tree) if isinstance(tree, Mapping) else tree
+    if isinstance(numbers, dict) and numbers.pop("format", FORMAT) != FORMAT:
         raise StoreError(f"{place}.format: found {tree['format']!r:.40}, expected {FORMAT}")
-    found = _object(found, Population._fields, place)
+    numbers = _object(numbers, Population._fields, place)
     least = {"scale": 0.0, "bias": -MOST, "spread": 1e-9, "drift": 0.0}
-    return Population(*(_number(found[key], f"{place}.{key}", least[key], MOST) for key in Population._fields))
+    return Population(*(_number(numbers[key], f"{place}.{key}", least[key], MOST) for key in Population._fields))
 
 
 def recalibration_from(tree: Any, place: str) -> Recalibration:
@@ -88,8 +80,8 @@ def recalibration_from(tree: Any, place: str) -> Recalibration:
     Raises:
       StoreError: naming the key, for anything but the five numbers of a covariance and its mean.
     """
-    found = _object(tree, Recalibration._fields, place)
-    state = Recalibration(*(_number(found[key], f"{place}.{key}", -MOST, MOST) for key in Recalibration._fields))
+    numbers = _object(tree, Recalibration._fields, place)
+    state = Recalibration(*(_number(numbers[key], f"{place}.{key}", -MOST, MOST) for key in Recalibration._fields))
     if min(state.variance_scale, state.variance_bias, 1.0) < 0 or (
         state.covariance**2 > state.variance_scale * state.variance_bias * (1 + 1e-9)
     ):
@@ -98,23 +90,23 @@ def recalibration_from(tree: Any, place: str) -> Recalibration:
 
 
 def _person(tree: Any, place: str) -> Mapping[str, Any]:
-    one = _object(tree, _PERSON, place)
-    _text(one["name"], f"{place}.name")
-    _number(one["mean"], f"{place}.mean")
-    _number(one["variance"], f"{place}.variance", 0.0, MOST**2)
-    _whole(one["number"], f"{place}.number", 1)
-    _whole(one["answers"], f"{place}.answers", 0)
-    if one["time"] is not None:
-        _number(one["time"], f"{place}.time")
-    if type(one["rang"]) is not bool:
-        raise StoreError(f"{place}.rang: found {one['rang']!r:.40}, expected true or false")
-    state = _list(one["alarm"], f"{place}.alarm")
+    row = _object(tree, _PERSON, place)
+    _text(row["name"], f"{place}.name")
+    _number(row["mean"], f"{place}.mean")
+    _number(row["variance"], f"{place}.variance", 0.0, MOST**2)
+    _whole(row["number"], f"{place}.number", 1)
+    _whole(row["answers"], f"{place}.answers", 0)
+    if row["time"] is not None:
+        _number(row["time"], f"{place}.time")
+    if type(row["rang"]) is not bool:
+        raise StoreError(f"{place}.rang: found {row['rang']!r:.40}, expected true or false")
+    state = _list(row["alarm"], f"{place}.alarm")
     if len(state) != alarm.COMPONENTS:
         raise StoreError(f"{place}.alarm: found {len(state)} numbers, expected {alarm.COMPONENTS}")
     for value in state:
         _number(value, f"{place}.alarm", -1e9, 1e9)
-    pairs = [_pair(pair, f"{place}.answered") for pair in _list(one["answered"], f"{place}.answered")]
-    return {**one, "answered": pairs}
+    pairs = [_pair(pair, f"{place}.answered") for pair in _list(row["answered"], f"{place}.answered")]
+    return {**row, "answered": pairs}
 
 
 def _object(tree: Any, keys: tuple[str, ...], place: str) -> Mapping[str, Any]:

@@ -2,10 +2,8 @@
 
 A log is cut into lanes, each a sequence of whole people, and all lanes advance together in one `lax.scan`. The number
 of lanes is chosen so that they hold at most twice as many places as there are slots, also when one person has most of
-the answers. A slot holds at most one offer, which is predicted, and then at most one answer, which is seen. Where every
-answer comes before the person's next offer, it stands in the slot of its offer, and there are as many slots as rows.
-A late answer stands in a later slot, and slots without an offer are added where several answers came between two
-offers.
+the answers. A slot holds at most one offer, which is predicted, and then at most one answer, which is seen: that of its
+offer, or a late one. Slots without an offer are added where several answers came between two offers.
 """
 
 from __future__ import annotations
@@ -20,25 +18,16 @@ MOST_LANES = 4096
 
 
 class Lanes(NamedTuple):
-    """Where the rows of a log stand in its lanes.
+    """Where the rows of a log stand in its lanes."""
 
-    Attributes:
-      step, lane: Place of each row's offer.
-      answer_step, answer_lane: Place of its answer, seen after the offer of that place.
-      arrives: False where the answer came after the person's last offer, and matters to no prediction.
-      known: Number of the person's answers that had come before each row's offer.
-      shape: Number of steps and of lanes.
-      first: True where a person begins.
-    """
-
-    step: Int64[np.ndarray, " rows"]
+    step: Int64[np.ndarray, " rows"]  # place of each row's offer, with `lane`
     lane: Int64[np.ndarray, " rows"]
-    answer_step: Int64[np.ndarray, " rows"]
+    answer_step: Int64[np.ndarray, " rows"]  # place of its answer, seen after the offer of that place
     answer_lane: Int64[np.ndarray, " rows"]
-    arrives: Bool[np.ndarray, " rows"]
-    known: Int64[np.ndarray, " rows"]
-    shape: tuple[int, int]
-    first: Bool[np.ndarray, "steps lanes"]
+    arrives: Bool[np.ndarray, " rows"]  # false where the answer came after the person's last offer, and moves nothing
+    known: Int64[np.ndarray, " rows"]  # number of the person's answers that had come before each row's offer
+    shape: tuple[int, int]  # number of steps and of lanes
+    first: Bool[np.ndarray, "steps lanes"]  # whether a person begins
 
     def spread(self, values: Shaped[np.ndarray, " rows"]) -> Float64[np.ndarray, "steps lanes"]:
         """One value per row, put at its offer; empty places hold 0."""
@@ -58,16 +47,11 @@ def lanes(
     time: Float[np.ndarray, " rows"] | None = None,
     answered: Float[np.ndarray, " rows"] | None = None,
 ) -> Lanes:
-    """Cuts a log into lanes.
+    """Cuts a log into lanes; raises ValueError for an empty one.
 
-    Args:
-      person: Person of each row; rows of one person stand in the order in which they happened.
-      time: Time of each offer; needed beside `answered` only.
-      answered: Time of each answer. It is known at the person's later offers whose time is this or after it; an answer
-        at the very time of a later offer came before it. NaN, and None for all, count as answered at once.
-
-    Raises:
-      ValueError: for an empty log.
+    Rows of one person stand in the order in which they happened. `time` is that of each offer, needed beside `answered`
+    only, the time of each answer: it is known at the person's later offers whose time is this or after it. NaN, and
+    None for all, count as answered at once.
     """
     rows = len(person)
     if not rows:
@@ -106,10 +90,7 @@ def _after(
 ) -> tuple[Int64[np.ndarray, " rows"], Int64[np.ndarray, " rows"]]:
     """For each answer, the row of the last offer that did not know it, and its turn among the answers after that offer.
 
-    Args:
-      person: Number of each row's person, ascending.
-      time: Times of the offers, in their order.
-      came: Times of the answers.
+    Rows stand by person, and by the time of their offer; `came` is the time of the answer.
     """
     rows = len(person)
     # Answers sort before offers of the same time. A person's offers before an answer in this order did not know it.

@@ -2,12 +2,9 @@
 
     logit p_t = a * logit(s_t) + b + u_i,   u_i ~ N(0, tau^2) for a new person, drifting by N(0, q) per answer
 
-A person is two numbers, the mean m and variance v of u_i. Each answer changes them by one Laplace step, in constant
-time. `believe`, `predict` and `update` are elementwise and serve a single answer as well as arrays; `prequential` runs
-them over a whole log, where every prediction is made before its answer is seen.
-
-All people of a log advance together in one `lax.scan` (`prism_jax.people.lanes`). Everything over logs is computed in
-float64: the fit adds up the loss of up to millions of answers.
+A person is two numbers, the mean m and variance v of u_i, which each answer changes by one Laplace step, in constant
+time. `believe`, `predict` and `update` are elementwise and serve a single answer as well as arrays. Everything over
+logs is computed in float64: the fit adds up the loss of up to millions of answers.
 """
 
 from __future__ import annotations
@@ -63,12 +60,7 @@ def predict(belief: Belief, log_odds: Reals, population: Population) -> Floats:
     """Log-odds of acceptance, with the doubt about the person's rate averaged out.
 
     The average of a sigmoid over N(m, v) is close to the sigmoid of its log-odds divided by sqrt(1 + pi v / 8)
-    (MacKay 1992).
-
-    Args:
-      belief: What is known of the person.
-      log_odds: logit(s_t) of the score.
-      population: The parameters.
+    (MacKay 1992). `log_odds` is logit(s_t) of the score.
     """
     own = population.scale * log_odds + population.bias + belief.mean
     return own / (1 + (np.pi / 8) * belief.variance) ** 0.5
@@ -78,13 +70,7 @@ def update(belief: Belief, log_odds: Reals, accepted: Reals, population: Populat
     """The belief after an answer, including the drift until the next one.
 
     One Newton step from m on the log posterior, with the curvature at m: v <- 1 / (1/v + p (1 - p)) and
-    m <- m + v (y - p), then v <- v + q.
-
-    Args:
-      belief: What was known before the answer.
-      log_odds: logit(s_t) of the score of the offer.
-      accepted: 1 if the offer was accepted, 0 if not.
-      population: The parameters.
+    m <- m + v (y - p), then v <- v + q. `log_odds` is logit(s_t) of the offer's score; `accepted` is 1 or 0.
     """
     p = sigmoid(population.scale * log_odds + population.bias + belief.mean)
     variance = belief.variance / (1 + belief.variance * p * (1 - p))
@@ -108,16 +94,9 @@ def prequential(
 ) -> Run:
     """Predicts every row from the answers of its person that had come by then, and sees its answer when it comes.
 
-    Args:
-      log_odds: logit(s_t) of the score of each offer.
-      accepted: 1 or 0; anything where `answered` is false.
-      person: Person of each row; rows of one person stand in the order in which they happened.
-      population: The parameters.
-      answered: Rows whose answer is seen; None is all.
-      places: `lanes(person)`, where it is known already; with times, where answers may be late.
-
-    Raises:
-      ValueError: for an empty log.
+    `log_odds` is logit(s_t) of each offer's score. Rows of one person stand in the order in which they happened.
+    `answered` marks the rows whose answer, 1 or 0, is seen; None is all. `places` is `lanes(person)` where it is known
+    already; with times, where answers may be late. Raises ValueError for an empty log.
     """
     places = places or lanes(person)
     seen = np.ones(len(person), bool) if answered is None else answered
@@ -139,18 +118,14 @@ def fit_population(
     calibrated: bool = False,
     weight: Float[np.ndarray, " rows"] | None = None,
 ) -> Population:
-    """The parameters of the highest prequential likelihood, by L-BFGS-B.
+    """The parameters of the highest prequential likelihood, by L-BFGS-B; rows are those of `prequential`.
 
-    Args:
-      log_odds: As in `prequential`; of people whose answers did not fit the score.
-      accepted: As in `prequential`.
-      person: As in `prequential`.
-      counted: Rows whose prediction counts; None is all. Leave out all rows of a person to leave out the person.
-      answered: As in `prequential`.
-      places: As in `prequential`.
-      calibrated: Whether the score is calibrated for the people as a whole. Then only tau and q are fitted, and a and b
-        follow from tau (`anchored`), so that nothing is lost at a person's first offer. Otherwise all four are fitted.
-      weight: Weight of each row's prediction; None is 1 everywhere. A person's belief counts every answer once.
+    The score must not have been fitted on these people's answers. If it is `calibrated` for the people as a whole, only
+    tau and q are fitted, and a and b follow from tau (`anchored`), so that nothing is lost at a person's first offer.
+    Otherwise all four are fitted.
+
+    `counted` marks the rows whose prediction counts, None is all: leave out all rows of a person to leave out the
+    person. `weight` is that of each row's prediction, None is 1 everywhere; a belief counts every answer once.
 
     Raises:
       ValueError: for an empty log, or no row that counts and has an answer.
@@ -169,9 +144,9 @@ def fit_population(
             return float(value), np.asarray(gradient, np.float64)
 
     free = slice(2, None) if calibrated else slice(None)
-    found = scipy.optimize.minimize(loss, _START[free], jac=True, method="L-BFGS-B", bounds=_BOUNDS[free])
+    optimum = scipy.optimize.minimize(loss, _START[free], jac=True, method="L-BFGS-B", bounds=_BOUNDS[free])
     with jax.enable_x64(True):
-        return Population(*map(float, _natural(jnp.asarray(found.x, jnp.float64))))
+        return Population(*map(float, _natural(jnp.asarray(optimum.x, jnp.float64))))
 
 
 def _natural(theta: Any) -> Population:

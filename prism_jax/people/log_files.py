@@ -33,20 +33,11 @@ class LogFile(abc.ABC):
 
     @abc.abstractmethod
     def read(self, names: Sequence[str]) -> pa.Table:
-        """The columns with these names.
-
-        Raises:
-          LogError: for a file that is damaged, or has too many rows.
-        """
+        """The columns with these names; raises LogError for a file that is damaged, or has too many rows."""
 
 
 def open_log_file(path: epath.PathLike) -> LogFile:
-    """Opens a .csv or .parquet file.
-
-    Raises:
-      LogError: for another suffix, a file that is too large, and one that is damaged.
-      FileNotFoundError: when there is no such file.
-    """
+    """Opens a .csv or .parquet file; raises LogError for another suffix, or a file too large or damaged."""
     file = epath.Path(path)
     kinds = {".csv": _Csv, ".parquet": _Parquet}
     if file.suffix not in kinds:
@@ -117,8 +108,8 @@ class _Csv(LogFile):
             )
         except _BROKEN as error:
             if uneven:
-                number, found, expected = uneven[0].number - 2, uneven[0].actual_columns, uneven[0].expected_columns
-                raise LogError(f"{self.place}, row {number}: found {found} values, expected {expected}") from None
+                number, actual, expected = uneven[0].number - 2, uneven[0].actual_columns, uneven[0].expected_columns
+                raise LogError(f"{self.place}, row {number}: found {actual} values, expected {expected}") from None
             raise _damaged(self.place, "CSV in UTF-8 with commas", error) from None
 
 

@@ -27,9 +27,9 @@ FEW_KINDS = 20
 class ContextColumn:
     """What was known at the moment of the offer."""
 
-    name: str  # name of the column
-    kind: Kind  # number, flag, or category
-    # Numbers, NaN where missing. Of a category: places in `levels`, -1 where missing.
+    name: str
+    kind: Kind
+    # numbers, NaN where missing; of a category places in `levels`, -1 where missing
     values: Float64[np.ndarray, " rows"] | Int32[np.ndarray, " rows"]
     levels: tuple[str, ...] = ()  # the distinct values of a category in sorted order; empty for numbers and flags
 
@@ -44,15 +44,13 @@ class AcceptanceLog:
     time: Float64[np.ndarray, " rows"]  # seconds; the row's number where the log has no times
     timed: bool  # whether `time` are seconds
     logged: Bool[np.ndarray, " rows"]  # whether the offer was made; all true where the log does not say
-    score: Float64[np.ndarray, " rows"] | None = None  # any number, NaN where missing; None if the log has no score
-    # seconds, NaN where missing; None if the log has no times of answers
-    answered: Float64[np.ndarray, " rows"] | None = None
-    # probability with which the offer was made, NaN where none was; None if the log has none
-    propensity: Float64[np.ndarray, " rows"] | None = None
-    context: tuple[ContextColumn, ...] = ()  # what else was known at the moment of each offer
+    # None in the next three if the log has no such column; NaN where a value is missing
+    score: Float64[np.ndarray, " rows"] | None = None  # any number
+    answered: Float64[np.ndarray, " rows"] | None = None  # seconds
+    propensity: Float64[np.ndarray, " rows"] | None = None  # probability with which the offer was made
+    context: tuple[ContextColumn, ...] = ()
     left_out: int = 0  # number of offers that were not made and that the log no longer holds
-    # `numbers` of the log that still held them; None where it is this one
-    mentioned: Int64[np.ndarray, " people"] | None = None
+    mentioned: Int64[np.ndarray, " people"] | None = None  # `numbers` of the log that held them; None for this one
 
     def __len__(self) -> int:
         return len(self.person)
@@ -107,18 +105,13 @@ def read_log(
 ) -> AcceptanceLog:
     """Reads an acceptance log from a .csv or .parquet file.
 
-    Rows are counted from 0, below the header. Rows that do not stand in the order of time are sorted, with a warning.
-
-    Args:
-      path: The file; Parquet, or CSV in UTF-8 with commas and a header.
-      columns: Which columns are which.
-      context: Names of columns that were known at the moment of the offer: numbers, flags or texts of few kinds.
-      least_people: Smallest number of people that the caller can use.
-      shown_only: Whether to leave out the offers that were not made (`AcceptanceLog.shown`).
+    CSV is UTF-8 with commas and a header. Rows are counted from 0, below the header. Rows that are not in the order of
+    time are sorted, with a warning. `context` names columns that were known at the moment of the offer: numbers, flags
+    or texts of few kinds. `least_people` is the smallest number that the caller can use, and `shown_only` leaves out
+    the offers that were not made (`AcceptanceLog.shown`).
 
     Raises:
       LogError: in one line, naming the file and where possible the row and column.
-      FileNotFoundError: when there is no such file.
     """
     place = str(path)
     if shown_only and columns.logged is None:
@@ -149,11 +142,7 @@ def read_log(
 
 
 def check_propensities(path: str | os.PathLike[str], log: AcceptanceLog) -> None:
-    """Checks that a log knows how often it made its offers, where some were not made.
-
-    Raises:
-      LogError: naming both ways out, otherwise.
-    """
+    """Raises a LogError that names both ways out, for a log with offers that were not made and without propensities."""
     silent = int((~log.logged).sum())
     if silent and log.propensity is None:
         raise LogError(
@@ -283,6 +272,6 @@ def _check_column(place: str, name: str, names: Sequence[str]) -> None:
     if names.count(name) > 1:
         raise LogError(f"{place}: found {names.count(name)} columns called {name!r}, expected one")
     if name not in names:
-        shown = ", ".join(f"{one:.40}" for one in names[:30]) + (", …" if len(names) > 30 else "")
+        shown = ", ".join(f"{column:.40}" for column in names[:30]) + (", …" if len(names) > 30 else "")
         commas = "; a .csv has commas between its columns" if len(names) == 1 and {";", "\t"} & set(names[0]) else ""
         raise LogError(f"{place}: found no column {name!r}{did_you_mean(name, names)}, expected one of {shown}{commas}")

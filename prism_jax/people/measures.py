@@ -2,7 +2,7 @@
 
 auroc is the probability that an accepted offer is ranked above a rejected one, over all pairs of the log; within_person
 is the same over the pairs that belong to one person, so that a difference between people cannot help. brier is the mean
-of (p - y)^2 and ece the expected calibration error in 15 equal bins. Intervals are over people.
+of (p - y)^2 and ece the expected calibration error in 15 equal bins.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Measures(NamedTuple):
 def auroc(
     scores: Float[np.ndarray, " rows"], y: Float[np.ndarray, " rows"], weight: Float[np.ndarray, " rows"] | None = None
 ) -> float:
-    """Share of pairs of an accepted and a rejected offer that the scores rank right; ties count half.
+    """Weighted share of pairs of an accepted and a rejected offer that the scores rank right; ties count half.
 
     The weight of a pair is the product of its two.
     """
@@ -71,16 +71,10 @@ def measure(
     weight: Float[np.ndarray, " rows"] | None = None,
     seed: int = 0,
 ) -> Measures:
-    """Measures predictions against answers.
+    """Measures predictions against answers, 1 or 0.
 
-    Args:
-      scores: Predicted probabilities, or any numbers that rank.
-      y: Answers, 1 or 0.
-      person: Code of each row's person.
-      probability: Whether the scores are probabilities; otherwise brier and ece are None.
-      ranking: Numbers that rank in place of the scores.
-      weight: Weight of each row; None is 1 everywhere.
-      seed: Seed of the resampling.
+    Scores are probabilities, or any numbers that rank; without `probability`, brier and ece are None. `ranking` are
+    numbers that rank in place of the scores. Weights of None are 1 everywhere.
     """
     order = scores if ranking is None else ranking
     weight = np.ones(len(y)) if weight is None else weight
@@ -89,8 +83,8 @@ def measure(
 
     def bounds(units: np.ndarray, statistic: Any, value: float) -> Measure:
         cells = Cells(units, np.ones(people, np.int64))
-        found = interval(cells, statistic, bounds=SHARE, resamples=RESAMPLES, seed=seed)
-        return Measure(value, float(found.low), float(found.high))
+        estimate = interval(cells, statistic, bounds=SHARE, resamples=RESAMPLES, seed=seed)
+        return Measure(value, float(estimate.low), float(estimate.high))
 
     def ratio(sums: Any) -> Any:
         with np.errstate(invalid="ignore"):
@@ -128,24 +122,15 @@ def brier_difference(
     weight: Float[np.ndarray, " rows"],
     seed: int = 0,
 ) -> Measure | None:
-    """Brier score of p minus that of `than` on the same rows, negative where p is better; None for a single person.
-
-    Args:
-      p: Predicted probabilities.
-      than: The probabilities to compare with.
-      y: Answers, 1 or 0.
-      person: Code of each row's person.
-      weight: Weight of each row.
-      seed: Seed of the resampling.
-    """
+    """Brier score of p minus that of `than` on the same rows, negative where p is better; None for a single person."""
     person = np.unique(person, return_inverse=True)[1]
     gain = weight * ((p - y) ** 2 - (than - y) ** 2)
     sums = np.stack([np.bincount(person, gain), np.bincount(person, weight)], axis=1)
     if len(sums) < 2:
         return None
     units = Cells(sums, np.ones(len(sums), np.int64))
-    found = interval(units, lambda total: total[..., 0] / total[..., 1], resamples=RESAMPLES, seed=seed)
-    return Measure(float(found.estimate), float(found.low), float(found.high))
+    difference = interval(units, lambda total: total[..., 0] / total[..., 1], resamples=RESAMPLES, seed=seed)
+    return Measure(float(difference.estimate), float(difference.low), float(difference.high))
 
 
 def _pairs(scores: np.ndarray, y: np.ndarray, weight: np.ndarray) -> tuple[float, float]:

@@ -31,9 +31,9 @@ class Recalibration(NamedTuple):
 
     scale: Any  # mean of a
     bias: Any  # mean of b
-    variance_scale: Any  # variance of a
-    variance_bias: Any  # variance of b
-    covariance: Any  # covariance of both
+    variance_scale: Any
+    variance_bias: Any
+    covariance: Any
 
 
 def start(population: Population) -> Recalibration:
@@ -57,15 +57,9 @@ def update(
     """The state after an answer of somebody, including the drift until the next one.
 
     One Newton step on the likelihood of the prediction, which averages over the doubt about the person
-    (`prism_jax.people.layer.predict`). So people who are little known do not draw the map towards 0.
-
-    Args:
-      state: What was known before the answer.
-      log_odds: logit(s_t) of the score of the offer.
-      belief: What was known of the person before the answer.
-      accepted: 1 if the offer was accepted, 0 if not.
-      drift_scale: q_a >= 0.
-      drift_bias: q_b >= 0.
+    (`prism_jax.people.layer.predict`). So people who are little known do not draw the map towards 0. State and belief
+    are those before the answer, `log_odds` is logit(s_t) of the offer's score, and the drifts are q_a and q_b, at
+    least 0.
     """
     doubt = (1 + (np.pi / 8) * belief.variance) ** 0.5
     p = sigmoid((state.scale * log_odds + state.bias + belief.mean) / doubt)

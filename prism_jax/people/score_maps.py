@@ -48,12 +48,7 @@ class Scale(NamedTuple):
 
 
 def scale_of(score: Float64[np.ndarray, " rows"], probability: bool) -> Scale:
-    """The scale of known scores; it depends on no answer.
-
-    Args:
-      score: Scores without NaN, at least one unless they are probabilities.
-      probability: Whether they are read as probabilities.
-    """
+    """The scale of scores without NaN, at least one unless they are probabilities; it depends on no answer."""
     return Scale() if probability else Scale(float(score.mean()), float(score.std()) or 1.0)
 
 
@@ -61,8 +56,8 @@ def scale_of(score: Float64[np.ndarray, " rows"], probability: bool) -> Scale:
 class ScoreMap:
     """A map from scores to probabilities of acceptance."""
 
-    scale: Scale  # how the score enters the map
-    fitted: Map | None  # the map; None where the score is taken as the probability itself
+    scale: Scale
+    fitted: Map | None  # None where the score is taken as the probability itself
 
     def __call__(self, score: Float64[np.ndarray, " rows"]) -> Float64[np.ndarray, " rows"]:
         """Probabilities of acceptance of known scores."""
@@ -79,13 +74,9 @@ def fit_score_maps(
     weight: Float64[np.ndarray, " rows"],
     probability: bool,
 ) -> Mapping[str, ScoreMap]:
-    """The maps that a log is compared on, by their names in the tables.
+    """The maps that a log is compared on, by their names in the tables, fitted on scores with answers of both kinds.
 
-    Args:
-      score: Known scores.
-      accepted: Answers of both kinds.
-      weight: Weight of each answer.
-      probability: Whether the score is read as a probability; otherwise Platt's map alone makes it one.
+    Of a score that is not read as a probability, Platt's map alone makes one.
     """
     scale = scale_of(score, probability)
     unit = scale.unit(score)

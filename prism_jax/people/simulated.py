@@ -22,8 +22,7 @@ class SimulatedLog(NamedTuple):
     """A log and the truth about it."""
 
     table: pa.Table  # one row per offer, in the order of time
-    # probability with which the offer was accepted, which depends on the person's own rate at that moment
-    truth: Float64[np.ndarray, " rows"]
+    truth: Float64[np.ndarray, " rows"]  # probability of acceptance, from the person's own rate at that moment
 
     def to_csv(self) -> bytes:
         """The table as a CSV file."""
@@ -36,12 +35,8 @@ def simulate_log(people: int = 60, answers: int = 50, seed: int = 0) -> Simulate
     """Draws a log: people of different rates that drift, and a confidence that is too sure of itself.
 
     The confidence knows half of what the context does not, and its log-odds are 1.8 times too large. `length` is
-    missing on one row in twenty, and lengths near 40 are the best.
-
-    Args:
-      people: Number of people.
-      answers: Mean number of offers of a person; the numbers differ by a factor of about ten.
-      seed: Seed of every draw.
+    missing on one row in twenty, and lengths near 40 are the best. `answers` is the mean number of offers of a person;
+    the numbers differ by a factor of about ten.
     """
     rng = np.random.default_rng(seed)
     counts = 1 + rng.poisson(rng.gamma(2.0, answers / 2, people))

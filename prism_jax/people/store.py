@@ -44,32 +44,26 @@ _PERSON = "number, name, mean, variance, answers, time, alarm, rang"
 class Person(NamedTuple):
     """What is known of one person."""
 
-    name: str  # name of the person, as the events have it
+    name: str  # as the events have it
     belief: Belief  # mean and variance of the person's own rate, in log-odds
     answers: int = 0  # number of answers so far
-    time: float | None = None  # time of the newest one, on the clock of its stream; None before the first
+    time: float | None = None  # time of the newest answer, on the clock of its stream; None before the first
     alarm: tuple[float, ...] = (0.0,) * alarm.COMPONENTS  # state of the person's alarm (`prism_jax.decision.alarm`)
     rang: bool = False  # whether the alarm has ever rung
-    # number of the person in the store, from 1, which no other person ever gets; 0 for one who is not in it
-    number: int = 0
+    number: int = 0  # in the store, from 1, which no other person ever gets; 0 for one who is not in it
 
 
 class PeopleStore:
     """An open store.
 
-    Attributes:
-      path: The file, for messages.
-      population: Parameters of the person layer.
-      run: Names the run whose offers are answered now. Ids of offers repeat where a stream of the same name begins
-        again, so an answer is known by run and offer. A run goes on after a restart only where its records do.
+    `run` names the run whose offers are answered now. Ids of offers repeat where a stream of the same name begins
+    again, so an answer is known by run and offer. A run resumes after a restart only where its records do.
     """
 
     def __init__(self, path: epath.PathLike | None = None, population: Population | None = None):
-        """Opens a store, or makes one.
+        """Opens a store, or makes one that its owner only can read; None as the path keeps everything in memory.
 
-        Args:
-          path: The file, readable by its owner only where it is made here; None keeps everything in memory.
-          population: Parameters of the person layer. None takes those of the file, or `DEFAULT` for a new one.
+        None as the population takes that of the file, or `DEFAULT` for a new one.
 
         Raises:
           StoreError: for a file that is no store or of another format, that another program uses, or that has another
@@ -143,8 +137,8 @@ class PeopleStore:
 
     def person(self, name: str) -> Person:
         """What is known of a person; somebody who is not in the store is like the population."""
-        found = self._people("WHERE name = ?", (name,))
-        return found[0] if found else Person(name, believe(self.population))
+        rows = self._people("WHERE name = ?", (name,))
+        return rows[0] if rows else Person(name, believe(self.population))
 
     def __iter__(self) -> Iterator[Person]:
         return iter(self._people("ORDER BY number"))
@@ -159,11 +153,8 @@ class PeopleStore:
     def learn(self, run: str, offer: str, person: Person, **facts: Mapping[str, Any]) -> None:
         """Keeps what an answer, or an offer that was withdrawn, has changed, all of it or nothing.
 
-        Args:
-          run: The run of the offer.
-          offer: Id of the offer, which must not have an answer yet.
-          person: The person after the answer; somebody new is added.
-          **facts: Facts about everybody, which replace the earlier ones of the same name.
+        The offer must not have an answer yet. `person` is the person after the answer; somebody new is added. Facts are
+        about everybody, and replace the earlier ones of the same name.
         """
         values = (*person.belief, person.answers, person.time, json.dumps(person.alarm), person.rang)
         with self._transaction():
@@ -201,9 +192,7 @@ class PeopleStore:
     def note_records(self, path: epath.PathLike, *, fresh: bool) -> None:
         """Notes a file of decision records in which people of this store occur, and takes its run.
 
-        Args:
-          path: The file.
-          fresh: Whether it has no record yet, so that a new run begins.
+        A new run begins with a fresh file, one that has no record yet.
         """
         place = os.path.realpath(path)  # a link can be changed, and deletion must reach the file
         with self._transaction():
@@ -248,17 +237,13 @@ class PeopleStore:
         }
 
     def restore(self, tree: Mapping[str, Any], place: str) -> None:
-        """Fills a new store with what `describe` gave.
-
-        Args:
-          tree: What `describe` gave.
-          place: Start of every message, such as the file's name.
+        """Fills a new store with what `describe` gave; messages start with `place`, such as the file's name.
 
         Raises:
           StoreError: for a store that has or had people, or other data; the store is then as it was.
         """
-        if found := self._highest_number():  # a deleted person's number, and with it their alarm's level, was used
-            raise StoreError(f"{self.path}: found {found} people, expected a store that never had one")
+        if highest := self._highest_number():  # a deleted person's number, and with it their alarm's level, was used
+            raise StoreError(f"{self.path}: found {highest} people, expected a store that never had one")
         kept = exports.read(tree, place)
         with self._transaction():
             self._write("population", kept.population._asdict())
@@ -268,8 +253,8 @@ class PeopleStore:
             try:
                 for row in kept.records:
                     self._rows("INSERT INTO records (path, run) VALUES (?, ?)", row)
-                for one in kept.people:
-                    self._restore(one)
+                for person in kept.people:
+                    self._restore(person)
                 if kept.highest_number:
                     self._rows("DELETE FROM sqlite_sequence WHERE name = 'people'")
                     self._rows("INSERT INTO sqlite_sequence VALUES ('people', ?)", (kept.highest_number,))

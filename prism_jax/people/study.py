@@ -37,26 +37,21 @@ MEANINGS = {
 class Study:
     """Predictions by row of the results. Arrays are those of answered offers, by person and time."""
 
-    # probabilities of acceptance; the numbers of a score that is no probability
-    predictions: dict[str, Float64[np.ndarray, " rows"]]
-    accepted: Float64[np.ndarray, " rows"]  # answers
-    person: Int[np.ndarray, " rows"]  # code of each row's person
+    predictions: dict[str, Float64[np.ndarray, " rows"]]  # probabilities; a score that is none stays as it is
+    accepted: Float64[np.ndarray, " rows"]
+    person: Int[np.ndarray, " rows"]
     row: Int[np.ndarray, " rows"]  # row of the log
-    # weight of each row in fits and measures; 1 on all rows unless the study is weighted
-    weight: Float64[np.ndarray, " rows"]
+    weight: Float64[np.ndarray, " rows"]  # in fits and measures; 1 on all rows unless the study is weighted
     seen: Int[np.ndarray, " rows"]  # number of the person's answers that had come before the offer
     folds: int
-    # the parameters of the person layer on the context head in each fold (alone, without a head)
-    populations: tuple[Population, ...]
+    populations: tuple[Population, ...]  # of each fold's person layer, on the context head or alone
 
 
 def study(log: AcceptanceLog, seed: int = 0, *, weighted: bool = False) -> Study:
-    """Runs the protocol.
+    """Runs the protocol on a log of at least two people with answers of both kinds.
 
-    Args:
-      log: At least two people with answers of both kinds.
-      seed: Seed of the folds.
-      weighted: Whether answers weigh by their clipped inverse propensities (docs/maths.md, sections 4 and 13).
+    A weighted study weighs answers by their clipped inverse propensities (docs/maths.md, sections 4 and 13). The seed
+    is that of the folds.
 
     Raises:
       LogError: if weights are asked for and the log has no propensities.
@@ -79,9 +74,9 @@ def study(log: AcceptanceLog, seed: int = 0, *, weighted: bool = False) -> Study
         held = fold == number
         if len(np.unique(y[~held])) < 2:
             raise ValueError("log: found people whose removal leaves answers of one kind, expected both among the rest")
-        found = _Fold(y, person, ~held, places, weight).predictions(context, score, log.score_is_probability)
-        populations.append(found.population)
-        for name, p in found.p.items():
+        fit = _Fold(y, person, ~held, places, weight).predictions(context, score, log.score_is_probability)
+        populations.append(fit.population)
+        for name, p in fit.p.items():
             out.setdefault(name, np.empty(len(y)))[held] = p[held]
     out = {name: out[name] for name in MEANINGS if name in out}
     return Study(out, y, person, rows, weight, places.known, int(fold.max()) + 1, tuple(populations))
@@ -144,7 +139,7 @@ class _Fold:
         fitting = known & self.train
         maps = fit_score_maps(score[fitting], self.y[fitting], self.weight[fitting], probability)
         missing = self.base if probability else score[fitting].mean()  # in the row of the score as it is
-        found = {SCORE: np.where(known, score, missing)}
+        scored = {SCORE: np.where(known, score, missing)}
         for name in maps.keys() - {SCORE}:
-            found[name] = np.where(known, maps[name](found[SCORE]), self.base)
-        return found, scipy.special.logit(found[PLATT])
+            scored[name] = np.where(known, maps[name](scored[SCORE]), self.base)
+        return scored, scipy.special.logit(scored[PLATT])

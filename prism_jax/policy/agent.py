@@ -230,18 +230,18 @@ class Agent:
           stream: Name of the stream.
           offer: Id of the offer.
           outcome: One of `prism_jax.policy.records.OUTCOMES`.
-          time: Time in seconds, on the stream's clock, not before the offer.
+          time: Seconds on the stream's clock, not before the offer.
           needed: Whether help was needed, where somebody judged it.
 
         Raises:
           RefusedError: naming the offer, for one that was not made or has an outcome already, or for a bad value.
         """
-        found = Outcome(stream, offer, outcome, time, needed)
-        stated = self._ledger.stated(found)
+        answer = Outcome(stream, offer, outcome, time, needed)
+        stated = self._ledger.stated(answer)
         if stated is not None and self.people is not None:
             self.people.learn(offer, stated, outcome, time)
-        self._ledger.answered(found)
-        return found
+        self._ledger.answered(answer)
+        return answer
 
     @_alone
     def forget(self, stream: str) -> None:
@@ -289,8 +289,8 @@ class Agent:
         for step, reading in zip(steps, self._read(steps), strict=True):
             step.reading = reading
         clock.ends("read")
-        for step, found in zip(steps, self._signals("fast", steps, [step.reading for step in steps]), strict=True):
-            step.fast = found
+        for step, signals in zip(steps, self._signals("fast", steps, [step.reading for step in steps]), strict=True):
+            step.fast = signals
             if self.people is not None and step.person is not None:
                 step.known = self.people.known(step.person)
         # Slow pass, where the trigger fires and the stream's slow budget lasts.
@@ -317,8 +317,8 @@ class Agent:
 
     def _think(self, steps: Sequence[Step]) -> None:
         thoughts = self.reader.think([Asked(step.item.stream, step.item.candidates) for step in steps])
-        for step, thought, found in zip(steps, thoughts, self._signals("slow", steps, thoughts), strict=True):
-            step.thought, step.slow = thought, found
+        for step, thought, signals in zip(steps, thoughts, self._signals("slow", steps, thoughts), strict=True):
+            step.thought, step.slow = thought, signals
 
     def _respond(self, steps: Sequence[Step]) -> None:
         """Writes the responses of the offers; where all are silent, nothing is asked of the reader."""
@@ -361,10 +361,10 @@ class Agent:
         )
 
     def _check_history(self, step: Step, record: Mapping[str, Any]) -> None:
-        found = self.reader.history(step.item.stream)
-        if (record["event"], record["history"]) != (step.number, found):
+        history = self.reader.history(step.item.stream)
+        if (record["event"], record["history"]) != (step.number, history):
             raise ValueError(
-                f"stream {step.item.stream!r}, event {step.number}: found the history {found[:12]}…, expected "
+                f"stream {step.item.stream!r}, event {step.number}: found the history {history[:12]}…, expected "
                 f"{record['history'][:12]}… as recorded: the input, the model or the context changed"
             )
         named = None if record.get("person") is None else record["person"]["name"]

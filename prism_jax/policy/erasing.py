@@ -13,21 +13,14 @@ from prism_jax.runtime.files import check_regular, read_lines
 
 
 def remove_person(path: epath.PathLike, person: str) -> int:
-    """Rewrites a file of records without the streams of a person.
+    """Rewrites a file of records without the streams of a person; returns how many records were removed.
 
-    The new file replaces the old one at once, so that a reader sees one or the other. A last line that was cut is left
-    out. The file is then readable by its owner only. Copies, backups and the input of the agent are not touched.
-
-    Args:
-      path: The file of records.
-      person: Name of the person.
-
-    Returns:
-      Number of records that were removed; at 0 the file stays as it is.
+    The new file replaces the old one at once, so that a reader sees one or the other; without a record to remove, the
+    old one stays. A last line that was cut is left out. The file is then readable by its owner only. Copies, backups
+    and the input of the agent are not touched.
 
     Raises:
       RecordsError: naming the line that is not a record, or that an agent writes to the file.
-      OSError: if the file cannot be read or replaced.
     """
     check_regular(path, RecordsError, "the records of an agent")
     path = epath.Path(os.path.realpath(path))

@@ -41,13 +41,7 @@ def draw(exploration: Exploration, stream: str, event: int) -> float:
 
 
 def propensity(exploration: Exploration, offers: bool, loss: float) -> float:
-    """Pr(offer) at one event: 1 or 0 as the gate decides, or epsilon away from it where the flip's loss is bounded.
-
-    Args:
-      exploration: The setting.
-      offers: What the gate decides.
-      loss: `flip_loss` of the decision.
-    """
+    """Pr(offer) at one event: 1 or 0 as the gate decides, or epsilon away from it where the flip's loss is bounded."""
     if loss > exploration.loss:
         return float(offers)
     return 1.0 - exploration.epsilon if offers else exploration.epsilon

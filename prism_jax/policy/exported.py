@@ -48,11 +48,7 @@ class Thinking(NamedTuple):
 
 
 def thinking_from(tree: Mapping[str, Any]) -> Thinking:
-    """Reads numbers named `accept`, `need`, `both` and `tokens`.
-
-    Raises:
-      KeyError, TypeError, ValueError: for anything else.
-    """
+    """Reads the numbers `accept`, `need`, `both` and `tokens`; raises KeyError, TypeError or ValueError otherwise."""
     moves = thinking.Moves(float(tree["accept"]), float(tree["need"]), float(tree["both"]))
     thinking.check_moves(moves)
     tokens = float(tree["tokens"])
@@ -68,8 +64,7 @@ class Exported:
     slots: Mapping[str, Any]  # the prompt's texts and token ids, as `Template.describe` gives them
     maps: Mapping[str, Map]  # the calibration map of each signal, by its name in `SIGNALS`
     point: OperatingPoint  # costs, margin and policy that the model was trained for
-    # what the slow pass does, by which its value is known before it runs; None if the export does not say
-    thinking: Thinking | None
+    thinking: Thinking | None  # gives the value of a slow pass before it runs; None if the export does not say
     writing: Mapping[str, Any] | None  # budgets of generated text, None if not given
     writes_responses: bool  # whether the model was trained to write responses; True if the export does not say
     # SHA-256 of `model` (the digests of all files, weights and tokenizer among them), `calibration` and `config` (slots
@@ -87,12 +82,9 @@ class Exported:
 def read_exported(folder: epath.PathLike, expect_digest: str | None = None) -> Exported:
     """Reads and checks `prism.json` of an exported directory; `load_reader` compares all files with their digests.
 
-    Args:
-      folder: The directory that `prism_jax.export` wrote.
-      expect_digest: SHA-256 of its `digests.json`, as `prism_jax.export` printed it; None believes the list.
+    `expect_digest` is the SHA-256 of `digests.json`, as `prism_jax.export` printed it; None believes the list.
 
     Raises:
-      FileNotFoundError: if `prism.json` or `digests.json` is missing.
       ValueError: naming file and key, for content that is not that of an export, a `prism.json` that was changed after
         it, or another `digests.json` than expected.
     """
@@ -141,11 +133,7 @@ def _switch(path: epath.Path, tree: Mapping[str, Any], key: str, default: bool) 
 
 
 def need_target_from(tree: Mapping[str, Any]) -> str:
-    """Reads what p_need estimates; `marginal` where nothing is said.
-
-    Raises:
-      ValueError: for anything but one of `NEED_TARGETS`.
-    """
+    """Reads what p_need estimates, `marginal` where nothing is said; raises ValueError for any but `NEED_TARGETS`."""
     target = tree.get("need_target", MARGINAL)
     if target not in NEED_TARGETS:
         raise ValueError(f"need_target: found {target!r:.80}, expected one of {', '.join(NEED_TARGETS)}")
@@ -167,10 +155,7 @@ def fingerprint(value: Any) -> str:
 def check_slots(exported: Exported, found: Mapping[str, Any], path: epath.PathLike) -> None:
     """Checks that a template reads the slots that the model was trained with.
 
-    Args:
-      exported: The content of `prism.json`.
-      found: What `Template.describe` gives for the template in use.
-      path: The exported directory, for the message.
+    `found` is what `Template.describe` gives for the template in use; `path` is the exported directory.
 
     Raises:
       ExportedError: naming the first key that differs.
@@ -186,8 +171,8 @@ def _difference(written: Any, template: Any, place: str) -> str | None:
                 return f"{place}.{key}: found a key that the template does not have, expected {', '.join(template)}"
             if key not in written:
                 return f"{place}.{key}: found no such key, expected {template[key]!r:.80}, as the template has it"
-            if found := _difference(written[key], template[key], f"{place}.{key}"):
-                return found
+            if difference := _difference(written[key], template[key], f"{place}.{key}"):
+                return difference
         return None
     if written != template:
         return f"{place}: found {written!r:.80}, expected {template!r:.80}, as the template and its tokenizer have it"
@@ -197,14 +182,13 @@ def _difference(written: Any, template: Any, place: str) -> str | None:
 def _check_digest(folder: epath.Path, path: epath.Path, expected: str | None) -> str:
     """Checks that `prism.json` is the one that was exported, because it decides what is offered.
 
-    Returns:
-      The SHA-256 of the list of digests.
+    Returns the SHA-256 of the list of digests.
     """
     digests, digest = read_list(folder, expected)
-    found = sha256(path)
-    if digests.get("prism.json") != found:
+    actual = sha256(path)
+    if digests.get("prism.json") != actual:
         raise ExportedError(
-            f"{path}: found the SHA-256 {found[:12]}…, expected {str(digests.get('prism.json'))[:12]}… as in "
+            f"{path}: found the SHA-256 {actual[:12]}…, expected {str(digests.get('prism.json'))[:12]}… as in "
             "digests.json: the file was changed after the export"
         )
     return digest

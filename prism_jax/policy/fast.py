@@ -48,17 +48,9 @@ def score_streams(
 ) -> Iterator[dict[str, Any]]:
     """Yields rows of the scores table, one per (step, candidate), with raw signals.
 
-    Each decision of a stream longer than the context is read with the newest events that fit.
-
-    Args:
-      model: The static half of the student.
-      params: Its parameters.
-      template: Template over the tokenizer that the student was trained with.
-      streams: Whole streams to score.
-      split: Name of the split, written in every row.
-      fold: Number of the fold, written in every row.
-      context: Maximum number of tokens up to the end of one decision.
-      batch: Number of streams, or parts of long streams, per forward pass.
+    Each decision of a stream longer than the context is read with the newest events that fit: `context` is the maximum
+    number of tokens up to the end of one decision. `batch` is the number of streams, or parts of long streams, per
+    forward pass; `split` and `fold` stand in every row.
 
     Raises:
       ValueError: naming the stream, when a decision does not fit into the context even with only its newest event.
@@ -73,12 +65,7 @@ def read_parts(
 ) -> Iterator[tuple[Part, Float64[np.ndarray, " S"], Float64[np.ndarray, " C"]]]:
     """Yields each part with the probabilities at its need slots and at its accept slots, padded.
 
-    Args:
-      model: The static half of the student.
-      params: Its parameters.
-      template: Template that the parts were packed with.
-      parts: Rows to read.
-      batch: Number of rows per forward pass.
+    The template is the one that the parts were packed with; `batch` is the number of parts per forward pass.
     """
     if not parts:
         return
@@ -97,8 +84,7 @@ def unscored(
 ) -> Iterator[dict[str, Any]]:
     """Yields the rows that `score_streams` would yield, without a student: every signal is one half.
 
-    It packs the streams as scoring does, so it finds before training what scoring would refuse after it. Arguments and
-    errors are those of `score_streams`.
+    It packs the streams as scoring does, so it finds before training what scoring would refuse after it.
     """
     for stream in streams:
         for part in packed_parts(stream, template, context):

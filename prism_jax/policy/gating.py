@@ -30,7 +30,7 @@ class Gated(NamedTuple):
 
 
 def check_trigger(terms: Terms) -> None:
-    """Raises ValueError if the trigger needs to know what the slow pass does, and nobody knows."""
+    """Raises ValueError if the trigger needs to know what the slow pass does, and the export does not say."""
     if terms.point.trigger == "value" and terms.thinking is None:
         raise ValueError(
             "trigger: found 'value', expected 'margin': nothing is known of the slow pass's moves and tokens "
@@ -43,40 +43,42 @@ def fires(terms: Sequence[Terms], signals: Sequence[Signals]) -> list[bool]:
 
     Only the policy `dynamic` thinks.
     """
-    by_margin = [one.point.policy == "dynamic" and one.trigger == "margin" for one in terms]
-    by_value = [one.point.policy == "dynamic" and one.trigger == "value" for one in terms]
-    found = np.zeros(len(terms), bool)
+    by_margin = [row.point.policy == "dynamic" and row.trigger == "margin" for row in terms]
+    by_value = [row.point.policy == "dynamic" and row.trigger == "value" for row in terms]
+    fired = np.zeros(len(terms), bool)
     p_need, p_accept = _used(signals)
     c_fa, c_fn = _costs(terms)
-    margins = np.array([one.point.margin if here else 0.0 for one, here in zip(terms, by_margin, strict=True)])
+    margins = np.array([row.point.margin if chosen else 0.0 for row, chosen in zip(terms, by_margin, strict=True)])
     if margins.any():
-        found |= gate.slow_band_unchecked(p_need, p_accept, c_fa, c_fn, margins)
+        fired |= gate.slow_band_unchecked(p_need, p_accept, c_fa, c_fn, margins)
     if any(by_value):
         at = np.array(by_value)
-        known = [one.thinking for one, here in zip(terms, by_value, strict=True) if here and one.thinking is not None]
-        moves = Moves(*(np.array([one.moves[i] for one in known]) for i in range(3)))
-        tokens = np.array([one.tokens for one in known])
-        price = np.array([one.point.price for one in terms])[at]
+        known = [
+            row.thinking for row, chosen in zip(terms, by_value, strict=True) if chosen and row.thinking is not None
+        ]
+        moves = Moves(*(np.array([row.moves[i] for row in known]) for i in range(3)))
+        tokens = np.array([row.tokens for row in known])
+        price = np.array([row.point.price for row in terms])[at]
         value = value_unchecked(np, p_need[at], p_accept[at], c_fa[at], c_fn[at], moves)
-        found[at] = value >= price * tokens
-    return found.tolist()
+        fired[at] = value >= price * tokens
+    return fired.tolist()
 
 
 def gated(terms: Sequence[Terms], signals: Sequence[Signals]) -> list[Gated]:
     """The gate's decision at each event, on the signals of the pass that decides."""
     p_need, p_accept = _used(signals)
     c_fa, c_fn = _costs(terms)
-    fixed = np.array([one.point.fixed_threshold for one in terms])
+    fixed = np.array([row.point.fixed_threshold for row in terms])
     offers, threshold = np.zeros(len(terms), bool), np.empty(len(terms))
-    names = [one.point.policy for one in terms]
+    names = [row.point.policy for row in terms]
     for name in set(names):
-        at = np.array([other == name for other in names])
-        here = p_need[at], p_accept[at], c_fa[at], c_fn[at]
-        offers[at] = gate.decide_unchecked(POLICIES[name], *here, fixed[at])
+        at = np.array([policy == name for policy in names])
+        inputs = p_need[at], p_accept[at], c_fa[at], c_fn[at]
+        offers[at] = gate.decide_unchecked(POLICIES[name], *inputs, fixed[at])
         deployed = POLICIES[name].threshold
         assert deployed is not None  # an OperatingPoint takes deployable policies only
         threshold[at] = deployed(p_need[at], c_fa[at], c_fn[at], fixed[at])
-    if any(one.exploration for one in terms):
+    if any(row.exploration for row in terms):
         loss = flip_loss(p_need, p_accept, c_fa, c_fn)
     else:
         loss = np.full(len(terms), math.inf)
@@ -85,8 +87,8 @@ def gated(terms: Sequence[Terms], signals: Sequence[Signals]) -> list[Gated]:
 
 def _used(signals: Sequence[Signals]) -> tuple[Float64[np.ndarray, "n"], Float64[np.ndarray, "n"]]:
     """Calibrated p_need, and p_accept of the chosen candidate."""
-    return np.array([one.need for one in signals]), np.array([one.accept[one.best] for one in signals])
+    return np.array([row.need for row in signals]), np.array([row.accept[row.best] for row in signals])
 
 
 def _costs(terms: Sequence[Terms]) -> tuple[Float64[np.ndarray, "n"], Float64[np.ndarray, "n"]]:
-    return np.array([one.point.c_fa for one in terms]), np.array([one.point.c_fn for one in terms])
+    return np.array([row.point.c_fa for row in terms]), np.array([row.point.c_fn for row in terms])

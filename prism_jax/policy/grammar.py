@@ -30,9 +30,9 @@ class Grammar:
     """An automaton over characters."""
 
     name: str
-    states: int  # number of its states; a text starts in state 0
+    states: int  # number of states; a text starts in state 0
     final: tuple[bool, ...]  # whether a text may stop in each state
-    move: Move  # the state after a character
+    move: Move
     special: str  # characters on which `move` does anything but reach the state of text, from blank or from text
 
 
@@ -76,12 +76,7 @@ def over_tokens(grammar: Grammar, tokenizer: Tokenizer, vocabulary: int) -> Auto
     """The grammar as an automaton over token ids.
 
     A token that ends the text is replaced by the token for what it holds before its end, and forbidden where that is
-    more than one token.
-
-    Args:
-      grammar: The grammar.
-      tokenizer: The tokenizer whose tokens are allowed.
-      vocabulary: Number of ids of the student, at least the tokenizer's; the others are forbidden.
+    more than one token. `vocabulary` is the student's number of ids; those that the tokenizer lacks are forbidden.
 
     Raises:
       ValueError: if the vocabulary has no token for needed characters.

@@ -35,7 +35,7 @@ class _Open(NamedTuple):
 
 
 class _Stream:
-    """One stream. What it may never need, such as a list of offers, is made on first use."""
+    """One stream; a list that it may never need is made on first use."""
 
     __slots__ = ("answered", "events", "offers", "open", "person", "thoughts", "time")
 
@@ -58,9 +58,8 @@ class Ledger:
     def checked(self, items: Iterable[tuple[str, float, str | None]]) -> list[Place]:
         """Checks that time goes forward in every stream, and that a stream stays one person's; changes nothing.
 
-        Args:
-          items: (stream, time, person) of events that follow those before. The first event of a stream says whose it
-            is; a later one may leave it out.
+        `items` are (stream, time, person) of the next events. The first event of a stream says whose it is; a later one
+        may leave it out.
 
         Raises:
           RefusedError: naming the stream whose clock jumps back or whose person changes.
@@ -73,8 +72,8 @@ class Ledger:
                 ahead[name] = (0, -math.inf, person) if known is None else (known.events, known.time, known.person)
             number, last, owner = ahead[name]
             if person is not None and person != owner:
-                found = "another person than before" if owner is not None else "a person, and none on its first event"
-                raise RefusedError(f"stream {name!r}: person: found {found}, expected one person per stream")
+                problem = "another person than before" if owner is not None else "a person, and none on its first event"
+                raise RefusedError(f"stream {name!r}: person: found {problem}, expected one person per stream")
             if not time >= last:
                 raise RefusedError(
                     f"stream {name!r}: time: found {time}, expected at least {last}, that of the event before: "
@@ -95,15 +94,10 @@ class Ledger:
     def decided(
         self, name: str, time: float, *, offer: str | None, counts: bool, thought: bool, stated: Stated | None
     ) -> None:
-        """Notes a decision.
+        """Notes a decision; `offer` None is silence.
 
-        Args:
-          name: The stream.
-          time: Time of its event.
-          offer: Id of the offer; None for silence.
-          counts: Whether an offer counts against the interruption budget: one for a critical event does not.
-          thought: Whether the slow pass ran.
-          stated: What the offer said of its acceptance; None where nobody is named.
+        `counts` says whether an offer counts against the interruption budget: one for a critical event does not.
+        `stated` is what the offer said of its acceptance, None where nobody is named.
         """
         state = self._streams[name]
         if thought:
@@ -126,10 +120,7 @@ class Ledger:
         return budget is not None and _spent(getattr(self._streams[name], kind), time, budget)
 
     def stated(self, outcome: Outcome) -> Stated | None:
-        """Checks an outcome; changes nothing.
-
-        Returns:
-          What the offer said of its acceptance; None where nobody is named.
+        """What the offer of an outcome said of its acceptance, None where nobody is named; changes nothing.
 
         Raises:
           RefusedError: naming the offer, for one that was not made or has an outcome already, or for a bad value.
@@ -163,7 +154,7 @@ class Ledger:
         """The open offers of a stream to somebody named, and what they said of their acceptance."""
         state = self._streams.get(name)
         made = {} if state is None or state.open is None else state.open
-        return [(offer, one.stated) for offer, one in made.items() if one.stated is not None]
+        return [(offer, opened.stated) for offer, opened in made.items() if opened.stated is not None]
 
     def streams_of(self, person: str) -> list[str]:
         """The streams of a person."""

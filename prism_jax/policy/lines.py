@@ -28,7 +28,7 @@ class LineError(ValueError):
 
 
 class Answer(NamedTuple):
-    """An outcome as it stands on a line; fields as in `prism_jax.policy.records.Outcome`."""
+    """An outcome as it stands on a line; see `prism_jax.policy.records.Outcome`."""
 
     stream: str
     offer: str
@@ -38,11 +38,7 @@ class Answer(NamedTuple):
 
 
 def parse_line(line: bytes, place: str) -> Observation | Answer:
-    """Reads one line: an event, or the outcome of an offer.
-
-    Args:
-      line: The line's bytes.
-      place: Start of every message, such as `FILE:LINE`.
+    """Reads one line: an event, or the outcome of an offer. Messages start with `place`, such as `FILE:LINE`.
 
     Raises:
       LineError: for anything else: broken JSON, an unknown or repeated key, a text that UTF-8 cannot encode, a number
@@ -134,12 +130,7 @@ class Lines:
     """Reads lines from a file, pipe or terminal, as many as are there and at least one."""
 
     def __init__(self, descriptor: int, place: str = "input"):
-        """Makes a reader.
-
-        Args:
-          descriptor: File descriptor to read from; the caller closes it.
-          place: Its name, for messages.
-        """
+        """Makes a reader of a file descriptor, which the caller closes; messages call it `place`."""
         self._place = place
         self._descriptor = descriptor
         self._rest = bytearray()
@@ -148,13 +139,9 @@ class Lines:
         self._ended = self._too_long = False
 
     def batch(self, most: int) -> list[tuple[int, bytes]]:
-        """Waits for one line, and takes what else has arrived.
+        """Waits for one line, and takes what else has arrived, up to `most` lines.
 
-        Args:
-          most: Largest number of lines.
-
-        Returns:
-          (line number from 1, line without its end); empty at the end of the input.
+        Returns (line number from 1, line without its end); nothing at the end of the input.
 
         Raises:
           LineError: for a line of more than `MOST_LINE_BYTES`; no more than these are held.

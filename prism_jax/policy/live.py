@@ -1,8 +1,7 @@
 """The live reader: events, slow pass and responses of many streams, in batches against their cached trunks.
 
 It reads the same tokens in the same order as evaluation does. A stream that outgrows its context loses its oldest
-events; evaluation keeps the newest ones that fit at every decision, which is `keep` = 1 here. With a smaller share,
-which is far cheaper, several events are dropped at once and the rest is read again.
+events: with `keep` = 1 as few as must go, as in evaluation; with a smaller share, far cheaper, several at once.
 """
 
 from __future__ import annotations
@@ -44,12 +43,7 @@ class LiveConfig:
 
 
 class Live:
-    """Reads and writes on live streams; satisfies `prism_jax.policy.reader.Reader`.
-
-    Attributes:
-      has_slow_pass: Whether the student was trained on slow branches.
-      writes_responses: Whether it was trained on responses.
-    """
+    """Reads and writes on live streams; satisfies `prism_jax.policy.reader.Reader`."""
 
     def __init__(
         self,
@@ -62,16 +56,7 @@ class Live:
         writing: WritingConfig | None = None,
         config: LiveConfig | None = None,
     ):
-        """Allocates the pool.
-
-        Args:
-          model: The static half of the student.
-          params: Its parameters.
-          template: Template over the tokenizer that it was trained with.
-          has_slow_pass: As in the class.
-          writes_responses: As in the class.
-          writing: How much the student may write.
-          config: How streams are read.
+        """Allocates the pool; the template is over the tokenizer that the student was trained with.
 
         Raises:
           ValueError: for a setting out of range, or a context or pool that is too small.
@@ -122,11 +107,11 @@ class Live:
         logits = self._engine.read(readings, reserve=longest + self._written)
         for stream, event, _ in items:
             self._newest[stream] = event
-        found = []
+        results = []
         for reading, [rows] in zip(readings, logits, strict=True):
             z = _log_odds(rows)
-            found.append(Reading(z[0], tuple(z[1:]), len(reading.event) + len(reading.branches[0].ids)))
-        return found
+            results.append(Reading(z[0], tuple(z[1:]), len(reading.event) + len(reading.branches[0].ids)))
+        return results
 
     def think(self, items: Sequence[Asked]) -> list[Thought]:
         """Writes the fields and reads the slots after them; see `Reader.think`."""
@@ -151,11 +136,11 @@ class Live:
             (stream, [*head, *self._template.leaf(offer)])
             for (stream, offer, _), head in zip(items, heads, strict=True)
         ]
-        decode, found = self._template.tokenizer.decode, []
+        decode, responses = self._template.tokenizer.decode, []
         for values in self._engine.write(rows, self._values, self._automaton(JSON_STRING)):
             text = response_text([decode(ids) for ids in values])
-            found.append(Response(text, sum(map(len, values))))
-        return found
+            responses.append(Response(text, sum(map(len, values))))
+        return responses
 
     def forget(self, stream: str) -> None:
         """Drops a stream; see `Reader.forget`."""
@@ -188,11 +173,7 @@ class Live:
 
 
 def check_room(live: engine.Engine, template: Template, readings: Sequence[engine.Reading], reserve: int) -> None:
-    """Checks that each event fits into the context with the system message and what is reserved for a decision.
-
-    Raises:
-      ValueError: naming the stream.
-    """
+    """Checks that each event fits into the context with the system message and `reserve` tokens for a decision."""
     most = live.budget - len(template.system()) - reserve
     for reading in readings:
         if len(reading.event) > most:

@@ -1,7 +1,7 @@
 """States of live offers: what a frozen model holds in the middle about each, read event by event.
 
-The same states as `prism_jax.probe.states` reads of a whole stream: every event is read once, into a trunk of cached
-keys and values, and the offers as branches of it. Blocks above the highest that is read are not there.
+The states are those that `prism_jax.probe.states` reads of a whole stream: every event is read once, into a trunk of
+cached keys and values, and the offers as branches of it. Blocks above the highest that is read are not there.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ from prism_jax.student.branches import Branch
 class Read(NamedTuple):
     """What was read after one event."""
 
-    # states of its offers, as `prism_jax.probe.states.Reader.read` gives them
-    states: Float[np.ndarray, "offers width"]
+    states: Float[np.ndarray, "offers width"]  # as `prism_jax.probe.states.Reader.read` gives them
     tokens: int  # number of tokens that were read
 
 
@@ -37,10 +36,6 @@ class LiveStates:
 
     def __init__(self, reader: Reader, config: LiveConfig):
         """Allocates the pool.
-
-        Args:
-          reader: The language model, its template and the blocks at which it is read.
-          config: How streams are read.
 
         Raises:
           ValueError: for a setting out of range, or a context or pool that is too small.
@@ -65,8 +60,7 @@ class LiveStates:
     def observe(self, items: Sequence[tuple[str, Event, tuple[Candidate, ...]]]) -> list[Read]:
         """Appends each event to its stream's trunk, and reads the offers after it.
 
-        Args:
-          items: (stream, event, offers) of distinct streams; a stream is opened when it first occurs.
+        `items` are (stream, event, offers) of distinct streams; a stream is opened when it first occurs.
 
         Raises:
           ValueError: naming the stream, for an event that does not fit into the context; no trunk has then changed.
@@ -82,11 +76,11 @@ class LiveStates:
         for reading in readings:
             if reading.stream not in self._engine:
                 self._engine.open(reading.stream, self._template.system())
-        found = self._engine.read(readings, reserve=reserve)
+        results = self._engine.read(readings, reserve=reserve)
         self._newest |= {stream: event for stream, event, _ in items}
         return [
             Read(self._of_offers(states, reading.branches[0].leaves), len(reading.event) + len(reading.branches[0].ids))
-            for reading, [states] in zip(readings, found, strict=True)
+            for reading, [states] in zip(readings, results, strict=True)
         ]
 
     def forget(self, stream: str) -> None:

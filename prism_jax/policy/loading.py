@@ -28,21 +28,13 @@ def load_reader(
 ) -> Reader:
     """Loads the student or the probe, its tokenizer and template, and makes the live reader.
 
-    Every file of the directory is compared with its digest first. Programs that this process compiles are kept for its
-    next start.
+    Every file of the directory is compared with its digest first; `report` is told how many, and how long it took.
+    Programs that this process compiles are kept for its next start in the folder `compilation_cache`: `off` keeps none,
+    None is the folder that JAX has been given already, or else the default of the commands
+    (`prism_jax.runtime.distributed`).
 
-    Args:
-      folder: The exported directory.
-      exported: What `read_exported` read of it. A probe on words has no use for the arguments after it.
-      dtype: Dtype of the parameters; a probe on states reads them in the dtype of its training alone.
-      context: Largest number of tokens up to the end of one decision; None is the reader's default.
-      memory: Bytes for the trunks of live streams; streams beyond it are parked and read again on demand. None is the
-        reader's default.
-      keep: Largest share of the context that is used after old events of a stream were dropped; 1 decides as evaluation
-        does and reads more. None is the reader's default.
-      compilation_cache: Folder in which compiled programs are kept; `off` keeps none. None is the folder that JAX has
-        been given already, or else the default of the commands (`prism_jax.runtime.distributed`).
-      report: Is told how many files were compared, and how long it took.
+    A probe on states reads parameters in the `dtype` of its training alone. `context`, `memory` and `keep` are those of
+    `prism_jax.policy.live.LiveConfig`; None is the reader's default. A probe on words has no use for these arguments.
 
     Raises:
       ValueError, OSError: naming the file that cannot be used, that has changed since the export, or that its list of
@@ -51,9 +43,9 @@ def load_reader(
     report(f"{folder}: {check_folder(folder, exported.fingerprints['model'])}")
     keep_programs(compilation_cache, all_of_them=True)
     options = {"context": context, "memory": memory, "keep": keep}
-    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    chosen: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     if exported.is_probe:
-        return _load_probe(folder, exported, dtype, given)
+        return _load_probe(folder, exported, dtype, chosen)
     from prism_jax.policy.live import Live, LiveConfig
     from prism_jax.prompting.template import PromptConfig, Template, WritingConfig
     from prism_jax.prompting.tokenizer import Tokenizer
@@ -73,7 +65,7 @@ def load_reader(
         has_slow_pass=exported.has_slow_pass,
         writes_responses=exported.writes_responses,
         writing=writing,
-        config=LiveConfig(**given),
+        config=LiveConfig(**chosen),
     )
 
 

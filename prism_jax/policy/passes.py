@@ -20,8 +20,7 @@ from prism_jax.student.qwen3 import Params
 class Passes:
     """What a student can do beside the fast pass."""
 
-    # Whether it was trained on slow branches. One that was not has no slow pass: its slow columns are null.
-    slow: bool = False
+    slow: bool = False  # whether it was trained on slow branches; one that was not has null in its slow columns
     responses: bool = False  # whether it was trained on responses
     writing: WritingConfig = dataclasses.field(default_factory=WritingConfig)  # how much it may write
 
@@ -41,18 +40,7 @@ def score_passes(
     """Yields the rows of `score_streams`, with the columns of the slow pass and the tokens of a response.
 
     The slow pass writes its fields at every step, and a response is written to every candidate: whatever the costs and
-    the margin, the table holds what they would have led to.
-
-    Args:
-      model: The static half of the student.
-      params: Its parameters.
-      template: Template over the tokenizer that it was trained with.
-      streams: Whole streams to score.
-      passes: What the student can do.
-      split: Name of the split, written in every row.
-      fold: Number of the fold, written in every row.
-      context: Maximum number of tokens up to the end of one decision.
-      batch: Number of streams, or parts of long streams, per forward pass.
+    the margin, the table holds what they would have led to. The arguments beside `passes` are those of `score_streams`.
 
     Raises:
       ValueError: naming the stream, when a decision does not fit into the context.
@@ -83,9 +71,9 @@ def score_passes(
 
 def _shares_correct(written: Sequence[Stream], reference: Sequence[Stream]) -> dict[tuple[str, int], float | None]:
     """Share of each step's fields that are as the reference has them; None where it has none."""
-    found: dict[tuple[str, int], float | None] = {}
+    shares: dict[tuple[str, int], float | None] = {}
     for stream, known in zip(written, reference, strict=True):
         for number, (own, step) in enumerate(zip(stream.steps, known.steps, strict=True)):
             right = right_fields(own, step)
-            found[stream.id, number] = None if right is None else sum(right.values()) / len(right)
-    return found
+            shares[stream.id, number] = None if right is None else sum(right.values()) / len(right)
+    return shares

@@ -40,18 +40,11 @@ class Alarms(NamedTuple):
 class People:
     """The people that an agent knows.
 
-    Attributes:
-      store: The store.
-      settings: How it is used.
-      rang: The people whose alarm has rung for the first time, in that order; whoever reports them takes them out.
+    `rang` holds the people whose alarm has rung for the first time, in that order; whoever reports them takes them out.
     """
 
     def __init__(self, store: PeopleStore, settings: PeopleSettings | None = None):
-        """Makes the agent's view of a store.
-
-        Args:
-          store: An open store; the caller closes it.
-          settings: None takes the defaults.
+        """Makes the agent's view of an open store, which the caller closes.
 
         Raises:
           StoreError: for a store with another recalibration than an agent keeps there.
@@ -60,11 +53,11 @@ class People:
         self.settings = PeopleSettings() if settings is None else settings
         self.rang: list[Person] = []
         self._watched: dict[str, str] = {}
-        found = store.fact("recalibration") if self.settings.recalibrate else None
+        state = store.fact("recalibration") if self.settings.recalibrate else None
         self._map = (
             recalibration.start(store.population)
-            if found is None
-            else recalibration_from(found, f"{store.path}: recalibration")
+            if state is None
+            else recalibration_from(state, f"{store.path}: recalibration")
         )
 
     def known(self, name: str) -> Known:
@@ -88,10 +81,6 @@ class People:
 
         A person's alarm that waits for it loses what the worse answer would cost each bet, once.
 
-        Args:
-          offer: Id of the offer.
-          stated: What the offer said of its acceptance.
-
         Raises:
           StoreError: if it cannot be kept; nothing has then changed.
         """
@@ -107,11 +96,8 @@ class People:
     def learn(self, offer: str, stated: Stated, outcome: str, time: float) -> None:
         """Takes the answer to an offer; one that was learnt before a restart changes nothing.
 
-        Args:
-          offer: Id of the offer.
-          stated: What the offer said of its acceptance.
-          outcome: One of `prism_jax.policy.records.OUTCOMES`; what is not accepted counts against the offer.
-          time: Time of the answer, on the stream's clock.
+        Of `prism_jax.policy.records.OUTCOMES`, all but `accepted` count against the offer. `time` is the answer's, on
+        the stream's clock.
 
         Raises:
           StoreError: if it cannot be kept; nothing has then changed.
@@ -135,13 +121,8 @@ class People:
     def rated(self, key: str, person: str, content: float, accepted: bool) -> None:
         """Takes the answer of a person who was asked about an offer that nobody made.
 
-        It moves the person's rate and nothing else: it is no evidence on what was stated of real offers.
-
-        Args:
-          key: Id of the question; an answer to it is taken once.
-          person: Name of the person.
-          content: Calibrated p_accept of the offer, for the population.
-          accepted: Whether the person would accept it.
+        It moves the person's rate and nothing else: it is no evidence on what was stated of real offers. `key` is the
+        id of the question, of which one answer is taken; `content` is the calibrated p_accept for the population.
         """
         if not self.was_rated(key):
             stated = Stated(person, content, content, 1.0)

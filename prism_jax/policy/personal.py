@@ -38,9 +38,7 @@ class Known(NamedTuple):
     def hoped(self, signals: Signals, cost_ratio: float) -> Signals:
         """The signals with the p_accept that the gate compares: c standard deviations above `predicted`, in log-odds.
 
-        Args:
-          signals: Signals of a pass.
-          cost_ratio: r = C_FN / C_FA of the event.
+        The cost ratio is r = C_FN / C_FA.
         """
         return signals._replace(accept=tuple(sigmoid(self._log_odds(signals) + self._bonus(cost_ratio)).tolist()))
 
@@ -87,8 +85,7 @@ def log_odds(p: Any) -> Float64[np.ndarray, "..."]:
 def known_from(tree: Mapping[str, Any]) -> Known | None:
     """Reads what `Known.record` wrote, with the person's name beside it; None where there is the name alone.
 
-    Raises:
-      KeyError, TypeError, ValueError: for anything else.
+    Raises KeyError, TypeError or ValueError for anything else.
     """
     if "answers" not in tree:
         return None

@@ -1,8 +1,7 @@
 """The reader of a probe: it keeps the words of the newest events and offers of live streams.
 
 Every event is a step, so an offer is compared with the offers of the events before, as in evaluation on a stream with a
-step at every event. Words and a language model, where the probe reads one, read each event once; what is kept of a
-stream has a bound (`prism_jax.probe.window`).
+step at every event. Each event is read once, and what is kept of a stream has a bound (`prism_jax.probe.window`).
 """
 
 from __future__ import annotations
@@ -39,12 +38,7 @@ class _Stream:
 
 
 class ProbeReader:
-    """Reads events and offers by a probe; satisfies `prism_jax.policy.reader.Reader`.
-
-    Attributes:
-      has_slow_pass: False.
-      writes_responses: False.
-    """
+    """Reads events and offers by a probe; satisfies `prism_jax.policy.reader.Reader`."""
 
     has_slow_pass = False
     writes_responses = False
@@ -52,16 +46,11 @@ class ProbeReader:
     def __init__(self, probe: Probe, live: LiveStates | None = None):
         """Makes a reader of no stream.
 
-        Args:
-          probe: The probe.
-          live: The language model of a probe on states; None for words alone.
-
-        Raises:
-          ValueError: for a probe on states without a language model, or the reverse.
+        `live` is the language model of a probe on states; None for words alone. Raises ValueError if they do not fit.
         """
         if (probe.acceptance.states is None) != (live is None):
-            found = "words alone with" if live else "words and states without"
-            raise ValueError(f"probe: found one on {found} a language model, expected both or neither")
+            kind = "words alone with" if live else "words and states without"
+            raise ValueError(f"probe: found one on {kind} a language model, expected both or neither")
         self._probe, self._live = probe, live
         self._streams: dict[str, _Stream] = {}
 
@@ -70,7 +59,7 @@ class ProbeReader:
         for name, event, _ in items:
             self._check_time(name, event)
         read = [None] * len(items) if self._live is None else self._live.observe(items)
-        found = []
+        readings = []
         for (name, event, offers), new in zip(items, read, strict=True):
             if name not in self._streams:
                 self._streams[name] = _Stream(LiveWords(name, self._probe.acceptance.idf))
@@ -81,8 +70,8 @@ class ProbeReader:
             words = stream.words.step(event.text, offers)
             p_need, p_accept = self._probe.signals(words, None if new is None else new.states)
             z_need, *z_accept = special.logit(np.clip([*p_need, *p_accept], _CERTAIN, 1 - _CERTAIN)).tolist()
-            found.append(Reading(z_need, tuple(z_accept), 0 if new is None else new.tokens))
-        return found
+            readings.append(Reading(z_need, tuple(z_accept), 0 if new is None else new.tokens))
+        return readings
 
     def think(self, items: Sequence[Asked]) -> list[Thought]:
         """A probe has no slow pass."""

@@ -15,8 +15,7 @@ class Asked(NamedTuple):
     """A stream to think about, at its newest event."""
 
     stream: str
-    # the offers to rank, at least one; a `Candidate` whose text is None is the constant "an offer"
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[Candidate, ...]  # at least one; a `Candidate` whose text is None is the constant "an offer"
 
 
 class Reading(NamedTuple):
@@ -32,7 +31,7 @@ class Thought(NamedTuple):
 
     z_need: float  # raw log-odds z_yes - z_no at the need slot
     z_accept: tuple[float, ...]  # raw log-odds at the accept slot, one per candidate
-    fields: Mapping[str, str]  # maps the name of each field to the text that was written
+    fields: Mapping[str, str]  # the written text by the name of its field
     tokens: int  # number of tokens that were written
 
 
@@ -47,17 +46,13 @@ class Response(NamedTuple):
 class Reader(Protocol):
     """Reads streams with a language model; one growing trunk per stream."""
 
-    has_slow_pass: bool  # whether `think` may be called: False for a student that was trained without slow branches
-    writes_responses: bool  # whether `respond` may be called: False for a student that was trained without responses
+    has_slow_pass: bool  # whether `think` may be called: not for a student that was trained without slow branches
+    writes_responses: bool  # whether `respond` may be called: not for a student that was trained without responses
 
     def observe(self, items: Sequence[tuple[str, Event, tuple[Candidate, ...]]]) -> list[Reading]:
-        """Appends each event to its stream's trunk, and reads the slots after it.
+        """Appends each event to its stream's trunk, and reads the slots after it; one reading per item, in their order.
 
-        Args:
-          items: (stream, event, candidates) of distinct streams; a stream is opened when it first occurs.
-
-        Returns:
-          One reading per item, in their order.
+        `items` are (stream, event, candidates) of distinct streams; a stream is opened when it first occurs.
 
         Raises:
           ValueError: naming the stream, for an event that cannot be read; no trunk has then changed.
@@ -67,10 +62,9 @@ class Reader(Protocol):
         """Runs the slow pass on the present trunk of distinct streams; one thought per item, in their order."""
 
     def respond(self, items: Sequence[tuple[str, Candidate, Mapping[str, str] | None]]) -> list[Response]:
-        """Writes the response to an offer; one per item, in their order.
+        """Writes the response to each offer, in their order.
 
-        Args:
-          items: (stream, offer, fields) of distinct streams; fields None responds on the fast branch.
+        `items` are (stream, offer, fields) of distinct streams; fields None responds on the fast branch.
         """
 
     def forget(self, stream: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from prism_jax.gate import comparison
 from prism_jax.policy.explore import draw, propensity
 from prism_jax.policy.gating import Gated
 from prism_jax.policy.settings import Terms
@@ -32,20 +33,11 @@ def choose(
     spent: bool,
     starved: bool,
 ) -> Choice:
-    """Decides at one event.
+    """Decides at one event, from the signals of the pass that decides.
 
-    A critical event leads to an offer whatever it costs. Otherwise a spent interruption budget means silence, and what
-    is left is the gate's decision, or near the boundary chance.
-
-    Args:
-      stream: Name of the stream.
-      event: Number of the event in it.
-      terms: Policy, budgets and exploration.
-      gate: What the gate says.
-      signals: Signals of the pass that decides.
-      critical: Whether the event is on the allow-list.
-      spent: Whether the interruption budget is spent.
-      starved: Whether the trigger fired and the slow budget was spent.
+    A critical event, one on the allow-list, leads to an offer whatever it costs. Otherwise a spent interruption budget
+    means silence, and what is left is the gate's decision, or near the boundary chance. `starved` says that the trigger
+    fired and the slow budget was spent.
     """
     threshold = gate.threshold if gate.threshold < math.inf else None
     if critical:
@@ -62,20 +54,5 @@ def choose(
     explored = wants != gate.offers
     if explored:
         note = f"; by chance, propensity {chance:g}{note}"
-    compared = _compared(terms, gate, signals)
+    compared = comparison(terms.point.policy, gate.offers, signals.need, signals.accept[signals.best], gate.threshold)
     return Choice(wants, chance, explored, threshold, f"{'offer' if wants else 'silent'}: {compared}{note}")
-
-
-def _compared(terms: Terms, gate: Gated, signals: Signals) -> str:
-    """The gate's comparison, such as "0.41 < 0.62", with as many digits as it takes to see it."""
-    p_accept = signals.accept[signals.best]
-    if terms.point.policy in ("always", "never"):
-        return f"policy {terms.point.policy}"
-    if gate.threshold == math.inf:
-        return f"no acceptance suffices at a need of {signals.need:.2g}"
-    sign = ">=" if gate.offers else "<"
-    for digits in (2, 4, 6):
-        left, right = f"{p_accept:.{digits}f}", f"{gate.threshold:.{digits}f}"
-        if left != right:
-            return f"{left} {sign} {right}"
-    return f"{p_accept!r} {sign} {gate.threshold!r}"

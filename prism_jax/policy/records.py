@@ -49,12 +49,11 @@ class Decision(NamedTuple):
       response: JSON that goes with the offer; None for silence, and of a model that writes no responses.
       terms: Costs, trigger, policy and budgets.
       tokens: Tokens by phase: `read`, `think` (written) and `respond` (written).
-      seconds: Seconds that the event waited in each phase: `read`, `think`, `decide`, `respond`. Events decided in one
-        batch wait for it together.
+      seconds: Seconds by phase (`read`, `think`, `decide`, `respond`); events of one batch wait for it together.
       fingerprints: SHA-256 of `model`, `calibration` and `config`.
       person: Whose stream it is; None where nobody is named.
       known: What was known of the person; None without a store of people.
-      redact: Whether personal data and secrets are cut from the texts of its record (`Settings.redact`).
+      redact: Whether personal data and secrets are cut from its record's texts (`Settings.redact`).
       keep_texts: Whether its record holds the event's text (`Settings.keep_texts`).
     """
 
@@ -91,8 +90,8 @@ class Decision(NamedTuple):
     @property
     def signals(self) -> Signals:
         """The signals on which the gate decided, with the person's p_accept where the person is known."""
-        found = self.fast if self.slow is None else self.slow
-        return found if self.known is None else self.known.predicted(found)
+        signals = self.fast if self.slow is None else self.slow
+        return signals if self.known is None else self.known.predicted(signals)
 
     @property
     def p_need(self) -> float:

@@ -50,10 +50,8 @@ class RecordsError(ValueError):
 class RecordsFile:
     """An open file of records, which no other process writes to at the same time.
 
-    Attributes:
-      decided: By stream, what a restart needs of the decisions in the file, in their order; the agent takes them out.
-      outcomes: The outcome records in the file, by (stream, offer).
-      torn: Number of bytes of a cut last line that were removed.
+    `decided` has by stream what a restart needs of the decisions in the file, in their order; the agent takes them out.
+    `outcomes` has the outcome records by (stream, offer), and `torn` the number of bytes of a cut last line.
     """
 
     def __init__(self, path: epath.PathLike):
@@ -61,7 +59,6 @@ class RecordsFile:
 
         Raises:
           RecordsError: naming the line that is not a record, or that another process has the file.
-          OSError: if it cannot be opened.
         """
         self._path = str(path)
         self.decided: dict[str, deque[dict[str, Any]]] = {}
@@ -138,14 +135,9 @@ def lock(descriptor: int, path: str) -> None:
 
 
 def parse_record(line: bytes, place: str) -> dict[str, Any]:
-    """Reads one line of a records file.
+    """Reads one line of a records file; raises RecordsError unless it is a record of this format.
 
-    Args:
-      line: The line's bytes.
-      place: Start of every message, such as `FILE:LINE`.
-
-    Raises:
-      RecordsError: unless it is a record of this format.
+    Messages start with `place`, such as `FILE:LINE`.
     """
     try:
         record = parse_json(line, place, RecordsError)
@@ -173,11 +165,7 @@ def parse_record(line: bytes, place: str) -> dict[str, Any]:
 
 
 def stated_in(record: Mapping[str, Any], place: str) -> Stated | None:
-    """What the offer of a decision record said of its acceptance (`prism_jax.policy.personal.stated_from`).
-
-    Raises:
-      RecordsError: naming the place, for a record that has other signals than the agent writes.
-    """
+    """Calls `stated_from`; raises RecordsError naming the place, for other signals than the agent writes."""
     try:
         return stated_from(record)
     except (KeyError, TypeError, IndexError) as error:

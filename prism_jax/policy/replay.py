@@ -39,15 +39,11 @@ class Changes:
     need_target: str | None = None  # what p_need means to the maps; None where nobody says
     offers: Budget | None = None  # interruption budget
     thoughts: Budget | None = None  # slow budget
-    exploration: Exploration | None = None  # exploration, with the log's draws where the seed is the same
-    no_exploration: bool = False  # whether exploration is off
+    exploration: Exploration | None = None  # draws as the log did where the seed is the same
+    no_exploration: bool = False
 
     def at(self, terms: Terms) -> Terms:
-        """The terms of a record with the changes.
-
-        Raises:
-          ValueError: naming the field, for a value out of range.
-        """
+        """The terms of a record with the changes; raises ValueError naming the field, for a value out of range."""
         return dataclasses.replace(
             terms,
             point=Settings(terms).at(self.point).point,
@@ -58,15 +54,10 @@ class Changes:
 
 
 def replay(records: Iterable[_Place], changes: Changes | None = None) -> Iterator[dict[str, Any]]:
-    """Decides again on every decision of a log.
+    """Yields one record per line of a log, decided again, with the seconds and fingerprints of the log.
 
-    Args:
-      records: (place for messages, record) of every line of the log, in its order; every stream from its first event.
-      changes: What to change; None reproduces every decision.
-
-    Yields:
-      One record per line, with the seconds and fingerprints of the log. Outcomes of offers that the replay does not
-      make are left out.
+    Outcomes of offers that the replay does not make are left out. `records` holds (place for messages, record) of every
+    line of the log, in its order, and every stream from its first event. `changes` None reproduces every decision.
 
     Raises:
       RecordsError: naming the record, where the log cannot know what the replay needs, or is not a log.
@@ -149,7 +140,7 @@ class _Log:
         steps = [step for step, _, _ in wave]
         thinking = ask_trigger([step for step, _, record in wave if record["has_slow_pass"]], self._ledger)
         for step, place, record in wave:
-            if any(step is other for other in thinking):
+            if any(step is chosen for chosen in thinking):
                 self._think(step, place, record)
         settle(steps, self._ledger)
         for step, _, record in wave:
@@ -173,7 +164,7 @@ class _Log:
         step.thought = Thought(0.0, (), record["fields"], record["tokens"]["think"])
 
     def _record(self, step: Step, record: Mapping[str, Any]) -> dict[str, Any]:
-        found = step.decision(
+        made = step.decision(
             Clock(),
             record["history"],
             record["fingerprints"],
@@ -181,7 +172,7 @@ class _Log:
             redact=False,  # as they are in the log
             keep_texts="text" in record,
         ).record()
-        return {**record, **{key: value for key, value in found.items() if key not in _FROM_LOG}}
+        return {**record, **{key: value for key, value in made.items() if key not in _FROM_LOG}}
 
 
 def _words(terms: Terms) -> str:
@@ -202,9 +193,9 @@ def _slots(found: Mapping[str, Any], name: str, count: int) -> _Slots:
         raise ValueError(
             f"{name}.p_accept: found {found['p_accept']!r:.80}, expected {count} numbers, one per candidate"
         )
-    for key, one in [("p_need", found["p_need"]), *(("p_accept", one) for one in found["p_accept"])]:
-        if type(one) not in (int, float) or not 0 <= one <= 1:
-            raise ValueError(f"{name}.{key}: found {one!r:.80}, expected a probability")
+    for key, value in [("p_need", found["p_need"]), *(("p_accept", value) for value in found["p_accept"])]:
+        if type(value) not in (int, float) or not 0 <= value <= 1:
+            raise ValueError(f"{name}.{key}: found {value!r:.80}, expected a probability")
     return _Slots(found["p_need"], tuple(found["p_accept"]))
 
 

@@ -33,16 +33,9 @@ def write_responses(
 ) -> dict[tuple[str, int, int], str]:
     """Writes a response to every candidate of every step, as if the fast pass had offered it.
 
-    Args:
-      writer: The student.
-      template: Template over the tokenizer that it was trained with.
-      streams: Whole streams.
-      context: Maximum number of tokens up to the end of a response of full length; each step sees the newest events
-        that fit.
-      limit: Maximum number of tokens of each value.
-
-    Returns:
-      JSON texts by (id of the stream, number of the step, number of the candidate).
+    Returns JSON texts by (id of the stream, number of the step, number of the candidate). `context` is the maximum
+    number of tokens up to the end of a response of full length, which is `limit` tokens per value; each step sees the
+    newest events that fit.
 
     Raises:
       ValueError: naming the stream, when a decision with a response of full length does not fit into the context.

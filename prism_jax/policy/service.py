@@ -34,14 +34,14 @@ class Service:
     """Runs an agent on lines."""
 
     agent: Agent
-    sink: Sink  # where records go
+    sink: Sink
     place: str  # name of the input, for messages
-    # The records of an earlier run on the same input: its decisions are not made again. None for a first run.
+    # records of an earlier run on the same input, whose decisions are not made again; None for a first run
     answered: RecordsFile | None = None
     skip_bad: bool = False  # whether bad lines are reported and left out instead of stopping
-    report: Callable[[str], None] = print  # what prints such a line's message
+    report: Callable[[str], None] = print  # prints the messages of bad lines and alarms
     batch: int = 256  # largest number of lines that are decided together
-    statistics: Statistics = dataclasses.field(default_factory=Statistics)  # tokens and seconds of the decisions
+    statistics: Statistics = dataclasses.field(default_factory=Statistics)
     skipped: int = 0  # number of bad lines so far
 
     def run(self, lines: Lines) -> None:

@@ -242,9 +242,9 @@ class Settings:
 
 @functools.lru_cache(maxsize=1024)
 def _at(terms: Terms, costs: Iterable[tuple[str, Any]]) -> Terms:
-    given = dict(costs)
-    limits = {key: given.pop(key) for key in ("most_offers", "offers_window") if key in given}
-    for key, value in given.items():
+    wanted = dict(costs)
+    limits = {key: wanted.pop(key) for key in ("most_offers", "offers_window") if key in wanted}
+    for key, value in wanted.items():
         if key not in POINT_FIELDS:
             known = ", ".join((*POINT_FIELDS, "most_offers", "offers_window"))
             raise ValueError(f"costs.{key}: found an unknown key, expected one of {known}")
@@ -253,7 +253,7 @@ def _at(terms: Terms, costs: Iterable[tuple[str, Any]]) -> Terms:
             raise ValueError(f"costs.{key}: found {value!r:.80}, expected {'a name' if named else 'a number'}")
     try:
         changes: dict[str, Any] = {
-            key: value if isinstance(value, str) else float(value) for key, value in given.items()
+            key: value if isinstance(value, str) else float(value) for key, value in wanted.items()
         }
         point = dataclasses.replace(terms.point, **changes)
         offers = terms.offers

@@ -36,27 +36,20 @@ def signals_of(
     p_accept: Sequence[Sequence[float]],
     domains: Sequence[str],
 ) -> list[Signals]:
-    """Calibrates the raw probabilities of one pass at several events.
+    """Calibrates the raw probabilities of one pass at several events; raises ValueError for one outside [0, 1].
 
-    Args:
-      maps: The calibration map of each signal, such as `need_fast`.
-      thinking: The pass: `fast` or `slow`.
-      p_need: Raw Pr(need) of each event.
-      p_accept: Raw Pr(accept) of each event's candidates, at least one.
-      domains: Domain of each event's stream, which grouped maps ask for.
-
-    Raises:
-      ValueError: for a probability outside [0, 1].
+    `maps` has the calibration map of each signal, such as `need_fast`; `thinking` names the pass, `fast` or `slow`.
+    Each event has at least one candidate, and the domain of its stream, which grouped maps ask for.
     """
     sizes = [len(row) for row in p_accept]
     flat = [p for row in p_accept for p in row]
     need, accept = _calibrated(maps[f"need_{thinking}"], maps[f"accept_{thinking}"], p_need, flat, sizes, domains)
-    found, start = [], 0
+    signals, start = [], 0
     for raw_need, raw, level, size in zip(p_need, p_accept, need, sizes, strict=True):
         best = 0 if size == 1 else max(range(size), key=raw.__getitem__)
-        found.append(Signals(raw_need, tuple(raw), level, tuple(accept[start : start + size]), best))
+        signals.append(Signals(raw_need, tuple(raw), level, tuple(accept[start : start + size]), best))
         start += size
-    return found
+    return signals
 
 
 def _calibrated(
@@ -80,12 +73,8 @@ def _calibrated(
 
 
 def probabilities(z: Sequence[float], stream: str) -> list[float]:
-    """Raw probabilities sigmoid(z) of one stream's log-odds.
-
-    Raises:
-      ValueError: naming the stream, for log-odds that are NaN.
-    """
+    """Raw probabilities sigmoid(z) of one stream's log-odds; raises ValueError naming the stream where z is NaN."""
     if any(map(math.isnan, z)):
         raise ValueError(f"stream {stream!r}: found log-odds that are not a number, expected the student's slots")
-    found: Float64[np.ndarray, "z"] = np.exp(-np.logaddexp(0.0, -np.asarray(z, np.float64)))
-    return found.tolist()
+    p: Float64[np.ndarray, "z"] = np.exp(-np.logaddexp(0.0, -np.asarray(z, np.float64)))
+    return p.tolist()

@@ -1,9 +1,9 @@
 """The slow pass: the student writes the structured fields, and both slots are read again after them.
 
 The template writes the names of the fields, and the model their texts: one line each, of at most
-`WritingConfig.field_tokens` tokens, without special tokens. A field is text, whose tokens are always those that the
-template encodes it to. The slots are therefore read after the same tokens in evaluation, on a live stream, and in
-training on the student's own fields.
+`WritingConfig.field_tokens` tokens, without special tokens. The tokens of a field are always those that the template
+encodes its text to, so the slots are read after the same tokens in evaluation, on a live stream, and in training on the
+student's own fields.
 """
 
 from __future__ import annotations
@@ -42,15 +42,10 @@ def field_spans(template: Template, limit: int) -> list[Span]:
 def write_fields(
     writer: Writer, template: Template, streams: Sequence[Stream], *, context: int, limit: int
 ) -> list[Stream]:
-    """Returns the streams with the fields that the student writes at every step as its rationale.
+    """Returns whole streams with the fields that the student writes at every step as its rationale.
 
-    Args:
-      writer: The student.
-      template: Template over the tokenizer that it was trained with.
-      streams: Whole streams.
-      context: Maximum number of tokens up to the end of one decision. Each step sees the newest events that fit before
-        fields of full length.
-      limit: Maximum number of tokens of each field.
+    `context` is the maximum number of tokens up to the end of one decision: each step sees the newest events that fit
+    before fields of full length, which is `limit` tokens each.
 
     Raises:
       ValueError: naming the stream, when a decision with fields of full length does not fit into the context.
@@ -84,12 +79,8 @@ def right_fields(own: Step, known: Step) -> dict[str, bool] | None:
 def field_accuracy(written: Sequence[Stream], reference: Sequence[Stream]) -> dict[str, float]:
     """Share of steps at which each field was written exactly as the rationale has it, and all of them as `all`.
 
-    Args:
-      written: Streams with the student's own fields (`write_fields`).
-      reference: The same streams with their rationales; steps without one are left out.
-
-    Raises:
-      ValueError: if no step has a rationale.
+    `written` are streams of `write_fields`, `reference` the same streams with their rationales; steps without one are
+    left out. Raises ValueError if no step has one.
     """
     right = [
         found
@@ -106,18 +97,11 @@ def field_accuracy(written: Sequence[Stream], reference: Sequence[Stream]) -> di
 def read_slow(
     model: Qwen3, params: Params, template: Template, streams: Sequence[Stream], *, context: int, batch: int
 ) -> Iterator[tuple[tuple[str, int, int], SlowSignals]]:
-    """Reads both slots after the fields that the steps hold.
+    """Reads both slots after the fields that the steps hold, such as those of `write_fields`.
 
-    Args:
-      model: The static half of the student.
-      params: Its parameters.
-      template: Template over the tokenizer that it was trained with.
-      streams: Streams whose steps have a rationale, such as those of `write_fields`.
-      context: Maximum number of tokens up to the end of one decision.
-      batch: Number of streams, or parts of long streams, per forward pass.
-
-    Yields:
-      (id of the stream, number of the step, number of the candidate) and what was read there.
+    Yields (id of the stream, number of the step, number of the candidate) and what was read there. `context` is the
+    maximum number of tokens up to the end of one decision, `batch` the number of streams, or parts of long streams, per
+    forward pass.
 
     Raises:
       ValueError: naming the stream, when a decision does not fit into the context or a rationale lacks a field.

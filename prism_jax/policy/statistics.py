@@ -38,13 +38,7 @@ class _Numbers:
 
 
 class Statistics:
-    """Adds up decisions.
-
-    Attributes:
-      events: Number of decisions.
-      offers: Number of those that led to an offer.
-      thoughts: Number of those that the slow pass decided.
-    """
+    """Adds up decisions: `events` counts all, `offers` and `thoughts` those with an offer and with a slow pass."""
 
     def __init__(self) -> None:
         self.events = self.offers = self.thoughts = 0

@@ -59,26 +59,25 @@ def excess(item: Observation) -> str | None:
 class Step:
     """One event on its way; each phase fills in what it finds."""
 
-    item: Observation  # what was observed
+    item: Observation
     number: int  # number of the event in its stream, from 0
     terms: Terms  # the settings, with what the event changes in them
     critical: bool  # whether the event is on the allow-list
     person: str | None = None  # whose stream it is; None where nobody is named
     known: Known | None = None  # what is known of the person; None without a person, or without a store of people
     reading: Reading = _UNREAD  # slots of the fast pass
-    fast: Signals = _NO_SIGNALS  # signals of the fast pass
+    fast: Signals = _NO_SIGNALS
     fired: bool = False  # whether the trigger asked for the slow pass
     thought: Thought | None = None  # slots and fields of the slow pass; None where it did not run
-    slow: Signals | None = None  # signals of the slow pass; None where it did not run
-    choice: Choice = _UNDECIDED  # what is done
-    # what the assistant says; None for silence, and of a reader that writes no responses
-    response: Response | None = None
+    slow: Signals | None = None  # None where the slow pass did not run
+    choice: Choice = _UNDECIDED
+    response: Response | None = None  # None for silence, and from a reader that writes no responses
 
     @property
     def used(self) -> Signals:
         """Signals of the pass that decides, with the p_accept of the person where one is known."""
-        found = self.fast if self.slow is None else self.slow
-        return found if self.known is None else self.known.predicted(found)
+        signals = self.fast if self.slow is None else self.slow
+        return signals if self.known is None else self.known.predicted(signals)
 
     def hoped(self, signals: Signals) -> Signals:
         """What the trigger and the gate compare, given the signals of a pass."""
@@ -113,7 +112,7 @@ class Step:
         redact: bool,
         keep_texts: bool,
     ) -> Decision:
-        """The decision, once all phases are over."""
+        """The decision, after all phases."""
         item, choice, thought, response = self.item, self.choice, self.thought, self.response
         seconds = clock.seconds
         return Decision(
@@ -159,11 +158,7 @@ class Step:
 
 
 class Clock:
-    """Adds up the seconds of each phase of a batch.
-
-    Attributes:
-      seconds: Seconds by phase.
-    """
+    """Adds up the seconds of each phase of a batch."""
 
     def __init__(self) -> None:
         self.seconds = dict.fromkeys(PHASES, 0.0)
@@ -178,12 +173,12 @@ class Clock:
 
 def waves(items: Sequence[Observation]) -> Iterator[list[int]]:
     """Yields the indices of the first event of every stream, then of the second, and so on."""
-    found: list[list[int]] = []
+    groups: list[list[int]] = []
     seen: dict[str, int] = {}
     for i, item in enumerate(items):
         place = seen.get(item.stream, 0)
         seen[item.stream] = place + 1
-        if place == len(found):
-            found.append([])
-        found[place].append(i)
-    yield from found
+        if place == len(groups):
+            groups.append([])
+        groups[place].append(i)
+    yield from groups

@@ -30,19 +30,12 @@ _ROWS = 4  # branches per batch, for each stream of a batch
 class Continued(NamedTuple):
     """A trunk, and the branches off it to be continued."""
 
-    trunk: Int[np.ndarray, " T"]  # token ids of the trunk
-    # for each branch the number of trunk tokens that it sees, and its own token ids
-    branches: Sequence[tuple[int, Sequence[int]]]
+    trunk: Int[np.ndarray, " T"]  # token ids
+    branches: Sequence[tuple[int, Sequence[int]]]  # number of trunk tokens that each sees, and its own token ids
 
 
 class Writer:
-    """Writes text on branches, greedily.
-
-    Attributes:
-      model: The static half of the student.
-      tokenizer: Its tokenizer.
-      batch: Number of trunks per batch.
-    """
+    """Writes text on branches, greedily; `batch` is the number of trunks per batch."""
 
     def __init__(self, model: Qwen3, params: Params, tokenizer: Tokenizer, batch: int):
         """Keeps a copy of the parameters, with the layers unstacked."""
@@ -54,24 +47,18 @@ class Writer:
         return DeviceAutomaton(over_tokens(grammar, self.tokenizer, self.model.config.vocab_size))
 
     def write(self, work: Sequence[Continued], spans: Sequence[Span], grammar: Grammar) -> list[list[list[str]]]:
-        """Continues every branch by the spans.
+        """Continues every branch by the spans; returns for every trunk and branch the text of each span.
 
-        Args:
-          work: Trunks and branches; a branch does not include the first span's forced tokens.
-          spans: What is written.
-          grammar: Grammar of the free text of every span.
-
-        Returns:
-          For every trunk and branch, the text of each span.
+        A branch does not include the first span's forced tokens. The grammar is that of the free text of every span.
         """
         written: list[list[list[str]]] = [[] for _ in work]
         # Trunks of similar length share a batch, so little of it is padding.
-        order = sorted((i for i, one in enumerate(work) if one.branches), key=lambda i: -len(work[i].trunk))
+        order = sorted((i for i, trunk in enumerate(work) if trunk.branches), key=lambda i: -len(work[i].trunk))
         for start in range(0, len(order), self.batch):
             chosen = order[start : start + self.batch]
             trunks, lengths = _pad([work[i].trunk for i in chosen], self.batch, 64)
             cache = _read_trunks(self.model, self._params, trunks, lengths)
-            rows = [(i, *branch) for i, of in enumerate(chosen) for branch in work[of].branches]
+            rows = [(i, *branch) for i, index in enumerate(chosen) for branch in work[index].branches]
             for trunk, texts in zip((row[0] for row in rows), self._rows(cache, rows, spans, grammar), strict=True):
                 written[chosen[trunk]].append(texts)
         return written

@@ -33,14 +33,14 @@ def define_flags() -> None:
 
 def main() -> None:
     """Runs what the flags say."""
-    given = flags.FLAGS
-    config = from_config_dict(ProbeConfig, given.config)
+    values = flags.FLAGS
+    config = from_config_dict(ProbeConfig, values.config)
     train_and_evaluate_probe(
         config,
-        given.workdir,
-        texts=given.texts,
-        shown_only=given.shown_only,
-        expect_digest=given.expect_digest,
+        values.workdir,
+        texts=values.texts,
+        shown_only=values.shown_only,
+        expect_digest=values.expect_digest,
     )
 
 

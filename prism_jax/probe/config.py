@@ -40,9 +40,8 @@ class FitConfig:
     ridge: float = 100.0  # ridge on the weights of the standardised columns of words
     votes: bool = True  # whether the share of annotators who would accept is the label, where there are votes
     inner: int = 4  # number of folds of training streams that give the predictions on which the maps are fitted
-    # What p_need estimates. `marginal` is Pr(need | what is seen). `given_accept` is Pr(need | what is seen, the offer
-    # accepted), fitted on accepted offers, with which the gate is optimal under any dependence of need and acceptance
-    # (docs/maths.md, section 2).
+    # what p_need estimates: `marginal` Pr(need | what is seen), `given_accept` Pr(need | what is seen, the offer
+    # accepted), with which the gate is optimal under any dependence of need and acceptance (docs/maths.md, section 2)
     need_target: NeedTarget = "marginal"
 
     def __post_init__(self) -> None:

@@ -33,51 +33,45 @@ class Seen:
     """A stream as a probe sees it."""
 
     words: Described
-    # [offers, width] states of a frozen model; None for a probe on words alone
-    states: Float[np.ndarray, "offers width"] | None = None
+    states: Float[np.ndarray, "offers width"] | None = None  # of a frozen model; None for a probe on words alone
 
 
 @dataclasses.dataclass(frozen=True)
 class Acceptance:
     """The regressions of acceptance."""
 
-    idf: Idf  # weights of the n-grams
-    words: Linear  # from `words.ACCEPT_COLUMNS` to acceptance
-    states: Linear | None = None  # from states to acceptance; None for a probe on words alone
+    idf: Idf
+    words: Linear  # from `words.ACCEPT_COLUMNS`
+    states: Linear | None = None  # None for a probe on words alone
 
     def log_odds(self, words: Steps, states: Float[np.ndarray, "offers width"] | None) -> Float[np.ndarray, " offers"]:
         """The mean of the log-odds from words and from states; those from words alone without states.
 
-        Raises:
-          ValueError: for a stream with states and a probe without, or the reverse.
+        Raises ValueError for a stream with states and a probe without, or the reverse.
         """
         if (self.states is None) != (states is None):
             raise ValueError(
                 f"stream {words.name!r}: found {'no ' * (states is None)}states of a model, expected "
                 f"{'none' if self.states is None else 'them'}, as in the training of the probe"
             )
-        found = self.words.log_odds(words.accept_columns(self.idf))
+        from_words = self.words.log_odds(words.accept_columns(self.idf))
         if self.states is None or states is None:
-            return found
-        return (found + self.states.log_odds(states)) / 2
+            return from_words
+        return (from_words + self.states.log_odds(states)) / 2
 
 
 @dataclasses.dataclass(frozen=True)
 class Probe:
     """A fitted probe."""
 
-    acceptance: Acceptance  # its regressions of acceptance, fitted on all training streams
+    acceptance: Acceptance  # fitted on all training streams
     words: Linear  # from `words.NEED_COLUMNS` to need
     accept: Platt  # map of the log-odds of acceptance
     need: Platt  # map from a step's largest log-odds of acceptance, before `accept`, to log-odds of need
     need_target: NeedTarget = "marginal"  # what p_need estimates
 
     def predict(self, seen: Seen) -> tuple[Float[np.ndarray, " steps"], Float[np.ndarray, " offers"]]:
-        """Computes p_need of each step and p_accept of each offer of a stream, in order.
-
-        Raises:
-          ValueError: as `Acceptance.log_odds`.
-        """
+        """Computes p_need of each step and p_accept of each offer of a stream, in order."""
         return self.signals(seen.words, seen.states)
 
     def signals(
@@ -91,53 +85,48 @@ class Probe:
 
 
 def fit_probe(streams: Sequence[Seen], config: FitConfig, states: StatesConfig) -> Probe:
-    """Fits a probe.
-
-    Args:
-      streams: Training streams with their labels, at least two.
-      config: How it is fitted.
-      states: Components and ridge of the regression on states.
+    """Fits a probe; `states` has the components and the ridge of the regression on states.
 
     Raises:
       ValueError: naming the signal, if there are fewer than two streams, or its labels are all alike.
     """
     if len(streams) < 2:
         raise ValueError(f"training streams: found {len(streams)}, expected at least two")
-    ordered = sorted(streams, key=lambda one: one.words.stream.id)
+    ordered = sorted(streams, key=lambda seen: seen.words.stream.id)
     folds = [ordered[number :: config.inner] for number in range(min(config.inner, len(ordered)))]
     nested: dict[str, Float[np.ndarray, " offers"]] = {}  # log-odds of acceptance by regressions without the stream
     for fold in folds:
-        inside = {one.words.stream.id for one in fold}
-        fitted = fit_acceptance([one for one in ordered if one.words.stream.id not in inside], config, states)
-        nested |= {one.words.stream.id: fitted.log_odds(one.words, one.states) for one in fold}
+        inside = {seen.words.stream.id for seen in fold}
+        fitted = fit_acceptance([seen for seen in ordered if seen.words.stream.id not in inside], config, states)
+        nested |= {seen.words.stream.id: fitted.log_odds(seen.words, seen.states) for seen in fold}
     acceptance = fit_acceptance(ordered, config, states)
-    held = [one.words for fold in folds for one in fold]
-    z = [nested[one.stream.id] for one in held]
-    words = [one.words for one in ordered]
-    need = [_need_labels(one, nested[one.stream.id], config, votes=config.votes) for one in words]
-    of_step = [_need_labels(one, own, config, votes=False) for one, own in zip(held, z, strict=True)]
-    largest = [one.largest(own) for one, own in zip(held, z, strict=True)]
+    held = [seen.words for fold in folds for seen in fold]
+    z = [nested[described.stream.id] for described in held]
+    words = [seen.words for seen in ordered]
+    need = [_need_labels(described, nested[described.stream.id], config, votes=config.votes) for described in words]
+    of_step = [_need_labels(described, own, config, votes=False) for described, own in zip(held, z, strict=True)]
+    largest = [described.largest(own) for described, own in zip(held, z, strict=True)]
     signal = "y_need" if config.need_target == "marginal" else "y_need of accepted offers"
     return Probe(
         acceptance,
         _Known.of(signal, words, need).fit(
-            [one.need_columns(acceptance.idf) for one in words], partial(fit, ridge=config.ridge)
+            [described.need_columns(acceptance.idf) for described in words], partial(fit, ridge=config.ridge)
         ),
-        _platt("y_accept", z, [accept_labels(one.stream, votes=False) for one in held]),
+        _platt("y_accept", z, [accept_labels(described.stream, votes=False) for described in held]),
         _platt(signal, largest, of_step),
         config.need_target,
     )
 
 
 def fit_acceptance(streams: Sequence[Seen], config: FitConfig, states: StatesConfig) -> Acceptance:
-    """Fits the regressions of acceptance on all the given streams; arguments and errors are those of `fit_probe`."""
-    idf = Idf.fit(one.words.counted for one in streams)
-    words = [one.words for one in streams]
-    accept = _Known.of("y_accept", words, [accept_labels(one.stream, votes=config.votes) for one in words])
-    columns = [one.states for one in streams if one.states is not None]
+    """Fits the regressions of acceptance on all the given streams."""
+    idf = Idf.fit(seen.words.counted for seen in streams)
+    words = [seen.words for seen in streams]
+    accept = _Known.of("y_accept", words, [accept_labels(each.stream, votes=config.votes) for each in words])
+    columns = [seen.states for seen in streams if seen.states is not None]
     return Acceptance(
         idf,
-        accept.fit([one.accept_columns(idf) for one in words], partial(fit, ridge=config.ridge)),
+        accept.fit([each.accept_columns(idf) for each in words], partial(fit, ridge=config.ridge)),
         accept.fit(columns, partial(fit_states, config=states)) if columns else None,
     )
 
@@ -166,7 +155,7 @@ class _Known(NamedTuple):
     def of(cls, signal: str, words: Sequence[Described], labels: Sequence[Labels]) -> _Known:
         every = joined(labels)
         known = ~np.isnan(every.y)
-        stream = np.repeat([one.stream.id for one in words], [len(one.y) for one in labels])
+        stream = np.repeat([described.stream.id for described in words], [len(own.y) for own in labels])
         return cls(signal, known, Labels(*(column[known] for column in every)), stream[known])
 
     def fit(self, columns: Sequence[Float[np.ndarray, "_ d"]], how: Callable[..., Linear]) -> Linear:
@@ -177,11 +166,7 @@ class _Known(NamedTuple):
 
 
 def _platt(signal: str, z: Sequence[Float[np.ndarray, " _"]], labels: Sequence[Labels]) -> Platt:
-    """The Platt map on the rows whose label is known.
-
-    Raises:
-      ValueError: if there is none.
-    """
+    """The Platt map on the rows whose label is known; raises ValueError if there is none."""
     y, weight = joined(labels)
     known = ~np.isnan(y)
     if not known.any():

@@ -39,11 +39,7 @@ _FILE, _FOLDER = "model.gguf", "model"
 
 
 def describe_states(config: StatesConfig) -> dict[str, Any]:
-    """Everything that the states of a stream depend on beside the stream, as plain data.
-
-    Raises:
-      FileNotFoundError: if the weights are missing.
-    """
+    """Everything that the states of a stream depend on beside the stream, as plain data."""
     return {
         "weights_sha256": _digest(epath.Path(config.weights)),
         "blocks": list(config.blocks),
@@ -53,34 +49,27 @@ def describe_states(config: StatesConfig) -> dict[str, Any]:
 
 
 def reading_of(weights: epath.PathLike, about: Mapping[str, Any], place: str) -> StatesConfig:
-    """The settings with which a saved probe reads its language model, of `describe_states`.
+    """The settings with which a saved probe reads its language model, whose weights are now at `weights`.
 
-    Args:
-      weights: Where the language model is now.
-      about: What the probe says of it.
-      place: Where the probe says it, for messages.
+    `about` is what `describe_states` wrote, at `place`.
 
     Raises:
       FileNotFoundError: if there are no such weights.
       ValueError: naming place and key, for anything but what `describe_states` writes, or for other weights.
     """
-    given = {name: value for name, value in about.items() if name != "weights_sha256"}
-    config = from_config_dict(StatesConfig, {**given, "weights": str(weights)}, place)
-    found, expected = _digest(epath.Path(weights)), about.get("weights_sha256")
-    if found != expected:
+    settings = {name: value for name, value in about.items() if name != "weights_sha256"}
+    config = from_config_dict(StatesConfig, {**settings, "weights": str(weights)}, place)
+    actual, expected = _digest(epath.Path(weights)), about.get("weights_sha256")
+    if actual != expected:
         raise ConfigError(
-            f"{weights}: found the SHA-256 {found[:12]}…, expected {str(expected)[:12]}… as in {place}: "
+            f"{weights}: found the SHA-256 {actual[:12]}…, expected {str(expected)[:12]}… as in {place}: "
             "the probe was trained on other weights"
         )
     return config
 
 
 def copy_weights(source: epath.PathLike, folder: epath.Path) -> None:
-    """Copies all that a digest of weights covers into a folder, where `copied_weights` finds it.
-
-    Raises:
-      OSError: if a file cannot be read or written.
-    """
+    """Copies all that a digest of weights covers into a folder, where `copied_weights` finds it."""
     path = epath.Path(source)
     if not path.is_dir():
         path.copy(folder / _FILE)
@@ -101,10 +90,7 @@ def states_of(
 ) -> list[Float[np.ndarray, "offers width"]]:
     """Returns the states of every stream's offers, from files of an earlier call where there are any.
 
-    Args:
-      streams: The streams; their labels are not read.
-      config: The language model and where it is read.
-      folder: Folder of the files, one per stream.
+    The folder has one file per stream. Labels are not read.
 
     Raises:
       ValueError, OSError, RuntimeError: for weights or streams that cannot be read; what was read until then is kept.
@@ -121,27 +107,18 @@ def states_of(
 
 
 def load_reader(config: StatesConfig) -> Reader:
-    """Loads the language model of a config.
-
-    Raises:
-      ValueError: if the model has fewer blocks than are to be read.
-      OSError, RuntimeError: as `weights.load` and `Tokenizer.load`.
-    """
-    found = weights.read_config(config.weights, DTYPE)
-    if config.blocks[-1] > found.num_layers:
+    """Loads the language model of a config; raises ValueError if it has fewer blocks than are to be read."""
+    model = weights.read_config(config.weights, DTYPE)
+    if config.blocks[-1] > model.num_layers:
         raise ValueError(
-            f"states.blocks: found {config.blocks}, expected at most the {found.num_layers} blocks of {config.weights}"
+            f"states.blocks: found {config.blocks}, expected at most the {model.num_layers} blocks of {config.weights}"
         )
     loaded = weights.load(config.weights, DTYPE)
     return Reader(loaded.model, loaded.params, template_of(config), config.blocks, config.context)
 
 
 def template_of(config: StatesConfig) -> Template:
-    """The prompt over the tokenizer of the language model.
-
-    Raises:
-      OSError, ValueError: as `Tokenizer.load`.
-    """
+    """The prompt over the tokenizer of the language model."""
     return Template(Tokenizer.load(config.weights), PromptConfig(system=config.system))
 
 
@@ -168,13 +145,13 @@ def _digest(path: epath.Path) -> str:
     """SHA-256 of a file, or of the files of a model directory in the order of their names."""
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file, expected in states.weights a GGUF file or a model directory")
-    found = hashlib.sha256()
+    total = hashlib.sha256()
     for file in _files(path) if path.is_dir() else [path]:
-        found.update(f"{file.name if path.is_dir() else ''}\n".encode())
+        total.update(f"{file.name if path.is_dir() else ''}\n".encode())
         with open_regular(file, ValueError, "weights") as opened:
             while block := opened.read(_CHUNK):
-                found.update(block)
-    return found.hexdigest()
+                total.update(block)
+    return total.hexdigest()
 
 
 def _files(folder: epath.Path) -> list[epath.Path]:

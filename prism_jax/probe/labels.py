@@ -17,16 +17,14 @@ LEAST_PROPENSITY = 0.05
 class Labels(NamedTuple):
     """Labels with their weights; NaN is an unknown label."""
 
-    y: Float[np.ndarray, " n"]  # labels in [0, 1]
-    weight: Float[np.ndarray, " n"]  # weights; 1 where nothing was logged
+    y: Float[np.ndarray, " n"]  # in [0, 1]
+    weight: Float[np.ndarray, " n"]  # 1 where nothing was logged
 
 
 def accept_labels(stream: Stream, *, votes: bool) -> Labels:
     """Labels of the stream's offers, in the order of its steps.
 
-    Args:
-      stream: The stream.
-      votes: Whether the share of annotators who would accept takes the place of the label, where there are votes.
+    With `votes`, the share of annotators who would accept takes the place of the label, where there are votes.
     """
     offers = [offer for step in stream.steps for offer in step.candidates]
     return Labels(
@@ -46,14 +44,9 @@ def given_accept(
 ) -> Labels:
     """Need labels of the steps whose offer was accepted, each with the weight of that acceptance.
 
-    A step's offer is the one that would be made. Several that are equally likely to be accepted count by their mean
-    acceptance, as in the training of a student (docs/maths.md, section 4).
-
-    Args:
-      need: Labels of the steps.
-      accept: Labels of their offers; an unknown one counts as not accepted.
-      top: Whether an offer is the one that would be made at its step.
-      step: Number of each offer's step.
+    A step's offer is the one that would be made, which `top` marks; an unknown label counts as not accepted. Several
+    that are equally likely to be accepted count by their mean acceptance, as in the training of a student
+    (docs/maths.md, section 4). `step` is the number of each offer's step.
     """
     accepted = np.nan_to_num(accept.y * accept.weight) * top
     total, count = (np.bincount(step, values, minlength=len(need.y)) for values in (accepted, top))

@@ -28,8 +28,7 @@ _SPARE = 256  # n-grams that may be numbered anew beside as many as were in use
 class NewestStep(Steps):
     """The newest step of a live stream."""
 
-    # the columns `similarity.NAMES` of its offers, by the IDFs of the probe that reads the stream
-    cosines: Float[np.ndarray, "offers 12"]
+    cosines: Float[np.ndarray, "offers 12"]  # `similarity.NAMES`, by the IDFs of the probe that reads the stream
 
     def similar(self, idf: Idf) -> Float[np.ndarray, "offers 12"]:
         """As in the class above."""
@@ -63,7 +62,7 @@ class LiveWords:
         for _ in range(self._history.add(text)):
             self._events.popleft()
         self._events.append(self._vector(text))
-        own = [self._vector(one) for one in own_texts]
+        own = [self._vector(own_text) for own_text in own_texts]
         seen = self._cosines(own)
         self._earlier.append(own)
         for _ in range(self._newest.add(len(own), sum(map(len, own_texts)))):
@@ -78,11 +77,11 @@ class LiveWords:
         )
 
     def _cosines(self, own: Sequence[_Vector]) -> Float[np.ndarray, "offers 12"]:
-        earlier = [one for step in self._earlier for one in step]
+        earlier = [vector for step in self._earlier for vector in step]
         others = self._matrix([*self._events, *own, *earlier])
-        found = (self._matrix(own) @ others.T).toarray()
+        cosines = (self._matrix(own) @ others.T).toarray()
         events, until = len(self._events), len(self._events) + len(own)
-        return of_step(found[:, :events], found[:, events:until], found[:, until:])
+        return of_step(cosines[:, :events], cosines[:, events:until], cosines[:, until:])
 
     def _vector(self, text: str) -> _Vector:
         weighed, numbers = weigh(text), self._numbers
@@ -96,8 +95,10 @@ class LiveWords:
         )
 
     def _matrix(self, vectors: Sequence[_Vector]) -> sparse.csr_array:
-        ends = np.cumsum([0, *(len(one.names) for one in vectors)])
-        data, columns = (np.concatenate([getattr(one, of) for one in vectors]) for of in ("weights", "numbers"))
+        ends = np.cumsum([0, *(len(vector.names) for vector in vectors)])
+        data, columns = (
+            np.concatenate([getattr(vector, name) for vector in vectors]) for name in ("weights", "numbers")
+        )
         return sparse.csr_array((data, columns, ends), shape=(len(vectors), max(1, len(self._numbers))))
 
     def _renumber(self) -> None:
@@ -112,5 +113,5 @@ class LiveWords:
             )
 
         self._events = deque(map(anew, self._events))
-        self._earlier = deque([anew(one) for one in step] for step in self._earlier)
+        self._earlier = deque([anew(vector) for vector in step] for step in self._earlier)
         self._used = len(numbers)

@@ -23,10 +23,10 @@ _PRECISION, _STEPS = 1e-12, 100
 class Linear:
     """A fitted regression: log-odds = intercept + Σ weight · (x - mean) / scale, where a missing x is its mean."""
 
-    mean: Float[np.ndarray, " d"]  # [d] mean of each column over the training rows
-    scale: Float[np.ndarray, " d"]  # [d] standard deviation of each column; 1 for a constant one
-    weight: Float[np.ndarray, " d"]  # [d] weight of each standardised column
-    intercept: float  # the intercept that all streams share
+    mean: Float[np.ndarray, " d"]  # of each column over the training rows
+    scale: Float[np.ndarray, " d"]  # standard deviation of each column; 1 for a constant one
+    weight: Float[np.ndarray, " d"]  # of each standardised column
+    intercept: float  # which all streams share
 
     def log_odds(self, x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, " n"]:
         """Computes the log-odds of rows; NaN is a missing value."""
@@ -58,19 +58,15 @@ def fit(
 ) -> Linear:
     """Minimises Σ weight · cross-entropy + ridge/2 · |weights|² + STREAM_RIDGE/2 · |intercepts of streams|².
 
-    Args:
-      x: Features; NaN is a missing value.
-      y: Labels in [0, 1]; a share of votes counts as that share of a 1.
-      weight: Weight of each row.
-      stream: The stream of each row.
-      ridge: Ridge on the weights of the standardised columns; the shared intercept has none.
+    The ridge is on the weights of the standardised columns; the shared intercept has none. NaN in `x` is a missing
+    value. Labels lie in [0, 1]; a share of votes counts as that share of a 1.
 
     Raises:
       ValueError: for labels that are all 0, or all 1, or none.
     """
     if not len(y) or y.max() == 0 or y.min() == 1:
-        found = f"{len(y)} labels, all of them {y[0]:g}" if len(y) else "no label"
-        raise ValueError(f"found {found} on the training streams, expected some above 0 and some below 1")
+        labels = f"{len(y)} labels, all of them {y[0]:g}" if len(y) else "no label"
+        raise ValueError(f"found {labels} on the training streams, expected some above 0 and some below 1")
     mean, scale = moments(x)
     _, index = np.unique(stream, return_inverse=True)
     own = np.eye(index.max() + 1)[index]

@@ -30,12 +30,12 @@ def ngrams(word: str) -> tuple[str, ...]:
 
 def _cut(word: str) -> tuple[str, ...]:
     padded = f" {word} "
-    found: list[str] = []
+    pieces: list[str] = []
     for size in range(SHORTEST, LONGEST + 1):
-        found += [padded[at : at + size] for at in range(max(1, len(padded) - size + 1))]
+        pieces += [padded[at : at + size] for at in range(max(1, len(padded) - size + 1))]
         if len(padded) <= size:
             break
-    return tuple(found)
+    return tuple(pieces)
 
 
 _remembered = functools.lru_cache(maxsize=65_536)(_cut)
@@ -54,7 +54,7 @@ class Counted:
     """The n-grams of some texts, such as those of a stream."""
 
     names: tuple[str, ...]  # the n-gram of each column
-    matrix: sparse.csr_array  # [texts, n-grams] 1 + log of each count
+    matrix: sparse.csr_array  # 1 + log of each count, [texts, n-grams]
     distinct: int  # number of distinct texts
     holding: np.ndarray  # number of distinct texts that hold each n-gram, [n-grams]
 
@@ -88,9 +88,9 @@ class Idf:
     def fit(cls, counted: Iterable[Counted]) -> Idf:
         """Adds up the texts of several streams."""
         documents, frequency = 0, collections.Counter[str]()
-        for one in counted:
-            documents += one.distinct
-            frequency.update(dict(zip(one.names, one.holding.tolist(), strict=True)))
+        for texts in counted:
+            documents += texts.distinct
+            frequency.update(dict(zip(texts.names, texts.holding.tolist(), strict=True)))
         return cls(documents, dict(sorted(frequency.items())))
 
     def of(self, names: Collection[str]) -> Float[np.ndarray, " n"]:

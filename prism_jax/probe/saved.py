@@ -1,12 +1,10 @@
 """The folder of a saved probe: plain files, which are checked and never executed.
 
-    probe.json            format, names of the columns, the window that they see, intercepts, maps, what p_need
-                          estimates, the language model
-    ngrams.json           number of training texts, and how many of them hold each n-gram
-    weights.safetensors   mean, scale and weight of every column of each regression
-    digests.json          SHA-256 of the other three (`prism_jax.runtime.digests`)
-
-The n-grams are pieces of 3 to 5 characters of the training texts.
+probe.json            format, names of the columns, the window that they see, intercepts, maps, what p_need
+                      estimates, the language model
+ngrams.json           number of training texts, and how many of them hold each n-gram
+weights.safetensors   mean, scale and weight of every column of each regression
+digests.json          SHA-256 of the other three (`prism_jax.runtime.digests`)
 """
 
 from __future__ import annotations
@@ -56,21 +54,18 @@ class SavedProbe:
     """A probe as it is on disk."""
 
     probe: Probe
-    # what identifies the language model and how it is read, as plain data; None for words alone
-    states: Mapping[str, Any] | None = None
+    states: Mapping[str, Any] | None = None  # which language model is read and how; None for words alone
 
 
 def save_probe(folder: epath.PathLike, saved: SavedProbe) -> None:
-    """Writes a probe into a new folder, which appears once it is complete.
-
-    Raises:
-      FileExistsError: if there is something at `folder`.
-    """
+    """Writes a probe into a new folder, which appears once it is complete; raises FileExistsError if it exists."""
     check_absent(folder)
     probe = saved.probe
     linear = _linear(probe)
     tensors = {
-        f"{name}.{part}": np.ascontiguousarray(getattr(one, part)) for name, one in linear.items() for part in _PARTS
+        f"{name}.{part}": np.ascontiguousarray(getattr(fitted, part))
+        for name, fitted in linear.items()
+        for part in _PARTS
     }
     idf = probe.acceptance.idf
     contents = {
@@ -81,7 +76,7 @@ def save_probe(folder: epath.PathLike, saved: SavedProbe) -> None:
         "format": FORMAT,
         "columns": {name: list(columns) for name, columns in _COLUMNS.items()},
         "window": WINDOW._asdict(),
-        "intercepts": {name: one.intercept for name, one in linear.items()},
+        "intercepts": {name: fitted.intercept for name, fitted in linear.items()},
         "maps": {name: dataclasses.asdict(getattr(probe, name)) for name in _COLUMNS},
         "need_target": probe.need_target,
         "states": saved.states,
@@ -96,7 +91,6 @@ def load_probe(folder: epath.PathLike) -> SavedProbe:
     """Reads a probe.
 
     Raises:
-      FileNotFoundError: if a file is missing.
       SavedProbeError: naming file and key, for another format, columns that this version does not compute, a file that
         was changed, or a number that is not finite.
     """
@@ -130,8 +124,8 @@ def load_probe(folder: epath.PathLike) -> SavedProbe:
 
 
 def _linear(probe: Probe) -> dict[str, Linear]:
-    found = {"accept": probe.acceptance.words, "need": probe.words}
-    return found if probe.acceptance.states is None else {**found, "states": probe.acceptance.states}
+    fits = {"accept": probe.acceptance.words, "need": probe.words}
+    return fits if probe.acceptance.states is None else {**fits, "states": probe.acceptance.states}
 
 
 def _check_keys(path: epath.Path, head: Mapping[str, Any]) -> None:
@@ -165,10 +159,10 @@ def _check_keys(path: epath.Path, head: Mapping[str, Any]) -> None:
 
 
 def _check_digest(path: epath.Path, content: bytes, expected: Any) -> None:
-    found = hashlib.sha256(content).hexdigest()
-    if found != expected:
+    actual = hashlib.sha256(content).hexdigest()
+    if actual != expected:
         raise SavedProbeError(
-            f"{path}: found the SHA-256 {found[:12]}…, expected {str(expected)[:12]}…: the file was changed after the "
+            f"{path}: found the SHA-256 {actual[:12]}…, expected {str(expected)[:12]}…: the file was changed after the "
             "training"
         )
 
@@ -186,24 +180,24 @@ def _regression(
     parts: dict[str, np.ndarray] = {}
     width = len(_COLUMNS[name]) if name in _COLUMNS else None
     for part in _PARTS:
-        found = tensors.get(f"{name}.{part}")
+        tensor = tensors.get(f"{name}.{part}")
         place = f"{path.parent / 'weights.safetensors'}: {name}.{part}"
-        if found is None:
+        if tensor is None:
             raise SavedProbeError(f"{place}: found no such tensor, expected it")
-        width = width or len(found)
-        if found.shape != (width,) or found.dtype != np.float64:
-            raise SavedProbeError(f"{place}: found {found.dtype} {found.shape}, expected float64 ({width},)")
-        if not np.isfinite(found).all() or (part == "scale" and (found <= 0).any()):
+        width = width or len(tensor)
+        if tensor.shape != (width,) or tensor.dtype != np.float64:
+            raise SavedProbeError(f"{place}: found {tensor.dtype} {tensor.shape}, expected float64 ({width},)")
+        if not np.isfinite(tensor).all() or (part == "scale" and (tensor <= 0).any()):
             raise SavedProbeError(f"{place}: found a value out of range, expected finite numbers (a scale above 0)")
-        parts[part] = found
+        parts[part] = tensor
     return Linear(**parts, intercept=_number(path, f"intercepts.{name}", intercepts.get(name)))
 
 
 def _platt(path: epath.Path, name: str, maps: Mapping[str, Any]) -> Platt:
-    found = maps.get(name)
-    if not isinstance(found, dict) or set(found) != {"a", "b"}:
-        raise SavedProbeError(f"{path}: maps.{name}: found {found!r:.40}, expected numbers named a and b")
-    return Platt(*(_number(path, f"maps.{name}.{key}", found[key]) for key in ("a", "b")))
+    numbers = maps.get(name)
+    if not isinstance(numbers, dict) or set(numbers) != {"a", "b"}:
+        raise SavedProbeError(f"{path}: maps.{name}: found {numbers!r:.40}, expected numbers named a and b")
+    return Platt(*(_number(path, f"maps.{name}.{key}", numbers[key]) for key in ("a", "b")))
 
 
 def _need_target(path: epath.Path, head: Mapping[str, Any]) -> NeedTarget:

@@ -12,14 +12,7 @@ from prism_jax.streams.known import known_columns
 def score(probe: Probe, streams: Sequence[Seen], *, split: str, fold: int) -> Iterator[dict[str, Any]]:
     """Yields one row per offer, with the columns that a student's fast pass has; no token is read to decide by words.
 
-    Args:
-      probe: The probe.
-      streams: Streams, none of which it was fitted on.
-      split: Name of their split.
-      fold: Number of the fold.
-
-    Raises:
-      ValueError: as `Probe.predict`.
+    The probe must not have been fitted on any of the streams.
     """
     # A table without the column means the unconditional need, as a student's does.
     target = {} if probe.need_target == "marginal" else {"need_target": probe.need_target}

@@ -53,25 +53,21 @@ def similarities(
 ) -> Float[np.ndarray, "offers 12"]:
     """Computes the columns `NAMES` for every offer of a stream, in the order of its steps and their offers.
 
-    An offer sees the newest events up to its step's, the other offers of its step, and the newest of earlier steps.
-
-    Args:
-      of_event: Vectors of the events' texts, of unit length.
-      of_offer: Vectors of the offers' texts.
-      sights: What the offers of each step see.
+    An offer sees the newest events up to its step's, the other offers of its step, and the newest of earlier steps. The
+    vectors of the texts have unit length.
     """
     rows = [np.zeros((0, len(NAMES)))]
     for block in _blocks(sights):
         event, earlier, (first, last) = block[0].event, block[0].earlier, (block[0].first, block[-1].last)
         to_event = (of_offer[first:last] @ of_event[event : block[-1].until].T).toarray()
         to_offer = (of_offer[first:last] @ of_offer[earlier:last].T).toarray()
-        for one in block:
-            own = slice(one.first - first, one.last - first)
+        for sight in block:
+            own = slice(sight.first - first, sight.last - first)
             rows.append(
                 of_step(
-                    to_event[own, one.event - event : one.until - event],
-                    to_offer[own, one.first - earlier : one.last - earlier],
-                    to_offer[own, one.earlier - earlier : one.first - earlier],
+                    to_event[own, sight.event - event : sight.until - event],
+                    to_offer[own, sight.first - earlier : sight.last - earlier],
+                    to_offer[own, sight.earlier - earlier : sight.first - earlier],
                 )
             )
     return np.concatenate(rows)
@@ -80,8 +76,8 @@ def similarities(
 def _blocks(sights: Sequence[Sight]) -> Iterator[Sequence[Sight]]:
     """Cuts the steps into runs of about `_BLOCK` offers and events, whose cosines fit into memory together."""
     start = 0
-    for end, one in enumerate(sights, 1):
-        width = max(one.last - sights[start].first, one.until - sights[start].event)
+    for end, sight in enumerate(sights, 1):
+        width = max(sight.last - sights[start].first, sight.until - sights[start].event)
         if width >= _BLOCK or end == len(sights):
             yield sights[start:end]
             start = end

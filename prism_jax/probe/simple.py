@@ -56,13 +56,7 @@ def history_features(events: Sequence[str], number: int) -> Float[np.ndarray, " 
 
 
 def offer_features(offer: str, newest: Container[str], history: Container[str]) -> Float[np.ndarray, " offer"]:
-    """Computes `OF_OFFER`.
-
-    Args:
-      offer: Text of the offer.
-      newest: Words of the newest event.
-      history: Words of the events that are seen.
-    """
+    """Computes `OF_OFFER` from an offer, the words of the newest event and those of all events that are seen."""
     own = words(offer)
     lower = offer.lower()
     return np.array(

@@ -30,9 +30,9 @@ from prism_jax.student.qwen3 import Params, Qwen3, Tree, take
 class Reader:
     """A frozen language model and the blocks at which it is read."""
 
-    model: Qwen3  # the static half of the model
-    params: Params  # its parameters
-    template: Template  # the prompt
+    model: Qwen3
+    params: Params
+    template: Template
     blocks: tuple[int, ...]  # numbers of blocks, ascending; the states after each of them are read
     context: int  # maximum number of tokens up to the end of one decision; a longer stream is cut, as for the student
 
@@ -49,8 +49,10 @@ class Reader:
         slots = Slots(self.model, self.template.yes, self.template.no, size.window, size.visible)
         read = jax.jit(functools.partial(_states, slots, self.blocks))
         for parts in rows:
-            found = [self._of_row(read, row, size) for row in parts]
-            yield np.concatenate(found) if found else np.zeros((0, 2 * len(self.blocks) * self.model.config.hidden_dim))
+            states = [self._of_row(read, row, size) for row in parts]
+            yield (
+                np.concatenate(states) if states else np.zeros((0, 2 * len(self.blocks) * self.model.config.hidden_dim))
+            )
 
     def packed(self, stream: Stream) -> list[Packed]:
         """The packed rows of a stream without its labels and responses."""
@@ -80,10 +82,10 @@ def _states(
     """Means over the tokens of each offer, and answer slots, at each block."""
     window, visible = slots.reach(batch)
     count = batch.accept_slot.shape[1]
-    found = []
+    columns = []
     for state in slots.model.branch_states(params, Tree.of(batch), window, visible, blocks):
         state = state.astype(jnp.float32)
         total = jax.ops.segment_sum(state[0], owner, count + 1)[:count]
         tokens = jax.ops.segment_sum(jnp.ones(owner.shape[0]), owner, count + 1)[:count]
-        found += [total / jnp.maximum(tokens, 1)[:, None], take(state, batch.accept_slot)[0]]
-    return jnp.concatenate(found, axis=1)
+        columns += [total / jnp.maximum(tokens, 1)[:, None], take(state, batch.accept_slot)[0]]
+    return jnp.concatenate(columns, axis=1)

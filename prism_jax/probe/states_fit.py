@@ -20,7 +20,7 @@ def fit_states(
     """Fits a regression on the first principal components of standardised columns.
 
     The result is one weight per column: a component is a linear function of the columns, and the log-odds one of the
-    components. Arguments and errors are those of `logistic.fit`.
+    components. Errors are those of `logistic.fit`.
     """
     x = np.asarray(x, np.float64)
     mean, scale = moments(x)

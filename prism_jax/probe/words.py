@@ -33,9 +33,9 @@ class Steps(abc.ABC):
     """Steps of a stream as a probe reads them, in the order of the steps and their offers."""
 
     name: str  # name of the stream
-    history: Float[np.ndarray, "steps history"]  # [steps, history] simple features of the history up to each step
-    offer: Float[np.ndarray, "offers offer"]  # [offers, offer] simple features of each offer
-    step: Int[np.ndarray, " offers"]  # [offers] number of each offer's step
+    history: Float[np.ndarray, "steps history"]  # simple features of the history up to each step
+    offer: Float[np.ndarray, "offers offer"]  # simple features of each offer
+    step: Int[np.ndarray, " offers"]  # number of each offer's step
 
     @abc.abstractmethod
     def similar(self, idf: Idf) -> Float[np.ndarray, "offers 12"]:
@@ -56,9 +56,9 @@ class Steps(abc.ABC):
 
     def largest(self, values: Float[np.ndarray, "offers *rest"]) -> Float[np.ndarray, "steps *rest"]:
         """The largest value of each step's offers."""
-        found = np.full((len(self.history), *values.shape[1:]), -np.inf)
-        np.maximum.at(found, self.step, values)
-        return found
+        top = np.full((len(self.history), *values.shape[1:]), -np.inf)
+        np.maximum.at(top, self.step, values)
+        return top
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)

@@ -23,11 +23,9 @@ def fenced(text: str | None) -> str:
 
 
 def fenced_events(events: Sequence[Event], most: int) -> str:
-    """The newest events, one JSON object per line, oldest first: what happened, and the time since the one before.
+    """The newest `most` events, one JSON object per line, oldest first; a line says how many older ones are left out.
 
-    Args:
-      events: Events in time order.
-      most: Maximum number of events; older ones are left out, and a line says how many.
+    Each object says what happened, and the time since the event before.
     """
     first = max(0, len(events) - most)
     lines = [f'{{"left_out": {first}}}'] if first else []

@@ -36,10 +36,7 @@ class GGUFTokenizer:
 
 
 def read_gguf_tokenizer(path: epath.PathLike) -> GGUFTokenizer:
-    """Reads the tokenizer of a GGUF file.
-
-    Args:
-      path: GGUF file with a byte-level BPE vocabulary (`tokenizer.ggml.model` is gpt2).
+    """Reads the tokenizer of a GGUF file with a byte-level BPE vocabulary (`tokenizer.ggml.model` is gpt2).
 
     Raises:
       FileNotFoundError: naming the path, when there is no such file.
@@ -120,27 +117,27 @@ class _Fields:
 
     def get(self, name: str) -> Any:
         """Content of a field, arrays of numbers as lists; None where it is absent."""
-        found = self._fields.get(name)
-        return found.tolist() if isinstance(found, np.ndarray) else found
+        value = self._fields.get(name)
+        return value.tolist() if isinstance(value, np.ndarray) else value
 
     def one_of(self, name: str, values: list[Any]) -> Any:
         """Content of a field, which must be one of `values`."""
-        found = self.get(name)
-        if found not in values:
-            raise self.error(name, reprlib.repr(found), " or ".join(repr(value) for value in values))
-        return found
+        content = self.get(name)
+        if content not in values:
+            raise self.error(name, reprlib.repr(content), " or ".join(repr(value) for value in values))
+        return content
 
     def strings(self, name: str) -> list[str]:
         """Content of a field that is a list of strings."""
-        found = self.get(name)
-        if not isinstance(found, list) or not found or not isinstance(found[0], str):
-            raise self.error(name, "nothing" if found is None else type(found).__name__, "a list of strings")
-        return found
+        content = self.get(name)
+        if not isinstance(content, list) or not content or not isinstance(content[0], str):
+            raise self.error(name, "nothing" if content is None else type(content).__name__, "a list of strings")
+        return content
 
     def token_id(self, name: str, count: int) -> int | None:
         """Id of a special token; None where the file names none."""
         field = f"tokenizer.ggml.{name}_token_id"
-        found = self.get(field)
-        if found is not None and (not isinstance(found, int) or not 0 <= found < count):
-            raise self.error(field, reprlib.repr(found), f"an id below {count}")
-        return found
+        token = self.get(field)
+        if token is not None and (not isinstance(token, int) or not 0 <= token < count):
+            raise self.error(field, reprlib.repr(token), f"an id below {count}")
+        return token

@@ -16,12 +16,10 @@ TURN_END = "<|im_end|>"
 
 
 def write_tokenizer(directory: epath.PathLike, tokenizer: Tokenizer, context: int) -> None:
-    """Writes tokenizer.json, tokenizer_config.json and chat_template.jinja.
+    """Writes or replaces tokenizer.json, tokenizer_config.json and chat_template.jinja.
 
-    Args:
-      directory: Folder to write to; files of these names are replaced.
-      tokenizer: Tokenizer to write; where it has no chat template of its own, a ChatML template is written.
-      context: Maximum length of the input in tokens.
+    Where the tokenizer has no chat template of its own, a ChatML template is written. The context is the maximum length
+    of the input in tokens.
     """
     folder = epath.Path(directory)
     tokenizer.save(folder / "tokenizer.json")

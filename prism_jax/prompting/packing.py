@@ -80,14 +80,14 @@ _REAL = {*_ON_STEPS, *_ON_CANDIDATES, *_ON_RESPONSES}
 class Sizes:
     """Static sizes of packed rows."""
 
-    trunk: int  # t, number of trunk tokens
-    branches: int  # r, number of branch tokens; a multiple of `window`
-    window: int  # w, at least the length of the longest branch
-    steps: int  # s, number of need slots
-    candidates: int  # c, number of accept slots
-    responses: int  # q, number of supervised tokens; 0 where no row has any
-    # Upper bound on `stop` in any row, for each chunk of W branch tokens; attention can skip trunk positions beyond it.
-    # None means no bound.
+    trunk: int  # T, number of trunk tokens
+    branches: int  # R, number of branch tokens; a multiple of `window`
+    window: int  # W, at least the length of the longest branch
+    steps: int  # S, number of need slots
+    candidates: int  # C, number of accept slots
+    responses: int  # Q, number of supervised tokens; 0 where no row has any
+    # upper bound on `stop` in any row, for each chunk of W branch tokens; attention can skip trunk positions beyond it;
+    # None means no bound
     visible: tuple[int, ...] | None = None
 
 
@@ -130,13 +130,10 @@ class _Row:
 
 
 def pack(stream: Stream, template: Template, context: int, row: int = 0) -> Packed:
-    """Packs one stream, unpadded.
+    """Packs one stream, unpadded: its events become the trunk, and its steps the branches.
 
-    Args:
-      stream: Stream whose events become the trunk and whose steps become the branches.
-      template: Template that gives the token ids.
-      context: Maximum number of positions for a decision: the trunk up to it and its longest leaf.
-      row: Number of the row in its data set.
+    The context is the maximum number of positions for a decision: the trunk up to it and its longest leaf. `row` is the
+    number of the row in its data set.
 
     Raises:
       ValueError: naming the stream and step, when a decision does not fit into the context, or the rationale of a slow

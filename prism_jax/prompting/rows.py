@@ -33,19 +33,16 @@ class Whole(NamedTuple):
     # [events + 1] trunk position at which each event begins, and at which the last one ends; for a stream that fits
     # into the context only the first entry
     begins: Int[np.ndarray, " events"]
-    stops: Int[np.ndarray, " C"]  # [C] trunk position at which the events visible to a candidate end
-    tails: Int[np.ndarray, " C"]  # [C] number of positions of head, leaf and response, after the events
+    stops: Int[np.ndarray, " C"]  # trunk position at which the events visible to a candidate end
+    tails: Int[np.ndarray, " C"]  # number of positions of head, leaf and response, after the events
 
     def parts(self, history: float = 1.0) -> list[Packed]:
         """Cuts the stream into as few rows as the context allows: one, if the stream fits.
 
         Every step is in exactly one row, in order. A row consists of the system message, the newest events that fit
         together with each of its decisions, and these decisions. Its first event still gives the time since the event
-        before it, which is cut off.
-
-        Args:
-          history: Share in (0, 1]. Steps share a row as long as each keeps at least this share of the event tokens that
-            it could keep alone; at 1 each keeps all of them.
+        before it, which is cut off. Steps share a row as long as each keeps at least the share `history`, in (0, 1], of
+        the event tokens that it could keep alone; at 1 each keeps all of them.
 
         Raises:
           ValueError: naming the stream and step, when a decision does not fit even with only its newest event.
@@ -57,14 +54,7 @@ class Whole(NamedTuple):
 
         Each decision keeps the events that it has in `parts`; a row ends with the newest event that its decisions see.
         The need label and the supervised tokens of the head of a step of k decisions have the weight m / k in a row
-        with m of these decisions.
-
-        Args:
-          history: Share of history that decisions of a row keep, as in `parts`.
-          most: Maximum number of decisions per row, at least 1.
-
-        Raises:
-          ValueError: naming the stream and step, when a decision does not fit even with only its newest event.
+        with m of these decisions. The errors are those of `parts`.
         """
         for keep, first in self._runs(history):
             own = np.flatnonzero(keep)
@@ -88,10 +78,7 @@ class Whole(NamedTuple):
         """Yields each decision in a row of its own, with the newest events that fit (row-wise packing).
 
         The need label and the supervised tokens of the head belong to a step and are repeated in the row of each of its
-        k decisions; each copy has the weight 1 / k.
-
-        Raises:
-          ValueError: naming the stream and step, when a decision does not fit even with only its newest event.
+        k decisions; each copy has the weight 1 / k. The errors are those of `parts`.
         """
         step = self.row.accept_step
         for number, first in enumerate(_oldest(self, self.stops, self.tails, step).tolist()):
@@ -104,12 +91,7 @@ class Whole(NamedTuple):
 
 
 def pack_whole(stream: Stream, template: Template, context: int) -> Whole:
-    """Packs a stream of any length into one row, from which rows can be cut.
-
-    Args:
-      stream: Stream to pack.
-      template: Template that gives the token ids.
-      context: Maximum number of positions for a decision in the rows that are cut.
+    """Packs a stream of any length into one row, from which rows can be cut that fit into the context.
 
     Raises:
       ValueError: naming the stream and step, when the rationale of a slow branch lacks a field.

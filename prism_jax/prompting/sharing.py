@@ -15,18 +15,12 @@ from prism_jax.prompting.packing import AXES, Packed
 
 
 def first_fit_decreasing(rows: Sequence[Packed], tokens: int) -> list[list[int]]:
-    """Chooses which rows are joined into one, by first-fit decreasing bin packing.
+    """Chooses which unpadded rows are joined into one, by first-fit decreasing bin packing.
 
     Rows are assigned from the longest to the shortest, each to the first group with room. Trunk and branch regions have
     separate static sizes, so each has its own limit: the region's share of `tokens`, in proportion to the lengths over
-    all rows, or the longest row if that is more. The result depends only on the lengths and their order.
-
-    Args:
-      rows: Unpadded rows.
-      tokens: Approximate maximum number of tokens per group.
-
-    Returns:
-      Groups of row numbers, ascending within each group.
+    all rows, or the longest row if that is more. A group therefore has about `tokens` tokens at most. The groups of row
+    numbers, ascending within each, depend only on the lengths and their order.
     """
     lengths = np.array([[len(row.trunk), len(row.tokens)] for row in rows])
     limit = np.maximum(lengths.max(axis=0), tokens * lengths.sum(axis=0) // lengths.sum())

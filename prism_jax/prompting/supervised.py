@@ -36,8 +36,8 @@ class SupervisedStep(Step):
     need_answer: bool | None = None
     # whether the branch is slow: the rationale stands before the slots and its tokens are trained on
     slow: bool = False
-    # Fields that the student itself wrote: a slow branch reads them in place of the rationale, and their tokens are not
-    # trained on. None reads and trains on the rationale.
+    # fields that the student itself wrote: a slow branch reads them in place of the rationale, and their tokens are not
+    # trained on; None reads and trains on the rationale
     own_fields: Mapping[str, str] | None = None
     # number of tokens that the slow pass would write at this step, on a fast branch of a student that trains slow
     # branches; 0 where the burden prices no slow pass

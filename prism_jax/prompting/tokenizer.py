@@ -39,11 +39,8 @@ _FILES = (
 class Tokenizer:
     """Encodes text without special tokens and looks up special tokens by name.
 
-    Attributes:
-      size: Number of ids, including special tokens.
-      pad: Id of the padding token.
-      thinks: Whether the vocabulary has thinking tokens, in which case a turn must switch thinking off.
-      chat_template: The model's own chat template (Jinja), for export; None for a vocabulary trained here.
+    `size` counts special tokens too. `thinks` says whether the vocabulary has thinking tokens: a turn must switch them
+    off. `chat_template` is the model's own (Jinja), for export; None for a vocabulary trained here.
     """
 
     def __init__(self, definition: str, chat_template: str | None = None):
@@ -156,19 +153,11 @@ class Tokenizer:
         return dict(zip(ordinary, self._whole.decode_batch([[token] for token in ordinary]), strict=True))
 
     def special(self, name: str) -> int:
-        """Id of a special token.
-
-        Raises:
-          KeyError: when the vocabulary has no special token of this name.
-        """
+        """Id of a special token; raises KeyError for a name that is none."""
         return self._specials[name]
 
     def only(self, text: str) -> int:
-        """Id of a text that is a single token.
-
-        Raises:
-          ValueError: when the text is not a single token.
-        """
+        """Id of a text that is a single token; raises ValueError for any other text."""
         ids = self.encode(text)
         if len(ids) != 1:
             raise ValueError(
@@ -216,5 +205,5 @@ def _chat_template(folder: epath.Path) -> str | None:
     content = parse_json(read_bounded(config), str(config))
     if not isinstance(content, dict):
         raise ValueError(f"{config}: found {reprlib.repr(content)}, expected an object with keys")
-    found = content.get("chat_template")
-    return found if isinstance(found, str) else None
+    template = content.get("chat_template")
+    return template if isinstance(template, str) else None

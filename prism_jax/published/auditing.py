@@ -25,15 +25,10 @@ class Audit:
 
 
 def audit(sheets: Sequence[Sheet], steps: Sequence[int] = (), same_labels: bool = False) -> list[Audit]:
-    """Checks tables.
+    """Checks tables: one result each, in order; findings that concern several tables stand with the first.
 
-    Args:
-      sheets: The tables; rows of the same setting are compared between them.
-      steps: Numbers of decisions to try, for rows without their own. Any of them may fit.
-      same_labels: Whether the rows of each table were scored on the same steps with the same labels.
-
-    Returns:
-      One result per table, in order; findings that concern several tables stand with the first.
+    Any of `steps`, numbers of decisions, may fit a row without its own. `same_labels` says that the rows of each table
+    were scored on the same steps with the same labels. Rows of the same setting are compared between tables.
     """
     between = check_settings(sheets)
     results = []
@@ -42,9 +37,9 @@ def audit(sheets: Sequence[Sheet], steps: Sequence[int] = (), same_labels: bool 
         findings: list[Finding] = []
         for row in sheet.rows:
             findings += check_row(sheet.name, row)
-            fit, found = fit_row(sheet.name, row, steps)
+            fit, further = fit_row(sheet.name, row, steps)
             fits += [fit] if fit else []
-            findings += found
+            findings += further
         findings += check_ways(sheet.name, fits)
         findings += check_pool(sheet, fits)
         findings += check_paired(sheet, max(steps, default=None))

@@ -35,7 +35,7 @@ def check_nesting(sheet: Sheet) -> list[Finding]:
             if re.search(pattern, row.name.lower()) and "recall" in row.cells:
                 named.setdefault(policy, row)
                 break
-    found = []
+    findings = []
     for wide, narrow in itertools.combinations([policy for policy in _ORDER if policy in named], 2):
         more, less = named[wide].cells["recall"], named[narrow].cells["recall"]
         if more.value + more.unit < less.value - less.unit:
@@ -43,10 +43,10 @@ def check_nesting(sheet: Sheet) -> list[Finding]:
                 f"if these are gates on one signal, {wide} speaks wherever {narrow} does, so its recall is at least "
                 f"{percent(less.value)}, printed {percent(more.value)}"
             )
-            found.append(
+            findings.append(
                 Finding(sheet.name, f"{named[wide].name}; {named[narrow].name}", "nested policies", "note", words)
             )
-    return found
+    return findings
 
 
 def check_settings(sheets: Sequence[Sheet]) -> list[Finding]:
@@ -59,16 +59,16 @@ def check_settings(sheets: Sequence[Sheet]) -> list[Finding]:
     rows = [(sheet, row) for sheet in sheets for row in sheet.rows if row.setting]
     for sheet, row in rows:
         for name, cell in row.cells.items():
-            other, reference = first.setdefault((row.setting, name), (sheet, row))
+            reference_sheet, reference = first.setdefault((row.setting, name), (sheet, row))
             if _differ(reference.cells[name], cell):
-                pair = (other.name, reference.name, sheet.name, row.name, row.setting)
+                pair = (reference_sheet.name, reference.name, sheet.name, row.name, row.setting)
                 different.setdefault(pair, []).append(_both(name, reference.cells[name], cell))
-    found = []
-    for (table, one, other_table, other_name, setting), words in different.items():
+    findings = []
+    for (table, row_name, other_table, other_name, setting), words in different.items():
         place = other_name if table == other_table else f"{other_name} ({other_table})"
-        said = f"{setting}: {'; '.join(words)}"
-        found.append(Finding(table, f"{one}; {place}", "one setting, one result", "impossible", said))
-    return found
+        arithmetic = f"{setting}: {'; '.join(words)}"
+        findings.append(Finding(table, f"{row_name}; {place}", "one setting, one result", "impossible", arithmetic))
+    return findings
 
 
 def _differ(one: Printed, other: Printed) -> bool:
@@ -83,14 +83,14 @@ def _both(name: str, one: Printed, other: Printed) -> str:
 
 def repeats(sheet: Sheet) -> list[Finding]:
     """Notes rows with different names that agree in all of at least three numbers, or in all but one of four rates."""
-    found = []
-    for one, other in itertools.combinations(sheet.rows[:_MOST_COMPARED], 2):
-        shared = [name for name in one.cells if name in other.cells and name != "N"]
-        rest = [name for name in shared if one.cells[name].value != other.cells[name].value]
+    findings = []
+    for first, second in itertools.combinations(sheet.rows[:_MOST_COMPARED], 2):
+        shared = [name for name in first.cells if name in second.cells and name != "N"]
+        rest = [name for name in shared if first.cells[name].value != second.cells[name].value]
         rates = [name for name in shared if name in RATIOS]
         if (len(shared) >= 3 and not rest) or (len(rates) >= 4 and len(rest) == 1 and rest[0] in RATIOS):
             words = f"the same {', '.join(name for name in shared if name not in rest)}" + (
-                f"; {rest[0]} {one.cells[rest[0]].text} and {other.cells[rest[0]].text}" if rest else ""
+                f"; {rest[0]} {first.cells[rest[0]].text} and {second.cells[rest[0]].text}" if rest else ""
             )
-            found.append(Finding(sheet.name, f"{one.name}; {other.name}", "equal rows", "note", words))
-    return found
+            findings.append(Finding(sheet.name, f"{first.name}; {second.name}", "equal rows", "note", words))
+    return findings

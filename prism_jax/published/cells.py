@@ -49,15 +49,13 @@ class Printed:
 
 
 def parse(text: str, decimals: int | None = None) -> tuple[Printed, bool] | None:
-    r"""Reads one cell.
+    r"""Reads one cell, such as "78.81%", "0.7881", "+3.1", "1,800" or "<0.001"; None for a cell without a number.
 
-    Args:
-      text: The text, such as "78.81%", "0.7881", "+3.1", "1,800" or "<0.001". Asterisks and a backslash before the
-        percent sign are ignored; "ms" and "s" after a number are its unit.
-      decimals: Number of decimals that the number was computed to, where its text may have lost final zeros.
+    Asterisks and a backslash before the percent sign are ignored; "ms" and "s" after a number are its unit. `decimals`
+    is the number of decimals that the number was computed to, where its text may have lost final zeros.
 
     Returns:
-      The number, not yet divided by 100, and whether it had a percent sign; None for a cell without a number.
+      The number, not yet divided by 100, and whether it had a percent sign.
 
     Raises:
       ValueError: for anything else; the message says what was found and what was expected.
@@ -65,14 +63,14 @@ def parse(text: str, decimals: int | None = None) -> tuple[Printed, bool] | None
     plain = text.replace("*", "").replace("\\%", "%").replace("−", "-").strip()
     if plain.lower() in BLANK or text.strip().lower() in BLANK:
         return None
-    found = _NUMBER.fullmatch(plain) if len(plain) <= _MOST_CHARACTERS else None
-    if found is None:
+    match = _NUMBER.fullmatch(plain) if len(plain) <= _MOST_CHARACTERS else None
+    if match is None:
         raise ValueError(f"found {text[:_MOST_CHARACTERS]!r}, expected a number such as 0.92 or 92.4%")
-    number = Decimal(found[1].replace(",", ""))
+    number = Decimal(match[1].replace(",", ""))
     exponent = number.as_tuple().exponent
     assert isinstance(exponent, int)
     unit = Fraction(10) ** min(exponent, 0 if decimals is None else -decimals)
-    return Printed(text.strip(), Fraction(number), unit), found[2] == "%"
+    return Printed(text.strip(), Fraction(number), unit), match[2] == "%"
 
 
 def as_percentage(printed: Printed) -> Printed:

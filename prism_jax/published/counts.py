@@ -32,24 +32,18 @@ class Fit:
 
 
 def fit_row(table: str, row: PrintedRow, steps: Sequence[int]) -> tuple[Fit | None, list[Finding]]:
-    """Searches the counts of a row.
+    """How a row can be read, or None if it has no rates or no number of decisions is known; and what was found.
 
-    Args:
-      table: Name of the file.
-      row: The row; its own N is used instead of `steps`.
-      steps: Numbers of decisions to try, in order.
-
-    Returns:
-      How the row can be read, or None if it has no rates or no number of decisions is known; and what was found.
+    Numbers of decisions are tried in order; a row's own N is used instead of `steps`.
     """
     cells = {name: row.cells[name] for name in CHECKED if name in row.cells}
     tried = [row.steps] if row.steps else list(dict.fromkeys(steps))
     if not tried or not cells:
         return None, []
-    found = {(n, reading): solve(cells, n, reading) for n in tried for reading in READINGS}
-    ways = tuple(way for way, solutions in found.items() if solutions.number)
+    by_way = {(n, reading): solve(cells, n, reading) for n in tried for reading in READINGS}
+    ways = tuple(way for way, solutions in by_way.items() if solutions.number)
     if ways:
-        return Fit(row.name, ways, bool(row.steps), found[ways[0]], _box([found[way] for way in ways])), []
+        return Fit(row.name, ways, bool(row.steps), by_way[ways[0]], _box([by_way[way] for way in ways])), []
     check = f"counts exist at {_or(tried)}"
     for n in tried:
         loose = solve(cells, n, "loose")
@@ -81,10 +75,10 @@ def check_ways(table: str, fits: Sequence[Fit]) -> list[Finding]:
 
 
 def _box(solutions: Sequence[Solutions]) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    if not all(one.complete for one in solutions):
+    if not all(part.complete for part in solutions):
         return None
-    low = tuple(map(min, zip(*(one.lowest for one in solutions), strict=True)))
-    return low, tuple(map(max, zip(*(one.highest for one in solutions), strict=True)))
+    low = tuple(map(min, zip(*(part.lowest for part in solutions), strict=True)))
+    return low, tuple(map(max, zip(*(part.highest for part in solutions), strict=True)))
 
 
 def _allows(fit: Fit, steps: int, reading: Reading) -> bool:
@@ -98,22 +92,22 @@ def _or(tried: Sequence[int]) -> str:
 
 def _culprits(cells: dict[str, Printed], tried: Sequence[int]) -> str:
     """For which single number the others fit, and what it would be then."""
-    said = []
+    phrases = []
     for name in cells:
-        others = {key: cell for key, cell in cells.items() if key != name}
+        remaining = {key: cell for key, cell in cells.items() if key != name}
         for n in tried:
             for reading in READINGS:
-                found = solve(others, n, reading)
-                if found.number and len(others) > 1:
+                solved = solve(remaining, n, reading)
+                if solved.number and len(remaining) > 1:
                     at = f" at N = {n}" if len(tried) > 1 else ""
-                    said.append(
-                        f"without {name} {cells[name].text} there are{at}: {_counts(found)}{_then(name, found)}"
+                    phrases.append(
+                        f"without {name} {cells[name].text} there are{at}: {_counts(solved)}{_then(name, solved)}"
                     )
                     break
             else:
                 continue
             break
-    return "; ".join(said) or "and leaving out any one number does not help"
+    return "; ".join(phrases) or "and leaving out any one number does not help"
 
 
 def in_words(low: Sequence[int], high: Sequence[int]) -> str:

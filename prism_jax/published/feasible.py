@@ -34,24 +34,16 @@ class Solutions:
     number: int  # how many fit; a lower bound unless `complete`
     lowest: tuple[int, ...] = ()  # smallest TP, FP, FN and TN among those counted; empty if none fits
     highest: tuple[int, ...] = ()  # largest ones
-    complete: bool = True  # whether all were counted. A search that would take too long stops once it has found some.
+    complete: bool = True  # whether all were counted; a search that would take too long stops once it has found some
     # agreement coefficients that were left out because too many confusions fit the rates
     unchecked: tuple[str, ...] = ()
 
 
 def solve(cells: Mapping[str, Printed], steps: int, reading: Reading) -> Solutions:
-    """Finds the confusions of `steps` decisions whose rates print as given.
+    """Finds the confusions of N = `steps` decisions, from 1 to `MOST_STEPS`, whose rates print as given.
 
     A ratio without a denominator is 0 or 1, as scorers print it. Quantities that are no function of the confusion are
-    ignored.
-
-    Args:
-      cells: Printed numbers by quantity.
-      steps: Number of decisions N, from 1 to `MOST_STEPS`.
-      reading: How the digits were cut.
-
-    Raises:
-      ValueError: if `steps` is out of range.
+    ignored. ValueError if N is out of range.
     """
     if not 1 <= steps <= MOST_STEPS:
         raise ValueError(f"steps: found {steps}, expected 1 to {MOST_STEPS}")
@@ -59,17 +51,17 @@ def solve(cells: Mapping[str, Printed], steps: int, reading: Reading) -> Solutio
     if constraints is None:
         return Solutions(0)
     ratios = {name: cells[name] for name in RATIOS if name in cells}
-    search = min((_Search(order, steps, constraints) for order in _ORDERS), key=lambda one: one.pairs)
-    found = _Found()
+    search = min((_Search(order, steps, constraints) for order in _ORDERS), key=lambda candidate: candidate.pairs)
+    counted = _Found()
     for chunk in search.chunks():
-        found.add(_without_bad_zeros(chunk, ratios))
-        if search.pairs > _MOST_PAIRS and found.number:
-            return found.solutions(complete=False)
+        counted.add(_without_bad_zeros(chunk, ratios))
+        if search.pairs > _MOST_PAIRS and counted.number:
+            return counted.solutions(complete=False)
     coefficients = {name: cells[name] for name in COEFFICIENTS if name in cells}
-    if not coefficients or not found.number:
-        return found.solutions()
-    if found.number > _MOST_CONFUSIONS:
-        return found.solutions(unchecked=tuple(coefficients))
+    if not coefficients or not counted.number:
+        return counted.solutions()
+    if counted.number > _MOST_CONFUSIONS:
+        return counted.solutions(unchecked=tuple(coefficients))
     kept = _Found()
     for chunk in search.chunks():
         counts = _expanded(_without_bad_zeros(chunk, ratios))
@@ -115,9 +107,9 @@ def _constraints(cells: Mapping[str, Printed], steps: int, reading: Reading) -> 
             value = int(cells[name].value)
             if value > steps:
                 return None
-            one = [0] * 4
-            one[i] = 1
-            rows += [(*one, -value), (*(-w for w in one), value)]
+            unit = [0] * 4
+            unit[i] = 1
+            rows += [(*unit, -value), (*(-w for w in unit), value)]
     return np.array(rows, np.int64).reshape(-1, 5)
 
 

@@ -22,7 +22,7 @@ class Finding:
     table: str  # name of the file
     row: str  # name of the row, or of several
     check: str  # what was checked, in a few words
-    level: Level  # how certain it is. Notes are no findings.
+    level: Level  # how certain it is; notes are no findings
     arithmetic: str  # the calculation, which a reader can repeat by hand from the printed numbers
 
 

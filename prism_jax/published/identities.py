@@ -41,14 +41,14 @@ def check_row(table: str, row: PrintedRow) -> list[Finding]:
     each digit may be off by one, the level is "last digit"; where only an average of several confusions does, it is
     "averages only".
     """
-    found = []
+    findings = []
     for identity in _identities(row):
         if identity.holds("rounded") or identity.holds("truncated"):
             continue
         otherwise: Level = "averages only" if identity.averaged("loose") else "impossible"
         level: Level = "last digit" if identity.holds("loose") else otherwise
-        found.append(Finding(table, row.name, identity.check, level, identity.arithmetic))
-    return found
+        findings.append(Finding(table, row.name, identity.check, level, identity.arithmetic))
+    return findings
 
 
 def _identities(row: PrintedRow) -> Iterator[_Identity]:
@@ -57,9 +57,9 @@ def _identities(row: PrintedRow) -> Iterator[_Identity]:
         if name in cells and not 0 <= cells[name].value <= 1:
             outside = f"{cells[name].text} is no share between 0 and 100 %"
             yield _Identity(f"0 ≤ {_short(name)} ≤ 1", lambda reading: False, outside)
-    for one, other in COMPLEMENTS:
-        if one in cells and other in cells:
-            yield from _complement(cells[one], cells[other], one, other)
+    for rate, complement in COMPLEMENTS:
+        if rate in cells and complement in cells:
+            yield from _complement(cells[rate], cells[complement], rate, complement)
     precision = _precision(cells)
     recall = cells.get("recall")
     if "F1" in cells and precision and recall:
@@ -133,11 +133,11 @@ def _largest_f1(printed: Printed, known: Printed, letter: str) -> _Identity:
         most = _harmonic(min(known.interval(reading)[1], Fraction(1)), Fraction(1))
         return printed.interval(reading)[0] <= most
 
-    value, other = percent(known.value), "R" if letter == "P" else "P"
+    value, other_letter = percent(known.value), "R" if letter == "P" else "P"
     most = percent(_harmonic(known.value, Fraction(1)))
     words = (
         f"{letter} = {known.text.rstrip('%')} allows at most 2 × {value} / (100 + {value}) = {most} "
-        f"(at {other} = 100), printed {percent(printed.value)}"
+        f"(at {other_letter} = 100), printed {percent(printed.value)}"
     )
     return _Identity(f"F1 ≤ 2{letter} / (1 + {letter})", holds, words)
 

@@ -30,21 +30,18 @@ Range = tuple[float, float]
 def check_labels(sheet: Sheet, same_labels: bool) -> list[Finding]:
     """Flip rates beyond their bounds, and shares of positives that differ between rows.
 
-    Args:
-      sheet: The table.
-      same_labels: Whether the rows of the table were scored on the same steps with the same labels. Flip rates imply
-        that, so a table with a column of them is checked in any case; its baseline is the first row with a flip rate
-        of 0.
+    `same_labels` says that the rows of the table were scored on the same steps with the same labels. Flip rates imply
+    that, so a table with a column of them is checked in any case; its baseline is the first row with a flip rate of 0.
     """
     base = next((row for row in sheet.rows if "flip rate" in row.cells and row.cells["flip rate"].value == 0), None)
-    found = []
+    findings = []
     if base is not None:
         for row in sheet.rows:
             if row is not base and "flip rate" in row.cells:
-                found += _check_flips(sheet.name, base, row)
+                findings += _check_flips(sheet.name, base, row)
     if same_labels:
-        found += _check_positives(sheet, base)
-    return found
+        findings += _check_positives(sheet, base)
+    return findings
 
 
 def _check_flips(table: str, base: PrintedRow, row: PrintedRow) -> list[Finding]:
@@ -86,11 +83,11 @@ def _check_positives(sheet: Sheet, base: PrintedRow | None) -> list[Finding]:
     for row in sheet.rows:
         flips = row.cells.get("flip rate")
         if base is not None and row is not base and flips is not None:
-            found = joint_range(base.cells, row.cells, _LABEL, nested=_nested(base, row), flips=flips)
+            shares = joint_range(base.cells, row.cells, _LABEL, nested=_nested(base, row), flips=flips)
         else:
-            found = joint_range({}, row.cells, _LABEL)
-        if found is not None:
-            ranges[row.name] = found
+            shares = joint_range({}, row.cells, _LABEL)
+        if shares is not None:
+            ranges[row.name] = shares
     if not ranges:
         return []
     most = max(ranges, key=lambda name: ranges[name][0])
@@ -109,17 +106,11 @@ def joint_range(
     nested: int = 0,
     flips: Printed | None = None,
 ) -> Range | None:
-    """The smallest and largest share of some cells that two rows of printed rates allow.
+    """The smallest and largest share of some of the eight cells that two rows of printed rates allow; None if none fit.
 
-    Args:
-      base: Rates of the baseline; may be empty.
-      other: Rates of the other policy.
-      cells: Which of the eight cells to sum.
-      nested: 1 if the other policy speaks wherever the baseline does, -1 if only there.
-      flips: Printed share of steps on which the two differ.
-
-    Returns:
-      Both ends, or None if no shares fit.
+    `base` has the rates of the baseline and may be empty, `other` those of the other policy. `nested` is 1 if the other
+    policy speaks wherever the baseline does, -1 if only there. `flips` is the printed share of steps on which they
+    differ.
     """
     rows = [*_inequalities(_rates(base), _BASE), *_inequalities(_rates(other), _OTHER)]
     if flips is not None:

@@ -19,19 +19,17 @@ _NARROWEST = 0.95  # resampling makes an interval's width uncertain by a few per
 def check_paired(sheet: Sheet, steps: int | None) -> list[Finding]:
     """Differences, their intervals and their p-values.
 
-    Args:
-      sheet: The table.
-      steps: Number of decisions of both systems, for the width of intervals; None if it is unknown.
+    The number of decisions of both systems gives the width of intervals; None if it is unknown.
     """
-    found = []
+    findings = []
     for row in sheet.rows:
         if {"baseline", "ours", "difference"} <= row.cells.keys():
-            found += _check_difference(sheet.name, row)
+            findings += _check_difference(sheet.name, row)
         if {"low", "high"} <= row.cells.keys():
-            found += _check_interval(sheet.name, row)
+            findings += _check_interval(sheet.name, row)
             if steps is not None and "difference" in row.cells:
-                found += _check_width(sheet.name, row, row.steps or steps)
-    return found + _check_mirror(sheet)
+                findings += _check_width(sheet.name, row, row.steps or steps)
+    return findings + _check_mirror(sheet)
 
 
 def _check_difference(table: str, row: PrintedRow) -> list[Finding]:
@@ -54,22 +52,22 @@ def _check_difference(table: str, row: PrintedRow) -> list[Finding]:
 
 def _check_interval(table: str, row: PrintedRow) -> list[Finding]:
     low, high = row.cells["low"], row.cells["high"]
-    found = []
+    findings = []
     if low.value > high.value:
         words = f"the interval ends at {high.text}, below its start {low.text}"
-        found.append(Finding(table, row.name, "order of the interval's ends", "impossible", words))
+        findings.append(Finding(table, row.name, "order of the interval's ends", "impossible", words))
     estimate, p = row.cells.get("difference"), row.cells.get("p-value")
     if estimate and not low.value - low.unit <= estimate.value <= high.value + high.unit:
         words = f"{estimate.text} lies outside [{low.text}, {high.text}]"
-        found.append(Finding(table, row.name, "interval holds its estimate", "impossible", words))
+        findings.append(Finding(table, row.name, "interval holds its estimate", "impossible", words))
     if p:
         without_zero = low.value - low.unit > 0 or high.value + high.unit < 0
         with_zero = low.value + low.unit < 0 < high.value - high.unit
         small = p.value + p.unit < Fraction(1, 20) or (p.text.startswith("<") and p.value <= Fraction(1, 20))
         if (without_zero and p.value - p.unit > LEVEL) or (with_zero and small):
             words = f"[{low.text}, {high.text}] {'leaves out' if without_zero else 'holds'} 0, and p = {p.text}"
-            found.append(Finding(table, row.name, "95 % interval and p-value agree", "impossible", words))
-    return found
+            findings.append(Finding(table, row.name, "95 % interval and p-value agree", "impossible", words))
+    return findings
 
 
 def _check_width(table: str, row: PrintedRow, steps: int) -> list[Finding]:
@@ -92,14 +90,10 @@ def _check_width(table: str, row: PrintedRow, steps: int) -> list[Finding]:
 
 
 def narrowest_width(difference: float, steps: int) -> float:
-    """The least width of a 95 % interval of a paired difference of shares.
+    """The least width of a 95 % interval of a paired difference d of shares, in [-1, 1], over n steps.
 
     The variance of the mean of n values in {-1, 0, 1} with mean d is at least (|d| - d²)/n, reached where none is of
     the other sign. Of the normal interval and the percentile interval at that minimum the narrower one counts.
-
-    Args:
-      difference: The difference d, in [-1, 1].
-      steps: Number of pairs n.
     """
     d = abs(difference)
     normal = 2 * scipy.stats.norm.ppf(1 - LEVEL / 2) * math.sqrt(d * (1 - d) / steps)
@@ -110,13 +104,17 @@ def narrowest_width(difference: float, steps: int) -> float:
 def _check_mirror(sheet: Sheet) -> list[Finding]:
     """The false-alarm column is 1 - precision, so its difference and interval are those of precision, mirrored."""
     rows = {quantity_of(row.name): row for row in sheet.rows}
-    one, other = rows.get("precision"), rows.get("false alarm")
-    if one is None or other is None or not {"low", "high"} <= one.cells.keys() & other.cells.keys():
+    precision, false_alarm = rows.get("precision"), rows.get("false alarm")
+    if (
+        precision is None
+        or false_alarm is None
+        or not {"low", "high"} <= precision.cells.keys() & false_alarm.cells.keys()
+    ):
         return []
-    pairs = [(one.cells["low"], other.cells["high"]), (one.cells["high"], other.cells["low"])]
+    pairs = [(precision.cells["low"], false_alarm.cells["high"]), (precision.cells["high"], false_alarm.cells["low"])]
     if all(abs(a.value + b.value) <= a.unit + b.unit for a, b in pairs):
         return []
-    ends = f"[{percent(-one.cells['high'].value)}, {percent(-one.cells['low'].value)}]"
-    printed = f"[{percent(other.cells['low'].value)}, {percent(other.cells['high'].value)}]"
+    ends = f"[{percent(-precision.cells['high'].value)}, {percent(-precision.cells['low'].value)}]"
+    printed = f"[{percent(false_alarm.cells['low'].value)}, {percent(false_alarm.cells['high'].value)}]"
     words = f"FA = 1 − P in every resample, so its interval is {ends}, printed {printed}"
-    return [Finding(sheet.name, f"{one.name}; {other.name}", "mirrored interval", "impossible", words)]
+    return [Finding(sheet.name, f"{precision.name}; {false_alarm.name}", "mirrored interval", "impossible", words)]

@@ -79,16 +79,13 @@ _QUANTITY = {heading: quantity for quantity, headings in _HEADINGS.items() for h
 
 
 def quantity_of(heading: str, false_alarm: str = "discovery") -> str | None:
-    """The quantity that a heading names, or None.
+    """The quantity that a column's heading names, or None; case, spaces, arrows, units and punctuation do not matter.
 
-    Args:
-      heading: Heading of a column. Case, spaces, arrows, units and punctuation do not matter.
-      false_alarm: What a "false-alarm" column holds: "discovery", FP/(TP+FP) as in the paper, or "positive",
-        FP/(FP+TN).
+    A "false-alarm" column holds "discovery", FP/(TP+FP) as in the paper, or "positive", FP/(FP+TN).
     """
     plain = re.sub(r"\([^)]*\)", "", heading.lower()) if "(" in heading else heading.lower()
-    found = _QUANTITY.get("".join(character for character in plain if character.isalnum()))
-    return "false positive rate" if found == "false alarm" and false_alarm == "positive" else found
+    quantity = _QUANTITY.get("".join(character for character in plain if character.isalnum()))
+    return "false positive rate" if quantity == "false alarm" and false_alarm == "positive" else quantity
 
 
 def may_be_percentage(quantity: str) -> bool:

@@ -51,17 +51,13 @@ class Sheet:
 
 
 def read_table(path: str, *, decimals: int | None = None, false_alarm: FalseAlarm = "discovery") -> Sheet:
-    """Reads a table. Its first line holds the headings and its first column the names of the rows.
+    """Reads a CSV file. Its first line holds the headings and its first column the names of the rows.
 
     A column holds percentages if its heading or any of its cells has a percent sign. Columns without one have one
     scale, that of percentages if any number in them exceeds 1: a rate of 0.5 % says nothing of it by itself. Brier
     scores are shares unless one exceeds 1, since they are printed as such beside percentages. The two values of a
-    comparison, their difference and the ends of its interval have one scale in any case.
-
-    Args:
-      path: CSV file, with commas.
-      decimals: Decimals of every number, where final zeros were lost; None reads them from each cell's text.
-      false_alarm: What a "false-alarm" column holds.
+    comparison, their difference and the ends of its interval have one scale in any case. `decimals` is that of every
+    number, where final zeros were lost; None reads them from each cell's text.
 
     Raises:
       TableError: for a file that is no such table; the message names row and column.
@@ -89,8 +85,8 @@ def read_table(path: str, *, decimals: int | None = None, false_alarm: FalseAlar
         raise TableError(f"{path}: found no known column, expected headings such as Recall, Precision, F1, N")
     place = quantities.index("setting") if "setting" in quantities else None
     rows = [
-        PrintedRow(row[0].strip() or f"row {i}", found, row[place].strip() if place is not None else "")
-        for i, (row, found) in enumerate(zip(body, cells, strict=True), start=1)
+        PrintedRow(row[0].strip() or f"row {i}", by_quantity, row[place].strip() if place is not None else "")
+        for i, (row, by_quantity) in enumerate(zip(body, cells, strict=True), start=1)
     ]
     ignored = [heading for heading, quantity in zip(headings[1:], quantities[1:], strict=True) if quantity is None]
     return Sheet(pathlib.PurePath(path).name, tuple(columns), tuple(ignored), tuple(rows))
@@ -117,7 +113,7 @@ def _lines(path: str) -> tuple[list[str], list[list[str]]]:
 
 def _numbers(path: str, heading: str, quantity: str, texts: Sequence[str], decimals: int | None) -> Numbers:
     """The numbers of a column, each with whether it had a percent sign; None for a blank."""
-    found = []
+    numbers = []
     for i, text in enumerate(texts, start=1):
         try:
             number = parse(text, None if quantity in WHOLE else decimals)
@@ -127,8 +123,8 @@ def _numbers(path: str, heading: str, quantity: str, texts: Sequence[str], decim
                 raise ValueError(f"found {text!r}, expected a number of decisions from 1 to {MOST_STEPS}")
         except ValueError as error:
             raise TableError(f"{path}: row {i}, column {heading!r}: {error}") from error
-        found.append(number)
-    return found
+        numbers.append(number)
+    return numbers
 
 
 def _percentages(

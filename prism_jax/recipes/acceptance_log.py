@@ -2,7 +2,7 @@
 
 People are held out whole: ten folds of them, or one per person where there are fewer. Maps and the person layer are
 fitted on the other people, and the layer predicts each answer before it sees it (`prism_jax.people.study`). Files in
-the workdir: acceptance_log.json with every number, and the two tables as CSV and Markdown.
+the workdir: acceptance_log.json with every number, and the tables as CSV and Markdown.
 """
 
 from __future__ import annotations
@@ -71,21 +71,11 @@ def evaluate_log(
     shown_only: bool = False,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Evaluates a log, prints two tables and writes them.
+    """Evaluates a log (.csv or .parquet), prints and writes its tables, and returns what acceptance_log.json holds.
 
-    Args:
-      path: The log, .csv or .parquet.
-      columns: Which columns are which (`EXAMPLES`).
-      workdir: Folder for the results.
-      c_fa: Cost of an offer that is not accepted, above 0.
-      c_fn: Cost of silence where the offer would have been accepted, at least 0.
-      export_scores: Scores file to write as well, .parquet or .jsonl (docs/scores.md).
-      keep_names: Whether that file names people as the log does; by default they are numbered.
-      shown_only: Whether to leave out the offers that were not made; the titles then say so.
-      seed: Seed of the folds and of the resampling.
-
-    Returns:
-      What acceptance_log.json holds.
+    `c_fa`, above 0, is the cost of an offer that is not accepted, and `c_fn`, at least 0, that of silence where it
+    would have been accepted. `export_scores` names a scores file to write as well, .parquet or .jsonl, which numbers
+    people unless `keep_names`. `shown_only` leaves out the offers that were not made; the titles then say so.
 
     Raises:
       ValueError, OSError: in one line, for a log that cannot be read, or on which nothing can be measured.
@@ -94,46 +84,51 @@ def evaluate_log(
         check_folder_of(export_scores)
     log = read_log(path, columns, shown_only=shown_only)
     check_propensities(path, log)
-    found = study(log, seed)
+    studied = study(log, seed)
     plain = log.score is not None and not log.score_is_probability
-    names = [name for name in ROWS if name in found.predictions]
-    still = np.zeros(len(found.accepted))  # folds differ in their constant by who is left out, which ranks nothing
+    names = [name for name in ROWS if name in studied.predictions]
+    still = np.zeros(len(studied.accepted))  # folds differ in their constant by who is left out, which ranks nothing
     measured = {
         name: measure(
-            found.predictions[name],
-            found.accepted,
-            found.person,
+            studied.predictions[name],
+            studied.accepted,
+            studied.person,
             probability=not (plain and name == "score"),
             ranking=still if name == "constant" else None,
             seed=seed,
         )
         for name in names
     }
-    weight = weights(log, found.row)
+    weight = weights(log, studied.row)
     gated = [name for name in names if measured[name].brier is not None]
-    costs = gate_costs(found, weight, gated, c_fa, c_fn, seed)
-    compared = None if "score" not in gated else score_and_constant(log, found, seed)
+    costs = gate_costs(studied, weight, gated, c_fa, c_fn, seed)
+    compared = None if "score" not in gated else score_and_constant(log, studied, seed)
     threshold = c_fa / (c_fa + c_fn)
-    own = own_score(log, found, columns.score, threshold, weight)
-    people = people_of(log, found, own, threshold)
+    own = own_score(log, studied, columns.score, threshold, weight)
+    people = people_of(log, studied, own, threshold)
     tables = {
-        "predictions": _prediction_table(log, found, measured, compared),
+        "predictions": _prediction_table(log, studied, measured, compared),
         "gate": _gate_table(log, costs, own, c_fa, c_fn),
         "people_by_number": people_table(people, own, threshold),
     }
     value = {
-        "log": {"rows": len(log), "answers": len(found.accepted), "people": len(np.unique(found.person))}
-        | {"accepted": float(found.accepted.mean()), "score_missing": _missing(log, found), "not_made": not_made(log)},
-        "protocol": {"folds": found.folds, "seed": seed, "resamples": RESAMPLES, "has_need": False},
-        "rows": {
-            name: {key: one and _as_json(one) for key, one in row._asdict().items()} for name, row in measured.items()
+        "log": {"rows": len(log), "answers": len(studied.accepted), "people": len(np.unique(studied.person))}
+        | {
+            "accepted": float(studied.accepted.mean()),
+            "score_missing": _missing(log, studied),
+            "not_made": not_made(log),
         },
-        "where_scored": None if compared is None else {name: _as_json(one) for name, one in compared.items()},
+        "protocol": {"folds": studied.folds, "seed": seed, "resamples": RESAMPLES, "has_need": False},
+        "rows": {
+            name: {key: estimate and _as_json(estimate) for key, estimate in row._asdict().items()}
+            for name, row in measured.items()
+        },
+        "where_scored": None if compared is None else {name: _as_json(brier) for name, brier in compared.items()},
         "gate": {"c_fa": c_fa, "c_fn": c_fn, "threshold": threshold, "score": own and own.as_dict()},
         "people": as_dicts(people),
         "costs": {
-            name: {"speak_rate": one.speak_rate, "cost": _as_json(one.cost), "minus_constant": _as_json(one.gain)}
-            for name, one in costs.items()
+            name: {"speak_rate": row.speak_rate, "cost": _as_json(row.cost), "minus_constant": _as_json(row.gain)}
+            for name, row in costs.items()
         },
     }
     folder = epath.Path(workdir)
@@ -160,18 +155,10 @@ def evaluate_log(
 def gate_costs(
     found: Study, weight: Float64[np.ndarray, " rows"], names: list[str], c_fa: float, c_fn: float, seed: int = 0
 ) -> dict[str, Costs]:
-    """What always and never offering, and the gate on each prediction, would have cost.
+    """What always and never offering, and the gate on each of the named probabilities, would have cost.
 
     An offer that is not accepted costs C_FA, silence where it would have been accepted C_FN; the gate offers where
     (1 - p) C_FA <= p C_FN (docs/maths.md, section 2, with certain need).
-
-    Args:
-      found: Predictions and answers.
-      weight: Weight of each row.
-      names: The predictions to gate, all probabilities.
-      c_fa: C_FA.
-      c_fn: C_FN.
-      seed: Seed of the resampling.
     """
     y = found.accepted
     offers = {"always": np.ones(len(y), bool), "never": np.zeros(len(y), bool)}
@@ -197,13 +184,7 @@ def gate_costs(
 def score_and_constant(log: AcceptanceLog, found: Study, seed: int = 0) -> dict[str, Measure]:
     """Brier scores on the offers that have a score: the score's, the constant's, and their paired difference.
 
-    Args:
-      log: A log whose score is a probability.
-      found: Its predictions.
-      seed: Seed of the resampling.
-
-    Raises:
-      LogError: if no offer has a score.
+    The score has to be a probability; LogError if no offer has one.
     """
     assert log.score is not None, "called where there is a score"
     known = ~np.isnan(log.score[found.row])
@@ -224,22 +205,17 @@ def _over_people(
     seed: int,
     most: Float64[np.ndarray, " values"],
 ) -> tuple[Float64[np.ndarray, " values"], Float64[np.ndarray, " values"], Float64[np.ndarray, " values"]]:
-    """Weighted means, and the ends of their 95 % intervals over people.
+    """Weighted means of the values, and the low and high ends of their 95 % intervals over people.
 
-    Args:
-      values: The values at every row.
-      weight: Weight of each row.
-      person: Person of each row.
-      seed: Seed of the resamples.
-      most: Largest value of each mean whose smallest is 0; infinite for a difference.
+    `most` is the largest value of each mean whose smallest is 0, and infinite for a difference.
     """
     unit = np.unique(person, return_inverse=True)[1]
-    sums = np.stack([np.bincount(unit, one * weight) for one in values] + [np.bincount(unit, weight)], axis=1)
+    sums = np.stack([np.bincount(unit, value * weight) for value in values] + [np.bincount(unit, weight)], axis=1)
     cells = Cells(sums, np.ones(len(sums), np.int64))
     bounds = Bounds(np.where(np.isfinite(most), 0.0, -np.inf), most)
     settings: dict[str, Any] = {"bounds": bounds, "resamples": RESAMPLES, "seed": seed}
-    found = interval(cells, lambda total: total[..., :-1] / total[..., -1:], **settings)
-    return np.asarray(found.estimate), np.asarray(found.low), np.asarray(found.high)
+    means = interval(cells, lambda total: total[..., :-1] / total[..., -1:], **settings)
+    return np.asarray(means.estimate), np.asarray(means.low), np.asarray(means.high)
 
 
 def not_made(log: AcceptanceLog) -> int:
@@ -268,8 +244,12 @@ def _prediction_table(
         Column("within person", "The same over the pairs that belong to one person."),
     )
     rows = tuple(
-        Row(name, tuple(map(_shown, (one.brier, one.ece, one.auroc, one.within_person))), MEANINGS[name])
-        for name, one in measured.items()
+        Row(
+            name,
+            tuple(map(_shown, (measures.brier, measures.ece, measures.auroc, measures.within_person))),
+            MEANINGS[name],
+        )
+        for name, measures in measured.items()
     )
     note = (
         f"{len(found.accepted):,} answers of {len(np.unique(found.person)):,} people, {found.accepted.mean():.1%} "
@@ -308,15 +288,15 @@ def _gate_table(log: AcceptanceLog, costs: dict[str, Costs], own: OwnScore | Non
         Row(
             name,
             (
-                percent(one.speak_rate),
-                _shown(one.cost),
-                _shown(one.gain, sign=True),
+                percent(row.speak_rate),
+                _shown(row.cost),
+                _shown(row.gain, sign=True),
                 *([] if own is None else [rules.get(name, DASH)]),
             ),
             MEANINGS.get(name, ""),
             strong=own is not None and name == own.best,
         )
-        for name, one in costs.items()
+        for name, row in costs.items()
     )
     threshold = c_fa / (c_fa + c_fn)
     note = f"C_FA = {c_fa:g}, C_FN = {c_fn:g}: offer where p_accept ≥ C_FA / (C_FA + C_FN) = {threshold:.4g}."

@@ -23,18 +23,15 @@ def audit_files(
     same_labels: bool = False,
     out: str | None = None,
 ) -> int:
-    """Audits tables and prints the result.
+    """Audits CSV files of tables, prints the result, and returns the number of findings; notes are not counted.
 
     Args:
-      paths: CSV files.
+      paths: Names the CSV files.
       steps: Numbers of decisions to try, for rows without their own.
       decimals: Decimals of every number, where final zeros were lost.
       false_alarm: What a "false-alarm" column holds.
       same_labels: Whether the rows of each table were scored on the same steps with the same labels.
       out: Folder for the tables as CSV, Markdown and LaTeX; None writes nothing.
-
-    Returns:
-      The number of findings; notes are not counted.
 
     Raises:
       ValueError, OSError: in one line, for files that cannot be read as tables.
@@ -55,29 +52,31 @@ def audit_files(
             }
         )
     print_all(tables)
-    found = [finding for one in audits for finding in one.findings]
-    counted = sum(finding.level != "note" for finding in found)
-    print(f"{counted} findings and {len(found) - counted} notes in {len(audits)} tables")
+    findings = [finding for result in audits for finding in result.findings]
+    counted = sum(finding.level != "note" for finding in findings)
+    print(f"{counted} findings and {len(findings) - counted} notes in {len(audits)} tables")
     return counted
 
 
 def columns_table(audits: Sequence[Audit]) -> Table:
     """How each column was understood."""
     sections = []
-    for one in audits:
+    for result in audits:
         rows = [
             Row(heading, (quantity, "percent" if percent else "as printed"))
-            for heading, quantity, percent in one.sheet.columns
+            for heading, quantity, percent in result.sheet.columns
         ]
-        rows += [Row(heading, ("ignored", "")) for heading in one.sheet.ignored]
-        sections.append(Section(one.sheet.name, tuple(rows)))
+        rows += [Row(heading, ("ignored", "")) for heading in result.sheet.ignored]
+        sections.append(Section(result.sheet.name, tuple(rows)))
     columns = (Column("read as", text=True), Column("scale", text=True))
     return Table("How the columns were read", "column", columns, tuple(sections))
 
 
 def fits_table(audits: Sequence[Audit]) -> Table | None:
     """The counts behind each row; None if no number of decisions is known."""
-    sections = [Section(one.sheet.name, tuple(_fit_row(fit) for fit in one.fits)) for one in audits if one.fits]
+    sections = [
+        Section(result.sheet.name, tuple(_fit_row(fit) for fit in result.fits)) for result in audits if result.fits
+    ]
     if not sections:
         return None
     columns = (
@@ -93,11 +92,11 @@ def findings_table(audits: Sequence[Audit]) -> Table | None:
     """Findings and notes, in the order of the tables; None if there are none."""
     sections = [
         Section(
-            one.sheet.name,
-            tuple(Row(found.row, (found.level, found.check, found.arithmetic)) for found in one.findings),
+            result.sheet.name,
+            tuple(Row(finding.row, (finding.level, finding.check, finding.arithmetic)) for finding in result.findings),
         )
-        for one in audits
-        if one.findings
+        for result in audits
+        if result.findings
     ]
     if not sections:
         return None
@@ -111,7 +110,7 @@ def findings_table(audits: Sequence[Audit]) -> Table | None:
 
 
 def _names(audits: Sequence[Audit]) -> list[str]:
-    fits, findings = any(one.fits for one in audits), any(one.findings for one in audits)
+    fits, findings = any(result.fits for result in audits), any(result.findings for result in audits)
     return ["columns", *["counts"] * fits, *["findings"] * findings]
 
 

@@ -67,10 +67,10 @@ def of_scores(
     """One row per step of a scores table or of an agent's records: the offer that was made or could have been.
 
     Args:
-      path: The file (docs/scores.md).
-      settings: The costs of the target gate.
-      target: Name of a column with the target's probability of an offer; None is the gate at the costs.
-      calibration: Path of a calibration.json to apply to the signals; None takes them as they are.
+      path: Names the file (docs/scores.md).
+      settings: Sets the costs of the target gate.
+      target: Column with the target's probability of an offer; None is the gate at the costs.
+      calibration: A calibration.json to apply to the signals; None takes them as they are.
       records: Whether the file holds decision records, where a missing propensity means that no offer was possible.
 
     Raises:
@@ -108,13 +108,13 @@ def of_log(
     """The rows of an acceptance log of any columns; need is not known there, so every acceptable offer counts.
 
     Args:
-      path: CSV or Parquet file.
+      path: Names a CSV or Parquet file.
       columns: ROLE=COLUMN parts with person, accepted, logged, propensity, and score unless a target is given.
-      settings: The costs of the target gate.
-      target: Name of a column with the target's probability of an offer; None offers where the score, a probability,
-        reaches C_FA / (C_FA + C_FN).
-      shown_only: Whether to leave out the offers that were not made, of a log without propensities. What is left is the
-        log of a policy that always offers.
+      settings: Sets the costs of the target gate.
+      target: Column with the target's probability of an offer; None offers where the score, a probability, reaches
+        C_FA / (C_FA + C_FN).
+      shown_only: Leaves out the offers that were not made, of a log without propensities: what is left is the log of a
+        policy that always offers.
 
     Raises:
       LogError: for a log that cannot be read, or that misses what the estimate needs.
@@ -133,11 +133,11 @@ def of_log(
         bad = ~((pi >= 0) & (pi <= 1))
         if log.context[0].kind == "category" or bad.any():
             row = int(bad.argmax())
-            found = (
+            value = (
                 "a text" if log.context[0].kind == "category" else "nothing" if np.isnan(pi[row]) else f"{pi[row]:g}"
             )
             raise LogError(
-                f"{path}, row {row}, column {target!r}: found {found}, expected the target's probability of an offer"
+                f"{path}, row {row}, column {target!r}: found {value}, expected the target's probability of an offer"
             )
     elif bad_score := _bad_score(log):
         place = f"{path}, column {roles.score!r}" if roles.score else path
@@ -199,10 +199,10 @@ def tables(decisions: Decisions, settings: Settings) -> list[Table]:
             f"The log cannot show {100 * uncovered:.2g} % of the target's offers: the intervals are wider by all that "
             "these may cost."
         )
-    found = [_difference(decisions, settings, " ".join(notes))]
+    made = [_difference(decisions, settings, " ".join(notes))]
     if _level_unknown(decisions, settings) is None:
-        found.append(_level(decisions, settings))
-    return [*found, _support(support)]
+        made.append(_level(decisions, settings))
+    return [*made, _support(support)]
 
 
 def _level_unknown(decisions: Decisions, settings: Settings) -> str | None:
@@ -348,7 +348,7 @@ def _answered(steps: Scores) -> tuple[Scores, int]:
 def _signals(steps: Scores, calibration: str | None) -> tuple[Rows | None, Rows, tuple[str, ...]]:
     """The signals that decide: those of the slow pass where it ran; p_need is None where there is none."""
     fits = None if calibration is None else read_calibration(calibration).pooled()
-    found: dict[str, Rows] = {}
+    signals: dict[str, Rows] = {}
     for signal in ("need", "accept"):
         fast, slow = getattr(steps, f"p_{signal}_fast"), getattr(steps, f"p_{signal}_slow")
         if fast is None:
@@ -356,9 +356,9 @@ def _signals(steps: Scores, calibration: str | None) -> tuple[Rows | None, Rows,
         if fits is not None:
             fast = fits.calibrated(signal, "fast", steps)
             slow = slow if getattr(fits, f"{signal}_slow") is None else fits.calibrated(signal, "slow", steps)
-        found[signal] = fast if slow is None else np.where(np.isnan(slow), fast, slow)
+        signals[signal] = fast if slow is None else np.where(np.isnan(slow), fast, slow)
     note = "Signals are raw." if fits is None else f"Signals are calibrated by {calibration}."
-    return found.get("need"), found["accept"], (note,)
+    return signals.get("need"), signals["accept"], (note,)
 
 
 def _gate(need: Rows | None, accept: Rows, settings: Settings) -> Rows:

@@ -22,20 +22,15 @@ CHOICES = ("keep", "count", "score", "stratify")
 
 
 def curate_file(streams: epath.PathLike, out: epath.PathLike, pathway: PathwayConfig) -> Curated:
-    """Writes the rows of a file that curation keeps, and a summary beside them (`summary_path`).
+    """Writes the rows of a file that curation keeps, atomically, and a summary beside them (`summary_path`).
 
-    Args:
-      streams: JSONL file of streams with labels and a teacher's probabilities.
-      out: File to write, atomically; an older file of this name is replaced.
-      pathway: How rows are scored and selected, as `pathway.*` says it in a training run.
-
-    Returns:
-      The kept streams and the numbers of rows by what became of them.
+    The streams have labels and a teacher's probabilities. The result has the kept streams and the numbers of rows by
+    what became of them.
 
     Raises:
       FileNotFoundError: if there is no such file, or no folder to write to.
-      ValueError: in one line, for malformed streams, streams that are curated already, or rows that cannot be scored
-        or selected.
+      ValueError: in one line, for malformed streams, streams that are curated already, or rows that cannot be scored or
+        selected.
     """
     streams, out = epath.Path(streams), epath.Path(out)
     if streams.resolve() == out.resolve():
@@ -43,13 +38,13 @@ def curate_file(streams: epath.PathLike, out: epath.PathLike, pathway: PathwayCo
     check_folder_of(out)
     content = read_streams(streams)
     try:
-        found = curate(content, pathway, count="--count")
+        curated = curate(content, pathway, count="--count")
     except ValueError as error:
         raise ValueError(f"{streams}: {error}") from error
     summary_path(out).unlink(missing_ok=True)  # a summary never stands beside a file that it does not describe
-    write_streams(out, found.streams)
-    write_json(summary_path(out), _summary(streams, out, pathway, found, len(content)))
-    return found
+    write_streams(out, curated.streams)
+    write_json(summary_path(out), _summary(streams, out, pathway, curated, len(content)))
+    return curated
 
 
 def summary_path(out: epath.PathLike) -> epath.Path:

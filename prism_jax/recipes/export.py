@@ -39,12 +39,8 @@ PROBABILITY = {
 def export_run(workdir: Workdir, output: epath.Path, *, dtype: str | None = None) -> tuple[str, bool]:
     """Writes the newest checkpoint of a run (or the best, `training.keep_best`) as a model directory.
 
-    If the export fails, nothing is left behind.
-
-    Args:
-      workdir: Folder of a run that was trained and evaluated.
-      output: A path that does not exist yet.
-      dtype: Dtype of the written tensors; None keeps that of the parameters.
+    The run was trained and evaluated, and `output` does not exist yet; if the export fails, nothing is left behind.
+    Without `dtype`, tensors keep the dtype of the parameters.
 
     Returns:
       A description of the exported checkpoint with the SHA-256 of its `digests.json`, and whether it is the trained
@@ -88,11 +84,7 @@ def _calibration(path: epath.Path) -> Calibration:
 
 
 def _check_need_target(path: epath.Path, calibration: Calibration, expected: str) -> None:
-    """Checks that the maps were fitted on the p_need that the model states.
-
-    Raises:
-      ValueError: naming the file, if they were not.
-    """
+    """Raises ValueError, naming the file, unless the maps were fitted on the p_need that the model states."""
     if calibration.need_target != expected:
         raise ValueError(
             f"{path}, need_target: found {calibration.need_target} (or no such key), expected {expected}, which the "

@@ -38,13 +38,9 @@ class Imported(NamedTuple):
 def import_streams(
     layout: Layout, source: epath.PathLike, output: epath.PathLike, text_calibrator: epath.PathLike | None = None
 ) -> Imported:
-    """Reads answers, fills in the probabilities that their texts tell, and writes streams.
+    """Reads answers, fills in the probabilities that their texts tell, and writes streams atomically.
 
-    Args:
-      layout: Layout of the answers.
-      source: Where they are: a file, or for `recorded` a folder.
-      output: File of streams to write, atomically; an older file is replaced.
-      text_calibrator: File of a text calibrator, whose probabilities fill those that are missing; None fills nothing.
+    The source is a file, or for `recorded` a folder. Without a text calibrator, missing probabilities stay missing.
 
     Raises:
       ValueError, OSError: in one line, naming the place; nothing is written.

@@ -27,9 +27,7 @@ HUMAN_PANEL = "human"
 def judge(config: JudgesConfig, given: Mapping[str, Any]) -> None:
     """Asks the judges, writes verdicts and labelled streams, and prints tables.
 
-    Args:
-      config: The panel.
-      given: Values of the flags of `prism_jax.judge`.
+    `given` has the values of the flags of `prism_jax.judge`.
 
     Raises:
       ValueError, OSError, RuntimeError: in one line, for files, endpoints or budgets that cannot be used.
@@ -58,13 +56,13 @@ def judge(config: JudgesConfig, given: Mapping[str, Any]) -> None:
 
 def _ballots(votes: str, judges: Sequence[str], streams: Sequence[Stream], most_events: int) -> Ballots:
     """The ballots of a file of verdicts; an error where none is about these streams."""
-    found = judge_ballots(streams, gather(read_votes(votes), judges), judges, most_events)
-    if not found.items:
+    ballots = judge_ballots(streams, gather(read_votes(votes), judges), judges, most_events)
+    if not ballots.items:
         raise ValueError(
             f"{votes}: found no verdict of {', '.join(judges)} on these streams, expected the verdicts on their "
             f"questions with most_events = {most_events}"
         )
-    return found
+    return ballots
 
 
 def _new_name(path: str, panels: Mapping[str, Ballots]) -> str:
@@ -113,5 +111,5 @@ def _tables(
 
 def _is_system(streams: Sequence[Stream]) -> bool:
     """Whether streams say what a system did: at every step at most one offer was made, and at some step one was."""
-    made = [sum(bool(one.logged) for one in step.candidates) for stream in streams for step in stream.steps]
+    made = [sum(bool(offer.logged) for offer in step.candidates) for stream in streams for step in stream.steps]
     return max(made, default=0) == 1

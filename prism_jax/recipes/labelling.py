@@ -64,16 +64,10 @@ class _Labeller:
 
 
 def label_file(config: TeacherConfig, source: epath.Path, output: epath.Path, rows: epath.Path) -> Summary:
-    """Labels every stream of a file, and writes the streams and a row per question.
+    """Labels every stream of a file, and writes the streams and a row per question (`teacher.labelling.Row`).
 
-    The rows appear when all streams are labelled, and then the streams. Every answer is in the cache as soon as it
-    arrives, so a call after an interruption goes quickly over what was answered before.
-
-    Args:
-      config: The teacher, and what it is asked.
-      source: File of streams.
-      output: File of labelled streams to write; an older file is replaced.
-      rows: JSON lines to write, one per question (`teacher.labelling.Row`); an older file is replaced.
+    The rows appear when all streams are labelled, and then the streams; older files are replaced. Every answer is in
+    the cache as soon as it arrives, so a call after an interruption goes quickly over what was answered before.
 
     Raises:
       ValueError, OSError, RuntimeError: in one line; nothing is written.
@@ -86,8 +80,8 @@ def label_file(config: TeacherConfig, source: epath.Path, output: epath.Path, ro
         file = stack.enter_context(partial.open("w"))
 
         def streams() -> Iterator[Stream]:
-            found = labeller.label(iterate_streams(source), _count_lines(source), dry_run=False)
-            for labelled in found:
+            answered = labeller.label(iterate_streams(source), _count_lines(source), dry_run=False)
+            for labelled in answered:
                 file.writelines(f"{_encode(row)}\n" for row in labelled.rows)
                 yield labelled.stream
             file.close()

@@ -23,17 +23,12 @@ def scores_of_log(
 
     People are called p1, p2 and so on, in the order in which the log first mentions them, unless `keep_names`.
 
-    `p_accept_fast` is the score through the map that is best out of fold, fitted for each fold on the people of the
-    others; where the score is missing it is their acceptance rate. `fold` holds whole people, so that
-    `prism_jax.evaluate --scores` calibrates each on the others.
+    `p_accept_fast` is the score through the map named `best`, by default the one that is best out of fold, fitted for
+    each fold on the people of the others; where the score is missing it is their acceptance rate. `fold` holds whole
+    people, so that `prism_jax.evaluate --scores` calibrates each on the others.
 
-    Args:
-      log: A log with a score.
-      seed: Seed of the folds.
-      keep_names: Whether to name people as the log does.
-      best: Name of the map, where it is known; None finds it.
-      plain: Whether to use no answer: `p_accept_fast` is then the same increasing function of the score on every row
-        (`Scale.unit` of `scale_of_log`), with the mean score where it is missing. A gate on it is a gate on the score.
+    With `plain`, no answer is used: `p_accept_fast` is the same increasing function of the score on every row
+    (`Scale.unit` of `scale_of_log`), with the mean score where it is missing. A gate on it is a gate on the score.
 
     Raises:
       LogError: for a log without a score.
@@ -72,8 +67,7 @@ def scores_of_log(
 def scale_of_log(log: AcceptanceLog) -> Scale:
     """How the score of a log becomes the `p_accept_fast` of a plain scores table; `Scale.own` turns rules back.
 
-    Raises:
-      LogError: where no row has a score.
+    LogError where no row has a score.
     """
     known = np.array([]) if log.score is None else log.score[~np.isnan(log.score)]
     if not len(known):
@@ -96,8 +90,8 @@ def _out_of_fold(
             raise LogError("log: found people whose removal leaves answers of one kind, expected both among the rest")
         maps = fit_score_maps(score[fitting], y[fitting], np.ones(int(fitting.sum())), log.score_is_probability)
         for name, fitted in maps.items():
-            here = held & known
-            out.setdefault(name, base.copy())[here] = fitted(score[here])
+            rated = held & known
+            out.setdefault(name, base.copy())[rated] = fitted(score[rated])
     if best is None:
         best = best_map(out, np.nan_to_num(y), weights(log, rows), known & answered, log.score_is_probability)
     return out[best]
@@ -106,7 +100,7 @@ def _out_of_fold(
 def _base_rates(accepted: Float64[np.ndarray, " rows"], fold: Int[np.ndarray, " rows"]) -> Float64[np.ndarray, " rows"]:
     """For each row the acceptance rate of the people in the other folds."""
     known = ~np.isnan(accepted)
-    total, count = (np.bincount(fold, one) for one in (np.where(known, accepted, 0.0), known))
+    total, count = (np.bincount(fold, values) for values in (np.where(known, accepted, 0.0), known))
     return ((total.sum() - total) / (count.sum() - count))[fold]
 
 

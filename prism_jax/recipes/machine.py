@@ -22,8 +22,8 @@ def check_driver() -> Iterator[str]:
         yield f"driver: nvidia-smi could not run ({error}), expected NVIDIA's driver; install it, or request a GPU node"
         return
     if done.returncode:
-        found = (done.stdout + done.stderr).strip().splitlines() or ["no message"]
-        yield f"driver: nvidia-smi found {found[0]!r}, expected its list of GPUs; reinstall or reload the driver"
+        lines = (done.stdout + done.stderr).strip().splitlines() or ["no message"]
+        yield f"driver: nvidia-smi found {lines[0]!r}, expected its list of GPUs; reinstall or reload the driver"
         return
     yield from used_memory(done.stdout.splitlines())
 
@@ -41,19 +41,19 @@ def used_memory(lines: Sequence[str]) -> Iterator[str]:
 def check_devices(count: int, platform: str, memory: str) -> Iterator[str]:
     """Checks that JAX sees the devices that a run needs."""
     try:
-        found = jax.devices()
+        devices = jax.devices()
     except RuntimeError as error:
         yield f"jax: found no devices ({error}), expected {count} of {platform}"
         return
-    if found[0].platform != platform:
+    if devices[0].platform != platform:
         yield (
-            f"jax: found {found[0].platform} devices, expected {platform}; install 'prism_jax[cuda12]' and unset "
+            f"jax: found {devices[0].platform} devices, expected {platform}; install 'prism_jax[cuda12]' and unset "
             "JAX_PLATFORMS"
         )
-    elif len(found) != count:
-        yield f"jax: found {len(found)} devices, expected {count}; see CUDA_VISIBLE_DEVICES and the job's GPUs"
-    elif memory and (given := device_memory(jax.local_devices()[0])) < parse_bytes(memory):
-        yield f"jax: found {gib(given)} per device, expected {memory}; see XLA_PYTHON_CLIENT_MEM_FRACTION"
+    elif len(devices) != count:
+        yield f"jax: found {len(devices)} devices, expected {count}; see CUDA_VISIBLE_DEVICES and the job's GPUs"
+    elif memory and (available := device_memory(jax.local_devices()[0])) < parse_bytes(memory):
+        yield f"jax: found {gib(available)} per device, expected {memory}; see XLA_PYTHON_CLIENT_MEM_FRACTION"
 
 
 def check_disk(workdir: str | None, space: str) -> Iterator[str]:

@@ -83,24 +83,23 @@ def show_plan(
 def _show_estimate(config: RunConfig, limit: int) -> None:
     pretend_devices(config.mesh.devices)
     shape, sizes = step_shape(config)
-    found = plan_memory(shape, limit)
-    for name, fact in {"row sizes": f"from {sizes}", **found.lines()}.items():
+    plan = plan_memory(shape, limit)
+    for name, fact in {"row sizes": f"from {sizes}", **plan.lines()}.items():
         print(f"{name:12} {fact}")
-    found.check()
+    plan.check()
 
 
 def launch_settings() -> tuple[str, float]:
     """The XLA flags and the share of GPU memory that the launch scripts set.
 
-    Returns:
-      The flags of `launch/common.sh` after those of the environment, and the share; outside a checkout, only the flags
-      of the environment and JAX's own share, 0.75.
+    The flags of `launch/common.sh` follow those of the environment. Outside a checkout, there are only the flags of the
+    environment and JAX's own share, 0.75.
     """
     if not _SCRIPT.exists():
         return os.environ.get("XLA_FLAGS", ""), float(os.environ.get("XLA_PYTHON_CLIENT_MEM_FRACTION", 0.75))
     show = 'source "$0" && printf "%s\\n%s" "$XLA_FLAGS" "$XLA_PYTHON_CLIENT_MEM_FRACTION"'
-    found = subprocess.run(["bash", "-c", show, _SCRIPT], capture_output=True, text=True, check=True).stdout
-    flags, fraction = found.strip().split("\n")
+    output = subprocess.run(["bash", "-c", show, _SCRIPT], capture_output=True, text=True, check=True).stdout
+    flags, fraction = output.strip().split("\n")
     return " ".join(flags.split()), float(fraction)
 
 
@@ -123,11 +122,7 @@ def compiler_environment(flags: str) -> dict[str, str]:
 def compile_elsewhere(config: RunConfig, target: str, limit: int, flags: str) -> tuple[list, dict, str] | None:
     """Compiles the step of a config for a GPU in a process of its own, which frees its memory when it ends.
 
-    Args:
-      config: Config of the run.
-      target: Name of the GPU.
-      limit: Bytes that a process may use of its memory.
-      flags: Flags for XLA.
+    The limit is the bytes that a process may use of the GPU's memory.
 
     Returns:
       Lines for the terminal, the plan as JSON, and an error if it does not fit (else empty); None without a compiler.
@@ -149,10 +144,10 @@ def compile_elsewhere(config: RunConfig, target: str, limit: int, flags: str) ->
     if done.returncode:
         last = [line for line in done.stderr.strip().splitlines() if line.strip()] or ["no message"]
         raise RuntimeError(f"plan: the compiler for {target} failed: {last[-1]}")
-    found = json.loads(done.stdout.splitlines()[-1])
-    if "refused" in found:
-        raise ValueError(found["refused"])
-    return found["lines"], found["plan"], found["error"]
+    reply = json.loads(done.stdout.splitlines()[-1])
+    if "refused" in reply:
+        raise ValueError(reply["refused"])
+    return reply["lines"], reply["plan"], reply["error"]
 
 
 def answer() -> None:
@@ -165,13 +160,13 @@ def answer() -> None:
     question = json.load(sys.stdin)
     try:
         config = from_config_dict(RunConfig, question["config"])
-        found = compile_plan(config, question["target"], question["limit"])
+        plan = compile_plan(config, question["target"], question["limit"])
     except (ValueError, OSError) as error:
         print(json.dumps({"refused": str(error)}))
         return
     try:
-        found.check()
+        plan.check()
         error_line = ""
     except ValueError as error:
         error_line = str(error)
-    print(json.dumps({"lines": found.lines(), "plan": found.to_dict(), "error": error_line}))
+    print(json.dumps({"lines": plan.lines(), "plan": plan.to_dict(), "error": error_line}))

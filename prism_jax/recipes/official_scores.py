@@ -54,8 +54,7 @@ def score_official(given: Mapping[str, Any]) -> list[Table]:
 def official_tables(given: Mapping[str, Any]) -> tuple[list[Table], dict[str, bytes]]:
     """The tables of published and of own scores, and a CSV per mode and model in the published format.
 
-    Args:
-      given: Values of the flags of `prism_jax.experiments.official_scores`.
+    `given` has the values of the flags of `prism_jax.experiments.official_scores`.
 
     Raises:
       ValueError, OSError: in one line, for files that cannot be used or flags that do not fit.
@@ -74,7 +73,7 @@ def official_tables(given: Mapping[str, Any]) -> tuple[list[Table], dict[str, by
     for mode in modes if judged else ():
         scores = {name: score_traces(traces, judged[name], mode, categories) for name, traces in models.items()}
         tables.append(score_table(scores, mode, _judge_name(given)))
-        contents |= {f"{mode}/{name}.csv": scores_csv(found).encode() for name, found in scores.items()}
+        contents |= {f"{mode}/{name}.csv": scores_csv(scored).encode() for name, scored in scores.items()}
     return tables, contents
 
 
@@ -113,14 +112,14 @@ def _write_streams(models: Mapping[str, Mapping[str, Trace]], folder: epath.Path
 def _published(
     folder: str, models: Mapping[str, Mapping[str, Trace]], categories: Mapping[str, Sequence[str]]
 ) -> Table:
-    found = {}
+    checked = {}
     for path in sorted(epath.Path(folder).iterdir()):
         if path.suffix == ".csv" and (rows := read_published(path)):
             try:
-                found[path.stem] = check_published(rows, models.get(path.stem, {}), categories)
+                checked[path.stem] = check_published(rows, models.get(path.stem, {}), categories)
             except ValueError as error:
                 raise ValueError(f"{path}: {error}") from error
-    return published_table(found)
+    return published_table(checked)
 
 
 def _judge_name(given: Mapping[str, Any]) -> str:
@@ -142,12 +141,12 @@ def _judged(given: Mapping[str, Any], models: Mapping[str, Mapping[str, Trace]])
         return {name: verdicts_in_files(traces) for name, traces in models.items()}
     judges = given["judges"]
     verdicts = gather(read_votes(given["votes"]), judges)
-    found: dict[str, Judged] = {}
+    judged: dict[str, Judged] = {}
     for name, traces in models.items():
         streams = [trace_stream(stream, trace) for stream, trace in traces.items()]
         ballots = judge_ballots(streams, verdicts, judges, given["most_events"])
-        found[name] = verdicts_of_ballots(traces, majority(ballots))
-    return found
+        judged[name] = verdicts_of_ballots(traces, majority(ballots))
+    return judged
 
 
 def verdicts_of_ballots(traces: Mapping[str, Trace], ballots: Ballots) -> dict[tuple[str, int], Verdicts]:
@@ -158,17 +157,19 @@ def verdicts_of_ballots(traces: Mapping[str, Trace], ballots: Ballots) -> dict[t
         label = labels.get(item, np.nan)
         return None if np.isnan(label) else bool(label)
 
-    found = {}
+    verdicts = {}
     for stream, trace in traces.items():
         for number, event in enumerate(trace):
             silence = verdict(Item(stream, number, silence=True))
             seen: collections.Counter[str] = collections.Counter()
-            given: list[bool | None] = []
-            for one in official_predictions(event):
-                if isinstance(one, str):
-                    given.append(verdict(Item(stream, number, silence=False, text=one, place=seen[one])))
-                    seen[one] += 1
+            answers: list[bool | None] = []
+            for prediction in official_predictions(event):
+                if isinstance(prediction, str):
+                    answers.append(
+                        verdict(Item(stream, number, silence=False, text=prediction, place=seen[prediction]))
+                    )
+                    seen[prediction] += 1
                 else:
-                    given.append(silence if one is None else None)
-            found[stream, number] = Verdicts(tuple(given), silence)
-    return found
+                    answers.append(silence if prediction is None else None)
+            verdicts[stream, number] = Verdicts(tuple(answers), silence)
+    return verdicts

@@ -20,7 +20,7 @@ from prism_jax.training.workdir import Workdir
 
 
 def with_own_fields(run: Run) -> tuple[Stream, ...]:
-    """Returns the training streams, with the fields that the student of `training.start` writes at the chosen steps.
+    """The training streams, with the fields that the student of `training.start` writes at the chosen steps.
 
     Without `pathway.own_fields` these are the training streams themselves.
 

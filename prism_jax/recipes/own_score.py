@@ -32,11 +32,9 @@ class OwnScore:
     threshold: float  # the probability of acceptance from which on to offer
     maps: Mapping[str, ScoreMap]  # every map, fitted on all people with an answer and a score
     best: str  # the map with the lowest Brier score on people that it was not fitted on
-    # These Brier scores, where the score is known, with that of the constant rate. low, high: The smallest and the
-    # largest score of the answered offers.
-    brier: Mapping[str, float]
-    low: float
-    high: float
+    brier: Mapping[str, float]  # these Brier scores where the score is known, and that of the constant rate
+    low: float  # smallest score of the answered offers
+    high: float  # largest score of the answered offers
 
     @property
     def rule(self) -> Rule:
@@ -59,12 +57,7 @@ def own_score(
 ) -> OwnScore | None:
     """The gate of a log on its own score; None without a score, or where it is known beside answers of one kind only.
 
-    Args:
-      log: The log.
-      found: Its predictions out of fold.
-      column: Name of the column of the score.
-      threshold: The probability of acceptance from which on to offer.
-      weight: Weight of each answer in the comparison of the maps.
+    The threshold is the probability of acceptance from which on to offer; the weights compare the maps.
     """
     if log.score is None or column is None:
         return None
@@ -85,23 +78,23 @@ def own_score(
 def sentences(own: OwnScore) -> list[str]:
     """What to deploy on the score, why by this map, and what the other maps would say."""
     rule = own.rule
-    said = [f"On your own score: {deployed(own.column, rule, own.low, own.high)}"]
+    lines = [f"On your own score: {deployed(own.column, rule, own.low, own.high)}"]
     others = [f"{own.brier[name]:.3f} ({MAPS[name]})" for name in own.maps if name != own.best]
-    said.append(
+    lines.append(
         f"That is where {MAPS[own.best]}, fitted on everybody, "
         f"{'is' if own.best == SCORE else 'makes the probability of acceptance'} {own.threshold:.4g} or more."
     )
     if others:
-        said.append(
+        lines.append(
             f"On people that it was not fitted on, its Brier score is {own.brier[own.best]:.3f}, "
             f"the lowest; the others: {', '.join(others)}."
         )
     if own.brier[own.best] >= own.brier["constant"]:
-        said.append(
+        lines.append(
             f"The constant rate of acceptance is at least as good ({own.brier['constant']:.3f} against "
             f"{own.brier[own.best]:.3f}): this score does not tell who accepts."
         )
-    return said
+    return lines
 
 
 def deployed(column: str, rule: Rule, low: float | None = None, high: float | None = None) -> str:
@@ -125,10 +118,9 @@ class Person(NamedTuple):
 
     number: int  # number in the order in which the log first mentions people, as in an exported scores file
     answers: int
-    # Share of them that accepted. low, high: Wilson's 95 % interval of that share, for answers that are independent.
-    accepted: float
-    low: float
-    high: float
+    accepted: float  # share of the answers that accepted
+    low: float  # lower end of Wilson's 95 % interval of that share, for answers that are independent
+    high: float  # upper end of the interval
     p: float  # probability that they accept their next offer, at an average score
     rule: Rule  # the gate at their next offer: on the score, or `always` and `never` of a log without one
 
@@ -159,7 +151,7 @@ def people_of(log: AcceptanceLog, found: Study, own: OwnScore | None, threshold:
             rule = fitted.rule(float(scipy.special.expit(wanted / population.scale)))
         low, high = _wilson(float(shares[i]), int(counts[i]))
         out.append(Person(int(of_log[code]), int(counts[i]), float(shares[i]), low, high, float(p[i]), rule))
-    return sorted(out, key=lambda one: one.number)
+    return sorted(out, key=lambda person: person.number)
 
 
 def _now(log: AcceptanceLog, found: Study, log_odds: Float64[np.ndarray, " rows"]) -> tuple[Population, Belief]:
@@ -187,11 +179,8 @@ def _now(log: AcceptanceLog, found: Study, log_odds: Float64[np.ndarray, " rows"
 def people_table(people: Sequence[Person], own: OwnScore | None, threshold: float, most: int | None = None) -> Table:
     """One row per person, under their number.
 
-    Args:
-      people: Everybody.
-      own: The gate on the log's score; None without one.
-      threshold: The probability of acceptance from which on to offer.
-      most: Number of rows to show, half of them the lowest and half the highest rates; None shows all, by number.
+    `own` is None without a score. Of `most` rows, half have the lowest and half the highest rates; None shows all, by
+    number.
     """
     columns = (
         Column("answers", "Number of answers."),
@@ -206,22 +195,22 @@ def people_table(people: Sequence[Person], own: OwnScore | None, threshold: floa
     )
     shown = list(people)
     if most is not None and len(people) > most:
-        by_rate = sorted(people, key=lambda one: (one.accepted, one.number))
+        by_rate = sorted(people, key=lambda person: (person.accepted, person.number))
         shown = by_rate[: most // 2] + by_rate[-(most // 2) :]
     rows = tuple(
         Row(
-            f"p{one.number}",
+            f"p{person.number}",
             (
-                f"{one.answers:,}",
-                percent(one.accepted),
-                f"{percent(one.low)} to {percent(one.high)}",
-                number(one.p, 3),
-                own.cell(one.rule) if own else one.rule.offer,
+                f"{person.answers:,}",
+                percent(person.accepted),
+                f"{percent(person.low)} to {percent(person.high)}",
+                number(person.p, 3),
+                own.cell(person.rule) if own else person.rule.offer,
             ),
         )
-        for one in shown
+        for person in shown
     )
-    rates = [one.accepted for one in people]
+    rates = [person.accepted for person in people]
     note = (
         f"People are numbered as the log first mentions them. Their rates go from {percent(min(rates))} to "
         f"{percent(max(rates))} %; with few answers a rate is far off by chance alone, and the gate moves less than "
@@ -234,7 +223,7 @@ def people_table(people: Sequence[Person], own: OwnScore | None, threshold: floa
 
 def as_dicts(people: Sequence[Person]) -> list[dict[str, Any]]:
     """One JSON object per person."""
-    return [one._asdict() | {"rule": one.rule._asdict()} for one in people]
+    return [person._asdict() | {"rule": person.rule._asdict()} for person in people]
 
 
 def _wilson(share: float, count: int) -> tuple[float, float]:
@@ -247,12 +236,9 @@ def _wilson(share: float, count: int) -> tuple[float, float]:
 def promised(fitted: Map, ratio: float, scale: Scale | None = None, column: str = "p_accept_fast") -> dict[str, Any]:
     """The gate that keeps a promise on acceptance alone, as a rule on the score that the table was made of.
 
-    Args:
-      fitted: The map of p_accept that the promise was certified with.
-      ratio: Cost ratio C_FN / C_FA of the gate: it offers where p_accept is at least 1 / (1 + ratio).
-      scale: How a log's score became `p_accept_fast` (`prism_jax.recipes.log_scores.scale_of_log`); None where that
-        column is the score itself.
-      column: Name of the score's column.
+    The gate offers where p_accept by the certified map is at least 1 / (1 + ratio), with ratio = C_FN / C_FA. `scale`
+    says how a log's score became `p_accept_fast` (`log_scores.scale_of_log`); None where that column is the score
+    itself.
 
     Returns:
       `sentences` to print, and for JSON `column` and `rules`: the rule of each group of a map by domain, or the one
@@ -260,12 +246,12 @@ def promised(fitted: Map, ratio: float, scale: Scale | None = None, column: str 
     """
     scale = Scale() if scale is None else scale
     rules = {name: scale.own(rule) for name, rule in rules_by_group(fitted, 1 / (1 + ratio)).items()}
-    said = [
+    lines = [
         f"On your own score{f', in {name}' if name else ''}: {deployed(column, rule)}" for name, rule in rules.items()
     ]
-    said.append(f"That is where the calibrated probability of acceptance is {1 / (1 + ratio):.4g} or more.")
+    lines.append(f"That is where the calibrated probability of acceptance is {1 / (1 + ratio):.4g} or more.")
     return {
-        "sentences": said,
+        "sentences": lines,
         "column": column,
         "rules": {name: rule._asdict() for name, rule in rules.items()},
     }

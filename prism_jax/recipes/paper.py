@@ -19,12 +19,8 @@ def paper_run(student: StudentConfig, *, mesh: MeshConfig | None = None, **train
 
     Curation keeps 1,800 decisions. Each is a row of at most 4096 tokens, so that 3 epochs are 5,400 rows: 1,350 updates
     of 4 rows. The schedule is AdamW with a peak learning rate of 1e-5, a tenth of the steps to warm up, and a cosine to
-    0. The paper states neither weight decay nor b2; here they are 0.01 and 0.999.
-
-    Args:
-      student: Size and dtypes of the student.
-      mesh: Layout of the devices; one device by default.
-      **training: Fields of `TrainingConfig` that the schedule leaves open, such as start, batch and master.
+    0. The paper states neither weight decay nor b2; here they are 0.01 and 0.999. `training` sets the fields of
+    `TrainingConfig` that the schedule leaves open, such as start, batch and master; without a mesh there is one device.
     """
     schedule: dict[str, Any] = {"learning_rate": 1e-5, "warmup": 0.1, "final_rate": 0.0, "steps": 0, "epochs": 3.0}
     return RunConfig(

@@ -39,11 +39,11 @@ def run_people(
     weighted: bool = False,
     threshold: float = 1 / 3,
 ) -> Mapping[str, Any]:
-    """Runs the study of one log.
+    """Runs the study of one log, CSV or Parquet, and returns what people.json holds.
 
     Args:
-      path: The log, CSV or Parquet.
-      columns: Which columns are which.
+      path: Names the log.
+      columns: Says which columns are which.
       context: Columns that were known at the moment of the offer.
       workdir: Folder for the results.
       seed: Seed of the folds and of the resampling.
@@ -51,53 +51,50 @@ def run_people(
       weighted: Whether fits and measures weigh answers by their clipped inverse propensities.
       threshold: The probability of acceptance from which on to offer; by default that of C_FN = 2 C_FA.
 
-    Returns:
-      What people.json holds.
-
     Raises:
       ValueError, OSError: in one line, for a log that cannot be read or that teaches nothing.
     """
     log = read_log(path, columns, context)
-    found = study(log, seed, weighted=weighted)
-    y, person = found.accepted, found.person
-    predictions = dict(found.predictions) | ({} if truth is None else {"truth": truth[found.row]})
+    studied = study(log, seed, weighted=weighted)
+    y, person = studied.accepted, studied.person
+    predictions = dict(studied.predictions) | ({} if truth is None else {"truth": truth[studied.row]})
     plain = {"score"} if log.score is not None and not log.score_is_probability else set()
     # Folds differ in their constant by who is left out, which ranks nothing.
     ranking = {"constant": np.zeros(len(y))}
     results = {
         name: measure(
-            p, y, person, probability=name not in plain, ranking=ranking.get(name), weight=found.weight, seed=seed
+            p, y, person, probability=name not in plain, ranking=ranking.get(name), weight=studied.weight, seed=seed
         )
         for name, p in predictions.items()
     }
-    by_seen = _by_seen(found, seed)
-    own = own_score(log, found, columns.score, threshold, found.weight)
-    each = people_of(log, found, own, threshold)
+    by_seen = _by_seen(studied, seed)
+    own = own_score(log, studied, columns.score, threshold, studied.weight)
+    people = people_of(log, studied, own, threshold)
     tables = {
-        "people": _results_table(log, found, results),
+        "people": _results_table(log, studied, results),
         "by_answers": _seen_table(by_seen),
-        "people_by_number": people_table(each, own, threshold),
+        "people_by_number": people_table(people, own, threshold),
     }
     value = {
-        "log": {"rows": len(log), "answers": len(y), "people": len(log.names), "accepted": _accepted(found)},
+        "log": {"rows": len(log), "answers": len(y), "people": len(log.names), "accepted": _accepted(studied)},
         "protocol": {
-            "folds": found.folds,
+            "folds": studied.folds,
             "seed": seed,
             "weighted": weighted,
             "timed": log.timed,
             "context": list(context),
         },
-        "populations": [one._asdict() for one in found.populations],
-        "rows": {name: _as_json(one) for name, one in results.items()},
+        "populations": [population._asdict() for population in studied.populations],
+        "rows": {name: _as_json(measured) for name, measured in results.items()},
         "by_answers": by_seen,
         "gate": {"threshold": threshold, "score": own and own.as_dict()},
-        "people": as_dicts(each),
+        "people": as_dicts(people),
     }
     folder = epath.Path(workdir)
     folder.mkdir(parents=True, exist_ok=True)
     files = {folder / f"{name}.{kind}": text for name, table in tables.items() for kind, text in _texts(table)}
     write_files({**files, folder / "people.json": encode_json(value)})
-    print_all([tables["people"], tables["by_answers"], people_table(each, own, threshold, SHOWN_PEOPLE)])
+    print_all([tables["people"], tables["by_answers"], people_table(people, own, threshold, SHOWN_PEOPLE)])
     for sentence in [] if own is None else sentences(own):
         print(sentence)
     return value
@@ -108,8 +105,13 @@ def _texts(table: Table) -> list[tuple[str, bytes]]:
 
 
 def _as_json(found: Measures) -> dict[str, Any]:
-    values: dict[str, Any] = {name: None if one is None else one.value for name, one in found._asdict().items()}
-    ranges = {name: None if one is None else [known(one.low), known(one.high)] for name, one in found._asdict().items()}
+    values: dict[str, Any] = {
+        name: None if measured is None else measured.value for name, measured in found._asdict().items()
+    }
+    ranges = {
+        name: None if measured is None else [known(measured.low), known(measured.high)]
+        for name, measured in found._asdict().items()
+    }
     return values | {"intervals": ranges}
 
 
@@ -125,24 +127,24 @@ def _by_seen(found: Study, seed: int) -> list[dict[str, Any]]:
     with_person, without = ("context+person", "context") if "context" in found.predictions else ("person", "constant")
     parts = []
     for low, high in SEEN:
-        here = (found.seen >= low) & (found.seen <= (high if high is not None else np.inf))
-        if not here.any():
+        seen = (found.seen >= low) & (found.seen <= (high if high is not None else np.inf))
+        if not seen.any():
             continue
         brier = {
-            name: float(np.average((p[here] - found.accepted[here]) ** 2, weights=found.weight[here]))
+            name: float(np.average((p[seen] - found.accepted[seen]) ** 2, weights=found.weight[seen]))
             for name, p in found.predictions.items()
             if ((p >= 0) & (p <= 1)).all()
         }
         difference = brier_difference(
-            found.predictions[with_person][here],
-            found.predictions[without][here],
-            found.accepted[here],
-            found.person[here],
-            found.weight[here],
+            found.predictions[with_person][seen],
+            found.predictions[without][seen],
+            found.accepted[seen],
+            found.person[seen],
+            found.weight[seen],
             seed,
         )
-        people = len(np.unique(found.person[here]))
-        part = {"from": low, "to": high, "answers": int(here.sum()), "people": people, "brier": brier}
+        people = len(np.unique(found.person[seen]))
+        part = {"from": low, "to": high, "answers": int(seen.sum()), "people": people, "brier": brier}
         shown = (
             None
             if difference is None
@@ -161,8 +163,8 @@ def _results_table(log: AcceptanceLog, found: Study, results: Mapping[str, Measu
     )
     meanings = MEANINGS | {"truth": TRUTH}
     rows = tuple(
-        Row(name, tuple(map(_shown, one)), meanings[name], strong=name == "context+person")
-        for name, one in results.items()
+        Row(name, tuple(map(_shown, measured)), meanings[name], strong=name == "context+person")
+        for name, measured in results.items()
     )
     note = (
         f"{len(found.accepted):,} answers of {len(np.unique(found.person)):,} people, "

@@ -30,22 +30,15 @@ MOST_SHOWN = 50
 
 
 def run(given: Mapping[str, Any]) -> None:
-    """Does what the flags ask for.
-
-    Args:
-      given: The flags of `prism_jax.person` by name.
-
-    Raises:
-      ValueError, OSError: in one line.
-    """
+    """Does what the flags of `prism_jax.person`, by name, ask for; ValueError and OSError say in one line why not."""
     asked = [name for name in JOBS if given[name]]
     if len(asked) != 1:
-        found = " and ".join(f"--{name}" for name in asked) or "none"
-        raise ValueError(f"flags: found {found}, expected one of {', '.join(f'--{name}' for name in JOBS)}")
+        flags = " and ".join(f"--{name}" for name in asked) or "none"
+        raise ValueError(f"flags: found {flags}, expected one of {', '.join(f'--{name}' for name in JOBS)}")
     path, job = given["store"], asked[0]
     for name, jobs in _NEED.items():
         if given[name] and job not in jobs:
-            only = " or ".join(f"--{one}" for one in jobs)
+            only = " or ".join(f"--{choice}" for choice in jobs)
             raise ValueError(f"--{name}: found it with --{job}, expected it with {only} only")
     if job == "show":
         show(path)
@@ -75,21 +68,21 @@ def show(path: str) -> None:
     """Prints what is known of people, by number: names stay in the store. Of many, those with alarms and the newest."""
     with opened(path) as store:
         everybody = list(store)
-        alarmed = [one for one in everybody if one.rang]
-        people = (alarmed + [one for one in reversed(everybody) if not one.rang])[:MOST_SHOWN]
+        alarmed = [person for person in everybody if person.rang]
+        people = (alarmed + [person for person in reversed(everybody) if not person.rang])[:MOST_SHOWN]
         parameters = ", ".join(f"{name} {value:g}" for name, value in store.population._asdict().items())
     rows = tuple(
         Row(
-            str(one.number),
+            str(person.number),
             (
-                f"{one.answers:,}",
-                f"{one.belief.mean:+.2f}",
-                f"{one.belief.variance**0.5:.2f}",
-                f"{float(alarm.log_martingale(np.array(one.alarm))):+.1f}",
-                "yes" if one.rang else "no",
+                f"{person.answers:,}",
+                f"{person.belief.mean:+.2f}",
+                f"{person.belief.variance**0.5:.2f}",
+                f"{float(alarm.log_martingale(np.array(person.alarm))):+.1f}",
+                "yes" if person.rang else "no",
             ),
         )
-        for one in sorted(people, key=lambda one: one.number)
+        for person in sorted(people, key=lambda person: person.number)
     )
     columns = (
         Column("answers", "Number of the person's answers."),
@@ -103,11 +96,7 @@ def show(path: str) -> None:
 
 
 def export_store(path: str, out: str) -> None:
-    """Writes the whole store as JSON, readable by its owner only.
-
-    Raises:
-      StoreError, OSError: in one line; nothing is written then.
-    """
+    """Writes the whole store as JSON, readable by its owner only; after a StoreError or OSError nothing is written."""
     check_absent(out)
     with opened(path) as store:
         content = encode_json(store.describe())
@@ -121,11 +110,7 @@ def export_store(path: str, out: str) -> None:
 
 
 def import_store(path: str, source: str) -> None:
-    """Makes a store from what `export_store` wrote.
-
-    Raises:
-      StoreError, OSError: in one line; there is no store then.
-    """
+    """Makes a store from what `export_store` wrote; after a StoreError or OSError there is no store."""
     check_absent(path)
     tree = read_object(source, "`python -m prism_jax.person --export`", StoreError)
     try:
@@ -148,11 +133,8 @@ def set_population(path: str, source: str) -> None:
 def forget(path: str, person: str, records: Sequence[str], gone: Sequence[str] = ()) -> None:
     """Deletes a person: their streams in the files of records, then their row of the store.
 
-    Args:
-      path: The store.
-      person: Name of the person.
-      records: Files of records beside those that the store knows.
-      gone: Files that the store knows and that do not exist any more; it forgets them.
+    `records` are files beside those that the store knows. `gone` are files that the store knows and that do not exist
+    any more; it forgets them.
 
     Raises:
       ValueError, OSError: in one line, naming the file that could not be changed. The person then still is in the
@@ -160,7 +142,7 @@ def forget(path: str, person: str, records: Sequence[str], gone: Sequence[str] =
     """
     with opened(path) as store:
         files = files_of_records(store, records, gone)
-        removed = sum(remove_person(one, person) for one in files)
+        removed = sum(remove_person(file, person) for file in files)
         known = store.forget(person)
     if not known and not removed:
         raise ValueError(f"{path}: found no such person, neither here nor in {len(files)} files of records")
@@ -170,44 +152,37 @@ def forget(path: str, person: str, records: Sequence[str], gone: Sequence[str] =
 def files_of_records(store: PeopleStore, records: Sequence[str], gone: Sequence[str]) -> list[str]:
     """The files of records that a store knows, in the order in which they began, and then those that are given.
 
-    Args:
-      store: The store.
-      records: More files.
-      gone: Files that the store knows and that do not exist any more; it forgets them.
+    The store forgets the files that are `gone`.
 
     Raises:
       ValueError: for a file that is said to be gone and exists, or that the store does not know.
       FileNotFoundError: for any other file that does not exist.
     """
-    for one in map(os.path.realpath, gone):
-        if os.path.exists(one):  # noqa: PTH110  beside realpath
-            raise ValueError(f"--records_gone: {one}: found the file, expected one that does not exist any more")
-        if one not in store.records():
+    for file in map(os.path.realpath, gone):
+        if os.path.exists(file):  # noqa: PTH110  beside realpath
+            raise ValueError(f"--records_gone: {file}: found the file, expected one that does not exist any more")
+        if file not in store.records():
             known = ", ".join(store.records()) or "none"
             raise ValueError(
-                f"--records_gone: {one}: found a file that the store does not know, expected one of {known}"
+                f"--records_gone: {file}: found a file that the store does not know, expected one of {known}"
             )
-        store.drop_records(one)
+        store.drop_records(file)
     files = list(dict.fromkeys([*store.records(), *map(os.path.realpath, records)]))
-    for one in files:
-        if not os.path.isfile(one):  # noqa: PTH113  beside realpath
+    for file in files:
+        if not os.path.isfile(file):  # noqa: PTH113  beside realpath
             raise FileNotFoundError(
-                f"{one}: found no such file, expected the records that an agent wrote there: give its new place with "
+                f"{file}: found no such file, expected the records that an agent wrote there: give its new place with "
                 "--records and take the old one out with --records_gone"
             )
     return files
 
 
 def opened(path: str) -> PeopleStore:
-    """An existing store.
-
-    Raises:
-      StoreError, FileNotFoundError: if there is none.
-    """
+    """An existing store; StoreError or FileNotFoundError if there is none."""
     place = epath.Path(path)
     if not place.exists():
         raise FileNotFoundError(f"{path}: found no such file, expected the store of an agent (--people)")
     if place.is_dir() or place.stat().length == 0:
-        found = "a folder" if place.is_dir() else "an empty file"
-        raise StoreError(f"{path}: found {found}, expected the store of an agent (--people)")
+        content = "a folder" if place.is_dir() else "an empty file"
+        raise StoreError(f"{path}: found {content}, expected the store of an agent (--people)")
     return PeopleStore(path)

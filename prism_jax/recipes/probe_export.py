@@ -27,14 +27,8 @@ def is_probe(workdir: epath.PathLike) -> bool:
 def export_probe(workdir: epath.PathLike, output: epath.Path) -> str:
     """Writes the files of a probe, with the prism.json by which the agent decides.
 
-    The language model of a probe on states is copied, so that the directory is complete.
-
-    Args:
-      workdir: Folder of a run of `prism_jax.probe`.
-      output: A path that does not exist yet.
-
-    Returns:
-      A description of what was exported, with the SHA-256 of its `digests.json`.
+    The language model of a probe on states is copied, so that the directory is complete. The result describes what was
+    exported, with the SHA-256 of its `digests.json`.
 
     Raises:
       FileExistsError: if `output` already exists.
@@ -58,8 +52,8 @@ def export_probe(workdir: epath.PathLike, output: epath.Path) -> str:
             copy_weights(config.states.weights, folder)
         write_json(folder / "prism.json", prism)
         digest = write_digests(folder)
-    found = "a probe on words" if saved.states is None else "a probe on words and states, with its language model"
-    return f"{found}, SHA-256 of digests.json: {digest}"
+    exported = "a probe on words" if saved.states is None else "a probe on words and states, with its language model"
+    return f"{exported}, SHA-256 of digests.json: {digest}"
 
 
 def _maps(path: epath.Path, need_target: str) -> dict[str, dict[str, Any]]:

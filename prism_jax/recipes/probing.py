@@ -40,11 +40,11 @@ def train_and_evaluate_probe(
     """Trains a probe into `workdir`/probe unless it is there, and evaluates it.
 
     The workdir gets config.json, run.json, probe/, states/ (with a language model), and what an evaluation writes:
-    scores.parquet, calibration.json, evaluation.json and report.html.
+    scores.parquet, calibration.json, evaluation.json and report.html. It may hold an earlier run of the same config.
 
     Args:
       config: Config of the run.
-      workdir: Folder to write to; it may hold an earlier run of the same config.
+      workdir: Folder to write to.
       texts: Whether the report may show the texts of events.
       shown_only: Whether to evaluate without the offers that were not made; every title then says so.
       expect_digest: SHA-256 of the `digests.json` of the export that `states.weights` names; None believes the list.
@@ -113,7 +113,7 @@ def _see(streams: Sequence[Stream], config: ProbeConfig, workdir: epath.Path) ->
     """The words of streams, and their states where the config names a language model."""
     words = describe_all(streams)
     if not config.states.weights:
-        return [Seen(one) for one in words]
+        return [Seen(text) for text in words]
     return [Seen(*both) for both in zip(words, states_of(streams, config.states, workdir / "states"), strict=True)]
 
 
@@ -121,8 +121,8 @@ def _claim(config: ProbeConfig, workdir: epath.Path) -> None:
     """Writes config.json and run.json; an existing config.json must hold the same config."""
     path = workdir / "config.json"
     if path.exists():
-        found = from_config_dict(ProbeConfig, read_object(path, "prism_jax.probe", ConfigError), f"{path}: config")
-        if found != config:
+        before = from_config_dict(ProbeConfig, read_object(path, "prism_jax.probe", ConfigError), f"{path}: config")
+        if before != config:
             raise ConfigError(f"{path}: found a run of another config, expected this one; choose another --workdir")
         return
     workdir.mkdir(parents=True, exist_ok=True)

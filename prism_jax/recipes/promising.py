@@ -32,8 +32,7 @@ NAMES = {"betting": "betting", "hoeffding_bentkus": "Hoeffding and Bentkus", "ex
 def families_of(policies: Sequence[str], margins: Sequence[float]) -> tuple[Family, ...]:
     """Every policy with every slow margin; a policy other than dynamic, which has none, is one family without a margin.
 
-    Raises:
-      ValueError: for a margin above 0 where no policy has one.
+    ValueError for a margin above 0 where no policy has one.
     """
     if "dynamic" not in policies and any(margins):
         raise ValueError(f"--margin: found it with --policy={policies[0]}, expected it with dynamic: no other has one")
@@ -66,17 +65,16 @@ def promise_scores(
       level: The probability 1 - eta with which they hold, for all families at once.
       families: The policies and slow margins; none is the policy of `point` without a margin.
       calibrator: The map to fit; None is one temperature per signal.
-      calibration: Path of a calibration.json fitted on other people, instead.
+      calibration: A calibration.json fitted on other people, instead.
       start: Cost ratio at which the tests of false discovery and dismissals begin.
       test_share: Share of the people to measure and not to certify on, of scores without splits, or with a calibration
         of the split test.
       columns: ROLE=COLUMN parts of a log (docs/acceptance_logs.md): person, accepted and a score.
-      shown_only: Whether to leave out the offers that were not made. The promise is then about shown offers only.
-      out: Path of a JSON file for the result.
+      shown_only: Leaves out the offers that were not made; the promise is then about shown offers only.
+      out: JSON file for the result.
 
     Raises:
       ValueError: naming the place, for promises, scores or a calibration that cannot be used.
-      OSError: for a file that cannot be read.
     """
     if calibrator is not None and calibration is not None:
         raise ValueError("--calibrator: found it with --calibration, expected one of them")
@@ -87,7 +85,7 @@ def promise_scores(
     config = None if calibrator is None else CalibrationConfig(calibrator)
     try:
         scores, scale, column = _read(path, columns, shown_only=shown_only)
-        found = promise(
+        result = promise(
             scores,
             promises,
             point,
@@ -100,7 +98,7 @@ def promise_scores(
         )
     except ScoresError as error:
         raise located(error, path) from None
-    print_all([promise_table(found, point)])
+    print_all([promise_table(result, point)])
     if shown_only:
         print("The promise is about offers that the log shows only: what was not shown is left out.")
     if columns and scores.y_accept is not None and (rank := auroc(scores.p_accept_fast, scores.y_accept)) < 0.5:
@@ -108,11 +106,11 @@ def promise_scores(
             f"A higher {column} goes with fewer acceptances in this log (AUROC {rank:.2f}), but the gates offer from a "
             "score upwards: promise on a column of the opposite sign."
         )
-    on_score = _on_score(found, scale, column)
-    for sentence in [*sentences(found), *on_score.get("sentences", [])]:
+    on_score = _on_score(result, scale, column)
+    for sentence in [*sentences(result), *on_score.get("sentences", [])]:
         print(sentence)
     if out is not None:
-        write_json(out, as_dict(found, point) | {"on_score": on_score or None})
+        write_json(out, as_dict(result, point) | {"on_score": on_score or None})
 
 
 def _on_score(found: PromiseResult, scale: Scale, column: str) -> dict[str, Any]:
@@ -124,8 +122,7 @@ def _on_score(found: PromiseResult, scale: Scale, column: str) -> dict[str, Any]
 def _read(path: str, columns: Sequence[str] | None, *, shown_only: bool) -> tuple[Scores, Scale, str]:
     """A scores table, or a log of answers as one; where asked, without the offers that were not made.
 
-    Returns:
-      The table, how the user's score became its p_accept_fast, and the name of the score's column.
+    Beside it, how the user's score became its p_accept_fast, and the name of the score's column.
     """
     if columns is None:
         scores = read_scores(path)
@@ -153,8 +150,8 @@ def promise_table(found: PromiseResult, point: OperatingPoint) -> Table:
         *([Column("slow passes", "Share of steps with a slow pass at it, the same.", "%")] if thinks else []),
         *([] if found.test is None else [Column("speak rate, test", "The same over the test units.", "%")]),
         *(
-            Column(f"{one.risk}, test", f"Measured on the test units; the limit is {one.limit:g}.")
-            for one in (() if found.test is None else found.promises)
+            Column(f"{promise.risk}, test", f"Measured on the test units; the limit is {promise.limit:g}.")
+            for promise in (() if found.test is None else found.promises)
         ),
     )
     several = len(found.families) > 1
@@ -204,21 +201,23 @@ def sentences(found: PromiseResult) -> list[str]:
         return [_deployed(found, found.chosen, found.chosen.gate.ratio), *_starts(found)]
     count, units, families = found.certifying.number, _plural(found), len(found.families)
     of = f" of {families} families" if families > 1 else ""
-    said = [
+    lines = [
         f"Nothing can be promised with {count} {units}: no tested gate{of} keeps {', '.join(map(str, found.promises))}."
     ]
     share = found.error / (len(found.promises) * families)
     smallest = math.ceil(1e4 * risk.smallest_limit(count, share)) / 1e4
-    if min(one.limit for one in found.promises) < smallest:
-        said.append(f"The smallest limit that {count} {units} can promise, without a single loss, is {smallest:.4f}.")
+    if min(promise.limit for promise in found.promises) < smallest:
+        lines.append(f"The smallest limit that {count} {units} can promise, without a single loss, is {smallest:.4f}.")
     elif len(found.promises) > 1:
-        said.append(
+        lines.append(
             f"{count} {units} could promise each limit from {smallest:.4f} on by itself, without a single loss: the "
             "gates that keep one of these break another, or are too close to a limit."
         )
     elif found.promises[0] not in found.passing:
-        said.append(f"Without a single loss, {count} {units} could promise {smallest:.4f}; these losses are too large.")
-    return [*said, *_starts(found), *(_smallest_passing(found, one) for one in found.passing)]
+        lines.append(
+            f"Without a single loss, {count} {units} could promise {smallest:.4f}; these losses are too large."
+        )
+    return [*lines, *_starts(found), *(_smallest_passing(found, promise) for promise in found.passing)]
 
 
 def _starts(found: PromiseResult) -> list[str]:
@@ -293,8 +292,8 @@ def _line_dict(line: Line) -> dict[str, Any]:
     if line.gate is not None:
         gate = line.gate._asdict()
         gate["test_risks"] = {
-            str(one): value and {"mean": float(value.estimate), "low": known(value.low), "high": known(value.high)}
-            for one, value in line.gate.test_risks.items()
+            str(promise): value and {"mean": float(value.estimate), "low": known(value.low), "high": known(value.high)}
+            for promise, value in line.gate.test_risks.items()
         }
     return {"certified": list(line.certified), "gate": gate}
 
@@ -303,7 +302,7 @@ def _cells(line: Line, found: PromiseResult, thinks: bool, number_of_cells: int)
     if line.gate is None:
         return ("none", *[DASH] * (number_of_cells - 1))
     gate, (low, high) = line.gate, (line.certified[0], line.certified[-1])
-    risks = (gate.test_risks[one] for one in (() if found.test is None else found.promises))
+    risks = (gate.test_risks[promise] for promise in (() if found.test is None else found.promises))
     return (
         f"{low:.3g} to {high:.3g}",
         f"{gate.ratio:.4g}",

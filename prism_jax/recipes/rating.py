@@ -36,7 +36,7 @@ class Scenario(NamedTuple):
 
     events: tuple[str, ...]  # texts of the events, the newest last
     offer: str | None  # text of the offer; None is "an offer"
-    domain: str  # subject area
+    domain: str
 
     @property
     def id(self) -> str:
@@ -45,16 +45,11 @@ class Scenario(NamedTuple):
 
 
 def read_scenarios(path: epath.PathLike) -> list[Scenario]:
-    """Reads a file of scenarios.
-
-    Raises:
-      ScenarioError: naming the line that is none, or that no line is there.
-      OSError: if the file cannot be read.
-    """
-    found = [_scenario(line, f"{path}:{number}") for number, line in read_lines(path, ScenarioError, "scenarios")]
-    if not found:
+    """Reads a file of scenarios; ScenarioError names the line that is none, or says that no line is there."""
+    scenarios = [_scenario(line, f"{path}:{number}") for number, line in read_lines(path, ScenarioError, "scenarios")]
+    if not scenarios:
         raise ScenarioError(f"{path}: found no scenario, expected one per line")
-    return found
+    return scenarios
 
 
 def _scenario(line: bytes, place: str) -> Scenario:
@@ -79,7 +74,7 @@ def _scenario(line: bytes, place: str) -> Scenario:
 
 def score(agent: Agent, scenarios: Sequence[Scenario]) -> list[float]:
     """The calibrated p_accept of each scenario's offer, for the population."""
-    found = []
+    probabilities = []
     for number, scenario in enumerate(scenarios):
         stream = f"scenario {number}"
         *before, last = (Event(time=float(i), text=text) for i, text in enumerate(scenario.events))
@@ -87,30 +82,21 @@ def score(agent: Agent, scenarios: Sequence[Scenario]) -> list[float]:
             agent.observe(stream, event, domain=scenario.domain)
         decision = agent.observe(stream, last, (Candidate(text=scenario.offer),), domain=scenario.domain)
         agent.forget(stream)
-        found.append(decision.fast.accept[0])
-    return found
+        probabilities.append(decision.fast.accept[0])
+    return probabilities
 
 
 def rate(
     people: People, person: str, scenarios: Sequence[Scenario], p_accept: Sequence[float], most: int, ask: Ask
 ) -> int:
-    """Asks a person about the offers that say most about them, one after the other, and learns each answer at once.
+    """Asks a person about the offers that say most about them, one after the other; returns the number of answers.
 
-    An answer says p (1 - p) about the person's own rate (its Fisher information), with p as now predicted for the
-    person, so the next offer is always the one nearest to 1/2. Offers that the person has rated before are left out.
-
-    Args:
-      people: What the agent knows.
-      person: Name of the person.
-      scenarios: Offers to choose from.
-      p_accept: Calibrated p_accept of each, for the population.
-      most: Largest number of questions.
-      ask: Gets a scenario and returns the answer; None ends the questions.
-
-    Returns:
-      Number of answers.
+    Each answer is learned at once. It says p (1 - p) about the person's own rate (its Fisher information), with p as
+    now predicted for the person, so the next offer is always the one nearest to 1/2. Offers that the person has rated
+    before are left out. `p_accept` is calibrated for the population. The questions end after `most`, or where `ask`
+    returns None for an answer.
     """
-    left = {i: one for i, one in enumerate(scenarios) if not people.was_rated(f"{person}/{one.id}")}
+    left = {i: scenario for i, scenario in enumerate(scenarios) if not people.was_rated(f"{person}/{scenario.id}")}
     for asked in range(most):
         if not left:
             return asked
@@ -147,22 +133,14 @@ def ask_at_terminal(scenario: Scenario) -> bool | None:
 def rate_offers(store: str, person: str, model: str, scenarios: str, most: int, **options: Any) -> None:
     """Asks a person at the terminal, with a model that says what the population would answer.
 
-    Args:
-      store: The store of people; it is made where it is missing.
-      person: Name of the person.
-      model: Directory of an exported model, or workdir of a trained run.
-      scenarios: File of scenarios.
-      most: Largest number of questions.
-      **options: Options of `prism_jax.policy.loading.load_reader`.
-
-    Raises:
-      ValueError, OSError: with a message of one line.
+    A missing store is made. The model is an exported directory, or the workdir of a trained run; `options` are those of
+    `prism_jax.policy.loading.load_reader`. ValueError and OSError have a message of one line.
     """
-    found = read_scenarios(scenarios)
+    offers = read_scenarios(scenarios)
     with PeopleStore(store) as opened:  # before the model is loaded, since another program may have it
         with exported_model(model) as folder:
-            p_accept = score(Agent.load(folder, **options), found)
+            p_accept = score(Agent.load(folder, **options), offers)
         people = People(opened, PeopleSettings(recalibrate=opened.fact("recalibration") is not None))
-        answers = rate(people, person, found, p_accept, most, ask_at_terminal)
+        answers = rate(people, person, offers, p_accept, most, ask_at_terminal)
         mean, variance = opened.person(person).belief
     print(f"{answers} answers; own rate {mean:+.2f} ± {variance**0.5:.2f} in log-odds")

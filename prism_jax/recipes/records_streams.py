@@ -17,18 +17,11 @@ from prism_jax.streams.jsonl import write_streams
 
 
 def streams_from_records(records: str, out: str) -> str:
-    """Writes the streams of a file of decision records.
+    """Writes the streams of a file of decision records, and returns in words what was written.
 
     Every event is a step with all its candidates. Labels and propensities are those of the scores table of the same
     records: an offer that was made has the answer, every other candidate has none. What the agent wrote itself, fields
     and responses, is no example to learn from and is left out.
-
-    Args:
-      records: File of records.
-      out: File of streams to write; there may be nothing yet.
-
-    Returns:
-      What was written, in words.
 
     Raises:
       FileExistsError: if there is something at `out`.
@@ -41,25 +34,25 @@ def streams_from_records(records: str, out: str) -> str:
     lines = read_lines(path, RecordsError, "the records of an agent")
     log = [parse_record(line, f"{path}:{number}") for number, line in lines]
     try:
-        found = list(_streams(log, records))
+        streams = list(_streams(log, records))
     except ScoresError as error:
         place = f"{records}, line {error.row + 1}" if error.row is not None else records
         raise ScoresError(error.found, error.column, place=place) from None
-    if not found:
+    if not streams:
         raise RecordsError(f"{records}: found no decision, expected some")
-    write_streams(out, found)
-    offers = [offer for stream in found for step in stream.steps for offer in step.candidates]
-    events = [event for stream in found for event in stream.events]
+    write_streams(out, streams)
+    offers = [offer for stream in streams for step in stream.steps for offer in step.candidates]
+    events = [event for stream in streams for event in stream.events]
     counts = {
-        "streams": len(found),
+        "streams": len(streams),
         "events": len(events),
         "offers made": sum(bool(offer.logged) for offer in offers),
         "of them with an answer": sum(offer.y_accept is not None for offer in offers),
-        "events with need judged": sum(step.y_need is not None for stream in found for step in stream.steps),
+        "events with need judged": sum(step.y_need is not None for stream in streams for step in stream.steps),
     }
-    said = f"streams: {out}: " + ", ".join(f"{count} {name}" for name, count in counts.items())
+    written = f"streams: {out}: " + ", ".join(f"{count} {name}" for name, count in counts.items())
     without = sum(event.text == NOT_KEPT for event in events)
-    return said + (
+    return written + (
         f"\n{without} of {len(events)} events have no text and say {NOT_KEPT!r}: an agent keeps texts with --keep_texts"
         if without
         else ""

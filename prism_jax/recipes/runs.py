@@ -50,7 +50,7 @@ def train_run(
     profile: int | None = None,
     to_evaluate: bool = False,
 ) -> tuple[Run, Params]:
-    """Trains a run to its last step, starting from its newest checkpoint if there is one.
+    """Trains a run to its last step from its newest checkpoint, if any; returns it with its parameters after that step.
 
     Args:
       config: Config of the run.
@@ -58,9 +58,6 @@ def train_run(
       report: Whether to print the start-up report and show a progress bar.
       profile: Step at which a trace of a few steps begins, written to `profile/` in the workdir; None for no trace.
       to_evaluate: Whether what evaluation would refuse after training is refused before the first step.
-
-    Returns:
-      The run, and its parameters after the last step.
 
     Raises:
       ValueError, OSError, RuntimeError: with a message of one line; nothing is written if the config or the data
@@ -120,14 +117,10 @@ def score_run(
 ) -> Scores:
     """The raw signals of every decision of some splits.
 
-    Args:
-      run: The run.
-      params: Parameters of its student.
-      splits: Names of the splits to score.
-      batch: Number of streams per forward pass; 0 uses the training batch size.
-      passes: What the student does beside the fast pass; None is all that it was trained for (`passes_of`).
+    `batch` is the number of streams per forward pass; 0 uses the training batch size. `passes` is what the student does
+    beside the fast pass; None is all that it was trained for (`passes_of`).
     """
-    given = passes_of(run) if passes is None else passes
+    chosen = passes_of(run) if passes is None else passes
     need_target = _need_target(run)
 
     def rows() -> Iterator[dict[str, Any]]:
@@ -137,7 +130,7 @@ def score_run(
                 params,
                 run.template,
                 getattr(run.splits, split),
-                given,
+                chosen,
                 split=split,
                 fold=run.config.data.fold,
                 context=run.config.packing.context,
@@ -168,16 +161,10 @@ def passes_of(run: Run) -> Passes:
 def evaluate_run(run: Run, *, texts: bool = True, base: bool = False) -> int | None:
     """Scores the calibration and test splits, fits their calibration, measures every policy and writes the report.
 
-    Where the checkpoint of the trained result is damaged, an older one is evaluated: the first line and the title of
-    every table say so, and an evaluation that the folder has already stays as it is.
-
-    Args:
-      run: The run.
-      texts: Whether the report may show the texts of events.
-      base: Whether the student before training is scored too, for a section of its own in the tables.
-
-    Returns:
-      `NOT_TRAINED` where an older checkpoint was evaluated, else None.
+    Where the checkpoint of the trained result is damaged, an older one is evaluated and `NOT_TRAINED` returned: the
+    first line and the title of every table say so, and an evaluation that the folder has already stays as it is.
+    `texts` lets the report show the texts of events; `base` scores the student before training too, for a section of
+    its own in the tables.
 
     Raises:
       ValueError, OSError: before anything is written, for a workdir without a checkpoint or with invalid metrics.
@@ -220,12 +207,8 @@ UNTRAINED = "student without training"
 def evaluate_untrained(config: RunConfig, workdir: Workdir, *, texts: bool = True) -> None:
     """Scores, calibrates and evaluates the student of a config as it is before training.
 
-    The folder gets the run's config, tokenizer and fingerprints, so that training of the same config may begin in it.
-
-    Args:
-      config: Config of the run.
-      workdir: Folder to write to; it may not hold a trained run.
-      texts: Whether the report may show the texts of events.
+    The folder, which may not hold a trained run, gets the run's config, tokenizer and fingerprints, so that training of
+    the same config may begin in it. `texts` lets the report show the texts of events.
 
     Raises:
       ValueError, OSError, RuntimeError: in one line; nothing is written if the config, the data source or the weights
@@ -267,8 +250,7 @@ def _claim(run: Run) -> None:
 def evaluate_workdir(path: epath.PathLike, *, texts: bool = True, base: bool = False) -> int | None:
     """Evaluates the run in a folder again, as `evaluate_run` does.
 
-    Raises:
-      ValueError, OSError: in one line, for a folder that holds no run, or a run whose source cannot be read.
+    ValueError or OSError, in one line, for a folder that holds no run, or a run whose source cannot be read.
     """
     if is_probe(path):
         raise ValueError(

@@ -32,19 +32,14 @@ def evaluate_scores(
     calibrator: Calibrator | None = None,
     calibration: str | None = None,
 ) -> None:
-    """Evaluates a scores file and writes calibration.json, evaluation.json and report.html into a folder.
+    """Evaluates a scores file (docs/scores.md); writes calibration.json, evaluation.json and report.html into a folder.
 
-    Args:
-      path: The scores file, .parquet or .jsonl (docs/scores.md).
-      folder: Folder to write to; it may not hold a run.
-      point: The costs, margin and policy to evaluate at.
-      shown_only: Whether to leave out the rows whose offer was not made; the title of every table then says so.
-      calibrator: The map to fit; None is one temperature per signal.
-      calibration: Path of a calibration.json to apply instead; of an out-of-fold one, the maps of all folds together.
+    The folder may not hold a run. With `shown_only`, rows whose offer was not made are left out, and the title of every
+    table says so. Without a calibrator, the map is one temperature per signal. `calibration` is a calibration.json to
+    apply instead; of an out-of-fold one, the maps of all folds together.
 
     Raises:
       ValueError: naming the place, for a folder that holds a run, or a scores file or calibration that cannot be used.
-      OSError: for a file that cannot be read.
     """
     if (folder / "config.json").exists():
         raise ValueError(
@@ -104,11 +99,7 @@ def _of_records(path: str, scores: Scores, calibrated: bool) -> Scores:
 
 
 def shown_offers(path: str, scores: Scores) -> Scores:
-    """The rows whose offer was made.
-
-    Raises:
-      ScoresError: for a table that does not say so, or without any.
-    """
+    """The rows whose offer was made; ScoresError for a table that does not say so, or without any."""
     if scores.logged is None:
         raise ScoresError("found no such column, expected it with --shown_only", "logged", place=path)
     shown = scores.logged == 1
@@ -127,9 +118,7 @@ def check_shown(path: str, scores: Scores) -> None:
 
     The offers that a logging policy showed are a selection; costs on them alone are not those of all steps. Every step
     needs a propensity, of a shown offer or of one that could have been: an agent's record has none where it could not.
-
-    Raises:
-      ScoresError: naming the first row that was not shown, otherwise.
+    Otherwise ScoresError names the first row that was not shown.
     """
     if scores.logged is None:
         return

@@ -28,14 +28,10 @@ POINT = ("c_fa", "c_fn", "margin", "policy", "fixed_threshold", "trigger", "pric
 
 
 def serve(given: Mapping[str, Any]) -> None:
-    """Decides on every event of the input.
+    """Decides on every event of the input, as the flags of `prism_jax.agent` say.
 
-    Args:
-      given: The flags of `prism_jax.agent` by name; `model` is an exported directory, or the workdir of a trained run,
-        which is exported for the time being.
-
-    Raises:
-      ValueError, OSError: with a message of one line.
+    `model` is an exported directory, or the workdir of a trained run, which is exported for the time being. ValueError
+    and OSError have a message of one line.
     """
     for name in ("model", "input"):
         if given[name] is None:
@@ -68,14 +64,7 @@ def _store(given: Mapping[str, Any]) -> PeopleStore:
 
 
 def replay_records(given: Mapping[str, Any]) -> None:
-    """Decides again on the records of --replay, and writes the new ones.
-
-    Args:
-      given: The flags of `prism_jax.agent` by name.
-
-    Raises:
-      ValueError, OSError: with a message of one line.
-    """
+    """Decides again on the records of --replay, and writes the new ones; ValueError and OSError have one line."""
     for name in ("people", "population", "recalibrate"):
         if given[name]:
             raise ValueError(f"--{name}: found it with --replay, expected none: a replay takes people from the records")
@@ -106,15 +95,9 @@ def replay_records(given: Mapping[str, Any]) -> None:
 
 
 def settings_from(given: Mapping[str, Any], terms: Terms, changes: Mapping[str, Any]) -> Settings:
-    """The settings that the flags ask for.
+    """The settings that the flags of `prism_jax.agent` ask for; ValueError names the flag, for a value out of range.
 
-    Args:
-      given: The flags of `prism_jax.agent` by name.
-      terms: The terms of the exported model.
-      changes: What the flags change in the operating point.
-
-    Raises:
-      ValueError: naming the flag, for a value out of range.
+    `terms` are those of the exported model, and `changes` what the flags change in its operating point.
     """
     point = Settings(terms).at(changes).point
     critical = Critical(frozenset(given["critical_text"]), tuple(given["critical_pattern"]))

@@ -36,9 +36,6 @@ class Store:
     The digest is that of the config, in which files count by their content and a first stage by its own name. A config
     that changes therefore has another folder, and the store may be moved. What a training left behind says how far it
     is: its checkpoints, and its scores, which are written at once when they are complete.
-
-    Attributes:
-      folder: The folder of all trainings.
     """
 
     def __init__(self, folder: epath.PathLike):
@@ -47,29 +44,16 @@ class Store:
 
     @contextlib.contextmanager
     def claimed(self) -> Iterator[Store]:
-        """Keeps other processes from training here while the block runs.
-
-        Raises:
-          RuntimeError: if another process does; the message names it.
-        """
+        """Keeps other processes from training here while the block runs; RuntimeError names the process that does."""
         with only_training(self.folder):
             yield self
 
     def place(self, name: str, config: RunConfig) -> epath.Path:
-        """The workdir of a training.
-
-        Args:
-          name: What tables call the training, a part of the folder's name.
-          config: Its config; the files that it names must exist.
-        """
+        """The workdir of a training by the name that tables call it; the files that its config names must exist."""
         return self.folder / f"{name}-{_digest(config)}"
 
     def finished(self, name: str, config: RunConfig) -> epath.Path:
-        """The workdir of a training, which is trained to its last step unless it was before.
-
-        Raises:
-          ValueError, OSError, RuntimeError: as `train_run`.
-        """
+        """The workdir of a training, which is trained to its last step unless it was before; errors as `train_run`."""
         workdir = Workdir(self.place(name, config))
         if not _finished(workdir, config):
             began = time.monotonic()
@@ -86,13 +70,7 @@ class Store:
     def scores(self, name: str, config: RunConfig, signals: Signals = "all") -> Scores:
         """The raw scores of a training on the calibration and test streams; a second call reads them.
 
-        Args:
-          name: Name of the training.
-          config: Its config.
-          signals: Which signals; `untrained` does not train, unless for a first stage.
-
-        Raises:
-          ValueError, OSError, RuntimeError: as `finished`.
+        The signals `untrained` do not train, unless for a first stage. Errors as `finished`.
         """
 
         def make() -> Scores:

@@ -24,17 +24,11 @@ assert _TASK in RESPONSE_KEYS, "the response names the proposal under this key"
 def export_traces(records: epath.PathLike, out: epath.PathLike, streams: epath.PathLike | None) -> dict[str, Trace]:
     """Writes a folder of traces, one file per stream of the records; nothing is written if anything is wrong.
 
-    Args:
-      records: File that `python -m prism_jax.agent` wrote.
-      out: Folder that does not exist yet, such as eval/traces_new/NAME.
-      streams: Streams that the agent was given, for the texts of their events; None takes those of the records, which
-        have them if the agent ran with --keep_texts.
-
-    Returns:
-      The traces by stream.
+    The records are a file that `python -m prism_jax.agent` wrote, and `out` does not exist yet, such as
+    eval/traces_new/NAME. `streams` are those that the agent was given, for the texts of their events; None takes the
+    texts of the records, which have them if the agent ran with --keep_texts.
 
     Raises:
-      OSError: if a file cannot be read or written.
       ValueError: naming file and line, for a file that holds anything else, or an event without a text.
     """
     texts = {stream.id: stream for stream in read_streams(streams)} if streams else {}

@@ -36,11 +36,7 @@ class Claim(NamedTuple):
 
 
 class Cache:
-    """Opens the file, or creates it, for this process only to read.
-
-    Args:
-      path: The SQLite file; its folder is created.
-      budget: Most USD that this file may ever record as spent.
+    """The SQLite file, which is created with its folder if need be, and the most USD that it may ever record as spent.
 
     Raises:
       ValueError: if the file is something else, or damaged.
@@ -77,12 +73,9 @@ class Cache:
         return row and Answer(key=key, cached=True, **dict(zip(_COLUMNS, row, strict=True)))
 
     def claim(self, key: str, worst: float, idempotent: bool) -> Claim:
-        """Records that a request is about to be sent, and reserves its worst case of the budget.
+        """Records that a request is about to be sent, and reserves the most USD that one attempt can cost.
 
-        Args:
-          key: The request's key.
-          worst: The most that one attempt can cost, in USD.
-          idempotent: Whether sending it once more costs nothing if it was answered before.
+        An idempotent request costs nothing when it is sent once more after it was answered.
 
         Raises:
           BudgetSpent: if the budget has no room for it, and none that requests under way could still leave.
@@ -118,12 +111,9 @@ class Cache:
             return True
 
     def settle(self, key: str, answer: Answer | None, billed: bool = True) -> None:
-        """Ends a request: stores its answer and what it cost.
+        """Ends a request: stores its answer, if any, and what it cost.
 
-        Args:
-          key: The request's key.
-          answer: The answer to store; None if there is none.
-          billed: Without an answer, whether the last attempt may have been billed all the same.
+        `billed` says whether the last attempt may have been billed although there is no answer.
         """
         with self._transaction() as database:
             worst, lost = database.execute("SELECT worst, lost FROM flights WHERE key = ?", (key,)).fetchone()
@@ -169,9 +159,9 @@ class Cache:
             return True
         rows = self._database.execute("SELECT key, worst * (lost + 1), owner FROM flights WHERE key != ?", (key,))
         reserved = gone = 0.0
-        for other, worst, owner in rows.fetchall():
+        for sent, worst, owner in rows.fetchall():
             reserved += worst
-            gone += 0 if self._alive(other, owner) else worst
+            gone += 0 if self._alive(sent, owner) else worst
         if self.spent + reserved + wanted <= self.budget:
             return True
         if self.spent + gone + wanted <= self.budget and reserved > gone:

@@ -36,16 +36,12 @@ EXPECTED_BYTES = 4
 class Client:
     """One endpoint with its limits. Usable from one event loop at a time; `asyncio.run` closes its connections.
 
-    Args:
-      endpoint: Where to ask.
-      cache: Answers, requests under way and spending.
-      tally: Counts of the job; shared by its clients.
-      redact: Whether to cut personal data from messages.
-      dry: Whether to send nothing and only estimate; answers from the cache are given all the same.
+    The clients of a job share its cache and its tally. With `redact`, personal data is cut from messages. With `dry`,
+    nothing is sent and costs are only estimated; answers from the cache are given all the same.
 
     Raises:
-      ValueError: if the price is unknown, if the model costs money and the cache has no budget, or if the environment
-        has no such key.
+      ValueError: if the price is unknown, the model costs money and the cache has no budget, or the environment lacks
+        the variable of the API key.
     """
 
     def __init__(
@@ -68,9 +64,8 @@ class Client:
     async def ask(self, request: Request) -> Answer:
         """The answer to a request; one that was answered before costs nothing.
 
-        Returns:
-          The answer. Where the endpoint is down or limits the rate for longer than its patience, rejects the request,
-          or the model gives no text, `error` says so.
+        Where the endpoint is down or limits the rate for longer than its patience, rejects the request, or the model
+        gives no text, the answer's `error` says so.
 
         Raises:
           BudgetSpent: if the request could pass the budget.
@@ -78,8 +73,8 @@ class Client:
         """
         prepared = prepare(request, self.endpoint, self._clean)
         self.tally.requests += 1
-        if found := self.cache.get(prepared.key):
-            return self._from_cache(found)
+        if stored := self.cache.get(prepared.key):
+            return self._from_cache(stored)
         if self.dry:
             return self._estimate(prepared)
         line = await self._line()

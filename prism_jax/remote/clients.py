@@ -25,11 +25,8 @@ def opened(
 ) -> Iterator[Clients]:
     """Opens the cache and a client per endpoint.
 
-    Args:
-      config: Cache, budget and redaction.
-      endpoints: The endpoints by name.
-      dry_run: Whether to send nothing: each request that the cache does not answer only adds to the estimate in the
-        tally, and gets an answer with an error.
+    With `dry_run` nothing is sent: each request that the cache does not answer only adds to the estimate in the tally,
+    and gets an answer with an error.
 
     Raises:
       ValueError: if an endpoint cannot be used; the message names its section.

@@ -24,14 +24,9 @@ class Most(NamedTuple):
 
 
 def read(content: bytes, key: str, price: Price, most: Most, seconds: float) -> Answer:
-    """The answer in a completion's body.
+    """The answer in a completion's body to the request of a key, after so many seconds.
 
-    Args:
-      content: The body of the response.
-      key: Hash of the request.
-      price: What tokens cost.
-      most: The tokens that are charged where the server states none or more.
-      seconds: Time since the request was sent.
+    Where the server states no tokens or more than `most`, those are charged.
 
     Raises:
       TransientError: if the body is no completion.

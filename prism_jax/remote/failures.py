@@ -26,13 +26,10 @@ class EndpointError(RuntimeError):
 
 
 class TransientError(Exception):
-    """An attempt failed in a way that may pass.
+    """An attempt failed in a way that may pass; `words` say what happened, without secrets.
 
-    Attributes:
-      words: What happened, without secrets.
-      after: Seconds after which the server asked to be tried again; None if it did not say.
-      billed: Whether the attempt may have been billed.
-      garbled: Whether the server answered with something that is no completion.
+    `after` is the number of seconds after which the server asked to be tried again; None if it did not say. `billed`
+    says whether the attempt may have been billed, and `garbled` whether the server's answer is no completion.
     """
 
     def __init__(self, words: str, after: float | None = None, billed: bool = False, garbled: bool = False) -> None:
@@ -65,11 +62,9 @@ def _quotes(word: str, key: str) -> bool:
 
 
 def of_exchange(error: Exception, key: str) -> Exception:
-    """The failure that an exception while a request was sent or answered stands for.
+    """The failure that an exception of the `openai` SDK, or of what is under it, stands for.
 
-    Args:
-      error: An exception of the `openai` SDK or of what is under it; its text may quote the key.
-      key: The API key, to remove it.
+    The text of the exception may quote the API key, which is removed.
     """
     import openai
 

@@ -41,12 +41,15 @@ class Faults:
 
 def question(body: dict[str, Any]) -> str:
     """The last message of the user in a request's body that is no feedback on an answer."""
-    contents = [one["content"] for one in body["messages"] if one["role"] == "user"]
+    contents = [message["content"] for message in body["messages"] if message["role"] == "user"]
     return next((text for text in reversed(contents) if not text.startswith(FEEDBACK)), "")
 
 
 class FakeEndpoint:
-    """Serves chat completions on a free port of 127.0.0.1 while the block runs.
+    """Serves chat completions on 127.0.0.1 while the block runs; port 0 is a free one.
+
+    The brain gets a request's JSON body and returns the text of the completion. The faults may be replaced while the
+    server runs.
 
     Attributes:
       received: Arrivals by request hash, failed ones included.
@@ -55,11 +58,6 @@ class FakeEndpoint:
       log: Of the newest attempts: seconds at the arrival, request hash, HTTP status (0 if the connection was closed).
       headers: Headers of the newest attempts.
       most_at_once: Most attempts that were under way at the same time.
-
-    Args:
-      brain: Gets a request's JSON body and returns the text of the completion.
-      faults: What goes wrong; may be replaced while the server runs.
-      port: Port to listen on; 0 is a free one.
     """
 
     def __init__(self, brain: Brain, faults: Faults | None = None, port: int = 0) -> None:
@@ -94,17 +92,19 @@ class FakeEndpoint:
 
     async def _stop(self) -> None:
         self._server.close()
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in others:
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answers the requests of one connection."""
         try:
             while head := await reader.readuntil(b"\r\n\r\n"):
                 lines = head.decode("latin-1").split("\r\n")
-                headers = {name.lower(): value.strip() for name, _, value in (one.partition(":") for one in lines[1:])}
+                headers = {
+                    name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines[1:])
+                }
                 content = await reader.readexactly(int(headers.get("content-length", 0)))
                 response = await self._answer(lines[0], headers, content)
                 if response is None:
@@ -171,7 +171,7 @@ class FakeEndpoint:
             text = f"Sure! {text[: len(text) // 2]}, and so on"
         if self._draw("truncated", key, nth) < self.faults.truncated:
             text, finish = text[: len(text) // 2], "length"
-        prompt = sum(len(one["content"]) for one in body["messages"]) // 4
+        prompt = sum(len(message["content"]) for message in body["messages"]) // 4
         usage = {"prompt_tokens": prompt, "completion_tokens": len(text) // 4 + 1}
         usage["total_tokens"] = sum(usage.values())
         choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": finish}

@@ -36,15 +36,8 @@ def run(
     """Yields `work(item)` for every item, in order.
 
     An error of `work` is raised at its item's place. After it, or an interruption, no further item is started, and
-    what is under way is awaited.
-
-    Args:
-      items: What to work on; read as needed.
-      work: A coroutine function; it runs in the event loop of another thread.
-      at_once: Most items that are worked on at the same time.
-      total: Number of items for the progress bar, if known.
-      label: What the progress bar shows.
-      tally: Counts to show beside the bar.
+    what is under way is awaited. Items are read as needed, and at most `at_once` of them are worked on at the same
+    time, in the event loop of another thread. Without a label there is no progress bar.
     """
     seldom = 0.5 if sys.stderr.isatty() else 30.0  # a bar in a file of logs is a line each time
     with (
@@ -70,7 +63,7 @@ def run(
                 yield _shown(pending.popleft().result(), bar, tally)
         finally:
             stopped.set()
-            if not all(one.done() for one in pending):
+            if not all(future.done() for future in pending):
                 tqdm.write("waiting for answers to what was sent; Ctrl-C leaves them", file=sys.stderr)
             concurrent.futures.wait(pending, timeout=GRACE)
 

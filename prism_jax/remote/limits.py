@@ -13,10 +13,7 @@ from prism_jax.remote.config import EndpointConfig
 class Limiter:
     """Delays attempts so that no window of time holds more requests or tokens than allowed.
 
-    Args:
-      endpoint: Its limits per minute and its window.
-      clock: Seconds that never run backwards.
-      sleep: Waits for so many of these seconds.
+    The clock gives seconds that never run backwards, and `sleep` waits for so many of them.
     """
 
     def __init__(
@@ -35,13 +32,9 @@ class Limiter:
         self._turn = asyncio.Lock()
 
     async def room(self, tokens: int) -> Place:
-        """Waits until an attempt may be sent, in the order of the calls.
+        """Waits until an attempt may be sent, in the order of the calls; returns its place, for `correct`.
 
-        Args:
-          tokens: Tokens that the attempt may take; more than a window allows wait for an empty one.
-
-        Returns:
-          The attempt's place, for `correct`.
+        An attempt that may take more tokens than a window allows waits for an empty one.
         """
         if not (self._requests or self._tokens) and self._open <= self._clock():
             return Place(0.0, tokens)

@@ -49,18 +49,14 @@ PRICES: dict[tuple[str, str], Price] = {
 
 
 def price_of(endpoint: EndpointConfig) -> Price:
-    """The price of an endpoint's model: as its config states it, or else from the table.
-
-    Raises:
-      ValueError: if neither knows it.
-    """
+    """The price of an endpoint's model, as its config states it, or else from the table; an unknown one is an error."""
     if endpoint.input_price is not None and endpoint.output_price is not None:
         return Price(endpoint.input_price, endpoint.output_price, "config")
     host = urlsplit(endpoint.base_url).hostname or ""
-    found = PRICES.get((host, endpoint.model))
-    if found is None:
+    price = PRICES.get((host, endpoint.model))
+    if price is None:
         raise ValueError(
             f"input_price: found no price of model {endpoint.model!r} at {host}, expected input_price and output_price "
             "in its section (USD per million tokens; 0 and 0 for a server of your own)"
         )
-    return found
+    return price

@@ -54,13 +54,7 @@ INSTRUCTION = "Answer with one JSON object and nothing else. It must satisfy thi
 
 
 def prepare(request: Request, endpoint: EndpointConfig, clean: Callable[[str], str]) -> Prepared:
-    """The body of a request and its key.
-
-    Args:
-      request: What is asked.
-      endpoint: Where it will be sent.
-      clean: Removes personal data from the content of a message.
-    """
+    """The body of a request and its key; `clean` removes personal data from the content of a message."""
     messages = [{"role": role, "content": _sendable(clean(content))} for role, content in request.messages]
     body: dict[str, Any] = {"model": endpoint.model, "messages": messages}
     body[endpoint.max_tokens_name] = endpoint.max_tokens

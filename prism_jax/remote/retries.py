@@ -34,11 +34,7 @@ class Retries:
         self._gone, self._success = False, 0.0
 
     async def run(self, attempt: Callable[[], Awaitable[T]], failed: Callable[[TransientError], Awaitable[None]]) -> T:
-        """Runs `attempt` until it succeeds.
-
-        Args:
-          attempt: Sends a request once.
-          failed: Is awaited before each wait for another attempt.
+        """Awaits `attempt` until it succeeds, and `failed` before each wait for another attempt.
 
         Raises:
           TransientError: the last failure, when patience ends.

@@ -38,13 +38,9 @@ class Reply(Generic[T]):
 
 
 async def ask_for(client: Client, messages: Iterable[Message], model: type[T], retries: int = 2) -> Reply[T]:
-    """Asks for a value of a pydantic model.
+    """Asks for a value of a pydantic model, whose fields' descriptions are part of the schema that is sent.
 
-    Args:
-      client: Whom to ask.
-      messages: The conversation, the question last.
-      model: What the answer must be. Its fields' descriptions are part of the schema that is sent.
-      retries: How often an invalid answer is returned with what is wrong with it.
+    The question is the last of the messages. An invalid answer is returned at most `retries` times, with what is wrong.
     """
     conversation, answers, problem = tuple(messages), [], None
     for _ in range(retries + 1):
@@ -95,15 +91,15 @@ def parse(text: str, model: type[T]) -> T:
     try:
         return model.model_validate_json(json.dumps(value))
     except pydantic.ValidationError as error:
-        found = error.errors(include_url=False, include_context=False)
-        lines = (f"{'.'.join(map(str, one['loc'])) or 'the object'}: {one['msg']}" for one in found)
+        details = error.errors(include_url=False, include_context=False)
+        lines = (f"{'.'.join(map(str, detail['loc'])) or 'the object'}: {detail['msg']}" for detail in details)
         raise ValueError("; ".join(lines)[:LONGEST]) from None
 
 
 def _only_object(text: str) -> dict[str, Any]:
     """The one JSON object in a text."""
     decoder = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant)
-    found, begins = [], _BEGINS.search(text)  # a brace before anything else begins no object
+    values, begins = [], _BEGINS.search(text)  # a brace before anything else begins no object
     while begins:
         try:
             value, end = decoder.raw_decode(text, begins.start())
@@ -111,11 +107,11 @@ def _only_object(text: str) -> dict[str, Any]:
             raise ValueError(f"found broken JSON ({error.msg}), expected one JSON object") from None
         except RecursionError:
             raise ValueError("found brackets nested too deep, expected one JSON object") from None
-        found.append(value)
+        values.append(value)
         begins = _BEGINS.search(text, end)
-    if len(found) != 1:
-        raise ValueError(f"found {len(found)} JSON objects, expected one")
-    return found[0]
+    if len(values) != 1:
+        raise ValueError(f"found {len(values)} JSON objects, expected one")
+    return values[0]
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -42,11 +42,13 @@ class BoundedClient(openai.DefaultAsyncHttpxClient):
                     return await _read(response)
             finally:
                 await response.aclose()
-            here, there = _origin(request.url), _origin(response.next_request.url)
-            if here != there:
-                raise RedirectError(f"{here} redirects to {there}, where nothing was sent; base_url must name the host")
+            origin, target = _origin(request.url), _origin(response.next_request.url)
+            if origin != target:
+                raise RedirectError(
+                    f"{origin} redirects to {target}, where nothing was sent; base_url must name the host"
+                )
             request = response.next_request
-        raise RedirectError(f"{here} redirects more than {REDIRECTS} times")
+        raise RedirectError(f"{origin} redirects more than {REDIRECTS} times")
 
 
 def _origin(url: httpx2.URL) -> str:

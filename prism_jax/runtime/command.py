@@ -29,7 +29,7 @@ def start(
     Ctrl-C ends with exit status 130, where `main` does not handle it itself.
 
     Args:
-      main: Function to run. An integer that it returns is the exit status.
+      main: Runs the program. An integer that it returns is the exit status.
       renamed: Maps old dotted config keys to their current names; a flag that overrides an old one is an error.
       arguments: What the arguments beside the flags are, such as "FILE.csv"; `main` is called with the list of them,
         and their absence is an error. By default such an argument is an error.

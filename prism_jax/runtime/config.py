@@ -27,22 +27,14 @@ class ConfigError(ValueError):
 
 
 def check_at_least(config: Any, least: float | int, *names: str) -> None:
-    """Checks the named fields of a config dataclass, in its `__post_init__`.
-
-    Raises:
-      ValueError: naming the first field whose value is below `least` or NaN.
-    """
+    """Raises ValueError, naming the first of the fields of a config whose value is below `least` or NaN."""
     for name in names:
         if not getattr(config, name) >= least:
             raise ValueError(f"{name}: found {getattr(config, name)}, expected at least {least}")
 
 
 def check_above(config: Any, bound: float | int, *names: str) -> None:
-    """Checks the named fields of a config dataclass, in its `__post_init__`.
-
-    Raises:
-      ValueError: naming the first field whose value is not above `bound`, NaN included.
-    """
+    """Raises ValueError, naming the first of the fields of a config whose value is not above `bound`, NaN included."""
     for name in names:
         if not getattr(config, name) > bound:
             raise ValueError(f"{name}: found {getattr(config, name)}, expected above {bound}")
@@ -86,14 +78,11 @@ def from_config_dict(
     place: str = "config",
     renamed: Mapping[str, str] | None = None,
 ) -> T:
-    """Builds the frozen dataclass `cls` from nested mappings.
+    """Builds the frozen dataclass `cls` from nested mappings; missing keys take its defaults.
 
-    Args:
-      cls: A dataclass whose fields are numbers, strings, booleans, tuples of these, config dataclasses, or mappings
-        from names to config dataclasses.
-      tree: Nested mapping; missing keys take the dataclass's defaults.
-      place: Name of the mapping in messages.
-      renamed: Dotted keys that no longer exist, and what each is called today; messages about unknown keys use it.
+    Its fields are numbers, strings, booleans, tuples of these, config dataclasses, or mappings from names to config
+    dataclasses. `renamed` maps dotted keys that no longer exist to their names today, for messages; `place` names the
+    mapping in them.
 
     Raises:
       ConfigError: for an unknown key (with its name today or the nearest known one), a missing key that has no

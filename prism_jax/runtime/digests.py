@@ -37,7 +37,7 @@ class Checked(NamedTuple):
 
     files: int
     size: int  # their bytes
-    seconds: float  # duration
+    seconds: float
     sha256: str  # digest of the list itself
 
     def __str__(self) -> str:
@@ -46,16 +46,12 @@ class Checked(NamedTuple):
 
 
 def define_flag(what: str) -> None:
-    """Defines --expect_digest of a main that loads an export.
-
-    Args:
-      what: Where the export stands, such as "--model".
-    """
+    """Defines --expect_digest of a main that loads an export; `what` says where it stands, such as "--model"."""
     flags.DEFINE_string(
         "expect_digest", None, f"SHA-256 of the {NAME} of the export in {what}, as prism_jax.export printed it."
     )
     flags.register_validator(
-        "expect_digest", lambda given: given is None or is_sha256(given.lower()), "expected 64 hexadecimal digits"
+        "expect_digest", lambda value: value is None or is_sha256(value.lower()), "expected 64 hexadecimal digits"
     )
 
 
@@ -68,33 +64,21 @@ def sha256(*paths: epath.PathLike) -> str:
     """The SHA-256 of a file, or of several files one after another, as 64 hexadecimal digits.
 
     Raises:
-      OSError: if a file cannot be read.
       DigestError: for anything but regular files.
     """
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for path in paths:
         with open_regular(path, DigestError) as file:
             while block := file.read(_BLOCK):
-                found.update(block)  # releases the interpreter's lock
-    return found.hexdigest()
+                digest.update(block)  # releases the interpreter's lock
+    return digest.hexdigest()
 
 
 def write_digests(folder: epath.Path, but: Iterable[str] = ()) -> str:
-    """Writes the digests of all files in a folder that is otherwise complete.
-
-    Args:
-      folder: The folder.
-      but: Names of files to leave out.
-
-    Returns:
-      The SHA-256 of the list.
-
-    Raises:
-      OSError: if a file cannot be read or written.
-    """
+    """Lists the digests of all files but some in a folder that is otherwise complete; returns the list's SHA-256."""
     names = sorted(set(files_in(folder)) - {NAME, *but})
-    found = threads(lambda name: sha256(folder / name), names)
-    content = encode_json(dict(zip(names, found, strict=True)))
+    digests = threads(lambda name: sha256(folder / name), names)
+    content = encode_json(dict(zip(names, digests, strict=True)))
     write_bytes(folder / NAME, content)
     return hashlib.sha256(content).hexdigest()
 
@@ -123,11 +107,7 @@ def read_digests(folder: epath.Path) -> dict[str, str] | None:
 
 
 def differing(folder: epath.Path, digests: Mapping[str, str], names: Iterable[str]) -> list[str]:
-    """The names of files that are missing, no files, or do not have the digest of the list, in their order.
-
-    Raises:
-      OSError: if a file cannot be read.
-    """
+    """The names of files that are missing, no files, or do not have the digest of the list, in their order."""
     names = list(names)
 
     def differs(name: str) -> bool:
@@ -148,28 +128,27 @@ def read_list(folder: epath.Path, expected: str | None = None) -> tuple[dict[str
     digests = read_digests(folder)
     if digests is None:
         raise FileNotFoundError(f"{folder / NAME}: no such file, expected what {EXPORT} writes: export the run again")
-    found = sha256(folder / NAME)
-    if expected is not None and found != expected.lower():
-        raise DigestError(f"{folder / NAME}: found the SHA-256 {found}, expected {expected.lower()}: another export")
-    return digests, found
+    list_digest = sha256(folder / NAME)
+    if expected is not None and list_digest != expected.lower():
+        raise DigestError(
+            f"{folder / NAME}: found the SHA-256 {list_digest}, expected {expected.lower()}: another export"
+        )
+    return digests, list_digest
 
 
 def check_folder(folder: epath.PathLike, expected: str | None = None) -> Checked:
     """Compares every file of an exported directory with its list, several at a time.
 
     A file that the list lacks is refused too, since a reader might prefer it to one that is listed. Nothing reads
-    hidden files and documents (`README.md`, `LICENSE`), which may be added.
-
-    Args:
-      folder: The directory.
-      expected: SHA-256 of the list; None believes the list.
+    hidden files and documents (`README.md`, `LICENSE`), which may be added. `expected` is the SHA-256 of the list; None
+    believes the list.
 
     Raises:
       FileNotFoundError: if there is no list.
       ValueError: naming the file that is missing, has changed, or is not listed; or another list than expected.
     """
     folder, began = epath.Path(folder), time.perf_counter()
-    digests, found = read_list(folder, expected)
+    digests, list_digest = read_list(folder, expected)
     for name in sorted(files_in(folder)):
         if name not in digests and name != NAME and not _harmless(name):
             raise DigestError(
@@ -181,18 +160,13 @@ def check_folder(folder: epath.PathLike, expected: str | None = None) -> Checked
             f"{folder / wrong[0]}: found a missing or changed file, expected what {NAME} lists: export the run again"
         )
     size = sum((folder / name).stat().length for name in digests)
-    return Checked(len(digests), size, time.perf_counter() - began, found)
+    return Checked(len(digests), size, time.perf_counter() - began, list_digest)
 
 
 def check_export(path: epath.PathLike, expected: str | None = None) -> None:
-    """Compares weights with their list where they are an export; of others there is no list.
+    """Compares a model directory with its list where it is an export; of other weights, such as GGUF, there is none.
 
-    Args:
-      path: A model directory or GGUF file.
-      expected: SHA-256 of the list; with it, anything but an export is refused.
-
-    Raises:
-      FileNotFoundError, ValueError: as `check_folder`.
+    With `expected`, the SHA-256 of the list, anything but an export is refused. The errors are those of `check_folder`.
     """
     folder = epath.Path(path)
     if str(path) and ((folder / NAME).exists() or (folder / "prism.json").exists()):

@@ -42,9 +42,8 @@ def define_cache_flag() -> None:
 def keep_programs(requested: str | None, *, all_of_them: bool = False) -> None:
     """Keeps compiled programs between runs, and warns if others could change them.
 
-    Args:
-      requested: A folder, `off`, or None for the folder that the program has chosen already, or else the default.
-      all_of_them: Whether programs that compile in less than a second are kept too: of use where many are compiled.
+    `requested` is a folder, `off`, or None for the folder that the program has chosen already, or else the default.
+    With `all_of_them`, programs that compile in less than a second are kept too: of use where many are compiled.
     """
     before = jax.config.values["jax_compilation_cache_dir"]
     folder = cache_folder(requested or before, dict(os.environ))
@@ -72,13 +71,13 @@ def start() -> None:
     keep_programs(flags.FLAGS.compilation_cache)
     if not flags.FLAGS.distributed:
         return
-    given = {name: flags.FLAGS[name].value for name in ("coordinator", "processes", "process")}
-    missing = [name for name, value in given.items() if value is None]
-    if len(missing) not in (0, len(given)):
-        raise ValueError(f"{missing[0]}: found none, expected all of --{', --'.join(given)} or none of them")
+    options = {name: flags.FLAGS[name].value for name in ("coordinator", "processes", "process")}
+    missing = [name for name, value in options.items() if value is None]
+    if len(missing) not in (0, len(options)):
+        raise ValueError(f"{missing[0]}: found none, expected all of --{', --'.join(options)} or none of them")
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     try:
-        jax.distributed.initialize(given["coordinator"], given["processes"], given["process"])
+        jax.distributed.initialize(options["coordinator"], options["processes"], options["process"])
     except ValueError as error:
         raise ValueError(
             f"distributed: found no cluster that JAX knows ({error}), expected SLURM's environment or --coordinator, "
@@ -98,12 +97,7 @@ def wait(name: str) -> None:
 
 
 def cache_folder(requested: str | None, environment: dict[str, str]) -> str | None:
-    """The folder in which compiled programs are kept; None means that none are kept.
-
-    Args:
-      requested: A folder, `off`, or None for the default.
-      environment: The environment variables of the process.
-    """
+    """The folder in which compiled programs are kept, by default one for this machine; None for `off`."""
     if requested == "off":
         return None
     if requested or environment.get("JAX_COMPILATION_CACHE_DIR"):
@@ -122,15 +116,15 @@ def writable_by_others(folder: str) -> str | None:
     path = pathlib.Path(folder).resolve()
     for place in (path, *path.parents):
         try:
-            found = place.stat()
+            status = place.stat()
         except OSError:
             continue  # does not exist yet, or is hidden from this user too
-        shared = found.st_mode & stat.S_IWOTH or (found.st_mode & stat.S_IWGRP and found.st_gid != os.getegid())
-        sticky = place != path and found.st_mode & stat.S_ISVTX  # only owners rename or delete what is in it
+        shared = status.st_mode & stat.S_IWOTH or (status.st_mode & stat.S_IWGRP and status.st_gid != os.getegid())
+        sticky = place != path and status.st_mode & stat.S_ISVTX  # only owners rename or delete what is in it
         if shared and not sticky:
-            return f"{place} writable by others (mode {stat.S_IMODE(found.st_mode):o})"
-        if place == path and found.st_uid not in (os.geteuid(), 0):
-            return f"{place} owned by another user (id {found.st_uid})"
+            return f"{place} writable by others (mode {stat.S_IMODE(status.st_mode):o})"
+        if place == path and status.st_uid not in (os.geteuid(), 0):
+            return f"{place} owned by another user (id {status.st_uid})"
     return None
 
 

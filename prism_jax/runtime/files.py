@@ -119,14 +119,10 @@ def new_folder(path: epath.PathLike) -> Iterator[epath.Path]:
 def check_regular(path: epath.PathLike, error: type[ValueError] = JsonError, expected: str = "a file") -> None:
     """Checks that a path is a regular file, or a link to one, without opening it; all files in a bucket are regular.
 
-    Args:
-      path: Path to check.
-      error: Class of the error about what is there.
-      expected: What the file should be, for messages.
+    Messages say what the file was `expected` to be.
 
     Raises:
       FileNotFoundError: if there is nothing.
-      OSError: if it cannot be looked at.
       error: for a folder, FIFO, socket or device: opening one can wait forever, and reading one can be endless.
     """
     if not on_disk(path):
@@ -144,10 +140,7 @@ def check_regular(path: epath.PathLike, error: type[ValueError] = JsonError, exp
 
 
 def open_regular(path: epath.PathLike, error: type[ValueError] = JsonError, expected: str = "a file") -> Any:
-    """Opens a regular file and returns it, for reading bytes: every file that somebody else may have written.
-
-    Args, Raises: as `check_regular`.
-    """
+    """Opens a file that somebody else may have written for reading bytes; raises what `check_regular` raises."""
     check_regular(path, error, expected)
     if not on_disk(path):
         return epath.Path(path).open("rb")
@@ -164,13 +157,7 @@ def read_lines(
 ) -> Iterator[tuple[int, bytes]]:
     """Yields (line number from 1, line with its end) of a file; only a newline ends a line.
 
-    Args:
-      path: File to read.
-      error: Class of the errors to raise.
-      expected: What the file should be, for messages.
-
     Raises:
-      OSError: if it cannot be read.
       error: for anything but a regular file, and for a line of more than `MOST_LINE_BYTES`; no more than these are read
         of it.
     """
@@ -191,15 +178,8 @@ def read_bounded(
 ) -> bytes:
     """Reads a whole file that is parsed at once.
 
-    Args:
-      path: File to read.
-      error: Class of the error about its kind and size.
-      most: Largest size in bytes.
-      expected: What the file should be, for messages.
-
     Raises:
-      OSError: if it cannot be read.
-      error: for anything but a regular file, and for a larger one, of which nothing is read.
+      error: for anything but a regular file, and for one of more than `most` bytes, of which nothing is read.
     """
     with open_regular(path, error, expected) as file:
         size = epath.Path(path).stat().length
@@ -215,13 +195,9 @@ def read_bounded(
 def parse_json(data: bytes, place: str, error: type[ValueError] = JsonError) -> Any:
     """Reads one JSON value from UTF-8 bytes; a number beyond all doubles is infinite.
 
-    Args:
-      data: Bytes to parse.
-      place: Start of every message, such as `FILE:LINE`.
-      error: Class of the errors to raise.
-
     Raises:
-      error: unless the bytes are one JSON value in which no object repeats a key.
+      error: unless the bytes are one JSON value in which no object repeats a key; the message begins with `place`, such
+        as `FILE:LINE`.
     """
     if not data.strip():
         raise error(f"{place}: found nothing, expected a JSON value")
@@ -243,12 +219,7 @@ def parse_json(data: bytes, place: str, error: type[ValueError] = JsonError) -> 
 
 
 def read_object(path: epath.PathLike, source: str, error: type[ValueError] = JsonError) -> dict[str, Any]:
-    """Reads a file that holds one JSON object.
-
-    Args:
-      path: File to read.
-      source: Name of the program that writes such files, for messages.
-      error: Class of the errors about its content.
+    """Reads a file that holds one JSON object; messages name the program `source`, which writes such files.
 
     Raises:
       FileNotFoundError: if there is no such file.
@@ -261,13 +232,7 @@ def read_object(path: epath.PathLike, source: str, error: type[ValueError] = Jso
 
 
 def check_text(text: str, place: str, error: type[ValueError] = JsonError) -> None:
-    """Raises `error` if UTF-8 cannot encode `text`, because JSON can escape one half of a surrogate pair.
-
-    Args:
-      text: Text to check.
-      place: Start of the message.
-      error: Class of the error to raise.
-    """
+    """Raises `error` if UTF-8 cannot encode `text`, because JSON can escape one half of a surrogate pair."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as broken:

@@ -6,11 +6,7 @@ from absl import flags
 
 
 def refuse_empty(*names: str) -> None:
-    """Makes an empty value of a flag an error, because an empty path would be the current folder.
-
-    Args:
-      *names: Names of text flags that are already defined.
-    """
+    """Makes an empty value of these defined flags an error, because an empty path would be the current folder."""
     for name in names:
         flags.register_validator(
             name,

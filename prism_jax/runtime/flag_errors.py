@@ -20,12 +20,7 @@ EXPECTED = "the result of prism_jax.runtime.config.to_config_dict"
 
 
 def explain(error: BaseException, argv: Sequence[str]) -> str:
-    """Describes why parsing `argv` raised `error`.
-
-    Args:
-      error: What absl raised, or the loading of a config file.
-      argv: The program and its arguments.
-    """
+    """Describes why parsing `argv`, the program and its arguments, raised `error`: in absl or in a config file."""
     said = _unquoted(str(error))
     path = _config_file(argv)
     if path is not None and "no attribute 'get_config'" in said:
@@ -54,9 +49,9 @@ def check_config(argv: Sequence[str]) -> str | None:
         return None
     if not pathlib.Path(path).exists():
         return f"--{CONFIG}: {path}: no such file, expected a config file such as those in configs/"
-    found: Any = flags.FLAGS[CONFIG].value
-    if not hasattr(found, "items"):
-        return f"{path}: get_config() returned {found!r:.80}, expected {EXPECTED}"
+    config: Any = flags.FLAGS[CONFIG].value
+    if not hasattr(config, "items"):
+        return f"{path}: get_config() returned {config!r:.80}, expected {EXPECTED}"
     return None
 
 
@@ -79,11 +74,11 @@ def _unquoted(said: str) -> str:
 
 def _config_file(argv: Sequence[str]) -> str | None:
     """The path after the last --config, without the argument for `get_config` that may follow a colon."""
-    found = None
+    path = None
     for argument, following in itertools.pairwise([*argv, ""]):
         if match := re.fullmatch(rf"--?{CONFIG}(?:=(.*))?", argument, re.DOTALL):
-            found = (match[1] if match[1] is not None else following).split(":", 1)[0]
-    return found
+            path = (match[1] if match[1] is not None else following).split(":", 1)[0]
+    return path
 
 
 def _overrides(argv: Sequence[str]) -> Iterator[str]:

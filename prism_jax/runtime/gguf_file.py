@@ -52,10 +52,7 @@ class GGUFHeader:
 
 
 def read_gguf_header(path: pathlib.Path) -> GGUFHeader:
-    """Reads the header of a GGUF file.
-
-    Args:
-      path: A local file.
+    """Reads the header of a local GGUF file.
 
     Raises:
       FileNotFoundError: when there is no such file.
@@ -99,17 +96,17 @@ class _Reader:
         return fields, self._tensors(tensors, _alignment(fields))
 
     def _tensors(self, count: int, alignment: int) -> dict[str, GGUFTensor]:
-        found: dict[str, GGUFTensor] = {}
+        tensors: dict[str, GGUFTensor] = {}
         for _ in range(count):
             name = self._text("tensor name", MAX_NAME)
-            if name in found:
+            if name in tensors:
                 raise ValueError(f"tensor {shorten(name)} twice")
             dimensions = self._count("I", name, MAX_DIMENSIONS, 8)
             sizes = [self._number("Q", name) for _ in range(dimensions)]
             kind, start = self._number("I", name), self._number("Q", name)
-            found[name] = GGUFTensor(tuple(reversed(sizes)), kind, start)
+            tensors[name] = GGUFTensor(tuple(reversed(sizes)), kind, start)
         base = -(-self._at // alignment) * alignment
-        return {name: dataclasses.replace(tensor, start=base + tensor.start) for name, tensor in found.items()}
+        return {name: dataclasses.replace(tensor, start=base + tensor.start) for name, tensor in tensors.items()}
 
     def _value(self, kind: int, name: str) -> Any:
         """The value of a field."""
@@ -163,10 +160,10 @@ class _Reader:
 
 def _alignment(fields: dict[str, Any]) -> int:
     """The number of bytes of which each tensor's position is a multiple."""
-    found = fields.get("general.alignment", 32)
-    if type(found) is not int or found < 1 or found & (found - 1):
-        raise ValueError(f"general.alignment of {reprlib.repr(found)}; expected a power of two")
-    return found
+    alignment = fields.get("general.alignment", 32)
+    if type(alignment) is not int or alignment < 1 or alignment & (alignment - 1):
+        raise ValueError(f"general.alignment of {reprlib.repr(alignment)}; expected a power of two")
+    return alignment
 
 
 def shorten(name: str) -> str:

@@ -13,11 +13,7 @@ _PICKLES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
 
 
 def refuse_pickle(path: pathlib.Path) -> None:
-    """Refuses a file whose name is that of a pickle.
-
-    Raises:
-      ValueError: naming the file.
-    """
+    """Raises ValueError, naming the file, if the name of a file is that of a pickle."""
     if path.suffix.lower() in _PICKLES:
         raise ValueError(
             f"{path}: found a pickle file, expected safetensors or GGUF: a pickle runs code when it is read"
@@ -25,11 +21,7 @@ def refuse_pickle(path: pathlib.Path) -> None:
 
 
 def model_directory(path: pathlib.Path) -> pathlib.Path:
-    """Checks that a path is a directory and returns it.
-
-    Raises:
-      FileNotFoundError, NotADirectoryError, ValueError: when it does not exist, is a file, or is a pickle file.
-    """
+    """Returns the path of an existing directory; refuses anything else, and a pickle by its name."""
     refuse_pickle(path)
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such directory, expected a Hugging Face model directory")
@@ -48,7 +40,7 @@ def inside(directory: pathlib.Path, name: str) -> pathlib.Path:
     """
     path = directory / name
     refuse_pickle(path)
-    target, home = (pathlib.Path(os.path.realpath(one)) for one in (path, directory))  # links may run in a circle
+    target, home = (pathlib.Path(os.path.realpath(place)) for place in (path, directory))  # links may run in a circle
     homes = [home]
     if home.parent.name == "snapshots" and home.parent.parent.name.startswith("models--"):
         homes.append(home.parent.parent / "blobs")

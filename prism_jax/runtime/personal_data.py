@@ -80,9 +80,7 @@ def without_personal_data(text: str) -> str:
 def in_prompt(text: str, clean: Callable[[str], str] = without_personal_data) -> str:
     r"""Cleans a text that quotes others as JSON strings, in which escapes such as \n or \u0040 could hide them.
 
-    Args:
-      text: Any text; whatever stands between double quotes on one line and is a JSON string is read as one.
-      clean: Cleans one text.
+    Whatever stands between double quotes on one line and is a JSON string is read as one.
     """
     return clean(_QUOTED.sub(lambda match: _requoted(match[0], clean), text) if "\\" in text else text)
 
@@ -126,8 +124,8 @@ def _long(match: re.Match[str]) -> str:
 
 def _card(match: re.Match[str]) -> str:
     """Card numbers end in a check digit (Luhn): every second digit from the right doubled, the sum divides by 10."""
-    digits = [int(one) for one in match[0] if one.isdigit()]
-    total = sum(digits[-1::-2]) + sum(sum(divmod(2 * one, 10)) for one in digits[-2::-2])
+    digits = [int(character) for character in match[0] if character.isdigit()]
+    total = sum(digits[-1::-2]) + sum(sum(divmod(2 * digit, 10)) for digit in digits[-2::-2])
     return CARD if total % 10 == 0 else match[0]
 
 

@@ -12,12 +12,7 @@ StepT = TypeVar("StepT", bound=Step)
 
 
 def map_steps(stream: Stream, change: Callable[[Step], Step]) -> Stream:
-    """Returns the stream with every step replaced.
-
-    Args:
-      stream: The stream to copy.
-      change: Maps each step to its replacement; called once per step, in order.
-    """
+    """Returns the stream with every step replaced; `change` is called once per step, in order."""
     return dataclasses.replace(stream, steps=tuple(change(step) for step in stream.steps))
 
 
@@ -30,12 +25,7 @@ def map_candidates(value: StepT, change: Callable[[Candidate], Candidate]) -> St
 
 
 def map_candidates(value: Stream | Step, change: Callable[[Candidate], Candidate]) -> Stream | Step:
-    """Returns the stream, or the single step, with every candidate replaced.
-
-    Args:
-      value: The stream or step to copy.
-      change: Maps each candidate to its replacement; called once per candidate, in order.
-    """
+    """Returns the stream, or the single step, with every candidate replaced; `change` is called once each, in order."""
     if isinstance(value, Stream):
         return map_steps(value, lambda step: map_candidates(step, change))
     return dataclasses.replace(value, candidates=tuple(change(candidate) for candidate in value.candidates))
@@ -56,11 +46,7 @@ def without_answers(stream: Stream) -> Stream:
 def keep_candidates(stream: Stream, keep: Callable[[Candidate], bool]) -> Stream | None:
     """Returns the stream without the candidates that `keep` rejects; None where no candidate is left.
 
-    A step that loses all of its candidates is dropped; the events stay.
-
-    Args:
-      stream: The stream to copy.
-      keep: Says whether a candidate stays; called once per candidate, in order.
+    A step that loses all of its candidates is dropped; the events stay. `keep` is called once per candidate, in order.
     """
     steps = []
     for step in stream.steps:

@@ -8,15 +8,7 @@ from prism_jax.streams.types import Candidate, Step, Stream
 
 
 def known_columns(stream: Stream, step: Step, offer: Candidate, *, split: str, fold: int) -> dict[str, Any]:
-    """The time, the kind, the labels, the log and the truth of an offer; None where the stream does not know.
-
-    Args:
-      stream: The stream.
-      step: One of its steps.
-      offer: One of the step's candidates.
-      split: Name of the stream's split.
-      fold: Number of the fold.
-    """
+    """The time, the kind, the labels, the log and the truth of an offer; None where the stream does not know."""
     return {
         "stream": stream.id,
         "time": float(stream.events[step.event].time),

@@ -39,13 +39,9 @@ class Truth(NamedTuple):
 
 
 def true_probabilities(p_need: float, p_accept: float, config: SimulatorConfig, on_call: bool | None = None) -> Truth:
-    """The truth for given marginal probabilities.
+    """The truth for given Pr(need | what the prompt shows) and Pr(accept | what the prompt shows).
 
-    Args:
-      p_need: Pr(need | what the prompt shows).
-      p_accept: Pr(accept | what the prompt shows), averaged over the hidden variable.
-      config: Settings of the simulator: the hidden variable's effect, and the dependence of need and acceptance.
-      on_call: Value of the hidden variable; None averages over it, which gives what the prompt shows.
+    The latter is averaged over the hidden variable. The result is that at the value `on_call`, or averaged for None.
     """
     if on_call is None:
         calls = [true_probabilities(p_need, p_accept, config, call) for call in (False, True)]
@@ -74,14 +70,8 @@ def draw_step(
 ) -> tuple[Step, bool]:
     """Draws one step (hidden variable, labels, log); also says whether an offer was made, needed and accepted.
 
-    Args:
-      rng: Generator of the stream.
-      config: Settings of the simulator.
-      position: Index of the step's event.
-      seen: True probabilities given what the prompt shows.
-      stuck: Whether the user is stuck, on which the logging policy's propensity depends.
-      rationale: Fields of the slow pass.
-      logging: `policy` offers with the logging policy's propensity, `always` at every step.
+    `seen` has the true probabilities given what the prompt shows. The logging policy's propensity depends on whether
+    the user is stuck; logging `always` offers at every step.
     """
     on_call = rng.random() < ON_CALL_SHARE
     hidden = true_probabilities(seen.p_need, seen.p_accept, config, on_call)

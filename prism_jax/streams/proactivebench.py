@@ -47,7 +47,7 @@ _CITATION = """\
 class SourceConfig(tfds.core.BuilderConfig):
     """A source folder; its name is a digest of the content, so that changed files never come from an older cache."""
 
-    source: str  # path of the folder
+    source: str
 
     def __repr__(self) -> str:
         return f"{self.source} (content {self.name})"
@@ -74,13 +74,7 @@ class ProactiveBench(tfds.core.GeneratorBasedBuilder):
     def __init__(self, *, source: epath.PathLike | None = None, file_format: str = "array_record", **kwargs: Any):
         """Creates the builder; data is prepared later, by `download_and_prepare`.
 
-        Args:
-          source: Folder with the layout of the repository; None downloads the archive of `COMMIT`.
-          file_format: Format of the prepared files; `array_record` can be read without TensorFlow.
-          **kwargs: Arguments of `tfds.core.GeneratorBasedBuilder`, such as `data_dir`.
-
-        Raises:
-          FileNotFoundError: naming the folder or file of `source` that is missing.
+        A source of None downloads the archive of `COMMIT`. The format `array_record` can be read without TensorFlow.
         """
         if source is not None:
             content = proactivebench_source.digest(source)
@@ -133,6 +127,10 @@ def load(
 ) -> list[Stream]:
     """Loads ProactiveBench's judged streams, prepared once per content of the source and then read from the cache.
 
+    Streams are sorted by id. All judged offers count as made: they are logged with propensity 1. An event whose time
+    stamp is earlier than that of an event before it gets the time of that event, because the order is what the
+    annotators saw; a warning gives the number of such events and the largest change.
+
     Args:
       source: Folder with the layout of the repository; None downloads the official archive (a fixed commit).
       data_dir: TFDS data folder of the cache; None takes that of the environment's TFDS_DATA_DIR, or else
@@ -143,13 +141,7 @@ def load(
       candidates: `listed` gives one candidate per judged offer. `constant` gives one per step, "an offer", accepted if
         any listed offer is valid. In both cases a step without judged offers has the constant one, without a label.
 
-    Returns:
-      Streams sorted by id. All judged offers count as made: they are logged with propensity 1. An event whose time
-      stamp is earlier than that of an event before it gets the time of that event, because the order is what the
-      annotators saw; a warning gives the number of such events and the largest change.
-
     Raises:
-      ValueError: for an unknown value of `need` or `candidates`.
       FileNotFoundError: naming the folder or file of `source` that is missing.
       StreamError: naming file, line and field of malformed data.
     """
@@ -165,7 +157,6 @@ def load(
 
 
 def _to_stream(example: Mapping[str, Any], need: Need, candidates: Candidates) -> Stream:
-    """Converts an example of the dataset to a stream."""
     offers: dict[int, list[Candidate]] = {}
     for step, text, valid, votes in _rows(example["candidates"], "step", "text", "valid", "votes"):
         candidate = Candidate(text=_text(text), y_accept=float(valid), votes=_votes(votes), logged=True, propensity=1.0)

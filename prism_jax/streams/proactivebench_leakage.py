@@ -12,7 +12,7 @@ from prism_jax.streams.proactivebench_source import REWARD_FILES, read_rows
 class Leakage(NamedTuple):
     """Counts of rows in the official test file."""
 
-    rows: int  # all rows
+    rows: int
     same_stream: int  # rows whose stream, known by its first event, has rows in the training file
     same_step: int  # rows whose whole history of events is that of a training row
     same_need: int  # rows of `same_step` whose step's need label a training row states
@@ -20,15 +20,7 @@ class Leakage(NamedTuple):
 
 
 def measure_leakage(source: epath.PathLike) -> Leakage:
-    """Compares the official test file with the training file.
-
-    Args:
-      source: Folder of the repository.
-
-    Raises:
-      FileNotFoundError: naming the file that is missing.
-      StreamError: naming file, line and field of malformed data.
-    """
+    """Compares the official test file with the training file, in a folder of the repository."""
     train, test = (list(read_rows(epath.Path(source), name)) for name in REWARD_FILES)
     streams = {row.events[0] for row in train}
     steps = {row.events: row.help_needed for row in train}

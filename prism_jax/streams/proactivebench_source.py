@@ -51,15 +51,13 @@ class Row:
     offer: str | None  # the judged offer; None where silence was judged
     valid: bool  # majority verdict on the offer or on silence
     help_needed: bool  # whether at least one offer of this step was ticked by every annotator
-    # Raw votes. True means: would accept the offer or, where silence was judged, ticked no offer.
-    votes: tuple[bool, ...]
+    votes: tuple[bool, ...]  # true: would accept the offer or, where silence was judged, ticked no offer
 
 
 def read_source(source: epath.PathLike) -> list[dict[str, Any]]:
     """Reads all judged streams of a folder, as examples of the dataset `ProactiveBench`, sorted by id.
 
-    Args:
-      source: Folder of the repository, or a folder with the same layout and any number of streams.
+    The folder has the layout of the repository and any number of streams.
 
     Raises:
       FileNotFoundError: naming the folder or file that is missing.
@@ -118,16 +116,7 @@ def _stream_files(source: epath.Path) -> dict[str, list[str]]:
 
 
 def read_rows(source: epath.Path, name: str) -> Iterator[Row]:
-    """Yields the rows of one reward file.
-
-    Args:
-      source: Folder of the repository.
-      name: One of `REWARD_FILES`.
-
-    Raises:
-      FileNotFoundError: if the file is missing.
-      StreamError: naming file, line and field, for a malformed row.
-    """
+    """Yields the rows of one of `REWARD_FILES`; raises StreamError naming file, line and field of a malformed one."""
     path = _existing(source / name)
     for number, value in json_lines(path):
         yield _row(value, f"{path}:{number}")

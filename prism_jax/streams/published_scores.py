@@ -20,26 +20,28 @@ class PublishedRow(NamedTuple):
     """One line of a file."""
 
     category: str
-    # the other columns by name; the shortest decimals of a double, so reading them loses nothing
-    rates: Mapping[str, float]
-    events: int  # total Events
+    rates: Mapping[str, float]  # the other columns by name; shortest decimals of a double, so reading loses nothing
+    events: int  # the column `TOTAL`
 
 
 def read_published(path: epath.PathLike) -> tuple[PublishedRow, ...]:
-    """Reads the scores of one model.
-
-    Returns:
-      One row per category; none for a file without a table, such as that of a folder that was never judged.
+    """Reads the scores of one model: one row per category; none for a file without a table, of a folder never judged.
 
     Raises:
-      OSError: if it cannot be read.
-      StreamError: naming file, line and column, for a value that is not a number.
+      StreamError: naming file, line and column, for a value that is not a number, surplus values, or bytes that are
+        not UTF-8.
     """
-    lines = csv.DictReader(io.StringIO(read_bounded(path, StreamError).decode("utf-8")))
+    try:
+        text = read_bounded(path, StreamError).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise StreamError(f"{path}: found bytes that are not UTF-8 at byte {error.start}, expected a CSV") from None
+    lines = csv.DictReader(io.StringIO(text))
     if not lines.fieldnames or CATEGORY not in lines.fieldnames:
         return ()
     rows = []
     for number, line in enumerate(lines, start=2):
+        if None in line:
+            raise StreamError(f"{path}:{number}: found more values than columns, expected {len(lines.fieldnames)}")
         values = {name: _number(line[name], f"{path}:{number}: {name}") for name in line if name != CATEGORY}
         if TOTAL not in values or values[TOTAL] < 0 or not values[TOTAL].is_integer():
             raise StreamError(f"{path}:{number}: {TOTAL}: found {line.get(TOTAL)!r}, expected a number of events")

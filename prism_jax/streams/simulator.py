@@ -6,14 +6,11 @@ probabilities depend on the newest event and on both states; the tables `NEED` a
 predict them, a model has to use the order of events (a solution cancels an earlier trouble, but only with the same
 item) and their interaction: counting words does not suffice.
 
-Labels and log are drawn as `prism_jax.streams.outcomes` describes: a hidden variable biases the logged acceptances, and
-optionally a simulated teacher judges every step.
+Labels and log are drawn as `prism_jax.streams.outcomes` describes. Every number is a table entry or a product of table
+entries, and randomness comes from Python's own generator seeded by (seed, index). Stream i is therefore the same on
+every machine, regardless of which other streams are drawn.
 
-Every number is a table entry or a product of table entries, and randomness comes from Python's own generator seeded by
-(seed, index). Stream i is therefore the same on every machine, regardless of which other streams are drawn.
-
-This module also is the door to the other population, `prism_jax.streams.switches`: `simulate` draws from the one that
-the config names.
+`simulate` draws from this population or from that of `prism_jax.streams.switches`, as the config names it.
 """
 
 from __future__ import annotations
@@ -117,15 +114,9 @@ def truth(situation: Situation, config: SimulatorConfig, on_call: bool | None = 
 def simulate(config: SimulatorConfig, index: int, logging: Logging = "policy") -> Stream:
     """Simulates stream number `index` of the population that `config` describes.
 
-    Args:
-      config: Settings of the simulator.
-      index: Number of the stream; streams are independent of each other and of how many are drawn.
-      logging: `policy` makes offers with the logging policy's propensities, and acceptance is observed only where an
-        offer was made; `always` makes an offer at every step (propensity 1), for evaluation.
-
-    Returns:
-      A stream with a step at every event after the arrival, each with labels, log, rationale and true probabilities,
-      some with a response.
+    It has a step at every event after the arrival, each with labels, log, rationale and true probabilities, some with a
+    response. With the logging `policy`, offers are made with the policy's propensities, and acceptance is observed only
+    where one was made; `always` makes an offer at every step (propensity 1), for evaluation.
     """
     draw = switches.draw_stream if config.population == "switches" else _draw_stream
     stream = draw(config, index, logging)

@@ -32,9 +32,9 @@ class DataConfig:
 
     Attributes:
       name: Data source: `simulator`, `proactivebench`, or `jsonl` (streams in this project's own format).
-      source: For proactivebench, a directory with the layout of its repository, or empty to download the official
-        archive; its prepared copy lies in the environment's TFDS_DATA_DIR, or else in ~/tensorflow_datasets. For jsonl,
-        the path of a file whose streams are split by folds.
+      source: For proactivebench, a folder with the layout of its repository, or empty to download the official archive,
+        whose prepared copy lies in the environment's TFDS_DATA_DIR, or else in ~/tensorflow_datasets. For jsonl, a file
+        whose streams are split by folds.
       train_source: Path of a file with the training streams (jsonl only). Three files for the three splits take the
         place of `source` and folds; a file of `prism_jax.curate` can only be a training file.
       calibration_source: Path of a file with the calibration streams.
@@ -47,9 +47,8 @@ class DataConfig:
       fold: Number of the fold that is the test split, from 0.
       calibration: Share of the other folds' streams that form the calibration split.
       split_seed: Seed of the shuffle that assigns streams to splits.
-      validation: Share of the training streams set aside for validation. Training never sees them; their loss, measured
-        during training, chooses the best checkpoint. 0 sets none aside. The calibration split never chooses a
-        checkpoint.
+      validation: Share of the training streams set aside for validation; 0 is none. Training never sees them, and their
+        loss chooses the best checkpoint, which the calibration split never does.
       train_streams: Number of training streams (simulator only).
       calibration_streams: Number of calibration streams (simulator only).
       test_streams: Number of test streams, on which every offer is made (simulator only).
@@ -94,20 +93,20 @@ class DataConfig:
 
     def _check_sources(self) -> None:
         """Raises ValueError unless there is one file for all splits, or one for each."""
-        given = [name for name in SOURCES if getattr(self, name)]
-        if given and self.name != "jsonl":
+        named = [name for name in SOURCES if getattr(self, name)]
+        if named and self.name != "jsonl":
             raise ValueError(
-                f"{given[0]}: found {getattr(self, given[0])!r} with name = {self.name!r}, expected 'jsonl'"
+                f"{named[0]}: found {getattr(self, named[0])!r} with name = {self.name!r}, expected 'jsonl'"
             )
-        if given and self.source:
+        if named and self.source:
             raise ValueError(
-                f"source: found {self.source!r} beside {given[0]}, expected one file for all splits or three for the "
+                f"source: found {self.source!r} beside {named[0]}, expected one file for all splits or three for the "
                 "three splits"
             )
-        for name in SOURCES if given else ():
-            if name not in given:
-                raise ValueError(f"{name}: found none beside {given[0]}, expected a path: each split has its own file")
-        if self.name == "jsonl" and not given and not self.source:
+        for name in SOURCES if named else ():
+            if name not in named:
+                raise ValueError(f"{name}: found none beside {named[0]}, expected a path: each split has its own file")
+        if self.name == "jsonl" and not named and not self.source:
             raise ValueError(f"source: found none, expected a path for data.name = {self.name!r}")
 
     @property
@@ -152,7 +151,7 @@ def _check_whole(splits: Splits, data: DataConfig) -> None:
 
 def _from_files(data: DataConfig) -> Splits:
     """The streams of three files, one for each split; no stream may be in two of them."""
-    found: dict[str, tuple[Stream, ...]] = {}
+    splits: dict[str, tuple[Stream, ...]] = {}
     places: dict[str, str] = {}
     for name in SOURCES:
         path, split = getattr(data, name), name.removesuffix("_source")
@@ -164,8 +163,8 @@ def _from_files(data: DataConfig) -> Splits:
                     "split only"
                 )
         places |= dict.fromkeys((stream.id for stream in streams), path)
-        found[split] = tuple(streams)
-    return Splits(**found)
+        splits[split] = tuple(streams)
+    return Splits(**splits)
 
 
 def _read(path: str, field: str) -> list[Stream]:
@@ -217,7 +216,6 @@ def simulated_index(split: str, i: int) -> int:
 
 
 def _simulate(data: DataConfig, simulator: SimulatorConfig) -> Splits:
-    """Simulates the streams of every split; on the test split every offer is made."""
 
     def draw(split: str, count: int, logging: Literal["policy", "always"] = "policy") -> tuple[Stream, ...]:
         return tuple(simulate(simulator, simulated_index(split, i), logging) for i in range(count))

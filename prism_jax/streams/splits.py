@@ -18,21 +18,17 @@ from prism_jax.streams.types import Stream
 class Splits:
     """Disjoint sets of streams, each sorted by id; only `validation` may be empty."""
 
-    train: tuple[Stream, ...]  # streams that the student is trained on
-    calibration: tuple[Stream, ...]  # streams on which temperatures and thresholds are fitted
-    test: tuple[Stream, ...]  # streams on which results are measured
-    validation: tuple[Stream, ...] = ()  # streams, not used for training, whose loss chooses the best checkpoint
+    train: tuple[Stream, ...]
+    calibration: tuple[Stream, ...]  # on which temperatures and thresholds are fitted
+    test: tuple[Stream, ...]
+    validation: tuple[Stream, ...] = ()  # not used for training; their loss chooses the best checkpoint
 
 
 def folds(streams: Sequence[Stream], folds: int, fold: int, *, calibration: float = 0.25, seed: int = 0) -> Splits:
-    """Splits for fold number `fold` of `folds`; over all folds every stream is in the test split exactly once.
+    """Splits for fold number `fold`, from 0, of `folds`, at least 2; over all folds every stream is tested once.
 
-    Args:
-      streams: Streams to split; ids must be distinct.
-      folds: Number of folds K >= 2. Their sizes differ by at most one, over all streams and within each domain.
-      fold: Number of the fold that is the test split, 0 to K - 1.
-      calibration: Share of the other folds' streams, in (0, 1); rounded to at least one stream.
-      seed: Seed of the shuffle.
+    The folds' sizes differ by at most one, over all streams and within each domain. `calibration` is a share of the
+    other folds' streams, in (0, 1); rounded to at least one stream.
 
     Raises:
       ValueError: in one line, for an argument out of range, an id used twice, or a split left empty.
@@ -54,10 +50,7 @@ def folds(streams: Sequence[Stream], folds: int, fold: int, *, calibration: floa
 def with_validation(splits: Splits, share: float, *, seed: int = 0) -> Splits:
     """Moves a share of the training streams to `validation`; the other splits stay the same.
 
-    Args:
-      splits: Splits whose training streams are divided.
-      share: Share of the training streams, in (0, 1), rounded to at least one stream; 0 moves none.
-      seed: Seed of the shuffle.
+    The share lies in (0, 1), and is rounded to at least one stream; 0 moves none.
 
     Raises:
       ValueError: in one line, when the share is out of range, or when no training stream is left.

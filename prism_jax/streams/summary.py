@@ -14,13 +14,13 @@ class Summary:
 
     streams: int
     events: int
-    steps: int  # number of decision steps
-    candidates: int  # number of offers listed at the steps, including the constant "an offer"
-    need_labels: int  # number of steps with a need label
+    steps: int
+    candidates: int  # offers listed at the steps, including the constant "an offer"
+    need_labels: int  # steps with a need label
     needed: float  # sum of the need labels; for hard labels, the number of steps that need help
-    accept_labels: int  # number of candidates with an acceptance label
+    accept_labels: int  # candidates with an acceptance label
     accepted: float  # sum of the acceptance labels; for hard labels, the number of accepted offers
-    silence_labels: int  # number of steps whose silence was judged
+    silence_labels: int  # steps whose silence was judged
 
     @property
     def judgements(self) -> int:

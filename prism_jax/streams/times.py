@@ -10,14 +10,10 @@ _DAY = re.compile(r"Day ([1-9]\d{0,5}), (1[0-2]|0?[1-9]):([0-5]\d) (AM|PM)", re.
 
 
 def to_seconds(times: Sequence[str]) -> tuple[float, ...]:
-    """Converts the event times of one stream to seconds.
+    """Converts the event times of one stream to seconds since the epoch, or since Day 1, 00:00.
 
-    Args:
-      times: Times in one format: decimal epoch seconds ("1717338232.283") or days with a 12-hour clock
-        ("Day 1, 11:00 PM").
-
-    Returns:
-      Seconds since the epoch, or since Day 1, 00:00 (12:00 AM is midnight, 12:00 PM is noon).
+    All have one format: decimal epoch seconds ("1717338232.283") or days with a 12-hour clock ("Day 1, 11:00 PM"), of
+    which 12:00 AM is midnight and 12:00 PM is noon.
 
     Raises:
       ValueError: starting with `[INDEX].time`, for a time in neither format, or when a stream mixes the two.

@@ -43,13 +43,11 @@ ABSENT = _Absent()
 class TraceEvent:
     """One event and the answer to it."""
 
-    time: str  # time, as text in the file's own format
+    time: str  # in the file's own format
     text: str  # what the user did
-    # JSON value of `agent_response`: usually a list of proposals, empty for silence; `ABSENT` without that key
-    answer: Any = ABSENT
+    answer: Any = ABSENT  # JSON of `agent_response`: mostly a list of proposals, empty for silence; `ABSENT` without it
     judgement: tuple[bool, ...] | None = None  # verdicts in the file, one per prediction; None where it was not judged
-    # further keys that the model wrote (`other_infomation`, spelt so in the published files)
-    others: Mapping[str, Any] | None = None
+    others: Mapping[str, Any] | None = None  # further keys of the model (`other_infomation`, spelt so in the files)
     status: bool = False  # `task_status` of the file
 
 
@@ -67,10 +65,8 @@ def official_predictions(event: TraceEvent) -> tuple[Any, ...]:
     """The predictions of an answer as the published scripts iterate over it: None is silence, all else a proposal.
 
     An empty or null answer is one prediction of silence; an object gives its keys and a text its characters. An event
-    without an answer has no prediction.
-
-    Raises:
-      StreamError: for an answer that cannot be iterated over, at which the published script stops.
+    without an answer has no prediction. Raises StreamError for an answer that cannot be iterated over, at which the
+    published script stops.
     """
     if event.answer is ABSENT:
         return ()
@@ -85,9 +81,9 @@ def fixed_turn(event: TraceEvent) -> Turn:
     """What an answer proposes, with null in words as silence and everything malformed as no answer."""
     if event.answer is None:
         return Turn(())
-    if not isinstance(event.answer, list) or not all(one is None or isinstance(one, str) for one in event.answer):
+    if not isinstance(event.answer, list) or not all(text is None or isinstance(text, str) for text in event.answer):
         return Turn((), failed=True)
-    return Turn(tuple(one for one in event.answer if one is not None and not says_null(one)))
+    return Turn(tuple(text for text in event.answer if text is not None and not says_null(text)))
 
 
 def says_null(text: str) -> bool:
@@ -96,12 +92,7 @@ def says_null(text: str) -> bool:
 
 
 def read_trace(path: epath.PathLike) -> Trace:
-    """Reads one stream's trace.
-
-    Raises:
-      OSError: if it cannot be read.
-      StreamError: naming file, event and key, for anything but a trace.
-    """
+    """Reads one stream's trace; raises StreamError naming file, event and key, for anything but a trace."""
     value = parse_json(read_bounded(path, StreamError), str(path), StreamError)
     if not isinstance(value, list) or not value:
         raise StreamError(f"{path}: found {reprlib.repr(value)}, expected a list of events")
@@ -111,9 +102,7 @@ def read_trace(path: epath.PathLike) -> Trace:
 def read_traces(folder: epath.PathLike) -> dict[str, Trace]:
     """Reads every trace of a folder, by the file's name without its ending, in the order of the names.
 
-    Raises:
-      FileNotFoundError: if there is no such folder, or no JSON file in it.
-      StreamError: as `read_trace`.
+    Raises FileNotFoundError if there is no such folder, or no JSON file in it.
     """
     folder = epath.Path(folder)
     paths = sorted(path for path in folder.iterdir() if path.suffix == ".json") if folder.is_dir() else []
@@ -123,11 +112,9 @@ def read_traces(folder: epath.PathLike) -> dict[str, Trace]:
 
 
 def write_traces(folder: epath.PathLike, traces: Mapping[str, Trace]) -> None:
-    """Writes a new folder of traces, complete or not at all.
+    """Writes a folder of traces, complete or not at all; raises FileExistsError if it exists.
 
-    Raises:
-      FileExistsError: if the folder exists.
-      ValueError: for a stream whose name is not a file's name.
+    Raises ValueError for a stream whose name is not a file's name.
     """
     for name in traces:
         if not name or name.startswith(".") or "/" in name:
@@ -138,22 +125,17 @@ def write_traces(folder: epath.PathLike, traces: Mapping[str, Trace]) -> None:
 
 
 def read_categories(path: epath.PathLike) -> dict[str, tuple[str, ...]]:
-    """Reads splits.json: the streams of each category by its name.
-
-    Raises:
-      OSError: if it cannot be read.
-      StreamError: naming file and category, for anything else.
-    """
+    """Reads splits.json: the streams of each category by its name; raises StreamError naming file and category."""
     value = parse_json(read_bounded(path, StreamError), str(path), StreamError)
     if not isinstance(value, dict):
         raise StreamError(f"{path}: found {reprlib.repr(value)}, expected an object with categories as keys")
-    found = {}
+    categories = {}
     for name, content in value.items():
         files = content.get("files") if isinstance(content, dict) else None
-        if not isinstance(files, list) or not all(isinstance(one, str) and one.endswith(".json") for one in files):
+        if not isinstance(files, list) or not all(isinstance(file, str) and file.endswith(".json") for file in files):
             raise StreamError(f"{path}: {name}.files: found {reprlib.repr(files)}, expected a list of names NAME.json")
-        found[name] = tuple(one.removesuffix(".json") for one in files)
-    return found
+        categories[name] = tuple(file.removesuffix(".json") for file in files)
+    return categories
 
 
 def trace_stream(name: str, trace: Sequence[TraceEvent]) -> Stream:
@@ -171,7 +153,11 @@ def trace_stream(name: str, trace: Sequence[TraceEvent]) -> Stream:
     for number, event in enumerate(trace):
         if event.answer is ABSENT:
             continue
-        texts = [one for one in official_predictions(event) if isinstance(one, str) and one.strip()]
+        texts = [
+            prediction
+            for prediction in official_predictions(event)
+            if isinstance(prediction, str) and prediction.strip()
+        ]
         proposals = fixed_turn(event).proposals
         offers = tuple(Candidate(text=text, logged=text in proposals) for text in texts)
         steps.append(Step(event=number, candidates=offers or (Candidate(logged=False),)))
@@ -194,9 +180,9 @@ def _event(item: Any, place: str) -> TraceEvent:
             raise StreamError(f"{place}.observation.{key}: found {reprlib.repr(observation.get(key))}, expected text")
         check_text(observation[key], f"{place}.observation.{key}", StreamError)
     answer = item.get("agent_response", ABSENT)
-    for one in answer if isinstance(answer, list | dict) else ():
-        if isinstance(one, str):
-            check_text(one, f"{place}.agent_response", StreamError)
+    for text in answer if isinstance(answer, list | dict) else ():
+        if isinstance(text, str):
+            check_text(text, f"{place}.agent_response", StreamError)
     judgement = item.get("judgement")
     if judgement is not None and not (
         isinstance(judgement, list) and all(isinstance(verdict, bool) for verdict in judgement)
@@ -215,12 +201,12 @@ def _event(item: Any, place: str) -> TraceEvent:
 
 def _encode(event: TraceEvent) -> dict[str, Any]:
     """One event as it stands in a file."""
-    found: dict[str, Any] = {"observation": {"time": event.time, "event": event.text}}
+    encoded: dict[str, Any] = {"observation": {"time": event.time, "event": event.text}}
     if event.answer is not ABSENT:
-        found["agent_response"] = event.answer
-    found["task_status"] = event.status
+        encoded["agent_response"] = event.answer
+    encoded["task_status"] = event.status
     if event.others is not None:
-        found["other_infomation"] = dict(event.others)
+        encoded["other_infomation"] = dict(event.others)
     if event.judgement is not None:
-        found["judgement"] = list(event.judgement)
-    return found
+        encoded["judgement"] = list(event.judgement)
+    return encoded

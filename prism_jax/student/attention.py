@@ -47,10 +47,10 @@ _MAX_RUNS, _MIN_RUN = 4, 128
 class TreeMask(NamedTuple):
     """Which keys a branch position sees; the trunk is causal."""
 
-    to_trunk: Bool[Array, "B R T"]  # [B, R, T] whether a branch position sees a trunk position
+    to_trunk: Bool[Array, "B R T"]  # whether a branch position sees a trunk position
     # [B, C, W, 2W] whether it sees a position of the chunk before its own (first W) or of its own (last W)
     local: Bool[Array, "B C W W2"]
-    # [B, T] where the trunk of a trunk position begins; None where it begins at 0 in every row
+    # where the trunk of a trunk position begins; None where it begins at 0 in every row
     begin: Int[Array, "B T"] | None = None
 
 
@@ -64,18 +64,9 @@ def tree_mask(
 ) -> TreeMask:
     """Builds the mask of rows of branches off trunks.
 
-    Every position sees itself, including padding, so that no softmax is empty.
-
-    Args:
-      stop_BxR: The trunk positions below this are visible.
-      branch_BxR: Number of the branch, or PADDING.
-      leaf_BxR: 0 on a head, else number of the leaf.
-      trunk: T, length of the trunk region.
-      window: W, which no branch exceeds.
-      begin_BxT: Where the trunk of each trunk position begins, if rows hold several trunks.
-
-    Raises:
-      ValueError: when R is not a multiple of `window`.
+    Every position sees itself, including padding, so that no softmax is empty. The integers of branch positions are
+    those of the module's docstring; `trunk` is T, `window` is W, which must divide R, and `begin_BxT` is needed where
+    rows hold several trunks.
     """
     batch, length = stop_BxR.shape
     if length % window:
@@ -98,8 +89,7 @@ def tree_mask(
 def trunk_mask(mask: TreeMask, start: int, stop: int) -> Bool[Array, "*b q k"]:
     """Whether the trunk positions from `start` to `stop` (queries) see those below `stop` (keys).
 
-    Returns:
-      [q, k], or [B, q, k] where rows hold several trunks.
+    The mask is [q, k], or [B, q, k] where rows hold several trunks.
     """
     causal = jnp.arange(stop) <= jnp.arange(start, stop)[:, None]
     return causal if mask.begin is None else causal & (jnp.arange(stop) >= mask.begin[:, start:stop, None])
@@ -122,13 +112,7 @@ def attend(
     The trunk attends to itself. A branch attends to the trunk and to itself: two partial results under one softmax,
     merged by their log-sum-exp. All work is batched matrix products over contiguous heads, the form that XLA runs
     fastest. Queries are processed run by run, so that most scores that no query of a run sees are never computed.
-
-    Args:
-      q_BxLxNxH: Rotated queries.
-      k_BxLxKxH: Rotated keys.
-      v_BxLxKxH: Values.
-      mask: What branch positions see.
-      visible: Static bounds on that, per chunk.
+    Queries and keys are rotated already.
     """
     branches, trunk = mask.to_trunk.shape[1:]
     q = group_queries(q_BxLxNxH, k_BxLxKxH.shape[2])
@@ -155,8 +139,7 @@ def attend(
 def split_evenly(length: int, multiple: int) -> list[tuple[int, int]]:
     """Splits `length` positions into at most `_MAX_RUNS` runs, each a multiple of `multiple` and at least `_MIN_RUN`.
 
-    Returns:
-      Start and stop of each run.
+    Each run is given by its start and stop.
     """
     units = length // multiple
     count = max(1, min(_MAX_RUNS, length // _MIN_RUN, units))
@@ -167,11 +150,7 @@ def split_evenly(length: int, multiple: int) -> list[tuple[int, int]]:
 def branch_runs(mask: TreeMask, visible: Visible) -> list[tuple[int, int, int]]:
     """Splits the branch positions into runs that attention processes one at a time.
 
-    Returns:
-      Start and stop of each run, and a bound on the trunk positions that any of its queries sees.
-
-    Raises:
-      ValueError: when `visible` does not have one entry per chunk.
+    Each is given by its start, its stop, and a bound on the trunk positions that any of its queries sees.
     """
     chunks, window = mask.local.shape[1:3]
     trunk = mask.to_trunk.shape[2]

@@ -49,12 +49,12 @@ class Branch:
 class Row(NamedTuple):
     """An event and the branches after it, end to end."""
 
-    tokens: Int[Array | np.ndarray, " L"]  # [L] token ids
-    offsets: Int[Array | np.ndarray, " L"]  # [L] rotary positions, counted from the end of the trunk so far
-    # [L] TRUNK on the event, else number of the branch, from 1; PADDING on padding
+    tokens: Int[Array | np.ndarray, " L"]  # token ids
+    offsets: Int[Array | np.ndarray, " L"]  # rotary positions, counted from the end of the trunk so far
+    # TRUNK on the event, else number of the branch, from 1; PADDING on padding
     branch: Int[Array | np.ndarray, " L"]
-    leaf: Int[Array | np.ndarray, " L"]  # [L] 0 on the event and on heads, else number of the leaf
-    places: Int[Array | np.ndarray, " P"]  # [P] indices of the marked tokens
+    leaf: Int[Array | np.ndarray, " L"]  # 0 on the event and on heads, else number of the leaf
+    places: Int[Array | np.ndarray, " P"]  # indices of the marked tokens
 
 
 def bucket(count: int, smallest: int = 8) -> int:
@@ -69,11 +69,8 @@ def bucket(count: int, smallest: int = 8) -> int:
 def lay_out(event: Sequence[int], branches: Sequence[Branch], length: int = 0, marked: int = 0) -> Row:
     """Lays out an event, which may be empty, and branches, each of which continues from the end of the event.
 
-    Args:
-      event: Token ids of the event.
-      branches: Branches after it.
-      length: Padded number of tokens; 0 takes the bucket.
-      marked: Padded number of marked places; 0 takes the bucket, and none where there are no branches.
+    `length` is the padded number of tokens and `marked` that of marked places; 0 takes the bucket, which for marked
+    places is 0 where there are no branches.
     """
     tokens, offsets = list(event), list(range(len(event)))
     number, leaf, places = [TRUNK] * len(event), [0] * len(event), []

@@ -35,18 +35,18 @@ _SPANS, _FORCED = 8, 64  # spans and forced tokens are padded to multiples of th
 class Automaton(NamedTuple):
     """Which tokens may occur in free text, by state; every span starts in state 0."""
 
-    step: Int8[np.ndarray, "S V"]  # [S, V] state after a token, `FORBIDDEN` or `END`
-    # [V] for a token that ends a span, the token that is written in its place, for what it holds before the end; -1
+    step: Int8[np.ndarray, "S V"]  # state after a token, `FORBIDDEN` or `END`
+    # for a token that ends a span, the token that is written in its place, for what it holds before the end; -1
     # writes nothing
     kept: Int[np.ndarray, " V"]
-    # [S] fewest tokens from a state to one where the text may stop; 0 where it may stop now
+    # fewest tokens from a state to one where the text may stop; 0 where it may stop now
     distance: Int8[np.ndarray, " S"]
 
     @property
     def after(self) -> Int8[np.ndarray, "S V"]:
         """Fewest tokens that must follow each token before the text may stop; `UNREACHABLE` where it is forbidden."""
-        found = np.where(self.step >= 0, self.distance[np.maximum(self.step, 0)], UNREACHABLE)
-        return np.where(self.step == END, 0, found).astype(np.int8)
+        fewest = np.where(self.step >= 0, self.distance[np.maximum(self.step, 0)], UNREACHABLE)
+        return np.where(self.step == END, 0, fewest).astype(np.int8)
 
 
 class Span(NamedTuple):
@@ -59,13 +59,10 @@ class Span(NamedTuple):
 def make_automaton(step: Int8[np.ndarray, "S V"], kept: Int[np.ndarray, " V"], final: Sequence[bool]) -> Automaton:
     """Makes an automaton, with the distances of its states.
 
-    Args:
-      step: As in `Automaton`.
-      kept: As in `Automaton`.
-      final: Whether the text may stop in each state where the limit is reached.
+    `final` says for each state whether the text may stop there when the limit is reached.
 
     Raises:
-      ValueError: if a state that a text can be in has no way to a state where it may stop.
+      ValueError: if no way leads from the first state to one where the text may stop.
     """
     distance = np.where(final, 0, UNREACHABLE).astype(np.int64)
     for _ in range(len(step)):
@@ -78,11 +75,7 @@ def make_automaton(step: Int8[np.ndarray, "S V"], kept: Int[np.ndarray, " V"], f
 
 
 class DeviceAutomaton:
-    """An automaton, copied to the device once.
-
-    Attributes:
-      least: Smallest limit of a span that leaves room for some text.
-    """
+    """An automaton, copied to the device once; `least` is the smallest limit of a span that leaves room for a text."""
 
     def __init__(self, automaton: Automaton):
         """Copies the automaton's arrays."""
@@ -93,19 +86,10 @@ class DeviceAutomaton:
 def write_spans(
     model: Qwen3, params: Params, start: Start, spans: Sequence[Span], automaton: DeviceAutomaton, sampling: Sampling
 ) -> list[list[list[int]]]:
-    """Writes the spans of each row.
+    """Writes the same spans, at least one, in every row, and returns the free tokens by row and span.
 
-    Args:
-      model: The static half of the student.
-      params: Parameters as `kv_cache.unstack_layers` returns them.
-      start: The rows; their prefixes end with the forced tokens of the first span, and their caches have `room(spans)`
-        free positions.
-      spans: At least one; all but the first have forced tokens.
-      automaton: Which tokens may occur, on the device.
-      sampling: Sampling settings of each row.
-
-    Returns:
-      For each row the free tokens of every span.
+    The prefixes of `start` end with the forced tokens of the first span, and its caches have `room(spans)` free
+    positions. Parameters are unstacked (`kv_cache.unstack_layers`).
 
     Raises:
       ValueError: for a span without a limit or, after the first, without forced tokens, or too small a limit for any
@@ -119,12 +103,8 @@ def write_spans(
 def compile_spans(model: Qwen3, params: Params, start: Start, automaton: DeviceAutomaton, sampling: Sampling) -> None:
     """Compiles what `write_spans` runs, without running it.
 
-    Args:
-      model: As in `write_spans`.
-      params: As in `write_spans`.
-      start: Rows of the sizes to compile for; instead of arrays it may hold their `jax.ShapeDtypeStruct`.
-      automaton: As in `write_spans`; others of as many states lead to the same program.
-      sampling: As in `write_spans`.
+    `start` holds rows of the sizes to compile for, or the `jax.ShapeDtypeStruct` of each array. Every automaton with as
+    many states leads to the same program.
     """
     spans = [Span((0,), automaton.least)]
     write_program.lower(*_arguments(model, params, start, spans, automaton, sampling)).compile()
@@ -147,10 +127,10 @@ def room(spans: Sequence[Span]) -> int:
 class _Table(NamedTuple):
     """The spans as arrays."""
 
-    forced: Int[Array | np.ndarray, " F"]  # [F] forced tokens of all spans but the first, end to end
-    begin: Int[Array | np.ndarray, " N"]  # [N] index of a span's first forced token
-    end: Int[Array | np.ndarray, " N"]  # [N] index after its last one
-    limit: Int[Array | np.ndarray, " N"]  # [N] maximum number of free tokens
+    forced: Int[Array | np.ndarray, " F"]  # forced tokens of all spans but the first, end to end
+    begin: Int[Array | np.ndarray, " N"]  # index of a span's first forced token
+    end: Int[Array | np.ndarray, " N"]  # index after its last one
+    limit: Int[Array | np.ndarray, " N"]  # maximum number of free tokens
     spans: Int[Array | np.ndarray, ""]
 
 
@@ -182,14 +162,14 @@ class _State(NamedTuple):
     """The state of the loop."""
 
     made: Int[Array, ""]  # number of iterations so far
-    token: Int[Array, " B"]  # [B] newest token of each row
-    span: Int[Array, " B"]  # [B] span that the row writes; the number of spans where it is complete
-    # [B] index of the row's next forced token; at the end of the span's forced tokens the text is free
+    token: Int[Array, " B"]  # newest token of each row
+    span: Int[Array, " B"]  # span that the row writes; the number of spans where it is complete
+    # index of the row's next forced token; at the end of the span's forced tokens the text is free
     at: Int[Array, " B"]
-    used: Int[Array, " B"]  # [B] number of free tokens in the span
-    state: Int[Array, " B"]  # [B] state of the automaton
-    tokens: Int[Array, "B M"]  # [B, M] tokens written
-    owner: Int[Array, "B M"]  # [B, M] span whose free text the token belongs to; -1 on forced tokens and after the end
+    used: Int[Array, " B"]  # number of free tokens in the span
+    state: Int[Array, " B"]  # state of the automaton
+    tokens: Int[Array, "B M"]  # tokens written
+    owner: Int[Array, "B M"]  # span whose free text the token belongs to; -1 on forced tokens and after the end
     cache: Cache  # keys and values of prefixes and written tokens
 
 
@@ -238,11 +218,7 @@ def write_program(
     automaton: tuple,
     sampling: Sampling,
 ) -> tuple[Int[Array, "B M"], Int[Array, "B M"], Cache]:
-    """Runs the loop.
-
-    Returns:
-      The tokens, the span of each, and the cache, so that its memory is reused.
-    """
+    """Runs the loop; returns the tokens, the span of each, and the cache, so that its memory is reused."""
     lengths, trunk = prefix
     table = _Table(*map(jnp.asarray, table))
     columns = jnp.arange(capacity_of(cache))

@@ -22,22 +22,14 @@ _HALF = ("float16", "bfloat16")
 
 
 def dispatch(config: StudentConfig, mask: TreeMask, visible: Visible = None) -> Attend:
-    """Returns attention under a mask by the path that the config names; computes once what all layers share.
-
-    Raises:
-      ValueError: when `config.attention` is `cudnn` and cuDNN cannot run here.
-    """
+    """Attention under a mask by the path of the config (`attention_path`); computes once what all layers share."""
     if attention_path(config) == "cudnn":
         return functools.partial(flash_tree, masks=flash_masks(mask, visible), implementation="cudnn")
     return functools.partial(attend, mask=mask, visible=visible)
 
 
 def attention_path(config: StudentConfig, on: str = "") -> ChosenPath:
-    """The path of attention that a config leads to on a platform (as `platform` names it), by default on that of here.
-
-    Raises:
-      ValueError: when it is `cudnn` by request and cannot run.
-    """
+    """The path of attention that a config leads to on a platform, by default the one in use, as in `chosen_path`."""
     return chosen_path(config.attention, config.dtype, config.head_dim, on or platform())
 
 
@@ -45,11 +37,7 @@ def attention_path(config: StudentConfig, on: str = "") -> ChosenPath:
 def chosen_path(requested: str, dtype: str, head_dim: int, platform: str) -> ChosenPath:
     """Chooses the path of attention and logs the choice, once per set of arguments.
 
-    Args:
-      requested: Path that the config names: `auto`, `xla` or `cudnn`.
-      dtype: Dtype of activations.
-      head_dim: Width of a head.
-      platform: `cpu`, `cuda`, `rocm` or another platform that JAX names.
+    The path requested is one of `AttentionPath`, and the platform is named as by `platform`.
 
     Raises:
       ValueError: when cudnn is requested and cannot run; the message gives the reason.

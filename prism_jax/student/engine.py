@@ -166,15 +166,15 @@ class Engine:
             branch, or an event that exceeds the budget with the system part; no stream is changed then.
         """
         self._check_readings(readings, reserve)
-        found: list[list[np.ndarray]] = []
+        answers: list[list[np.ndarray]] = []
         coming = [(reading.stream, len(reading.event)) for reading in readings]
         for group in self._trunks.groups(coming, self.batches[-1]):
-            chosen = readings[len(found) : len(found) + len(group)]
+            chosen = readings[len(answers) : len(answers) + len(group)]
             for reading in chosen:
                 if len(reading.event):
                     self._trunks.append(reading.stream, reading.event, reserve)
-            found += self._read_group(group, [reading.branches for reading in chosen])
-        return found
+            answers += self._read_group(group, [reading.branches for reading in chosen])
+        return answers
 
     def write(
         self, branches: Sequence[tuple[str, Sequence[int]]], spans: Sequence[Span], automaton: DeviceAutomaton
@@ -221,8 +221,8 @@ class Engine:
         model, params, pool, table = self.model, self._params, self._pool, table_of([], width, rows)
         row = _stack([lay_out((0,), [Branch((0,))], length, _PLACES)] * rows)
         counts = np.zeros(rows, np.int32)
-        program, given = self._reading(table, counts, row)
-        _, fresh = compiled(program, *given)
+        program, arguments = self._reading(table, counts, row)
+        _, fresh = compiled(program, *arguments)
         compiled(store, pool, fresh, table, counts, counts)
         if automaton is None:
             return 2
@@ -236,7 +236,7 @@ class Engine:
         """Reads all tokens of a group that are not in the pool, and branches after them."""
         trunks = self._trunks.hold(group)
         left = [trunk.unread for trunk in trunks]
-        branch_tokens = [sum(len(branch.ids) for branch in some) for some in branches]
+        branch_tokens = [sum(len(branch.ids) for branch in row_branches) for row_branches in branches]
         longest = self._lengths[-1]
         while True:
             # A piece takes the branches along if both fit; otherwise it is a part of the trunk alone.
@@ -249,7 +249,7 @@ class Engine:
         if not any(map(len, left)) and not any(branch_tokens):
             return [[] for _ in group]
         logits = self._pass(trunks, left, branches)
-        return [_split(logits[row], some) for row, some in enumerate(branches)]
+        return [_split(logits[row], row_branches) for row, row_branches in enumerate(branches)]
 
     def _pass(
         self,
@@ -258,33 +258,37 @@ class Engine:
         branches: Sequence[Sequence[Branch]],
     ) -> np.ndarray:
         """Runs one pass over a piece of each trunk and the branches after it."""
-        longest = max(len(p) + sum(len(b.ids) for b in some) for p, some in zip(pieces, branches, strict=True))
-        places = max(sum(len(branch.marked) for branch in some) for some in branches)
+        longest = max(
+            len(p) + sum(len(b.ids) for b in row_branches) for p, row_branches in zip(pieces, branches, strict=True)
+        )
+        places = max(sum(len(branch.marked) for branch in row_branches) for row_branches in branches)
         length, marked = at_least(self._lengths, longest, _LONGER), -(-max(places, 1) // _PLACES) * _PLACES
         rows, width = self._shape([len(trunk.pages) for trunk in trunks])
-        laid = [lay_out(piece, some, length, marked) for piece, some in zip(pieces, branches, strict=True)]
+        laid = [
+            lay_out(piece, row_branches, length, marked) for piece, row_branches in zip(pieces, branches, strict=True)
+        ]
         lengths, counts = np.zeros(rows, np.int32), np.zeros(rows, np.int32)
         lengths[: len(trunks)] = [trunk.length for trunk in trunks]
         counts[: len(trunks)] = list(map(len, pieces))
         row = _stack(laid + [laid[0]] * (rows - len(laid)))
         table = table_of([trunk.pages for trunk in trunks], width, rows)
-        program, given = self._reading(table, lengths, row)
-        found, fresh = program(*given)
+        program, arguments = self._reading(table, lengths, row)
+        outputs, fresh = program(*arguments)
         if counts.any():
             self._pool = store(self._pool, fresh, table, lengths, counts)
         for trunk, piece in zip(trunks, pieces, strict=True):
             trunk.length += len(piece)
         if self._at:
-            return np.take_along_axis(np.asarray(found), np.asarray(row.places)[..., None], axis=1)
-        return np.asarray(found)
+            return np.take_along_axis(np.asarray(outputs), np.asarray(row.places)[..., None], axis=1)
+        return np.asarray(outputs)
 
     def _reading(self, table: np.ndarray, lengths: np.ndarray, row: Row) -> tuple[Any, tuple[Any, ...]]:
         """The program that reads rows, and its arguments."""
-        given = (self.model, self._params, self._pool, table, lengths)
+        arguments = (self.model, self._params, self._pool, table, lengths)
         if not self._at:
-            return read_rows, (*given, row, self._answers)
+            return read_rows, (*arguments, row, self._answers)
         # It returns the states of all tokens, so that no number of marked places needs a program of its own.
-        return state_rows, (*given, row._replace(places=row.places[:, :1]), self._at)
+        return state_rows, (*arguments, row._replace(places=row.places[:, :1]), self._at)
 
     def _write_group(
         self, group: Sequence[str], rows: Sequence[Sequence[int]], spans: Sequence[Span], automaton: DeviceAutomaton

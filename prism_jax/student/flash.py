@@ -34,25 +34,21 @@ class Run(NamedTuple):
 class FlashMasks(NamedTuple):
     """Masks and sizes that all layers share."""
 
-    trunk: int  # t, length of the trunk region
-    window: int  # w, which no branch exceeds
+    trunk: int  # T, length of the trunk region
+    window: int  # W, which no branch exceeds
     runs: tuple[Run, ...]  # runs of branch positions, with their masks
     # which trunk positions a trunk position sees, where rows hold several trunks; None for causal attention
     trunks: Bool[Array, "B 1 T T"] | None = None
 
 
 def flash_masks(mask: TreeMask, visible: Visible = None) -> FlashMasks:
-    """Builds the masks of fused attention from a tree mask.
-
-    Raises:
-      ValueError: for an odd length of the trunk or the window: the fused backward pass needs even lengths.
-    """
+    """Builds the masks of fused attention, whose backward pass needs even lengths of the trunk and the window."""
     trunk, (chunks, window) = mask.to_trunk.shape[2], mask.local.shape[1:3]
     if chunks and (trunk % 2 or window % 2):
         raise ValueError(
             f"attention: found a trunk of {trunk} and a window of {window}, expected even numbers for cudnn"
         )
-    found = []
+    runs = []
     for start, stop, bound in branch_runs(mask, visible) if chunks else ():
         bound += bound % 2
         rows = []
@@ -60,9 +56,9 @@ def flash_masks(mask: TreeMask, visible: Visible = None) -> FlashMasks:
             before, behind = chunk - start // window, stop // window - 1 - chunk
             rows.append(jnp.pad(mask.local[:, chunk], ((0, 0), (0, 0), (before * window, behind * window))))
         seen = jnp.concatenate([mask.to_trunk[:, start:stop, :bound], jnp.concatenate(rows, axis=1)], axis=2)
-        found.append(Run(start, stop, bound, seen[:, None]))
+        runs.append(Run(start, stop, bound, seen[:, None]))
     trunks = None if mask.begin is None else trunk_mask(mask, 0, trunk)[:, None]
-    return FlashMasks(trunk, window, tuple(found), trunks)
+    return FlashMasks(trunk, window, tuple(runs), trunks)
 
 
 def flash_tree(
@@ -74,12 +70,7 @@ def flash_tree(
 ) -> Float[Array, "B L N H"]:
     """Computes attention of trunk and branches; the result equals that of `attention.attend`.
 
-    Args:
-      q_BxLxNxH: Rotated queries.
-      k_BxLxKxH: Rotated keys.
-      v_BxLxKxH: Values.
-      masks: Masks from `flash_masks`.
-      implementation: Implementation of `jax.nn.dot_product_attention`; `xla` computes the same, unfused.
+    The implementation is one of `jax.nn.dot_product_attention`; `xla` computes the same, unfused.
     """
     trunk, window = masks.trunk, masks.window
     (k, v), (k_branch, v_branch) = (
@@ -109,13 +100,8 @@ def flash_cached(
 ) -> Float[Array, "B L N H"]:
     """Computes attention of new tokens over cached ones and over each other.
 
-    Args:
-      q_BxLxNxH: Rotated queries.
-      k_BxLxKxH: Rotated keys.
-      v_BxLxKxH: Values.
-      cached: Keys and values of each cache, in its layout.
-      seen: Whether a new token sees a position of the caches, end to end, and then of the new tokens.
-      implementation: As for `flash_tree`.
+    `cached` holds keys and values of each cache, in its layout. `seen` says whether a new token sees a position of the
+    caches, end to end, and then of the new tokens.
     """
     keys = jnp.concatenate([*(keys.transpose(0, 3, 1, 2) for keys, _ in cached), k_BxLxKxH], axis=1)
     values = jnp.concatenate([*(values.transpose(0, 2, 1, 3) for _, values in cached), v_BxLxKxH], axis=1)

@@ -34,24 +34,14 @@ def token_cross_entropy(
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """Sums the weighted cross-entropy -log p(target) over tokens.
 
-    With `dynamic` the loss of a token is sg(p) times -log p, whose gradient is -grad p (dynamic fine-tuning, Wu et al.,
-    arXiv 2508.05629): tokens that the model finds unlikely contribute smaller gradients.
+    Returns the weighted sum of losses in nats, and the sum of weights, which are at least 0, and 0 for padding. T may
+    be 0. With `dynamic` the loss of a token is sg(p) times -log p, whose gradient is -grad p (dynamic fine-tuning, Wu
+    et al., arXiv 2508.05629): tokens that the model finds unlikely contribute smaller gradients.
 
-    The gradient is computed in the forward pass, while a chunk's logits exist, so that they are never recomputed.
-    Second derivatives are therefore not available.
-
-    Args:
-      head_VxD: Output head, one row per token of the vocabulary.
-      hidden_TxD: Final hidden state at each predicting token.
-      targets_T: Ids of the tokens to predict; T may be 0.
-      weights_T: Weight of each token, at least 0; 0 for padding.
-      chunk: Maximum number of tokens whose logits exist at once; need not divide T. Up to D tokens are one chunk in any
-        case if the head is narrower than float32: their logits take no more memory than the sum over chunks of the
-        head's gradient in float32, which a single chunk does not need.
-      dynamic: Whether to weight each token by its own probability, through which no gradient flows.
-
-    Returns:
-      The weighted sum of losses in nats, and the sum of weights.
+    The logits of at most `chunk` tokens, which need not divide T, exist at once. Up to D tokens are one chunk in any
+    case if the head is narrower than float32: their logits take no more memory than the sum over chunks of the head's
+    gradient in float32, which a single chunk does not need. The gradient is computed in the forward pass, while a
+    chunk's logits exist, so that they are never recomputed. Second derivatives are therefore not available.
     """
     if not targets_T.size:
         return jnp.zeros(()), jnp.zeros(())

@@ -137,16 +137,8 @@ def read_prompts(
 ) -> tuple[Float[Array, "B D"], Cache]:
     """Reads prompts, one per row, from position 0 on.
 
-    The last block computes keys and values of all tokens, and everything else for the last token only.
-
-    Args:
-      model: The static half of the student.
-      params: Parameters as `unstack_layers` returns them.
-      tokens_BxL: Token ids, padded on the right.
-      lengths_B: Number of tokens of each row before its padding, at least 1.
-
-    Returns:
-      The final hidden state of each row's last token, and the keys and values of all tokens.
+    Rows are padded on the right, and their lengths before the padding are at least 1. Returns the final hidden state of
+    each row's last token, and the keys and values of all tokens: the last block computes nothing else.
     """
     rows, length = tokens_BxL.shape
     causal = dispatch(model.config, no_branches(rows, length))
@@ -161,8 +153,8 @@ def read_prompts(
         prompt = _heads_first(k, v)
         return _over(group_queries(q, k.shape[2]), [], [LayerSegment(prompt, positions < lengths_B[:, None])]), prompt
 
-    given = [None] * model.config.num_layers
-    hidden, fresh = _through_layers(model, params, tokens_BxL, positions, given, attend, attend_last, last)
+    nothing = [None] * model.config.num_layers
+    hidden, fresh = _through_layers(model, params, tokens_BxL, positions, nothing, attend, attend_last, last)
     return hidden[:, 0], fresh
 
 
@@ -177,24 +169,15 @@ def read(
 ) -> tuple[Float[Array, "B P D"], Cache]:
     """Reads new tokens after cached ones, without changing a cache.
 
-    The last block computes keys and values of all new tokens, and everything else for the marked places only.
-
-    Args:
-      model: The static half of the student.
-      params: Parameters as `unstack_layers` returns them.
-      tokens_BxL: Ids of the new tokens.
-      positions_BxL: Rotary positions of the new tokens.
-      new_BxLxL: Whether a new token (second axis) sees another one (last axis); each must see itself.
-      places_BxP: Indices of the new tokens whose hidden states are returned; P may be 0, and indices may repeat.
-      past: Caches whose visible positions all new tokens see.
-
-    Returns:
-      The final hidden states at the marked places, and the keys and values of all new tokens.
+    Returns the final hidden states at the marked places `places_BxP`, indices of new tokens that may repeat, and the
+    keys and values of all new tokens: the last block computes nothing else. P may be 0. `new_BxLxL` says whether a new
+    token (second axis) sees another one (last axis); each must see itself. All new tokens see the visible positions of
+    `past`.
     """
     marked = functools.partial(take, place_BxS=places_BxP)
-    given = _by_layer(past, model.config.num_layers)
+    segments = _by_layer(past, model.config.num_layers)
     attend, attend_last = _attend_new(new_BxLxL, attention_path(model.config)), _attend_new(marked(new_BxLxL))
-    return _through_layers(model, params, tokens_BxL, positions_BxL, given, attend, attend_last, marked)
+    return _through_layers(model, params, tokens_BxL, positions_BxL, segments, attend, attend_last, marked)
 
 
 def read_states(
@@ -206,24 +189,15 @@ def read_states(
     at: tuple[int, ...],
     past: Sequence[Segment] = (),
 ) -> tuple[Float[Array, "B L width"], Cache]:
-    """Reads new tokens after cached ones, and returns the residual stream instead of final hidden states.
+    """Reads new tokens after cached ones, as `read` does, to the residual stream instead of final hidden states.
 
-    Args:
-      model: As for `read`; a model without the blocks above `at[-1]` does not compute them.
-      params: As for `read`.
-      tokens_BxL: As for `read`.
-      positions_BxL: As for `read`.
-      new_BxLxL: As for `read`.
-      at: Numbers of blocks, from 1 to the number of layers.
-      past: As for `read`.
-
-    Returns:
-      The states of every new token after each of these blocks, end to end (len(at) · D columns), and the keys and
-      values of all new tokens.
+    Returns the states of every new token after each of the blocks `at` (numbered from 1), end to end (len(at) · D
+    columns), and the keys and values of all new tokens. A model without the blocks above `at[-1]` does not compute
+    them.
     """
     attend = _attend_new(new_BxLxL, attention_path(model.config))
-    given = _by_layer(past, model.config.num_layers)
-    states, fresh = _residuals(model, params, tokens_BxL, positions_BxL, given, attend, attend)
+    segments = _by_layer(past, model.config.num_layers)
+    states, fresh = _residuals(model, params, tokens_BxL, positions_BxL, segments, attend, attend)
     return jnp.concatenate([states[number - 1] for number in at], axis=-1), fresh
 
 
@@ -236,19 +210,10 @@ def read_next(
     at: Int[Array, ""],
     past: Sequence[Segment] = (),
 ) -> tuple[Float[Array, "B D"], Cache]:
-    """Reads one new token per row and writes its keys and values to a cache.
+    """Reads one new token per row and writes its keys and values to position `at` of the cache of `current`.
 
-    Args:
-      model: The static half of the student.
-      params: Parameters as `unstack_layers` returns them.
-      token_B: Ids of the new tokens.
-      position_B: Rotary positions of the new tokens.
-      current: The cache to write to, and its visible positions, which must include `at`.
-      at: Cache position to write to, the same for all rows.
-      past: Caches that are only read.
-
-    Returns:
-      The final hidden state of each new token, and the updated cache.
+    Returns the final hidden state of each new token, and the updated cache. The visible positions of `current` must
+    include `at`; `past` is only read.
     """
 
     def attend(given: Sequence[LayerSegment], q: Array, k: Array, v: Array) -> tuple[Array, LayerCache]:
@@ -257,14 +222,14 @@ def read_next(
         (written,) = write((own.cache,), (_heads_first(k, v),), at)
         return _over(group_queries(q, k.shape[2]), [], [own._replace(cache=written), *past]), written
 
-    given = _by_layer((current, *past), model.config.num_layers)
-    hidden, written = _through_layers(model, params, token_B[:, None], position_B[:, None], given, attend, attend)
+    segments = _by_layer((current, *past), model.config.num_layers)
+    hidden, written = _through_layers(model, params, token_B[:, None], position_B[:, None], segments, attend, attend)
     return hidden[:, 0], written
 
 
 def _by_layer(past: Sequence[Segment], layers: int) -> list[list[LayerSegment]]:
     """What each layer has of some caches."""
-    return [[one.at(layer) for one in past] for layer in range(layers)]
+    return [[segment.at(layer) for segment in past] for layer in range(layers)]
 
 
 def _attend_new(seen: Bool[Array, "#B l L"], path: ChosenPath = "xla") -> Attend:
@@ -311,10 +276,8 @@ def _residuals(
 ) -> tuple[list[Float[Array, "B _ D"]], Cache]:
     """Applies the embedding, and every block with `attend` on what is given to its layer.
 
-    The last block attends by `attend_last`, and computes outputs only for the positions that `keep` selects.
-
-    Returns:
-      The output of every block, and the keys and values that each keeps.
+    The last block attends by `attend_last`, and computes outputs only for the positions that `keep` selects. Returns
+    the output of every block, and the keys and values that each keeps.
     """
     config, states, kept = model.config, [], []
 
@@ -322,9 +285,9 @@ def _residuals(
         written: list[LayerCache] = []
 
         def noted(q: Array, k: Array, v: Array) -> Array:
-            found, own = attend(given, q, k, v)
+            attended, own = attend(given, q, k, v)
             written.append(own)
-            return found
+            return attended
 
         x = nnx.merge(block(config), layer)(x, rotary, noted, keep)
         return x, written[0]
@@ -335,11 +298,11 @@ def _residuals(
     rotary = rotary_tables(positions_BxL, config.head_dim, config.rope_theta)
     *layers, top = params["layers"]
     for layer, own in zip(layers, given[:-1], strict=True):
-        x, one = lower(layer, x, own)
+        x, fresh = lower(layer, x, own)
         states.append(x)
-        kept.append(one)
-    x, one = apply(top, x, given[-1], attend_last, keep)
-    return [*states, x], (*kept, one)
+        kept.append(fresh)
+    x, fresh = apply(top, x, given[-1], attend_last, keep)
+    return [*states, x], (*kept, fresh)
 
 
 def _over(q: Array, parts: list[PartialAttention], past: Sequence[LayerSegment]) -> Array:

@@ -32,10 +32,10 @@ def classes(smallest: int, largest: int, growth: int) -> tuple[int, ...]:
 
 def at_least(known: Sequence[int], size: int, growth: int) -> int:
     """The smallest class that holds `size`; beyond the largest, `growth` times it, and so on."""
-    found = next((one for one in known if one >= size), known[-1])
-    while found < size:
-        found *= growth
-    return found
+    chosen = next((step for step in known if step >= size), known[-1])
+    while chosen < size:
+        chosen *= growth
+    return chosen
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -48,19 +48,11 @@ def read_rows(
     row: Row,
     answers: Int[Array, " A"],
 ) -> tuple[Float[Array, "B P A"], Cache]:
-    """Reads rows after their trunks.
+    """Reads rows after their trunks, of which `lengths` tokens are in the pool; the pool is only read.
 
-    Args:
-      model: The static half of the student.
-      params: Parameters as `kv_cache.unstack_layers` returns them.
-      pool: The pool of pages, which is only read.
-      table: Pages of each stream.
-      lengths: Number of tokens of each stream in the pool.
-      row: New tokens of each stream, as `branches.lay_out` lays them out, stacked.
-      answers: Ids of the tokens whose logits are returned.
-
-    Returns:
-      Logits of the answers at the marked places, and keys and values of the new tokens.
+    Returns the logits of the tokens `answers` at the marked places, and keys and values of the new tokens. `row` holds
+    the new tokens of each stream as `branches.lay_out` lays them out, stacked. Parameters are unstacked
+    (`kv_cache.unstack_layers`).
     """
     trunk = Segment.first(pool, lengths, table)
     tokens, mask = jnp.asarray(row.tokens), jax.vmap(row_mask)(row)
@@ -80,19 +72,10 @@ def state_rows(
     row: Row,
     at: tuple[int, ...],
 ) -> tuple[Float[Array, "B L width"], Cache]:
-    """Reads rows after their trunks, as `read_rows` does, to the states of all new tokens.
+    """Reads rows after their trunks, as `read_rows` does, to the states of all new tokens after the blocks `at`.
 
-    Args:
-      model: As for `read_rows`.
-      params: As for `read_rows`.
-      pool: As for `read_rows`.
-      table: As for `read_rows`.
-      lengths: As for `read_rows`.
-      row: As for `read_rows`; its places are not read.
-      at: Numbers of the blocks after which states are taken.
-
-    Returns:
-      States in float32, as `kv_cache.read_states` lays them out, and keys and values of the new tokens.
+    Returns the states in float32, as `kv_cache.read_states` lays them out, and keys and values of the new tokens. The
+    marked places of the row are not read.
     """
     trunk = Segment.first(pool, lengths, table)
     tokens, mask = jnp.asarray(row.tokens), jax.vmap(row_mask)(row)
@@ -103,12 +86,8 @@ def state_rows(
 def compiled(program: Any, *args: Any) -> Any:
     """Compiles a jitted function for the sizes of some arguments, without running it.
 
-    Args:
-      program: The function.
-      *args: Its arguments; instead of an array, its `jax.ShapeDtypeStruct`.
-
-    Returns:
-      A `jax.ShapeDtypeStruct` for each array that the function returns, placed where it will be.
+    An argument may be the `jax.ShapeDtypeStruct` of an array. Returns such a struct for each array that the function
+    returns, placed where it will be.
     """
     made = program.lower(*args).compile()
     committed = any(getattr(leaf, "committed", False) for leaf in jax.tree.leaves(args))

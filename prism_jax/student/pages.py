@@ -76,11 +76,7 @@ def store(
 
 
 class Pages:
-    """Which pages of a pool are free.
-
-    Attributes:
-      total: Number of pages that streams may use.
-    """
+    """Which pages of a pool are free; `total` is the number of pages that streams may use."""
 
     def __init__(self, total: int):
         """All pages but page 0, which is not counted, are free."""
@@ -92,11 +88,7 @@ class Pages:
         return len(self._free)
 
     def take(self, count: int) -> list[int]:
-        """Takes free pages.
-
-        Raises:
-          ValueError: when there are fewer.
-        """
+        """Takes free pages; raises ValueError when there are fewer."""
         if count > len(self._free):
             raise ValueError(f"pages: found {len(self._free)} free, expected {count}")
         return [self._free.pop() for _ in range(count)]

@@ -37,13 +37,10 @@ def attend_partially(
     v: Float[Array, "B K 1 *c k H"],
     seen: Bool[Array | np.ndarray, "..."],
 ) -> PartialAttention:
-    """Computes attention of queries over some of the keys.
+    """Computes attention of queries, already scaled by 1/sqrt(H), over some of the keys.
 
-    Args:
-      q: Queries, already scaled by 1/sqrt(H).
-      k: Keys, positions last: transposing them for every product would cost a pass over memory each time.
-      v: Values.
-      seen: Whether a query sees a key; broadcasts to [B, K, G, *c, q, k].
+    Keys have their positions last: transposing them for every product would cost a pass over memory each time. `seen`
+    says whether a query sees a key, and broadcasts to [B, K, G, *c, q, k].
     """
     scores = jnp.matmul(q, k, preferred_element_type=jnp.float32)
     scores = jnp.where(seen, scores, _HIDDEN)
@@ -58,12 +55,12 @@ def merge(parts: Sequence[PartialAttention]) -> PartialAttention:
 
     Each query must see at least one key of some part; otherwise its result is meaningless.
     """
-    first, *others = parts
-    for other in others:
-        peak = jnp.maximum(first.peak, other.peak)
-        a, b = jnp.exp(first.peak - peak), jnp.exp(other.peak - peak)
-        first = PartialAttention(first.values * a + other.values * b, first.total * a + other.total * b, peak)
-    return first
+    merged, *rest = parts
+    for part in rest:
+        peak = jnp.maximum(merged.peak, part.peak)
+        a, b = jnp.exp(merged.peak - peak), jnp.exp(part.peak - peak)
+        merged = PartialAttention(merged.values * a + part.values * b, merged.total * a + part.total * b, peak)
+    return merged
 
 
 def group_queries(q_BxLxNxH: Float[Array, "B L N H"], kv_heads: int) -> Float[Array, "B K G L H"]:

@@ -31,14 +31,14 @@ Params = dict[str, Any]
 class Tree(NamedTuple):
     """A trunk and its branches in each row (see `prism_jax.student.attention`): B rows, T trunk, R branch positions."""
 
-    # [B, T] token ids of the trunk, whose positions count from its beginning; or features [B, T, D]
+    # token ids of the trunk, whose positions count from its beginning; or features [B, T, D]
     trunk: Int[Array, "B T"] | Float[Array, "B T D"]
-    tokens: Int[Array, "B R"] | Float[Array, "B R D"]  # [B, R] token ids of the branches, or features [B, R, D]
-    positions: Int[Array, "B R"]  # [B, R] rotary positions of the branches
-    stop: Int[Array, "B R"]  # [B, R] the trunk positions below this are visible
-    branch: Int[Array, "B R"]  # [B, R] number of the branch, from 1; 0 is padding (`attention.PADDING`)
-    leaf: Int[Array, "B R"]  # [B, R] 0 on a head, else number of the leaf
-    # [B, T] where the trunk of a trunk position begins, in rows of several trunks; None for one trunk per row
+    tokens: Int[Array, "B R"] | Float[Array, "B R D"]  # token ids of the branches, or features [B, R, D]
+    positions: Int[Array, "B R"]  # rotary positions of the branches
+    stop: Int[Array, "B R"]  # the trunk positions below this are visible
+    branch: Int[Array, "B R"]  # number of the branch, from 1; 0 is padding (`attention.PADDING`)
+    leaf: Int[Array, "B R"]  # 0 on a head, else number of the leaf
+    # where the trunk of a trunk position begins, in rows of several trunks; None for one trunk per row
     begin: Int[Array, "B T"] | None = None
 
     @classmethod
@@ -78,7 +78,7 @@ class Qwen3:
         return nnx.to_pure_dict(nnx.state(_Modules(self.config, nnx.Rngs(params=key))))
 
     def abstract_params(self) -> Params:
-        """Returns the shapes and dtypes of the parameters without allocating them."""
+        """The shapes and dtypes of the parameters, which are not allocated."""
         return jax.eval_shape(self.init, jax.random.key(0))
 
     def hidden(
@@ -91,12 +91,7 @@ class Qwen3:
     ) -> Float[Array, "B L D"]:
         """Computes final hidden states, after the last norm.
 
-        Args:
-          params: Parameters as `init` returns them.
-          tokens_BxL: Token ids in [0, vocab_size).
-          positions_BxL: Rotary positions; those of a branch continue the trunk's.
-          mask: What branch positions see; `attention.no_branches` for plain causal rows.
-          visible: Static bounds on that, see `attention.Visible`.
+        Rotary positions of a branch continue the trunk's. For plain causal rows the mask is `attention.no_branches`.
 
         Raises:
           ValueError: when the config requests an attention that cannot run here.
@@ -136,12 +131,8 @@ class Qwen3:
     ) -> Float[Array, "B R D"]:
         """Computes final hidden states of branches off a trunk in one pass; see `prism_jax.student.attention`.
 
-        Args:
-          params: Parameters as `init` returns them.
-          tree: Trunk and branches, as token ids or as the features that `branch_features` returns.
-          window: W, which divides R and which no branch exceeds.
-          visible: Bound on `stop` in all rows, for each W branch positions; see `attention.Visible`.
-          done: Number of lowest blocks that the features have passed already; 0 for token ids.
+        The tree holds token ids, or the features that `branch_features` returns, which have passed the lowest `done`
+        blocks already. The window is W, which divides R and which no branch exceeds.
         """
         x, positions, mask = _join(tree, window)
         if not done:
@@ -157,10 +148,7 @@ class Qwen3:
         visible: Visible = None,
         done: int = 0,
     ) -> tuple[Float[Array, "B T D"], Float[Array, "B R D"]]:
-        """Computes the residual stream of trunk and branches after the lowest `done` blocks.
-
-        The arguments are those of `branch_hidden`; the tree holds token ids.
-        """
+        """Computes the residual stream of trunk and branches, given as token ids, after the lowest `done` blocks."""
         ids, positions, mask = _join(tree, window)
         x = self._embed(params, ids)
         lower = jax.tree.map(lambda leaf: leaf[:done], params["layers"])
@@ -177,26 +165,17 @@ class Qwen3:
     ) -> tuple[Float[Array, "B R D"], ...]:
         """Computes the residual stream of the branches after each of some numbers of blocks, and no block above them.
 
-        Only the requested states are kept; those of other blocks, and those of the trunk, are not.
-
-        Args:
-          params: Parameters as `init` returns them.
-          tree: Trunk and branches, as token ids.
-          window: As for `branch_hidden`.
-          visible: As for `branch_hidden`.
-          at: Numbers of blocks, ascending, each from 1 to the number of layers.
-
-        Raises:
-          ValueError: for numbers that are not as described.
+        The tree holds token ids, and the numbers `at` ascend from 1 to at most the number of layers. Only the requested
+        states are kept; those of other blocks, and those of the trunk, are not.
         """
         self.check_blocks(at)
         x, positions, mask = _join(tree, window)
-        x, found = self._embed(params, x), []
+        x, states = self._embed(params, x), []
         for begin, end in itertools.pairwise((0, *at)):
             between = jax.tree.map(lambda leaf: leaf[begin:end], params["layers"])  # noqa: B023 (it runs at once)
             x = self._blocks(between, x, positions, mask, visible)
-            found.append(x[:, tree.trunk.shape[1] :])
-        return tuple(found)
+            states.append(x[:, tree.trunk.shape[1] :])
+        return tuple(states)
 
     def check_blocks(self, at: Sequence[int]) -> None:
         """Raises ValueError for anything but some ascending numbers of blocks, from 1 to the number of layers."""
@@ -215,15 +194,7 @@ class Qwen3:
     def answers(
         self, params: Params, hidden_BxRxD: Float[Array, "B R D"], place_BxS: Int[Array, "B S"], yes: int, no: int
     ) -> Float[Array, "B S"]:
-        """Computes z_yes - z_no of the next token at marked places, from two rows of the output head.
-
-        Args:
-          params: Parameters as `init` returns them.
-          hidden_BxRxD: Final hidden states of the branches.
-          place_BxS: Indices of the marked branch positions.
-          yes: Id of one answer token.
-          no: Id of the other answer token.
-        """
+        """Computes z_yes - z_no, with the ids of two answer tokens, at marked places of the branches' hidden states."""
         rows = self.head(params)[jnp.array([yes, no])].astype(jnp.float32)
         return take(hidden_BxRxD, place_BxS).astype(jnp.float32) @ (rows[0] - rows[1])
 

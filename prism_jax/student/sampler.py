@@ -42,15 +42,9 @@ def generate(
     sampling: Sampling,
     stop: Sequence[int] = (),
 ) -> list[Generated]:
-    """Continues each prompt by at most `limit` tokens.
+    """Continues each prompt by at most `limit` tokens, or to one of the tokens `stop`.
 
-    Args:
-      model: The static half of the student.
-      params: Parameters as `kv_cache.unstack_layers` returns them.
-      prompts: Token ids of each prompt, at least one.
-      limit: Maximum number of new tokens per row.
-      sampling: Sampling settings of each row.
-      stop: Ids of the tokens that end a row.
+    Parameters are unstacked (`kv_cache.unstack_layers`).
 
     Raises:
       ValueError: naming the argument that is empty or out of range.
@@ -90,18 +84,7 @@ def check_ids(name: str, ids: Sequence[int] | np.ndarray, vocabulary: int) -> No
 def prefill(
     model: Qwen3, params: Params, tokens_BxP: Int[Array, "B P"], lengths_B: Int[Array, " B"], room: int
 ) -> tuple[Float[Array, "B V"], Cache]:
-    """Reads prompts.
-
-    Args:
-      model: The static half of the student.
-      params: Parameters as `kv_cache.unstack_layers` returns them.
-      tokens_BxP: Token ids, padded on the right.
-      lengths_B: Number of tokens of each prompt.
-      room: Number of cache positions to reserve for new tokens.
-
-    Returns:
-      Logits after each prompt, and a cache of the prompts with `room` free positions.
-    """
+    """Reads prompts, padded on the right; returns logits after each, and a cache with `room` free positions."""
     last, fresh = read_prompts(model, params, tokens_BxP, lengths_B)
     return model.logits(params, last), grow(fresh, tokens_BxP.shape[1] + room)
 
@@ -130,14 +113,8 @@ def branch_off(
     On a CPU pages of trunks are gathered once, because to do so at every token takes as long as attention itself. A GPU
     has little memory and gathers fast: each layer gathers its own pages at every token, and no trunk is ever copied.
 
-    Args:
-      model: The static half of the student.
-      params: Parameters as `kv_cache.unstack_layers` returns them.
-      trunk: Trunk of each row, of which the first positions are visible.
-      tokens_BxL: Token ids of the branches, padded on the right.
-      counts_B: Number of tokens of each branch.
-      room: Number of cache positions to reserve for new tokens.
-      run: Runs a program on arguments, or only compiles it (`live_programs.compiled`).
+    The first positions of each row's trunk are visible. Branches are padded on the right, and `room` cache positions
+    are reserved for new tokens. `run` runs a program on arguments, or only compiles it (`live_programs.compiled`).
     """
     logits, own, rows = run(_branch_off, model, params, trunk, tokens_BxL, counts_B, room)
     return Start(own, counts_B, tokens_BxL.shape[1], logits, trunk if rows is None else Segment(rows, trunk.seen))
@@ -167,11 +144,7 @@ def _branch_off(
 def decode(
     model: Qwen3, params: Params, start: Start, limit: int, sampling: Sampling, stop: Sequence[int]
 ) -> list[Generated]:
-    """Generates the continuation of each row from its start; the other arguments are those of `generate`.
-
-    Raises:
-      ValueError: for a negative stop token.
-    """
+    """Generates the continuation of each row from its start; raises ValueError for a negative stop token."""
     if any(token < 0 for token in stop):
         raise ValueError(f"stop: found {list(stop)}, expected token ids of at least 0")
     padded = np.full(max(1, -(-len(stop) // _STOPS)) * _STOPS, -1, np.int32)
@@ -188,10 +161,10 @@ class _State(NamedTuple):
     """The state of the loop."""
 
     made: Int[Array, ""]  # number of tokens generated so far
-    token: Int[Array, " B"]  # [B] newest token of each row
+    token: Int[Array, " B"]  # newest token of each row
     stopped: Array  # [B] whether a stop token has ended the row
-    counts: Int[Array, " B"]  # [B] number of tokens of the row before its stop token
-    tokens: Int[Array, "B M"]  # [B, M] generated tokens
+    counts: Int[Array, " B"]  # number of tokens of the row before its stop token
+    tokens: Int[Array, "B M"]  # generated tokens
     cache: Cache  # keys and values of prefixes and generated tokens
 
 
@@ -209,9 +182,8 @@ def _decode(
 ) -> tuple[Int[Array, "B M"], Int[Array, " B"], Array, Cache]:
     """Runs the loop.
 
-    Returns:
-      New tokens, how many of them count, whether a stop token ended the row, and the cache, so that its memory is
-      reused.
+    Returns new tokens, how many of them count, whether a stop token ended the row, and the cache, so that its memory is
+    reused.
     """
     lengths, trunk = prefix
     columns = jnp.arange(capacity_of(cache))

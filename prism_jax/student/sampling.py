@@ -22,11 +22,11 @@ Setting = float | int | Sequence[float | int]
 class Sampling(NamedTuple):
     """Sampling settings of each row."""
 
-    temperature: Float[Array, " B"]  # [B] divisor of the logits, at least 0; 0 is greedy
-    top_k: Int[Array, " B"]  # [B] number of likeliest tokens to draw from; 0 draws from all
-    # [B] in (0, 1]; draws from the smallest set of likeliest tokens with at least this probability; 1 draws from all
+    temperature: Float[Array, " B"]  # divisor of the logits, at least 0; 0 is greedy
+    top_k: Int[Array, " B"]  # number of likeliest tokens to draw from; 0 draws from all
+    # in (0, 1]; draws from the smallest set of likeliest tokens with at least this probability; 1 draws from all
     top_p: Float[Array, " B"]
-    seed: UInt32[Array, " B"]  # [B] seed of the row's draws, which depend only on it and on the row's own logits
+    seed: UInt32[Array, " B"]  # seed of the row's draws, which depend only on it and on the row's own logits
 
 
 def make_sampling(
@@ -36,14 +36,9 @@ def make_sampling(
     top_p: Setting = 1.0,
     seed: int | Sequence[int] = 0,
 ) -> Sampling:
-    """Makes settings for `rows` rows.
+    """Makes settings for `rows` rows, each one number for all of them or one per row.
 
-    Args:
-      rows: Number of rows.
-      temperature: One number for all rows, or one per row; see `Sampling`.
-      top_k: One number for all rows, or one per row.
-      top_p: One number for all rows, or one per row.
-      seed: Seed of the first row, which increases by 1 per row; or one seed per row.
+    A single seed is that of the first row and increases by 1 per row.
 
     Raises:
       ValueError: naming the setting that is out of range or has the wrong number of entries.
@@ -77,13 +72,7 @@ def _by_row(name: str, values: Setting, rows: int, dtype: type) -> Array:
 
 
 def next_token(logits_BxV: Float[Array, "B V"], sampling: Sampling, place: Int[Array, ""] | int) -> Int[Array, " B"]:
-    """Draws the next token of each row.
-
-    Args:
-      logits_BxV: Logits of the next token.
-      sampling: Sampling settings of each row.
-      place: Number of tokens drawn before; the row's seed and this number determine the draw.
-    """
+    """Draws the next token of each row; its seed and `place`, the number of tokens drawn before, determine the draw."""
     greedy = jnp.argmax(logits_BxV, axis=-1).astype(jnp.int32)
 
     def draw() -> Array:

@@ -40,8 +40,7 @@ def make_mesh(data: int = 1, fsdp: int = 1, tensor: int = 1) -> Mesh:
     """Makes a mesh of the first data * fsdp * tensor devices.
 
     Raises:
-      ValueError: when there are fewer devices, or when there are more in several processes: each process must take
-        part.
+      ValueError: when there are fewer devices, or more in several processes, each of which must take part.
     """
     count = data * fsdp * tensor
     if jax.process_count() > 1 and count != jax.device_count():
@@ -84,15 +83,7 @@ def pinned(x: Shaped[Array, "*shape"], spec: P = BATCH) -> Shaped[Array, "*shape
 
 
 def partition_spec(path: str, ndim: int) -> P:
-    """The partition of the parameter at `path`, or of an optimizer moment, whose path ends in its parameter's path.
-
-    Args:
-      path: Path in the tree.
-      ndim: Number of axes of the array.
-
-    Raises:
-      ValueError: for a parameter that the table does not list.
-    """
+    """The partition of the parameter at `path`, or of an optimizer moment, whose path ends in its parameter's path."""
     for pattern, axes in AXES:
         if len(axes) == ndim and re.search(rf"(^|/){pattern}$", path):
             return P(*(RULES[axis] for axis in axes))

@@ -42,9 +42,8 @@ class Trunk:
 class Trunks:
     """The open streams, and which of them are in the pool.
 
-    Attributes:
-      budget: Maximum number of tokens of a trunk.
-      keep: Largest share of the budget that is used after old events were dropped; 1 drops only what must go.
+    `budget` is the maximum number of tokens of a trunk. `keep` is the largest share of it that is used after old events
+    were dropped; 1 drops only what must go.
     """
 
     def __init__(self, budget: int, keep: float, pages: int):
@@ -60,11 +59,7 @@ class Trunks:
         return len(self._trunks)
 
     def __getitem__(self, stream: str) -> Trunk:
-        """The trunk of a stream.
-
-        Raises:
-          ValueError: when it is not open.
-        """
+        """The trunk of a stream; raises ValueError when it is not open."""
         if stream not in self._trunks:
             raise ValueError(f"stream: found {stream!r}, expected one of the {len(self._trunks)} open streams")
         return self._trunks[stream]
@@ -75,11 +70,7 @@ class Trunks:
         return sum(trunk.length > 0 for trunk in self._trunks.values())
 
     def open(self, stream: str, system: Sequence[int]) -> None:
-        """Opens a stream with its system part.
-
-        Raises:
-          ValueError: when it is open already, or the system part exceeds the budget.
-        """
+        """Opens a stream; raises ValueError when it is open already, or the system part exceeds the budget."""
         if stream in self._trunks:
             raise ValueError(f"stream: found {stream!r} open already, expected a new one")
         if len(system) > self.budget:
@@ -106,11 +97,9 @@ class Trunks:
         trunk.events.append(tuple(event))
 
     def groups(self, streams: Sequence[tuple[str, int]], most: int) -> Iterator[list[str]]:
-        """Cuts a list of streams into batches whose trunks, with so many more tokens each, fit into the pool together.
+        """Cuts a list of streams, each with the number of tokens that will be added to it, into batches.
 
-        Args:
-          streams: Streams, and the number of tokens that come to each.
-          most: Largest number of streams of a batch.
+        A batch has at most `most` streams, whose trunks then fit into the pool together.
         """
         group: list[str] = []
         pages = 0
@@ -130,11 +119,11 @@ class Trunks:
             self._trunks.move_to_end(stream)
         needed = {stream: -(-self[stream].tokens // PAGE) - len(self[stream].pages) for stream in group}
         missing = sum(needed.values()) - len(self._pages)
-        for other in [name for name, trunk in self._trunks.items() if trunk.pages and name not in needed]:
+        for idle in [name for name, trunk in self._trunks.items() if trunk.pages and name not in needed]:
             if missing <= 0:
                 break
-            missing -= len(self._trunks[other].pages)
-            self._park(self._trunks[other])
+            missing -= len(self._trunks[idle].pages)
+            self._park(self._trunks[idle])
         for stream, count in needed.items():
             self[stream].pages += self._pages.take(count)
         return [self[stream] for stream in group]

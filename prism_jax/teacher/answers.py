@@ -16,11 +16,7 @@ from prism_jax.streams.traces import says_null
 
 
 def said(value: Any, place: str) -> str | None:
-    """Returns a text of an answer without spaces around it; None where it means that there is none.
-
-    Raises:
-      StreamError: starting with `place`, if it is neither text nor null.
-    """
+    """Returns a text of an answer without spaces around it; None where it means that there is none."""
     if not isinstance(value, str | None):
         raise StreamError(f"{place}: found {reprlib.repr(value)}, expected text or null")
     if value is None or says_null(value):
@@ -36,15 +32,10 @@ def response_of(texts: Mapping[str, str | None]) -> str | None:
 
 
 def candidates_of(stream: str, event: int, answers: Iterable[Mapping[str, str | None]]) -> tuple[Candidate, ...]:
-    """Returns the distinct offers of a step's answers; the constant candidate where all are silent.
+    """Returns the distinct offers of a step's answers, with their responses; the constant one where all are silent.
 
-    Args:
-      stream: Id of the stream.
-      event: Index of the step's event.
-      answers: The texts of each answer by their names in `RESPONSE_KEYS`; missing or None where there is none.
-
-    Returns:
-      Candidates with their responses, in an order that depends only on texts, and so tells nothing about who offered.
+    Their order depends only on texts, and so tells nothing about who offered. Answers are texts by their names in
+    `RESPONSE_KEYS`, missing or None where there is none.
     """
 
     def place(answer: Mapping[str, str | None]) -> bytes:

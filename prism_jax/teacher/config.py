@@ -13,9 +13,7 @@ from prism_jax.teacher.prompts import PromptSettings
 class TeacherConfig:
     """The whole config."""
 
-    endpoint: EndpointConfig  # the teacher's endpoint
-    remote: RemoteConfig = dataclasses.field(default_factory=RemoteConfig)  # cache, budget and redaction
-    # what the teacher is shown and asked for
+    endpoint: EndpointConfig
+    remote: RemoteConfig = dataclasses.field(default_factory=RemoteConfig)
     prompt: PromptSettings = dataclasses.field(default_factory=PromptSettings)
-    # which passes are asked for, and how often a wrong answer is asked for again
     labelling: LabellingConfig = dataclasses.field(default_factory=LabellingConfig)

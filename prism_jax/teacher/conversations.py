@@ -52,14 +52,11 @@ class Conversation(NamedTuple):
 
 
 def parse_conversation(row: Any, place: str) -> Conversation:
-    """Checks one row of the training data.
-
-    Args:
-      row: The JSON value: an object with `conversations` or `messages`, or the list of turns itself.
-      place: Start of every message, such as `FILE: row 3`.
+    """Checks one row: an object with `conversations` or `messages`, or the list of turns itself.
 
     Raises:
-      StreamError: naming the row and the turn, for anything that the layout above does not allow.
+      StreamError: naming the row (by `place`, such as `FILE: row 3`) and the turn, for anything that the layout above
+        does not allow.
     """
     turns = row
     if isinstance(row, dict):

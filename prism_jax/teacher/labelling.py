@@ -46,15 +46,15 @@ class Row(NamedTuple):
 
     stream: str  # id of the stream
     event: int  # index of the step's event
-    thinking: Pass  # `fast` or `slow`
-    p_need: float | None  # probability of need; None where no valid answer came
-    p_accept: tuple[float, ...]  # probability of acceptance of each candidate
+    thinking: Pass
+    p_need: float | None  # None where no valid answer came
+    p_accept: tuple[float, ...]  # one per candidate; empty where no valid answer came
     problem: str | None  # why there is no valid answer; None where there is one
     model: str | None  # name of the model as the server reports it
     prompt: str | None  # hash of the last request
     time: str | None  # time of the last answer, in UTC
     asked: int  # number of answers, with those that were not valid
-    cost: float  # cost of all of them in US dollars
+    cost: float  # of all these answers, in US dollars
 
 
 class Labelled(NamedTuple):
@@ -84,9 +84,9 @@ async def label_stream(stream: Stream, ask: Ask, prompt: PromptSettings, config:
                 f"stream {stream.id!r}, steps[{index}]: found candidates with outcomes, expected none: a teacher's own "
                 "proposals would replace them (prompt.proposals = 0 judges the given candidates)"
             )
-    found = await asyncio.gather(*(_label_step(stream, step, ask, prompt, config) for step in stream.steps))
-    steps = tuple(step for step, _ in found)
-    return Labelled(dataclasses.replace(stream, steps=steps), tuple(row for _, rows in found for row in rows))
+    labelled = await asyncio.gather(*(_label_step(stream, step, ask, prompt, config) for step in stream.steps))
+    steps = tuple(step for step, _ in labelled)
+    return Labelled(dataclasses.replace(stream, steps=steps), tuple(row for _, rows in labelled for row in rows))
 
 
 def _has_outcome(offer: Candidate) -> bool:

@@ -30,8 +30,7 @@ assert _MEANING.keys() == SLOW_FIELDS.keys(), "every field of the template is ex
 class PromptSettings:
     """What a teacher is shown and asked for."""
 
-    # system message of the student, which states the task
-    system: str = "Watch the user and judge whether to offer help."
+    system: str = "Watch the user and judge whether to offer help."  # the student's system message
     events: int = 100  # maximum number of events to show; older ones are left out
     words: int = 12  # number of words that a field or a value of a response should not exceed
     proposals: int = 0  # most offers that the teacher proposes itself at each step; 0 judges the step's own candidates
@@ -71,12 +70,9 @@ def instructions(which: Pass, settings: PromptSettings) -> str:
 
 
 def question(events: Sequence[Event], offers: Sequence[Candidate], settings: PromptSettings) -> str:
-    """The user message about one step.
+    """The user message about one step, from all events up to its own and its candidates.
 
-    Args:
-      events: All events up to the step's own.
-      offers: The step's candidates; the constant candidate is named as the student's template names it.
-      settings: What is shown.
+    The constant candidate is named as the student's template names it.
     """
     listed = ""
     if not settings.proposals:

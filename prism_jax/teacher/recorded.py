@@ -39,8 +39,7 @@ class Answer(NamedTuple):
 
     model: str  # name of the model's folder
     event: int  # index of the newest event that it saw
-    # its texts by their names in `RESPONSE_KEYS`, None where it gave none; no "Proactive Task" is silence
-    texts: Mapping[str, str | None]
+    texts: Mapping[str, str | None]  # by `RESPONSE_KEYS`, None where it gave none; no "Proactive Task" is silence
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,19 +47,15 @@ class Recording:
     """The answers of all models on one stream."""
 
     stream: Stream  # the stream without steps
-    answers: tuple[Answer, ...]  # the answers, by event and model; failed ones are missing
+    answers: tuple[Answer, ...]  # by event and model; failed ones are missing
 
 
 def read_recorded(path: epath.PathLike) -> list[Stream]:
-    """Reads recorded answers as streams whose candidates are the offers of all models.
+    """Reads recorded answers, in one folder per model or in that of a single one, as streams of all models' offers.
 
-    Args:
-      path: Folder with one folder per model, or the folder of a single model.
-
-    Returns:
-      One stream per name of a file, sorted by it. A step has each distinct offer once, in an order that tells nothing
-      about the models, with the model's answer as its response where it is complete; a step without offers has the
-      constant candidate. `Step.recorded` holds, by the model's name, whether it made an offer (1) or was silent (0).
+    One stream per name of a file, sorted by it. A step has each distinct offer once, in an order that tells nothing
+    about the models, with the model's answer as its response where it is complete; a step without offers has the
+    constant candidate. `Step.recorded` holds, by the model's name, whether it made an offer (1) or was silent (0).
 
     Raises:
       FileNotFoundError: if there are no such files.
@@ -111,9 +106,9 @@ def _files(path: epath.Path) -> list[epath.Path]:
         file for folder in path.iterdir() if folder.is_dir() for file in folder.iterdir() if file.suffix == ".json"
     )
     if bool(own) == bool(below):
-        found = f"{own[0].name} beside {below[0]}" if own else "no file"
+        contents = f"{own[0].name} beside {below[0]}" if own else "no file"
         raise FileNotFoundError(
-            f"{path}: found {found}, expected files STREAM.json either in it or in its folders, one per model"
+            f"{path}: found {contents}, expected files STREAM.json either in it or in its folders, one per model"
         )
     return own or below
 
@@ -144,14 +139,16 @@ def _event(step: Any, at: str) -> tuple[str, str]:
 
 def _answer(step: dict[str, Any], at: str, model: str, event: int) -> Answer | None:
     """The answer of a step; None where the request failed or the offer is no text."""
-    given = step.get("agent_response")
-    if isinstance(given, dict) and given.keys() == {_FAILED}:
+    response = step.get("agent_response")
+    if isinstance(response, dict) and response.keys() == {_FAILED}:
         return None
-    if not isinstance(given, list) or len(given) > 1:
-        raise StreamError(f"{at}.agent_response: found {reprlib.repr(given)}, expected a list with at most one offer")
-    if given and not isinstance(given[0], str | None):
+    if not isinstance(response, list) or len(response) > 1:
+        raise StreamError(
+            f"{at}.agent_response: found {reprlib.repr(response)}, expected a list with at most one offer"
+        )
+    if response and not isinstance(response[0], str | None):
         return None
-    texts = {OFFER: said(given[0] if given else None, f"{at}.agent_response[0]")}
+    texts = {OFFER: said(response[0] if response else None, f"{at}.agent_response[0]")}
     fields = step.get("other_infomation")
     if not isinstance(fields, dict):
         raise StreamError(f"{at}.other_infomation: found {reprlib.repr(fields)}, expected an object with keys")
@@ -162,11 +159,10 @@ def _answer(step: dict[str, Any], at: str, model: str, event: int) -> Answer | N
 
 
 def _check_same(file: epath.Path, own: list[Any], first: epath.Path, expected: list[Any]) -> None:
-    """Raises StreamError unless two models saw the same events."""
-    for index, (found, other) in enumerate(itertools.zip_longest(own, expected)):
-        if found != other:
+    for index, (event, known) in enumerate(itertools.zip_longest(own, expected)):
+        if event != known:
             raise StreamError(
-                f"{file}: [{index}].observation: found {reprlib.repr(found)}, expected {reprlib.repr(other)} as in "
+                f"{file}: [{index}].observation: found {reprlib.repr(event)}, expected {reprlib.repr(known)} as in "
                 f"{first}: models of one stream saw the same events"
             )
 

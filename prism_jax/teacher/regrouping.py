@@ -25,25 +25,25 @@ Events = tuple[Moment, ...]
 class Joined(NamedTuple):
     """A stream that was put together."""
 
-    events: Events  # its events in order
+    events: Events
     replies: dict[int, frozenset[Reply]]  # the distinct answers at each event that has some, by its index
 
 
 class Regrouped(NamedTuple):
     """The result of regrouping."""
 
-    streams: tuple[Joined, ...]  # the streams, sorted by their events
+    streams: tuple[Joined, ...]  # sorted by their events
     left_out: tuple[str, ...]  # places of the conversations that contradict the stream they belong to, sorted
 
 
 def regroup(conversations: Iterable[Conversation]) -> Regrouped:
     """Joins conversations to streams; the result does not depend on their order."""
-    given = sorted(conversations, key=lambda piece: (-len(piece.events), piece.events, piece.place))
-    families = _families([piece.events for piece in given])
+    pieces = sorted(conversations, key=lambda piece: (-len(piece.events), piece.events, piece.place))
+    families = _families([piece.events for piece in pieces])
     streams: list[Joined] = []
     left_out: list[str] = []
     for numbers in families:
-        joined, contradicting = _join([given[number] for number in numbers])
+        joined, contradicting = _join([pieces[number] for number in numbers])
         streams.append(joined)
         left_out += contradicting
     return Regrouped(tuple(sorted(streams, key=lambda stream: stream.events)), tuple(sorted(left_out)))
@@ -103,7 +103,7 @@ def _join(pieces: Sequence[Conversation]) -> tuple[Joined, list[str]]:
         for index, reply in piece.replies:
             replies[first + index].add(reply)
     return (
-        Joined(events, {index: frozenset(found) for index, found in sorted(replies.items())}),
+        Joined(events, {index: frozenset(answers) for index, answers in sorted(replies.items())}),
         [piece.place for piece in waiting],
     )
 

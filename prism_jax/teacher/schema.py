@@ -81,12 +81,10 @@ class Slow(Answer):
 
 @functools.cache
 def answer_to(kind: type[Fast] | type[Slow], offers: int, proposals: int) -> type[Fast] | type[Slow]:
-    """The model of an answer about the offers of one step.
+    """The model of an answer about the offers of one step, with the probability of each listed offer in `p_accept`.
 
-    Args:
-      kind: `Fast` or `Slow`; a slow answer ends with a response, or null where the teacher would stay silent.
-      offers: Number of listed offers; the key `p_accept` holds the probability of each.
-      proposals: Most offers that the teacher may propose itself, under the key `proposals`; above 0, none are listed.
+    Above 0, `proposals` is the most offers that the teacher may propose itself under that key, and none are listed. A
+    slow answer ends with a response, or null where the teacher would stay silent.
     """
     added: dict[str, Any]
     if proposals:

@@ -29,16 +29,12 @@ _SHOWN = 3
 def read_sharegpt(path: epath.PathLike) -> list[Stream]:
     """Reads conversations as whole streams (`prism_jax.teacher.conversations` says what a row may hold).
 
-    Args:
-      path: File with a JSON list of rows, or a file named *.jsonl with one row per line.
-
-    Returns:
-      One stream for all conversations that are pieces of it (`prism_jax.teacher.regrouping`), sorted by id, which is a
-      digest of its events. Each event with an answer is a step; the distinct offers of its answers are its candidates,
-      with the answer as a response where it is complete, and a step whose answers are all silent has the constant one.
+    The file has a JSON list of rows, or is named *.jsonl and has one row per line. One stream stands for all
+    conversations that are pieces of it (`prism_jax.teacher.regrouping`), sorted by id, which is a digest of its events.
+    Each event with an answer is a step; the distinct offers of its answers are its candidates, with the answer as a
+    response where it is complete, and a step whose answers are all silent has the constant one.
 
     Raises:
-      FileNotFoundError: if there is no such file.
       StreamError: naming file, row and turn, for a row with another layout or without any answer in the whole file.
     """
     path = epath.Path(path)
@@ -48,17 +44,17 @@ def read_sharegpt(path: epath.PathLike) -> list[Stream]:
         conversation = parse_conversation(row, place)
         _seconds([time for time, _ in conversation.events], place)
         conversations.append(conversation)
-    found = regroup(conversations)
-    if found.left_out:
+    regrouped = regroup(conversations)
+    if regrouped.left_out:
         logging.warning(
             "%s: left out %d of %d conversations, which begin as another stream and end differently: %s%s",
             path,
-            len(found.left_out),
+            len(regrouped.left_out),
             len(conversations),
-            ", ".join(place.removeprefix(f"{path}: ") for place in found.left_out[:_SHOWN]),
-            ", ..." if len(found.left_out) > _SHOWN else "",
+            ", ".join(place.removeprefix(f"{path}: ") for place in regrouped.left_out[:_SHOWN]),
+            ", ..." if len(regrouped.left_out) > _SHOWN else "",
         )
-    streams = sorted((_stream(joined, str(path)) for joined in found.streams), key=lambda stream: stream.id)
+    streams = sorted((_stream(joined, str(path)) for joined in regrouped.streams), key=lambda stream: stream.id)
     if not any(stream.steps for stream in streams):
         raise StreamError(f"{path}: found no answer in {len(conversations)} rows, expected conversations with answers")
     return streams

@@ -50,15 +50,9 @@ class _Known(NamedTuple):
 
 
 class SimulatedTeacher:
-    """Answers the questions about some simulated streams.
+    """Answers questions, with these prompt settings, about streams with true probabilities and rationales.
 
-    Args:
-      streams: Streams with true probabilities and rationales.
-      prompt: Settings of the questions that will be asked.
-      quality: How it errs.
-
-    Raises:
-      ValueError: naming the stream and the step whose truth is not known.
+    Raises ValueError naming the stream and the step whose truth is not known.
     """
 
     def __init__(self, streams: Iterable[Stream], prompt: PromptSettings, quality: TeacherQuality):
@@ -71,11 +65,7 @@ class SimulatedTeacher:
         self._steps = list(self._known.values())
 
     def __call__(self, body: Mapping[str, Any]) -> str:
-        """The answer to the JSON body of a request, as text.
-
-        Raises:
-          KeyError: for a question about a step that it does not know.
-        """
+        """The answer to the JSON body of a request, as text; raises KeyError for a step that it does not know."""
         system, user = (message["content"] for message in body["messages"][:2])  # feedback on an answer comes later
         key = _hash(user)
         known, slow = self._known[key], f'"{next(iter(SLOW_FIELDS))}"' in system
@@ -96,9 +86,9 @@ class SimulatedTeacher:
         else:
             answer["p_accept"] = p_accept
         if slow:
-            other = rng.random() < self._quality.response_errors
+            errs = rng.random() < self._quality.response_errors
             offers = max(p_accept) >= self._quality.threshold
-            source = rng.choice(self._steps) if other else known
+            source = rng.choice(self._steps) if errs else known
             answer["response"] = dict(source.response) if offers else None
         return answer
 

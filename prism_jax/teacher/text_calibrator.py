@@ -45,9 +45,8 @@ class TextMap:
     idf: Float[np.ndarray, " terms"]  # inverse document frequency of each term
     weights: Float[np.ndarray, " terms"]
     intercept: float  # the score z of a row without known terms
-    # Platt's scale, fitted on scores of streams that the weights were not fitted on; 0 where they told nothing
-    scale: float
-    bias: float  # Platt's bias
+    scale: float  # Platt's, fitted on scores of streams that the weights were not fitted on; 0 where they told nothing
+    bias: float  # Platt's
     base_rate: float  # mean label of the rows of the fit
     regularisation: float  # inverse strength C of the penalty, chosen by cross-validation over streams
     rows: int  # number of rows of the fit
@@ -91,8 +90,8 @@ class TextMap:
 class TextCalibrator:
     """The maps of both signals."""
 
-    need: TextMap  # map to p_need; reads `step_fields`
-    accept: TextMap  # map to p_accept; reads `candidate_fields`
+    need: TextMap  # reads `step_fields`
+    accept: TextMap  # reads `candidate_fields`
 
     def fill(self, streams: Iterable[Stream]) -> list[Stream]:
         """Returns the streams with missing teacher probabilities filled in; those that are given stay.
@@ -118,12 +117,7 @@ class TextCalibrator:
 
 
 def read_text_calibrator(path: epath.PathLike) -> TextCalibrator:
-    """Reads what `TextCalibrator.save` wrote.
-
-    Raises:
-      FileNotFoundError: if there is no such file.
-      TextCalibratorError: naming file and key, for anything else in it.
-    """
+    """Reads what `TextCalibrator.save` wrote; raises TextCalibratorError naming file and key, for anything else."""
     value = read_object(path, "TextCalibrator.save", TextCalibratorError)
     _check_keys(value, ("format", "need", "accept"), f"{path}")
     if value["format"] != FORMAT or isinstance(value["format"], bool):
@@ -158,9 +152,9 @@ def _read_map(value: Any, place: str) -> TextMap:
 
 
 def _check_keys(value: Any, names: Sequence[str], place: str) -> None:
-    found = list(value) if isinstance(value, dict) else reprlib.repr(value)
-    if not isinstance(value, dict) or set(found) != set(names):
-        raise TextCalibratorError(f"{place}: found {reprlib.repr(found)}, expected the keys {', '.join(names)}")
+    keys = list(value) if isinstance(value, dict) else reprlib.repr(value)
+    if not isinstance(value, dict) or set(keys) != set(names):
+        raise TextCalibratorError(f"{place}: found {reprlib.repr(keys)}, expected the keys {', '.join(names)}")
 
 
 def _check_number(value: Any, place: str) -> None:

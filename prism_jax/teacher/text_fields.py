@@ -26,7 +26,7 @@ def step_fields(step: Step) -> dict[str, str]:
     for candidate in step.candidates:
         for name, text in _own_fields(candidate).items():
             texts.setdefault(name, []).append(text)
-    return {name: "\n".join(dict.fromkeys(found)) for name, found in texts.items()}
+    return {name: "\n".join(dict.fromkeys(lines)) for name, lines in texts.items()}
 
 
 def candidate_fields(step: Step, candidate: Candidate) -> dict[str, str]:
@@ -56,10 +56,10 @@ def terms(fields: Fields) -> list[str]:
 
     A field with a text also has its bare name as a term, so that its presence counts.
     """
-    found = []
+    parts = []
     for name, text in sorted(fields.items()):
         words = _WORDS.findall(text.lower())
-        found.append(f"{name}:")
-        found += [f"{name}:{word}" for word in words]
-        found += [f"{name}:{first} {second}" for first, second in itertools.pairwise(words)]
-    return found
+        parts.append(f"{name}:")
+        parts += [f"{name}:{word}" for word in words]
+        parts += [f"{name}:{first} {second}" for first, second in itertools.pairwise(words)]
+    return parts

@@ -30,16 +30,15 @@ LEAST_ROWS = 2
 class Example(NamedTuple):
     """One judged row."""
 
-    fields: Fields  # its texts by field
-    label: float  # its label in [0, 1]
+    fields: Fields
+    label: float  # in [0, 1]
     stream: str  # id of its stream
 
 
 def fit_text_calibrator(streams: Sequence[Stream]) -> TextCalibrator:
     """Fits both maps on the steps with a need label and the candidates with an acceptance label that have any text.
 
-    Args:
-      streams: Judged streams that neither calibrate nor test a student.
+    The streams must neither calibrate nor test a student.
 
     Raises:
       ValueError: if a signal has labels of one class only, or from fewer than two streams.
@@ -68,15 +67,7 @@ def accept_examples(streams: Sequence[Stream]) -> Iterator[Example]:
 
 
 def fit_text_map(examples: Sequence[Example], name: str = "label") -> TextMap:
-    """Fits the map of one signal.
-
-    Args:
-      examples: Judged rows of at least two streams.
-      name: Name of the signal, for messages.
-
-    Raises:
-      ValueError, RuntimeError: as `fit_text_calibrator`.
-    """
+    """Fits the map of one signal on judged rows of at least two streams; messages name the signal."""
     if importlib.util.find_spec("sklearn") is None:
         raise RuntimeError("text calibrator: found no scikit-learn, expected it: pip install 'prism_jax[text]'")
     y = np.array([example.label for example in examples], dtype=float)
@@ -111,8 +102,8 @@ def fit_text_map(examples: Sequence[Example], name: str = "label") -> TextMap:
 
 def _check(y: np.ndarray, streams: np.ndarray, name: str) -> None:
     if not y.size or y.min() < 0 or y.max() > 1 or not 0 < y.mean() < 1:
-        found = f"a mean of {y.mean():g} over {y.size} rows" if y.size else "none"
-        raise ValueError(f"{name}: found {found}, expected judged rows with labels in [0, 1] of both classes")
+        summary = f"a mean of {y.mean():g} over {y.size} rows" if y.size else "none"
+        raise ValueError(f"{name}: found {summary}, expected judged rows with labels in [0, 1] of both classes")
     if len(np.unique(streams)) < 2:
         raise ValueError(f"{name}: found rows of one stream, expected at least two: one is held out")
 

@@ -41,10 +41,10 @@ def of_run(splits: Splits, template: Template) -> dict[str, str]:
 
 def of_streams(streams: Iterable[Stream]) -> str:
     """The fingerprint of streams with all their texts, labels and times, in their order."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for stream in streams:
-        found.update(encode_stream(stream).encode("utf-8", "surrogatepass") + b"\n")
-    return found.hexdigest()
+        digest.update(encode_stream(stream).encode("utf-8", "surrogatepass") + b"\n")
+    return digest.hexdigest()
 
 
 def of_template(template: Template) -> dict[str, str]:
@@ -66,14 +66,9 @@ def of_template(template: Template) -> dict[str, str]:
 
 
 def check(workdir: Workdir, found: dict[str, str]) -> None:
-    """Compares fingerprints with those of the run; a run of an older version has none, which a warning says.
+    """Compares some fingerprints with those of the run, and raises ConfigError naming the first thing that differs.
 
-    Args:
-      workdir: Folder of the run.
-      found: Fingerprints by the keys of `of_run`, all of them or some.
-
-    Raises:
-      ConfigError: naming the first thing that differs.
+    A run of an older version has none, which a warning says.
     """
     path = workdir.fingerprints
     if not path.exists():
@@ -113,10 +108,10 @@ def check_weights(start: str, expected: str) -> None:
     files = [path] if not path.is_dir() else sorted(path.glob("*.safetensors"))
     if not files or not files[0].exists():
         raise FileNotFoundError(f"training.start: found no weights at {path}, expected a GGUF file or safetensors")
-    found = sha256(*files)
-    if found != expected.lower():
+    digest = sha256(*files)
+    if digest != expected.lower():
         raise ConfigError(
-            f"training.start_sha256: found {found} for {path}, expected {expected}: these are other weights"
+            f"training.start_sha256: found {digest} for {path}, expected {expected}: these are other weights"
         )
 
 

@@ -17,11 +17,7 @@ class InterruptedTrainingError(RuntimeError):
 
 
 class Interruption:
-    """Context manager that records signals that request a stop; it only works on the main thread.
-
-    Attributes:
-      requested_by: Name of the signal that requested the stop; None if there was none.
-    """
+    """Context manager that records which signal requested a stop, if any; it only works on the main thread."""
 
     def __init__(self) -> None:
         self.requested_by: str | None = None

@@ -85,13 +85,9 @@ class Job:
         return dataclasses.replace(self, slots=fitted(self.shape, platform(), limit).slots)
 
     def features(self) -> Callable[[Params, Packed], Packed]:
-        """Returns the function that prepares a batch for the step.
+        """The function that prepares a batch for the step.
 
-        It replaces the token ids by the features of the frozen blocks if `training.reuse_frozen` is set. Otherwise it
-        returns the batch unchanged.
-
-        Raises:
-          ValueError: if `training.reuse_frozen` is set and no block is frozen.
+        With `training.reuse_frozen` it replaces the token ids by the features of the frozen blocks, which must exist.
         """
         if not self.config.training.reuse_frozen:
             return lambda params, batch: batch
@@ -101,9 +97,7 @@ class Job:
 def plan(run: Run, streams: Sequence[Stream] | None = None) -> Job:
     """Builds the training job of a run and packs its training split; writes nothing.
 
-    Args:
-      run: The run.
-      streams: The training streams with what a second stage adds to their steps; None are those of the run.
+    `streams` are the training streams with what a second stage adds to their steps; None are those of the run.
 
     Raises:
       ValueError: for a decision longer than the context, a split without labels, a mesh that the devices cannot form,
@@ -143,13 +137,15 @@ def plan(run: Run, streams: Sequence[Stream] | None = None) -> Job:
 
 
 def _check_log(streams: Sequence[Stream]) -> dict[str, str]:
-    """Returns mean(A / e) of the training split for the start-up report; warns if its interval does not contain 1."""
-    found = mean_a_over_e(streams)
-    if found is None:
+    """The mean(A / e) of the training split for the start-up report; warns if its interval does not contain 1."""
+    statistic = mean_a_over_e(streams)
+    if statistic is None:
         return {}
-    if not found.plausible:
-        logging.warning("data: found mean(A/e) %s; expected the propensities with which the offers were made", found)
-    return {"mean(A/e)": str(found)}
+    if not statistic.plausible:
+        logging.warning(
+            "data: found mean(A/e) %s; expected the propensities with which the offers were made", statistic
+        )
+    return {"mean(A/e)": str(statistic)}
 
 
 def train(
@@ -165,14 +161,8 @@ def train(
     for bit on the same kind of device. The checkpoint holds the state and the position in the data, and the logs are
     truncated to it.
 
-    Args:
-      job: Job to train.
-      progress: Whether to show a progress bar.
-      after_step: Function that is called with the number of each finished step.
-      profile: Step at which a trace of a few steps starts, written to `profile/` in the workdir.
-
-    Returns:
-      The trained parameters.
+    `after_step` is called with the number of each finished step. `profile` is the step at which a trace of a few steps
+    starts, written to `profile/` in the workdir.
 
     Raises:
       TrainingError: if a loss term or the gradient is NaN or infinite; nothing is saved from that step on.
@@ -225,7 +215,7 @@ def train(
 
 
 def _begin(job: Job, iterator: grain.DatasetIterator) -> tuple[int, TrainState]:
-    """Returns how many steps are done, and the state after them; moves the iterator to its position in the data."""
+    """How many steps are done, and the state after them; moves the iterator to its position in the data."""
     model, config = job.slots.model, job.training
     restored = restore_latest(job.run.files.checkpoints, abstract_state(model, config, job.mesh), job.config)
     if restored is None:
@@ -235,7 +225,7 @@ def _begin(job: Job, iterator: grain.DatasetIterator) -> tuple[int, TrainState]:
 
 
 def _score(job: Job) -> Callable[[Params], dict[str, float]]:
-    """Returns the function that scores the validation streams; it returns no scores if there are none."""
+    """The function that scores the validation streams; it returns no scores if there are none."""
     if job.validation is None:
         return lambda params: {}
     rows = job.training.batch // job.training.accumulation

@@ -34,13 +34,9 @@ _RENAMED_VALUES = {"data.packing": {"rows": "decisions"}}
 
 
 def upgrade(tree: Mapping[str, Any], place: str = "config") -> dict[str, Any]:
-    """Returns the config tree of an older run with its values under the current keys.
+    """A copy of the config tree of an older run with its values under the current keys.
 
     Keys that no version knows stay in place, so that whatever parses the result reports them.
-
-    Args:
-      tree: Config tree as it was saved; it is not modified.
-      place: Name of the tree in messages.
 
     Raises:
       ConfigError: if a value is present under both its old and its new key; the message names both.

@@ -12,10 +12,9 @@ from prism_jax.student import sharding
 
 
 def check_processes(mesh: Mesh, processes: int) -> None:
-    """Rejects meshes that would deadlock: the collectives of a step run in no fixed order across CPU processes.
+    """Raises ValueError if parameters are sharded across CPU processes, in which collectives would deadlock.
 
-    Raises:
-      ValueError: if parameters are sharded across CPU processes.
+    The collectives of a step run in no fixed order there.
     """
     sharded = {name: size for name, size in mesh.shape.items() if name != "data" and size > 1}
     if processes > 1 and sharded and mesh.devices.flat[0].platform == "cpu":

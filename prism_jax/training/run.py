@@ -50,11 +50,7 @@ class Run:
 
     @property
     def files(self) -> Workdir:
-        """The folder of the run.
-
-        Raises:
-          ValueError: for a run that was opened without one.
-        """
+        """The folder of the run; raises ValueError for a run that was opened without one."""
         if self.workdir is None:
             raise ValueError("workdir: found none, expected a run that was opened with its folder")
         return self.workdir
@@ -69,8 +65,8 @@ class Run:
         data = self.config.data
         need = {"proactivebench": f"{data.need}: {NEED[data.need]}", "simulator": "drawn with the true p_need"}
         names = ["train", *["validation"] * bool(self.splits.validation), "calibration", "test"]
-        given = {"simulator": "the built-in simulator", "proactivebench": data.source or "the official archive"}
-        source = given.get(data.name, ", ".join(data.paths))
+        places = {"simulator": "the built-in simulator", "proactivebench": data.source or "the official archive"}
+        source = places.get(data.name, ", ".join(data.paths))
         return {
             "data": f"{data.name} ({source})",
             "need": need.get(data.name, "taken from the labels of the file"),
@@ -103,13 +99,13 @@ def resolve(config: RunConfig) -> RunConfig:
         return resolved
     whole = read_config(start, own.param_dtype)
     try:
-        found = whole.lowest(config.training.start_blocks)
+        architecture = whole.lowest(config.training.start_blocks)
     except ValueError as error:
         raise ConfigError(f"training.start_{error} ({start})") from error
     if config.training.start_sha256:
         fingerprints.check_weights(start, config.training.start_sha256)
     check_export(start)
-    student = dataclasses.replace(found, **{name: getattr(own, name) for name in HOW_IT_RUNS})
+    student = dataclasses.replace(architecture, **{name: getattr(own, name) for name in HOW_IT_RUNS})
     prompt = dataclasses.replace(config.prompt, tokenizer=config.prompt.tokenizer or start)
     return dataclasses.replace(config, student=student, prompt=prompt)
 
@@ -117,10 +113,8 @@ def resolve(config: RunConfig) -> RunConfig:
 def open_run(config: RunConfig, workdir: Workdir | None = None) -> Run:
     """Reads the streams and builds the tokenizer, template and model from them; writes nothing.
 
-    Args:
-      config: Config of the run; a vocabulary size of 0 is replaced by the tokenizer's.
-      workdir: Folder of the run. If it holds a tokenizer, that one is used; otherwise the tokenizer that the config
-        names is loaded or trained.
+    A vocabulary size of 0 is replaced by the tokenizer's. If the folder of the run holds a tokenizer, that one is used;
+    otherwise the tokenizer that the config names is loaded or trained.
 
     Raises:
       ValueError, OSError: if a source or setting cannot be used, or if the folder's run read other streams, another
@@ -149,7 +143,6 @@ def reopen_run(workdir: Workdir) -> Run:
 
     Raises:
       FileNotFoundError: if the folder holds no run, or the run's tokenizer is missing.
-      ValueError, OSError: as `open_run`.
     """
     config = workdir.load_config()
     if not workdir.tokenizer.exists():
@@ -200,11 +193,7 @@ def checkpoint_in_words(config: RunConfig, step: int, damaged: Sequence[int] = (
 
 
 def restore_trained(model: Qwen3, config: RunConfig, workdir: Workdir) -> Trained:
-    """Restores the checkpoint that evaluation and export use (`recovery.restore_best`) onto one device.
-
-    Raises:
-      FileNotFoundError, RuntimeError, ConfigError: as `recovery.restore_best` raises them.
-    """
+    """Restores the checkpoint that evaluation and export use onto one device; errors as in `recovery.restore_best`."""
     abstract = parameters_alone(abstract_state(model, config.training, make_mesh()))
     restored = restore_best(workdir.checkpoints, abstract, config)
     return Trained(restored.step, restored.state.params, restored.damaged)

@@ -22,17 +22,17 @@ def startup(job: Job) -> dict[str, str]:
     kinds: Counter[str] = Counter()
     for leaf in jax.tree.leaves(job.slots.model.abstract_params()):
         kinds[leaf.dtype.name] += leaf.size
-    found = plan_memory(job.shape, compiled=bool(jax.config.values["jax_compilation_cache_dir"]))
-    found.check()
-    predicted = sum(found.persistent) + found.working.peak
-    compiled = "not yet" if found.compiled is None else gib(sum(found.persistent) + found.compiled)
+    plan = plan_memory(job.shape, compiled=bool(jax.config.values["jax_compilation_cache_dir"]))
+    plan.check()
+    predicted = sum(plan.persistent) + plan.working.peak
+    compiled = "not yet" if plan.compiled is None else gib(sum(plan.persistent) + plan.compiled)
     sizes = " x ".join(f"{name} {size}" for name, size in job.mesh.shape.items())
     return {
         "mesh": f"{sizes}, {jax.process_count()} process{'es' * (jax.process_count() > 1)}",
-        "attention": found.attention,
-        "remat": found.remat,
+        "attention": plan.attention,
+        "remat": plan.remat,
         "dtypes": ", ".join(f"{count:,} parameters in {name}" for name, count in kinds.items())
         + f", computing in {student.dtype}",
         "memory": f"per device: {gib(predicted)} predicted, {compiled} compiled, "
-        f"{gib(found.limit) if found.limit else 'unknown'} available",
+        f"{gib(plan.limit) if plan.limit else 'unknown'} available",
     }

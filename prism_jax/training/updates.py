@@ -11,12 +11,7 @@ LEAST_WARMUP = 3
 
 
 def updates(training: TrainingConfig, epoch: float) -> str:
-    """Describes the updates of a run in one line.
-
-    Args:
-      training: Training settings, with epochs converted into steps.
-      epoch: Number of updates per epoch; may be a fraction.
-    """
+    """Describes the updates of a run in one line; its settings have epochs converted into steps (`over`)."""
     return (
         f"{training.steps:,} updates of {training.batch} rows each, {training.steps / epoch:.1f} epochs of "
         f"{epoch:,.1f} updates, {training.warmup_steps if training.warmup else 0:,} of them to warm up"
@@ -24,12 +19,7 @@ def updates(training: TrainingConfig, epoch: float) -> str:
 
 
 def warn_of_short_warmup(training: TrainingConfig, epoch: float) -> None:
-    """Warns if the schedule has fewer than `LEAST_WARMUP` warm-up steps although it asks for a warm-up.
-
-    Args:
-      training: Training settings, with epochs converted into steps.
-      epoch: Number of updates per epoch; may be a fraction.
-    """
+    """Warns if the schedule has fewer than `LEAST_WARMUP` warm-up steps although it asks for a warm-up."""
     if training.warmup and training.warmup_steps < LEAST_WARMUP:
         logging.warning(
             "training.warmup: found %g of %d updates (%.1f per epoch), which is %d, expected at least %d updates "

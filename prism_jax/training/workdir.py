@@ -17,19 +17,11 @@ MAY_DIFFER = ("mesh.data", "mesh.fsdp", "mesh.tensor", "training.keep", "trainin
 
 
 class Workdir:
-    """Names every file that a run writes.
+    """Names every file that a run writes; `prism_jax.report.outputs` writes further ones into the folder.
 
-    Attributes:
-      path: The folder itself; `prism_jax.report.outputs` writes scores, calibration, evaluation and report into it.
-      config: JSON file with the resolved config.
-      provenance: JSON file with the command, package versions and commit.
-      tokenizer: JSON file with the tokenizer's definition.
-      fingerprints: JSON file with SHA-256 digests of the streams, the tokenizer and the prompt.
-      metrics: File with one JSON object per step; runs with equal configs write identical bytes.
-      timings: File with one JSON object per step, for the values that differ between runs.
-      tensorboard: Folder of TensorBoard events.
-      profile: Folder of traces.
-      calibration: JSON file with the fitted temperatures.
+    `metrics` and `timings` hold one JSON object per step. Runs with equal configs write identical bytes to `metrics`;
+    the values that differ between runs are in `timings`. `provenance` holds the command, package versions and commit,
+    `fingerprints` the SHA-256 of streams, tokenizer and prompt, and `calibration` the fitted temperatures.
     """
 
     def __init__(self, path: epath.PathLike):
@@ -51,11 +43,7 @@ class Workdir:
 
     @property
     def checkpoints(self) -> epath.Path:
-        """The folder of the run's checkpoints, which may not exist yet.
-
-        Raises:
-          NotADirectoryError: if there is a file in its place.
-        """
+        """The folder of the run's checkpoints, which may not exist yet; a file in its place is an error."""
         folder = self.path / "checkpoints"
         if folder.exists() and not folder.is_dir():
             raise NotADirectoryError(f"{folder}: found a file, expected a folder of checkpoints or nothing")
@@ -75,15 +63,11 @@ class Workdir:
         return from_config_dict(RunConfig, tree, place)
 
     def claim(self, config: RunConfig) -> None:
-        """Writes config.json; an existing one must be equal to `config`, except for the keys in `MAY_DIFFER`.
-
-        Raises:
-          ConfigError: if the folder holds a run with another config; the message names the first key that differs.
-        """
+        """Writes config.json, unless there is one, which must be as `expect_config` demands."""
         if self.config.exists():
-            found = self.load_config()
-            expect_config(found, config, str(self.config))
-            if found == config:
+            saved = self.load_config()
+            expect_config(saved, config, str(self.config))
+            if saved == config:
                 return
         self.path.mkdir(parents=True, exist_ok=True)
         write_json(self.config, to_dict(config))
@@ -92,13 +76,8 @@ class Workdir:
 def expect_config(found: RunConfig, expected: RunConfig, place: str) -> None:
     """Checks that a run's config is equal to the expected one, except for the keys in `MAY_DIFFER`.
 
-    Args:
-      found: Config of the run.
-      expected: Config that the run should have.
-      place: Start of the message, such as the path of the file that holds `found`.
-
     Raises:
-      ConfigError: if they differ; the message names the first key that does.
+      ConfigError: if they differ; the message begins with `place`, such as a file, and names the first key that does.
     """
     flat = dict(_flatten(to_dict(found)))
     for key, value in _flatten(to_dict(expected)):

@@ -25,6 +25,7 @@ from prism_jax.evaluation.official import (
 from prism_jax.evaluation.published import check_published, implied_counts
 from prism_jax.report.official import published_table, score_table, scores_csv
 from prism_jax.streams import Candidate, Event, Step, Stream
+from prism_jax.streams.jsonl import StreamError
 from prism_jax.streams.published_scores import PublishedRow, read_published
 from prism_jax.streams.traces import ABSENT, TraceEvent, read_categories, read_traces
 
@@ -153,6 +154,20 @@ def test_the_stabiliser_makes_the_counts_known(cells, more):
     assert counts in found
     if counts.tp and counts.tn:  # 0 / n does not tell n
         assert found == (counts,)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"Category,Recall,Total Events\nall,0.5,3,7\n", r"model.csv:2: found more values than columns, expected 3"),
+        (b"Category,Total Events\n\xff,3\n", r"model.csv: found bytes that are not UTF-8 at byte 22, expected a CSV"),
+        (b"Category,Recall,Total Events\nall,half,3\n", r"model.csv:2: Recall: found 'half', expected a number"),
+    ],
+)
+def test_a_published_file_that_cannot_be_read_names_the_line(content, message, tmp_path):
+    (tmp_path / "model.csv").write_bytes(content)
+    with pytest.raises(StreamError, match=message):
+        read_published(tmp_path / "model.csv")
 
 
 def test_exact_rates_are_undefined_at_zero():

@@ -36,7 +36,7 @@ def make(study: Study) -> Outcome:
     passes: tuple[Thinking, ...] = ("fast", "slow") if data.slow else ("fast",)
     forms: tuple[Form, ...] = ("raw", "calibrated")
     kinds: tuple[Signal, ...] = ("need", "accept") if data.has_need else ("accept",)
-    shown = {key: one for key, one in MEASURES.items() if data.has_need or not key.endswith("_need")}
+    shown = {key: measure for key, measure in MEASURES.items() if data.has_need or not key.endswith("_need")}
     lines, drawn = [], {}
     for thinking in passes:
         measured = {signal: signals.measure(rows, signal, thinking, study.fits) for signal in kinds}
@@ -45,13 +45,13 @@ def make(study: Study) -> Outcome:
         for index, form in enumerate(forms):
             decided = data.decide("dynamic" if thinking == "fast" else "slow_only", form)
             rates = cells.rates(data, decided, study.settings)
-            found: dict[str, Number] = {}
+            values: dict[str, Number] = {}
             for signal, of_form in measured.items():
-                found |= _measured(of_form[index], signal)
-            found |= {key: rates[key] for key in ("f1", "false_alarm")}
+                values |= _measured(of_form[index], signal)
+            values |= {key: rates[key] for key in ("f1", "false_alarm")}
             printed = references.CALIBRATION[form] if thinking == "fast" else {}
             printed = {key: number for key, number in printed.items() if key in shown}
-            lines.append(Line(form, cells.beside(found, printed), f"{thinking} pass"))
+            lines.append(Line(form, cells.beside(values, printed), f"{thinking} pass"))
     maps = ", ".join(f"{name}: {study.fits.in_words(name, 'fast')}" for name in kinds)
     note = study.note(f"Maps of the fast pass: {maps}.", "Errors have no interval; labels as in the report.")
     title = "Quality of calibration"

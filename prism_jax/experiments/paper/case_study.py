@@ -36,7 +36,7 @@ def make(study: Study) -> Outcome:
     point = study.point
     words = f"{story(data, step)} {RULE}".replace("\n", " ")
     note = f"{words} C_FA = {point.c_fa:g}, C_FN = {point.c_fn:g}, margin {point.margin:g}."
-    measures = {key: one for key, one in MEASURES.items() if data.has_need or key != "p_need"}
+    measures = {key: measure for key, measure in MEASURES.items() if data.has_need or key != "p_need"}
     title = f"Case study: {_place(data, step)}"
     sheet = Sheet("case_study", title, "stage", measures, tuple(lines), f"{note} On {study.source}.")
     return Outcome((sheet,), lambda figure: _draw(figure, data, step))
@@ -57,7 +57,7 @@ def choose(data: EvaluationData) -> int:
         wrong = fast.offer != (data.counted(fast).gold == 1)
         mended = wrong & (both.offer == (data.counted(both).gold == 1))
         groups.insert(0, ("slow", data.judged & both.slow & mended))
-    thinking, group = next(one for one in groups if one[1].any())
+    thinking, group = next(pair for pair in groups if pair[1].any())
     return int(np.argmax(np.where(group, _distance(data, thinking), -1.0)))
 
 
@@ -122,10 +122,10 @@ def _pass(data: EvaluationData, step: int, thinking: str) -> Line:
 
 def _draw(figure: Any, data: EvaluationData, step: int) -> None:
     """Above p_accept and the threshold along the stream, and below what was decided and what was right."""
-    here = np.flatnonzero(data.steps.stream == data.steps.stream[step])
-    here = here[np.argsort(data.steps.step[here], kind="stable")]
-    x, place = data.steps.step[here], data.steps.step[step]
-    need, accept = (data.signal(f"{kind}_fast", "calibrated")[here] for kind in ("need", "accept"))
+    around = np.flatnonzero(data.steps.stream == data.steps.stream[step])
+    around = around[np.argsort(data.steps.step[around], kind="stable")]
+    x, place = data.steps.step[around], data.steps.step[step]
+    need, accept = (data.signal(f"{kind}_fast", "calibrated")[around] for kind in ("need", "accept"))
     threshold = least_acceptance("dynamic", need, data.point)
     figure.set_figheight(4.6)
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(4, 1))
@@ -145,7 +145,7 @@ def _draw(figure: Any, data: EvaluationData, step: int) -> None:
     above.set_ylim(-0.02, 1.02)
     above.set_ylabel("probability")
     above.set_title(f"{_place(data, step)}\n{story(data, step)}", fontsize=8)
-    _decisions(below, data, here, step)
+    _decisions(below, data, around, step)
     legend_outside(figure, above, below)
 
 

@@ -33,17 +33,17 @@ TOKENS = {"tokens": Measure("tokens", "Mean tokens of both passes per step.")}
 def rates(data: EvaluationData, decided: Decided, settings: Settings) -> dict[str, Number]:
     """The rates of `RATES` on judged steps; without intervals for soft labels or few streams."""
     offer, gold, weight, streams = _judged(data, decided)
-    found = metrics.rates(metrics.confusion(offer, gold, weight))
-    values = {name: float(getattr(found, name)) for name in RATES}
+    computed = metrics.rates(metrics.confusion(offer, gold, weight))
+    values = {name: float(getattr(computed, name)) for name in RATES}
     defined = [name for name, value in values.items() if not math.isnan(value)]
     intervals: dict[str, Interval] = {}
     if hard(gold) and defined:
-        given: dict[str, Any] = {
+        options: dict[str, Any] = {
             "streams": streams,
             "weight": None if (weight == 1).all() else weight,
             "names": defined,
         }
-        intervals = rate_intervals(offer, gold, **given, **settings.keywords())
+        intervals = rate_intervals(offer, gold, **options, **settings.keywords())
     return {
         name: Number(value, float(intervals[name].low), float(intervals[name].high))
         if name in intervals
@@ -55,12 +55,8 @@ def rates(data: EvaluationData, decided: Decided, settings: Settings) -> dict[st
 def area(data: EvaluationData, policy: str, form: Form, settings: Settings, margin: float | None = None) -> Number:
     """AUDBC of a policy that depends on the cost ratio, NaN where the labels have none.
 
-    Args:
-      data: The steps.
-      policy: One of `policies.answering_to_ratio`, or `slow_on_margin`, for which `slow_only` is margin 1.
-      form: Whether it decides on raw or calibrated signals.
-      settings: Settings of the interval.
-      margin: The slow margin; None is that of the operating point.
+    The policy is one of `policies.answering_to_ratio`, or `slow_on_margin`, for which `slow_only` is margin 1. Without
+    a margin, it is that of the operating point.
     """
     judged = data.judged
     need, accept = data.label("need")[judged], data.label("accept")[judged]
@@ -69,14 +65,14 @@ def area(data: EvaluationData, policy: str, form: Form, settings: Settings, marg
     if not (all(hard(labels) for labels in (gold, thought, best)) and best.any()):
         return Number()
     fast = [data.signal(f"{signal}_fast", form)[judged] for signal in ("need", "accept")]
-    given: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     if policy in SLOW_POLICIES:
         signals: Any = fast
         delta = 1.0 if policy == "slow_only" else data.point.margin if margin is None else margin
         if delta > 0:
             slow = (data.signal(f"{signal}_slow", form)[judged] for signal in ("need", "accept"))
-            given = dict(zip(("p_need_slow", "p_accept_slow"), slow, strict=True)) | {"margin": delta}
-            given |= {"y_slow": thought} if data.two_candidates else {}
+            options = dict(zip(("p_need_slow", "p_accept_slow"), slow, strict=True)) | {"margin": delta}
+            options |= {"y_slow": thought} if data.two_candidates else {}
     else:
         rate = data.fits.offer_rates(data.steps)[judged]
         signals = (
@@ -84,10 +80,10 @@ def area(data: EvaluationData, policy: str, form: Form, settings: Settings, marg
             for value in policy_signals(fast[0], fast[1], policy, base_rate=rate)
         )
     weight = acceptance_weight(data.steps)[judged]
-    given |= {"y_best": best} if data.several_candidates else {}
+    options |= {"y_best": best} if data.several_candidates else {}
     p_need, p_accept = signals
-    found = audbc(p_need, p_accept, gold, streams=streams, weight=weight, **given, **settings.keywords())
-    return Number(found.value, found.low, found.high)
+    measured = audbc(p_need, p_accept, gold, streams=streams, weight=weight, **options, **settings.keywords())
+    return Number(measured.value, measured.low, measured.high)
 
 
 def cost(data: EvaluationData, decided: Decided, settings: Settings) -> Number:
@@ -101,11 +97,11 @@ def mean(
     values: np.ndarray, weight: np.ndarray, streams: np.ndarray, settings: Settings, bounds: Bounds = UNBOUNDED
 ) -> Number:
     """A weighted mean over steps, with its interval over whole streams (numbers from 0)."""
-    sums = [np.bincount(streams, one) for one in (weight * values, weight)]
+    sums = [np.bincount(streams, column) for column in (weight * values, weight)]
     estimate = float(sums[0].sum() / sums[1].sum())
     cells = Cells(np.stack(sums, axis=1), np.ones(len(sums[0]), np.int64))
-    found = interval(cells, lambda counts: counts[..., 0] / counts[..., 1], bounds=bounds, **settings.keywords())
-    return Number(estimate, float(found.low), float(found.high))
+    ends = interval(cells, lambda counts: counts[..., 0] / counts[..., 1], bounds=bounds, **settings.keywords())
+    return Number(estimate, float(ends.low), float(ends.high))
 
 
 def slow_rate(decided: Decided) -> Number:
@@ -126,11 +122,11 @@ def tokens(data: EvaluationData, decided: Decided) -> Number:
 def beside(cells: Mapping[str, Number | str], paper: Mapping[str, float] | None) -> dict[str, Number | str]:
     """The cells with the paper's numbers beside them; a number that only the paper has becomes a cell of its own."""
     printed = dict(paper or {})
-    found: dict[str, Number | str] = {}
+    row: dict[str, Number | str] = {}
     for key, cell in cells.items():
         number = printed.pop(key, math.nan)
-        found[key] = cell if isinstance(cell, str) else Number(cell.value, cell.low, cell.high, number)
-    return found | {key: Number(paper=number) for key, number in printed.items()}
+        row[key] = cell if isinstance(cell, str) else Number(cell.value, cell.low, cell.high, number)
+    return row | {key: Number(paper=number) for key, number in printed.items()}
 
 
 def _judged(data: EvaluationData, decided: Decided) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

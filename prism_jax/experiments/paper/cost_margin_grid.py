@@ -37,16 +37,16 @@ def grid(study: Study) -> Iterator[Cell]:
         for margin in PAPER_MARGINS:
             point = dataclasses.replace(study.point, c_fa=c_fa, c_fn=c_fn, margin=margin)
             data = study.with_slow(point)
-            found = numbers(study, data, "slow_on_margin", with_area=False)[1]
+            values = numbers(study, data, "slow_on_margin", with_area=False)[1]
             if margin not in areas:
                 areas[margin] = cells.area(data, "slow_on_margin", "calibrated", study.settings)
-            yield Cell(costs, margin, point, found | {"audbc": areas[margin]})
+            yield Cell(costs, margin, point, values | {"audbc": areas[margin]})
 
 
 def make(study: Study) -> Outcome:
     """Sweeps both."""
-    lines, found = [], list(grid(study))
-    for cell in found:
+    lines, pairs = [], list(grid(study))
+    for cell in pairs:
         name = f"{cell.costs}, {cell.margin:g}"
         printed = {key: value for key, value in references.GRID[name].items() if key != "latency"}
         lines.append(Line(f"{cell.margin:g}", cells.beside(cell.numbers, printed), cell.costs))
@@ -56,7 +56,7 @@ def make(study: Study) -> Outcome:
     sheet = Sheet("cost_margin_grid", "Cost ratio and slow margin", "margin", MEASURES, tuple(lines), note)
 
     def of(key: str) -> np.ndarray:
-        values = [cell.numbers[key].value for cell in found]
+        values = [cell.numbers[key].value for cell in pairs]
         return 100 * np.array(values).reshape(len(COSTS), len(PAPER_MARGINS))
 
     grids = {"F1 (%)": of("f1"), "false alarm (%)": of("false_alarm"), "slow rate (%)": of("slow_rate")}

@@ -88,18 +88,18 @@ class _Row:
 
 def _line(row: _Row, data: EvaluationData, subject: Subject) -> Line:
     tested = _only(row.scores, row.domains)
-    found = _numbers(data, row.form, subject.settings)
+    values = _numbers(data, row.form, subject.settings)
     for signal in ("need", "accept"):
         before, after = signals.measure(protocol.evaluated_rows(tested), signal, "fast", row.fits)
-        found[f"ece_{signal}"] = Number((before if row.form == "raw" else after).ece)
-    return Line(row.name, cells.beside(found, references.DOMAINS.get(row.paper)), row.section)
+        values[f"ece_{signal}"] = Number((before if row.form == "raw" else after).ece)
+    return Line(row.name, cells.beside(values, references.DOMAINS.get(row.paper)), row.section)
 
 
 def _numbers(data: EvaluationData, form: Form, settings: Settings) -> dict[str, Number]:
     decided = data.decide("dynamic", form)
-    found = cells.rates(data, decided, settings)
-    found["audbc"] = cells.area(data, "dynamic", form, settings)
-    return found | {"cost": cells.cost(data, decided, settings)}
+    values = cells.rates(data, decided, settings)
+    values["audbc"] = cells.area(data, "dynamic", form, settings)
+    return values | {"cost": cells.cost(data, decided, settings)}
 
 
 def _only(scores: Scores, domains: Sequence[str]) -> Scores:
@@ -119,10 +119,8 @@ def _scores(subject: Subject, domains: tuple[str, ...]) -> Scores:
 def with_files(config: RunConfig, folder: epath.Path, domains: tuple[str, ...]) -> RunConfig:
     """The config on files of simulated streams: those of some domains to train on, and of all for the other splits.
 
-    Args:
-      config: The config; its `data` says how many streams each split has, and its `simulator` what they are like.
-      folder: Where the files are written, unless they are there.
-      domains: The domains of the training streams.
+    The config's `data` says how many streams each split has, and its `simulator` what they are like. The files are
+    written to the folder, unless they are there.
     """
     counts = {"train": config.data.train_streams, "calibration": config.data.calibration_streams}
     paths = []

@@ -30,14 +30,9 @@ def can_draw() -> bool:
 
 
 def save(draw: Callable[[Any], None], size: tuple[float, float] = (7.0, 4.0)) -> dict[str, bytes]:
-    """Draws a figure and encodes it.
+    """Draws on an empty figure of this width and height in inches, and encodes it by suffix, svg and png.
 
-    Args:
-      draw: Draws on an empty figure.
-      size: Width and height in inches.
-
-    Returns:
-      The bytes by suffix, svg and png; they depend only on what is drawn and on matplotlib's version.
+    The bytes depend only on what is drawn and on matplotlib's version.
     """
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -47,12 +42,12 @@ def save(draw: Callable[[Any], None], size: tuple[float, float] = (7.0, 4.0)) ->
         figure = Figure(figsize=size, layout="constrained")
         FigureCanvasAgg(figure)
         draw(figure)
-        found = {}
+        encoded = {}
         for suffix, metadata in (("svg", {"Date": None}), ("png", {"Software": None})):
             file = io.BytesIO()
             figure.savefig(file, format=suffix, dpi=150, metadata=metadata)
-            found[suffix] = file.getvalue()
-    return found
+            encoded[suffix] = file.getvalue()
+    return encoded
 
 
 def _of(line: Line, key: str) -> Number:
@@ -78,15 +73,17 @@ def _heading(measure: Measure) -> str:
 def _worth_a_panel(lines: Iterable[Line], measures: Mapping[str, Measure]) -> dict[str, Measure]:
     """The measures of which some row has a number other than 0; all of them if none has."""
     lines = list(lines)
-    found = {key: one for key, one in measures.items() if any(np.nan_to_num(_of(line, key).value) for line in lines)}
-    return found or dict(measures)
+    shown = {
+        key: measure for key, measure in measures.items() if any(np.nan_to_num(_of(line, key).value) for line in lines)
+    }
+    return shown or dict(measures)
 
 
 def legend_outside(figure: Any, *axes: Any) -> None:
     """One legend for the figure, beside the panels, where no mark of it can be taken for a point of the data."""
     by_label: dict[str, Any] = {}
-    for one in axes:
-        for handle, label in zip(*one.get_legend_handles_labels(), strict=True):
+    for panel in axes:
+        for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
             by_label.setdefault(label, handle)
     if by_label:
         names = list(by_label)
@@ -112,9 +109,9 @@ def bars(figure: Any, lines: Sequence[Line], measures: Mapping[str, Measure]) ->
     figure.set_figheight(1.2 + 0.24 * (len(names) + sum(name.count("\n") for name in names)))
     panels = np.atleast_1d(figure.subplots(1, len(measures), sharey=True))
     for number, (axes, (key, measure)) in enumerate(zip(panels, measures.items(), strict=True)):
-        found = [_of(line, key) for line in lines]
-        axes.barh(place, _scaled(measure, found), xerr=_errors(measure, found), color=COLOURS[number], height=0.65)
-        paper = _scaled(measure, found, "paper")
+        numbers = [_of(line, key) for line in lines]
+        axes.barh(place, _scaled(measure, numbers), xerr=_errors(measure, numbers), color=COLOURS[number], height=0.65)
+        paper = _scaled(measure, numbers, "paper")
         if not np.isnan(paper).all():
             axes.scatter(paper, place, marker="x", color="black", zorder=3, label="the paper's number")
         axes.set_xlabel(_heading(measure))
@@ -135,23 +132,17 @@ def curves(
 ) -> None:
     """One panel per measure: a curve per series with intervals, and a dashed one for the paper's numbers.
 
-    Panels without a number other than 0 are left out.
-
-    Args:
-      figure: The empty figure.
-      x: Positions of the rows of every series.
-      series: Rows by the name of their series.
-      measures: The measures to draw.
-      label: Name of the horizontal axis.
+    `x` has the positions of the rows of every series, `label` names the horizontal axis. Panels without a number other
+    than 0 are left out.
     """
     measures = _worth_a_panel(itertools.chain.from_iterable(series.values()), measures)
     panels = np.atleast_1d(figure.subplots(1, len(measures)))
     for axes, (key, measure) in zip(panels, measures.items(), strict=True):
         for colour, (name, lines) in zip(_cycle(len(series)), series.items(), strict=True):
-            found = [_of(line, key) for line in lines]
-            errors = _errors(measure, found)
-            axes.errorbar(x, _scaled(measure, found), yerr=errors, color=colour, marker="o", ms=3, label=name)
-            paper = _scaled(measure, found, "paper")
+            numbers = [_of(line, key) for line in lines]
+            errors = _errors(measure, numbers)
+            axes.errorbar(x, _scaled(measure, numbers), yerr=errors, color=colour, marker="o", ms=3, label=name)
+            paper = _scaled(measure, numbers, "paper")
             if not np.isnan(paper).all():
                 whose = f"{name}, paper" if len(series) > 1 else "paper"
                 axes.plot(x, paper, "--", color=colour, alpha=0.6, label=whose)
@@ -170,12 +161,7 @@ def heatmaps(
 ) -> None:
     """One panel per grid, with the values written into the cells; grids of zeros are left out unless all are.
 
-    Args:
-      figure: The empty figure.
-      grids: Values [rows, columns] by title.
-      rows: Names of the rows.
-      columns: Names of the columns.
-      labels: Names of the vertical and the horizontal axis.
+    The grids are values [rows, columns] by title; the labels name the vertical and the horizontal axis.
     """
     grids = {title: values for title, values in grids.items() if np.nan_to_num(values).any()} or grids
     for axes, (title, values) in zip(np.atleast_1d(figure.subplots(1, len(grids))), grids.items(), strict=True):

@@ -30,19 +30,19 @@ def make(study: Study) -> Outcome:
     for temperature, epsilon in drift.PAPER_GRID:
         name = f"T = {temperature:g}, ε = {epsilon:g}".replace("-", "−")
         decided = Decided(_decide(data, temperature, epsilon), np.zeros(len(data.steps), bool))
-        found = cells.rates(data, decided, study.settings) | {
+        values = cells.rates(data, decided, study.settings) | {
             "audbc": _area(data, temperature, epsilon, study.settings),
             "cost": cells.cost(data, decided, study.settings),
             "flip_rate": Number(_flips(data, temperature, epsilon)),
         }
         kind = "baseline" if epsilon == 0 and temperature == 1 else "moderate" if abs(epsilon) < 0.3 else "extreme"
-        lines.append(Line(name, cells.beside(found, references.DRIFT[name]), kind))
+        lines.append(Line(name, cells.beside(values, references.DRIFT[name]), kind))
     note = study.note(
         "Signals become sigmoid(logit(p) / T), and the threshold is lowered by ε.",
         "The paper's baseline is its uncalibrated student, ours the calibrated one.",
     )
     sheet = Sheet("drift", "Drift of the calibration", "drift", MEASURES, tuple(lines), note)
-    flips = np.array([[100 * _flips(data, one, epsilon) for epsilon in SHIFTS] for one in TEMPERATURES])
+    flips = np.array([[100 * _flips(data, temperature, epsilon) for epsilon in SHIFTS] for temperature in TEMPERATURES])
     rows, columns = ([f"{value:g}" for value in axis] for axis in (TEMPERATURES, SHIFTS))
     grids = {"decisions that flip (%)": flips}
     return Outcome((sheet,), lambda figure: heatmaps(figure, grids, rows, columns, ("T", "ε")))
@@ -73,5 +73,5 @@ def _area(data: EvaluationData, temperature: float, epsilon: float, settings: Se
     if not (cells.hard(gold) and cells.hard(best) and best.any()):
         return Number()
     weight, several = acceptance_weight(data.steps)[judged], best if data.several_candidates else None
-    found = audbc(need, shifted, gold, y_best=several, streams=streams, weight=weight, **settings.keywords())
-    return Number(found.value, found.low, found.high)
+    measured = audbc(need, shifted, gold, y_best=several, streams=streams, weight=weight, **settings.keywords())
+    return Number(measured.value, measured.low, measured.high)

@@ -33,11 +33,11 @@ def numbers(
 ) -> tuple[Decided, dict[str, Number]]:
     """The decisions of a policy on calibrated signals and its numbers: rates, AUDBC, cost, slow rate and tokens."""
     decided = data.decide(policy, "calibrated")
-    found = cells.rates(data, decided, study.settings)
+    values = cells.rates(data, decided, study.settings)
     if with_area:
-        found["audbc"] = cells.area(data, policy, "calibrated", study.settings)
-    found["cost"] = cells.cost(data, decided, study.settings)
-    return decided, found | {"slow_rate": cells.slow_rate(decided), "tokens": cells.tokens(data, decided)}
+        values["audbc"] = cells.area(data, policy, "calibrated", study.settings)
+    values["cost"] = cells.cost(data, decided, study.settings)
+    return decided, values | {"slow_rate": cells.slow_rate(decided), "tokens": cells.tokens(data, decided)}
 
 
 def _printed(name: str) -> dict[str, float]:

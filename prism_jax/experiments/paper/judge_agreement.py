@@ -39,17 +39,23 @@ def make(study: Study) -> Outcome:
     """Compares majorities and single judges with the truth, pools with each other, and judges within a pool."""
     assert study.trainings is not None, "the runner calls this with a student that was trained here"
     streams = study.trainings.test_streams()
-    found = compare_judges(
+    agreement = compare_judges(
         pools.panels(streams, study.trainings.seed),
         pools.truth(streams),
         resamples=study.settings.resamples,
         seed=study.settings.seed,
     )
     lines = [
-        *(_line(row, PAIRS[row.judge, row.reference], row.kind) for row in found.pairs if _is_printed(row)),
-        *(_line(row, row.judge, f"{row.kind}: single judges and {pools.TRUTH}") for row in found.pairs if _single(row)),
+        *(_line(row, PAIRS[row.judge, row.reference], row.kind) for row in agreement.pairs if _is_printed(row)),
+        *(
+            _line(row, row.judge, f"{row.kind}: single judges and {pools.TRUTH}")
+            for row in agreement.pairs
+            if _single(row)
+        ),
     ]
-    rates = ", ".join(f"{pool}: {one.sensitivity:g} and {one.specificity:g}" for pool, one in pools.ERRORS.items())
+    rates = ", ".join(
+        f"{pool}: {errors.sensitivity:g} and {errors.specificity:g}" for pool, errors in pools.ERRORS.items()
+    )
     note = study.note(
         f"Judges know the truth and err independently of each other; sensitivity and specificity of {rates}.",
         "Errors of language models are not independent, so their majorities gain less.",
@@ -64,7 +70,7 @@ def make(study: Study) -> Outcome:
             WITHIN,
             tuple(
                 Line(row.panel, {"support": Number(float(row.items)), **_numbers(row.measures)}, row.kind)
-                for row in found.panels
+                for row in agreement.panels
                 if row.panel != "human votes"
             ),
             study.note(),
@@ -83,7 +89,7 @@ def _single(row: PairRow) -> bool:
 
 
 def _line(row: PairRow, name: str, section: str) -> Line:
-    found: dict[str, Number | str] = {
+    values: dict[str, Number | str] = {
         "support": Number(float(row.items)),
         "agreement": _number(row.measures["agreement"]),
         "kappa": _number(row.measures["kappa"]),
@@ -92,11 +98,11 @@ def _line(row: PairRow, name: str, section: str) -> Line:
         "sensitivity": _number(row.sensitivity),
         "specificity": _number(row.specificity),
     }
-    return Line(name, cells.beside(found, references.AGREEMENT.get(name) if section == "offers" else None), section)
+    return Line(name, cells.beside(values, references.AGREEMENT.get(name) if section == "offers" else None), section)
 
 
 def _numbers(measures: Mapping[str, Interval]) -> dict[str, Number]:
-    return {name: _number(found) for name, found in measures.items()}
+    return {name: _number(estimate) for name, estimate in measures.items()}
 
 
 def _number(found: Interval) -> Number:

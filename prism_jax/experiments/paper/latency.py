@@ -40,10 +40,10 @@ WORDS = {
 def make(study: Study) -> Outcome:
     """The phases, and what each policy of the other tables spends per step."""
     assert study.trainings is not None, "the runner calls this with a student that was trained here"
-    found = timing(study.trainings)
-    phases = tuple(Line(WORDS[name][0], _phase(found, name), meaning=WORDS[name][1]) for name in found.phases)
-    lines = tuple(_policies(study, found))
-    streams = len({stream for stream, _ in found.steps})
+    timed = timing(study.trainings)
+    phases = tuple(Line(WORDS[name][0], _phase(timed, name), meaning=WORDS[name][1]) for name in timed.phases)
+    lines = tuple(_policies(study, timed))
+    streams = len({stream for stream, _ in timed.steps})
     measured = f"Timed on the steps of {streams} test streams, one at a time, on the machine of this training."
     note = f"{measured} Seconds differ between calls and machines; the paper's are those of an 8B model."
     sheets = (

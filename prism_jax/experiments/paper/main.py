@@ -52,5 +52,5 @@ def make(study: Study) -> Outcome:
 
 
 def _line(study: Study, data: EvaluationData, name: str, decided: Decided, meaning: str) -> Line:
-    found = cells.rates(data, decided, study.settings) | {"cost": cells.cost(data, decided, study.settings)}
-    return Line(name, found, "ours", meaning)
+    values = cells.rates(data, decided, study.settings) | {"cost": cells.cost(data, decided, study.settings)}
+    return Line(name, values, "ours", meaning)

@@ -26,9 +26,9 @@ def make(study: Study) -> Outcome:
     lines = [_line(study, data, name, *row) for name, row in ROWS.items()]
     if study.trainings is not None:
         scores = study.trainings.given_accept()
-        given = protocol.prepare(scores, protocol.calibrate(scores), study.point)[0]
+        given_accept = protocol.prepare(scores, protocol.calibrate(scores), study.point)[0]
         words = "The same gate on another student, whose p_need is given acceptance (loss.need_target=given_accept)."
-        lines.append(_line(study, given, "both, need given acceptance", "dynamic", "calibrated", words))
+        lines.append(_line(study, given_accept, "both, need given acceptance", "dynamic", "calibrated", words))
     note = study.note(f"C_FA = {study.point.c_fa:g}, C_FN = {study.point.c_fn:g}, no slow pass.")
     sheet = Sheet("mechanism", "Ablation D: signals and calibration", "gate", MEASURES, tuple(lines), note)
     shown = {key: MEASURES[key] for key in ("f1", "audbc", "cost")}
@@ -37,7 +37,7 @@ def make(study: Study) -> Outcome:
 
 def _line(study: Study, data: EvaluationData, name: str, policy: str, form: Form, meaning: str) -> Line:
     decided = data.decide(policy, form)
-    found = cells.rates(data, decided, study.settings) | {"cost": cells.cost(data, decided, study.settings)}
+    values = cells.rates(data, decided, study.settings) | {"cost": cells.cost(data, decided, study.settings)}
     if policy != "need_only_paper":
-        found["audbc"] = cells.area(data, policy, form, study.settings)
-    return Line(name, cells.beside(found, references.MECHANISM.get(name)), meaning=meaning)
+        values["audbc"] = cells.area(data, policy, form, study.settings)
+    return Line(name, cells.beside(values, references.MECHANISM.get(name)), meaning=meaning)

@@ -15,16 +15,10 @@ from prism_jax.runtime.files import encode_json, write_files, write_text
 
 
 def write(folder: epath.Path, name: str, outcome: Outcome, facts: Mapping[str, Any]) -> list[str]:
-    """Writes all files of one experiment at once; a reader never sees those of two calls mixed within a file.
+    """Writes all files of one experiment at once and returns their names; a reader never sees those of two calls mixed.
 
-    Args:
-      folder: Folder to write to; it is created if it does not exist.
-      name: Name of the experiment, the stem of its figure and of its facts.
-      outcome: What the experiment made.
-      facts: What produced it, for NAME.json.
-
-    Returns:
-      The names of the files. The figure is left out where matplotlib is not installed.
+    The folder is created if it does not exist. The name is the stem of the figure, which is left out where matplotlib
+    is not installed, and of the facts, which say in NAME.json what produced the outcome.
     """
     contents: dict[str, bytes] = {}
     for stem, table in outcome.tables.items():
@@ -47,6 +41,7 @@ PAGE = "tables.md"
 def write_page(folder: epath.Path, outcomes: Mapping[str, Outcome]) -> None:
     """Writes the tables of several experiments as one page of Markdown, `PAGE`, under the name of each."""
     parts = [
-        f"## {name}\n\n" + "\n".join(map(Table.to_markdown, one.tables.values())) for name, one in outcomes.items()
+        f"## {name}\n\n" + "\n".join(map(Table.to_markdown, outcome.tables.values()))
+        for name, outcome in outcomes.items()
     ]
     write_text(folder / PAGE, "\n".join(parts))

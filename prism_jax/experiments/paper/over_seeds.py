@@ -26,7 +26,7 @@ def merged(outcomes: Sequence[Outcome]) -> Outcome:
     if len(outcomes) == 1:
         return first
     by_name = [{sheet.name: sheet for sheet in outcome.sheets} for outcome in outcomes]
-    sheets = (_sheet([one[sheet.name] for one in by_name]) for sheet in first.sheets)
+    sheets = (_sheet([of_seed[sheet.name] for of_seed in by_name]) for sheet in first.sheets)
     return dataclasses.replace(first, sheets=tuple(sheets))
 
 
@@ -50,11 +50,11 @@ def _line(lines: Sequence[Line]) -> Line:
 
 def _cell(cells: Iterable[Number | str]) -> Number | str:
     """The mean of numbers with its interval, or the texts that occur."""
-    found = list(cells)
-    texts = [cell if isinstance(cell, str) else "" for cell in found]
+    contents = list(cells)
+    texts = [cell if isinstance(cell, str) else "" for cell in contents]
     if any(texts):
         return " / ".join(dict.fromkeys(texts))
-    numbers = [cell for cell in found if isinstance(cell, Number)]
+    numbers = [cell for cell in contents if isinstance(cell, Number)]
     values, paper = np.array([number.value for number in numbers]), numbers[0].paper
     if np.isnan(values).any():
         return Number(paper=paper)

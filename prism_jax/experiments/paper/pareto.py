@@ -26,9 +26,9 @@ def make(study: Study) -> Outcome:
     if study.scores.tokens_fast is None or study.scores.tokens_slow is None:
         missing = "tokens_fast" if study.scores.tokens_fast is None else "tokens_slow"
         raise SkippedError(f"tokens: there is no column {missing}")
-    found = list(grid(study))
-    efficient = frontier([(cell.numbers["tokens"].value, cell.numbers["audbc"].value) for cell in found])
-    lines = tuple(_line(cell, mark) for cell, mark in zip(found, efficient, strict=True))
+    pairs = list(grid(study))
+    efficient = frontier([(cell.numbers["tokens"].value, cell.numbers["audbc"].value) for cell in pairs])
+    lines = tuple(_line(cell, mark) for cell, mark in zip(pairs, efficient, strict=True))
     note = study.note("Rows are C_FA:C_FN and the margin.", "The paper draws latency in place of tokens.")
     sheet = Sheet("pareto", "AUDBC against tokens", "costs and margin", MEASURES, lines, note)
     return Outcome((sheet,), lambda figure: draw(figure, lines, "tokens", "tokens per step"))

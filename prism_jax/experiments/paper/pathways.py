@@ -25,13 +25,13 @@ MEASURES = {**cells.RATES, **cells.AREA, **cells.COST}
 def make(subject: Subject) -> Outcome:
     """Compares the gate on the fast pass of each student; the paper's numbers stand beside calibrated signals."""
     trainings = subject.trainings
-    config, found = of_seed(trainings.recipes.pathways, trainings.seed), {}
+    config, prepared = of_seed(trainings.recipes.pathways, trainings.seed), {}
     for pathway in NAMES:
         scores = training_pathways.scores_of(config, training_pathways.PATHWAYS[pathway], trainings.store)
-        found[pathway] = protocol.prepare(scores, protocol.calibrate(scores), subject.point)[0]
+        prepared[pathway] = protocol.prepare(scores, protocol.calibrate(scores), subject.point)[0]
     lines = []
     for form in reversed(FORMS):
-        for pathway, data in found.items():
+        for pathway, data in prepared.items():
             decided = data.decide("dynamic", form)
             row = cells.rates(data, decided, subject.settings)
             row["audbc"] = cells.area(data, "dynamic", form, subject.settings)
@@ -42,7 +42,7 @@ def make(subject: Subject) -> Outcome:
         f"C_FA = {subject.point.c_fa:g}, C_FN = {subject.point.c_fn:g}; the gate on the fast pass.",
         f"Each student takes {config.training.steps} steps; a second stage spends the first half of them on RDC-SFT "
         "and starts from it.",
-        data=found.values(),
+        data=prepared.values(),
     )
     sheet = Sheet("pathways", "Ablation C: training pathways", "pathway", MEASURES, tuple(lines), note)
     shown = {key: MEASURES[key] for key in ("f1", "false_alarm", "cost")}

@@ -34,11 +34,8 @@ MOST_EVENTS = 40
 def panels(streams: Sequence[Stream], seed: int) -> dict[str, Ballots]:
     """The verdicts of both pools and of the ensemble on silence and on every candidate of each step.
 
-    Each judge errs with a seed of its own, independently of the others and of any student.
-
-    Args:
-      streams: Streams with labels.
-      seed: Seed of the trainings, which the judges' seeds depend on.
+    Each judge errs with a seed of its own, which depends on that of the trainings, independently of the others and of
+    any student.
     """
     judges = {
         f"{pool[-1]}{number}": SimulatedJudge(

@@ -67,9 +67,7 @@ class Study:
 STUDIES: dict[str, Study] = {
     "thinking": Study("What the slow pass is worth, over three seeds.", "12 minutes", ("workdir",)),
     "distillation": Study("What curation and the teacher's quality are worth.", "20 minutes", ("workdir",)),
-    "training_pathways": Study(
-        "Training pathways, and filter × losses, over three seeds.", "20 minutes", ("workdir",)
-    ),
+    "training_pathways": Study("Training pathways, and filter × losses, over three seeds.", "20 minutes", ("workdir",)),
     "propensities": Study("What inverse propensities gain, over six seeds.", "30 minutes"),
     "need_target": Study("Whether need given acceptance removes the regret of dependence.", "11 minutes"),
     "need_target_costs": Study("What both meanings of p_need cost, with fewer rows, too.", "2 hours", ("workdir",)),

@@ -31,7 +31,7 @@ class Given:
     trainings: tuple[Trainings, ...] = ()  # the trainings of each seed
     # costs and margin of tables that do not vary them
     point: OperatingPoint = dataclasses.field(default_factory=OperatingPoint)
-    settings: Settings = dataclasses.field(default_factory=Settings)  # settings of the intervals
+    settings: Settings = dataclasses.field(default_factory=Settings)
 
     @functools.cached_property
     def studies(self) -> tuple[Study, ...]:
@@ -79,18 +79,10 @@ class Given:
 
 
 def run(names: Sequence[str], given: Given, folder: epath.Path) -> list[str]:
-    """Makes experiments, prints their tables and writes their files.
+    """Makes experiments, prints their tables, writes their files, and returns the names of those that were made.
 
     An experiment that cannot run is skipped, with one line that says why; the others are unaffected. Several are also
     written together, as one page (`outputs.PAGE`).
-
-    Args:
-      names: Names of experiments.
-      given: What they are made of.
-      folder: Folder for the files.
-
-    Returns:
-      The names of those that were made.
 
     Raises:
       SkippedError: if the only experiment was skipped.

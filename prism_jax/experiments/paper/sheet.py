@@ -24,9 +24,9 @@ class Number:
     """One number, NaN where undefined, with its interval and the paper's number where there are such."""
 
     value: float = math.nan  # our number
-    low: float = math.nan  # lower end of its interval, or NaN
-    high: float = math.nan  # upper end, or NaN
-    paper: float = math.nan  # the number that the paper prints at this place, or NaN
+    low: float = math.nan  # lower end of its interval
+    high: float = math.nan  # upper end
+    paper: float = math.nan  # the number that the paper prints at this place
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Measure:
 class Line:
     """A row of a sheet."""
 
-    name: str  # name of the row
+    name: str
     cells: Mapping[str, Number | str]  # numbers, or texts, by the key of their measure; a missing one is unknown
     section: str = ""  # heading of the rows that it belongs to; may be empty
     meaning: str = ""  # what the row is, in a sentence
@@ -61,7 +61,7 @@ class Sheet:
     """A table of an experiment."""
 
     name: str  # stem of its files
-    title: str  # heading
+    title: str
     names: str  # heading of the rows' names
     measures: Mapping[str, Measure]  # its columns by key; the key is the column's name in the CSV
     lines: tuple[Line, ...]  # its rows; those of one section stand together
@@ -120,7 +120,7 @@ class Sheet:
             elif math.isnan(cell.low):
                 shown.append(measure.show(cell.value, sign=signed))
             else:
-                value, low, high = (measure.show(one, sign=signed) for one in (cell.value, cell.low, cell.high))
+                value, low, high = (measure.show(end, sign=signed) for end in (cell.value, cell.low, cell.high))
                 shown.append(f"{value} [{low}, {high}]")
             if self._has(key, "paper"):
                 shown.append(DASH if math.isnan(cell.paper) else measure.show(cell.paper, sign=signed))

@@ -91,17 +91,17 @@ def make(study: Study) -> Outcome:
 
 def _labels(data: EvaluationData, first: Decided, second: Decided) -> tuple[np.ndarray, np.ndarray | None]:
     """Gold labels with which two policies' decisions count on judged steps; the second's are None where the same."""
-    one, other = (data.counted(decided).gold[data.judged] for decided in (first, second))
-    return one, other if data.several_candidates else None
+    first_gold, second_gold = (data.counted(decided).gold[data.judged] for decided in (first, second))
+    return first_gold, second_gold if data.several_candidates else None
 
 
 def _tests(study: Study, data: EvaluationData, first: Decided, second: Decided, words: str) -> list[Line]:
     """One row per rate that both policies define."""
     judged, settings = data.judged, study.settings
-    both = [cells.rates(data, one, settings) for one in (first, second)]
-    names = [name for name in cells.RATES if not any(math.isnan(found[name].value) for found in both)]
+    both = [cells.rates(data, decided, settings) for decided in (first, second)]
+    names = [name for name in cells.RATES if not any(math.isnan(rates[name].value) for rates in both)]
     gold, y_second = _labels(data, first, second)
-    given = (first.offer[judged], second.offer[judged], gold)
+    decisions = (first.offer[judged], second.offer[judged], gold)
     weight = acceptance_weight(data.steps)[judged]
     shared: dict[str, Any] = {
         "streams": data.judged_units,
@@ -111,18 +111,20 @@ def _tests(study: Study, data: EvaluationData, first: Decided, second: Decided, 
         "resamples": settings.resamples,
         "seed": settings.seed,
     }
-    differences = paired_rates(*given, **shared, level=settings.level)
-    p_values = paired_p_values(*given, **shared)
+    differences = paired_rates(*decisions, **shared, level=settings.level)
+    p_values = paired_p_values(*decisions, **shared)
     lines = []
     for name in names:
-        found = differences[name]
-        error = float(found.standard_error)
+        difference = differences[name]
+        error = float(difference.standard_error)
         equivalence = (
-            tost(float(found.estimate), error, -BOUND, BOUND, found.units - 1).p_value if error > 0 else math.nan
+            tost(float(difference.estimate), error, -BOUND, BOUND, difference.units - 1).p_value
+            if error > 0
+            else math.nan
         )
         row = {
-            **{key: Number(one[name].value) for key, one in zip(("first", "second"), both, strict=True)},
-            "difference": Number(*(float(value) for value in (found.estimate, found.low, found.high))),
+            **{key: Number(rates[name].value) for key, rates in zip(("first", "second"), both, strict=True)},
+            "difference": Number(*(float(value) for value in (difference.estimate, difference.low, difference.high))),
             "p_value": Number(p_values[name]),
             "p_equivalence": Number(equivalence),
         }
@@ -132,6 +134,6 @@ def _tests(study: Study, data: EvaluationData, first: Decided, second: Decided, 
 
 def _counts(data: EvaluationData, first: Decided, second: Decided, words: str) -> Line:
     judged = data.judged
-    found = mcnemar(first.offer[judged], second.offer[judged], *_labels(data, first, second))
-    row = {"only_first": found.only_first, "only_second": found.only_second, "p_mcnemar": found.p_value}
+    test = mcnemar(first.offer[judged], second.offer[judged], *_labels(data, first, second))
+    row = {"only_first": test.only_first, "only_second": test.only_second, "p_mcnemar": test.p_value}
     return Line(words, {name: Number(float(value)) for name, value in row.items()})

@@ -42,8 +42,8 @@ class Settings:
         """The settings as the end of a table's note, with the number of units behind its intervals."""
         if self.seeds > 1:
             return ""
-        units = {int(one.judged_units.max()) + 1 for one in data}
-        (unit,) = {one.unit for one in data}
+        units = {int(steps.judged_units.max()) + 1 for steps in data}
+        (unit,) = {steps.unit for steps in data}
         if len(units) == 1:
             return f"{over_units(max(units), unit, self.level)}."
         return f"{100 * self.level:g} % intervals over {min(units)} to {max(units)} {unit}, by row."
@@ -57,9 +57,9 @@ class Settings:
 class Subject:
     """What an experiment with trainings of its own is made of."""
 
-    trainings: Trainings  # the trainings of one seed
-    point: OperatingPoint = PAPER  # costs and margin
-    settings: Settings = dataclasses.field(default_factory=Settings)  # settings of the intervals
+    trainings: Trainings  # of one seed
+    point: OperatingPoint = PAPER
+    settings: Settings = dataclasses.field(default_factory=Settings)
 
     def note(self, *sentences: str, data: Collection[EvaluationData]) -> str:
         """The note of a table: its own sentences, the source and the intervals."""
@@ -70,33 +70,25 @@ class Subject:
 class Study:
     """Scores with everything that the tables need."""
 
-    scores: Scores  # the scores, raw
-    fits: Calibration  # the maps of its signals
+    scores: Scores  # raw
+    fits: Calibration
     source: str  # words for where the scores come from
     point: OperatingPoint = PAPER  # costs and margin of tables that do not vary them
-    settings: Settings = dataclasses.field(default_factory=Settings)  # settings of the intervals
-    trainings: Trainings | None = None  # the trainings that the scores are of; None for scores of a file
+    settings: Settings = dataclasses.field(default_factory=Settings)
+    trainings: Trainings | None = None  # those that the scores are of; None for scores of a file
 
     def at(self, point: OperatingPoint | None = None) -> EvaluationData:
         """The test steps at an operating point, by default that of the study."""
         return self._prepared(self.point if point is None else point)[0]
 
     def with_need(self) -> EvaluationData:
-        """The same at the study's own point, for a table that is about the signal of need.
-
-        Raises:
-          SkippedError: if there is none.
-        """
+        """The same at the study's own point, for a table about the signal of need; SkippedError if there is none."""
         if not self.scores.has_need:
             raise SkippedError("need: there is no column p_need_fast")
         return self.at()
 
     def with_slow(self, point: OperatingPoint | None = None) -> EvaluationData:
-        """The same, for a table that needs the slow pass.
-
-        Raises:
-          SkippedError: if there is none; the message says why.
-        """
+        """The same, for a table that needs the slow pass; SkippedError says why there is none."""
         data, off = self._prepared(self.point if point is None else point)
         if not data.slow:
             raise SkippedError(off["slow pass"])

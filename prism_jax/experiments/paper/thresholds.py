@@ -44,7 +44,7 @@ def _lines(study: Study, data: EvaluationData, form: Form, whose: str = "", *, p
         if policy == "dynamic" and not data.has_need:
             continue  # decides as the static threshold does
         decided = data.decide(policy, form)
-        found = cells.rates(data, decided, study.settings) | {"cost": cells.cost(data, decided, study.settings)}
+        values = cells.rates(data, decided, study.settings) | {"cost": cells.cost(data, decided, study.settings)}
         printed = references.THRESHOLDS[policy] if paper and form == "raw" else None
-        lines.append(Line(name, cells.beside(found, printed), whose + SECTIONS[form]))
+        lines.append(Line(name, cells.beside(values, printed), whose + SECTIONS[form]))
     return lines

@@ -55,12 +55,12 @@ def timing(trainings: Trainings) -> Timing:
 
 
 def _read(path: epath.Path) -> Timing:
-    found = read_object(path, "prism_jax.experiments")
+    content = read_object(path, "prism_jax.experiments")
     phases = {
-        name: Phase(np.array(found[name]["seconds"], np.float64), np.array(found[name]["tokens"], np.int64))
+        name: Phase(np.array(content[name]["seconds"], np.float64), np.array(content[name]["tokens"], np.int64))
         for name in PHASES
     }
-    return Timing([(stream, step) for stream, step in found["steps"]], phases)
+    return Timing([(stream, step) for stream, step in content["steps"]], phases)
 
 
 def _timed(work: Callable[..., Result], *arguments: Any) -> tuple[float, Result]:

@@ -46,7 +46,7 @@ class Trainings:
 
     store: Store  # where they are kept
     seed: int = 0  # seed of the streams, the initial parameters and the order of the data
-    recipes: Recipes = dataclasses.field(default_factory=Recipes)  # their configs
+    recipes: Recipes = dataclasses.field(default_factory=Recipes)
 
     @property
     def config(self) -> RunConfig:

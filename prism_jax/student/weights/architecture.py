@@ -24,11 +24,7 @@ _ONLY = {
 
 
 class Fields:
-    """The fields of a JSON object or a file's header, with errors that name the file and the field.
-
-    Raises:
-      ValueError: when the value is not an object.
-    """
+    """The fields of a JSON object or a file's header, with errors that name the file and the field."""
 
     def __init__(self, fields: Any, where: str):
         if not isinstance(fields, dict):
@@ -65,12 +61,7 @@ class Fields:
 
 
 def config_from_hf(content: Any, dtype: str, where: str = "config.json") -> StudentConfig:
-    """Reads the student's config from a checkpoint's `config.json`, in the spelling of transformers 4 or 5.
-
-    Args:
-      content: The parsed file.
-      dtype: Dtype of parameters and activations.
-      where: Path of the file, for errors.
+    """Reads the student's config from a parsed `config.json`, in the spelling of transformers 4 or 5.
 
     Raises:
       ValueError: for another architecture, an unsupported feature (biases, scaled or partial RoPE, sliding windows,
@@ -122,7 +113,7 @@ def _kind(fields: Fields) -> str:
 
 def _rope_theta(fields: Fields) -> float:
     """The base of RoPE: `rope_parameters.rope_theta` (transformers 5), or `rope_theta` (transformers 4)."""
-    found = []
+    bases = []
     for field in ("rope_parameters", "rope_scaling"):
         if fields.fields.get(field) is None:
             continue
@@ -133,23 +124,18 @@ def _rope_theta(fields: Fields) -> float:
         if rope.fields.get("partial_rotary_factor", 1) != 1:
             raise rope.error("partial_rotary_factor", "1: the student rotates whole heads")
         if "rope_theta" in rope.fields:
-            found.append(rope.number("rope_theta"))
+            bases.append(rope.number("rope_theta"))
     if fields.fields.get("partial_rotary_factor", 1) != 1:
         raise fields.error("partial_rotary_factor", "1: the student rotates whole heads")
-    if not found or fields.fields.get("rope_theta") is not None:
-        found.append(fields.number("rope_theta"))
-    if len(set(found)) > 1:
-        raise fields.error("rope_theta", f"the {found[0]} of rope_parameters")
-    return found[0]
+    if not bases or fields.fields.get("rope_theta") is not None:
+        bases.append(fields.number("rope_theta"))
+    if len(set(bases)) > 1:
+        raise fields.error("rope_theta", f"the {bases[0]} of rope_parameters")
+    return bases[0]
 
 
 def config_to_hf(config: StudentConfig, dtype: str) -> dict[str, Any]:
-    """Makes the content of a `config.json` that both transformers 4 and 5 read.
-
-    Args:
-      config: The student's config.
-      dtype: Dtype of the tensors in the same directory.
-    """
+    """Makes the content of a `config.json` that both transformers 4 and 5 read, beside tensors of a dtype."""
     kind = "qwen3" if config.qk_norm else "llama"
     only_qwen3 = {"use_sliding_window": False, "sliding_window": None, "max_window_layers": config.num_layers}
     return {

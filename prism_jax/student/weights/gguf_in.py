@@ -61,11 +61,7 @@ def load_gguf(path: epath.PathLike, dtype: DTypeLike, mesh: Mesh | None = None, 
 
 
 class GGUFFile:
-    """The tensors of a GGUF file, memory-mapped; see `placing.TensorFile`.
-
-    Raises:
-      OSError, ValueError, RuntimeError: as `load_gguf` does.
-    """
+    """The tensors of a GGUF file, memory-mapped; a `placing.TensorFile`."""
 
     form: Format = "gguf"
 
@@ -131,14 +127,7 @@ class GGUFFile:
         return np.arange(self.shapes[name][0]).reshape(heads, -1, 2).swapaxes(1, 2).ravel()
 
     def config(self, dtype: str) -> StudentConfig:
-        """Reads the student's config from the header.
-
-        Args:
-          dtype: Dtype of parameters and activations.
-
-        Raises:
-          ValueError: for an unsupported feature, or a field that is missing or malformed.
-        """
+        """Reads the student's config from the header; an unsupported feature or malformed field raises ValueError."""
         fields = self._header
         rows = self.shapes.get(EMBEDDING.gguf, (0,))[0]
         tokens = self._fields.get("tokenizer.ggml.tokens")
@@ -205,8 +194,8 @@ class GGUFFile:
 
     def _scalar(self, name: str) -> Any:
         """The content of a field, arrays of numbers as lists; None where the field is absent."""
-        found = self._fields.get(name)
-        return found.tolist() if isinstance(found, np.ndarray) else found
+        value = self._fields.get(name)
+        return value.tolist() if isinstance(value, np.ndarray) else value
 
 
 def _check_package(path: pathlib.Path) -> None:

@@ -26,11 +26,7 @@ _SPELLED_OUT = 12
 class Name:
     """One row of the table; `{}` is replaced by the layer's number.
 
-    Attributes:
-      ours: Path in the tree of parameters.
-      hf: Name in a Hugging Face checkpoint.
-      gguf: Name in a GGUF file.
-      transposed: Whether the file's tensor is the transpose of a layer's parameter.
+    With `transposed`, the file's tensor is the transpose of a layer's parameter.
     """
 
     ours: str
@@ -66,14 +62,10 @@ NAMES = (
 
 @dataclasses.dataclass(frozen=True)
 class Parameter:
-    """A parameter and the tensors of a file that hold it.
+    """A parameter and the names of the tensors of a file that hold it: one per layer if the parameter is stacked.
 
-    Attributes:
-      path: Path in the tree of parameters.
-      leaf: The parameter, or its shape and dtype.
-      tensors: Names of its tensors, one per layer if the parameter is stacked.
-      stacked: Whether the leading axis indexes layers.
-      transposed: Whether each tensor is the transpose of a layer's parameter.
+    With `stacked`, the leading axis indexes layers. With `transposed`, each tensor is the transpose of a layer's
+    parameter.
     """
 
     path: str
@@ -90,22 +82,18 @@ class Parameter:
 
 
 def parameters(params: Params, form: Format) -> list[Parameter]:
-    """Lists the parameters (or their shapes) with their tensors in a format, in the order of the table.
-
-    Raises:
-      ValueError: for a parameter that the table does not list.
-    """
+    """Lists the parameters (or their shapes) with their tensors in a format, in the order of the table."""
     leaves = {path_of(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(params)}
     if unknown := leaves.keys() - {name.ours for name in NAMES}:
         raise ValueError(f"weights: found parameters {', '.join(sorted(unknown))}, expected those that NAMES lists")
-    found = []
+    rows = []
     for name in NAMES:
         if name.ours in leaves:
             leaf, pattern = leaves[name.ours], getattr(name, form)
             stacked = "{}" in pattern
             tensors = tuple(pattern.format(i) for i in range(leaf.shape[0])) if stacked else (pattern,)
-            found.append(Parameter(name.ours, leaf, tensors, stacked, name.transposed))
-    return found
+            rows.append(Parameter(name.ours, leaf, tensors, stacked, name.transposed))
+    return rows
 
 
 def listed(names: Collection[str]) -> str:

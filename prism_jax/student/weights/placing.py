@@ -30,13 +30,9 @@ _ROWS_COMPARED = 8192
 
 @runtime_checkable
 class TensorFile(Protocol):
-    """The tensors of a checkpoint, by the names of its format.
+    """The tensors of a checkpoint, by the names of its format; `where` is its path, for errors.
 
-    Attributes:
-      where: Path, for errors.
-      form: Format, whose names in the table the checkpoint uses.
-      shapes: Shape of every tensor.
-      unreadable: Tensors that cannot be read, with the reason, such as a dtype without floating-point numbers.
+    `unreadable` maps the tensors that cannot be read to the reason, such as a dtype without floating-point numbers.
     """
 
     where: str
@@ -49,13 +45,9 @@ class TensorFile(Protocol):
 
 
 def place(file: TensorFile, model: Qwen3, mesh: Mesh | None, blocks: int = 0) -> Params:
-    """Loads the model's parameters from a file.
+    """Loads the parameters of the model that a file describes; without a mesh, to the default device.
 
-    Args:
-      file: The checkpoint's tensors.
-      model: The static half of the model that the file describes.
-      mesh: Mesh over which parameters are sharded; None uses the default device.
-      blocks: Number of lowest blocks to load; the tensors of the others are checked but not read. 0 loads all.
+    Only the lowest `blocks` blocks are loaded, and the tensors of the others are checked but not read; 0 loads all.
 
     Raises:
       ValueError: naming all tensors that are missing, unexpected, mis-shaped, unreadable or, for a tied head, different

@@ -58,11 +58,7 @@ def read_hf_config(directory: epath.PathLike, dtype: DTypeLike) -> StudentConfig
 
 
 class SafetensorsDirectory:
-    """The tensors of a directory's safetensors, memory-mapped; see `placing.TensorFile`.
-
-    Raises:
-      OSError, ValueError: as `load_hf` does.
-    """
+    """The tensors of a directory's safetensors, memory-mapped; a `placing.TensorFile`."""
 
     form: Format = "hf"
 
@@ -127,10 +123,10 @@ def _shards(directory: pathlib.Path) -> dict[pathlib.Path, set[str] | None]:
         for file, names in files.items():
             shards[inside(directory, file)] = names
         return shards
-    others = sorted(directory.iterdir())
-    for path in others:
+    present = sorted(directory.iterdir())
+    for path in present:
         refuse_pickle(path)
-    found = ", ".join(path.name for path in others) or "no files"
+    found = ", ".join(path.name for path in present) or "no files"
     raise ValueError(f"{directory}: found {found}, expected {SINGLE} or {INDEX}")
 
 

@@ -45,16 +45,12 @@ def steps(folder: epath.Path) -> list[int]:
     """Steps of the complete checkpoints in a folder, newest first; writes nothing."""
     if not folder.exists():
         return []
-    found = ocp.path.step.standard_name_format().find_all(folder.resolve())
-    return sorted((metadata.step for metadata in found), reverse=True)
+    complete = ocp.path.step.standard_name_format().find_all(folder.resolve())
+    return sorted((metadata.step for metadata in complete), reverse=True)
 
 
 def score(path: epath.Path) -> float | None:
-    """The validation loss of a checkpoint; None if none was measured.
-
-    Raises:
-      CheckpointError: if the file of metrics holds anything else, or does not match its digest.
-    """
+    """The validation loss of a checkpoint, None if none was measured; raises CheckpointError for damaged metrics."""
     file = path / "metrics" / "metrics"
     check_digests(path, only="metrics/metrics")
     if not file.exists():
@@ -63,10 +59,10 @@ def score(path: epath.Path) -> float | None:
         value = parse_json(read_bounded(file), "metrics/metrics")
     except JsonError as error:
         raise damaged(path, str(error)) from error
-    found = value.get(SCORE, value.get(OLD_SCORE)) if isinstance(value, dict) else value
-    if not isinstance(found, float | None):
-        raise damaged(path, f"{SCORE} = {found!r} in metrics/")
-    return found
+    loss = value.get(SCORE, value.get(OLD_SCORE)) if isinstance(value, dict) else value
+    if not isinstance(loss, float | None):
+        raise damaged(path, f"{SCORE} = {loss!r} in metrics/")
+    return loss
 
 
 def parameters_alone(abstract: TrainState) -> TrainState:
@@ -75,12 +71,7 @@ def parameters_alone(abstract: TrainState) -> TrainState:
 
 
 def read(path: epath.Path, abstract: TrainState, config: RunConfig) -> Restored:
-    """Reads one checkpoint.
-
-    Args:
-      path: Folder of the checkpoint.
-      abstract: Shapes, dtypes and shardings of the state.
-      config: The config that the checkpoint must have been saved with.
+    """Reads one checkpoint, which must have been saved with this config, into the shardings of the abstract state.
 
     Raises:
       CheckpointError: if the checkpoint is damaged.
@@ -96,8 +87,8 @@ def read(path: epath.Path, abstract: TrainState, config: RunConfig) -> Restored:
     if not isinstance(saved, dict):
         raise damaged(path, f"{saved!r} in config/, no config")
     place = f"{path}/config"
-    found = from_config_dict(RunConfig, upgrade(saved, f"{place}: config"), f"{place}: config")
-    expect_config(found, config, place)
+    saved_config = from_config_dict(RunConfig, upgrade(saved, f"{place}: config"), f"{place}: config")
+    expect_config(saved_config, config, place)
     places = ocp.checkpoint_utils.construct_restore_args(abstract)
     state = ocp.args.PyTreeRestore(abstract, restore_args=places)
     restored = _restore(path, state=state, data=ocp.args.JsonRestore())
@@ -109,8 +100,7 @@ def read(path: epath.Path, abstract: TrainState, config: RunConfig) -> Restored:
 def check_digests(path: epath.Path, only: str | None = None) -> bool:
     """Compares the files of a checkpoint with their digests, all of them or only one.
 
-    Returns:
-      Whether the checkpoint has digests; those of older versions have none.
+    Returns whether the checkpoint has digests; those of older versions have none.
 
     Raises:
       CheckpointError: naming the first file that is missing or differs.

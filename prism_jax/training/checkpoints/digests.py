@@ -23,10 +23,6 @@ def first_difference(folder: epath.Path, digests: Mapping[str, str]) -> str | No
     """Names the first file that is missing or does not match its digest; None if all match.
 
     With several processes each of them reads a share of the files, and all return the same. All must call this.
-
-    Args:
-      folder: Folder of the checkpoint.
-      digests: Expected digest of each file.
     """
     names = sorted(digests)
     share = names[jax.process_index() :: jax.process_count()]

@@ -84,12 +84,12 @@ def _scores(folder: epath.Path, order: Iterable[int]) -> tuple[dict[int, float],
     broken: Damaged = {}
     for step in order:
         try:
-            found = score(folder / str(step))
+            loss = score(folder / str(step))
         except CheckpointError as error:
             broken[step] = error
         else:
-            if found is not None:
-                scores[step] = found
+            if loss is not None:
+                scores[step] = loss
     return scores, broken
 
 

@@ -24,18 +24,12 @@ _UNFINISHED = ocp.path.step.TMP_DIR_SUFFIX
 
 
 class Saver:
-    """Writes the checkpoints of a run in the background, one at a time.
-
-    Use it as a context manager: leaving the context waits for the last checkpoint.
-    """
+    """Writes the checkpoints of a run in the background, one at a time; leaving its context waits for the last one."""
 
     def __init__(self, folder: epath.Path, config: RunConfig):
         """Opens or creates the folder, and deletes the remains of interrupted saves.
 
-        Args:
-          folder: Folder of the run's checkpoints.
-          config: Config of the run, saved with every checkpoint. Its `training.keep` and `training.keep_best` say
-            which checkpoints are kept.
+        The config is saved with every checkpoint. Its `training.keep` and `training.keep_best` say which are kept.
         """
         self._folder = folder
         self._config = config
@@ -59,11 +53,8 @@ class Saver:
     def save(self, step: int, state: TrainState, data: dict[str, Any], scores: Mapping[str, float]) -> None:
         """Starts saving a checkpoint, after waiting for the previous save to finish.
 
-        Args:
-          step: Number of completed updates.
-          state: Training state. It is copied before this returns, so that the next step may donate it.
-          data: Position in the data.
-          scores: Scores on validation streams, including `validation_nll`; empty if they were not scored.
+        The state is copied before this returns, so that the next step may donate it. The scores are those of validation
+        streams, including `validation_nll`; empty if they were not scored.
 
         Raises:
           CheckpointError: naming the checkpoint that could not be written: this one or the previous one.
@@ -79,11 +70,7 @@ class Saver:
             self._manager.save(step, args=items, metrics=dict(scores), force=True)
 
     def _seal(self) -> None:
-        """Writes the digests of the current save; Orbax calls this in the first process before it renames the folder.
-
-        Raises:
-          OSError: if the files cannot be read or written.
-        """
+        """Writes the digests of the current save; Orbax calls this in the first process before renaming the folder."""
         final = self._folder / str(self._begun)
         unfinished = list(self._folder.glob(f"{final.name}{_UNFINISHED}*"))
         write_digests(
@@ -91,11 +78,7 @@ class Saver:
         )  # in a bucket Orbax writes to the final folder
 
     def wait(self) -> None:
-        """Waits for the current save to finish.
-
-        Raises:
-          CheckpointError: naming the checkpoint that could not be written.
-        """
+        """Waits for the current save; raises CheckpointError, naming it, if it could not be written."""
         with self._named():
             self._manager.wait_until_finished()
 

@@ -31,17 +31,14 @@ OPTIONS: dict[str, str | bool] = {"xla_gpu_autotune_level": "0"}
 
 def has_compiler() -> bool:
     """Whether XLA's compiler for CUDA is installed in this environment."""
-    found = importlib.util.find_spec("jax_plugins")
-    return found is not None and importlib.util.find_spec("jax_plugins.xla_cuda12") is not None
+    plugins = importlib.util.find_spec("jax_plugins")
+    return plugins is not None and importlib.util.find_spec("jax_plugins.xla_cuda12") is not None
 
 
 def absent_mesh(card: Card, sizes: tuple[int, int, int], limit: int) -> Mesh:
     """A mesh of cards that are not present, eight in each node if there are more than eight.
 
-    Args:
-      card: The card.
-      sizes: Numbers of devices on the axes data, fsdp and tensor.
-      limit: Bytes that a process may use of a card's memory.
+    The sizes are the numbers of devices on the axes data, fsdp and tensor; a process may use `limit` bytes of a card.
 
     Raises:
       ValueError: for more than eight devices that do not fill their nodes.
@@ -77,12 +74,6 @@ def lower_step(shape: StepShape) -> jax.stages.Lowered:
 
 
 def compile_step(shape: StepShape, card: Card, limit: int) -> jax.stages.Compiled:
-    """Compiles the training step for cards that are not present, in the layout of the shape's mesh.
-
-    Args:
-      shape: The step.
-      card: The card.
-      limit: Bytes that a process may use of a card's memory.
-    """
+    """Compiles the training step for absent cards, laid out as the shape's mesh; a process may use `limit` bytes."""
     sizes = (shape.mesh.shape["data"], shape.mesh.shape["fsdp"], shape.mesh.shape["tensor"])
     return lower_step(dataclasses.replace(shape, mesh=absent_mesh(card, sizes, limit))).compile(OPTIONS)

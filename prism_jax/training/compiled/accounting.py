@@ -51,8 +51,8 @@ def collectives(program: Program, devices: int) -> dict[str, Collective]:
     for instruction, computation, times in program.run():
         kind = instruction.op.removesuffix("-start")
         if kind in KINDS:
-            one = _collective(kind, instruction, computation, times, devices)
-            total[kind] = total.get(kind, Collective(kind)) + one
+            collective = _collective(kind, instruction, computation, times, devices)
+            total[kind] = total.get(kind, Collective(kind)) + collective
     return total
 
 
@@ -72,10 +72,7 @@ def _collective(kind: str, instruction: Instruction, computation: Computation, t
 def group_size(attributes: str, devices: int) -> int:
     """Number of devices that exchange with each other, from the `replica_groups` of a collective.
 
-    XLA prints groups as lists, as the shape of an iota, or as axes of a mesh.
-
-    Raises:
-      ValueError: when the groups are printed in another form.
+    XLA prints groups as lists, as the shape of an iota, or as axes of a mesh; any other form raises ValueError.
     """
     if listed := re.search(r"replica_groups=\{(?:\{([\d,]*)\})?", attributes):
         return len(listed[1].split(",")) if listed[1] else devices
@@ -110,7 +107,7 @@ def dots(program: Program) -> float:
 
 def _dots_of(instruction: Instruction, computation: Computation, program: Program) -> float:
     if inner := program.fused(instruction):
-        return sum(_dots_of(one, inner, program) for one in inner.instructions)
+        return sum(_dots_of(part, inner, program) for part in inner.instructions)
     if instruction.op == "dot":
         contracted = instruction.numbers("lhs_contracting_dims")
     elif instruction.target.startswith("__cublas"):
@@ -170,7 +167,7 @@ def kernels(program: Program) -> Iterator[Kernel]:
         flops = _dots_of(instruction, computation, program) + _fused_flops(instruction)
         accessed = _accessed(instruction, computation, program)
         arrays = [instruction, *computation.operands(instruction)]
-        copies = any(shape.on_host for one in arrays for shape in one.shapes)
+        copies = any(shape.on_host for array in arrays for shape in array.shapes)
         yield Kernel(times * flops, times * accessed, times * accessed // 2 if copies else 0)
 
 
@@ -186,7 +183,7 @@ def _accessed(instruction: Instruction, computation: Computation, program: Progr
         if instruction.op == "dynamic-update-slice":
             return 2 * operands[1].bytes
         return instruction.bytes + sum(operand.bytes for operand in operands)
-    parameters = [one for one in inner.instructions if one.op == "parameter"]
+    parameters = [part for part in inner.instructions if part.op == "parameter"]
     return _written(inner) + sum(_read(parameter, inner) for parameter in parameters)
 
 
@@ -200,13 +197,15 @@ def _read(parameter: Instruction, inner: Computation) -> int:
 
 
 def _written(inner: Computation) -> int:
-    return sum(inner.operands(one)[1].bytes if _updates(one) else one.bytes for one in _fusion_results(inner))
+    return sum(
+        inner.operands(result)[1].bytes if _updates(result) else result.bytes for result in _fusion_results(inner)
+    )
 
 
 def _fusion_results(inner: Computation) -> list[Instruction]:
     """What computes each array that a fusion returns."""
     results = inner.operands(inner.root) if inner.root.op == "tuple" else [inner.root]
-    return [inner.beneath(one) for one in results]
+    return [inner.beneath(result) for result in results]
 
 
 def _updates(result: Instruction) -> bool:
@@ -217,21 +216,20 @@ def _updates(result: Instruction) -> bool:
 def largest(program: Program, count: int = 10) -> list[tuple[int, int, str, str]]:
     """The largest arrays that a program allocates beside its arguments and results.
 
-    Returns:
-      For each kind of array, largest first: bytes of one, how many there are, dtype and sizes, and the operation of the
-      traced program. Not all of them exist at once: one may take the memory of another that has ended.
+    For each kind of array, largest first: bytes of one, how many there are, dtype and sizes, and the operation of the
+    traced program. Not all of them exist at once: one may take the memory of another that has ended.
     """
     entry = program.computations[program.entry]
-    results = {one.name for one in _results(entry)}
-    found: collections.Counter[tuple[int, str, str]] = collections.Counter()
+    results = {result.name for result in _results(entry)}
+    arrays: collections.Counter[tuple[int, str, str]] = collections.Counter()
     for instruction, computation, _ in program.run():
         returned = computation is entry and instruction.name in results
         if instruction.op in _FREE or instruction.op.endswith("-done") or _updates(instruction) or returned:
             continue
         own = _allocated(instruction, program)
         name = instruction.source or re.sub(r"[.\d]+$", "", instruction.name)
-        found.update((shape.bytes, str(shape), name) for shape in own if not shape.on_host)
-    kinds = sorted(found.items(), reverse=True)[:count]
+        arrays.update((shape.bytes, str(shape), name) for shape in own if not shape.on_host)
+    kinds = sorted(arrays.items(), reverse=True)[:count]
     return [(size, number, array, name) for (size, array, name), number in kinds]
 
 
@@ -245,16 +243,16 @@ def _allocated(instruction: Instruction, program: Program) -> tuple[Shape, ...]:
     if inner is None:
         return shapes
     results = _fusion_results(inner)
-    return tuple(shape for shape, one in zip(shapes, results, strict=False) if not _updates(one))
+    return tuple(shape for shape, result in zip(shapes, results, strict=False) if not _updates(result))
 
 
 def _results(entry: Computation) -> list[Instruction]:
     """The instructions whose arrays the program returns, seen through tuples."""
-    left, found = [entry.root], []
+    left, results = [entry.root], []
     while left:
-        one = left.pop()
-        if one.op in ("tuple", "get-tuple-element", "bitcast"):
-            left += entry.operands(one)
+        result = left.pop()
+        if result.op in ("tuple", "get-tuple-element", "bitcast"):
+            left += entry.operands(result)
         else:
-            found.append(one)
-    return found
+            results.append(result)
+    return results

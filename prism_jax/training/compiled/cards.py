@@ -36,9 +36,8 @@ class Card:
     def described(self, limit: int) -> str:
         """The description that XLA's compiler reads (a `GpuTargetConfigProto` as text).
 
-        Args:
-          limit: Bytes that a process may use. On a present card the compiler gets this number from the allocator;
-            without one it takes 80 % of the described memory, so that share of what is written here is the limit.
+        A process may use `limit` bytes. On a present card the compiler gets this number from the allocator; without one
+        it takes 80 % of the described memory, so that share of what is written here is the limit.
         """
         major, minor = self.capability
         extension = "ACCELERATED_FEATURES" if major >= 9 else "NONE"
@@ -102,11 +101,7 @@ UNDESCRIBED = ("l4", "rtx4090")
 
 
 def card(target: str) -> Card:
-    """The card of a target's name.
-
-    Raises:
-      ValueError: for a name that is not in CARDS; those in UNDESCRIBED are not available without XLA's description.
-    """
+    """The card of a target's name; raises ValueError for a name that is not in CARDS."""
     if target in UNDESCRIBED:
         raise ValueError(
             f"target: found {target!r}, which is not available: XLA has no description of this card for its compiler; "

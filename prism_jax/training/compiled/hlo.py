@@ -30,11 +30,7 @@ class Shape:
 
     @property
     def bytes(self) -> int:
-        """Size of the array in bytes.
-
-        Raises:
-          ValueError: for a dtype without a known size.
-        """
+        """Size of the array in bytes; raises ValueError for a dtype without a known size."""
         size = 1 if self.dtype.startswith("f8") else _BYTES.get(self.dtype)
         if size is None:
             raise ValueError(f"program: found an array of {self.dtype}, expected one of f8..., {', '.join(_BYTES)}")
@@ -75,19 +71,19 @@ class Instruction:
     @property
     def target(self) -> str:
         """Name of the library function of a custom call; empty for anything else."""
-        found = re.search(r'custom_call_target="([^"]*)"', self.attributes)
-        return found[1] if found else ""
+        match = re.search(r'custom_call_target="([^"]*)"', self.attributes)
+        return match[1] if match else ""
 
     @property
     def source(self) -> str:
         """The operation of the traced program from which it comes, such as `jit(step)/jvp()/while/body/dot_general`."""
-        found = re.search(r'op_name="([^"]*)"', self.attributes)
-        return found[1].replace("\\'", "'") if found else ""
+        match = re.search(r'op_name="([^"]*)"', self.attributes)
+        return match[1].replace("\\'", "'") if match else ""
 
     def numbers(self, attribute: str) -> tuple[int, ...]:
         """The numbers of an attribute, such as `lhs_contracting_dims={1}`."""
-        found = re.search(rf"\b{attribute}=\{{([\d,]*)\}}", self.attributes)
-        return tuple(int(part) for part in found[1].split(",") if part) if found else ()
+        match = re.search(rf"\b{attribute}=\{{([\d,]*)\}}", self.attributes)
+        return tuple(int(part) for part in match[1].split(",") if part) if match else ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,7 +100,7 @@ class Computation:
     @functools.cached_property
     def root(self) -> Instruction:
         """The result of the computation."""
-        return next((one for one in self.instructions if one.root), self.instructions[-1])
+        return next((instruction for instruction in self.instructions if instruction.root), self.instructions[-1])
 
     def operands(self, instruction: Instruction) -> list[Instruction]:
         """The instructions that compute the operands."""
@@ -112,11 +108,11 @@ class Computation:
 
     def users(self, instruction: Instruction) -> list[tuple[Instruction, str]]:
         """The instructions that read a result, seen through bitcasts, each with the name by which it reads it."""
-        found: list[tuple[Instruction, str]] = []
-        for one in self.instructions:
-            if instruction.name in one.operands:
-                found += self.users(one) if one.op == "bitcast" and not one.root else [(one, instruction.name)]
-        return found
+        readers: list[tuple[Instruction, str]] = []
+        for user in self.instructions:
+            if instruction.name in user.operands:
+                readers += self.users(user) if user.op == "bitcast" and not user.root else [(user, instruction.name)]
+        return readers
 
     def beneath(self, instruction: Instruction) -> Instruction:
         """The instruction whose result a chain of bitcasts shows."""
@@ -150,11 +146,7 @@ class Program:
 
 
 def parse(text: str) -> Program:
-    """Parses the text of a compiled program, as `compiled.as_text()` gives it.
-
-    Raises:
-      ValueError: when the text has no entry computation.
-    """
+    """Parses the text of a compiled program, as `compiled.as_text()` gives it; one without an entry is an error."""
     computations: dict[str, Computation] = {}
     entry, name = "", ""
     lines: list[Instruction] = []

@@ -78,11 +78,7 @@ class TargetPlan:
         return self.needed / card(self.target).flops / self.seconds.step
 
     def check(self) -> None:
-        """Rejects a plan that does not fit.
-
-        Raises:
-          ValueError: in one line, with the largest temporary and ways to need less.
-        """
+        """Raises ValueError for a plan that does not fit, naming the largest temporary and ways to need less."""
         if self.peak > self.limit:
             size, _, array, source = self.largest[0]
             raise ValueError(
@@ -107,7 +103,7 @@ class TargetPlan:
             "fits": self.peak <= self.limit,
             "dots_tflop": self.dots / 1e12,
             "model_tflop": self.needed / 1e12,
-            "wire_gb": sum(one.wire for one in self.exchanges) / 1e9,
+            "wire_gb": sum(exchange.wire for exchange in self.exchanges) / 1e9,
             "collectives": [{"kind": x.kind, "count": x.count, "bytes": x.bytes} for x in self.exchanges],
             "fused_attention": self.forward + self.backward,
             "mfu_bound": self.utilisation,
@@ -120,11 +116,11 @@ class TargetPlan:
         s, chip = self.seconds, card(self.target)
         traffic = [
             (
-                one.kind,
-                f"{_size(one.bytes)} in {one.count:,} exchanges, {_size(one.wire)} sent; something is computed during "
-                f"{one.overlapped:,} of them",
+                exchange.kind,
+                f"{_size(exchange.bytes)} in {exchange.count:,} exchanges, {_size(exchange.wire)} sent; something "
+                f"is computed during {exchange.overlapped:,} of them",
             )
-            for one in self.exchanges
+            for exchange in self.exchanges
         ]
         theory = ", ".join(f"{_size(size)} {name}" for name, size in self.theory._asdict().items() if size)
         links = "NVLink, between nodes, too" if self.devices > 8 else "NVLink"
@@ -183,10 +179,7 @@ def _flop(count: float) -> str:
 def compile_plan(config: RunConfig, target: str, limit: int) -> TargetPlan:
     """Compiles the training step of a config for a card that is not present; needs XLA's compiler for CUDA.
 
-    Args:
-      config: Config of the run; its mesh says how many devices there are.
-      target: Name of the card.
-      limit: Bytes that a process may use of a card's memory.
+    The config's mesh says how many cards there are, and a process may use `limit` bytes of each.
 
     Raises:
       ValueError, OSError: in one line, if the config cannot be used or the target is unknown.
@@ -213,9 +206,11 @@ def _read(
     seconds = Seconds(
         arithmetic=flops / chip.flops,
         memory=moved / chip.bandwidth,
-        kernels=sum(max(one.flops / chip.flops, one.bytes / chip.bandwidth) for one in kernels if not one.host),
-        wire=sum(one.wire for one in exchanges) / chip.link,
-        exposed=sum(one.exposed for one in exchanges) / chip.link,
+        kernels=sum(
+            max(kernel.flops / chip.flops, kernel.bytes / chip.bandwidth) for kernel in kernels if not kernel.host
+        ),
+        wire=sum(exchange.wire for exchange in exchanges) / chip.link,
+        exposed=sum(exchange.exposed for exchange in exchanges) / chip.link,
         host=copied / chip.host,
     )
     return TargetPlan(

@@ -22,14 +22,7 @@ def choose_buckets(rows: Sequence[Packed], count: int, batch: int, multiple: int
     empty rows. Among equal cuts it takes the one with the fewest groups. In a large split, only about 256 evenly spaced
     cut places are considered. The result depends only on the lengths and their order.
 
-    Args:
-      rows: Rows without padding.
-      count: Maximum number of groups.
-      batch: Number of rows per batch.
-      multiple: Multiple that lengths are rounded up to, as in `packing.sizes`.
-
-    Returns:
-      The indices of the rows in each group.
+    Lengths are rounded up to `multiple`, as in `packing.sizes`. Returns the indices of the rows in each group.
     """
     everything = list(range(len(rows)))
     if count == 1:
@@ -59,19 +52,19 @@ def choose_buckets(rows: Sequence[Packed], count: int, batch: int, multiple: int
 
 
 def _lengths(row: Packed) -> tuple[int, int, int]:
-    """Returns the lengths of the trunk, of all branches together and of the longest branch."""
+    """The lengths of the trunk, of all branches together and of the longest branch."""
     return len(row.trunk), len(row.tokens), int(np.bincount(row.branch).max(initial=0))
 
 
 def _shapes(longest: Int[np.ndarray, "g 3"], multiple: int) -> Int[np.ndarray, "g 2"]:
-    """Returns the sizes of the trunk and of the branch region, rounded up as in `packing.sizes`."""
+    """The sizes of the trunk and of the branch region, rounded up as in `packing.sizes`."""
     trunk, branches, branch = np.maximum(longest, 1).T
     window = -(-branch // multiple) * multiple
     return np.stack([-(-trunk // multiple) * multiple, -(-branches // window) * window], axis=1)
 
 
 def _costs(longest: np.ndarray, rows: np.ndarray, batch: int, multiple: int) -> np.ndarray:
-    """Returns the number of positions of each group that starts at one of the places and ends after the last one."""
+    """The number of positions of each group that starts at one of the places and ends after the last one."""
     whole = np.maximum.accumulate(longest[::-1], axis=0)[::-1]
     return -(-rows // batch) * batch * _shapes(whole, multiple).sum(axis=1)
 

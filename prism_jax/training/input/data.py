@@ -83,17 +83,7 @@ def pack_split(
     buckets: int = 1,
     batch: int = 1,
 ) -> PackedSplit:
-    """Packs the streams of a split into padded rows.
-
-    Args:
-      streams: Streams of the split.
-      template: Prompt template that encodes the streams as token ids.
-      context: Maximum number of tokens up to the end of one decision; a stream that does not fit gets several rows.
-      unit: What one row holds, a stream or a decision, as in `PackingConfig`.
-      max_decisions: Maximum number of decisions per row of a stream; 0 sets no limit.
-      row_tokens: Approximate number of tokens in a row that short streams share; 0 shares no rows.
-      buckets: Maximum number of shapes of rows.
-      batch: Number of rows per batch.
+    """Packs the streams of a split into padded rows; the settings are those of `PackingConfig`, and the rows per batch.
 
     Raises:
       ValueError: for a decision longer than the context, a label that is lost or duplicated, or streams without labels.
@@ -134,19 +124,15 @@ def pack_split(
 
 
 def _labels(streams: Sequence[Stream], rows: Sequence[Packed]) -> dict[str, int]:
-    """Counts the labels of each kind and the supervised tokens.
-
-    Raises:
-      ValueError: if the rows do not hold each label of the streams once, or there are no labels.
-    """
+    """Counts labels and supervised tokens; raises ValueError unless the rows hold each label once, and at least one."""
     known = summarise(streams)["all"]
     need = float(sum(row.need_weight.sum(dtype=np.float64) for row in rows))
     accept = int(sum((row.accept_weight * row.logged).sum() for row in rows))
-    for name, found, expected in (("need", need, known.need_labels), ("accept", accept, known.accept_labels)):
+    for name, count, expected in (("need", need, known.need_labels), ("accept", accept, known.accept_labels)):
         # A need label can be split over several rows, and each part is rounded to float32.
-        if abs(found - expected) > 1e-6 + 1e-7 * expected:
+        if abs(count - expected) > 1e-6 + 1e-7 * expected:
             raise ValueError(
-                f"data: found {found:.9g} {name} labels in {len(rows)} rows, expected each of the streams' {expected} "
+                f"data: found {count:.9g} {name} labels in {len(rows)} rows, expected each of the streams' {expected} "
                 "once"
             )
     if not known.need_labels + accept:
@@ -159,19 +145,15 @@ def _labels(streams: Sequence[Stream], rows: Sequence[Packed]) -> dict[str, int]
 def batches(
     split: PackedSplit, batch: int, seed: int, host: int | None = None, hosts: int | None = None
 ) -> grain.DatasetIterator:
-    """Returns an endless iterator over batches: every row once per epoch, and a new random order in every epoch.
+    """An endless iterator over batches: every row once per epoch, and a new random order in every epoch.
 
     With one bucket, batches continue from one epoch into the next. With several buckets, the rows of every batch belong
     to one bucket, and an epoch holds the batches of all buckets in random order. Empty rows, with weight 0 and index
     -1, complete the batches of a bucket; they are shuffled among its rows. The state of the iterator (`get_state`,
     `set_state`) is the position in the data, which checkpoints store.
 
-    Args:
-      split: Packed split.
-      batch: Number of rows per batch, over all hosts.
-      seed: Random seed of the order.
-      host: Index of this host, by default that of the JAX process; it loads its consecutive share of every batch.
-      hosts: Number of hosts, by default that of JAX processes.
+    A batch has `batch` rows over all hosts, and each host loads its consecutive share of it. By default, hosts are JAX
+    processes.
 
     Raises:
       ValueError: if the hosts cannot share a batch evenly.

@@ -13,14 +13,10 @@ from prism_jax.training.logs.lines import named
 
 
 class Board:
-    """The `tensorboard/` folder of a run."""
+    """The `tensorboard/` folder of a run; every OSError names it."""
 
     def __init__(self, folder: epath.Path, step: int):
-        """Opens a new file in the folder. For steps after `step`, TensorBoard shows only the content of this file.
-
-        Raises:
-          OSError: naming the folder.
-        """
+        """Opens a new file in the folder. For steps after `step`, TensorBoard shows only the content of this file."""
         from tensorboardX.event_file_writer import EventsWriter  # imports torch if it is installed, which takes seconds
         from tensorboardX.proto import event_pb2, summary_pb2
 
@@ -32,30 +28,18 @@ class Board:
         self._write(event_pb2.Event(wall_time=time.time(), step=step + 1, session_log=started))
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
-        """Adds the values of a step.
-
-        Raises:
-          OSError: naming the folder.
-        """
+        """Adds the values of a step."""
         shown = [self._summary.Value(tag=name, simple_value=value) for name, value in values.items()]
         self._write(self._event(wall_time=time.time(), step=step, summary=self._summary(value=shown)))
 
     def flush(self) -> None:
-        """Makes sure that everything written so far can be read.
-
-        Raises:
-          OSError: naming the folder.
-        """
+        """Makes sure that everything written so far can be read."""
         with named(self._folder):
             self._file.flush()
             self._put()
 
     def close(self) -> None:
-        """Flushes and closes the file.
-
-        Raises:
-          OSError: naming the folder.
-        """
+        """Flushes and closes the file."""
         with named(self._folder):
             self._file.close()
             self._put()

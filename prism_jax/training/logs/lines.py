@@ -14,46 +14,26 @@ from prism_jax.runtime.files import JsonError, on_disk, parse_json, read_lines, 
 
 
 class Lines:
-    """A log that is open for writing.
-
-    Attributes:
-      reached: Last step in the file before it was truncated; `step` if the file had no later one.
-    """
+    """A log that is open for writing; every OSError names it."""
 
     def __init__(self, path: epath.Path, step: int):
-        """Opens or creates the file, and removes its lines about steps after `step`.
-
-        Raises:
-          ValueError: as for `truncate_lines`.
-        """
+        """Opens or creates the file, and truncates it, as `truncate_lines` does, whose result is `reached`."""
         self.reached = truncate_lines(path, step)
         self._path = path
         self._file = path.open("a") if on_disk(path) else _Whole(path)
 
     def write(self, values: Mapping[str, Any]) -> None:
-        """Adds a line with these values.
-
-        Raises:
-          OSError: naming the file.
-        """
+        """Adds a line with these values."""
         with named(self._path):
             self._file.write(json.dumps(values) + "\n")
 
     def flush(self) -> None:
-        """Makes sure that everything logged so far can be read.
-
-        Raises:
-          OSError: naming the file.
-        """
+        """Makes sure that everything logged so far can be read."""
         with named(self._path):
             self._file.flush()
 
     def close(self) -> None:
-        """Flushes and closes the file.
-
-        Raises:
-          OSError: naming the file.
-        """
+        """Flushes and closes the file."""
         with named(self._path):
             self._file.close()
 
@@ -86,8 +66,7 @@ def named(path: epath.Path) -> Iterator[None]:
 def truncate_lines(path: epath.Path, step: int) -> int:
     """Removes the lines of a log about steps after `step`, which a resumed run will write again.
 
-    Returns:
-      The last step in the log before truncation; `step` if the log had no later one.
+    Returns the last step in the log before truncation; `step` if the log had no later one.
 
     Raises:
       ValueError: naming the file and line, if a line is not an object with a "step".
@@ -100,9 +79,9 @@ def truncate_lines(path: epath.Path, step: int) -> int:
         if not line.endswith(b"\n"):
             complete = False
             break  # incomplete after a crash, so newer than any checkpoint
-        found = _step(line, path, number)
-        reached = max(reached, found)
-        if found <= step:
+        line_step = _step(line, path, number)
+        reached = max(reached, line_step)
+        if line_step <= step:
             kept.append(line)
     if not complete or reached > step:
         write_bytes(path, b"".join(kept))

@@ -15,17 +15,7 @@ class Profile:
     """Traces `STEPS` consecutive steps."""
 
     def __init__(self, folder: epath.Path, first: int | None, start: int, last: int):
-        """Plans a trace.
-
-        Args:
-          folder: Where to write the trace.
-          first: First step to trace; None for no trace.
-          start: Number of steps completed before this process started.
-          last: Last step of the run.
-
-        Raises:
-          ValueError: if the run does not execute the step `first`.
-        """
+        """Plans a trace from step `first` on, or none; raises ValueError unless it lies after `start`, up to `last`."""
         if first is not None and not start < first <= last:
             raise ValueError(f"profile: found step {first}, expected one from {start + 1} to {last}")
         self._folder, self._first, self._last = folder, first, last

@@ -39,33 +39,27 @@ class Rates:
     @classmethod
     def on(cls, student: StudentConfig, devices: Sequence[jax.Device], frozen: Sequence[str]) -> Rates:
         """Rates on the devices of a mesh. Utilisation is known only in bfloat16 and without frozen parameters."""
-        one = peak(devices[0].device_kind)
-        known = one is not None and student.dtype == "bfloat16" and not frozen
-        return cls(student, one * len(devices) if one is not None and known else None)
+        device_peak = peak(devices[0].device_kind)
+        known = device_peak is not None and student.dtype == "bfloat16" and not frozen
+        return cls(student, device_peak * len(devices) if device_peak is not None and known else None)
 
     def of(self, done: Work, seconds: float) -> dict[str, float]:
         """Tokens and labels per second and, if the peak is known, model FLOPs utilisation."""
         # Every process has the same number of rows; each is assumed to have the same number of tokens.
         share = jax.process_count() / max(seconds, 1e-9)
-        found = {"tokens_per_second": done.tokens * share, "labels_per_second": done.labels * share}
+        rates = {"tokens_per_second": done.tokens * share, "labels_per_second": done.labels * share}
         if self.peak:
-            found["mfu"] = flops(self.student, done) * share / self.peak
-        return found
+            rates["mfu"] = flops(self.student, done) * share / self.peak
+        return rates
 
 
 class Log:
     """The logs of one run. Use it as a context manager: leaving the context closes the logs."""
 
     def __init__(self, workdir: Workdir, names: Sequence[str], rates: Rates, steps: int, start: int, progress: bool):
-        """Opens the logs and truncates them to the steps before a resumed run.
+        """Opens the logs and truncates them to `start`, the number of steps completed before this process started.
 
-        Args:
-          workdir: Folder of the run.
-          names: Names of the streams in each row, for messages.
-          rates: Rates of the student on its devices.
-          steps: Number of the last step.
-          start: Number of steps completed before this process started.
-          progress: Whether to show a progress bar.
+        `names` holds the names of the streams in each row, for messages.
         """
         self._names, self._rates = names, rates
         self._writes = jax.process_index() == 0
@@ -90,13 +84,7 @@ class Log:
         self._clock = time.monotonic()
 
     def write(self, step: int, rows: np.ndarray, metrics: Mapping[str, Any], done: Work) -> None:
-        """Logs one step.
-
-        Args:
-          step: Number of the step.
-          rows: Indices of the rows in the batch; negative for padding.
-          metrics: Metrics of the step, by name.
-          done: Work of the step.
+        """Logs one step, whose batch holds the rows with these indices; negative for padding.
 
         Raises:
           TrainingError: if a value is not finite.

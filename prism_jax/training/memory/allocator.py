@@ -11,14 +11,11 @@ _SETTINGS = {"M_TRIM_THRESHOLD": (-1, -1), "M_MMAP_MAX": (-4, 0), "M_ARENA_MAX":
 
 
 def keep_freed_memory() -> bool:
-    """Makes glibc keep freed memory until the process ends (mallopt(3)).
+    """Makes glibc keep freed memory until the process ends (mallopt(3)); returns False with another C library.
 
     The temporaries of a step are one block, of gigabytes for a real model on CPU. Without these settings, it would be
     returned to the system after every step and allocated again, zeroed page by page. Call this before JAX starts its
     threads, because a thread that already has a heap of its own keeps it.
-
-    Returns:
-      Whether the settings were applied; False if the C library is not glibc.
     """
     if platform.libc_ver()[0] != "glibc":
         return False

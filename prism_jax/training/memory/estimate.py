@@ -112,9 +112,9 @@ def _gradients(shape: StepShape) -> int:
     """Bytes of the gradients and, with several microbatches, of their sum in float32."""
     params = abstract_state(shape.slots.model, shape.training, shape.mesh).params
     partition = Partition(params, shape.training.frozen)
-    one = round(on_device(params) * partition.trained / (partition.trained + partition.frozen))
+    gradients = round(on_device(params) * partition.trained / (partition.trained + partition.frozen))
     item = jnp.dtype(shape.slots.model.config.param_dtype).itemsize
-    return one if shape.training.accumulation == 1 else one + one * 4 // item
+    return gradients if shape.training.accumulation == 1 else gradients + gradients * 4 // item
 
 
 def _scores(size: Sizes, attention: ChosenPath, heads: int) -> int:
@@ -164,13 +164,8 @@ def _recomputed(student: StudentConfig, remat: Remat) -> int:
 def fitted(shape: StepShape, platform: str, limit: int) -> StepShape:
     """Replaces `remat = auto` by the policy with the least recomputation that fits, by the estimate.
 
-    Args:
-      shape: The step.
-      platform: Platform of the devices, as `dispatch.platform` names it.
-      limit: Bytes that a process may use of a device's memory; 0 if unknown, which selects `full`.
-
-    Returns:
-      The step with the policy, or the step itself if it names one; `full` where nothing fits.
+    The platform is named as by `dispatch.platform`. A process may use `limit` bytes of a device's memory; 0 if unknown.
+    The policy is `full` where nothing fits or the limit is unknown.
     """
     if shape.student.remat != "auto":
         return shape

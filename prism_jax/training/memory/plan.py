@@ -51,11 +51,7 @@ class MemoryPlan:
         return sum(self.persistent) + (self.working.peak if reported is None else reported)
 
     def check(self) -> None:
-        """Rejects a plan that does not fit.
-
-        Raises:
-          ValueError: in one line, naming the largest part and ways to need less.
-        """
+        """Raises ValueError for a plan that does not fit, naming its largest part and ways to need less."""
         if self.limit and self.total > self.limit:
             parts = {**self.persistent._asdict(), "gradients and activations": self.total - sum(self.persistent)}
             largest = max(parts, key=parts.__getitem__)
@@ -89,24 +85,22 @@ class MemoryPlan:
 def plan_memory(shape: StepShape, limit: int = 0, *, compiled: bool = True) -> MemoryPlan:
     """Plans the memory of a step; allocates nothing.
 
-    Args:
-      shape: Everything on which the memory depends.
-      limit: Bytes of memory of a device; 0 uses that of the devices that are present. On CPU devices, a limit means
-        that the plan is for NVIDIA GPUs, which are not present.
-      compiled: Whether to compile the step, if its devices are present, and report what its compiler needs.
+    `limit` is a device's memory in bytes; 0 uses that of the devices that are present. On CPU devices, a limit means
+    that the plan is for NVIDIA GPUs, which are not present. With `compiled`, the step is compiled if its devices are
+    present, and the plan holds what the compiler reports.
     """
     compiler = shape.mesh.devices.flat[0].platform
-    here = compiler != "cpu" or not limit
-    where = platform() if here else "cuda"
+    present = compiler != "cpu" or not limit
+    where = platform() if present else "cuda"
     attention = attention_path(shape.student, where)
     limit = limit or device_memory(shape.mesh.devices.flat[0])
     shape = fitted(shape, where, limit)
     return MemoryPlan(
         persistent=persistent(shape),
         working=estimate(shape, attention),
-        compiled=compiled_bytes(shape) if compiled and here else None,
+        compiled=compiled_bytes(shape) if compiled and present else None,
         compiler=compiler,
-        here=here,
+        here=present,
         attention=attention,
         remat=shape.student.remat,
         limit=limit,
@@ -117,8 +111,8 @@ def compiled_bytes(shape: StepShape) -> int:
     """Bytes of one device that the compiled step needs in addition to the state and the batch passed to it."""
     step = make_step(shape.slots, shape.training, shape.loss, shape.point, shape.mesh)
     state = abstract_state(shape.slots.model, shape.training, shape.mesh)
-    found: Any = cast(jax.stages.Wrapped, step).lower(state, abstract_batch(shape)).compile().memory_analysis()
-    return found.temp_size_in_bytes + found.output_size_in_bytes - found.alias_size_in_bytes
+    analysis: Any = cast(jax.stages.Wrapped, step).lower(state, abstract_batch(shape)).compile().memory_analysis()
+    return analysis.temp_size_in_bytes + analysis.output_size_in_bytes - analysis.alias_size_in_bytes
 
 
 def step_shape(config: RunConfig) -> tuple[StepShape, str]:
@@ -163,11 +157,7 @@ def _assumed(context: int) -> Sizes:
 
 
 def parse_bytes(text: str) -> int:
-    """Parses `80GiB`, `24 GB` or a plain number of bytes.
-
-    Raises:
-      ValueError: if the text is anything else.
-    """
+    """Parses `80GiB`, `24 GB` or a plain number of bytes; raises ValueError for anything else."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([A-Za-z]*)", text.strip())
     if match is None or match[2] not in UNITS:
         raise ValueError(f"device_memory: found {text!r}, expected a size such as 80GiB or 24GB")

@@ -30,7 +30,7 @@ class StepShape:
     training: TrainingConfig  # training section of the config, with batch and optimizer
     loss: LossConfig  # loss section of the config; only the chunk of logits and the weight of the response matter
     point: OperatingPoint  # operating point whose costs weight the burden, for compiling
-    mesh: Mesh  # mesh of devices
+    mesh: Mesh
 
     @property
     def student(self) -> StudentConfig:
@@ -46,7 +46,7 @@ class StepShape:
 class Persistent(NamedTuple):
     """Bytes of one device that stay allocated between steps."""
 
-    parameters: int  # parameters of the student
+    parameters: int
     masters: int  # master values stored beside bfloat16 parameters
     moments: int  # moments of the optimizer
     batch: int  # two batches: that of the step and the next one

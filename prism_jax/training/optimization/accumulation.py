@@ -39,18 +39,10 @@ def make_gradient(
 ) -> Gradient:
     """Makes a function of parameters, batch and gate width that returns the gradient and the metrics.
 
-    Args:
-      slots: The student and the tokens of its two answers.
-      loss: Weights and estimators of the loss.
-      point: Operating point whose costs weight the burden.
-      depth: Number of microbatches. It must divide the number of rows of the batch that each device holds.
-      partition: The partition into trained and frozen parameters.
-      mesh: The mesh that holds the batch.
-
-    Returns:
-      The function. It differentiates with respect to the trained parameters only. At depth 1 the gradients have the
-      dtypes of the parameters. At larger depths they have at least float32, because small terms are lost when a sum is
-      accumulated in bfloat16.
+    `depth` is the number of microbatches, which must divide the number of rows of the batch that each device holds. The
+    function differentiates with respect to the trained parameters only. At depth 1 the gradients have the dtypes of the
+    parameters. At larger depths they have at least float32, because small terms are lost when a sum is accumulated in
+    bfloat16.
     """
     slots = dataclasses.replace(slots, frozen=partition.depth)
 

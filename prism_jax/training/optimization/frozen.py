@@ -19,21 +19,14 @@ STACK = "layers"
 
 
 class Partition:
-    """The partition of a parameter tree into a trained and a frozen part.
+    """The partition of a parameter tree; `trained` and `frozen` are the numbers of values in its parts.
 
-    Attributes:
-      frozen: Number of frozen values.
-      trained: Number of trained values.
-      depth: Number of blocks, counted from the lowest, that are completely frozen; 0 if the embedding trains. No
-        gradient needs to enter these blocks, and their output for a row is the same in every epoch.
+    `depth` is the number of blocks, counted from the lowest, that are completely frozen; 0 if the embedding trains. No
+    gradient needs to enter these blocks, and their output for a row is the same in every epoch.
     """
 
     def __init__(self, params: Params, patterns: Sequence[str]):
-        """Matches the patterns against the names of the parameters.
-
-        Args:
-          params: Parameters of the student; shapes are enough.
-          patterns: Regular expressions that must match whole names. A parameter is frozen if any pattern matches it.
+        """Freezes the parameters whose whole names match any of the patterns; shapes are enough.
 
         Raises:
           ValueError: if a pattern matches nothing, or if no parameter is left to train.

@@ -41,16 +41,9 @@ def read(params: Params, kept: Any, kind: Master) -> Params:
 
 
 def write(values: Params, params: Params, kind: Master, key: PRNGKeyArray) -> tuple[Params, Any]:
-    """Converts updated float32 values into new parameters and their master state.
+    """Converts the values that `read` returned, after the update, into new parameters and their master state.
 
-    Args:
-      values: The values that `read` returned, after the update.
-      params: The parameters before the update; the new ones have the same dtypes.
-      kind: The kind of master, as in the config.
-      key: Random key of this step, for stochastic rounding.
-
-    Returns:
-      The new parameters, and the master state to store beside them.
+    The new parameters have the dtypes of `params`, those before the update. The key is for stochastic rounding.
     """
     if kind == "float32":
         return jax.tree.map(rounded, values), values

@@ -56,19 +56,11 @@ def objective(
     point: OperatingPoint,
     width: Float[Array, ""] | float,
 ) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]]]:
-    """The total loss and its parts.
+    """The total loss, and a dictionary of the total and its parts.
 
-    Args:
-      params: Parameters of the student.
-      batch: Rows along the leading axis.
-      slots: The student and the tokens of its two answers.
-      config: Weights and estimators of the loss.
-      point: Operating point whose costs weight the burden, and whose margin and policy trigger the slow pass.
-      width: Width h of the soft gate, annealed by the caller.
-
-    Returns:
-      The total, and a dictionary of the total, the unweighted terms, the diagnostics of the propensity weights and,
-      where `config.slow` is above 0, burden_slow, the slow pass's part of the burden.
+    The parts are the unweighted terms, the diagnostics of the propensity weights and, where `config.slow` is above 0,
+    burden_slow, the slow pass's part of the burden. The costs of `point` weight the burden; its margin and policy
+    trigger the slow pass. `width` is the width h of the soft gate, annealed by the caller.
     """
     return total(term_sums(params, batch, slots, config, point, width), config)
 

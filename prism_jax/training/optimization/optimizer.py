@@ -48,10 +48,7 @@ class Optimizer:
 
 
 def schedule(config: TrainingConfig) -> optax.Schedule:
-    """Learning rate as a function of the step: linear warm-up from 0, then cosine decay to `final_rate` of the peak.
-
-    With `warmup` = 1 all steps warm up.
-    """
+    """Learning rate by step: linear warm-up from 0, of all steps at `warmup` = 1, then cosine decay to `final_rate`."""
     return optax.warmup_cosine_decay_schedule(
         init_value=0.0,
         peak_value=config.learning_rate,

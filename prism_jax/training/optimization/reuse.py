@@ -24,11 +24,7 @@ class FrozenFeatures:
     """
 
     def __init__(self, slots: Slots, partition: Partition):
-        """Prepares the forward pass of the frozen blocks; computes no features yet.
-
-        Raises:
-          ValueError: if there is nothing to reuse because the embedding or the lowest block trains.
-        """
+        """Computes no features yet; raises ValueError if the embedding or the lowest block trains: nothing to reuse."""
         if not partition.depth:
             raise ValueError(
                 "training.reuse_frozen: found True, but the embedding or a part of layers/0 trains, expected "

@@ -29,10 +29,9 @@ Shares = Callable[[TrainState, Packed], dict[str, Float[Array, ""]]]
 def make_shares(slots: Slots, config: TrainingConfig, loss: LossConfig, point: OperatingPoint, mesh: Mesh) -> Shares:
     """Makes a jitted function of state and batch that runs one backward pass per term with a positive weight.
 
-    Returns:
-      The function. For each term it returns `gradient_norm_TERM`, the global norm of the gradient of that weighted
-      term with respect to the trained parameters, before clipping, and `gradient_share_TERM`, its share of the sum of
-      these norms. The norm of the total gradient is at most that sum, because terms may have opposing gradients.
+    For each term it returns `gradient_norm_TERM`, the global norm of the gradient of that weighted term with respect to
+    the trained parameters, before clipping, and `gradient_share_TERM`, its share of the sum of these norms. The norm of
+    the total gradient is at most that sum, because terms may have opposing gradients.
     """
     partition = Partition(slots.model.abstract_params(), config.frozen)
     gradients = {
@@ -58,5 +57,5 @@ def make_shares(slots: Slots, config: TrainingConfig, loss: LossConfig, point: O
 
 def _alone(loss: LossConfig, name: str) -> LossConfig:
     """The loss config with the weights of all other terms set to 0."""
-    nothing: dict[str, Any] = {other: 0.0 for other in TERMS if other != name}
+    nothing: dict[str, Any] = {term: 0.0 for term in TERMS if term != name}
     return dataclasses.replace(loss, **nothing)

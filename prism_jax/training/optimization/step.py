@@ -29,8 +29,8 @@ class TrainState(NamedTuple):
     """Everything that training changes."""
 
     step: Int[Array, ""]  # number of completed updates
-    params: Params  # parameters of the student
-    optimizer: OptimizerState  # state of the optimizer, for the trained parameters only
+    params: Params
+    optimizer: OptimizerState  # for the trained parameters only
 
 
 Metrics = dict[str, Float[Array, ""]]
@@ -46,17 +46,10 @@ def abstract_state(model: Qwen3, config: TrainingConfig, mesh: Mesh) -> TrainSta
 
 
 def init_state(model: Qwen3, config: TrainingConfig, mesh: Mesh, start: PRNGKeyArray | Params) -> TrainState:
-    """A fresh state, created directly on the mesh.
-
-    Args:
-      model: The student.
-      config: The training section of the config.
-      mesh: The mesh that will hold the state.
-      start: A random key to draw parameters with, or initial parameters, which are donated.
-    """
+    """A fresh state, created directly on the mesh from a random key, or from initial parameters, which are donated."""
     placed = jax.tree.map(lambda leaf: leaf.sharding, abstract_state(model, config, mesh))
-    given = 0 if isinstance(start, dict) else ()
-    return jax.jit(lambda start: _fresh(model, config, start), out_shardings=placed, donate_argnums=given)(start)
+    donated = 0 if isinstance(start, dict) else ()
+    return jax.jit(lambda start: _fresh(model, config, start), out_shardings=placed, donate_argnums=donated)(start)
 
 
 def _fresh(model: Qwen3, config: TrainingConfig, start: PRNGKeyArray | Params) -> TrainState:
@@ -75,11 +68,7 @@ def _place(path: tuple[Any, ...], leaf: jax.ShapeDtypeStruct, mesh: Mesh) -> Nam
 
 
 def make_step(slots: Slots, config: TrainingConfig, loss: LossConfig, point: OperatingPoint, mesh: Mesh) -> Step:
-    """The jitted training step: gradient of the objective, clipping, optimizer. It donates the state passed to it.
-
-    Raises:
-      ValueError: for a student whose remat policy is still `auto`.
-    """
+    """The jitted training step, which donates the state passed to it; a remat policy still `auto` is an error."""
     if slots.model.config.remat == "auto":
         raise ValueError("student.remat: found 'auto', expected a policy; memory.estimate.fitted chooses one")
     optimizer, rate = Optimizer(config), schedule(config)

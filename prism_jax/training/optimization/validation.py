@@ -27,17 +27,11 @@ def make_score(
 ) -> Score:
     """Makes a function of parameters that returns the mean negative log-likelihood of validation labels, in nats.
 
-    Args:
-      slots: The student and the tokens of its two answers; window and visible bounds are taken from the split.
-      split: Validation streams. A split without labels of need or of acceptance scores 0 there.
-      loss: Loss config whose e_min and w_max bound the propensity weights of acceptances. These are always
-        self-normalised inverse propensities (docs/maths.md, section 4), so that the scores of runs are comparable.
-      point: Operating point; its costs do not affect the result.
-      batch: Number of rows per forward pass; it must divide evenly over the mesh.
-      mesh: The mesh that holds the parameters.
-
-    Returns:
-      The function. Its result has the keys validation_need, validation_accept and their sum, validation_nll.
+    Its result has the keys validation_need, validation_accept and their sum, validation_nll; without labels of need or
+    of acceptance the score is 0 there. Acceptances are always weighted by self-normalised inverse propensities
+    (docs/maths.md, section 4), bounded by the e_min and w_max of the loss config, so that the scores of runs are
+    comparable. The costs of `point` do not affect the result. A forward pass takes `batch` rows, which must divide
+    evenly over the mesh.
     """
     own = dataclasses.replace(slots, window=split.size.window, visible=split.size.visible, buckets=())
     loss = dataclasses.replace(loss, estimator="snips")
@@ -52,10 +46,10 @@ def make_score(
     groups = [_group(split.rows[start : start + batch], batch, placed) for start in range(0, len(split.rows), batch)]
 
     def score(params: Params) -> dict[str, float]:
-        found = jax.device_get([sums(params, rows) for rows in groups])
+        sums_by_group = jax.device_get([sums(params, rows) for rows in groups])
         need, accept = (
             sum(float(part.numerator) for part in parts) / (sum(float(part.denominator) for part in parts) or 1.0)
-            for parts in zip(*found, strict=True)
+            for parts in zip(*sums_by_group, strict=True)
         )
         return {"validation_need": need, "validation_accept": accept, "validation_nll": need + accept}
 

@@ -40,26 +40,26 @@ class Rows(NamedTuple):
     domain: np.ndarray  # name of the stream's domain
 
     def score(self, kind: Score = "default") -> Float[np.ndarray, " n"]:
-        """Returns R_DC; a term whose label is missing is 0, in the paper's form too."""
+        """R_DC of each row; a term whose label is missing is 0, in the paper's form too."""
         need = np.where(self.judged, self.y_need, self.q_need)
         if kind == "paper":
             return np.asarray(curation.score_paper(self.q_need, self.q_accept * self.seen, need, self.y_accept))
         return np.asarray(curation.score(self.q_need, self.q_accept, need, self.y_accept, self.seen))
 
     def strata(self) -> np.ndarray:
-        """Returns the name of each row's stratum; rows without a need label are one of their own."""
+        """The name of each row's stratum; rows without a need label are one of their own."""
         return np.where(self.judged, curation.strata(self.y_need, self.y_accept, self.seen), UNJUDGED)
 
 
 def rows_of(streams: Sequence[Stream]) -> Rows:
-    """Returns the rows of all streams; an offer counts as made where its acceptance was observed."""
-    found = [
+    """The rows of all streams; an offer counts as made where its acceptance was observed."""
+    cells = [
         (step.teacher_need, offer.teacher_accept, step.y_need, offer.y_accept, stream.domain)
         for stream in streams
         for step in stream.steps
         for offer in step.candidates
     ]
-    *columns, domain = zip(*found, strict=True) if found else ((),) * 5
+    *columns, domain = zip(*cells, strict=True) if cells else ((),) * 5
     numbers = np.array(columns, dtype=float)  # None becomes NaN
     taught_need, taught_accept, judged, seen = ~np.isnan(numbers)
     taught = taught_need & (taught_accept | ~seen)
@@ -93,17 +93,15 @@ class Curated(NamedTuple):
     accept: Error  # error of the teacher's probability of acceptance
 
     def total(self, *outcomes: str) -> int:
-        """Returns the number of rows with these outcomes, of all rows if none is named."""
+        """The number of rows with these outcomes, of all rows if none is named."""
         return sum(count.rows for count in self.counts if count.outcome in (outcomes or OUTCOMES))
 
 
 def curate(streams: Sequence[Stream], pathway: PathwayConfig, count: str = "pathway.count") -> Curated:
     """Keeps the rows that curation selects among those with a need label and the teacher's probabilities.
 
-    Args:
-      streams: Streams with all their rows.
-      pathway: How rows are scored and selected: `keep`, `count`, `score` and `stratify`.
-      count: Name of the setting `count`, for messages.
+    The pathway's `keep`, `count`, `score` and `stratify` say how rows are scored and selected. The argument `count` is
+    the name of that setting, for messages.
 
     Raises:
       ValueError: if a stream is curated already, no row can be scored, or `pathway.count` exceeds the rows that can.
@@ -159,21 +157,21 @@ def _in_words(pathway: PathwayConfig, kept: int, total: int) -> str:
 def _counts(rows: Rows, kept: Bool[np.ndarray, " n"]) -> tuple[Count, ...]:
     """Counts the rows by stratum, domain and what became of them; an unjudged row is not looked at any further."""
     outcome = np.select([kept, ~rows.judged, ~rows.taught], [KEPT, UNJUDGED, UNTAUGHT], NOT_SELECTED)
-    found, numbers = np.unique(np.stack([rows.strata(), rows.domain, outcome]), axis=1, return_counts=True)
+    cells, numbers = np.unique(np.stack([rows.strata(), rows.domain, outcome]), axis=1, return_counts=True)
     return tuple(
         Count(str(stratum), str(domain), str(what), int(n))
-        for (stratum, domain, what), n in zip(found.T, numbers, strict=True)
+        for (stratum, domain, what), n in zip(cells.T, numbers, strict=True)
     )
 
 
 def _error(q: np.ndarray, y: np.ndarray, known: Bool[np.ndarray, " n"], kept: Bool[np.ndarray, " n"]) -> Error:
     """The teacher's mean squared error on the rows with a label, before and after curation."""
     squares = (q - y) ** 2
-    return Error(*(float(squares[some].mean()) if some.any() else float("nan") for some in (known, known & kept)))
+    return Error(*(float(squares[mask].mean()) if mask.any() else float("nan") for mask in (known, known & kept)))
 
 
 def _only(streams: Sequence[Stream], kept: Bool[np.ndarray, " n"], how: str) -> tuple[Stream, ...]:
-    """Returns the streams with only the kept candidates, marked as curated."""
+    """The streams with only the kept candidates, marked as curated."""
     flags = iter(kept.tolist())  # in the order in which `keep_candidates` visits the candidates
     left = [keep_candidates(stream, lambda _: next(flags)) for stream in streams]
     return tuple(dataclasses.replace(stream, curated=how) for stream in left if stream is not None)

@@ -10,7 +10,7 @@ from prism_jax.training.pathways.curated import KEPT, NOT_SELECTED, UNJUDGED, Cu
 
 
 def facts_of(found: Curated) -> dict[str, str]:
-    """Returns the numbers of kept rows by stratum and domain, and a warning about labels that became more certain."""
+    """The numbers of kept rows by stratum and domain, and a warning about labels that became more certain."""
     kept, total = found.total(KEPT), found.total()
     facts = {"kept": f"{kept:,} of {total:,} rows"}
     domains: dict[tuple[str, str], list[int]] = {}

@@ -20,9 +20,9 @@ class MeanAOverE(NamedTuple):
     Its expectation is 1 if the propensities are correct, and 2 if they are half of the true ones.
     """
 
-    mean: float  # mean of A / e
-    low: float  # lower end of the interval
-    high: float  # upper end of the interval
+    mean: float
+    low: float
+    high: float
     offers: int
 
     @property
@@ -31,7 +31,7 @@ class MeanAOverE(NamedTuple):
         return self.low <= 1 <= self.high
 
     def __str__(self) -> str:
-        """Returns one line for the terminal."""
+        """One line for the terminal."""
         verdict = "" if self.plausible else "; 1 is outside: the recorded propensities do not fit the log"
         return f"{self.mean:.3f} [{self.low:.3f}, {self.high:.3f}] over {self.offers:,} offers{verdict}"
 
@@ -41,16 +41,16 @@ def mean_a_over_e(streams: Sequence[Stream]) -> MeanAOverE | None:
 
     The interval treats offers as independent, because each was drawn independently given what the logging policy saw.
     """
-    found = [
+    offers = [
         (candidate.logged, candidate.propensity)
         for stream in streams
         for step in stream.steps
         for candidate in step.candidates
         if candidate.logged is not None and candidate.propensity is not None
     ]
-    if not found:
+    if not offers:
         return None
-    logged, propensity = np.array(found, dtype=float).T
+    logged, propensity = np.array(offers, dtype=float).T
     inverse = logged / propensity
     mean, error = float(inverse.mean()), float(inverse.std() / np.sqrt(len(inverse)))
     return MeanAOverE(mean, mean - NORMAL_975 * error, mean + NORMAL_975 * error, len(inverse))
@@ -64,28 +64,23 @@ def out_of_fold_acceptance(streams: Sequence[Stream], e_min: float, w_max: float
     these have none either, it is 1/2. It does not depend on the history: a mean that is correct on average is enough to
     keep most doubly robust labels in [0, 1].
 
-    Args:
-      streams: Training streams.
-      e_min: Lower bound that smaller propensities are raised to.
-      w_max: Upper bound that larger inverse propensities are lowered to.
-
-    Returns:
-      One probability per stream.
+    Returns one probability per stream. Propensities below `e_min` are raised to it, and inverse propensities above
+    `w_max` are lowered to it.
     """
     names = sorted({stream.domain for stream in streams})
     fold = np.arange(len(streams)) % FOLDS
     domain = np.array([names.index(stream.domain) for stream in streams])
     cells = np.zeros((FOLDS, len(names), 2))  # sum of w y, sum of w
-    found = [
+    labelled = [
         (i, candidate.y_accept, 1.0 if candidate.propensity is None else candidate.propensity)
         for i, stream in enumerate(streams)
         for step in stream.steps
         for candidate in step.candidates
         if candidate.y_accept is not None
     ]
-    if found:
-        number, label, propensity = (np.array(column) for column in zip(*found, strict=True))
-        weight = np.asarray(propensity_weight(np.ones(len(found)), propensity, e_min=e_min, w_max=w_max))
+    if labelled:
+        number, label, propensity = (np.array(column) for column in zip(*labelled, strict=True))
+        weight = np.asarray(propensity_weight(np.ones(len(labelled)), propensity, e_min=e_min, w_max=w_max))
         np.add.at(cells, (fold[number], domain[number]), np.stack([weight * label, weight], axis=1))
     # Sum the other folds directly: subtracting a fold from the total would leave its rounding error behind.
     others = np.stack([np.delete(cells, own, axis=0).sum(axis=0) for own in range(FOLDS)])

@@ -15,15 +15,11 @@ from prism_jax.streams.edit import map_steps
 
 
 def with_slow_tokens(streams: Sequence[Stream], template: Template) -> tuple[Stream, ...]:
-    """Returns the streams with the tokens of the slow pass set at each step on a fast branch.
+    """The training streams, with slow branches drawn, with the tokens of the slow pass at each step on a fast branch.
 
     The signals of fast branches trigger the slow pass. It writes the texts of its fields; their names come from the
     template and cost no tokens. A step without a rationale gets the mean over the steps that have one, and without any
     rationale the number is 0 everywhere.
-
-    Args:
-      streams: Training streams, on whose steps slow branches are already drawn.
-      template: Prompt template that encodes the fields.
 
     Raises:
       ValueError: naming the stream and step, when a rationale lacks a field.

@@ -56,10 +56,10 @@ def from_run(config: RunConfig) -> RunConfig:
     if own != default:  # a config with the default student takes the run's student
         _check_student(requested, student, start)
     path = start / "tokenizer.json"
-    given = config.prompt.tokenizer
-    if given and Tokenizer.load(given).definition != Tokenizer.load(path).definition:
+    tokenizer_path = config.prompt.tokenizer
+    if tokenizer_path and Tokenizer.load(tokenizer_path).definition != Tokenizer.load(path).definition:
         raise ConfigError(
-            f"prompt.tokenizer: found {given}, another tokenizer than {path}, expected that of the run in "
+            f"prompt.tokenizer: found {tokenizer_path}, another tokenizer than {path}, expected that of the run in "
             "training.start (leave prompt.tokenizer empty to use it)"
         )
     prompt = dataclasses.replace(config.prompt, tokenizer=str(path))
@@ -78,16 +78,7 @@ def _check_student(requested: StudentConfig, student: StudentConfig, start: epat
 
 
 def run_params(start: epath.PathLike, model: Qwen3, mesh: Mesh) -> Params:
-    """Restores a trained run's parameters (`recovery.restore_best`) onto the mesh, in the dtype of `model`.
-
-    Args:
-      start: Workdir of the run.
-      model: Student that will use the parameters.
-      mesh: Device mesh.
-
-    Raises:
-      FileNotFoundError, CheckpointError: if there is no checkpoint that can be read.
-    """
+    """Restores the parameters of the run in the workdir `start` (`recovery.restore_best`), in the dtype of `model`."""
     workdir = Workdir(start)
     config = workdir.load_config()
     abstract = parameters_alone(abstract_state(Qwen3(config.student), config.training, mesh))

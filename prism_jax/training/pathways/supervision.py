@@ -34,12 +34,7 @@ class Supervised(NamedTuple):
 
 
 def supervise(streams: Sequence[Stream], config: RunConfig, template: Template) -> Supervised:
-    """Returns the streams and losses that the run's pathway trains on.
-
-    Args:
-      streams: Streams of the training split.
-      config: Config of the run, which gives its pathway, losses and seed.
-      template: Prompt template that counts the tokens of responses.
+    """The streams and losses that the run's pathway trains on, from the training split.
 
     Raises:
       ValueError: if the pathway needs a teacher's probability that is missing (the message names stream and step), has
