@@ -1,8 +1,27 @@
 """The calibrated decision layer for proactive agents, in JAX/Flax.
 
+    from prism_jax import Gate
+
 The language model (`streams`, `prompting`, `student`, `training`, `policy`) writes the scores table. The packages that
 read it (`decision`, `evaluation`, `report`) work on the scores of any agent and load no Flax. Only recipes, experiments
 and mains combine the two halves.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from prism_jax.gate import Gate, Verdict
+
+__all__ = ["Gate", "Verdict"]
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    """Loads the gate when it is first asked for, so that importing the package stays light."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from prism_jax import gate
+
+    return getattr(gate, name)

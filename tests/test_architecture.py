@@ -21,7 +21,7 @@ FOLDERS = sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py"))
 EVERYTHING = {
     *("runtime", "decision", "streams", "scores", "student", "prompting", "remote", "slots"),
     *("training", "policy", "teacher", "judges", "evaluation", "report", "recipes", "published"),
-    *("people", "probe"),
+    *("people", "probe", "gate"),
 }
 MAINS = {"prism_jax.people.__main__", "prism_jax.probe.__main__"}
 """Mains in the folder of the part that they run; like other mains they call a recipe, which stands above the part."""
@@ -29,7 +29,8 @@ MAY_IMPORT = {
     "runtime": set(),
     "decision": set(),
     "streams": {"runtime"},
-    "scores": {"runtime"},
+    "scores": {"decision", "runtime"},
+    "gate": {"scores", "decision", "runtime"},
     "student": {"runtime"},
     "published": {"runtime"},
     "prompting": {"streams", "runtime"},
@@ -38,7 +39,7 @@ MAY_IMPORT = {
     "people": {"decision", "scores", "runtime"},
     "probe": {"slots", "prompting", "student", "decision", "streams", "scores", "runtime"},
     "training": {"slots", "prompting", "student", "decision", "streams", "runtime"},
-    "policy": {"people", "probe", "slots", "prompting", "student", "decision", "streams", "scores", "runtime"},
+    "policy": {"gate", "people", "probe", "slots", "prompting", "student", "decision", "streams", "scores", "runtime"},
     "teacher": {"remote", "prompting", "decision", "streams", "runtime"},
     "evaluation": {"decision", "scores", "streams", "runtime"},
     "judges": {"remote", "prompting", "decision", "streams", "runtime"},

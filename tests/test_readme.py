@@ -1,6 +1,7 @@
 """The README's Python examples run as printed, and its figure is the one that its command draws."""
 
 import ast
+import json
 import pathlib
 import re
 import runpy
@@ -27,13 +28,19 @@ def test_your_own_agent_takes_ten_lines_that_run(tmp_path, monkeypatch, capsys):
     assert "<svg" in (tmp_path / "report.html").read_text()
 
 
-def test_the_gates_example_gives_what_its_comment_says():
-    (example,) = (text for text in EXAMPLES if "gate.decide" in text)
-    *lines, last = example.strip().splitlines()
-    call, comment = last.split("  # ")
-    names = {}
-    exec("\n".join(lines), names)
-    assert repr(eval(call, names)) == comment
+def test_the_gates_example_decides(tmp_path, monkeypatch, capsys):
+    (example,) = (text for text in EXAMPLES if "Gate.fit" in text)
+    rng = np.random.default_rng(0)
+    p_need, p_accept = rng.random((2, 200)).round(3).tolist()
+    lines = [
+        {"stream": f"s{i % 20}", "step": i, "p_need_fast": n, "p_accept_fast": a}
+        | {"y_need": int(rng.random() < n), "y_accept": int(rng.random() < a)}
+        for i, (n, a) in enumerate(zip(p_need, p_accept, strict=True))
+    ]
+    (tmp_path / "scores.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    monkeypatch.chdir(tmp_path)
+    exec(compile(example, "README.md", "exec"), {})
+    assert re.fullmatch(r"True offer: 0\.\d\d >= 0\.\d\d\n", capsys.readouterr().out)
 
 
 def test_every_example_is_python():

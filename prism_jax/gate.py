@@ -1,0 +1,302 @@
+"""From two raw probabilities to a decision: one object, which a small file holds.
+
+    from prism_jax import Gate
+
+    gate = Gate.fit("scores.jsonl", c_fa=1.0, c_fn=2.0)  # or Gate.load("exported")
+    gate.save("gate.json")
+    gate(p_need=0.8, p_accept=0.6).speak
+
+It calibrates what a model says, compares the costs (docs/maths.md, section 2) and gives a reason. It reads one pass and
+keeps nothing between two decisions; budgets, the slow pass and people are the agent's (`prism_jax.policy`). Deciding
+loads neither JAX nor Flax.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from etils import epath
+
+from prism_jax.decision import arrays
+from prism_jax.decision import gate as formulas
+from prism_jax.decision.calibration import (
+    CalibrationConfig,
+    Calibrator,
+    GroupedTemperature,
+    Map,
+    apply_map,
+    fit_map,
+    map_from_dict,
+    map_to_dict,
+)
+from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.decision.policies import POLICIES
+from prism_jax.runtime.digests import read_list, sha256
+from prism_jax.runtime.files import read_object, write_json
+
+if TYPE_CHECKING:
+    from prism_jax.scores import Scores
+
+FILE, FORMAT, SOURCE = "gate.json", "prism_jax gate 1", "`prism_jax.Gate.save`"
+NEED_TARGETS = ("marginal", "given_accept")
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """What a gate says: Python values for two numbers, arrays of one shape for arrays.
+
+    Attributes:
+      speak: Whether to offer help.
+      p_need: Calibrated probability that help is needed.
+      p_accept: Calibrated probability that an offer would be accepted.
+      threshold: The least calibrated p_accept at which the gate speaks; infinite where none suffices.
+      policy: The rule that decided.
+    """
+
+    speak: Any
+    p_need: Any
+    p_accept: Any
+    threshold: Any
+    policy: str = "dynamic"
+
+    @property
+    def reason(self) -> Any:
+        """The comparison in words, such as "silent: 0.41 < 0.62"; a list of them, flattened, for arrays."""
+        if np.ndim(self.speak) == 0:
+            return reason(
+                self.policy, bool(self.speak), float(self.p_need), float(self.p_accept), float(self.threshold)
+            )
+        columns = (np.ravel(value).tolist() for value in (self.speak, self.p_need, self.p_accept, self.threshold))
+        return [reason(self.policy, *row) for row in zip(*columns, strict=True)]
+
+
+def reason(policy: str, speak: bool, p_need: float, p_accept: float, threshold: float) -> str:
+    """A decision in words, with as many digits as it takes to see the comparison."""
+    return f"{'offer' if speak else 'silent'}: {comparison(policy, speak, p_need, p_accept, threshold)}"
+
+
+def comparison(policy: str, speak: bool, p_need: float, p_accept: float, threshold: float) -> str:
+    """What a policy compared, such as "0.41 < 0.62"."""
+    if policy in ("always", "never"):
+        return f"policy {policy}"
+    if threshold == math.inf:
+        return f"no acceptance suffices at a need of {p_need:.2g}"
+    sign = ">=" if speak else "<"
+    for digits in (2, 4, 6):
+        left, right = f"{p_accept:.{digits}f}", f"{threshold:.{digits}f}"
+        if left != right:
+            return f"{left} {sign} {right}"
+    return f"{p_accept!r} {sign} {threshold!r}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Gate:
+    """Calibration, costs and policy of one model.
+
+    Attributes:
+      point: Costs and policy; its slow trigger has no effect here.
+      accept: Map from raw to calibrated p_accept; None takes it as it is.
+      need: The same for p_need.
+      need_target: What p_need estimates: need (`marginal`), or need given that the offer is accepted (`given_accept`).
+    """
+
+    point: OperatingPoint
+    accept: Map | None = None
+    need: Map | None = None
+    need_target: str = "marginal"
+
+    def __post_init__(self) -> None:
+        arrays.check_choice("need_target", self.need_target, NEED_TARGETS)
+
+    def __call__(self, p_need: Any = None, p_accept: Any = None, *, domain: Any = None) -> Verdict:
+        """Decides on raw probabilities.
+
+        Args:
+          p_need: Raw probability that help is needed; None is a need that is certain, so that p_accept alone decides.
+          p_accept: Raw probability that an offer would be accepted, of the same shape or one that broadcasts.
+          domain: Domain of each decision, or of all; needed where temperatures are per domain, ignored elsewhere.
+
+        Raises:
+          ValueError: for a probability outside [0, 1], shapes that do not broadcast, or domains that are missing.
+        """
+        if p_accept is None:
+            raise ValueError("p_accept: found none, expected the probability that an offer would be accepted")
+        need = 1.0 if p_need is None else _calibrated("p_need", self.need, p_need, domain)
+        accept = _calibrated("p_accept", self.accept, p_accept, domain)
+        point = self.point
+        arrays.check_broadcast(p_need=need, p_accept=accept)
+        speak = formulas.decide(
+            need, accept, point.c_fa, point.c_fn, point.policy, fixed_threshold=point.fixed_threshold
+        )
+        least = POLICIES[point.policy].threshold
+        assert least is not None, "an operating point takes deployable policies only"
+        shape = np.shape(speak)
+        costs = point.c_fa, point.c_fn
+        threshold = least(np.broadcast_to(np.asarray(need, np.float64), shape), *costs, point.fixed_threshold)
+        if shape == ():
+            return Verdict(bool(speak), float(need), float(accept), float(threshold), point.policy)
+        need, accept = (np.broadcast_to(value, shape) for value in (need, accept))
+        return Verdict(np.asarray(speak), need, accept, np.asarray(threshold), point.policy)
+
+    @classmethod
+    def fit(
+        cls,
+        scores: Scores | str | os.PathLike[str],
+        *,
+        c_fa: float,
+        c_fn: float,
+        policy: str = "dynamic",
+        calibrator: Calibrator = "temperature",
+    ) -> Gate:
+        """Fits the maps of the fast pass as `python -m prism_jax.evaluate` does, on all rows that may be fitted on.
+
+        These are the rows of the split "calibration" where there is one, and else all rows.
+
+        Args:
+          scores: A scores table, or its file (docs/scores.md). Without a column of need, p_accept alone decides.
+          c_fa: Cost C_FA > 0 of an offer that is not accepted.
+          c_fn: Cost C_FN >= 0 of silence where help was needed and would have been accepted.
+          policy: The rule that decides, one of `prism_jax.decision.policies.DEPLOYABLE`.
+          calibrator: The kind of map.
+
+        Raises:
+          ValueError: naming file, row and column, for a bad table, or labels on which no map can be fitted.
+        """
+        from prism_jax.scores import read_scores  # pyarrow takes a while to load, and a decision needs none
+        from prism_jax.scores.labels import read
+
+        table = read_scores(scores) if isinstance(scores, str | os.PathLike) else scores
+        if table.split is not None and (table.split == "calibration").any():
+            table = table.take(table.split == "calibration")
+        config = CalibrationConfig(calibrator)
+        maps: dict[str, Map] = {}
+        for signal in ("need", "accept") if table.has_need else ("accept",):
+            readings = read(table, signal, "fast")
+            p, y, weight = readings.labelled()
+            domain = readings.rows.domain
+            maps[signal] = fit_map(config, p, y, weight, None if domain is None else domain[readings.known])
+        return cls(OperatingPoint(c_fa=c_fa, c_fn=c_fn, policy=policy), need_target=table.need_meaning, **maps)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the gate as JSON, at once: a reader never sees a half-written file."""
+        maps = {name: None if fitted is None else map_to_dict(fitted) for name, fitted in self._maps.items()}
+        point = self.point
+        numbers = {"c_fa": point.c_fa, "c_fn": point.c_fn, "policy": point.policy}
+        rest = {"fixed_threshold": point.fixed_threshold, **maps, "need_target": self.need_target}
+        write_json(path, {"format": FORMAT, **numbers, **rest})
+
+    @property
+    def _maps(self) -> dict[str, Map | None]:
+        return {"need": self.need, "accept": self.accept}
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], *, c_fa: float | None = None, c_fn: float | None = None) -> Gate:
+        """Reads a gate from what `save` wrote, from an exported directory, or from the workdir of an evaluation.
+
+        Args:
+          path: gate.json, a folder that holds one, a directory of `python -m prism_jax.export`, or a workdir with
+            calibration.json.
+          c_fa: Cost C_FA in place of that of the file; required where there is none.
+          c_fn: The same for C_FN.
+
+        Raises:
+          FileNotFoundError: naming the folder, if it holds none of these files.
+          ValueError: naming file and key, for content that is not that of a gate, a file that was changed after the
+            export, or costs that nobody states.
+        """
+        file = _file_in(epath.Path(path))
+        tree = read_object(file, SOURCE, GateError)
+        try:
+            if file.name == "prism.json":
+                _check_export(file)
+                tree = {**_signals(tree["calibration"]), **tree["decision"], "need_target": tree.get("need_target")}
+            elif file.name == "calibration.json":
+                tree = {**_signals(tree), **_decision_beside(file), "need_target": tree.get("need_target")}
+            elif tree.get("format") != FORMAT:
+                raise ValueError(f"format: found {tree.get('format')!r:.80}, expected {FORMAT!r}")
+            return _gate(tree, {"c_fa": c_fa, "c_fn": c_fn})
+        except KeyError as error:
+            raise GateError(f"{file}: {error.args[0]}: found no such key, expected it") from None
+        except (TypeError, ValueError) as error:
+            raise GateError(f"{file}: {error}") from None
+
+
+class GateError(ValueError):
+    """A file that holds no gate; the message names file and key, what was found and what was expected."""
+
+
+def _file_in(path: epath.Path) -> epath.Path:
+    """The file that says what a folder's gate is; a file itself."""
+    if not path.is_dir():
+        return path
+    for name in (FILE, "prism.json", "calibration.json"):
+        if (path / name).exists():
+            return path / name
+    raise FileNotFoundError(
+        f"{path}: found none of {FILE}, prism.json and calibration.json, expected what {SOURCE}, "
+        "`python -m prism_jax.export` or `python -m prism_jax.evaluate` writes"
+    )
+
+
+def _check_export(path: epath.Path) -> None:
+    """Raises ValueError if prism.json is not the one that was exported."""
+    digests, _ = read_list(path.parent)
+    if digests.get("prism.json") != (digest := sha256(path)):
+        raise ValueError(f"found the SHA-256 {digest[:12]}…, expected another in digests.json: it was changed")
+
+
+def _signals(calibration: Mapping[str, Any]) -> dict[str, Any]:
+    """The maps of the fast pass, as those of a gate."""
+    return {"need": calibration["need_fast"], "accept": calibration["accept_fast"]}
+
+
+def _decision_beside(path: epath.Path) -> Mapping[str, Any]:
+    """The costs and the policy of the run whose calibration this is; empty for scores of elsewhere."""
+    config = path.parent / "config.json"
+    return read_object(config, "`python -m prism_jax.train`", GateError)["decision"] if config.exists() else {}
+
+
+def _gate(tree: Mapping[str, Any], costs: Mapping[str, float | None]) -> Gate:
+    """A gate of a file's keys, with other costs where they are given."""
+    numbers: dict[str, Any] = {"policy": tree.get("policy") or "dynamic"}
+    for name in ("c_fa", "c_fn", "fixed_threshold"):
+        value = tree.get(name) if costs.get(name) is None else costs[name]
+        if value is None and name in costs:
+            raise ValueError(f"{name}: found no cost, expected one in the file or as an argument")
+        if value is not None:
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise ValueError(f"{name}: found {value!r:.80}, expected a number")
+            numbers[name] = float(value)
+    point = OperatingPoint(**numbers)
+    accept, need = (_map(name, tree[name]) for name in ("accept", "need"))
+    return Gate(point, accept, need, tree.get("need_target") or "marginal")
+
+
+def _map(name: str, tree: Any) -> Map | None:
+    """A map; None where probabilities are taken as they are."""
+    if tree is None:
+        return None
+    if not isinstance(tree, Mapping):
+        raise ValueError(f"{name}: found {tree!r:.80}, expected an object with keys, or null")
+    try:
+        return map_from_dict(tree)[0]
+    except ValueError as error:
+        raise ValueError(f"{name}.{error}") from None
+
+
+def _calibrated(name: str, fitted: Map | None, p: Any, domain: Any) -> Any:
+    """Calibrated probabilities; a number stays one."""
+    arrays.check_probability(name, p)
+    if fitted is None:
+        return arrays.as_float(p)
+    if not isinstance(fitted, GroupedTemperature):
+        return fitted(p)
+    if domain is None:
+        raise ValueError("domain: found none, expected the domain of each decision: temperatures are per domain")
+    values, domains = np.broadcast_arrays(np.asarray(p, np.float64), np.asarray(domain, object))
+    return apply_map(fitted, values.ravel(), domains.ravel()).reshape(values.shape)[()]

@@ -1,0 +1,145 @@
+"""The gate as one object: what it decides, where it comes from, and what it loads."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from prism_jax import Gate
+from prism_jax.decision import gate as formulas
+from prism_jax.decision.calibration import GroupedTemperature, Platt, Temperature, fit_isotonic, map_to_dict
+from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.decision.policies import DEPLOYABLE, POLICIES
+
+RNG = np.random.default_rng(0)
+NEED, ACCEPT = RNG.random((2, 400))
+MAPS = {
+    "none": None,
+    "temperature": Temperature(1.7),
+    "platt": Platt(0.6, -0.3),
+    "isotonic": fit_isotonic(NEED, (RNG.random(400) < NEED**2).astype(float)),
+}
+
+
+@pytest.mark.parametrize("policy", DEPLOYABLE)
+@pytest.mark.parametrize("name", MAPS)
+def test_a_verdict_is_the_formula_on_calibrated_signals(policy, name):
+    fitted = MAPS[name]
+    gate = Gate(
+        OperatingPoint(c_fa=1.5, c_fn=2.5, policy=policy, fixed_threshold=0.4), accept=fitted, need=Temperature(0.8)
+    )
+    need = Temperature(0.8)(NEED)
+    accept = ACCEPT if fitted is None else fitted(ACCEPT)
+    verdict = gate(NEED, ACCEPT)
+    np.testing.assert_array_equal(verdict.speak, formulas.decide(need, accept, 1.5, 2.5, policy, fixed_threshold=0.4))
+    np.testing.assert_array_equal(verdict.p_need, need)
+    np.testing.assert_array_equal(verdict.p_accept, accept)
+    np.testing.assert_array_equal(verdict.threshold, POLICIES[policy].threshold(need, 1.5, 2.5, 0.4))
+    if policy not in ("always", "never"):
+        away = np.abs(accept - verdict.threshold) > 1e-12
+        np.testing.assert_array_equal(verdict.speak[away], (accept >= verdict.threshold)[away])
+    for row in range(0, 400, 57):
+        alone = gate(float(NEED[row]), float(ACCEPT[row]))
+        assert (type(alone.speak), type(alone.threshold)) == (bool, float)
+        assert alone.speak == verdict.speak[row]
+        assert alone.reason == verdict.reason[row]
+
+
+def test_without_need_acceptance_alone_decides():
+    gate = Gate(OperatingPoint(c_fa=1.0, c_fn=3.0), need=Platt(1.0, 5.0))
+    for p_accept, speaks in ((0.24, False), (0.25, True), (0.9, True), (0.0, False)):
+        verdict = gate(p_accept=p_accept)
+        assert (verdict.speak, verdict.p_need, verdict.threshold) == (speaks, 1.0, 0.25)
+    assert gate(p_accept=0.1).reason == "silent: 0.10 < 0.25"
+    assert Gate(OperatingPoint())(0.0, 0.99).reason == "silent: no acceptance suffices at a need of 0"
+    assert Gate(OperatingPoint(policy="always"))(0.0, 0.1).reason == "offer: policy always"
+
+
+def test_temperatures_of_domains_ask_for_the_domain():
+    grouped = GroupedTemperature({"code": 2.0, "mail": 0.5}, 1.0)
+    gate = Gate(OperatingPoint(), accept=grouped)
+    verdict = gate(1.0, [0.7, 0.7, 0.7], domain=["code", "mail", "other"])
+    np.testing.assert_allclose(verdict.p_accept, [Temperature(t)(0.7) for t in (2.0, 0.5, 1.0)], rtol=1e-15)
+    assert gate(1.0, 0.7, domain="mail").p_accept == verdict.p_accept[1]
+    with pytest.raises(ValueError, match=r"^domain: found none, expected the domain of each decision"):
+        gate(1.0, 0.7)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((0.5, 1.2), r"^p_accept: found 1.2, expected a probability"),
+        ((float("nan"), 0.5), r"^p_need: found nan, expected a probability"),
+        ((0.5,), r"^p_accept: found none, expected"),
+        ((np.ones(3), np.ones(2)), r"^p_need \(3,\), p_accept \(2,\): found shapes that do not broadcast"),
+    ],
+)
+def test_bad_signals_are_named(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        Gate(OperatingPoint(), accept=Temperature(2.0))(*arguments)
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_what_is_saved_is_loaded(name, tmp_path):
+    gate = Gate(OperatingPoint(c_fa=0.3, c_fn=7.0, policy="product"), MAPS[name], Temperature(3.0), "given_accept")
+    gate.save(tmp_path / "gate.json")
+    for path in (tmp_path, tmp_path / "gate.json"):
+        loaded = Gate.load(path)
+        assert loaded.point == gate.point and loaded.need_target == "given_accept"
+        np.testing.assert_array_equal(loaded(NEED, ACCEPT).p_accept, gate(NEED, ACCEPT).p_accept)
+    assert Gate.load(tmp_path, c_fn=1.0).point.cost_ratio == 1 / 0.3
+
+
+def test_the_workdir_of_an_evaluation_is_a_gate(tmp_path):
+    """Older ones hold calibration.json alone, and then the costs of the run's config or of the caller."""
+    rest = {"base_rate": 0.5, "count": 10, "effective_count": 10.0, "offer_rate": None}
+    fits = {f"{signal}_fast": map_to_dict(Platt(2.0, at)) | rest for signal, at in (("need", 0.1), ("accept", 0.2))}
+    (tmp_path / "calibration.json").write_text(json.dumps(fits | {"need_slow": None, "accept_slow": None}))
+    with pytest.raises(
+        ValueError, match=r"calibration.json: c_fa: found no cost, expected one in the file or as an arg"
+    ):
+        Gate.load(tmp_path)
+    gate = Gate.load(tmp_path, c_fa=1.0, c_fn=2.0)
+    assert (gate.accept, gate.need) == (Platt(2.0, 0.2), Platt(2.0, 0.1))
+    (tmp_path / "config.json").write_text(json.dumps({"decision": {"c_fa": 2.0, "c_fn": 3.0, "policy": "static"}}))
+    assert Gate.load(tmp_path).point == OperatingPoint(c_fa=2.0, c_fn=3.0, policy="static")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"format": "gate 9"}, "format: found 'gate 9', expected 'prism_jax gate 1'"),
+        ({"c_fn": "2"}, "c_fn: found '2', expected a number"),
+        ({"c_fa": -1.0}, "c_fa: found -1.0, expected a cost"),
+        ({"accept": [1]}, r"accept: found \[1\], expected an object with keys, or null"),
+        ({"accept": {"calibrator": "platt", "scale": 1.0}}, "accept.bias: found no such key"),
+        ({"need_target": "both"}, "need_target: found 'both', expected one of 'marginal', 'given_accept'"),
+        ({"policy": "sometimes"}, "policy: found 'sometimes', expected one of"),
+    ],
+)
+def test_a_file_that_holds_no_gate_is_refused_by_name(change, message, tmp_path):
+    path = tmp_path / "gate.json"
+    Gate(OperatingPoint(), Temperature(2.0)).save(path)
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(ValueError, match=f"gate.json: {message}"):
+        Gate.load(path)
+
+
+def test_a_folder_without_a_gate_says_what_was_looked_for(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"found none of gate\.json, prism\.json and calibration\.json"):
+        Gate.load(tmp_path)
+
+
+def test_deciding_loads_no_jax(tmp_path):
+    Gate(OperatingPoint(), Temperature(2.0), Platt(1.0, 0.0)).save(tmp_path / "gate.json")
+    program = f"""
+import sys
+from prism_jax import Gate
+verdict = Gate.load({str(tmp_path)!r})(0.8, 0.7)
+print(verdict.speak, verdict.reason)
+print(sorted({{"jax", "jaxlib", "flax", "pyarrow", "scipy.stats"}} & set(sys.modules)))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["True offer: 0.60 >= 0.38", "[]"]
