@@ -5,7 +5,7 @@
 
 A line of code holds a token that is neither a comment nor a docstring; comments beside code count as code. A definition
 is a function or class at the top of a module of the package; it is used by a module whose text names it. A command is
-a module of the package that can be run. Statements are those of a function without its docstring and its inner functions'.
+a module of the package that can be run. Statements are a function's own, without its docstring and inner functions.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ def lines_by_kind(text: str) -> collections.Counter[str]:
 def strings_alone(node: ast.AST) -> Iterator[ast.Expr]:
     """Docstrings, and strings that document the assignment before them."""
     for statement in getattr(node, "body", ()) if not isinstance(node, ast.Lambda | ast.IfExp) else ():
-        if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
-            if isinstance(statement.value.value, str):
-                yield statement
+        value = statement.value if isinstance(statement, ast.Expr) else None
+        if isinstance(value, ast.Constant) and isinstance(value.value, str):
+            yield statement
 
 
 def statements(function: Function) -> int:
@@ -85,7 +85,7 @@ def measure(root: pathlib.Path) -> dict[str, object]:
                 users["definitions"] += 1
                 lonely += others == 1 and words[path][node.name] == 1
                 users["unused"] += others == 0 and words[path][node.name] == 1
-    total = sum(lines["package"].values())
+    total, readme = sum(lines["package"].values()), (root / "README.md").read_text(encoding="utf-8")
     rooms = [path for path in (root / "prism_jax").iterdir() if path.is_dir() and (path / "__init__.py").exists()]
     mains = [path for path, text in package.items() if '__name__ == "__main__"' in text]
     return {
@@ -99,8 +99,8 @@ def measure(root: pathlib.Path) -> dict[str, object]:
         "packages directly below prism_jax/": len(rooms),
         "modules directly below prism_jax/": sum(path.parent.name == "prism_jax" for path in package),
         "modules that run": len(mains),
-        "commands in the README": len(set(re.findall(r"python -m prism_jax[\w.]*", (root / "README.md").read_text("utf-8")))),
-        "lines of the README": len((root / "README.md").read_text("utf-8").splitlines()),
+        "commands in the README": len(set(re.findall(r"python -m prism_jax[\w.]*", readme))),
+        "lines of the README": len(readme.splitlines()),
         "pages of docs": len(list((root / "docs").glob("*.md"))),
         "definitions": users["definitions"],
         "definitions that one other module uses": lonely,

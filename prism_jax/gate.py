@@ -167,32 +167,31 @@ class Gate:
         Raises:
           ValueError: naming file, row and column, for a bad table, or labels on which no map can be fitted.
         """
-        from prism_jax.scores import read_scores  # pyarrow takes a while to load, and a decision needs none
-        from prism_jax.scores.labels import read
+        from prism_jax.scores import ScoresError, located, read_scores  # a decision needs no pyarrow
 
-        table = read_scores(scores) if isinstance(scores, str | os.PathLike) else scores
-        if table.split is not None and (table.split == "calibration").any():
-            table = table.take(table.split == "calibration")
-        config = CalibrationConfig(calibrator)
-        maps: dict[str, Map] = {}
-        for signal in ("need", "accept") if table.has_need else ("accept",):
-            readings = read(table, signal, "fast")
-            p, y, weight = readings.labelled()
-            domain = readings.rows.domain
-            maps[signal] = fit_map(config, p, y, weight, None if domain is None else domain[readings.known])
-        return cls(OperatingPoint(c_fa=c_fa, c_fn=c_fn, policy=policy), need_target=table.need_meaning, **maps)
+        point, config = OperatingPoint(c_fa=c_fa, c_fn=c_fn, policy=policy), CalibrationConfig(calibrator)
+        if not isinstance(scores, str | os.PathLike):
+            return cls(point, *_fitted(scores, config), scores.need_meaning)
+        table = read_scores(scores)
+        try:
+            return cls(point, *_fitted(table, config), table.need_meaning)
+        except ScoresError as error:
+            raise located(error, scores) from None
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the gate as JSON, at once: a reader never sees a half-written file."""
-        maps = {name: None if fitted is None else map_to_dict(fitted) for name, fitted in self._maps.items()}
-        point = self.point
-        numbers = {"c_fa": point.c_fa, "c_fn": point.c_fn, "policy": point.policy}
-        rest = {"fixed_threshold": point.fixed_threshold, **maps, "need_target": self.need_target}
-        write_json(path, {"format": FORMAT, **numbers, **rest})
+        write_json(path, self.to_dict())
 
-    @property
-    def _maps(self) -> dict[str, Map | None]:
-        return {"need": self.need, "accept": self.accept}
+    def to_dict(self) -> dict[str, Any]:
+        """The gate as plain values, as `save` writes them."""
+        point = self.point
+        return {
+            "format": FORMAT,
+            **{name: getattr(point, name) for name in ("c_fa", "c_fn", "policy", "fixed_threshold")},
+            "need": None if self.need is None else map_to_dict(self.need),
+            "accept": None if self.accept is None else map_to_dict(self.accept),
+            "need_target": self.need_target,
+        }
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, c_fa: float | None = None, c_fn: float | None = None) -> Gate:
@@ -222,8 +221,29 @@ class Gate:
             return _gate(tree, {"c_fa": c_fa, "c_fn": c_fn})
         except KeyError as error:
             raise GateError(f"{file}: {error.args[0]}: found no such key, expected it") from None
-        except (TypeError, ValueError) as error:
+        except GateError:
+            raise
+        except (TypeError, ValueError, OverflowError) as error:
             raise GateError(f"{file}: {error}") from None
+
+
+def _fitted(scores: Scores, config: CalibrationConfig) -> tuple[Map, Map | None]:
+    """The maps of p_accept and of p_need, on the calibration split where there is one; None without need."""
+    from prism_jax.scores import ScoresError
+    from prism_jax.scores.labels import Signal, read
+
+    if scores.split is not None and (scores.split == "calibration").any():
+        scores = scores.take(scores.split == "calibration")
+
+    def fit(signal: Signal) -> Map:
+        readings = read(scores, signal, "fast")
+        domain = readings.rows.domain
+        try:
+            return fit_map(config, *readings.labelled(), None if domain is None else domain[readings.known])
+        except ValueError as error:
+            raise ScoresError(f"cannot calibrate p_{signal}_fast: {error}", f"y_{signal}") from None
+
+    return fit("accept"), fit("need") if scores.has_need else None
 
 
 class GateError(ValueError):
@@ -258,23 +278,29 @@ def _signals(calibration: Mapping[str, Any]) -> dict[str, Any]:
 def _decision_beside(path: epath.Path) -> Mapping[str, Any]:
     """The costs and the policy of the run whose calibration this is; empty for scores of elsewhere."""
     config = path.parent / "config.json"
-    return read_object(config, "`python -m prism_jax.train`", GateError)["decision"] if config.exists() else {}
+    if not config.exists():
+        return {}
+    decision = read_object(config, "`python -m prism_jax.train`", GateError).get("decision")
+    if not isinstance(decision, Mapping):
+        raise GateError(f"{config}: decision: found {decision!r:.80}, expected an object with the costs")
+    return decision
 
 
 def _gate(tree: Mapping[str, Any], costs: Mapping[str, float | None]) -> Gate:
     """A gate of a file's keys, with other costs where they are given."""
-    numbers: dict[str, Any] = {"policy": tree.get("policy") or "dynamic"}
+    numbers: dict[str, Any] = {"policy": tree.get("policy", "dynamic")}
     for name in ("c_fa", "c_fn", "fixed_threshold"):
         value = tree.get(name) if costs.get(name) is None else costs[name]
         if value is None and name in costs:
             raise ValueError(f"{name}: found no cost, expected one in the file or as an argument")
         if value is not None:
-            if isinstance(value, bool) or not isinstance(value, int | float):
+            if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.number):
                 raise ValueError(f"{name}: found {value!r:.80}, expected a number")
             numbers[name] = float(value)
     point = OperatingPoint(**numbers)
     accept, need = (_map(name, tree[name]) for name in ("accept", "need"))
-    return Gate(point, accept, need, tree.get("need_target") or "marginal")
+    need_target = tree.get("need_target")
+    return Gate(point, accept, need, "marginal" if need_target is None else need_target)
 
 
 def _map(name: str, tree: Any) -> Map | None:

@@ -43,7 +43,7 @@ MAY_IMPORT = {
     "teacher": {"remote", "prompting", "decision", "streams", "runtime"},
     "evaluation": {"decision", "scores", "streams", "runtime"},
     "judges": {"remote", "prompting", "decision", "streams", "runtime"},
-    "report": {"evaluation", "judges", "decision", "scores", "streams", "runtime"},
+    "report": {"gate", "evaluation", "judges", "decision", "scores", "streams", "runtime"},
     "recipes": EVERYTHING - {"recipes"},
     "experiments": EVERYTHING,
     "train": EVERYTHING,

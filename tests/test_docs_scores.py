@@ -48,7 +48,12 @@ def test_the_command_evaluates_the_example(folder):
     done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "4 test steps of 2 streams, 3 judged and 1 masked" in done.stdout
-    assert {path.name for path in (folder / "out").iterdir()} == {"calibration.json", "evaluation.json", "report.html"}
+    assert {path.name for path in (folder / "out").iterdir()} == {
+        "calibration.json",
+        "evaluation.json",
+        "gate.json",
+        "report.html",
+    }
 
 
 def test_the_table_has_every_column_with_its_type():

@@ -9,9 +9,19 @@ import pytest
 
 from prism_jax import Gate
 from prism_jax.decision import gate as formulas
-from prism_jax.decision.calibration import GroupedTemperature, Platt, Temperature, fit_isotonic, map_to_dict
+from prism_jax.decision.calibration import (
+    CalibrationConfig,
+    GroupedTemperature,
+    Platt,
+    Temperature,
+    fit_isotonic,
+    map_to_dict,
+)
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.decision.policies import DEPLOYABLE, POLICIES
+from prism_jax.evaluation.protocol import calibrate
+from prism_jax.report import outputs
+from prism_jax.scores import Scores, ScoresError, write_scores
 
 RNG = np.random.default_rng(0)
 NEED, ACCEPT = RNG.random((2, 400))
@@ -130,6 +140,61 @@ def test_a_file_that_holds_no_gate_is_refused_by_name(change, message, tmp_path)
 def test_a_folder_without_a_gate_says_what_was_looked_for(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"found none of gate\.json, prism\.json and calibration\.json"):
         Gate.load(tmp_path)
+
+
+def table(rng, rows, **more):
+    """Scores of one candidate per step, half of them for calibration, with labels that follow the signals."""
+    need, accept = rng.random((2, rows))
+    columns = {
+        "stream": [f"s{i // 5}" for i in range(rows)],
+        "step": [i % 5 for i in range(rows)],
+        "split": ["calibration" if i // 5 % 2 else "test" for i in range(rows)],
+        "domain": [("code", "mail")[i // 5 % 4 // 2] for i in range(rows)],
+        "p_need_fast": need,
+        "p_accept_fast": accept,
+        "y_need": (rng.random(rows) < need**2).astype(int),
+        "y_accept": (rng.random(rows) < accept**0.5).astype(int),
+        **more,
+    }
+    names = [name for name, column in columns.items() if column is not None]
+    cells = zip(*(np.asarray(columns[name]).tolist() for name in names), strict=True)
+    return Scores.from_rows([dict(zip(names, row, strict=True)) for row in cells])
+
+
+@pytest.mark.parametrize("calibrator", ["temperature", "platt", "isotonic", "grouped"])
+@pytest.mark.parametrize("kind", ["plain", "weighted", "given accept", "without need"])
+def test_it_fits_the_maps_that_evaluation_fits(calibrator, kind, tmp_path):
+    rng = np.random.default_rng(5)
+    made = rng.random(300) < 0.7
+    answers = [int(yes) if seen else None for yes, seen in zip(rng.random(300) < 0.5, made, strict=True)]
+    more = {
+        "plain": {},
+        "weighted": {"logged": made, "propensity": rng.uniform(0.2, 0.9, 300), "y_accept": answers},
+        "given accept": {"need_target": ["given_accept"] * 300},
+        "without need": {"p_need_fast": None, "y_need": None},
+    }[kind]
+    scores = table(rng, 300, **more)
+    gate = Gate.fit(scores, c_fa=1.0, c_fn=2.0, calibrator=calibrator)
+    fits = calibrate(scores, CalibrationConfig(calibrator))
+    assert map_to_dict(gate.accept) == map_to_dict(fits.accept_fast.map)
+    assert (gate.need is None) == (fits.need_fast is None) == (kind == "without need")
+    if gate.need is not None:
+        assert map_to_dict(gate.need) == map_to_dict(fits.need_fast.map)
+    assert gate.need_target == fits.need_target
+    write_scores(tmp_path / "scores.parquet", scores)
+    assert Gate.fit(tmp_path / "scores.parquet", c_fa=1.0, c_fn=2.0, calibrator=calibrator).to_dict() == gate.to_dict()
+
+
+def test_the_gate_that_an_evaluation_writes_is_the_one_that_it_deploys(tmp_path):
+    scores, point = table(np.random.default_rng(6), 300), OperatingPoint(c_fn=3.0, policy="product")
+    outputs.evaluate_into(tmp_path, scores, point, facts={}, keep_scores=False)
+    assert Gate.load(tmp_path).to_dict() == Gate.fit(scores, c_fa=1.0, c_fn=3.0, policy="product").to_dict()
+
+
+def test_labels_of_one_class_are_named():
+    scores = table(np.random.default_rng(7), 50, y_accept=[1] * 50)
+    with pytest.raises(ScoresError, match="y_accept: cannot calibrate p_accept_fast: y: found only"):
+        Gate.fit(scores, c_fa=1.0, c_fn=2.0)
 
 
 def test_deciding_loads_no_jax(tmp_path):

@@ -55,6 +55,7 @@ def test_train_writes_every_file_of_a_run(finished):
         "scores.parquet",
         "calibration.json",
         "evaluation.json",
+        "gate.json",
         "report.html",
     ):
         assert (workdir / name).exists(), name

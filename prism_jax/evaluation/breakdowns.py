@@ -11,7 +11,7 @@ from prism_jax.decision import calibration as measures
 from prism_jax.evaluation.policies import EvaluationData, least_acceptance
 from prism_jax.evaluation.results import Trace
 from prism_jax.evaluation.rows import GroupRow
-from prism_jax.evaluation.signals import acceptance_weight
+from prism_jax.scores.labels import acceptance_weight
 from prism_jax.scores.texts import ordered
 
 COLUMNS = ("domain", "persona")

@@ -10,7 +10,7 @@ import math
 import os
 import reprlib
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float64
@@ -29,8 +29,6 @@ from prism_jax.runtime.files import parse_json, read_bounded, write_json
 from prism_jax.scores import Scores, ScoresError
 from prism_jax.scores.schema import NEED_TARGETS
 
-Signal = Literal["need", "accept"]
-Thinking = Literal["fast", "slow"]
 SIGNALS = ("need_fast", "accept_fast", "need_slow", "accept_slow")
 
 

@@ -13,8 +13,8 @@ from prism_jax.evaluation.fits import Calibration
 from prism_jax.evaluation.intervals import paired_costs
 from prism_jax.evaluation.results import Evaluation
 from prism_jax.evaluation.rows import Form
-from prism_jax.evaluation.signals import acceptance_weight
 from prism_jax.scores import Scores, ScoresError
+from prism_jax.scores.labels import acceptance_weight
 
 NOTABLE = 0.02
 """Share of the cost that another map must save on the test steps before it is named."""

@@ -24,8 +24,8 @@ from prism_jax.decision.policies import POLICIES, Policy
 from prism_jax.evaluation.fits import Calibration
 from prism_jax.evaluation.intervals import with_intervals
 from prism_jax.evaluation.rows import Form, PolicyRow
-from prism_jax.evaluation.signals import acceptance_weight
 from prism_jax.scores import Scores
+from prism_jax.scores.labels import acceptance_weight
 from prism_jax.scores.texts import ordered
 from prism_jax.scores.units import Unit, independent_unit
 

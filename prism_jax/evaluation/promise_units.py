@@ -17,11 +17,12 @@ from jaxtyping import Bool, Float, Float64, Int, Shaped
 from prism_jax.decision import audbc, risk
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.decision.policies import POLICIES, answering_to_ratio
-from prism_jax.evaluation.fits import Calibration, Thinking
+from prism_jax.evaluation.fits import Calibration
 from prism_jax.evaluation.need import with_need
 from prism_jax.evaluation.policies import judged
 from prism_jax.evaluation.protocol import CALIBRATION, TEST, evaluated_rows
 from prism_jax.scores import Scores, ScoresError
+from prism_jax.scores.labels import Thinking
 
 
 def promised_policies() -> tuple[str, ...]:

@@ -17,12 +17,13 @@ import numpy as np
 from prism_jax.decision.calibration import CalibrationConfig
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation import breakdowns, policies, ratios, second_signal, signals, surfaces, triggers
-from prism_jax.evaluation.fits import Calibration, Signal, Thinking
+from prism_jax.evaluation.fits import Calibration
 from prism_jax.evaluation.need import check_need, with_need
 from prism_jax.evaluation.results import Counts, Evaluation
 from prism_jax.evaluation.rows import Dependence, SignalRow
 from prism_jax.evaluation.surfaces import Exploration
 from prism_jax.scores import Scores, ScoresError
+from prism_jax.scores.labels import Signal, Thinking, acceptance_weight, read
 from prism_jax.scores.texts import numbered
 
 CALIBRATION, TEST = "calibration", "test"
@@ -108,7 +109,7 @@ def check_labels(scores: Scores, config: CalibrationConfig | None = None) -> Non
     check_need(scores)
     signals.check_domains(rows, CalibrationConfig() if config is None else config)
     for signal in _KINDS if scores.has_need else _KINDS[1:]:
-        _, labels, _ = signals.read(rows, signal, "fast").labelled()
+        _, labels, _ = read(rows, signal, "fast").labelled()
         if len(labels) == 0 or labels.max() == 0 or labels.min() == 1:
             found = f"only {labels[0]:g} among {len(labels)} labels" if len(labels) else "no label"
             raise ScoresError(
@@ -302,7 +303,7 @@ def _incomparable(steps: Scores, thought: Scores) -> str | None:
         return "slow pass: no test step has labels of both passes' candidates"
     by_chance = np.zeros(len(steps), bool)
     for table in (steps, thought):
-        by_chance |= signals.acceptance_weight(table) != 1
+        by_chance |= acceptance_weight(table) != 1
         by_chance |= False if table.logged is None else table.logged == 0
     hidden = by_chance & (steps.candidate != thought.candidate)
     if not hidden.any():
@@ -346,7 +347,7 @@ def _missing(rows: Scores, steps: Scores, calibration: Calibration, has_need: bo
 
 def _count(rows: Scores, data: policies.EvaluationData) -> Counts:
     judged = data.judged
-    weight = signals.acceptance_weight(data.steps)[judged]
+    weight = acceptance_weight(data.steps)[judged]
     return Counts(
         streams=len(numbered(data.steps.stream)[0]),
         steps=len(data.steps),

@@ -24,8 +24,8 @@ from prism_jax.evaluation.intervals import LEVEL, RESAMPLES, SEED, known
 from prism_jax.evaluation.policies import FORMS, EvaluationData
 from prism_jax.evaluation.results import Ratios
 from prism_jax.evaluation.rows import Form, RatioRow
-from prism_jax.evaluation.signals import acceptance_weight
 from prism_jax.evaluation.value_ratios import ByValue
+from prism_jax.scores.labels import acceptance_weight
 from prism_jax.scores.texts import numbered
 
 

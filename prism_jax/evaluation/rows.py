@@ -9,7 +9,7 @@ import dataclasses
 from typing import Literal
 
 from prism_jax.decision.calibration import Reliability
-from prism_jax.evaluation.fits import Signal, Thinking
+from prism_jax.scores.labels import Signal, Thinking
 
 Form = Literal["raw", "calibrated"]
 

@@ -16,7 +16,7 @@ from prism_jax.decision.uncertainty import Cells, interval
 from prism_jax.evaluation.intervals import LEVEL, RESAMPLES, SEED, known, paired_costs
 from prism_jax.evaluation.policies import EvaluationData
 from prism_jax.evaluation.rows import Dependence, SecondSignalRow
-from prism_jax.evaluation.signals import acceptance_weight
+from prism_jax.scores.labels import acceptance_weight
 
 SIGNALS = ("need", "accept")
 RATIOS = (0.5, 1.0, 2.0, 4.0)

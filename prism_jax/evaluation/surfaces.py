@@ -16,7 +16,7 @@ from prism_jax.decision.surface import Surface, control_surface
 from prism_jax.decision.thinking import value_of_thinking
 from prism_jax.decision.value_surface import ValueSurface, prices_reached, value_surface
 from prism_jax.evaluation.policies import EvaluationData
-from prism_jax.evaluation.signals import acceptance_weight
+from prism_jax.scores.labels import acceptance_weight
 from prism_jax.scores.texts import ordered
 
 _ROUND = (1.0, 1.1, 1.25, 1.4, 1.6, 1.8, 2.0, 2.25, 2.5, 2.8, 3.2, 3.6, 4.0, 4.5, 5.0, 5.6, 6.3, 7.1, 8.0, 9.0)

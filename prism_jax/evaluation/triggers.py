@@ -21,8 +21,8 @@ from prism_jax.evaluation.intervals import LEVEL, RESAMPLES, SEED, known
 from prism_jax.evaluation.policies import EvaluationData
 from prism_jax.evaluation.results import Triggers
 from prism_jax.evaluation.rows import TriggerRow
-from prism_jax.evaluation.signals import acceptance_weight
 from prism_jax.scores import Scores
+from prism_jax.scores.labels import acceptance_weight
 
 BUDGETS = (0.10, 0.20, 0.25, 0.30, 0.40, 0.50)
 """Shares of steps that may be thought about."""

@@ -17,8 +17,6 @@ import numpy as np
 from absl import flags
 
 from prism_jax.decision.uncertainty import Interval
-from prism_jax.evaluation import signals
-from prism_jax.evaluation.fits import Signal
 from prism_jax.evaluation.protocol import CALIBRATION, TEST, calibrate, rows_of
 from prism_jax.evaluation.replay import RATIOS, FoldReplay, gains, policy_rows, replay_fold
 from prism_jax.experiments.annotators import annotator_rows, need_against_others, replay_annotators, votes_against_votes
@@ -29,6 +27,7 @@ from prism_jax.report.table import Table
 from prism_jax.runtime import command
 from prism_jax.runtime.flag_checks import refuse_empty
 from prism_jax.scores import Scores, ScoresError, read_scores
+from prism_jax.scores.labels import Signal, read
 from prism_jax.streams import Step, Stream, proactivebench
 from prism_jax.streams.edit import map_steps
 from prism_jax.streams.proactivebench import Need
@@ -183,7 +182,7 @@ def _ranking(
 
 def _ranked(table: Scores, signal: Signal) -> Ranked:
     """One signal on the test streams of a fold; a share of votes of one half is no label, another rounds to one."""
-    readings = signals.read(rows_of(table, TEST), signal, "fast")
+    readings = read(rows_of(table, TEST), signal, "fast")
     known = ~np.isnan(readings.y) & (readings.y != 0.5)
     p = readings.p[known]
     return Ranked(p, p, (readings.y[known] > 0.5).astype(float), np.asarray(readings.rows.stream, str)[known])

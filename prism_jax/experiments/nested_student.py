@@ -25,7 +25,6 @@ from etils import epath
 from ml_collections import config_flags
 
 from prism_jax.decision.calibration import CalibrationConfig
-from prism_jax.evaluation.fits import Signal
 from prism_jax.evaluation.protocol import TEST, calibrate, rows_of
 from prism_jax.experiments.block_choice import States, best_block, states_after, worth_of_blocks
 from prism_jax.experiments.nested_words import score_words_nested
@@ -47,6 +46,7 @@ from prism_jax.runtime.files import write_json
 from prism_jax.runtime.flag_checks import refuse_empty
 from prism_jax.runtime.provenance import provenance
 from prism_jax.scores import Scores, read_scores, write_scores
+from prism_jax.scores.labels import Signal
 from prism_jax.streams import Stream
 from prism_jax.streams.sources import load_splits
 from prism_jax.streams.splits import Splits

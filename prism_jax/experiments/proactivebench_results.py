@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from etils import epath
 
-from prism_jax.evaluation import signals
-from prism_jax.evaluation.fits import Calibration, Signal
+from prism_jax.evaluation.fits import Calibration
 from prism_jax.evaluation.intervals import known
 from prism_jax.evaluation.protocol import TEST, rows_of
 from prism_jax.experiments.annotators import against_votes, need_against_others, votes_against_votes
@@ -23,6 +22,7 @@ from prism_jax.experiments.ranking import MEASURES, Ranked, intervals
 from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.runtime.files import parse_json, read_lines
 from prism_jax.scores import Scores
+from prism_jax.scores.labels import Signal, read
 from prism_jax.streams import Stream
 
 SIGNALS: tuple[Signal, ...] = ("accept", "need")
@@ -59,7 +59,7 @@ def signal_of(folds: Sequence[Fold], signal: Signal) -> Ranked:
     parts = []
     for fold in folds:
         rows = rows_of(fold.scores, TEST)
-        readings = signals.read(rows, signal, "fast")
+        readings = read(rows, signal, "fast")
         known = ~np.isnan(readings.y)
         p = fold.calibration.calibrated(signal, "fast", readings.rows)
         parts.append(
@@ -120,7 +120,7 @@ def _part(methods: dict[str, list[Fold]], streams: Sequence[Stream], resamples: 
             # Votes are not probabilities: an annotator has AUROCs, but no Brier score or ECE.
             "annotator": plain(human[signal], names=MEASURES[:2]),
         }
-    offers = rows.take(~np.isnan(signals.read(rows, "accept", "fast").y))
+    offers = rows.take(~np.isnan(read(rows, "accept", "fast").y))
     single = against_votes(offers, signal_of(methods["student"], "accept").score)
     part["accept"]["single votes"] = plain(single, names=MEASURES[:2])
     return part

@@ -20,7 +20,6 @@ from absl import flags
 from etils import epath
 from jaxtyping import Float
 
-from prism_jax.evaluation.fits import Signal
 from prism_jax.evaluation.protocol import calibrate
 from prism_jax.experiments.nested_words import outer_folds, score_words_nested
 from prism_jax.experiments.proactivebench_results import COLUMNS, Fold, signal_of
@@ -36,6 +35,7 @@ from prism_jax.report.tables import over_units
 from prism_jax.runtime import command
 from prism_jax.runtime.flag_checks import refuse_empty
 from prism_jax.scores import Scores, write_scores
+from prism_jax.scores.labels import Signal
 from prism_jax.streams import Stream, proactivebench
 from prism_jax.streams.proactivebench import Need
 

@@ -14,11 +14,11 @@ import numpy as np
 from jaxtyping import Float
 from scipy import special
 
-from prism_jax.evaluation.fits import Signal
 from prism_jax.evaluation.protocol import CALIBRATION
 from prism_jax.experiments.proactivebench_results import SIGNALS
 from prism_jax.probe.logistic import Platt, fit_platt
 from prism_jax.scores import Scores
+from prism_jax.scores.labels import Signal
 
 _LEAST = 1e-9
 """Probabilities nearer to 0 or 1 than this count as this."""

@@ -25,7 +25,6 @@ from absl import flags
 from etils import epath
 
 from prism_jax.decision.calibration import CalibrationConfig
-from prism_jax.evaluation.fits import Signal
 from prism_jax.evaluation.protocol import calibrate, evaluate
 from prism_jax.evaluation.results import Evaluation
 from prism_jax.evaluation.rows import Form, PolicyRow
@@ -36,6 +35,7 @@ from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.runtime import command
 from prism_jax.runtime.flag_checks import refuse_empty
 from prism_jax.scores import Scores
+from prism_jax.scores.labels import Signal
 from prism_jax.streams.simulator import SimulatorConfig
 from prism_jax.streams.sources import DataConfig
 from prism_jax.training.config import RunConfig, TrainingConfig

@@ -18,6 +18,7 @@ from prism_jax.evaluation import protocol
 from prism_jax.evaluation.fits import Calibration
 from prism_jax.evaluation.other_maps import other_maps
 from prism_jax.evaluation.results import Evaluation
+from prism_jax.gate import Gate
 from prism_jax.report import page, tables
 from prism_jax.runtime.files import encode_json, write_files
 from prism_jax.runtime.redaction import without_credentials
@@ -42,7 +43,7 @@ def evaluate_into(
     kept: Scores | None = None,
     keep_existing: bool = False,
 ) -> Evaluation:
-    """Calibrates and evaluates; writes calibration.json, evaluation.json and report.html; prints the tables.
+    """Calibrates and evaluates; writes calibration.json, gate.json, evaluation.json and report.html; prints the tables.
 
     Args:
       folder: Folder for the files; it is created if it does not exist.
@@ -86,6 +87,7 @@ def evaluate_into(
     )
     contents |= {
         "calibration.json": encode_json(calibration.to_dict()),
+        "gate.json": encode_json(_gate(calibration, point).to_dict()),
         "evaluation.json": encode_json(evaluation.to_dict()),
         "report.html": html.encode(),
     }
@@ -100,3 +102,9 @@ def evaluate_into(
     tables.print_tables(evaluation)
     print(f"report: {place / 'report.html'}")
     return evaluation
+
+
+def _gate(calibration: Calibration, point: OperatingPoint) -> Gate:
+    """The gate of the fast pass, for scores from elsewhere."""
+    need = calibration.need_fast
+    return Gate(point, calibration.accept_fast.map, None if need is None else need.map, calibration.need_target)

@@ -5,9 +5,10 @@ import pytest
 from synthetic_scores import POINT, changed, evaluate, make_columns, make_scores
 
 from prism_jax.decision import calibration as measures
-from prism_jax.evaluation import protocol, signals
+from prism_jax.evaluation import protocol
 from prism_jax.evaluation.fits import read_calibration, write_calibration
 from prism_jax.scores import Scores, ScoresError
+from prism_jax.scores.labels import acceptance_weight
 
 
 def test_temperatures_of_signals_that_are_too_sure_by_a_known_factor_are_recovered():
@@ -55,7 +56,7 @@ def test_inverse_propensities_weight_offers_like_repeated_rows():
     rng = np.random.default_rng(4)
     propensity = rng.choice([1.0, 0.5, 0.25, 0.2, 0.05, 0.01], n)
     logged = Scores.from_columns({**columns, "logged": np.ones(n, bool), "propensity": propensity})
-    weight = signals.acceptance_weight(logged)
+    weight = acceptance_weight(logged)
     expected = {1.0: 1, 0.5: 2, 0.25: 4, 0.2: 5, 0.05: 20, 0.01: 20}
     np.testing.assert_allclose(weight, [expected[e] for e in propensity], rtol=1e-12)
     times = np.rint(weight).astype(int)
@@ -67,7 +68,7 @@ def test_inverse_propensities_weight_offers_like_repeated_rows():
     assert fits.accept_fast.base_rate == pytest.approx(copies.accept_fast.base_rate, rel=1e-12)
     assert fits.need_fast == copies.need_fast
     rows = protocol.rows_of(logged, "calibration")
-    weight = signals.acceptance_weight(rows)
+    weight = acceptance_weight(rows)
     assert fits.accept_fast.effective_count == pytest.approx(weight.sum() ** 2 / (weight**2).sum(), rel=1e-12)
     assert 1 <= fits.accept_fast.effective_count < fits.accept_fast.count
 

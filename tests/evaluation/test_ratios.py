@@ -7,9 +7,9 @@ from synthetic_scores import POINT, changed, evaluate, make_scores
 from prism_jax.decision import gate
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation import protocol
-from prism_jax.evaluation.signals import acceptance_weight
 from prism_jax.report.tables import ratio_table
 from prism_jax.scores import Scores
+from prism_jax.scores.labels import acceptance_weight
 
 RULES = ("static", "dynamic", "product", "need_only")
 

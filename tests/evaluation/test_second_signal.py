@@ -7,10 +7,11 @@ import pytest
 from synthetic_scores import POINT, evaluate, make_columns, sigmoid
 
 from prism_jax.decision import gate
-from prism_jax.evaluation import protocol, signals
+from prism_jax.evaluation import protocol
 from prism_jax.evaluation.second_signal import most_accepted
 from prism_jax.report.tables import second_signal_table, signal_table
 from prism_jax.scores import Scores, ScoresError
+from prism_jax.scores.labels import read
 
 
 def dependent_scores(target, seed=0, streams=1200, steps=4):
@@ -36,7 +37,7 @@ def test_need_given_acceptance_is_calibrated_on_accepted_offers():
     assert fit.count == int(rows.y_accept.sum()) < len(rows)
     assert fit.base_rate == pytest.approx(rows.y_need[rows.y_accept == 1].mean())
     assert fit.temperature == pytest.approx(2.0, rel=0.1)
-    readings = signals.read(rows, "need", "fast")
+    readings = read(rows, "need", "fast")
     np.testing.assert_allclose(readings.true, rows.p_both_true / rows.p_accept_true)
 
 

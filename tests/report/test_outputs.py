@@ -14,7 +14,7 @@ from prism_jax.report.outputs import evaluate_into
 from prism_jax.runtime.files import write_files
 from prism_jax.scores import read_scores
 
-FILES = ("calibration.json", "evaluation.json", "report.html", "scores.parquet")
+FILES = ("calibration.json", "evaluation.json", "gate.json", "report.html", "scores.parquet")
 
 
 def run(folder, scores, **more):

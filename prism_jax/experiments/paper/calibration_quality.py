@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from prism_jax.evaluation import signals
-from prism_jax.evaluation.fits import Signal, Thinking
 from prism_jax.evaluation.protocol import evaluated_rows
 from prism_jax.evaluation.rows import Form, SignalRow
 from prism_jax.experiments.paper import cells, references
 from prism_jax.experiments.paper.sheet import Line, Measure, Number, Sheet
 from prism_jax.experiments.paper.study import Outcome, Study
+from prism_jax.scores.labels import Signal, Thinking
 
 MEASURES = {
     "t_need": Measure("T need", "Temperature of p_need, where one applies to all rows.", digits=3),

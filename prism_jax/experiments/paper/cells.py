@@ -13,9 +13,9 @@ from prism_jax.decision.audbc import audbc, policy_signals
 from prism_jax.decision.uncertainty import UNBOUNDED, Bounds, Cells, Interval, interval, rate_intervals
 from prism_jax.evaluation.policies import SLOW_POLICIES, Decided, EvaluationData
 from prism_jax.evaluation.rows import Form
-from prism_jax.evaluation.signals import acceptance_weight
 from prism_jax.experiments.paper.sheet import Measure, Number
 from prism_jax.experiments.paper.study import Settings
+from prism_jax.scores.labels import acceptance_weight
 
 RATES = {
     "recall": Measure("recall", "TP / (TP + FN), on steps with both labels.", "%"),

@@ -7,11 +7,11 @@ import numpy as np
 from prism_jax.decision import calibration, drift
 from prism_jax.decision.audbc import audbc
 from prism_jax.evaluation.policies import Decided, EvaluationData
-from prism_jax.evaluation.signals import acceptance_weight
 from prism_jax.experiments.paper import cells, references
 from prism_jax.experiments.paper.drawing import heatmaps
 from prism_jax.experiments.paper.sheet import Line, Measure, Number, Sheet
 from prism_jax.experiments.paper.study import Outcome, Settings, Study
+from prism_jax.scores.labels import acceptance_weight
 
 MEASURES = {
     **cells.RATES,

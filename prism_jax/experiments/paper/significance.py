@@ -10,11 +10,11 @@ import numpy as np
 from prism_jax.decision.uncertainty import LEAST_UNITS, mcnemar, paired_p_values, paired_rates, tost
 from prism_jax.evaluation.policies import Decided, EvaluationData
 from prism_jax.evaluation.rows import Form
-from prism_jax.evaluation.signals import acceptance_weight
 from prism_jax.experiments.paper import cells, references
 from prism_jax.experiments.paper.drawing import bars
 from prism_jax.experiments.paper.sheet import Line, Measure, Number, Sheet
 from prism_jax.experiments.paper.study import Outcome, SkippedError, Study
+from prism_jax.scores.labels import acceptance_weight
 
 BOUND = 0.02
 """The largest difference of a rate, either way, that the test of equivalence takes for none."""

@@ -1,0 +1,72 @@
+"""The labels that a signal is fitted and measured on, with their weights.
+
+Need belongs to the step and is counted once per step. Acceptance belongs to the offer and is counted once per offer
+whose answer was observed, weighted by its clipped inverse propensity if the log records one (docs/maths.md, section 4).
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float64
+
+from prism_jax.decision.losses import propensity_weight
+from prism_jax.scores.table import Scores
+
+Signal = Literal["need", "accept"]
+Thinking = Literal["fast", "slow"]
+
+
+def acceptance_weight(scores: Scores) -> Float64[np.ndarray, "rows"]:
+    """The weight of each row's acceptance label: clipped 1 / e if the logging policy made the offer, else 1."""
+    weight = np.ones(len(scores))
+    if scores.logged is not None and scores.propensity is not None:
+        offered = (scores.logged == 1) & ~np.isnan(scores.propensity)
+        if offered.any():  # columns that are null in every row are as good as none
+            weight[offered] = propensity_weight(scores.logged[offered], scores.propensity[offered])
+    return weight
+
+
+class Readings(NamedTuple):
+    """One signal on its own rows: steps for need, offers for acceptance."""
+
+    rows: Scores  # these rows
+    p: Float64[np.ndarray, "n"]  # raw probabilities, NaN where the pass did not run
+    y: Float64[np.ndarray, "n"]  # labels, NaN where unknown
+    true: Float64[np.ndarray, "n"]  # the simulator's true probabilities, NaN where unknown
+    weight: Float64[np.ndarray, "n"]  # weights of the labels
+
+    @property
+    def known(self) -> Bool[np.ndarray, "n"]:
+        """The rows whose probability and label are known."""
+        return ~np.isnan(self.p) & ~np.isnan(self.y)
+
+    def labelled(self) -> tuple[Float64[np.ndarray, "k"], Float64[np.ndarray, "k"], Float64[np.ndarray, "k"]]:
+        """Probability, label and weight of the rows whose probability and label are known."""
+        return self.p[self.known], self.y[self.known], self.weight[self.known]
+
+
+def read(rows: Scores, signal: Signal, thinking: Thinking) -> Readings:
+    """One signal of some rows; a column that is not in the table is NaN everywhere.
+
+    Need given acceptance (`Scores.need_given_accept`) is read on steps whose offer was accepted: the label of need is
+    NaN elsewhere, and counts with the weight of the acceptance (docs/maths.md, section 2).
+    """
+    given_accept = signal == "need" and rows.need_given_accept
+    own_offer = given_accept and not np.isnan(_column(rows, f"p_accept_{thinking}")).any()
+    table = rows.steps(thinking if own_offer else "fast") if signal == "need" else rows
+    names = (f"p_{signal}_{thinking}", f"y_{signal}", f"p_{signal}_true")
+    p, y, true = (_column(table, name) for name in names)
+    if not given_accept:
+        return Readings(table, p, y, true, np.ones(len(table)) if signal == "need" else acceptance_weight(table))
+    accepted = acceptance_weight(table) * np.nan_to_num(_column(table, "y_accept"))
+    with np.errstate(invalid="ignore"):  # an offer that is never accepted has no need given acceptance: NaN
+        true = _column(table, "p_both_true") / _column(table, "p_accept_true")
+    return Readings(table, p, np.where(accepted > 0, y, np.nan), true, accepted)
+
+
+def _column(table: Scores, name: str) -> Float64[np.ndarray, "rows"]:
+    """A column, NaN on every row of a table without it."""
+    column = getattr(table, name)
+    return np.full(len(table), np.nan) if column is None else column
