@@ -24,7 +24,9 @@ from gguf_tokenizers import write as write_gguf_tokenizer
 from hf_models import random_model
 from mutations import BINARY, IMPOSTORS, TEXT, damaged
 
-from prism_jax.decision.calibration import Temperature
+from prism_jax import Gate
+from prism_jax.decision.calibration import Platt, Temperature
+from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation.fits import Calibration, SignalFit, read_calibration, write_calibration
 from prism_jax.judges.votes import Vote, read_votes, write_votes
 from prism_jax.people.columns import LogColumns
@@ -110,6 +112,7 @@ def files(tmp_path_factory):
     make_tokenizer(streams, PromptConfig(system="Watch.", vocab_size=300)).save(folder / "tokenizer.json")
     fit = SignalFit(Temperature(1.5), base_rate=0.5, count=9, effective_count=9.0, offer_rate=0.5)
     write_calibration(folder / "calibration.json", Calibration(fit, fit))
+    Gate(OperatingPoint(), Platt(0.7, 0.1), Temperature(1.5)).save(folder / "gate.json")
     Workdir(folder / "run").claim(RunConfig())
     write_teachers_files(folder)
     write_verdicts(folder / "votes.jsonl")
@@ -276,6 +279,7 @@ READERS = {
     "model config": ("model/config.json", TEXT, read_model),
     "tokenizer": ("tokenizer.json", TEXT, Tokenizer.load),
     "calibration": ("calibration.json", TEXT, read_calibration),
+    "gate": ("gate.json", TEXT, Gate.load),
     "acceptance log, Parquet": ("log.parquet", BINARY, read_acceptance),
     "acceptance log, CSV": ("log.csv", TEXT, read_acceptance),
     "printed tables": ("printed.csv", TEXT, read_printed),
