@@ -212,4 +212,4 @@ def _log_odds(xp: Any, p: Any) -> Any:
     """Clipped to [-MOST_LOG_ODDS, MOST_LOG_ODDS], also at 0 and 1."""
     edge = 1 / (1 + np.exp(MOST_LOG_ODDS))
     inside = xp.clip(xp.asarray(p), edge, 1 - edge)
-    return (xp.log(inside) - xp.log1p(-inside)) if xp is jnp else np.log(inside) - np.log1p(-inside)
+    return xp.log(inside) - xp.log1p(-inside)

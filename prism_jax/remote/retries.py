@@ -74,7 +74,8 @@ class Retries:
         after = _failure(state).after
         if after is not None:
             return after * random.uniform(1.0, 1.1)
-        return self._backoff * min(2.0 ** (state.attempt_number - 1), MOST_BACKOFF) * random.uniform(0.5, 1.0)
+        doubled = 2.0 ** min(state.attempt_number - 1, 10)  # far above `MOST_BACKOFF`, and below every overflow
+        return self._backoff * min(doubled, MOST_BACKOFF) * random.uniform(0.5, 1.0)
 
 
 def _failure(state: tenacity.RetryCallState) -> TransientError:

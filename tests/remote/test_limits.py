@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prism_jax.remote.config import EndpointConfig
-from prism_jax.remote.failures import retry_after
+from prism_jax.remote.failures import TransientError, retry_after
 from prism_jax.remote.fake import Faults
 from prism_jax.remote.limits import Limiter
+from prism_jax.remote.retries import Retries
 
 
 class Clock:
@@ -141,3 +142,22 @@ def test_concurrency_is_bounded(connected):
     with connected(Faults(delay=0.01), concurrency=3) as (fake, client):
         ask(client, *map(str, range(12)))
         assert fake.most_at_once == 3
+
+
+def test_more_attempts_than_a_double_has_powers_of_two_end_in_an_answer():
+    """A doubling wait overflowed at the 1,025th attempt, and ended the job."""
+    attempts = 0
+
+    async def attempt():
+        nonlocal attempts
+        attempts += 1
+        if attempts <= 1100:
+            raise TransientError("503", after=0.0 if attempts < 1030 else None)
+        return "an answer"
+
+    async def failed(_):
+        pass
+
+    endpoint = EndpointConfig(model="m", base_url="http://127.0.0.1:1/v1", backoff=1e-9)
+    assert asyncio.run(Retries(endpoint).run(attempt, failed)) == "an answer"
+    assert attempts == 1101
