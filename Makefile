@@ -7,7 +7,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Bytecode is written when a module is first imported; most installed modules never are.
 PIP := $(BIN)/pip install --quiet --no-compile
 
-.PHONY: quickstart distill-demo people-demo test test-slow studies lint docs clean
+.PHONY: quickstart distill-demo people-demo test test-slow studies mutants lint docs clean
 .DELETE_ON_ERROR:
 
 quickstart: .venv/installed
@@ -28,6 +28,11 @@ test-slow: .venv/installed-dev
 # Long runs that no change needs to pass: they compile the configs for GPUs that are not here.
 studies: .venv/installed-dev
 	$(BIN)/python -m pytest -m study
+
+# Which of the seeded faults in tests/mutants/faults.py no fast test notices.
+mutants: .venv/installed-dev
+	mkdir -p build
+	$(BIN)/python tests/mutants/run.py --all --out=build/mutants.jsonl
 
 lint: .venv/installed-dev
 	$(BIN)/ruff check .
