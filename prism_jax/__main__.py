@@ -25,7 +25,7 @@ COMMANDS = {
     "experiments": "computes the paper's tables and runs our studies",
     "preflight": "checks the machine before the first step of a training",
 }
-"""What each command does; its module is `prism_jax.NAME`."""
+"""What each command does; its module in the package has the same name."""
 
 
 def listing() -> str:
@@ -35,7 +35,7 @@ def listing() -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Runs the command that the first argument names, as `python -m prism_jax.NAME` does, or lists all."""
+    """Runs the command that the first argument names as a module of that name runs, or lists all."""
     if not arguments or arguments[0] in ("help", "--help", "-h"):
         print(listing())
         return 0
