@@ -25,8 +25,7 @@ def raw_agreement(first: Any, second: Any) -> float:
       second: Labels of the other judge, one per item in the same order.
 
     Raises:
-      ValueError: for unequal lengths, empty input, a label that is NaN, or labels of more than one kind (the number 1
-        is not the text "1").
+      ValueError: for unequal lengths, empty input, NaN, or labels of two kinds (the number 1 is not the text "1").
     """
     table = _table(first, second)
     return float(np.trace(table) / table.sum())
@@ -46,9 +45,9 @@ def cohens_kappa(first: Any, second: Any) -> float:
     table = _table(first, second)
     if len(table) == 1:
         return float("nan")
-    items, same = int(table.sum()), int(np.trace(table))
+    items, agreed = int(table.sum()), int(np.trace(table))
     chance = sum(int(a) * int(b) for a, b in zip(table.sum(0), table.sum(1), strict=True))
-    return (items * same - chance) / (items**2 - chance)  # integers up to the division, so only that rounds
+    return (items * agreed - chance) / (items**2 - chance)  # integers up to the division, so only that rounds
 
 
 def matthews(first: Any, second: Any) -> float:
@@ -73,8 +72,7 @@ def fleiss_kappa(votes: Int[Array, "items categories"]) -> float:
       Kappa, or NaN where all votes fall in one category.
 
     Raises:
-      ValueError: for counts that are negative or not whole, an empty table, or items with fewer than 2 or unequal
-        numbers of votes.
+      ValueError: for counts that are negative or not whole, an empty table, or items with unequal or below 2 votes.
     """
     table = _vote_counts(votes)
     judges = table.sum(axis=1)
@@ -208,8 +206,8 @@ def _table(first: Any, second: Any) -> np.ndarray:
     """Counts of each pair of labels, [labels, labels]."""
     arrays.check_lengths(first=first, second=second)
     expected = _kind("first", first)
-    if (found := _kind("second", second)) != expected:
-        raise ValueError(f"second: found {found}, expected {expected} as in first")
+    if (kind := _kind("second", second)) != expected:
+        raise ValueError(f"second: found {kind}, expected {expected} as in first")
     a, b = np.asarray(first), np.asarray(second)
     for name, labels in (("first", a), ("second", b)):
         if labels.dtype.kind == "f" and np.isnan(labels).any():

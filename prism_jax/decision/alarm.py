@@ -45,50 +45,24 @@ def start(people: int | None = None) -> Float[np.ndarray, "*people components"]:
 def update(state: Float[Array, "*n components"], p: Reals, y: Reals, threshold: Reals = 0.5) -> Floats:
     """The state after one answer of each person.
 
-    Args:
-      state: From `start`, or an earlier update.
-      p: Probability of acceptance that was stated before the answer, in [0, 1].
-      y: The answer, in [0, 1].
-      threshold: The gate's threshold tau on p at that moment, in (0, 1); it only says which answers are near the gate.
-
-    Returns:
-      The new state, of the same shape.
-
-    Raises:
-      ValueError: for a value outside its range, or shapes that do not broadcast.
+    `p` is the probability of acceptance that was stated before the answer. `threshold` is the gate's threshold tau on p
+    at that moment, in (0, 1]; it only says which answers are near the gate.
     """
     return state + log_factors(p, y, threshold)
 
 
 def withdraw(state: Float[Array, "*n components"], p: Reals, threshold: Reals = 0.5) -> Floats:
-    """The state after an offer of each person whose answer will never come.
+    """The state after an offer of each person whose answer will never come; arguments are those of `update`.
 
     Each capital is multiplied by min(1 + lambda * h * (1 - p), 1 - lambda * h * p), the worse of the two answers.
     Whatever the answer would have been, and whatever of it led to the withdrawal, no capital is larger than with it.
-
-    Args:
-      state: From `start`, or an earlier update.
-      p: Probability of acceptance that was stated with the offer, in [0, 1].
-      threshold: The gate's threshold tau on p at that moment.
-
-    Raises:
-      ValueError: as `update`.
     """
     accepted, refused = (log_factors(p, y, threshold) for y in (1.0, 0.0))
     return state + (jnp if isinstance(accepted, jax.Array) else np).minimum(accepted, refused)
 
 
 def log_factors(p: Reals, y: Reals, threshold: Reals = 0.5) -> Float[Array, "*n components"]:
-    """log(1 + lambda * h * (y - p)) of every bet, for each answer; the state is their sum over answers.
-
-    Args:
-      p: Probability stated before the answer, in [0, 1].
-      y: The answer, in [0, 1].
-      threshold: The gate's threshold on p, in (0, 1).
-
-    Raises:
-      ValueError: for a value outside its range, or shapes that do not broadcast.
-    """
+    """log(1 + lambda * h * (y - p)) of every bet, for each answer; the state is their sum over answers."""
     arrays.check_broadcast(p=p, y=y, threshold=threshold)
     arrays.check_probability("p", p)
     arrays.check_label("y", y)
@@ -96,8 +70,8 @@ def log_factors(p: Reals, y: Reals, threshold: Reals = 0.5) -> Float[Array, "*n 
     xp, p, y, threshold = arrays.as_floats(p, y, threshold)
     log_odds, gate = _log_odds(xp, p), _log_odds(xp, threshold)
     near = xp.abs(log_odds - gate) <= NEAR
-    one = xp.ones_like(log_odds)
-    h_xH = xp.stack([one, log_odds / MOST_LOG_ODDS, xp.where(near, one, 0 * one)], axis=-1)
+    ones = xp.ones_like(log_odds)
+    h_xH = xp.stack([ones, log_odds / MOST_LOG_ODDS, xp.where(near, ones, 0 * ones)], axis=-1)
     sizes = xp.asarray(SIZES, h_xH.dtype)
     bet_xHxS = h_xH[..., :, None] * sizes * (xp.asarray(y) - xp.asarray(p))[..., None, None]
     return xp.log1p(bet_xHxS.reshape(*bet_xHxS.shape[:-2], COMPONENTS))
@@ -114,20 +88,14 @@ def log_martingale(state: Float[Array, "*n components"]) -> Floats:
 
 
 def pooled(log_m: Float[np.ndarray, " people"], *, independent: bool = False) -> float:
-    """Log of one martingale for all people: the mean of theirs, or the product where people are independent.
+    """Log of one martingale for all people: the mean of theirs, or the product where people are `independent`.
 
     The mean notices a few people with much evidence and holds under any dependence between people. The product notices
     a little evidence in many; its answers of different people must not depend on each other given the past.
 
-    In the mean the n-th person weighs 1 / (n (n + 1)), and those to come, at M = 1, what is left. A plain average is no
-    martingale while people join: whoever joins at M = 1 raises an average that has fallen.
-
-    Args:
-      log_m: Log M of each person, in the order in which they joined.
-      independent: Whether to take the product.
-
-    Raises:
-      ValueError: for empty input or NaN.
+    In the mean the n-th person to join (the order of `log_m`) weighs 1 / (n (n + 1)), and those to come, at M = 1, what
+    is left. A plain average is no martingale while people join: whoever joins at M = 1 raises an average that has
+    fallen.
     """
     arrays.check_lengths(log_m=log_m)
     arrays.check_not_nan("log_m", log_m)
@@ -143,17 +111,7 @@ def along(
     person: Int[np.ndarray, " n"],
     threshold: Reals = 0.5,
 ) -> Float[np.ndarray, " n"]:
-    """Log M of each answer's person after that answer, for a whole log at once.
-
-    Args:
-      p: Probabilities stated before the answers, in the order in which they came.
-      y: The answers.
-      person: Number of the person of each answer.
-      threshold: The gate's threshold on p.
-
-    Raises:
-      ValueError: as `log_factors`, and for unequal lengths.
-    """
+    """Log M of each answer's person after that answer, for a whole log at once, in the order in which answers came."""
     arrays.check_lengths(p=p, y=y, person=person)
     order = np.argsort(person, kind="stable")
     total_NxC = np.cumsum(np.asarray(log_factors(p, y, threshold), np.float64)[order], axis=0)
@@ -186,15 +144,10 @@ def pooled_along(
 
 
 def first_alarm(log_m: Float[np.ndarray, "*n steps"], alpha: float, family: int = 1) -> Int[np.ndarray, "*n"]:
-    """Number of answers after which the alarm first rings, along the last axis; -1 where it never does.
+    """Number of answers after which the alarm first rings, along the last axis of `log_m`; -1 where it never does.
 
-    Args:
-      log_m: log M after each answer.
-      alpha: Probability of a false alarm at any time, in (0, 1).
-      family: Number of people who are watched one by one.
-
-    Raises:
-      ValueError: for an alpha outside (0, 1) or a family below 1.
+    `alpha` is the probability of a false alarm at any time, in (0, 1), for a `family` of people who are watched one by
+    one.
     """
     if not 0 < alpha < 1 or family < 1:
         raise ValueError(f"alpha, family: found {alpha} and {family}, expected a number in (0, 1) and at least 1")

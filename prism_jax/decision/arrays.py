@@ -1,15 +1,12 @@
 """The choice between NumPy and JAX, and the checks at the public boundary.
 
-Every public function of `prism_jax.decision` follows the namespace of its inputs. If any of them is a JAX array or
-tracer, the result is computed by `jax.numpy` and can be jitted, mapped and differentiated. Otherwise NumPy computes it
-on the host in the precision of the inputs (float64 by default). Python scalars take the precision of the arrays that
-they are combined with.
+If any input of a function of `prism_jax.decision` is a JAX array or tracer, the result is computed by `jax.numpy` and
+can be jitted, mapped and differentiated. Otherwise NumPy computes it on the host in the precision of the inputs
+(float64 by default). Python scalars take the precision of the arrays that they are combined with.
 
-Checks read values, so they run only where values are known: on NumPy arrays, Python scalars and concrete JAX arrays
-(which are copied to the host for the check). Inside `jit`, `vmap` and `grad` an input is a tracer, and only its shape
-is checked; a bad value then gives whatever the formula gives, possibly NaN.
-
-An axis named `_n` in an annotation documents that all arguments share this length; `check_lengths` enforces it.
+Checks read values, so a concrete JAX array is copied to the host for them. Of a tracer, only the shape is checked; a
+bad value then gives whatever the formula gives, possibly NaN. An axis named `_n` in an annotation documents that all
+arguments share this length; `check_lengths` enforces it.
 
 Nothing here loads JAX: whoever passes a JAX array has loaded it, and a decision on two numbers needs none.
 """
@@ -115,11 +112,7 @@ def sigmoid(z: Any) -> Any:
 
 
 def host(value: Any) -> np.ndarray:
-    """`value` as a float64 NumPy array on the host.
-
-    Raises:
-      jax.errors.TracerArrayConversionError: inside `jit`, `vmap` or `grad`; host fits need concrete values.
-    """
+    """`value` as a float64 NumPy array on the host; a tracer raises jax.errors.TracerArrayConversionError."""
     return np.asarray(value, dtype=np.float64)
 
 
@@ -127,11 +120,11 @@ def check_lengths(**named: Any) -> None:
     """Raises ValueError unless all arguments that are not None are vectors of one length of at least 1."""
     shapes = {name: np.shape(value) for name, value in named.items() if value is not None}
     first, shape = next(iter(shapes.items()))
-    for name, other in shapes.items():
-        if len(other) != 1:
-            raise ValueError(f"{name}: found shape {other}, expected a vector (one value for each row)")
-        if other != shape:
-            raise ValueError(f"{name}: found {other[0]} rows, expected {shape[0]} as in {first}")
+    for name, actual in shapes.items():
+        if len(actual) != 1:
+            raise ValueError(f"{name}: found shape {actual}, expected a vector (one value for each row)")
+        if actual != shape:
+            raise ValueError(f"{name}: found {actual[0]} rows, expected {shape[0]} as in {first}")
     if shape == (0,):
         raise ValueError(f"{first}: found an empty array, expected at least one row")
 
@@ -147,7 +140,7 @@ def check_broadcast(**named: Any) -> None:
         listed = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
         raise ValueError(f"{listed}: found shapes that do not broadcast, expected equal lengths or scalars") from None
     if 0 in shape:
-        empty = next(name for name, other in shapes.items() if 0 in other)
+        empty = next(name for name, actual in shapes.items() if 0 in actual)
         raise ValueError(f"{empty}: found an empty array, expected at least one value")
 
 
@@ -157,10 +150,10 @@ def _same_shape(values: Iterable[Any]) -> bool:
     for value in values:
         if type(value) is float or value is None:
             continue
-        other = value.shape if type(value) is np.ndarray else np.shape(value)
-        if other and shape and other != shape:
+        actual = value.shape if type(value) is np.ndarray else np.shape(value)
+        if actual and shape and actual != shape:
             return False
-        shape = other or shape
+        shape = actual or shape
     return 0 not in shape
 
 
@@ -181,15 +174,9 @@ def check_kind(name: str, value: Any) -> None:
 
 
 def check_range(name: str, value: Any, low: float, high: float, expected: str, *, open_low: bool = False) -> None:
-    """Raises ValueError unless every number lies in [low, high], or in (low, high] with `open_low`. NaN always raises.
+    """Raises ValueError unless every number lies in [low, high], or in (low, high] with `open_low`.
 
-    Args:
-      name: Name of the argument, for the message.
-      value: Scalar or array to check; tracers are not checked (see the module's docstring).
-      low: Lower end of the range.
-      high: Upper end of the range; infinity itself is never accepted.
-      expected: Description of the accepted values, for the message.
-      open_low: Whether `low` itself is rejected.
+    NaN and infinity always raise. Tracers are not checked. `expected` describes the accepted values in the message.
     """
     ends = _ends(value)
     if ends is None:
@@ -288,10 +275,7 @@ def check_scored_rows(p: Any, y: Any, weight: Any) -> None:
 def check_costs(c_fa: Any, c_fn: Any, *combined: Any) -> None:
     """Raises ValueError unless C_FA > 0 and C_FN >= 0, both finite also in the precision in which they are used.
 
-    Args:
-      c_fa: C_FA.
-      c_fn: C_FN.
-      *combined: Arrays that the costs are combined with; their dtype is the precision of Python scalars.
+    For Python scalars that is the dtype of the arrays that they are `combined` with.
     """
     check_range("c_fa", c_fa, 0.0, np.inf, "a finite cost above 0", open_low=True)
     check_range("c_fn", c_fn, 0.0, np.inf, "a finite cost of at least 0")

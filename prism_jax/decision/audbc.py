@@ -142,10 +142,8 @@ def audbc(
       p_accept_slow: Acceptance probability of the slow pass.
       margin: Slow margin delta; above 0 the curve follows the policy with the slow pass at each ratio.
       weight: Importance of each step; None is 1.
-      y_slow: Gold labels of the candidates that the slow pass picks, where these may differ; they count where the slow
-        pass runs. None is `y`.
-      y_best: Largest gold label of each step's candidates, which the oracle offers. None is the larger of `y` and
-        `y_slow`.
+      y_slow: Gold labels of the slow pass's candidates, which count where it runs; None is `y`.
+      y_best: Largest gold label of each step's candidates, which the oracle offers; None: the larger of `y`, `y_slow`.
       level: Nominal coverage of the interval, in (0, 1).
       method: As in `uncertainty.interval`; None is its rule.
       resamples: Number of resamples.
@@ -198,9 +196,9 @@ def _with_interval(
 ) -> Audbc:
     """An area and the value of chance, with the interval of `area` over resamples of the cells."""
     shift = value - float(area(cells.totals()))
-    found = interval(cells, lambda counts: area(counts) + shift, bounds=SHARE, **resampling)
+    shifted = interval(cells, lambda counts: area(counts) + shift, bounds=SHARE, **resampling)
     rescaled = (value - chance) / (1 - chance) if chance < 1 else np.nan
-    return Audbc(value, float(found.low), float(found.high), float(found.standard_error), chance, float(rescaled))
+    return Audbc(value, float(shifted.low), float(shifted.high), float(shifted.standard_error), chance, float(rescaled))
 
 
 def _dense_ranks(last: Int[np.ndarray, " n"], max_ranks: int | None) -> Int[np.ndarray, " n"]:

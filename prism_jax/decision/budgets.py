@@ -66,9 +66,9 @@ def urgency(
             raise ValueError("moves: found None, expected the moves of the log-odds, from `fit_moves`")
         return xp.asarray(value_of_thinking(p_need, p_accept, c_fa, c_fn, moves))
     if trigger == "entropy":
-        both = accept * need
+        p_both = accept * need
         x_log_x = (lambda p: -jax_special.entr(p)) if xp is jnp else (lambda p: special.xlogy(p, p))
-        return -(x_log_x(both) + x_log_x(1 - both))
+        return -(x_log_x(p_both) + x_log_x(1 - p_both))
     if seed is None:
         raise ValueError("seed: found None, expected an integer for the trigger 'random'")
     return xp.asarray(np.random.default_rng(seed).random(len(need)))
@@ -113,8 +113,8 @@ def matched_margin(p_need: Vector, p_accept: Vector, c_fa: Reals, c_fn: Reals, r
     """
     arrays.check_probability("p_need", p_need)
     arrays.check_probability("p_accept", p_accept)
-    found = threshold_at_rate(urgency("margin", p_need, p_accept, c_fa, c_fn), rate)
-    return float(np.clip(-found, 0.0, 1.0))
+    threshold = threshold_at_rate(urgency("margin", p_need, p_accept, c_fa, c_fn), rate)
+    return float(np.clip(-threshold, 0.0, 1.0))
 
 
 def matched_price(value: Vector, tokens: Scalar, rate: Scalar) -> float:
@@ -132,7 +132,7 @@ def matched_price(value: Vector, tokens: Scalar, rate: Scalar) -> float:
     """
     arrays.check_range("value", value, 0.0, np.inf, "a finite value of at least 0")
     arrays.check_range("tokens", tokens, 0.0, np.inf, "a finite number of tokens above 0", open_low=True)
-    found = threshold_at_rate(value, rate)
-    if np.isposinf(found):
-        found = 2 * max(float(np.max(arrays.host(value))), float(np.finfo(np.float64).tiny))
-    return float(max(found, 0.0) / tokens)
+    threshold = threshold_at_rate(value, rate)
+    if np.isposinf(threshold):
+        threshold = 2 * max(float(np.max(arrays.host(value))), float(np.finfo(np.float64).tiny))
+    return float(max(threshold, 0.0) / tokens)

@@ -40,10 +40,10 @@ def score(q_need: Reals, q_accept: Reals, y_need: Reals, y_accept: Reals, logged
     """
     arrays.check_broadcast(q_need=q_need, q_accept=q_accept, y_need=y_need, y_accept=y_accept, logged=logged)
     arrays.check_hard("logged", logged)
-    xp, need, accept, label_need, label_accept, seen = arrays.as_floats(q_need, q_accept, y_need, y_accept, logged)
-    label_accept = xp.where(seen > 0, label_accept, 0.0)
+    xp, need, accept, label_need, label_accept, offered = arrays.as_floats(q_need, q_accept, y_need, y_accept, logged)
+    label_accept = xp.where(offered > 0, label_accept, 0.0)
     _check(need, accept, label_need, label_accept)
-    return seen * label_accept - (need - label_need) ** 2 - seen * (accept - label_accept) ** 2
+    return offered * label_accept - (need - label_need) ** 2 - offered * (accept - label_accept) ** 2
 
 
 def score_paper(q_need: Reals, q_accept: Reals, y_need: Reals, y_accept: Reals) -> Floats:
@@ -157,15 +157,15 @@ def strata(y_need: Vector, y_accept: Vector, logged: Vector | None = None) -> np
       ValueError: for a label outside [0, 1], or an A that is neither 0 nor 1.
     """
     need, accept = arrays.host(y_need), arrays.host(y_accept)
-    seen = np.ones(need.size, dtype=bool) if logged is None else arrays.host(logged) > 0
+    offered = np.ones(need.size, dtype=bool) if logged is None else arrays.host(logged) > 0
     if logged is not None:
         arrays.check_hard("logged", logged)
     arrays.check_label("y_need", need)
-    accept = np.where(seen, accept, 0.0)
+    accept = np.where(offered, accept, 0.0)
     arrays.check_label("y_accept", accept)
     pairs = np.array([[f"need {n}, accept {a}" for a in (0, 1)] for n in (0, 1)])
     names = pairs[(need >= 0.5).astype(int), (accept >= 0.5).astype(int)]
-    return np.where(seen, names, NOT_OFFERED)
+    return np.where(offered, names, NOT_OFFERED)
 
 
 def _check(q_need: Any, q_accept: Any, y_need: Any, y_accept: Any) -> None:
@@ -190,8 +190,8 @@ def _total(rows: int, fraction: int | float | None, count: int | None) -> int:
 
 def _largest_remainders(sizes: np.ndarray, total: int) -> np.ndarray:
     """Splits `total` in proportion to `sizes`, in whole numbers that add up and exceed no size (Hamilton's method)."""
-    whole, rest = np.divmod(sizes * total, sizes.sum())
-    first = np.argsort(-rest, kind="stable")[: total - whole.sum()]
+    whole, remainder = np.divmod(sizes * total, sizes.sum())
+    first = np.argsort(-remainder, kind="stable")[: total - whole.sum()]
     whole[first] += 1
     return whole
 

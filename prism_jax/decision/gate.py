@@ -7,9 +7,8 @@ cheaper decision exactly if (paper, Eq. 1)
     (1 - p_accept) * C_FA <= p_accept * p_need * C_FN.
 
 Where p_accept * p_need = 0 the gate is silent. `intervene` makes this comparison, without a division, for every policy
-that decides on signals and costs. `drift.decide` compares the same costs at shifted probabilities, and
-`costs.cost_grid` repeats the comparison for sweeps; tests check that both agree with it exactly. Threshold, scalar
-score and critical ratio state the same rule and agree with it except at floating-point ties.
+that decides on signals and costs; tests check that `drift.decide` and `costs.cost_grid` agree with it exactly.
+Threshold, scalar score and critical ratio state the same rule and agree with it except at floating-point ties.
 
 All functions are elementwise; arguments broadcast, costs included. Costs share one unit, which cancels.
 """
@@ -131,17 +130,16 @@ def score_from_logits(z_need: Reals, z_accept: Reals) -> Floats:
 def critical_ratio(p_need: Reals, p_accept: Reals) -> Floats:
     """The smallest cost ratio at which the gate intervenes, r* = (1 - p_accept) / (p_accept * p_need) = exp(-s).
 
-    The gate intervenes exactly if C_FN / C_FA >= r*. Where p_need * p_accept = 0, r* is infinite and the gate is silent
-    at every ratio.
+    The gate intervenes exactly if C_FN / C_FA >= r*. Where p_need * p_accept = 0, r* is infinite.
 
     Raises:
       ValueError: for a probability outside [0, 1] or shapes that do not broadcast.
     """
     xp, p_need, p_accept = _probabilities(p_need, p_accept)
-    both = p_accept * p_need
-    largest = arrays.finfo(getattr(both, "dtype", np.dtype(np.float64))).max
-    beyond = both * largest < 1  # both = 0, or a ratio above every finite number
-    return xp.where(beyond, xp.inf, (1 - p_accept) / xp.where(beyond, 1.0, both))[()]
+    p_both = p_accept * p_need
+    largest = arrays.finfo(getattr(p_both, "dtype", np.dtype(np.float64))).max
+    beyond = p_both * largest < 1  # p_both = 0, or a ratio above every finite number
+    return xp.where(beyond, xp.inf, (1 - p_accept) / xp.where(beyond, 1.0, p_both))[()]
 
 
 def decide(
@@ -205,13 +203,13 @@ def decide_unchecked(
     """`decide` without checks, on floating-point numbers that its caller has checked."""
     if policy.signals is not None:
         need, accept = policy.signals(p_need, p_accept, base_rate)
-        both = accept * need
+        p_both = accept * need
         # A constant that replaces a signal takes the signal's shape and precision from 0 times the signal.
         if accept is not p_accept:
             accept = accept + 0 * p_accept
         if need is not p_need:
-            both = both + 0 * p_need
-        return intervene_unchecked(accept, both, c_fa, c_fn)
+            p_both = p_both + 0 * p_need
+        return intervene_unchecked(accept, p_both, c_fa, c_fn)
     compared = policy.constant is None
     used = [p_need, p_accept, c_fa, c_fn, *([fixed_threshold] if compared else [])]
     offer = p_accept >= fixed_threshold if compared else policy.constant
@@ -279,25 +277,25 @@ def decide_with_slow(
       margin: delta >= 0, in units of probability.
 
     Returns:
-      The decision (True is to intervene) and whether the slow pass ran, of the broadcast shape of the arguments.
+      The decision (True is to intervene) and whether the slow pass ran.
 
     Raises:
       ValueError: for a value outside its range or shapes that do not broadcast.
     """
-    given = {
+    probabilities = {
         "p_need_fast": p_need_fast,
         "p_accept_fast": p_accept_fast,
         "p_need_slow": p_need_slow,
         "p_accept_slow": p_accept_slow,
     }
-    arrays.check_broadcast(**given, c_fa=c_fa, c_fn=c_fn, margin=margin)
-    for name, p in given.items():
+    arrays.check_broadcast(**probabilities, c_fa=c_fa, c_fn=c_fn, margin=margin)
+    for name, p in probabilities.items():
         arrays.check_probability(name, p)
     arrays.check_costs(c_fa, c_fn, p_need_fast, p_accept_fast)
     arrays.check_range("margin", margin, 0.0, np.inf, "a finite margin of at least 0")
     arrays.check_costs(c_fa, c_fn, p_need_slow, p_accept_slow)
     _, cost_fa, cost_fn, delta = arrays.as_floats(c_fa, c_fn, margin)
-    need_fast, accept_fast, need_slow, accept_slow = map(arrays.as_float, given.values())
+    need_fast, accept_fast, need_slow, accept_slow = map(arrays.as_float, probabilities.values())
     slow = slow_band_unchecked(need_fast, accept_fast, cost_fa, cost_fn, delta)
     fast_decision = intervene_unchecked(accept_fast, accept_fast * need_fast, cost_fa, cost_fn)
     slow_decision = intervene_unchecked(accept_slow, accept_slow * need_slow, cost_fa, cost_fn)

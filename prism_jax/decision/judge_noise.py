@@ -84,17 +84,17 @@ def error_rates(
       ValueError: for unequal lengths, labels other than 0 and 1, or human labels that do not hold both 0 and 1.
     """
     judged, labels = _checked(judge, human)
-    known = labels < 2
-    found = rate_intervals(
-        judged[known],
-        labels[known],
-        streams=None if streams is None else np.asarray(streams)[known],
+    labelled = labels < 2
+    intervals = rate_intervals(
+        judged[labelled],
+        labels[labelled],
+        streams=None if streams is None else np.asarray(streams)[labelled],
         names=("recall", "specificity"),
         level=level,
         resamples=resamples,
         seed=seed,
     )
-    return ErrorRates(found["recall"], found["specificity"], int(known.sum()))
+    return ErrorRates(intervals["recall"], intervals["specificity"], int(labelled.sum()))
 
 
 def corrected_confusion(
@@ -182,15 +182,15 @@ def corrected_rates(
     parts = _parts(code, streams)
     if sum(part.number for part in parts) > MOST_UNITS:
         seeds = np.random.SeedSequence(seed).generate_state(len(parts))
-        drawn = [resample(part, resamples, int(one)) for part, one in zip(parts, seeds, strict=True)]
-        found = summarise(estimate, statistic(np.sum(drawn, axis=0)), level)
+        drawn = [resample(part, resamples, int(part_seed)) for part, part_seed in zip(parts, seeds, strict=True)]
+        result = summarise(estimate, statistic(np.sum(drawn, axis=0)), level)
     else:
         spread = jackknife.together([_without_each(part, parts, statistic) for part in parts])
         ends = jackknife.ends(spread, level, _bounds(names, c_fa, c_fn))
-        found = Interval(estimate, *ends, spread.error, spread.undefined, spread.units)
+        result = Interval(estimate, *ends, spread.error, spread.undefined, spread.units)
     units = np.full(len(names), min(part.number for part in parts))
-    found = found._replace(units=units)
-    return {name: Interval(*(field[index] for field in found)) for index, name in enumerate(names)}
+    result = result._replace(units=units)
+    return {name: Interval(*(field[index] for field in result)) for index, name in enumerate(names)}
 
 
 def _bounds(names: Sequence[str], c_fa: float, c_fn: float) -> Bounds:
@@ -201,8 +201,8 @@ def _bounds(names: Sequence[str], c_fa: float, c_fn: float) -> Bounds:
 
 def _without_each(part: Cells, parts: Sequence[Cells], statistic: Statistic) -> jackknife.Spread:
     """How the statistic varies between the units of one part, with the other parts as they are."""
-    others = sum(other.totals() for other in parts) - part.totals()
-    return jackknifed(part, lambda counts: statistic(counts + others))
+    rest = sum(group.totals() for group in parts) - part.totals()
+    return jackknifed(part, lambda counts: statistic(counts + rest))
 
 
 def _parts(code: np.ndarray, streams: Any | None) -> list[Cells]:
@@ -254,8 +254,8 @@ def _numbers(shares: Sequence[np.ndarray], names: Sequence[str], c_fa: float, c_
     """The named numbers, stacked last; all NaN where a share is."""
     unknown = np.isnan(np.stack(shares)).any(0)
     tp, fp, fn, tn = (np.where(unknown, 0.0, np.maximum(share, 0.0)) for share in shares)
-    found = metrics.rates(metrics.Confusion(tp, fp, fn, tn))
-    columns = [c_fa * fp + c_fn * fn if name == "cost" else getattr(found, name) for name in names]
+    rates = metrics.rates(metrics.Confusion(tp, fp, fn, tn))
+    columns = [c_fa * fp + c_fn * fn if name == "cost" else getattr(rates, name) for name in names]
     return np.where(unknown[..., None], np.nan, np.stack(columns, axis=-1))
 
 

@@ -209,14 +209,14 @@ def expected_realised_cost(
     arrays.check_lengths(decision=decision, p_accept=p_accept, p_both=p_both, weight=weight)
     arrays.check_probability("p_accept", p_accept)
     arrays.check_probability("p_both", p_both)
-    _, accept, both = arrays.as_floats(p_accept, p_both)
-    if not arrays.is_traced(accept, both) and (both > accept).any():
-        index = int((both > accept).argmax())
+    _, accept, gold = arrays.as_floats(p_accept, p_both)
+    if not arrays.is_traced(accept, gold) and (gold > accept).any():
+        index = int((gold > accept).argmax())
         raise ValueError(
-            f"p_both: found {both[index]} at index {index}, above p_accept = {accept[index]}; expected a probability "
+            f"p_both: found {gold[index]} at index {index}, above p_accept = {accept[index]}; expected a probability "
             "of need AND acceptance"
         )
-    return _mean_cost(decision, 1 - accept, both, c_fa, c_fn, weight)
+    return _mean_cost(decision, 1 - accept, gold, c_fa, c_fn, weight)
 
 
 def gold_cost(decision: Vector, y: Vector, c_fa: Reals, c_fn: Reals, weight: Vector | None = None) -> Floats:

@@ -29,8 +29,7 @@ class OperatingPoint:
       trigger: What triggers the slow pass of the policy `dynamic`: `margin` runs it within the margin of the threshold,
         `value` where it is expected to save more than the price of its tokens; `auto` is `value` wherever it is known
         what the slow pass does, and `margin`, the paper's, elsewhere. Without slow signals none has an effect.
-      price: Price kappa of one slow token for the trigger `value`, from 0 to `MOST`, in the unit of the costs; 0 thinks
-        at every step.
+      price: Price kappa of a slow token for the trigger `value`, 0 to `MOST`, in the costs' unit; 0 always thinks.
     """
 
     c_fa: float = 1.0

@@ -30,8 +30,7 @@ class Policy:
       label: Name in tables and figures.
       meaning: What it does, in one sentence that tables and figures print.
       signals: The signals on which the dynamic gate decides as this policy does, at every cost ratio; None for a policy
-        whose decisions do not depend on the cost ratio. With neither `signals` nor `constant`, `gate.decide` decides as
-        `fixed` does.
+        whose decisions do not depend on the cost ratio. With neither `signals` nor `constant`, it decides as `fixed`.
       threshold: The least p_accept at which the policy intervenes, infinite where it never does, from the numbers that
         an operating point holds; None for a policy that needs more than these and therefore cannot be deployed.
       constant: The decision of a policy that decides the same at every step; None for the others.

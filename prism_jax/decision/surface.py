@@ -57,8 +57,7 @@ class Surface(NamedTuple):
       slow: Steps on which the slow pass ran.
       slow_tokens: Tokens of the slow pass on those steps; None without `tokens`.
       rejected: Interventions with y_accept = 0, Proposition 1's false alarms; None without `y_need` and `y_accept`.
-      missed: Silences with y_need = y_accept = 1, Proposition 1's misses; `fn` where candidates differ; None without
-        these labels.
+      missed: Silences with y_need = y_accept = 1, Proposition 1's misses; `fn` where candidates differ; None likewise.
     """
 
     cost_ratios: Float[Array, " costs"]
@@ -140,19 +139,15 @@ def control_surface(
       p_accept_slow: Acceptance probability of the slow pass.
       y: Gold labels y_need AND y_accept, 0 or 1.
       cost_ratios: Cost ratios r = C_FN / C_FA >= 0, any number in any order; known before tracing.
-      margins: Slow margins delta >= 0, any number in any order; known before tracing. 0 is fast-only, at least 1
-        slow-only.
-      groups: Group of each step, integers from 0 (a domain, a persona, a pair of both); every count gets a leading
-        axis.
+      margins: Slow margins delta >= 0 in any order, known before tracing; 0 is fast-only, at least 1 slow-only.
+      groups: Group of each step, integers from 0, such as a domain; every count gets a leading axis.
       tokens: Tokens of each step's slow pass, integers of at least 0.
       y_need: Need labels, 0 or 1; with `y_accept` they give the counts behind `Surface.realised_cost`.
       y_accept: Acceptance labels, 0 or 1.
       num_groups: Number of groups, needed inside `jit`; elsewhere the largest group plus 1 by default.
-      y_slow: Gold labels of the candidates that the slow pass picks, where these may differ; an offer counts with them
-        where the slow pass runs. None is `y`.
+      y_slow: Gold labels of the slow pass's candidates, which offers count with where it runs; None is `y`.
       y_accept_slow: Their acceptance labels; needed with `y_accept` and `y_slow`.
-      y_best: Largest gold label of each step's candidates, with which silence counts whichever pass decides. None is
-        the larger of `y` and `y_slow`.
+      y_best: Largest gold label of each step's candidates, for silence; None is the larger of `y` and `y_slow`.
 
     Returns:
       The counts: NumPy int64 from NumPy inputs, JAX int32 from JAX inputs.
@@ -167,11 +162,11 @@ def control_surface(
     Examples:
       >>> fast, slow = np.array([0.9, 0.4, 0.3]), np.array([0.9, 0.1, 0.8])
       >>> need = np.array([0.8, 0.8, 0.8])
-      >>> found = control_surface(need, fast, need, slow, np.array([1, 0, 1]), cost_ratios=[1, 2], margins=[0, 0.2])
-      >>> found.tp  # one row for each margin
+      >>> surface = control_surface(need, fast, need, slow, np.array([1, 0, 1]), cost_ratios=[1, 2], margins=[0, 0.2])
+      >>> surface.tp  # one row for each margin
       array([[1, 1],
              [1, 2]])
-      >>> found.slow
+      >>> surface.slow
       array([[0, 0],
              [1, 2]])
     """
@@ -179,13 +174,13 @@ def control_surface(
     probabilities = Signals(p_need_fast, p_accept_fast, p_need_slow, p_accept_slow)
     for name, probability in probabilities._asdict().items():
         arrays.check_kind(name, probability)
-    rest = {"y": y, "groups": groups, "tokens": tokens, "y_need": y_need, "y_accept": y_accept}
-    rest |= {"y_slow": y_slow, "y_accept_slow": y_accept_slow, "y_best": y_best}
+    columns = {"y": y, "groups": groups, "tokens": tokens, "y_need": y_need, "y_accept": y_accept}
+    columns |= {"y_slow": y_slow, "y_accept_slow": y_accept_slow, "y_best": y_best}
     if (y_slow is None) != (y_accept_slow is None) and y_accept is not None:
         raise ValueError("y_slow, y_accept_slow: found one of them beside y_accept, expected both or neither")
-    arrays.check_lengths(**probabilities._asdict(), **rest)
-    given = [value for value in (*probabilities, *rest.values()) if value is not None]
-    device = arrays.is_traced(*given) or any(_on_accelerator(value) for value in given)
+    arrays.check_lengths(**probabilities._asdict(), **columns)
+    inputs = [value for value in (*probabilities, *columns.values()) if value is not None]
+    device = arrays.is_traced(*inputs) or any(_on_accelerator(value) for value in inputs)
     xp = jnp if device else np
     signals = _signals(xp, probabilities)
     best = best_label(y, y_slow, y_best)
@@ -201,8 +196,8 @@ def control_surface(
     if not arrays.is_traced(*signals):
         _check_missing(signals, deltas, grid)
     count = count_on_device if device else count_on_host
-    both = classes if slow_classes is None else _pairs(classes, slow_classes)
-    counted = count(signals, both, token, deltas, grid, len(ratios) + 1)
+    counted_classes = classes if slow_classes is None else _pairs(classes, slow_classes)
+    counted = count(signals, counted_classes, token, deltas, grid, len(ratios) + 1)
     labels = classes.labels if slow_classes is not None else 0
     surface = _assemble(
         counted,
@@ -214,7 +209,7 @@ def control_surface(
         pairs_of=labels,
         silence=_GOLD if best is None else _MISSED,
     )
-    return _as_jax(surface) if arrays.namespace(*given) is jnp and not device else surface
+    return _as_jax(surface) if arrays.namespace(*inputs) is jnp and not device else surface
 
 
 def _signals(xp: Any, probabilities: Signals) -> Signals:

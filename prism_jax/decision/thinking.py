@@ -55,8 +55,8 @@ def check_moves(moves: Moves) -> None:
     most = np.sqrt(accept) * np.sqrt(need)
     bad = np.abs(both) > most * (1 + 1e-6)  # moments may be rounded to float32
     if bad.any():
-        found, limit = (float(np.broadcast_to(value, bad.shape)[bad].flat[0]) for value in (both, most))
-        raise ValueError(f"moves.both: found {found:g}, expected at most sqrt(accept * need) = {limit:g} in size")
+        product, limit = (float(np.broadcast_to(value, bad.shape)[bad].flat[0]) for value in (both, most))
+        raise ValueError(f"moves.both: found {product:g}, expected at most sqrt(accept * need) = {limit:g} in size")
 
 
 def fit_moves(
@@ -89,17 +89,17 @@ def fit_moves(
       ValueError: for log-odds that are not finite, unequal lengths, empty input, a bad weight, or a group without a
         step of positive weight.
     """
-    named = {
+    log_odds = {
         "z_need_fast": z_need_fast,
         "z_accept_fast": z_accept_fast,
         "z_need_slow": z_need_slow,
         "z_accept_slow": z_accept_slow,
     }
-    arrays.check_lengths(**named, weight=weight, groups=groups)
-    for name, z in named.items():
+    arrays.check_lengths(**log_odds, weight=weight, groups=groups)
+    for name, z in log_odds.items():
         arrays.check_finite(name, z)
     arrays.check_weight("weight", weight)
-    need_fast, accept_fast, need_slow, accept_slow = map(arrays.host, named.values())
+    need_fast, accept_fast, need_slow, accept_slow = map(arrays.host, log_odds.values())
     need, accept = need_slow - need_fast, accept_slow - accept_fast
     mass = np.ones(len(need)) if weight is None else arrays.host(weight)
     products = accept * accept, need * need, accept * need
@@ -152,11 +152,10 @@ def deviation(p_need: Reals, p_accept: Reals, c_fa: Reals, c_fn: Reals, moves: M
       moves: Moves of the log-odds; arrays broadcast with the signals.
 
     Returns:
-      sigma >= 0 in the unit of the costs, of the broadcast shape.
+      sigma >= 0 in the unit of the costs.
 
     Raises:
-      ValueError: for a value outside its range, moments that are not positive semi-definite, or shapes that do not
-        broadcast.
+      ValueError: for bad values, moments that are not positive semi-definite, or shapes that do not broadcast.
     """
     check_moves(moves)
     xp, p_need, p_accept, c_fa, c_fn, *moments = _checked(p_need, p_accept, c_fa, c_fn, **moves._asdict())
@@ -291,20 +290,20 @@ def decide_by_value(
     Raises:
       ValueError: for a value outside its range or shapes that do not broadcast.
     """
-    given = {
+    probabilities = {
         "p_need_fast": p_need_fast,
         "p_accept_fast": p_accept_fast,
         "p_need_slow": p_need_slow,
         "p_accept_slow": p_accept_slow,
     }
-    arrays.check_broadcast(**given, c_fa=c_fa, c_fn=c_fn, **moves._asdict(), price=price, tokens=tokens)
-    for name, p in given.items():
+    arrays.check_broadcast(**probabilities, c_fa=c_fa, c_fn=c_fn, **moves._asdict(), price=price, tokens=tokens)
+    for name, p in probabilities.items():
         arrays.check_probability(name, p)
     arrays.check_costs(c_fa, c_fn, p_need_fast, p_accept_fast)
     check_moves(moves)
     _check_price(price, tokens)
     arrays.check_costs(c_fa, c_fn, p_need_slow, p_accept_slow)
-    need_fast, accept_fast, need_slow, accept_slow = map(arrays.as_float, given.values())
+    need_fast, accept_fast, need_slow, accept_slow = map(arrays.as_float, probabilities.values())
     xp, c_fa, c_fn, *moments, price, tokens = arrays.as_floats(c_fa, c_fn, *moves, price, tokens)
     xp_value = arrays.namespace(need_fast, accept_fast, c_fa, c_fn, *moments)
     value = value_unchecked(xp_value, need_fast, accept_fast, c_fa, c_fn, Moves(*moments))

@@ -132,11 +132,9 @@ def value_surface(
       slow_tokens: Tokens that each step's slow pass spends, integers of at least 0; only counted.
       y_need: Need labels, 0 or 1; with `y_accept` they give the counts behind `ValueSurface.realised_cost`.
       y_accept: Acceptance labels, 0 or 1.
-      y_slow: Gold labels of the slow pass's candidates, where these may differ; an offer counts with them where the
-        slow pass runs. None is `y`.
+      y_slow: Gold labels of the slow pass's candidates, which offers count with where it runs; None is `y`.
       y_accept_slow: Their acceptance labels; needed with `y_accept` and `y_slow`.
-      y_best: Largest gold label of each step's candidates, with which silence counts whichever pass decides. None is
-        the larger of `y` and `y_slow`.
+      y_best: Largest gold label of each step's candidates, for silence; None is the larger of `y` and `y_slow`.
       groups: Group of each step, integers from 0; every count gets a leading axis.
       num_groups: Number of groups; the largest group plus 1 by default.
 
@@ -177,7 +175,7 @@ def value_surface(
         )
     counted: dict[str, Any] = dict.fromkeys(("slow_tokens", "rejected", "missed"))
     for name in columns[0]:
-        counts = np.stack([one[name] for one in columns], axis=-1)[:, np.argsort(order)]
+        counts = np.stack([column[name] for column in columns], axis=-1)[:, np.argsort(order)]
         counted[name] = counts[0] if groups is None else counts
     steps = len(need) if groups is None else np.bincount(group, minlength=number)
     return ValueSurface(ratios, kappas, steps, **counted)
@@ -246,11 +244,11 @@ def _classes(
     """For each count, 1 at the steps that it counts."""
     gold = np.asarray(y) != 0
     misses = gold if best is None else np.asarray(best) != 0
-    found = {"tp": offer & gold, "fp": offer & ~gold, "fn": ~offer & misses, "tn": ~offer & ~misses}
+    counted = {"tp": offer & gold, "fp": offer & ~gold, "fn": ~offer & misses, "tn": ~offer & ~misses}
     if y_need is not None and y_accept is not None:
         need, accept = np.asarray(y_need) != 0, np.asarray(y_accept) != 0
-        found |= {"rejected": offer & ~accept, "missed": ~offer & (need & accept if best is None else misses)}
-    return {name: member.astype(np.int64) for name, member in found.items()}
+        counted |= {"rejected": offer & ~accept, "missed": ~offer & (need & accept if best is None else misses)}
+    return {name: member.astype(np.int64) for name, member in counted.items()}
 
 
 def _by_price(

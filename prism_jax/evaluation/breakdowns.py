@@ -67,11 +67,11 @@ class _Groups:
         self.data, self.deployed = data, trace(data)
         self.weight = acceptance_weight(data.steps)
         self.need_weight = np.ones_like(self.weight)
-        one, missed = self.deployed, data.point.c_fn * data.missed
+        deployed, missed = self.deployed, data.point.c_fn * data.missed
         if data.steps.need_given_accept:
-            self.need_weight = self.weight * np.nan_to_num(one.y_accept)
-        always, offered = (data.point.c_fa * (1 - accept) for accept in (data.label("accept"), one.y_accept))
-        self.costs = {"always": always, "never": missed, "realised_cost": np.where(one.decision, offered, missed)}
+            self.need_weight = self.weight * np.nan_to_num(deployed.y_accept)
+        always, offered = (data.point.c_fa * (1 - accept) for accept in (data.label("accept"), deployed.y_accept))
+        self.costs = {"always": always, "never": missed, "realised_cost": np.where(deployed.decision, offered, missed)}
 
     def row(self, column: str, value: str, members: Int64[np.ndarray, "members"]) -> GroupRow:
         """The numbers of one group of steps."""
@@ -101,7 +101,7 @@ class _Groups:
         weight: Float64[np.ndarray, "steps"],
         members: Int64[np.ndarray, "members"],
     ) -> float:
-        known = members[~np.isnan(y[members]) & (weight[members] > 0)]
-        if not len(known):
+        labelled = members[~np.isnan(y[members]) & (weight[members] > 0)]
+        if not len(labelled):
             return np.nan
-        return float(measures.expected_calibration_error(p[known], y[known], weight[known], debiased=True))
+        return float(measures.expected_calibration_error(p[labelled], y[labelled], weight[labelled], debiased=True))

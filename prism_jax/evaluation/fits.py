@@ -69,8 +69,8 @@ class SignalFit:
 
     def to_dict(self) -> dict[str, Any]:
         """The fit in calibration.json: the map's keys beside the others."""
-        rest = {name: getattr(self, name) for name in ("base_rate", "count", "effective_count", "offer_rate")}
-        return map_to_dict(self.map) | rest
+        numbers = {name: getattr(self, name) for name in ("base_rate", "count", "effective_count", "offer_rate")}
+        return map_to_dict(self.map) | numbers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,10 +110,8 @@ class Calibration:
       accept_slow: Fit of its acceptance.
       folds: For out-of-fold scores, the calibration of each fold's rows, fitted on the rows of the other folds; the
         four fits above are then those of all rows together. Empty otherwise.
-      thinking: Moves and tokens of the slow pass; None without slow signals, and in files written before they were
-        fitted.
-      need_target: What p_need means in the scores that the maps were fitted on, one of `NEED_TARGETS`; `marginal` in
-        files that do not say.
+      thinking: Moves and tokens of the slow pass; None without slow signals, and in older files.
+      need_target: What p_need means in the fitted scores, one of `NEED_TARGETS`; `marginal` in files that do not say.
     """
 
     need_fast: SignalFit | None
@@ -148,46 +146,46 @@ class Calibration:
         if signal == "need":
             self._check_need_target(rows)
         p = getattr(rows, f"p_{signal}_{thinking}")
-        found = np.full(len(rows), np.nan)
+        calibrated = np.full(len(rows), np.nan)
         for fits, member in self._parts(rows):
-            known = member & ~np.isnan(p)
-            one = fits.fit(signal, thinking).map
-            if isinstance(one, GroupedTemperature) and rows.domain is None:
+            mask = member & ~np.isnan(p)
+            fitted = fits.fit(signal, thinking).map
+            if isinstance(fitted, GroupedTemperature) and rows.domain is None:
                 raise ScoresError("found no such column, expected it: temperatures are per domain", "domain")
-            found[known] = apply_map(one, p[known], None if rows.domain is None else rows.domain[known])
-        return found
+            calibrated[mask] = apply_map(fitted, p[mask], None if rows.domain is None else rows.domain[mask])
+        return calibrated
 
     def base_rates(self, signal: str, thinking: str, rows: Scores) -> Float64[np.ndarray, "rows"]:
         """The base rate of one signal that each row's calibration knows."""
-        found = np.empty(len(rows))
+        rates = np.empty(len(rows))
         for fits, member in self._parts(rows):
-            found[member] = fits.fit(signal, thinking).base_rate
-        return found
+            rates[member] = fits.fit(signal, thinking).base_rate
+        return rates
 
     def offer_rates(self, rows: Scores) -> Float64[np.ndarray, "rows"]:
         """`offer_rate` of each row's calibration."""
-        found = np.empty(len(rows))
+        rates = np.empty(len(rows))
         for fits, member in self._parts(rows):
-            found[member] = fits.offer_rate
-        return found
+            rates[member] = fits.offer_rate
+        return rates
 
     def moves(self, rows: Scores) -> Moves | None:
         """The moves of the slow pass that each row's calibration knows, as arrays; None where one knows none."""
-        found = np.empty((len(Moves._fields), len(rows)))
+        moments = np.empty((len(Moves._fields), len(rows)))
         for fits, member in self._parts(rows):
             if fits.thinking is None:
                 return None
-            found[:, member] = np.array(fits.thinking.moves, np.float64)[:, None]
-        return Moves(*found)
+            moments[:, member] = np.array(fits.thinking.moves, np.float64)[:, None]
+        return Moves(*moments)
 
     def slow_tokens(self, rows: Scores) -> Float64[np.ndarray, "rows"] | None:
         """The expected tokens of a slow pass that each row's calibration knows; None where one knows none."""
-        found = np.empty(len(rows))
+        tokens = np.empty(len(rows))
         for fits, member in self._parts(rows):
             if fits.thinking is None or fits.thinking.tokens is None:
                 return None
-            found[member] = fits.thinking.tokens
-        return found
+            tokens[member] = fits.thinking.tokens
+        return tokens
 
     @property
     def offer_rate(self) -> float:
@@ -203,9 +201,9 @@ class Calibration:
         maps = [fits.fit(signal, thinking).map for fits in self.folds.values()]
         if not maps:
             return in_words(self.fit(signal, thinking).map)
-        known = [fitted.temperature for fitted in maps if isinstance(fitted, Temperature)]
-        if len(known) == len(maps):
-            return f"T = {min(known):.3f} to {max(known):.3f}, {len(maps)} folds"
+        temperatures = [fitted.temperature for fitted in maps if isinstance(fitted, Temperature)]
+        if len(temperatures) == len(maps):
+            return f"T = {min(temperatures):.3f} to {max(temperatures):.3f}, {len(maps)} folds"
         return "; ".join(dict.fromkeys(map(in_words, maps)))
 
     def temperature(self, signal: str, thinking: str) -> float | None:
@@ -245,8 +243,8 @@ class Calibration:
             raise ScoresError("found no such column, expected it: the calibration is per fold", "fold")
         for fold in sorted(set(rows.fold.tolist())):
             if fold not in self.folds:
-                found = ", ".join(map(str, sorted(self.folds)))
-                raise ScoresError(f"found the fold {fold}, expected one that was calibrated: {found}", "fold")
+                folds = ", ".join(map(str, sorted(self.folds)))
+                raise ScoresError(f"found the fold {fold}, expected one that was calibrated: {folds}", "fold")
             yield self.folds[fold], rows.fold == fold
 
 
@@ -269,8 +267,8 @@ def read_calibration(path: str | os.PathLike[str]) -> Calibration:
 def _calibration(tree: Any, place: str, *, folds: bool) -> Calibration:
     optional = {"thinking", "need_target", "folds"} if folds else {"thinking", "need_target"}
     if not isinstance(tree, dict) or tree.keys() - optional != set(SIGNALS):
-        found = reprlib.repr(sorted(tree) if isinstance(tree, dict) and tree else tree)
-        raise ValueError(f"{place}: found {found}, expected the keys {', '.join(SIGNALS)}")
+        content = reprlib.repr(sorted(tree) if isinstance(tree, dict) and tree else tree)
+        raise ValueError(f"{place}: found {content}, expected the keys {', '.join(SIGNALS)}")
     fits: dict[str, Any] = {name: _fit(f"{place}, {name}", name, tree[name]) for name in SIGNALS}
     if tree.get("thinking") is not None:
         fits["thinking"] = _thinking(f"{place}, thinking", tree["thinking"])
@@ -280,8 +278,8 @@ def _calibration(tree: Any, place: str, *, folds: bool) -> Calibration:
     if not isinstance(parts, dict) or not all(name.isascii() and name.isdecimal() for name in parts):
         raise ValueError(f"{place}, folds: found {reprlib.repr(parts)}, expected an object with folds as keys")
     if (target := tree.get("need_target", "marginal")) not in NEED_TARGETS:
-        found = reprlib.repr(target)
-        raise ValueError(f"{place}, need_target: found {found}, expected one of {', '.join(NEED_TARGETS)}")
+        content = reprlib.repr(target)
+        raise ValueError(f"{place}, need_target: found {content}, expected one of {', '.join(NEED_TARGETS)}")
     by_fold = {int(name): _calibration(part, f"{place}, folds.{name}", folds=False) for name, part in parts.items()}
     for fold, part in by_fold.items():
         if part.need_target != target:
@@ -294,8 +292,8 @@ def _calibration(tree: Any, place: str, *, folds: bool) -> Calibration:
 def _thinking(place: str, value: Any) -> ThinkingFit:
     names = (*Moves._fields, "tokens", "count")
     if not isinstance(value, dict) or value.keys() != set(names):
-        found = reprlib.repr(sorted(value) if isinstance(value, dict) and value else value)
-        raise ValueError(f"{place}: found {found}, expected the keys {', '.join(names)}")
+        content = reprlib.repr(sorted(value) if isinstance(value, dict) and value else value)
+        raise ValueError(f"{place}: found {content}, expected the keys {', '.join(names)}")
     for key, number in value.items():
         if not (key == "tokens" and number is None):
             _check_number(f"{place}.{key}", number, whole=key == "count")
@@ -321,19 +319,19 @@ def _fit(place: str, name: str, value: Any) -> SignalFit | None:
     if not isinstance(value, dict):
         raise ValueError(f"{place}: found {value!r}, expected an object with the fit's keys")
     try:
-        fitted, rest = map_from_dict(value)
+        fitted, values = map_from_dict(value)
     except ValueError as error:
         raise ValueError(f"{place}.{error}") from None
     names = ("base_rate", "count", "effective_count", "offer_rate")
-    if rest.keys() | {"offer_rate"} != set(names):
-        found = ", ".join(rest) or "none of them"
-        raise ValueError(f"{place}: found {found} beside the map, expected the keys {', '.join(names)}")
-    for key, number in rest.items():
+    if values.keys() | {"offer_rate"} != set(names):
+        keys = ", ".join(values) or "none of them"
+        raise ValueError(f"{place}: found {keys} beside the map, expected the keys {', '.join(names)}")
+    for key, number in values.items():
         if key == "offer_rate" and number is None:
             continue
         _check_number(f"{place}.{key}", number, whole=key == "count")
     numbers: dict[str, Any] = {
-        key: number if key == "count" or number is None else float(number) for key, number in rest.items()
+        key: number if key == "count" or number is None else float(number) for key, number in values.items()
     }
     try:
         return SignalFit(fitted, **numbers)

@@ -32,17 +32,10 @@ def with_intervals(
     units: Int64[np.ndarray, "judged"],
     most: float,
 ) -> tuple[PolicyRow, ...]:
-    """Adds intervals of realised costs, and paired differences to the deployed policy.
+    """Adds intervals of realised costs, and paired differences to the one deployed policy; none for too few units.
 
-    Args:
-      rows: The policies; exactly one is deployed.
-      costs: Realised cost of each policy at every judged step; only their sums by stream are kept.
-      weight: Weights of the judged steps.
-      units: Numbers of the judged steps' streams, or people, from 0.
-      most: The largest cost that a step can have.
-
-    Returns:
-      The rows; without intervals where there are too few units.
+    `costs` gives the realised cost of each policy at every judged step, at most `most`; only the sums by unit are kept.
+    `units` numbers the judged steps' streams, or people, from 0.
     """
     sums = [np.bincount(units, weights=cost * weight) for cost in costs]
     sums.append(np.bincount(units, weights=weight))
@@ -55,15 +48,15 @@ def with_intervals(
     count, free = len(rows), np.full(len(rows), np.inf)
     bounds = Bounds(np.concatenate([np.zeros(count), -free]), np.concatenate([np.full(count, most), free]))
     cells = Cells(np.stack(sums, axis=1), np.ones(len(sums[0]), np.int64))
-    found = interval(cells, means, bounds=bounds, level=LEVEL, resamples=RESAMPLES, seed=SEED)
+    intervals = interval(cells, means, bounds=bounds, level=LEVEL, resamples=RESAMPLES, seed=SEED)
     return tuple(
         dataclasses.replace(
             row,
-            realised_low=known(found.low[i]),
-            realised_high=known(found.high[i]),
-            difference=float(found.estimate[count + i]),
-            difference_low=known(found.low[count + i]),
-            difference_high=known(found.high[count + i]),
+            realised_low=known(intervals.low[i]),
+            realised_high=known(intervals.high[i]),
+            difference=float(intervals.estimate[count + i]),
+            difference_low=known(intervals.low[count + i]),
+            difference_high=known(intervals.high[count + i]),
         )
         for i, row in enumerate(rows)
     )
@@ -77,10 +70,9 @@ def paired_costs(
     Float64[np.ndarray, "pairs"],
     Float64[np.ndarray, "pairs"],
 ]:
-    """Mean costs, which come in pairs, the difference of each pair, and its interval.
+    """Mean costs, which come in pairs, the difference of each pair, and the two ends of its interval.
 
-    Args:
-      sums: Weighted sums of each cost by stream, and last the sum of weights.
+    The columns of `sums` are the weighted sum of each cost, and last the sum of weights.
     """
 
     def differences(totals: np.ndarray) -> np.ndarray:
@@ -90,5 +82,5 @@ def paired_costs(
     total = sums.sum(axis=0)
     cost = total[:-1] / total[-1]
     cells = Cells(sums, np.ones(len(sums), np.int64))
-    found = interval(cells, differences, level=LEVEL, resamples=RESAMPLES, seed=SEED)
-    return cost, differences(total), np.asarray(found.low), np.asarray(found.high)
+    intervals = interval(cells, differences, level=LEVEL, resamples=RESAMPLES, seed=SEED)
+    return cost, differences(total), np.asarray(intervals.low), np.asarray(intervals.high)

@@ -31,9 +31,7 @@ def check_need(scores: Scores) -> None:
 def with_need(scores: Scores, calibration: Calibration) -> tuple[Scores, Calibration]:
     """The table and its calibration as the formulas take them: as they are, or with certain need.
 
-    Args:
-      scores: The table.
-      calibration: The map of each signal; maps of need are not used where the table has no need.
+    Maps of need are not used where the table has no need.
 
     Raises:
       ScoresError: as `check_need`.

@@ -97,44 +97,39 @@ def exact_rates(counts: Counts) -> dict[str, float]:
 def score_traces(
     traces: Mapping[str, Trace], judged: Judged, mode: Mode, categories: Mapping[str, Sequence[str]] | None = None
 ) -> tuple[Score, ...]:
-    """Scores one model's traces by one judge.
+    """Scores one model's traces, by stream, by one judge; one score per category.
 
-    Args:
-      traces: Its traces by stream.
-      judged: The verdicts of one judge, or of one panel as a single judge.
-      mode: How answers are read and counted.
-      categories: Streams of each category; None is one category "all" of every trace.
-
-    Returns:
-      One score per category. `official` leaves out those with a missing stream, as the published script does.
+    `judged` holds the verdicts of one judge, or of one panel as a single judge. `categories` names the streams of each
+    category; None is one category "all" of every trace. The mode `official` leaves out categories with a missing
+    stream, as the published script does.
     """
-    found = []
+    scores = []
     for name, streams in (categories or {"all": tuple(traces)}).items():
         missing = tuple(stream for stream in streams if stream not in traces)
         if missing and mode == "official":
             continue
-        here = [stream for stream in streams if stream in traces]
+        present = [stream for stream in streams if stream in traces]
         cells = [
             _cells(event, judged.get((stream, number), Verdicts()), mode)
-            for stream in here
+            for stream in present
             for number, event in enumerate(traces[stream])
         ]
         counts = Counts(*(sum(cell.counts[i] for cell in cells) for i in range(4)))
-        made = sum(cell.proposals for cell in cells), sum(cell.silences for cell in cells)
-        found.append(
+        answers = sum(cell.proposals for cell in cells), sum(cell.silences for cell in cells)
+        scores.append(
             Score(
                 category=name,
                 counts=counts,
-                rates=_rates(counts, made, mode),
+                rates=_rates(counts, answers, mode),
                 events=len(cells),
-                streams=len(here),
+                streams=len(present),
                 missing=missing,
-                proposals=made[0],
-                silences=made[1],
+                proposals=answers[0],
+                silences=answers[1],
                 failed=sum(cell.failed for cell in cells),
             )
         )
-    return tuple(found)
+    return tuple(scores)
 
 
 class _Cells(NamedTuple):
@@ -152,7 +147,7 @@ def _rates(counts: Counts, made: tuple[int, int], mode: Mode) -> dict[str, float
         return official_rates(counts)
     rates = exact_rates(counts)
     judged = counts.tp + counts.fp, counts.tn + counts.fn
-    if any(there and not seen for there, seen in zip(made, judged, strict=True)):
+    if any(answers and not verdicts for answers, verdicts in zip(made, judged, strict=True)):
         rates |= dict.fromkeys(("Recall", "Accuracy", "F1-Score"), math.nan)
     return rates
 
@@ -184,14 +179,16 @@ def _fixed(event: TraceEvent, verdicts: Verdicts) -> _Cells:
 
 def _on_proposals(event: TraceEvent, verdicts: Verdicts) -> bool | None:
     """Whether one of the proposals is accepted; None where missing verdicts could change that."""
-    predictions, given = official_predictions(event), verdicts.predictions
-    if len(given) not in (0, len(predictions)):
+    predictions, judgement = official_predictions(event), verdicts.predictions
+    if len(judgement) not in (0, len(predictions)):
         return None  # one was dropped, and the order no longer tells which
     turn = fixed_turn(event)
-    on = [given[i] if given else None for i, prediction in enumerate(predictions) if prediction in turn.proposals]
-    if any(on):
+    accepted = [
+        judgement[i] if judgement else None for i, prediction in enumerate(predictions) if prediction in turn.proposals
+    ]
+    if any(accepted):
         return True
-    return None if None in on else False
+    return None if None in accepted else False
 
 
 def _place(proposed: bool, accepted: bool) -> int:
@@ -204,41 +201,37 @@ def verdicts_in_files(traces: Mapping[str, Trace]) -> dict[tuple[str, int], Verd
 
     A verdict on the text "null" is about a proposal of that text; it says nothing about silence.
     """
-    found = {}
+    verdicts = {}
     for stream, trace in traces.items():
         for number, event in enumerate(trace):
             if event.judgement is not None:
                 silent = official_predictions(event) == (None,) and len(event.judgement) == 1
-                found[stream, number] = Verdicts(event.judgement, event.judgement[0] if silent else None)
-    return found
+                verdicts[stream, number] = Verdicts(event.judgement, event.judgement[0] if silent else None)
+    return verdicts
 
 
 def verdicts_of_labels(traces: Mapping[str, Trace], labelled: Mapping[str, Stream]) -> dict[tuple[str, int], Verdicts]:
     """The verdicts of people: a proposal has that of the labelled candidate with the same text at the same event.
 
     Silence is accepted where help was not needed, by the streams' definition of need. An event whose text differs from
-    the labelled one has no verdict, nor has a proposal that nobody was shown.
-
-    Args:
-      traces: Traces by stream.
-      labelled: Streams with hard labels by id.
+    the labelled one has no verdict, nor has a proposal that nobody was shown. The labels must be hard.
     """
-    found = {}
+    verdicts = {}
     for stream, trace in traces.items():
         if stream not in labelled:
             continue
         events, steps = labelled[stream].events, {step.event: step for step in labelled[stream].steps}
         for number, event in enumerate(trace):
             if number in steps and events[number].text == event.text:
-                found[stream, number] = _of_labels(event, steps[number])
-    return found
+                verdicts[stream, number] = _of_labels(event, steps[number])
+    return verdicts
 
 
 def _of_labels(event: TraceEvent, step: Step) -> Verdicts:
     silence = None if step.y_need is None else step.y_need == 0
-    labels = {one.text: one.y_accept == 1 for one in step.candidates if one.text and one.y_accept is not None}
+    labels = {offer.text: offer.y_accept == 1 for offer in step.candidates if offer.text and offer.y_accept is not None}
     predictions = official_predictions(event)
-    return Verdicts(tuple(silence if one is None else _label(one, labels) for one in predictions), silence)
+    return Verdicts(tuple(silence if text is None else _label(text, labels) for text in predictions), silence)
 
 
 def _label(prediction: object, labels: Mapping[str, bool]) -> bool | None:

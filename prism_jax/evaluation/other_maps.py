@@ -21,38 +21,31 @@ NOTABLE = 0.02
 
 
 def other_maps(scores: Scores, calibration: Calibration, evaluation: Evaluation) -> str:
-    """A sentence where the deployed policy costs notably less without a map, or by Platt's.
+    """A sentence where the deployed policy costs notably less without a map, or by Platt's, else an empty text.
 
     A temperature has no bias, so it cannot mend signals that are too high or too low everywhere. What costs less only
-    by chance is not named: the interval of the paired difference over streams has to lie above 0.
-
-    Args:
-      scores: The scores table.
-      calibration: Its maps, fitted on its own calibration rows.
-      evaluation: Its results by these maps.
-
-    Returns:
-      The sentence; empty where nothing costs less, there are too few streams to tell, or the maps are others.
+    by chance is not named: the interval of the paired difference over streams has to lie above 0. `calibration` was
+    fitted on the table's own calibration rows. The text is empty also where the maps are no temperatures.
     """
     if not isinstance(calibration.accept_fast.map, Temperature):
         return ""
     data, _ = protocol.prepare(scores, calibration, evaluation.point)
-    others = {"on the raw signals": _costs(data, "raw")}
+    alternatives = {"on the raw signals": _costs(data, "raw")}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrationWarning)
         try:
             platt = protocol.calibrate(scores, CalibrationConfig("platt"))
             mended, _ = protocol.prepare(scores, platt, evaluation.point)
-            others["with Platt's map (--calibrator=platt)"] = _costs(mended, "calibrated")
+            alternatives["with Platt's map (--calibrator=platt)"] = _costs(mended, "calibrated")
         except ScoresError:  # one class in some part: there is no such map
             pass
     ours = _costs(data, "calibrated")
-    sums = [part for other in others.values() for part in (ours, other)]
+    sums = [part for alternative in alternatives.values() for part in (ours, alternative)]
     weight = np.bincount(data.judged_units, acceptance_weight(data.steps)[data.judged])
     cost, saved, low, high = paired_costs(np.stack([*sums, weight], axis=1))
     less = [
         f"{cost[2 * i + 1]:.4f} {name}, less by {saved[i]:.4f} [{low[i]:.4f}, {high[i]:.4f}]"
-        for i, name in enumerate(others)
+        for i, name in enumerate(alternatives)
         if low[i] > 0 and saved[i] > NOTABLE * cost[0]
     ]
     if not less:

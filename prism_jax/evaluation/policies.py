@@ -1,12 +1,11 @@
 """All policies on the same steps: constants, oracles, and policies on raw and on calibrated signals.
 
-The pass that decides also chooses the step's offer: its candidate of highest p_accept (`Scores.steps`). An offer counts
-with the labels of the slow pass's candidate where a policy thinks slowly, and with those of the fast pass's elsewhere.
-Silence counts with the labels of the step's best labelled candidate, whatever a policy would have offered, so that all
-policies pay the same for it (docs/maths.md, section 3). Constants and the Bayes oracle decide about the fast pass's
-candidate, the clairvoyant about the best one. Realised costs, gold costs and all rates are computed on judged steps,
-where the labels of both passes' candidates are known, with the weights of acceptance labels. Expected costs are
-computed on all steps and need no labels.
+The pass that decides also chooses the step's offer, its candidate of highest p_accept (`Scores.steps`), and an offer
+counts with the labels of that candidate. Silence counts with the labels of the step's best labelled candidate, whatever
+a policy would have offered, so that all policies pay the same for it (docs/maths.md, section 3). Constants and the
+Bayes oracle decide about the fast pass's candidate, the clairvoyant about the best one. Realised costs, gold costs and
+all rates are computed on judged steps, where the labels of both passes' candidates are known, with the weights of
+acceptance labels. Expected costs are computed on all steps and need no labels.
 """
 
 from __future__ import annotations
@@ -84,8 +83,8 @@ class Counted(NamedTuple):
 def judged(steps: Scores, thought: Scores | None = None) -> Bool[np.ndarray, "steps"]:
     """Steps whose need and acceptance labels are known, those of the slow pass's candidates `thought` included."""
     tables = (steps,) if thought is None else (steps, thought)
-    known = [~np.isnan(_label(table, signal)) for table in tables for signal in ("need", "accept")]
-    return np.logical_and.reduce(known)
+    masks = [~np.isnan(_label(table, signal)) for table in tables for signal in ("need", "accept")]
+    return np.logical_and.reduce(masks)
 
 
 def _label(steps: Scores, signal: str) -> Float64[np.ndarray, "steps"]:
@@ -268,13 +267,13 @@ def compare(data: EvaluationData) -> tuple[PolicyRow, ...]:
         references["bayes"] = data.oracle(data.truth())
     table = _Table(data, references)
     best, missed = (np.where(data.judged, label, 0.0) for label in (data.best_accept, data.missed))
-    made: list[tuple[str, Form | None, Decided]] = [(name, None, decided) for name, decided in references.items()]
-    made.append(("clairvoyant", None, data.oracle(Truth(best, missed))))
+    decisions: list[tuple[str, Form | None, Decided]] = [(name, None, decided) for name, decided in references.items()]
+    decisions.append(("clairvoyant", None, data.oracle(Truth(best, missed))))
     compared = (*data.fast_policies, *data.slow_policies)
-    made += [(name, form, data.decide(name, form)) for form in FORMS for name in compared]
-    costs = (table.step_costs(policy, decided) for policy, _, decided in made)
+    decisions += [(name, form, data.decide(name, form)) for form in FORMS for name in compared]
+    costs = (table.step_costs(policy, decided) for policy, _, decided in decisions)
     most = max(data.point.c_fa, data.point.c_fn)
-    return with_intervals([table.row(*row) for row in made], costs, table.weight, data.judged_units, most)
+    return with_intervals([table.row(*row) for row in decisions], costs, table.weight, data.judged_units, most)
 
 
 class _Table:
@@ -310,14 +309,14 @@ class _Table:
 
     def under_truth(self, policy: str, decided: Decided, realised: float) -> dict[str, Any]:
         """The numbers that need the simulator's truth; decisions made on the labels have no expected cost."""
-        known: dict[str, Any] = dict.fromkeys(("expected_cost", "regret", "gap_closed", "gap_closed_realised"))
+        numbers: dict[str, Any] = dict.fromkeys(("expected_cost", "regret", "gap_closed", "gap_closed_realised"))
         if self.expected:
-            known["gap_closed_realised"] = _gap_closed(realised, self.realised)
+            numbers["gap_closed_realised"] = _gap_closed(realised, self.realised)
         if self.expected and policy != "clairvoyant":
-            known["expected_cost"] = expected = self.expected_cost(decided)
-            known["regret"] = expected - self.expected["bayes"]
-            known["gap_closed"] = _gap_closed(expected, self.expected)
-        return known
+            numbers["expected_cost"] = expected = self.expected_cost(decided)
+            numbers["regret"] = expected - self.expected["bayes"]
+            numbers["gap_closed"] = _gap_closed(expected, self.expected)
+        return numbers
 
     def row(self, policy: str, form: Form | None, decided: Decided) -> PolicyRow:
         """All numbers of one policy."""
@@ -360,10 +359,7 @@ def _gap_closed(cost: float, references: dict[str, float]) -> float:
 def least_acceptance(policy: str, p_need: Float64[np.ndarray, "n"], point: OperatingPoint) -> Float64[np.ndarray, "n"]:
     """The p_accept from which on a policy that can be deployed intervenes, infinite where it never does.
 
-    Agrees with `gate.decide` except at floating-point ties.
-
-    Raises:
-      ValueError: for a policy without such a threshold, or a p_need outside [0, 1].
+    Agrees with `gate.decide` except at floating-point ties. Others raise ValueError.
     """
     arrays.check_probability("p_need", p_need)
     threshold = ALL_POLICIES[policy].threshold

@@ -115,11 +115,7 @@ def units_of(
 ) -> Units:
     """The judged steps of a table, with what every family decides at them.
 
-    Args:
-      rows: The rows of some units.
-      calibration: The map of each signal.
-      families: Families of rules; one with a margin needs slow signals on every row.
-      ratios: Cost ratios, ascending.
+    Cost ratios ascend. A family with a margin needs slow signals on every row.
 
     Raises:
       ScoresError: for a missing column, slow signals that are missing somewhere, or no step with both labels.
@@ -130,11 +126,11 @@ def units_of(
     thought = rows.steps("slow") if any(family.margin for family in families) else None
     if steps.y_accept is None:
         raise ScoresError("found no such column, expected it: a promise is about gold labels", "y_accept")
-    known = judged(steps, thought)
-    if not known.any():
+    mask = judged(steps, thought)
+    if not mask.any():
         raise ScoresError(f"found no step with both labels among {len(steps)}, expected some", "y_accept")
-    fast = _signals(steps.take(known), calibration, "fast")
-    slow = fast if thought is None else _signals(thought.take(known), calibration, "slow")
+    fast = _signals(steps.take(mask), calibration, "fast")
+    slow = fast if thought is None else _signals(thought.take(mask), calibration, "slow")
     courses = {}
     for family in families:
         need, accept = audbc.policy_signals(*fast, policy=family.policy)
@@ -142,11 +138,11 @@ def units_of(
         courses[family] = Course(*risk.first_gate_with_slow(decided_on, slow, ratios, family.margin))
     return Units(
         courses,
-        _answers(steps, known),
-        _answers(steps if thought is None else thought, known),
-        (steps.y_need * rows.largest("y_accept"))[known],
-        unit_of(steps)[known],
-        int((~known).sum()),
+        _answers(steps, mask),
+        _answers(steps if thought is None else thought, mask),
+        (steps.y_need * rows.largest("y_accept"))[mask],
+        unit_of(steps)[mask],
+        int((~mask).sum()),
     )
 
 
@@ -175,11 +171,9 @@ def unit_of(rows: Scores) -> Shaped[np.ndarray, "rows"]:
 def with_splits(scores: Scores, test_share: float, *, has_maps: bool = False) -> Scores:
     """The table with its splits calibration and test, or divided into them by digests of the units' names.
 
-    Args:
-      scores: The table. Without a split calibration, it is divided: all rows, or those of its split test.
-      test_share: Share of the units to measure, in [0, 1), for a table that is divided; 0 lets all units certify.
-      has_maps: Whether maps were fitted before. Then a share above 0 divides the split test also where there is a split
-        calibration, which is not read.
+    Without a split calibration, all rows are divided, or those of the split test. `test_share`, in [0, 1), is the share
+    of the units to measure; with 0 all units certify. Where maps were fitted before (`has_maps`), a share above 0
+    divides the split test also where there is a split calibration, which is not read.
 
     Raises:
       ScoresError: for a share above 0 of a table whose split calibration has to fit the maps, or too few units.
@@ -215,8 +209,7 @@ def _units_by_digest(unit: Shaped[np.ndarray, "rows"], share: float) -> Bool[np.
 def first_half(unit: Shaped[np.ndarray, "rows"]) -> Bool[np.ndarray, "rows"]:
     """The rows of every second unit, in the order of digests of the units' names, which no label influences.
 
-    Raises:
-      ScoresError: for fewer than four units.
+    Fewer than four units raise ScoresError.
     """
     names, code = np.unique(unit, return_inverse=True)
     if len(names) < 4:

@@ -50,8 +50,8 @@ class Gate(NamedTuple):
     slow_rate: float  # mean share of their steps with a slow pass
     cost: float  # their mean realised cost at the stated costs
     test_speak_rate: float | None  # mean speak rate of the test units; None without any
-    # Risk of the test units per promise, with its interval over units; None for false discovery where nothing is
-    # offered. Empty without test units.
+    # risk of the test units per promise, with its interval over units; None for false discovery where nothing is
+    # offered; empty without test units
     test_risks: Mapping[risk.Promise, Interval | None]
 
 
@@ -71,15 +71,15 @@ class PromiseResult(NamedTuple):
 
     promises: tuple[risk.Promise, ...]
     error: float  # the probability eta with which one of them may fail, for all families together
-    families: tuple[Family, ...]  # the families, all of which are promised at once
+    families: tuple[Family, ...]  # all of them are promised at once
     unit: str  # `person` or `stream`
     halves: bool  # whether half of the calibration units fitted the maps
     folds: bool  # whether scores of different folds, which different models may have given, were put together
     certifying: Units
-    test: Units | None  # the test units; None without any
+    test: Units | None  # None without any
     lines: tuple[Line, ...]  # one per family and bound; in each family, the first is the one that promises
-    # The line to deploy: of the promising bound's, the one whose gate has the lowest realised cost at the stated costs
-    # on the certifying units. None if nothing is certified.
+    # the line to deploy: of the promising bound's, the one whose gate has the lowest realised cost at the stated costs
+    # on the certifying units; None if nothing is certified
     chosen: Line | None
     # cost ratio at which the tests of shares of offers begin; None is each limit's own, limit / (1 - limit)
     start: float | None = None
@@ -114,7 +114,7 @@ def promise(
       families: The policies and margins; none is the policy of `point` without a margin.
       config: The choice of the map; None is one temperature.
       calibration: Maps fitted earlier, on other units.
-      start: Cost ratio at which the tests of false discovery and dismissals begin, fixed beforehand; by default
+      start: Cost ratio at which the tests of false discovery and dismissals begin, fixed beforehand; None is
         limit / (1 - limit). There a calibrated gate keeps a limit of dismissals at every single offer, and one of false
         discovery if its policy is `product`.
       test_share: Share of the units that are measured and do not certify, for scores without a split calibration; with
@@ -122,8 +122,7 @@ def promise(
 
     Raises:
       ScoresError: for missing splits, offers that were not made, or labels or slow signals that are missing.
-      ValueError: for a policy that the cost ratio does not order, a margin of another policy than dynamic, or repeated
-        promises or families.
+      ValueError: for a policy that the cost ratio does not order, a margin without the policy dynamic, or repetitions.
     """
     families = tuple(families) or (Family(point.policy),)
     _check_families(families, scores.has_need)
@@ -138,7 +137,11 @@ def promise(
     assert scores.split is not None, "`with_splits` divides every table"
     rows = rows_of(scores, CALIBRATION)
     test = rows_of(scores, TEST) if (scores.split != CALIBRATION).any() else None
-    starts = {one: one.limit / (1 - one.limit) if start is None else start for one in promises if one.grows is None}
+    starts = {
+        promised: promised.limit / (1 - promised.limit) if start is None else start
+        for promised in promises
+        if promised.grows is None
+    }
     halves = calibration is None and not _maps_cannot_matter(scores, promises, families, config)
     if calibration is None:
         fitting = first_half(unit_of(rows)) if halves else np.ones(len(rows), bool)
@@ -147,7 +150,7 @@ def promise(
     ratios = np.unique(np.concatenate([GRID, [point.cost_ratio], list(starts.values())]))
     certifying = units_of(rows, calibration, families, ratios)
     tested = None if test is None else units_of(test, calibration, families, ratios)
-    at = {one: (int(np.searchsorted(ratios, ratio)),) for one, ratio in starts.items()}
+    at = {promised: (int(np.searchsorted(ratios, ratio)),) for promised, ratio in starts.items()}
     lines = [
         line
         for family in families
@@ -176,9 +179,9 @@ def _too_talkative(
     families: Sequence[Family], promises: Sequence[risk.Promise], start: float | None, has_need: bool
 ) -> tuple[str, ...]:
     """The policies for which limit / (1 - limit) is no start of false discovery (docs/maths.md, section 14)."""
-    if start is not None or not has_need or all(one.risk != "false_discovery" for one in promises):
+    if start is not None or not has_need or all(promised.risk != "false_discovery" for promised in promises):
         return ()
-    return tuple(dict.fromkeys(one.policy for one in families if one.policy != "product"))
+    return tuple(dict.fromkeys(family.policy for family in families if family.policy != "product"))
 
 
 def _passing(
@@ -190,7 +193,7 @@ def _passing(
     start: float | None,
 ) -> dict[risk.Promise, float | None]:
     """The smallest limit of each share of offers whose first test passes for some family; see `PromiseResult`."""
-    shares = [one for one in promises if one.grows is None]
+    shares = [promised for promised in promises if promised.grows is None]
     limits = np.arange(1, 100) / 100
     starts = limits / (1 - limits) if start is None else np.array([start])
     units = units_of(rows, calibration, families, starts) if shares else None
@@ -200,10 +203,10 @@ def _passing(
         assert units is not None, "there are shares of offers"
         tried = risk.Promise(one.risk, float(limits[place]))
         rule = place if start is None else 0
-        return any(promising(units.losses_at(each, rule, tried), tried.limit)[0, 0] <= level for each in families)
+        return any(promising(units.losses_at(family, rule, tried), tried.limit)[0, 0] <= level for family in families)
 
-    places = {one: next((place for place in range(len(limits)) if passes(one, place)), None) for one in shares}
-    return {one: None if place is None else float(limits[place]) for one, place in places.items()}
+    places = {share: next((place for place in range(len(limits)) if passes(share, place)), None) for share in shares}
+    return {share: None if place is None else float(limits[place]) for share, place in places.items()}
 
 
 def _cheapest(lines: Sequence[Line]) -> Line | None:
@@ -225,7 +228,7 @@ def _lines(
     starts: Mapping[risk.Promise, Sequence[int]],
 ) -> list[Line]:
     """What each bound certifies of one family, at its share of the error."""
-    losses = {one: certifying.losses(family, len(ratios), one) for one in promises}
+    losses = {promised: certifying.losses(family, len(ratios), promised) for promised in promises}
     # With a margin, the passes may choose different candidates, whose losses need no order; their maps never come from
     # the certifying units.
     monotone = not family.margin
@@ -233,16 +236,16 @@ def _lines(
         bound: risk.certify(losses, error, bound=bound, starts=starts, families=families, monotone=monotone).rules
         for bound in risk.BOUNDS
     }
-    if families == 1 and monotone and all(one.grows is not None for one in promises):
+    if families == 1 and monotone and all(promised.grows is not None for promised in promises):
         rules["expectation"] = risk.kept_in_expectation(losses)
-    found = []
+    lines = []
     for bound, kept in rules.items():
         index = np.flatnonzero(kept)
         if not len(index):
-            found.append(Line(family, bound, ()))
+            lines.append(Line(family, bound, ()))
             continue
-        own = max(point.cost_ratio, GRID[0] / 2)
-        distance = np.abs(np.log(np.maximum(ratios[index], GRID[0] / 2)) - np.log(own))
+        stated_ratio = max(point.cost_ratio, GRID[0] / 2)
+        distance = np.abs(np.log(np.maximum(ratios[index], GRID[0] / 2)) - np.log(stated_ratio))
         best = int(index[distance.argmin()])
         gate = Gate(
             float(ratios[best]),
@@ -252,8 +255,8 @@ def _lines(
             None if test is None else test.speak_rate(family, best),
             {} if test is None else _measured(test, family, best, len(ratios), promises),
         )
-        found.append(Line(family, bound, tuple(ratios[index].tolist()), gate))
-    return found
+        lines.append(Line(family, bound, tuple(ratios[index].tolist()), gate))
+    return lines
 
 
 def _measured(
@@ -261,7 +264,10 @@ def _measured(
 ) -> dict[risk.Promise, Interval | None]:
     """The risks of one rule over the test units."""
     burden_U = test.losses(family, rules, risk.Promise("burden", 0.5))[:, rule]
-    return {one: _with_interval(one, test.losses(family, rules, one)[:, rule], burden_U) for one in promises}
+    return {
+        promised: _with_interval(promised, test.losses(family, rules, promised)[:, rule], burden_U)
+        for promised in promises
+    }
 
 
 def _with_interval(
@@ -284,24 +290,26 @@ def _maps_cannot_matter(
     scores: Scores, promises: Sequence[risk.Promise], families: Sequence[Family], config: CalibrationConfig
 ) -> bool:
     """Whether the maps have no influence on which rules are certified (docs/maths.md, section 14)."""
-    alone = all((one.policy == "static" or not scores.has_need) and not one.margin for one in families)
-    return alone and config.calibrator in INCREASING and all(one.grows is not None for one in promises)
+    accept_alone = all((family.policy == "static" or not scores.has_need) and not family.margin for family in families)
+    return accept_alone and config.calibrator in INCREASING and all(promised.grows is not None for promised in promises)
 
 
 def _check_families(families: Sequence[Family], has_need: bool) -> None:
-    for one in families:
-        if one.policy not in (known := promised_policies()):
-            raise ValueError(f"policy: found {one.policy!r}, expected one of {', '.join(known)}: ordered by the costs")
-        if one.margin and one.policy != "dynamic":
+    for family in families:
+        if family.policy not in (policies := promised_policies()):
             raise ValueError(
-                f"margin: found {one.margin:g} of {one.policy}, expected 0: only dynamic has a slow margin"
+                f"policy: found {family.policy!r}, expected one of {', '.join(policies)}: ordered by the costs"
             )
-        if not 0 <= one.margin <= 1:
-            raise ValueError(f"margin: found {one.margin:g}, expected a number in [0, 1]")
+        if family.margin and family.policy != "dynamic":
+            raise ValueError(
+                f"margin: found {family.margin:g} of {family.policy}, expected 0: only dynamic has a slow margin"
+            )
+        if not 0 <= family.margin <= 1:
+            raise ValueError(f"margin: found {family.margin:g}, expected a number in [0, 1]")
     words = "; ".join(map(str, families))
     if len(set(families)) != len(families):
         raise ValueError(f"policy, margin: found {words}, expected each once")
-    if not has_need and len({one.policy for one in families}) > 1:
+    if not has_need and len({family.policy for family in families}) > 1:
         raise ValueError(f"policy: found {words}, expected one policy: without p_need_fast they all decide the same")
 
 

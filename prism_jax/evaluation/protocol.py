@@ -111,13 +111,13 @@ def check_labels(scores: Scores, config: CalibrationConfig | None = None) -> Non
     for signal in _KINDS if scores.has_need else _KINDS[1:]:
         _, labels, _ = read(rows, signal, "fast").labelled()
         if len(labels) == 0 or labels.max() == 0 or labels.min() == 1:
-            found = f"only {labels[0]:g} among {len(labels)} labels" if len(labels) else "no label"
+            words = f"only {labels[0]:g} among {len(labels)} labels" if len(labels) else "no label"
             raise ScoresError(
-                f"split {CALIBRATION!r}: found {found}, expected both classes: the signals are calibrated on them",
+                f"split {CALIBRATION!r}: found {words}, expected both classes: the signals are calibrated on them",
                 f"y_{signal}",
             )
-    known = scores if scores.has_need else scores.with_certain_need()
-    steps = rows_of(known, TEST).steps()
+    table = scores if scores.has_need else scores.with_certain_need()
+    steps = rows_of(table, TEST).steps()
     if not policies.judged(steps).any():
         raise ScoresError(_no_judged_step(steps, scores.has_need))
 
@@ -193,8 +193,7 @@ def prepare(
       point: The operating point.
 
     Returns:
-      The steps, and the reasons by the keys `need`, `truth`, `slow pass`, `value` and `weights`; a key is absent where
-      nothing is missing.
+      The steps, and the reasons by those of the keys `need`, `truth`, `slow pass`, `value` and `weights` that apply.
 
     Raises:
       ScoresError: as `evaluate`.
@@ -276,13 +275,13 @@ def rows_of(scores: Scores, split: str) -> Scores:
       ScoresError: if there are none; it names the split and the splits that were found.
     """
     if scores.split is None:
-        other = ", or a column fold with two or more folds, or --calibration=FILE" if split == CALIBRATION else ""
-        raise ScoresError(f"found no such column, expected it to name the split {split!r}{other}", "split")
+        hint = ", or a column fold with two or more folds, or --calibration=FILE" if split == CALIBRATION else ""
+        raise ScoresError(f"found no such column, expected it to name the split {split!r}{hint}", "split")
     mask = scores.split == split
     if not mask.any():
         counts = collections.Counter(scores.split.tolist())
-        found = ", ".join(f"{count} of {name!r}" for name, count in sorted(counts.items()))
-        raise ScoresError(f"found no row of the split {split!r} (there are {found}), expected at least one", "split")
+        splits = ", ".join(f"{count} of {name!r}" for name, count in sorted(counts.items()))
+        raise ScoresError(f"found no row of the split {split!r} (there are {splits}), expected at least one", "split")
     return scores if mask.all() else scores.take(mask)
 
 
@@ -364,5 +363,5 @@ def _count(rows: Scores, data: policies.EvaluationData) -> Counts:
 
 def _all_fields_correct(steps: Scores) -> float | None:
     """Share of the steps whose fields are known at which all are right."""
-    known = np.array([]) if steps.fields_correct is None else steps.fields_correct[~np.isnan(steps.fields_correct)]
-    return float((known == 1).mean()) if known.size else None
+    shares = np.array([]) if steps.fields_correct is None else steps.fields_correct[~np.isnan(steps.fields_correct)]
+    return float((shares == 1).mean()) if shares.size else None

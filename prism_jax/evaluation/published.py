@@ -22,23 +22,23 @@ def implied_counts(row: PublishedRow) -> tuple[Counts, ...]:
     Raises:
       KeyError: for a row without one of the rates that are needed.
     """
-    found = []
+    solutions = []
     for tp in range(row.events + 1):
         for fp in _matching(tp, row.events - tp, row.rates["Precision"], tp):
             for fn in _matching(tp, row.events - tp - fp, row.rates["Recall"], tp):
-                rest = np.arange(row.events - tp - fp - fn + 1)
-                share = (tp + rest) / (tp + rest + fp + fn + STABILISER)
-                for tn in rest[share == row.rates["Accuracy"]].tolist():
+                silences = np.arange(row.events - tp - fp - fn + 1)
+                share = (tp + silences) / (tp + silences + fp + fn + STABILISER)
+                for tn in silences[share == row.rates["Accuracy"]].tolist():
                     counts = Counts(tp, fp, tn, fn)
                     if official_rates(counts) == dict(row.rates):
-                        found.append(counts)
-    return tuple(found)
+                        solutions.append(counts)
+    return tuple(solutions)
 
 
 def _matching(part: int, most: int, rate: float, start: int) -> list[int]:
     """The numbers n up to `most` for which part / (start + n + stabiliser) is the rate."""
-    others = np.arange(most + 1)
-    return others[part / (start + others + STABILISER) == rate].tolist()
+    numbers = np.arange(most + 1)
+    return numbers[part / (start + numbers + STABILISER) == rate].tolist()
 
 
 class Consistency(NamedTuple):
@@ -47,7 +47,7 @@ class Consistency(NamedTuple):
     category: str
     counts: Counts  # the counts that its rates imply
     exact: bool  # whether exactly one set of counts gives the published decimals
-    events: int  # total Events
+    events: int  # the row's total of events
     present: int  # number of its events whose traces are there
     official: int  # proposals among these as the published script counts them
     fixed: int  # proposals among these in mode `fixed`
@@ -65,17 +65,12 @@ class Consistency(NamedTuple):
 def check_published(
     rows: Sequence[PublishedRow], traces: Mapping[str, Trace], categories: Mapping[str, Sequence[str]]
 ) -> tuple[Consistency, ...]:
-    """Compares a model's published rows with its traces; a row whose rates no counts give is an error.
-
-    Args:
-      rows: The published rows.
-      traces: The traces of the same model, as far as they are there.
-      categories: Streams of each category.
+    """Compares a model's published rows with the traces that are there of the same model.
 
     Raises:
       ValueError: for a row whose rates no counts give, or an unknown category.
     """
-    found = []
+    results = []
     for row in rows:
         if row.category not in categories:
             raise ValueError(f"{row.category}: found no such category, expected one of {', '.join(categories)}")
@@ -83,7 +78,7 @@ def check_published(
         if not counts:
             raise ValueError(f"{row.category}: found rates that no counts up to {row.events} events give")
         events = [event for name in categories[row.category] for event in traces.get(name, ())]
-        official = sum(any(one is not None for one in official_predictions(event)) for event in events)
+        official = sum(any(prediction is not None for prediction in official_predictions(event)) for event in events)
         fixed = sum(bool(fixed_turn(event).proposals) for event in events)
-        found.append(Consistency(row.category, counts[0], len(counts) == 1, row.events, len(events), official, fixed))
-    return tuple(found)
+        results.append(Consistency(row.category, counts[0], len(counts) == 1, row.events, len(events), official, fixed))
+    return tuple(results)

@@ -4,9 +4,8 @@ AUDBC measures how well a policy ranks the steps and does not depend on calibrat
 Both are computed on the judged steps with the weights of acceptance labels. A policy with a slow pass decides by its
 own rule at every ratio: `slow_on_margin` replaces the signals of the steps whose p_accept is within the margin of that
 ratio's threshold, `slow_on_value` those of the steps where thinking is worth its price at that ratio (`value_ratios`),
-`slow_only` those of all steps. An offer counts with the labels of the candidate that the deciding pass
-ranks highest, silence with those of the step's best candidate, as in `policies`; the areas of all policies are divided
-by that of the best candidates.
+`slow_only` those of all steps. Offers and silence count as in `policies`; the areas of all policies are divided by that
+of the best candidates.
 """
 
 from __future__ import annotations
@@ -76,11 +75,11 @@ class _Deciding(NamedTuple):
         ratios: dict[str, Any] = {"low": LOW_RATIO, "high": HIGH_RATIO, "weight": weight, **self.slow}
         ratios |= {"y_accept_slow": slow, "y_accept_best": self.best}
         mean = expected_cost(self.p_need, self.p_accept, need, accept, **ratios)
-        others = (None if label is None else need * label for label in (slow, self.best))
+        golds = (None if label is None else need * label for label in (slow, self.best))
         if streams is None:
             return None, mean
         resampling: dict[str, Any] = {"level": LEVEL, "resamples": RESAMPLES, "seed": SEED, "streams": streams}
-        labels: dict[str, Any] = dict(zip(("y_slow", "y_best"), others, strict=True))
+        labels: dict[str, Any] = dict(zip(("y_slow", "y_best"), golds, strict=True))
         area = audbc(self.p_need, self.p_accept, need * accept, weight=weight, **resampling, **self.slow, **labels)
         return area, mean
 
@@ -112,20 +111,19 @@ def _deciding(data: EvaluationData, form: Form) -> Iterator[_Deciding | ByValue]
             yield _Deciding("slow_on_margin", *fast, need, accept, {}, None, best)
         if data.has_value:
             moves, tokens = data.expected_thinking
-            own = (
+            value_settings = (
                 Moves(*(np.asarray(moment)[judged] for moment in moves)),
                 tokens[judged],
                 data.point.price / data.point.c_fa,
             )
             counted = accept if best is None else best
-            yield ByValue("slow_on_value", (*fast, *slow), need, accept, thought, counted, *own)
+            yield ByValue("slow_on_value", (*fast, *slow), need, accept, thought, counted, *value_settings)
 
 
 def _no_area(golds: tuple[Float64[np.ndarray, "judged"], ...]) -> str | None:
     """The reason why there is no AUDBC; None if there is one.
 
-    Args:
-      golds: Gold labels of the fast pass's, the slow pass's and the best candidates.
+    Gold labels are those of the fast pass's, the slow pass's and the best candidates.
     """
     if any(((labels != 0) & (labels != 1)).any() for labels in golds):
         return "AUDBC: some labels are soft, neither 0 nor 1"
@@ -142,10 +140,10 @@ def _references(
 ) -> list[RatioRow]:
     """The constants, and the gate on the labels; they do not rank steps, so they have no area."""
     ratios: dict[str, Any] = {"low": LOW_RATIO, "high": HIGH_RATIO, "weight": weight}
-    known = expected_cost(need, accept, need, accept, **ratios, y_accept_best=best)
-    constant = min(float(known.always), float(known.never))
-    gap = constant - float(known.oracle)
-    costs = {"always": known.always, "never": known.never, "clairvoyant": known.oracle}
+    expected = expected_cost(need, accept, need, accept, **ratios, y_accept_best=best)
+    constant = min(float(expected.always), float(expected.never))
+    gap = constant - float(expected.oracle)
+    costs = {"always": expected.always, "never": expected.never, "clairvoyant": expected.oracle}
     return [
         _row(policy, None, False, None, cost, (constant - float(cost)) / gap if gap > 0 else np.nan)
         for policy, cost in costs.items()

@@ -54,11 +54,7 @@ class FoldReplay(NamedTuple):
 
 
 def replay(scores: Scores, calibration: Calibration, split: str) -> Replay:
-    """The steps of one split with a need label and at least one judged offer; offers without a label are left out.
-
-    Raises:
-      ValueError: if there is no such step.
-    """
+    """The steps of one split with a need label and a judged offer, at least one; other offers are left out."""
     keep = ~np.isnan(_column(scores, "y_need")) & ~np.isnan(_column(scores, "y_accept"))
     assert scores.split is not None, "folds are made with splits"
     rows = scores.take(np.flatnonzero(keep & (scores.split == split)))
@@ -111,13 +107,10 @@ def trained_threshold(steps: Replay, number: int) -> float:
 
 
 def accept_alone(folds: Sequence[FoldReplay], ratio: float, matching: str) -> Float64[np.ndarray, " steps"]:
-    """Decisions on p_accept alone that speak as often as the gate, on the pooled test steps.
+    """Decisions on p_accept alone that speak as often as the gate, on the pooled test steps of one method.
 
-    Args:
-      folds: One method on every fold.
-      ratio: The cost ratio, of the gate.
-      matching: `matched` speaks at exactly as many of all test steps; no label has a part in it. `trained` uses in each
-        fold the threshold that speaks as often as the gate on the fold's training streams.
+    With `matched` they speak at exactly as many of all test steps; no label has a part in it. With `trained` each fold
+    has the threshold that speaks as often as the gate on the fold's training streams.
     """
     test = pooled([fold.test for fold in folds])
     if matching == MATCHED:
@@ -142,14 +135,7 @@ def costs(
     steps: Replay,
     ratio: float,
 ) -> Costs:
-    """Costs of offers that are made with some probability.
-
-    Args:
-      offers: Probability that an offer is made at each step.
-      accepted: Acceptance label of that offer.
-      steps: The steps, for what silence costs.
-      ratio: C_FN, with C_FA = 1.
-    """
+    """Costs of offers that are made with some probability, where `accepted` is their acceptance label and C_FA = 1."""
     silence = (1 - offers) * ratio * steps.y_need * steps.y_best
     return Costs(offers * (1 - accepted) + silence, offers * (1 - steps.y_need * accepted) + silence)
 
@@ -158,7 +144,7 @@ def costs(
 class PolicyReplay:
     """One policy at one cost ratio."""
 
-    name: str  # name of the policy
+    name: str
     speak_rate: float  # share of steps with an offer
     precision: float  # mean acceptance label of the offers; NaN without offers
     realised: Interval  # mean realised cost with its interval over streams
@@ -171,7 +157,7 @@ class Gain:
 
     method: str  # name of the method whose signals decide
     matching: str  # `matched` or `trained`, as in `accept_alone`
-    ratio: float | None  # the cost ratio; None is the mean over `RATIOS`
+    ratio: float | None  # None is the mean over `RATIOS`
     realised: Interval  # difference of the mean realised costs with its interval over streams
     gold: Interval  # that of the gold costs
 
@@ -181,11 +167,7 @@ def policy_rows(
 ) -> tuple[PolicyReplay, ...]:
     """Every policy at one cost ratio; constants and random offers are those of the first method's steps.
 
-    Args:
-      methods: For each method by name, one entry per fold; all have the same steps.
-      ratio: The cost ratio.
-      resamples: Number of bootstrap resamples of whole streams.
-      seed: Seed of the resamples.
+    Each method, by name, has one entry per fold; intervals resample whole streams.
 
     Raises:
       ValueError: if two methods have different steps.
@@ -196,21 +178,21 @@ def policy_rows(
         if len(steps) != len(first) or (steps.stream != first.stream).any() or (steps.step != first.step).any():
             raise ValueError(f"{name}: found other judged steps than {first_name} has, expected the same")
     everywhere, gated = np.ones(len(first)), gate_offers(first, ratio)
-    made = {
+    decisions = {
         "never": (0 * everywhere, first.y_first),
         "always, a random offer": (everywhere, first.y_mean),
         f"always, the first by {first_name}": (everywhere, first.y_first),
         f"gate on {first_name}, a random offer": (gated, first.y_mean),
     }
     for name, folds in methods.items():
-        made[f"gate on {name}"] = gate_offers(tests[name], ratio), tests[name].y_first
+        decisions[f"gate on {name}"] = gate_offers(tests[name], ratio), tests[name].y_first
         for matching, words in ((MATCHED, "same speak rate"), (TRAINED, "threshold of the training streams")):
             offers = accept_alone(folds, ratio, matching)
-            made[f"p_accept of {name} alone, {words}"] = offers, tests[name].y_first
-    made["clairvoyant"] = (first.y_best * (1 + ratio * first.y_need) >= 1).astype(np.float64), first.y_best
+            decisions[f"p_accept of {name} alone, {words}"] = offers, tests[name].y_first
+    decisions["clairvoyant"] = (first.y_best * (1 + ratio * first.y_need) >= 1).astype(np.float64), first.y_best
     gold = first.y_need * first.y_best
-    made["clairvoyant, of the gold cost"] = (gold * (1 + ratio) >= 1).astype(np.float64), first.y_best
-    return decided_rows(made, first, ratio, resamples=resamples, seed=seed)
+    decisions["clairvoyant, of the gold cost"] = (gold * (1 + ratio) >= 1).astype(np.float64), first.y_best
+    return decided_rows(decisions, first, ratio, resamples=resamples, seed=seed)
 
 
 def decided_rows(
@@ -224,9 +206,9 @@ def decided_rows(
     """One row for each policy by name, from its decisions and the acceptance labels of its offers (see `costs`)."""
     rows = []
     for name, (offers, accepted) in made.items():
-        found = costs(offers, accepted, steps, ratio)
+        step_costs = costs(offers, accepted, steps, ratio)
         between = Bounds(0.0, max(1.0, ratio))
-        pair = [mean_interval(column, steps.stream, resamples, seed, between) for column in found]
+        pair = [mean_interval(column, steps.stream, resamples, seed, between) for column in step_costs]
         spoken = float(offers.sum())
         precision = float((offers * accepted).sum() / spoken) if spoken else np.nan
         rows.append(PolicyReplay(name, float(offers.mean()), precision, *pair))
@@ -241,21 +223,21 @@ def gains(
     seed: int = 0,
 ) -> tuple[Gain, ...]:
     """What the gate saves against p_accept alone: for each method and matching, at each ratio and on average."""
-    found = []
+    rows = []
     for method, folds in methods.items():
         steps = pooled([fold.test for fold in folds])
         for matching in (MATCHED, TRAINED):
             differences: list[Costs] = []
             for ratio in ratios:
                 gated = costs(gate_offers(steps, ratio), steps.y_first, steps, ratio)
-                alone = costs(accept_alone(folds, ratio, matching), steps.y_first, steps, ratio)
-                differences.append(Costs(*(one - other for one, other in zip(gated, alone, strict=True))))
+                accept_costs = costs(accept_alone(folds, ratio, matching), steps.y_first, steps, ratio)
+                differences.append(Costs(*(cost - rival for cost, rival in zip(gated, accept_costs, strict=True))))
             mean = Costs(*(np.mean(columns, axis=0) for columns in zip(*differences, strict=True)))
-            named: list[tuple[float | None, Costs]] = [*zip(ratios, differences, strict=True), (None, mean)]
-            for at, difference in named:
+            by_ratio: list[tuple[float | None, Costs]] = [*zip(ratios, differences, strict=True), (None, mean)]
+            for cost_ratio, difference in by_ratio:
                 pair = [mean_interval(column, steps.stream, resamples, seed) for column in difference]
-                found.append(Gain(method, matching, at, pair[0], pair[1]))
-    return tuple(found)
+                rows.append(Gain(method, matching, cost_ratio, pair[0], pair[1]))
+    return tuple(rows)
 
 
 def mean_interval(

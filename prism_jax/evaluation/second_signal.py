@@ -26,14 +26,9 @@ RATIOS = (0.5, 1.0, 2.0, 4.0)
 def most_accepted(
     p_accept: Float64[np.ndarray, "steps"], mass: float, weight: Float64[np.ndarray, "steps"] | None = None
 ) -> Float64[np.ndarray, "steps"]:
-    """Shares of offers at the steps of highest p_accept, whose weights add up to `mass`.
+    """Shares of offers at the steps of highest p_accept, whose weights add up to `mass`; a weight of None is 1.
 
     Steps that tie at the boundary share what is left: each of them gets the same share of its weight.
-
-    Args:
-      p_accept: Probability of acceptance at each step.
-      mass: Weight of all offers together; without weights their number.
-      weight: Weight of each step; None is 1.
     """
     weight = np.ones(len(p_accept)) if weight is None else weight
     total = float(weight.sum())
@@ -44,8 +39,8 @@ def most_accepted(
     last = min(int(np.searchsorted(np.cumsum(weight[order]), mass)), len(order) - 1)
     boundary = p_accept[order[last]]
     above, tied = p_accept > boundary, p_accept == boundary
-    left = (mass - float(weight[above].sum())) / float(weight[tied].sum())
-    return above + tied * min(max(left, 0.0), 1.0)
+    tied_share = (mass - float(weight[above].sum())) / float(weight[tied].sum())
+    return above + tied * min(max(tied_share, 0.0), 1.0)
 
 
 def second_signal(data: EvaluationData) -> tuple[SecondSignalRow, ...]:
@@ -84,8 +79,7 @@ def second_signal(data: EvaluationData) -> tuple[SecondSignalRow, ...]:
 def dependence(data: EvaluationData) -> Dependence | None:
     """Measures whether need and acceptance depend on each other given the fast pass; None without a judged step.
 
-    Args:
-      data: Steps that the student was not trained on, whose p_need is unconditional.
+    The student must not have been trained on these steps, and p_need must be unconditional.
     """
     judged = data.judged
     if not judged.any():
@@ -98,5 +92,7 @@ def dependence(data: EvaluationData) -> Dependence | None:
         return totals[..., :1] / totals[..., 1:]
 
     cells = Cells(sums, np.ones(len(sums), np.int64))
-    found = interval(cells, mean, level=LEVEL, resamples=RESAMPLES, seed=SEED)
-    return Dependence(float(found.estimate[0]), known(found.low[0]), known(found.high[0]), int(judged.sum()))
+    covariance = interval(cells, mean, level=LEVEL, resamples=RESAMPLES, seed=SEED)
+    return Dependence(
+        float(covariance.estimate[0]), known(covariance.low[0]), known(covariance.high[0]), int(judged.sum())
+    )

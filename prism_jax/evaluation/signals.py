@@ -44,7 +44,7 @@ def fit(rows: Scores, signal: Signal, thinking: Thinking, config: measures.Calib
     readings = read(rows, signal, thinking)
     if np.isnan(readings.p).all():
         return None
-    known = readings.known
+    mask = readings.known
     p, y, weight = readings.labelled()
     if len(y) == 0:
         without = "; without any column of need, p_accept alone is evaluated" if signal == "need" else ""
@@ -56,13 +56,13 @@ def fit(rows: Scores, signal: Signal, thinking: Thinking, config: measures.Calib
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", measures.CalibrationWarning)
         try:
-            fitted = measures.fit_map(config, p, y, weight, None if domain is None else domain[known])
+            fitted = measures.fit_map(config, p, y, weight, None if domain is None else domain[mask])
         except ValueError as error:
             raise ScoresError(f"cannot calibrate p_{signal}_{thinking}: {error}", f"y_{signal}") from None
-    found = [str(warning.message) for warning in caught]
+    messages = [str(warning.message) for warning in caught]
     if isinstance(fitted, measures.Platt) and fitted.scale <= 0:
-        found.append(f"platt: found the scale {fitted.scale:.3g}, which reverses the order of the scores")
-    for message in found:
+        messages.append(f"platt: found the scale {fitted.scale:.3g}, which reverses the order of the scores")
+    for message in messages:
         warnings.warn(f"p_{signal}_{thinking}: {message}", measures.CalibrationWarning, stacklevel=2)
     return SignalFit(
         fitted,
@@ -80,15 +80,8 @@ MOST_LOG_ODDS = 10.0
 def fit_thinking(rows: Scores, fits: Calibration) -> ThinkingFit | None:
     """How far the slow pass moves the calibrated log-odds of a step, and its mean tokens (docs/maths.md, section 12).
 
-    A step's log-odds are those of the candidate that each pass picks. Steps without slow signals on every candidate
-    are left out; labels are not needed.
-
-    Args:
-      rows: Calibration rows.
-      fits: The maps that were fitted on them.
-
-    Returns:
-      The fit; None where no step has slow signals on every candidate, or these were not calibrated.
+    A step's log-odds are those of the candidate that each pass picks, by maps that were fitted on the same rows. Steps
+    without slow signals on every candidate are left out; labels are not needed. None without steps or maps.
     """
     if fits.need_slow is None or fits.accept_slow is None or rows.p_accept_slow is None:
         return None
@@ -96,8 +89,8 @@ def fit_thinking(rows: Scores, fits: Calibration) -> ThinkingFit | None:
     incomplete = np.bincount(step, np.isnan(rows.p_accept_slow))[step] > 0
     if incomplete.all():
         return None
-    known = rows.take(~incomplete)
-    tables = {"fast": known.steps(), "slow": known.steps("slow")}
+    complete = rows.take(~incomplete)
+    tables = {"fast": complete.steps(), "slow": complete.steps("slow")}
     log_odds = [  # in the order of the arguments of `fit_moves`
         _log_odds(fits.calibrated(signal, name, table))
         for name, table in tables.items()

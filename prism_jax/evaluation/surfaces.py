@@ -20,11 +20,11 @@ from prism_jax.scores.labels import acceptance_weight
 from prism_jax.scores.texts import ordered
 
 _ROUND = (1.0, 1.1, 1.25, 1.4, 1.6, 1.8, 2.0, 2.25, 2.5, 2.8, 3.2, 3.6, 4.0, 4.5, 5.0, 5.6, 6.3, 7.1, 8.0, 9.0)
-RATIOS = (*(one / 10 for one in _ROUND), *_ROUND, 10.0)
+RATIOS = (*(number / 10 for number in _ROUND), *_ROUND, 10.0)
 """Cost ratios from 0.1 to 10: round numbers, about evenly spaced in their logarithm."""
 MARGINS = (*(k / 100 for k in range(21)), 0.25, 0.3, 0.4, 0.5, 1.0)
 """Margins; 0 never thinks slowly, 1 always does."""
-PRICES = (0.0, *(float(f"{one}e{power}") for power in range(-6, -1) for one in (1, 2, 5)), 0.1)
+PRICES = (0.0, *(float(f"{digit}e{power}") for power in range(-6, -1) for digit in (1, 2, 5)), 0.1)
 """Prices of a slow token in units of C_FA; at 0 it thinks slowly at every step."""
 MOST_GROUPS = 32
 """Largest number of pairs of domain and persona that are counted apart."""
@@ -98,7 +98,7 @@ def explore(data: EvaluationData) -> Exploration:
     names = ["need_fast", "accept_fast"] + (["need_slow", "accept_slow"] if data.slow else [])
     accept = [data.label("accept")] + ([data.label("accept", data.everywhere_slow)] if data.slow else [])
     steps = data.steps
-    found = Exploration(
+    exploration = Exploration(
         c_fa=data.point.c_fa,
         ratios=ratios,
         deployed=ratio,
@@ -116,12 +116,12 @@ def explore(data: EvaluationData) -> Exploration:
         y_best=data.best_accept,
         has_need=data.has_need,
     )
-    tables = [_by_margin(found, data.point.margin)]
+    tables = [_by_margin(exploration, data.point.margin)]
     if data.has_value:
-        tables.append(_by_value(found, data))
+        tables.append(_by_value(exploration, data))
     if data.deployed() == "slow_on_value":
         tables.reverse()
-    return dataclasses.replace(found, tables=tuple(tables))
+    return dataclasses.replace(exploration, tables=tuple(tables))
 
 
 def _with(values: tuple[float, ...], own: float) -> tuple[Float64[np.ndarray, " values"], int]:
@@ -134,15 +134,15 @@ def _groups(
     data: EvaluationData,
 ) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...], Int64[np.ndarray, " steps"]]:
     """Columns, groups and the group of each step: as many of the columns as make at most `MOST_GROUPS` groups."""
-    known = [name for name in ("domain", "persona") if getattr(data.steps, name) is not None]
-    for columns in (known, known[:1], known[1:]):
+    present = [name for name in ("domain", "persona") if getattr(data.steps, name) is not None]
+    for columns in (present, present[:1], present[1:]):
         if not columns:
             continue
         texts, codes = zip(*(ordered(getattr(data.steps, name)) for name in columns), strict=True)
         sizes = tuple(map(len, texts))
-        found, group = np.unique(np.ravel_multi_index(codes, sizes), return_inverse=True)
-        if len(found) <= MOST_GROUPS:
-            places = zip(*(place.tolist() for place in np.unravel_index(found, sizes)), strict=True)
+        occurring, group = np.unique(np.ravel_multi_index(codes, sizes), return_inverse=True)
+        if len(occurring) <= MOST_GROUPS:
+            places = zip(*(place.tolist() for place in np.unravel_index(occurring, sizes)), strict=True)
             groups = tuple(tuple(names[i] for names, i in zip(texts, place, strict=True)) for place in places)
             return tuple(columns), groups, group.astype(np.int64)
     return (), ((),), np.zeros(len(data.steps), np.int64)

@@ -56,15 +56,10 @@ class Share(NamedTuple):
 
 
 def compare_triggers(data: EvaluationData, fitted: Sequence[Fitted]) -> Triggers:
-    """Never and always thinking, and every trigger at every budget.
+    """Never and always thinking, then every trigger at every budget, on test steps with a slow pass.
 
-    Args:
-      data: The test steps, with a slow pass.
-      fitted: Calibration steps for every test step.
-
-    Returns:
-      The rows: never, always, then the triggers of each budget. `value` is left out where the calibration knows no
-      moves, intervals where there are too few streams, and shares kept where thinking saves nothing.
+    `fitted` has calibration steps for every test step. `value` is left out where the calibration knows no moves,
+    intervals where there are too few streams, and shares kept where thinking saves nothing.
     """
     shares = shares_thought(data, fitted)
     realised, expected, tokens = _costs(data)
@@ -97,10 +92,10 @@ def shares_thought(data: EvaluationData, fitted: Sequence[Fitted]) -> list[Share
     triggers = [name for name in budgets.TRIGGERS if name != "random" and (name != "value" or moves is not None)]
     for part, trigger in itertools.product(fitted, triggers):
         signals = [part.fits.calibrated(signal, "fast", part.steps) for signal in ("need", "accept")]
-        known = budgets.urgency(trigger, signals[0], signals[1], *costs, part.fits.moves(part.steps))
-        found = budgets.urgency(trigger, need, accept, *costs, moves)
+        calibration_urgency = budgets.urgency(trigger, signals[0], signals[1], *costs, part.fits.moves(part.steps))
+        test_urgency = budgets.urgency(trigger, need, accept, *costs, moves)
         for budget in BUDGETS:
-            runs = found >= budgets.threshold_at_rate(known, budget)
+            runs = test_urgency >= budgets.threshold_at_rate(calibration_urgency, budget)
             of = inside.setdefault((trigger, budget), np.zeros(number, bool))
             of[part.member] = np.asarray(runs)[part.member]
     for budget in BUDGETS:
@@ -164,10 +159,10 @@ class _Estimates:
     def row(self, i: int) -> dict[str, Any]:
         """The fields of one row that come from realised costs."""
         cost, cost_low, cost_high = self.of(i)
-        found: dict[str, Any] = {"realised_cost": cost, "realised_low": cost_low, "realised_high": cost_high}
+        fields: dict[str, Any] = {"realised_cost": cost, "realised_low": cost_low, "realised_high": cost_high}
         if self.saves:
-            found |= dict(zip(("kept", "kept_low", "kept_high"), self.of(self.count + i), strict=True))
+            fields |= dict(zip(("kept", "kept_low", "kept_high"), self.of(self.count + i), strict=True))
         if self.rival[i] != i:
             names = ("difference", "difference_low", "difference_high")
-            found |= dict(zip(names, self.of(2 * self.count + i), strict=True))
-        return found
+            fields |= dict(zip(names, self.of(2 * self.count + i), strict=True))
+        return fields

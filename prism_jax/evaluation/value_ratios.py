@@ -58,10 +58,10 @@ class ByValue(NamedTuple):
             costs = np.where(offer, 1 - accept, ratio * self.need * self.best) / (1 + ratio)
             total += float(np.average(costs, weights=weight)) / RATIOS
         labels = (self.need, self.accept, self.need, self.accept)
-        known = expected_cost(*labels, low=LOW_RATIO, high=HIGH_RATIO, weight=weight, y_accept_best=self.best)
-        constant = min(float(known.always), float(known.never))
-        gap = constant - float(known.oracle)
-        return known._replace(cost=total, rescaled=(constant - total) / gap if gap > 0 else np.nan)
+        reference = expected_cost(*labels, low=LOW_RATIO, high=HIGH_RATIO, weight=weight, y_accept_best=self.best)
+        constant = min(float(reference.always), float(reference.never))
+        gap = constant - float(reference.oracle)
+        return reference._replace(cost=total, rescaled=(constant - total) / gap if gap > 0 else np.nan)
 
     def _area(self, weight: Steps, streams: Shaped[np.ndarray, "judged"]) -> Audbc:
         """Trapezoids between the points of burden and benefit, in the order of the ratios."""
@@ -82,11 +82,11 @@ class ByValue(NamedTuple):
         best = self.need * self.best
         units = np.stack([*burdens, *benefits, by_stream(best)], axis=1)
         cells = Cells(units, np.ones(len(names), np.int64))
-        found = interval(cells, _area_of, bounds=SHARE, level=LEVEL, resamples=RESAMPLES, seed=SEED)
+        area = interval(cells, _area_of, bounds=SHARE, level=LEVEL, resamples=RESAMPLES, seed=SEED)
         end, most = (float(sums.sum() / everywhere.sum()) for sums in (benefits[-1], units[:, -1]))
         chance = end / (2 * most - most**2)
-        rescaled = (found.estimate - chance) / (1 - chance) if chance < 1 else np.nan
-        numbers = (found.estimate, found.low, found.high, found.standard_error, chance, rescaled)
+        rescaled = (area.estimate - chance) / (1 - chance) if chance < 1 else np.nan
+        numbers = (area.estimate, area.low, area.high, area.standard_error, chance, rescaled)
         return Audbc(*map(float, numbers))
 
     def _turning_ratios(self) -> list[float]:

@@ -37,10 +37,7 @@ DIGITS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 def control_data(found: Exploration, first: str, streams: Mapping[str, Stream]) -> dict[str, Any]:
     """Everything that the page's script needs, as values that JSON can represent.
 
-    Args:
-      found: The counts and steps.
-      first: The stream to show first; its texts come before those of others.
-      streams: Streams by name, whose event texts may be shown.
+    `first` is the stream to show first; its texts come before those of the other `streams`.
 
     Raises:
       ValueError: if a stream lacks a step of the scores.

@@ -134,7 +134,7 @@ def cost_figure(evaluation: Evaluation) -> CostFigure:
     shown: list[tuple[str, str, list[Mark], bool]] = []
     for name in dict.fromkeys(row.policy for row in rows):
         policy = ALL_POLICIES[name]
-        own = [row for row in rows if row.policy == name]
+        policy_rows = [row for row in rows if row.policy == name]
         y = f"{58 + 26 * len(shown):.2f}"
         marks = [
             Mark(
@@ -144,9 +144,9 @@ def cost_figure(evaluation: Evaluation) -> CostFigure:
                 f"offers at {percent(row.speak_rate)} % of steps",
                 row.form or "calibrated",
             )
-            for row in reversed(own)  # raw first, so that the calibrated mark is drawn on top
+            for row in reversed(policy_rows)  # raw first, so that the calibrated mark is drawn on top
         ]
-        shown.append((policy.label, policy.meaning, marks, any(row.deployed for row in own)))
+        shown.append((policy.label, policy.meaning, marks, any(row.deployed for row in policy_rows)))
     return CostFigure(x, 58 + 26 * len(shown) + 22, shown, lines)
 
 
@@ -160,8 +160,8 @@ def trigger_figure(evaluation: Evaluation) -> TriggerFigure | None:
     x, y = Scale(0.0, 1.0, 64, 860), Scale(min(0.0, *kept) - 0.05, max(1.0, *kept) + 0.05, 320, 16)
     lines = []
     for name in dict.fromkeys(row.trigger for row in compared.rows if row.budget is not None):
-        own = [row for row in compared.rows if row.trigger == name]
-        points = [(x(row.slow_rate), y(row.kept or 0.0)) for row in (never, *own, always)]
+        trigger_rows = [row for row in compared.rows if row.trigger == name]
+        points = [(x(row.slow_rate), y(row.kept or 0.0)) for row in (never, *trigger_rows, always)]
         marks = [
             Mark(
                 *point,
@@ -170,7 +170,7 @@ def trigger_figure(evaluation: Evaluation) -> TriggerFigure | None:
                 f"{number(row.realised_cost)} per step",
                 name,
             )
-            for row, point in zip(own, points[1:-1], strict=True)
+            for row, point in zip(trigger_rows, points[1:-1], strict=True)
         ]
         lines.append((name, TRIGGER_MEANINGS[name], polyline(points), marks))
     return TriggerFigure(x, y, lines)

@@ -27,13 +27,13 @@ def policy_table(
             f"C_FN / C_FA = {ratio:g}",
             tuple(
                 Row(row.name, (percent(row.speak_rate), percent(row.precision), shown(row.realised), shown(row.gold)))
-                for row in found
+                for row in replays
             ),
         )
-        for ratio, found in rows.items()
+        for ratio, replays in rows.items()
     )
-    found = next(iter(rows.values()))
-    return Table(title, "policy", columns, sections, note + _note(row.realised for row in found))
+    replays = next(iter(rows.values()))
+    return Table(title, "policy", columns, sections, note + _note(row.realised for row in replays))
 
 
 def annotator_table(rows: Mapping[float, Sequence[PolicyReplay]]) -> Table:
@@ -82,7 +82,7 @@ def ranking_table(found: Mapping[str, Mapping[str, Interval]], title: str) -> Ta
 
 def _note(intervals: Iterable[Interval]) -> str:
     """The note of a table, with the number of streams of its intervals."""
-    units = max((int(one.units) for one in intervals), default=0)
+    units = max((int(interval.units) for interval in intervals), default=0)
     over = over_units(units)
     return f"{over[0].upper()}{over[1:]}, in brackets; costs per step in units of C_FA."
 
@@ -106,7 +106,7 @@ def leakage_table(found: Leakage) -> Table:
 
 def shown(value: Interval, *, sign: bool = False) -> str:
     """An estimate with its interval, three decimals; the estimate alone where there is no interval."""
-    texts = [number(float(one), 3) for one in value[:3]]
+    texts = [number(float(end), 3) for end in value[:3]]
     if sign:
-        texts = [f"+{text}" if float(one) > 0 else text for text, one in zip(texts, value[:3], strict=True)]
+        texts = [f"+{text}" if float(end) > 0 else text for text, end in zip(texts, value[:3], strict=True)]
     return texts[0] if math.isnan(value.low) else f"{texts[0]} [{texts[1]}, {texts[2]}]"

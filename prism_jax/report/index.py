@@ -36,14 +36,9 @@ COLUMNS: tuple[tuple[Column, Callable[[Mapping[str, Any]], str]], ...] = (
 
 
 def write_index(path: str | os.PathLike[str], runs: Sequence[str]) -> Table:
-    """Writes the index page atomically.
+    """Writes the index page atomically, and returns the table on it.
 
-    Args:
-      path: Path of the page.
-      runs: Folders that hold evaluation.json and report.html, in the order of the rows.
-
-    Returns:
-      The table on the page.
+    Each run is a folder that holds evaluation.json and report.html; rows are in their order.
 
     Raises:
       ValueError: for no folder, a folder named twice, or an evaluation.json without what the table shows.
@@ -55,10 +50,10 @@ def write_index(path: str | os.PathLike[str], runs: Sequence[str]) -> Table:
         raise ValueError(f"runs: found {twice} twice, expected each folder once")
     check_folder_of(path)
     cells = [_cells(epath.Path(run)) for run in runs]
-    same = len({(row[1], row[2], row[3], row[4]) for row in cells}) == 1
+    comparable = len({(row[1], row[2], row[3], row[4]) for row in cells}) == 1
     note = (
         "All runs have the same costs and as many judged and gold steps."
-        if same
+        if comparable
         else "The runs differ in costs, or in judged or gold steps, so their realised costs are not comparable."
     )
     rows = tuple(Row(run, row) for run, row in zip(runs, cells, strict=True))
@@ -78,8 +73,8 @@ def _cells(run: epath.Path) -> tuple[str, ...]:
     try:
         return tuple(cell(evaluation) for _, cell in COLUMNS)
     except (KeyError, TypeError, ValueError) as error:
-        found = f"{type(error).__name__} {error}".strip()
-        raise ValueError(f"{place}: found {found} while reading, expected what prism_jax.evaluate writes") from None
+        reason = f"{type(error).__name__} {error}".strip()
+        raise ValueError(f"{place}: found {reason} while reading, expected what prism_jax.evaluate writes") from None
 
 
 def _deployed(run: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -98,12 +93,12 @@ def _cost(run: Mapping[str, Any]) -> str:
 
 
 def _ece(run: Mapping[str, Any], signal: str) -> str:
-    found = [
+    values = [
         row["ece"]
         for row in run["signals"]
         if (row["signal"], row["thinking"], row["form"]) == (signal, "fast", "calibrated")
     ]
-    return number(found[0], 3) if found else DASH
+    return number(values[0], 3) if values else DASH
 
 
 def _link(report: epath.Path, folder: epath.Path) -> str:

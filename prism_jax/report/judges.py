@@ -47,11 +47,7 @@ METHOD_WORDS = {
 
 
 def agreement_tables(found: Agreements) -> tuple[Table, ...]:
-    """The tables of agreement: pairs of raters, panels, and each judge's errors where people voted.
-
-    Args:
-      found: What `compare_judges` computed.
-    """
+    """The tables of agreement: pairs of raters, panels, and each judge's errors where people voted."""
     tables = []
     if found.pairs:
         sections = tuple(section for kind in KINDS if (section := _pair_section(found.pairs, kind)).rows)
@@ -72,13 +68,7 @@ def agreement_tables(found: Agreements) -> tuple[Table, ...]:
 
 
 def robustness_table(rows: Sequence[RobustnessRow], baseline: str, system: str) -> Table:
-    """F1 of two systems and their difference under each panel.
-
-    Args:
-      rows: What `compare_systems` computed.
-      baseline: Name of the first system.
-      system: Name of the second system.
-    """
+    """F1 of two systems, of which `baseline` is the first, and their difference under each panel."""
     names = {"f1": "F1", "precision": "precision", "recall": "recall", "false_alarm": "1 − precision"}
     columns = tuple(Column(label, unit="%") for label in names.values())
     sections = []
@@ -96,12 +86,7 @@ def robustness_table(rows: Sequence[RobustnessRow], baseline: str, system: str) 
 
 
 def corrected_table(rows: Iterable[CorrectedRow], system: str) -> Table:
-    """A system's numbers under each panel, corrected for the panel's errors in several ways.
-
-    Args:
-      rows: What `correct` computed.
-      system: Name of the system.
-    """
+    """A system's numbers under each panel, corrected for the panel's errors in several ways."""
     shown = ("prevalence", "precision", "recall", "f1", "cost")
     columns = tuple(
         Column(label, meaning, unit)
@@ -116,16 +101,18 @@ def corrected_table(rows: Iterable[CorrectedRow], system: str) -> Table:
     rows = list(rows)
     sections = []
     for panel in dict.fromkeys(row.panel for row in rows):
-        own = [row for row in rows if row.panel == panel]
+        panel_rows = [row for row in rows if row.panel == panel]
         lines = []
-        for row in own:
+        for row in panel_rows:
             label, meaning = METHOD_WORDS[row.method]
             if row.numbers is None:
                 lines.append(Row(label, (DASH,) * len(shown), row.problem))
                 continue
             cells = [_show(row.numbers[name], share=name != "cost") for name in shown]
             lines.append(Row(label, tuple(cells), meaning, row.method == "rectified"))
-        sections.append(Section(f"{panel}: {own[0].steps} steps, {own[0].human} with human labels", tuple(lines)))
+        sections.append(
+            Section(f"{panel}: {panel_rows[0].steps} steps, {panel_rows[0].human} with human labels", tuple(lines))
+        )
     over = _over([row.numbers for row in rows if row.numbers])
     note = f"{over} They carry the estimation of the judges' errors, except in the uncorrected rows."
     return Table(
@@ -135,7 +122,7 @@ def corrected_table(rows: Iterable[CorrectedRow], system: str) -> Table:
 
 def _over(rows: Iterable[Mapping[str, Interval]]) -> str:
     """Words for the intervals of some rows, with their numbers of streams."""
-    numbers = {max((int(one.units) for one in row.values()), default=0) for row in rows} or {0}
+    numbers = {max((int(interval.units) for interval in row.values()), default=0) for row in rows} or {0}
     few, most = min(numbers), max(numbers)
     words = over_units(most) if few == most else f"95 % intervals over {few} to {most} streams"
     return f"{words[0].upper()}{words[1:]}, in brackets."
@@ -143,9 +130,9 @@ def _over(rows: Iterable[Mapping[str, Interval]]) -> str:
 
 def _pair_section(pairs: Iterable[PairRow], kind: Kind) -> Section:
     """The rows of one kind; the constant judge follows the last row that has the human majority as its reference."""
-    rows, own = [], [row for row in pairs if row.kind == kind]
-    last = {row.reference: index for index, row in enumerate(own)}
-    for index, row in enumerate(own):
+    rows, of_kind = [], [row for row in pairs if row.kind == kind]
+    last = {row.reference: index for index, row in enumerate(of_kind)}
+    for index, row in enumerate(of_kind):
         measures = row.measures
         cells = (
             str(row.items),
@@ -157,7 +144,7 @@ def _pair_section(pairs: Iterable[PairRow], kind: Kind) -> Section:
         )
         rows.append(Row(f"{row.judge} / {row.reference}", cells))
         if row.reference == HUMAN and last[HUMAN] == index:
-            first = next(one for one in own if one.reference == HUMAN)
+            first = next(pair for pair in of_kind if pair.reference == HUMAN)
             base = first.measures["base_rate"].estimate
             constant = (str(first.items), percent(base), percent(float(base >= 0.5)), percent(first.constant))
             rows.append(Row(f"constant judge / {HUMAN}", (*constant, number(0.0, 2), DASH)))

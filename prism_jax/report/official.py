@@ -30,13 +30,7 @@ _NOTES: dict[Mode, str] = {
 
 
 def score_table(scores: Mapping[str, Sequence[Score]], mode: Mode, judge: str) -> Table:
-    """The scores of several models by one judge, one section per category.
-
-    Args:
-      scores: The scores by model.
-      mode: How they were computed.
-      judge: Name of the judge, for the title.
-    """
+    """The scores of several models by one judge, one section per category."""
     columns = (
         *(Column(name, _MEANINGS[name], "%") for name in COLUMNS),
         Column(TOTAL, "Events of the category's streams that are there."),
@@ -44,10 +38,15 @@ def score_table(scores: Mapping[str, Sequence[Score]], mode: Mode, judge: str) -
         Column("silences judged", "Silences with a verdict, of all."),
         Column("no answer", "Events at which the model gave no answer."),
     )
-    categories = dict.fromkeys(score.category for found in scores.values() for score in found)
+    categories = dict.fromkeys(score.category for model_scores in scores.values() for score in model_scores)
     sections = []
     for category in categories:
-        own = {model: score for model, found in scores.items() for score in found if score.category == category}
+        by_model = {
+            model: score
+            for model, model_scores in scores.items()
+            for score in model_scores
+            if score.category == category
+        }
         rows = tuple(
             Row(
                 model,
@@ -59,9 +58,9 @@ def score_table(scores: Mapping[str, Sequence[Score]], mode: Mode, judge: str) -
                     str(score.failed),
                 ),
             )
-            for model, score in own.items()
+            for model, score in by_model.items()
         )
-        missing = sorted({name for score in own.values() for name in score.missing})
+        missing = sorted({name for score in by_model.values() for name in score.missing})
         absent = f", without {', '.join(missing)}" if missing else ""
         sections.append(Section(f"{category}{absent}", rows))
     title = f"ProactiveBench scores, mode {mode}, judge: {judge}"
@@ -80,11 +79,7 @@ def scores_csv(scores: Sequence[Score]) -> str:
 
 
 def published_table(found: Mapping[str, Sequence[Consistency]]) -> Table:
-    """The counts behind published rates, and the proposals in the traces.
-
-    Args:
-      found: What `check_published` found, by model.
-    """
+    """The counts behind published rates, and the proposals in the traces, by model."""
     columns = (
         Column("accepted proposals", "TP of the only counts that give the published decimals."),
         Column("rejected proposals", "FP."),
@@ -96,9 +91,9 @@ def published_table(found: Mapping[str, Sequence[Consistency]]) -> Table:
         Column("published counted", "Which of the two counts the published proposals allow."),
     )
     sections = []
-    for category in dict.fromkeys(one.category for rows in found.values() for one in rows):
+    for category in dict.fromkeys(row.category for rows in found.values() for row in rows):
         rows = tuple(
-            Row(model, _consistency(one)) for model, rows in found.items() for one in rows if one.category == category
+            Row(model, _consistency(row)) for model, rows in found.items() for row in rows if row.category == category
         )
         sections.append(Section(category, rows))
     note = (
@@ -113,8 +108,8 @@ def _consistency(one: Consistency) -> tuple[str, ...]:
     if not one.present:
         return (*counts, f"{one.events} (0)", "", "", "")
     allowed = [name for name in ("official", "fixed") if one.allows(getattr(one, name))]
-    same = one.official == one.fixed and bool(allowed)
+    equal = one.official == one.fixed and bool(allowed)
     words = (
-        "either, they are equal" if same else {0: "neither", 1: f"{''.join(allowed)} only", 2: "either"}[len(allowed)]
+        "either, they are equal" if equal else {0: "neither", 1: f"{''.join(allowed)} only", 2: "either"}[len(allowed)]
     )
     return (*counts, f"{one.events} ({one.present})", str(one.official), str(one.fixed), words)

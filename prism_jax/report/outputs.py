@@ -45,27 +45,13 @@ def evaluate_into(
 ) -> Evaluation:
     """Calibrates and evaluates; writes calibration.json, gate.json, evaluation.json and report.html; prints the tables.
 
-    Args:
-      folder: Folder for the files; it is created if it does not exist.
-      scores: Table with rows of the splits "calibration" and "test", or with folds (`protocol.calibrate`).
-      point: Operating point: costs, margin and policy.
-      facts: Further facts about the run that the report shows, name to value.
-      keep_scores: Whether to write scores.parquet as well.
-      metrics_path: Path of the run's metrics.jsonl; without such a file the report has no loss curves.
-      streams: Streams whose event texts the report may show.
-      population: Words that every table's title adds, such as "of shown offers only".
-      calibrator: The map to fit; None is one temperature per signal.
-      calibration: Maps to apply instead of fitting; None fits them.
-      calibrated: Words for where `calibration` comes from.
-      kept: The table for scores.parquet, of which `scores` are a part; None is `scores`.
-      base: Scores of the student before training, calibrated and evaluated by themselves for a section of the tables.
-      keep_existing: Whether to write nothing where the folder has an evaluation.json already.
-
-    Returns:
-      The evaluation.
-
-    Raises:
-      ValueError: if scores, metrics or streams are invalid; nothing has been written then.
+    Nothing is written where scores, metrics or streams are invalid, which raises ValueError, nor, with `keep_existing`,
+    where the folder has an evaluation.json already. `calibrator` is the map to fit, None one temperature per signal;
+    `calibration` has maps to apply instead, and `calibrated` words for where they come from. `keep_scores` also writes
+    scores.parquet, from the table `kept`, of which `scores` are a part; None is `scores`. `base` are scores of the
+    student before training, calibrated and evaluated by themselves for a section of the tables. The report has loss
+    curves only if `metrics_path`, the run's metrics.jsonl, exists; it shows the `facts` about the run by name, and may
+    show the event texts of `streams`. `population` is what every table's title adds, such as "of shown offers only".
     """
     place = epath.Path(folder)
     facts = {name: without_credentials(fact) for name, fact in facts.items()}
@@ -74,8 +60,8 @@ def evaluate_into(
         calibration = protocol.calibrate(scores, calibrator)
         calibrated = f"each of {len(calibration.folds)} folds calibrated on the others" if calibration.folds else ""
     evaluation = protocol.evaluate(scores, calibration, point)
-    other = "" if fixed else other_maps(scores, calibration, evaluation)
-    evaluation = dataclasses.replace(evaluation, population=population, calibrated=calibrated, other_maps=other)
+    better_map = "" if fixed else other_maps(scores, calibration, evaluation)
+    evaluation = dataclasses.replace(evaluation, population=population, calibrated=calibrated, other_maps=better_map)
     if base is not None:
         before = protocol.evaluate(base, protocol.calibrate(base, calibrator), point)
         evaluation = dataclasses.replace(evaluation, base=before)

@@ -73,10 +73,10 @@ def render(
     facts: Mapping[str, str],
 ) -> str:
     """Renders the page's HTML; arguments and errors as in `write_report`."""
-    known = {stream.id: stream for stream in streams}
-    name = choose_stream(evaluation.trace, known)
+    by_id = {stream.id: stream for stream in streams}
+    name = choose_stream(evaluation.trace, by_id)
     times = protocol.evaluated_rows(scores).steps().time
-    found = protocol.explore(scores, calibration, evaluation.point)
+    exploration = protocol.explore(scores, calibration, evaluation.point)
     return load_template("report.html.jinja").render(
         title=finding(evaluation),
         measured=tables.what_was_measured(evaluation),
@@ -87,9 +87,11 @@ def render(
         thinking=figures.trigger_figure(evaluation),
         glossary=glossary(evaluation),
         diagrams=[figures.reliability_figure(row) for row in evaluation.signals],
-        timeline=timeline(evaluation, name, times, known.get(name)),
-        controls=None if isinstance(found, str) else controls.as_script_text(controls.control_data(found, name, known)),
-        uncountable=found if isinstance(found, str) else None,
+        timeline=timeline(evaluation, name, times, by_id.get(name)),
+        controls=None
+        if isinstance(exploration, str)
+        else controls.as_script_text(controls.control_data(exploration, name, by_id)),
+        uncountable=exploration if isinstance(exploration, str) else None,
         curves=[] if metrics_path is None else loss_curves(metrics_path),
         fits=_fits(calibration),
         moves=_moves(calibration),
@@ -172,13 +174,15 @@ def loss_curves(path: str | os.PathLike[str]) -> list[figures.CurveFigure]:
 
 def _fits(calibration: Calibration) -> list[tuple[str, SignalFit, str]]:
     """Name, fit and map in words of each calibrated signal."""
-    found = []
+    rows = []
     for name in SIGNALS:
         fit = getattr(calibration, name)
         if fit is not None:
-            one = calibration.temperature(*name.split("_"))
-            found.append((name, fit, calibration.in_words(*name.split("_")) if one is None else f"T = {one:.4f}"))
-    return found
+            temperature = calibration.temperature(*name.split("_"))
+            rows.append(
+                (name, fit, calibration.in_words(*name.split("_")) if temperature is None else f"T = {temperature:.4f}")
+            )
+    return rows
 
 
 def _moves(calibration: Calibration) -> str | None:
@@ -201,11 +205,11 @@ def glossary(evaluation: Evaluation) -> dict[str, str]:
     """Each term of the tables with its meaning, once; a term of several meanings has all of them."""
     rows = [ALL_POLICIES[row.policy] for row in evaluation.policies if row.form != "raw"]
     columns = [column for table in tables.all_tables(evaluation) for column in table.columns]
-    terms = [(one.label, one.meaning) for one in rows] + [(one.label, one.meaning) for one in columns]
-    found: dict[str, list[str]] = {}
+    terms = [(entry.label, entry.meaning) for entry in rows] + [(entry.label, entry.meaning) for entry in columns]
+    by_label: dict[str, list[str]] = {}
     for label, meaning in dict.fromkeys(terms):
-        found.setdefault(label, []).append(meaning)
-    return {label: " As a column: ".join(meanings) for label, meanings in found.items()}
+        by_label.setdefault(label, []).append(meaning)
+    return {label: " As a column: ".join(meanings) for label, meanings in by_label.items()}
 
 
 def _false_alarm(evaluation: Evaluation) -> str:

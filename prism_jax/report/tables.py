@@ -297,8 +297,8 @@ def decision_tables(evaluation: Evaluation) -> tuple[Table, ...]:
     """The tables about decisions: costs and rates, at the operating point, across ratios, by trigger and by group."""
     second = (second_signal_table,) if evaluation.has_need else ()
     tables = (cost_table, interval_table, rate_table, ratio_table, *second)
-    more = *trigger_tables(evaluation), *group_tables(evaluation)
-    return tuple(_titled(table, evaluation) for table in (*(make(evaluation) for make in tables), *more))
+    further = *trigger_tables(evaluation), *group_tables(evaluation)
+    return tuple(_titled(table, evaluation) for table in (*(make(evaluation) for make in tables), *further))
 
 
 def all_tables(evaluation: Evaluation) -> tuple[Table, ...]:

@@ -23,19 +23,14 @@ FOLDER = pathlib.Path(__file__).parent
 
 
 def load_template(name: str) -> jinja2.Template:
-    """Loads a template of this folder by its file name.
-
-    Raises:
-      jinja2.TemplateNotFound: if the folder has no such file.
-    """
+    """Loads a template of this folder by its file name."""
     return _environment().get_template(name)
 
 
 def load_asset(name: str) -> markupsafe.Markup:
     """Reads a style sheet or script of this folder, to stand between the page's own tags as it is.
 
-    Raises:
-      ValueError: if the text could end its element: a browser reads markup there before it reads the language.
+    A text that could end its element raises ValueError: a browser reads markup there before it reads the language.
     """
     text = (FOLDER / name).read_text(encoding="utf-8")
     if "</" in text or "<!--" in text:
@@ -44,11 +39,9 @@ def load_asset(name: str) -> markupsafe.Markup:
 
 
 def content_policy(styles: Sequence[str], scripts: Sequence[str]) -> str:
-    """The content security policy that allows exactly these inline style sheets and scripts.
+    """The content security policy that allows exactly the text of these inline `<style>` and `<script>` elements.
 
-    Args:
-      styles: The text of each `<style>` element.
-      scripts: The text of each `<script>` element that runs; data blocks need no permission.
+    Data blocks need no permission.
     """
     directives = ["default-src 'none'", "base-uri 'none'", "form-action 'none'"]
     for name, texts in (("style-src", styles), ("script-src", scripts)):

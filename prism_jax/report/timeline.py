@@ -64,8 +64,8 @@ def choose_stream(trace: Trace, known: Collection[str] = ()) -> str:
     """Chooses the stream that shows the gate at work: of those with an offer and a silence, with most changes of both.
 
     Ties go to the stream of which more answers are known, then to the lower share of wrong decisions, then to the
-    first. Without such a stream, one with an offer is taken before one without. If any stream is in `known`, which
-    names the streams with texts, only those are considered. The steps that a page shows count, the first `MAX_STEPS`.
+    first. Without such a stream, one with an offer is taken before one without. If any stream is in `known`, the names
+    of streams with texts, only those are considered. Only the first `MAX_STEPS`, which a page shows, count.
     """
     texts = set(known)
     names, stream = numbered(trace.stream)
@@ -78,23 +78,19 @@ def choose_stream(trace: Trace, known: Collection[str] = ()) -> str:
     def per_stream(values: np.ndarray) -> np.ndarray:
         return np.bincount(of_row, values, number)
 
-    together = per_stream(offer).astype(bool) * 2 + per_stream(~offer).astype(bool)
+    kinds = per_stream(offer).astype(bool) * 2 + per_stream(~offer).astype(bool)
     changed = np.r_[False, (np.diff(offer.astype(int)) != 0) & (np.diff(of_row) == 0)]
     known_answers = per_stream(~np.isnan(answer))
     wrong = per_stream(np.nan_to_num(np.abs(offer - answer))) / np.maximum(known_answers, 1)
     chosen = np.array([i for i, name in enumerate(names) if name in texts] or range(number))
-    keys = (-chosen, -wrong[chosen], known_answers[chosen], per_stream(changed)[chosen], together[chosen])
+    keys = (-chosen, -wrong[chosen], known_answers[chosen], per_stream(changed)[chosen], kinds[chosen])
     return names[chosen[np.lexsort(keys)[-1]]]
 
 
 def timeline(evaluation: Evaluation, name: str, times: np.ndarray | None, stream: Stream | None) -> Timeline:
     """Lays out one stream's signals, threshold and decisions, with the events' texts if the stream is given.
 
-    Args:
-      evaluation: The evaluation whose trace holds the stream.
-      name: The stream's id.
-      times: Time of each step of the whole trace in seconds, NaN where unknown; ignored if `stream` is given.
-      stream: The stream itself, or None.
+    `times` has the time of each step of the whole trace in seconds, NaN where unknown; a given stream has its own.
 
     Raises:
       ValueError: if the trace has a step that `stream` lacks.
@@ -170,11 +166,7 @@ def _moment(evaluation: Evaluation, row: int, stream: Stream | None) -> Moment:
 
 
 def event_of(stream: Stream, step: int) -> int:
-    """The index of the event at which a step of the scores decides.
-
-    Raises:
-      ValueError: if the stream has no such step.
-    """
+    """The index of the event at which a step of the scores decides; ValueError if the stream has no such step."""
     if step >= len(stream.steps):
         raise ValueError(f"stream {stream.id!r}: found step {step} in the scores, expected below {len(stream.steps)}")
     return stream.steps[step].event

@@ -59,8 +59,8 @@ def read_scores(path: str | os.PathLike[str], *, extra: bool = True) -> Scores:
     except ScoresError as error:
         raise located(error, path) from None
     except JsonError as error:  # of the file as a whole, or of a line's length
-        where, _, found = str(error).removeprefix(str(file)).partition(": ")
-        raise located(ScoresError(found, None, int(where[1:]) - 1 if where else None), path) from None
+        where, _, problem = str(error).removeprefix(str(file)).partition(": ")
+        raise located(ScoresError(problem, None, int(where[1:]) - 1 if where else None), path) from None
     if scores.extra:
         logging.warning("%s: columns without a meaning here, kept: %s", path, visible(", ".join(scores.extra)))
     return scores

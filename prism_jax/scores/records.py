@@ -23,16 +23,12 @@ def is_record(value: Mapping[str, Any]) -> bool:
 
 
 def scores_of_records(lines: Iterable[Mapping[str, Any]], timeout: float = TIMEOUT) -> Scores:
-    """Builds a scores table from the lines of a records file.
+    """Builds a scores table from the lines of a records file, in the order of the file.
 
     The column `person` is there if some event names a person; a stream without one then counts as a person of its name.
     `y_accept` is 1 for an offer that was accepted, 0 for one that was dismissed or ignored. An offer without an outcome
-    counts as 0 if it was seen and its time is over: the stream has an event within `timeout` after the offer, and
-    another one later than that. Otherwise nobody knows, and it is null. `y_need` is what an outcome says of it.
-
-    Args:
-      lines: The records, in the order of the file.
-      timeout: Seconds, above 0.
+    counts as 0 if it was seen and its time is over: the stream has an event within `timeout` seconds after the offer,
+    and another one later than that. Otherwise nobody knows, and it is null. `y_need` is what an outcome says of it.
 
     Raises:
       ScoresError: naming the line (as a row from 0), for a record that cannot be read, an outcome of an offer that was
@@ -40,8 +36,8 @@ def scores_of_records(lines: Iterable[Mapping[str, Any]], timeout: float = TIMEO
     """
     records = list(lines)
     rows, origin = [], []
-    for line, found in rows_of_records(records, timeout):
-        rows.append(found)
+    for line, values in rows_of_records(records, timeout):
+        rows.append(values)
         origin.append(line)
     dropped = set()
     if all(row["need_target"] == "marginal" for row in rows):
@@ -63,15 +59,10 @@ def rows_of_records(
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yields (index of the record, row of the scores table) for every candidate of every decision.
 
-    Args:
-      records: As for `scores_of_records`.
-      timeout: Seconds, above 0.
-
-    Raises:
-      ScoresError: as `scores_of_records`.
+    Timeout and errors are those of `scores_of_records`.
     """
     times: dict[str, list[float]] = {}
-    made: set[str] = set()
+    offers_made: set[str] = set()
     outcomes: dict[str, Mapping[str, Any]] = {}
     for line, record in enumerate(records):
         try:
@@ -79,14 +70,14 @@ def rows_of_records(
                 raise ScoresError("found no record, expected one on every line", "kind", line)
             if record["kind"] == "decision":
                 times.setdefault(record["stream"], []).append(float(record["time"]))
-                made.add(record["offer"])
+                offers_made.add(record["offer"])
                 continue
-            offer, found, needed = record["offer"], record["outcome"], record["needed"]
-            if found not in _ANSWERS:
-                raise ScoresError(f"found {found!r:.80}, expected one of {', '.join(_ANSWERS)}", "outcome", line)
+            offer, answer, needed = record["offer"], record["outcome"], record["needed"]
+            if answer not in _ANSWERS:
+                raise ScoresError(f"found {answer!r:.80}, expected one of {', '.join(_ANSWERS)}", "outcome", line)
             if needed is not None and type(needed) is not bool:
                 raise ScoresError(f"found {needed!r:.80}, expected true, false or null", "needed", line)
-            if offer not in made or offer in outcomes:
+            if offer not in offers_made or offer in outcomes:
                 again = "a second outcome of" if offer in outcomes else "an outcome of"
                 raise ScoresError(f"found {again} {offer!r}, expected one of an offer that was made", "offer", line)
             outcomes[offer] = record
@@ -115,8 +106,8 @@ def _answer(
         return None
     if outcome is not None:
         return _ANSWERS[outcome["outcome"]]
-    made = float(record["time"])
-    after, over = bisect.bisect_right(times, made), bisect.bisect_right(times, made + timeout)
+    offered_at = float(record["time"])
+    after, over = bisect.bisect_right(times, offered_at), bisect.bisect_right(times, offered_at + timeout)
     return 0.0 if after < over < len(times) else None
 
 

@@ -132,9 +132,9 @@ def as_column(name: str, values: Any) -> np.ndarray:
     if spec.kind == "text":
         return object_array(values)
     if spec.kind == "votes":
-        kept: dict[tuple[bool, ...], tuple[bool, ...]] = {}  # equal votes are one object
+        shared: dict[tuple[bool, ...], tuple[bool, ...]] = {}  # equal votes are one object
         every = (tuple(map(bool, votes or ())) for votes in values)
-        return object_array([kept.setdefault(votes, votes) for votes in every])
+        return object_array([shared.setdefault(votes, votes) for votes in every])
     nulls = sum(value is None for value in values)
     try:
         array = np.array(values, np.int64 if spec.kind == "index" else np.float64)
@@ -178,8 +178,8 @@ def _check_value(name: str, spec: Column, row: int, value: Any) -> None:
         "votes": isinstance(value, list | tuple) and all(isinstance(vote, bool | np.bool_) for vote in value),
     }.get(spec.kind, whole or isinstance(value, float | np.floating))
     if not right or value != value:
-        found = "null" if value is None else repr(_plain(value))
-        raise ScoresError(f"found {found}, expected {spec.expected}", name, row)
+        value_text = "null" if value is None else repr(_plain(value))
+        raise ScoresError(f"found {value_text}, expected {spec.expected}", name, row)
 
 
 def fail_at(bad: Bool[np.ndarray, "rows"], name: str, values: Any, expected: str) -> None:

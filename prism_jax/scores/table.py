@@ -66,8 +66,7 @@ class Scores:
       tokens_fast: Number of tokens that the fast pass read and wrote.
       tokens_slow: Number of tokens of the slow pass.
       tokens_response: Number of tokens of the response.
-      fields_correct: Share of the fields that the slow pass wrote exactly as the data have them; null where these have
-        none.
+      fields_correct: Share of the fields that the slow pass wrote exactly as the data have them; null without fields.
       need_target: What p_need estimates, the same on every row: `marginal`, as without this column, Pr(need | history);
         `given_accept`, Pr(need | history, the step's offer accepted).
       extra: Columns that the schema does not know, as arrays of objects by name; they are kept and not read.
@@ -284,7 +283,7 @@ def _check_log(scores: Scores) -> None:
     y_accept, logged, propensity = (
         none if column is None else column for column in (scores.y_accept, scores.logged, scores.propensity)
     )
-    silent, known = logged == 0, ~np.isnan(propensity)
+    silent, recorded = logged == 0, ~np.isnan(propensity)
     fail_at(propensity == 0, "propensity", propensity, "above 0: inverse weights need every offer possible")
     fail_at(silent & (propensity == 1), "propensity", propensity, "below 1 where logged is false")
     fail_at(
@@ -294,7 +293,7 @@ def _check_log(scores: Scores) -> None:
         "null where logged is false: nobody saw the answer to an offer that was not made",
     )
     fail_at(
-        (logged == 1) & ~known & (silent.any() and known.any()),
+        (logged == 1) & ~recorded & (silent.any() and recorded.any()),
         "propensity",
         propensity,
         "a number, as other rows have one and some offers were not made (logged is false)",
@@ -365,9 +364,9 @@ def _check_structure(scores: Scores) -> None:
     order, starts = _ordered(scores, codes)
     candidate, within_step = scores.candidate[order], np.ones(len(scores) - 1, bool)
     within_step[starts[1:] - 1] = False
-    same = within_step & (candidate[1:] == candidate[:-1])
-    if same.any():
-        row = int(np.arange(len(scores))[order][int(same.argmax()) + 1])
+    repeated = within_step & (candidate[1:] == candidate[:-1])
+    if repeated.any():
+        row = int(np.arange(len(scores))[order][int(repeated.argmax()) + 1])
         key = f"stream {scores.stream[row]!r}, step {scores.step[row]}, candidate {scores.candidate[row]}"
         raise ScoresError(f"found {key} a second time, expected each once", None, row)
     within_stream = codes[order][1:] == codes[order][:-1]

@@ -18,8 +18,8 @@ def numbered(texts: Shaped[np.ndarray, "rows"]) -> tuple[list[str], Int64[np.nda
     codes = np.empty(len(texts), np.int64)
     for start in range(0, len(texts), _BATCH):
         part = pa.array(texts[start : start + _BATCH], pa.string()).dictionary_encode()
-        known = [place.setdefault(text, len(place)) for text in part.dictionary.to_pylist()]
-        codes[start : start + _BATCH] = np.array(known, np.int64)[part.indices.to_numpy()]
+        numbers = [place.setdefault(text, len(place)) for text in part.dictionary.to_pylist()]
+        codes[start : start + _BATCH] = np.array(numbers, np.int64)[part.indices.to_numpy()]
     return list(place), codes
 
 

@@ -23,9 +23,6 @@ def check_people(columns: Mapping[str, Shaped[np.ndarray, "rows"]]) -> None:
     The calibration, or the model, would otherwise have seen the people that it is measured on, and results would not
     hold for new people. Who wants to measure known people later leaves out the column `person`.
 
-    Args:
-      columns: The columns of a scores table by name.
-
     Raises:
       ScoresError: naming the first row of a person that stands in another split or fold than before.
     """
@@ -49,15 +46,7 @@ def check_people(columns: Mapping[str, Shaped[np.ndarray, "rows"]]) -> None:
 
 
 def independent_unit(stream: Shaped[np.ndarray, "rows"], person: Shaped[np.ndarray, "rows"] | None) -> Unit:
-    """What the independent units are.
-
-    Args:
-      stream: The stream of each row.
-      person: The person of each row; None if the table does not know them.
-
-    Returns:
-      people if one of them has several streams; otherwise streams.
-    """
+    """What the independent units are: people if they are known and one has several streams, otherwise streams."""
     if person is None or len(numbered(person)[0]) == len(numbered(stream)[0]):
         return "streams"
     return "people"

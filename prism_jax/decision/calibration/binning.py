@@ -38,10 +38,7 @@ def bin_edges(p: Any, weight: Any, bins: int, scheme: Scheme) -> Any:
 def bin_index(p: Any, edges: Any, *, uniform: bool) -> Any:
     """The bin of each score: the number of inner edges that do not exceed it.
 
-    Args:
-      p: Scores in [0, 1].
-      edges: Bin edges from `bin_edges`, in the precision of p.
-      uniform: Whether the edges are k/K; NumPy then computes the bin instead of searching for it.
+    The edges are from `bin_edges`, in the precision of p. Where they are k/K (`uniform`), NumPy need not search.
     """
     if (jnp := arrays.namespace(p, edges)) is not np:
         return jnp.searchsorted(edges[1:-1], p, side="right", method="compare_all")
@@ -59,15 +56,8 @@ def bin_index(p: Any, edges: Any, *, uniform: bool) -> Any:
 def bin_sums(p: Any, bins: int, edges: Any, *, uniform: bool, columns: Any) -> list[Any]:
     """Sums of one or more columns over each bin.
 
-    Args:
-      p: Scores in [0, 1], a vector.
-      bins: Number of bins.
-      edges: Bin edges from `bin_edges`.
-      uniform: Whether the edges are k/K.
-      columns: Function from a slice of rows to the columns there; None in place of a column means ones.
-
-    Returns:
-      One vector of `bins` sums for each column: float64 for NumPy, integer for a column of ones.
+    Each column gives one vector: float64 for NumPy, integer for a column of ones. `columns` is a function from a slice
+    of rows to the columns there; None in place of a column means ones.
     """
     if (jnp := arrays.namespace(p, edges)) is not np:
         # Each sum has few terms: a float32 sum over all rows would accumulate rounding and stop growing at 2^24 rows.
@@ -89,8 +79,7 @@ def _product_finds_bin(bins: int, dtype: np.dtype) -> bool:
     """Whether floor(p * K), with the product rounded in floating point, is the bin of every p.
 
     The rounded product never decreases as p grows, so it is correct everywhere if it is correct at each inner edge and
-    at the number just below each inner edge. It is correct for 15 bins,
-    which `benchmarks/decision.py ece` times.
+    at the number just below each inner edge. It is correct for 15 bins, which `benchmarks/decision.py ece` times.
     """
     k = np.arange(1, bins, dtype=dtype)
     edge = k / dtype.type(bins)

@@ -73,8 +73,8 @@ def _blocks(p: np.ndarray, y: np.ndarray, w: np.ndarray | None) -> _Blocks:
     if w is None and word is not None and (y.dtype == np.bool_ or bool(np.all((y == 0) | (y == 1)))):
         return _label_runs(p, y, word)
     if w is not None:
-        kept = w > 0
-        p, y, w = p[kept], y[kept], w[kept]
+        weighted = w > 0
+        p, y, w = p[weighted], y[weighted], w[weighted]
     order = np.argsort(p)
     p, y = p[order], y[order].astype(np.float64)
     first = np.flatnonzero(np.append(True, p[1:] != p[:-1]))

@@ -132,18 +132,18 @@ def map_from_dict(tree: Mapping[str, Any]) -> tuple[Map, dict[str, Any]]:
     for key in keys:
         if key not in tree:
             raise ValueError(f"{key}: found no such key, expected it beside the calibrator {name!r}")
-    other = {key: value for key, value in tree.items() if key not in ("calibrator", *keys)}
+    remaining = {key: value for key, value in tree.items() if key not in ("calibrator", *keys)}
     if name == "temperature":
-        return Temperature(_positive("temperature", tree["temperature"])), other
+        return Temperature(_positive("temperature", tree["temperature"])), remaining
     if name == "platt":
-        return Platt(*(_number(key, tree[key]) for key in keys)), other
+        return Platt(*(_number(key, tree[key]) for key in keys)), remaining
     if name == "isotonic":
-        return _isotonic(tree["x"], tree["y"]), other
+        return _isotonic(tree["x"], tree["y"]), remaining
     temperatures = tree["temperatures"]
     if not isinstance(temperatures, Mapping):
         raise ValueError(f"temperatures: found {temperatures!r}, expected an object with a temperature per group")
     groups = {group: _positive(f"temperatures.{group}", value) for group, value in temperatures.items()}
-    return GroupedTemperature(groups, _positive("pooled", tree["pooled"])), other
+    return GroupedTemperature(groups, _positive("pooled", tree["pooled"])), remaining
 
 
 def _number(key: str, value: Any) -> float:

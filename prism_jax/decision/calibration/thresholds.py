@@ -43,8 +43,7 @@ def rule_of_map(fitted: Map | None, threshold: float) -> Rule:
     """Where a map reaches a threshold.
 
     Args:
-      fitted: The map; None where the score is the probability itself. One of several temperatures has a rule per group
-        (`rules_by_group`).
+      fitted: The map; None where the score is the probability itself. `rules_by_group` is for grouped temperatures.
       threshold: Offers are made where the calibrated probability is at least this, in [0, 1].
 
     Returns:
@@ -64,10 +63,10 @@ def rule_of_map(fitted: Map | None, threshold: float) -> Rule:
     if threshold >= 1:
         return Rule("never")
     scale, bias = (1 / fitted.temperature, 0.0) if isinstance(fitted, Temperature) else (fitted.scale, fitted.bias)
-    wanted = scipy.special.logit(threshold)
+    log_odds = scipy.special.logit(threshold)
     if scale == 0:
-        return Rule("always" if bias >= wanted else "never")
-    return Rule("at_least" if scale > 0 else "at_most", float(scipy.special.expit((wanted - bias) / scale)))
+        return Rule("always" if bias >= log_odds else "never")
+    return Rule("at_least" if scale > 0 else "at_most", float(scipy.special.expit((log_odds - bias) / scale)))
 
 
 def rules_by_group(fitted: Map, threshold: float) -> Mapping[str, Rule]:

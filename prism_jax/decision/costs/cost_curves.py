@@ -35,24 +35,39 @@ DEFAULT_RATIOS = tuple(float(r) for r in np.geomspace(LOW_RATIO, HIGH_RATIO, 61)
 
 
 class CostCurve(NamedTuple):
-    """Mean cost per step at each cost ratio, with costs normalised to C_FA + C_FN = 1."""
+    """Mean cost per step at each cost ratio, with costs normalised to C_FA + C_FN = 1.
 
-    cost_ratio: Float[Array, " costs"]  # cost ratio r = C_FN / C_FA
-    cost: Float[Array, " costs"]  # cost of the policy
-    always: Float[Array, " costs"]  # cost of always intervening
-    never: Float[Array, " costs"]  # cost of always staying silent
-    oracle: Float[Array, " costs"]  # cost of deciding on the labels
+    Attributes:
+      cost_ratio: Cost ratio r = C_FN / C_FA.
+      cost: Cost of the policy.
+      always: Cost of always intervening.
+      never: Cost of always staying silent.
+      oracle: Cost of deciding on the labels.
+    """
+
+    cost_ratio: Float[Array, " costs"]
+    cost: Float[Array, " costs"]
+    always: Float[Array, " costs"]
+    never: Float[Array, " costs"]
+    oracle: Float[Array, " costs"]
 
 
 class ExpectedCost(NamedTuple):
-    """Costs per step, averaged over log-uniform cost ratios."""
+    """Costs per step, averaged over log-uniform cost ratios.
 
-    cost: Floats  # cost of the policy
-    always: Floats  # cost of always intervening
-    never: Floats  # cost of always staying silent
-    oracle: Floats  # cost of deciding on the labels
-    # The share of the gap from the better constant policy (0) to the oracle (1) that the policy closes. It is negative
-    # if the policy costs more than that constant, and NaN if that constant costs as little as the oracle.
+    Attributes:
+      cost: Cost of the policy.
+      always: Cost of always intervening.
+      never: Cost of always staying silent.
+      oracle: Cost of deciding on the labels.
+      rescaled: The share of the gap from the better constant policy (0) to the oracle (1) that the policy closes. It is
+        negative if the policy costs more than that constant, and NaN if that constant costs as little as the oracle.
+    """
+
+    cost: Floats
+    always: Floats
+    never: Floats
+    oracle: Floats
     rescaled: Floats
 
 
@@ -79,8 +94,7 @@ def cost_curve(
       y_need: Need labels in [0, 1]; soft ones are probabilities.
       y_accept: Acceptance labels in [0, 1].
       cost_ratios: Cost ratios r >= 0, known before tracing.
-      y_both: Labels of need AND acceptance, where they are not the product, as for the simulator's Pr(need AND accept);
-        at most `y_accept`.
+      y_both: Labels of need AND acceptance, at most `y_accept`, where they are not the product, as in the simulator.
       p_need_slow: Need probability of the slow pass; needed with a margin.
       p_accept_slow: Acceptance probability of the slow pass.
       margin: Slow margin delta; above 0 the slow pass takes part.
@@ -112,9 +126,9 @@ def cost_curve(
     offers = sweep.sum_of_offers(labels.refused if slow is None else slow.refused)
     if slow is not None:  # above `stop` an offer is the fast pass's candidate
         offers = offers + sweep.sum_from(sweep.stop, labels.refused - slow.refused)
-    own = (offers + silence(sweep)) / scale
-    known = (oracle.sum_of_offers(best.refused) + silence(oracle)) / scale
-    return CostCurve(ratios, own, labels.refused.sum() / scale, ratios * wanted / scale, known)
+    policy_cost = (offers + silence(sweep)) / scale
+    oracle_cost = (oracle.sum_of_offers(best.refused) + silence(oracle)) / scale
+    return CostCurve(ratios, policy_cost, labels.refused.sum() / scale, ratios * wanted / scale, oracle_cost)
 
 
 def expected_cost(
@@ -238,10 +252,10 @@ def _labels(signals: Signals, y_need: Any, y_accept: Any, y_both: Any, weight: A
         if value is not None:
             arrays.check_label(name, value)
     arrays.check_weight("weight", weight)
-    given = [value for value in (y_need, y_accept, y_both, weight) if value is not None]
-    xp = arrays.namespace(*signals, *given)
+    vectors = [value for value in (y_need, y_accept, y_both, weight) if value is not None]
+    xp = arrays.namespace(*signals, *vectors)
     floating = jax.dtypes.canonicalize_dtype(signals.p_need_fast.dtype) if xp is not np else np.float64
-    whole = all(not np.issubdtype(value.dtype, np.floating) for value in given)
+    whole = all(not np.issubdtype(value.dtype, np.floating) for value in vectors)
     dtype = int if whole else floating  # sums of hard labels stay exact where JAX uses float32
     need, accept = xp.asarray(y_need, dtype), xp.asarray(y_accept, dtype)
     wanted = need * accept

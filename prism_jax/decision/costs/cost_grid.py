@@ -1,9 +1,8 @@
 """The index on a sorted grid of cost ratios from which a step intervenes, exactly as the gate decides.
 
-The gate intervenes at the ratio r = C_FN / C_FA exactly if a <= b * r and b > 0, with a = 1 - p_accept and
-b = p_accept * p_need. In floating point b * r never decreases as r grows, so on a sorted grid a step is silent up to
-some index and intervenes from it on, and this index describes all its decisions. `first_index` evaluates the comparison
-itself at grid points and never compares r with a rounded quotient a / b. The quotient is used only to look up where the
+The gate intervenes at the ratio r = C_FN / C_FA exactly if a <= b * r and b > 0, with a = 1 - p_accept and b = p_accept
+* p_need. In floating point b * r never decreases as r grows, so one index of a sorted grid describes all decisions of a
+step. The comparison itself is evaluated at grid points; the rounded quotient a / b is used only to look up where the
 search starts, in a small table indexed by its leading bits.
 
 The comparison is that of `gate.intervene` at C_FA = 1. It is repeated here because the search must be traced by
@@ -53,11 +52,7 @@ class CostGrid:
 
 
 def check_axis(name: str, values: Sequence[Scalar] | Array, dtype: DTypeLike) -> Float[np.ndarray, " axis"]:
-    """Cost ratios or margins as a NumPy vector of `dtype`.
-
-    Raises:
-      ValueError: if they are traced, not a vector, empty, negative, or not finite in `dtype`.
-    """
+    """Cost ratios or margins as a NumPy vector of `dtype`: not empty, not traced, finite and at least 0."""
     if arrays.is_traced(values):
         raise ValueError(
             f"{name}: found a traced value, expected numbers known before tracing (they fix the shape of the table)"
@@ -80,12 +75,12 @@ def cost_grid(costs: Float[np.ndarray, " K"]) -> CostGrid:
     bits = costs.view(np.int32 if costs.dtype == np.float32 else np.int64)
     positive: np.ndarray = bits[costs >= np.finfo(costs.dtype).tiny]  # no quotient except 0 is smaller than this
     mantissa = np.finfo(costs.dtype).nmant
-    for kept in range(1, 13):
-        shift = mantissa - kept
+    for key_bits in range(1, 13):
+        shift = mantissa - key_bits
         keys = positive >> shift
         origin = int(keys[0]) - 2 if len(keys) else 0
         size = int(keys[-1]) - origin + 2 if len(keys) else 2
-        if kept > 1 and size > _TABLE_LIMIT:
+        if key_bits > 1 and size > _TABLE_LIMIT:
             break
         bucket = np.concatenate([np.zeros(len(costs) - len(keys), np.int64), keys - origin])
         counts = np.bincount(bucket, minlength=size)
@@ -108,11 +103,7 @@ def first_index(
 ) -> Int[Array, "*rows"]:
     """The first index j with a <= b * costs[j], or a < b * costs[j] if `strict`; K if there is none, or if b <= 0.
 
-    Args:
-      a: 1 - p for probabilities p, so 0 or well above the smallest normal number; a negative value acts as 0.
-      b: Numbers of at least 0 in the grid's dtype.
-      grid: The cost ratios, from `cost_grid`.
-      strict: Whether equality counts as not reached.
+    `a` is 1 - p for probabilities p, so 0 or well above the smallest normal number; a negative value acts as 0.
     """
     eps = jnp.finfo(grid.costs.dtype).eps
     # Costs that lie below the quotient by more than rounding can explain are skipped; the others are compared.
@@ -147,9 +138,8 @@ def slow_range(
 
     The slow pass runs from the first cost at which the gate would intervene at p_accept + margin, up to the last at
     which, at p_accept - margin, it would not intervene or the costs would be equal (docs/maths.md, section 3;
-    `gate.slow_band`). Below this range the fast signals are silent, above it they intervene, and inside it the slow
-    signals decide. A step's first intervening cost is therefore that of the slow signals, clipped to the range. At
-    margin 0 the range is empty and lies at `fast`, the `decision_index` of the same signals.
+    `gate.slow_band`). A step's first intervening cost is that of the slow signals, clipped to this range. At margin 0
+    the range is empty and lies at `fast`, the `decision_index` of the same signals.
     """
     delta = margins[:, None]
     high, low = p_accept + delta, p_accept - delta

@@ -30,12 +30,16 @@ class BurdenBenefitCurve(NamedTuple):
     Point 0 is silence, (0, 0). At point i the i-th step in the order of critical ratios intervenes, together with all
     earlier steps and all steps that tie with it, so tied steps share a point. At the last point every step intervenes,
     (1, pi).
+
+    Attributes:
+      cost_ratio: The smallest ratio at which a point applies; 0 at point 0, infinite where no finite ratio suffices.
+      burden: Burden B, the share of steps with an intervention.
+      benefit: Benefit U, the share of steps with a gold-positive intervention.
     """
 
-    # the smallest ratio at which a point applies; 0 at point 0, infinite where no finite ratio suffices
     cost_ratio: Float[Array, " points"]
-    burden: Float[Array, " points"]  # burden B, the share of steps with an intervention
-    benefit: Float[Array, " points"]  # benefit U, the share of steps with a gold-positive intervention
+    burden: Float[Array, " points"]
+    benefit: Float[Array, " points"]
 
     def area(self) -> Floats:
         """The trapezoid area under benefit over burden."""
@@ -76,15 +80,13 @@ def burden_benefit_curve(
       p_accept_slow: Acceptance probability of the slow pass.
       margin: Slow margin delta; above 0 the curve follows the policy with the slow pass at each ratio.
       weight: Importance of each step; None is 1.
-      y_slow: Gold labels of the candidates that the slow pass picks, where these may differ; they count where the slow
-        pass runs. None is `y`.
+      y_slow: Gold labels of the slow pass's candidates, which count where it runs; None is `y`.
 
     Returns:
       The curve with n + 1 points regardless of ties, so that it can be jitted; with `y_slow` 2 n + 1.
 
     Raises:
-      ValueError: for a value outside its range, unequal lengths, empty input, a margin without slow signals, or
-        `y_slow` at margin 0.
+      ValueError: for bad values, unequal lengths, empty input, a margin without slow signals, or `y_slow` at margin 0.
     """
     signals = check_signals(p_need, p_accept, p_need_slow, p_accept_slow, margin)
     check_gold(signals, y, weight, positive=False)
@@ -148,10 +150,9 @@ def trace_events(events: Events, ranking: tuple[Any, Any] | None = None) -> Burd
 
 
 def rank(critical: CriticalRatio) -> tuple[Any, Any]:
-    """Sorts steps by the cost ratio at which they begin to intervene.
+    """The steps sorted by the cost ratio at which they begin to intervene.
 
-    Returns:
-      The indices of the sorted steps, and for each position the last position that ties with it.
+    Also gives, for each position, the last position that ties with it.
     """
     xp = arrays.namespace(critical.ratio)
     # The sort need not be stable, because tied steps share a point.
@@ -187,13 +188,19 @@ def trace_curve(
 
 
 class NetBenefitCurve(NamedTuple):
-    """Gain over silence at each cost ratio, per step."""
+    """Gain over silence at each cost ratio, per step.
 
-    cost_ratio: Float[Array, " costs"]  # cost ratio r = C_FN / C_FA
-    # [(1 + C_FN) TP - C_FA FP] / Z with Z = (1 + C_FN) pi; at most 1, 0 for silence, may be negative
+    Attributes:
+      cost_ratio: Cost ratio r = C_FN / C_FA.
+      delta_utility: [(1 + C_FN) TP - C_FA FP] / Z with Z = (1 + C_FN) pi; at most 1, 0 for silence, may be negative.
+      net_benefit: TP - FP * t / (1 - t) at the threshold probability t (Vickers and Elkin 2006).
+      threshold: t = C_FA / (1 + C_FN + C_FA).
+    """
+
+    cost_ratio: Float[Array, " costs"]
     delta_utility: Float[Array, " costs"]
-    net_benefit: Float[Array, " costs"]  # TP - FP * t / (1 - t) at the threshold probability t (Vickers and Elkin 2006)
-    threshold: Float[Array, " costs"]  # t = C_FA / (1 + C_FN + C_FA)
+    net_benefit: Float[Array, " costs"]
+    threshold: Float[Array, " costs"]
 
 
 def net_benefit_curve(
@@ -224,8 +231,7 @@ def net_benefit_curve(
       margin: Slow margin delta; above 0 the slow pass takes part.
 
     Raises:
-      ValueError: for a value outside its range, unequal lengths, empty input, a margin without slow signals, or labels
-        without a positive.
+      ValueError: for bad values, unequal lengths, empty input, a margin without slow signals, or no positive label.
     """
     counts = sweep_counts(p_need, p_accept, y, cost_ratios, p_need_slow, p_accept_slow, margin)
     arrays.check_costs(c_fa, 0.0)

@@ -15,12 +15,19 @@ from prism_jax.decision.costs.sweep import check_rows, check_signals
 
 
 class PaperAudbc(NamedTuple):
-    """A paper's area with its points, sorted by burden."""
+    """A paper's area with its points, sorted by burden.
 
-    area: Floats  # trapezoid area under benefit over burden, between the smallest and the largest burden reached
-    burden: Float[Array, " costs"]  # burden at each cost ratio
-    benefit: Float[Array, " costs"]  # benefit at each cost ratio
-    cost_ratio: Float[Array, " costs"]  # the cost ratio of each point
+    Attributes:
+      area: Trapezoid area under benefit over burden, between the smallest and the largest burden reached.
+      burden: Burden at each cost ratio.
+      benefit: Benefit at each cost ratio.
+      cost_ratio: The cost ratio of each point.
+    """
+
+    area: Floats
+    burden: Float[Array, " costs"]
+    benefit: Float[Array, " costs"]
+    cost_ratio: Float[Array, " costs"]
 
 
 def audbc_main_paper(

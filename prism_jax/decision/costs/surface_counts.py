@@ -1,9 +1,9 @@
 """Histograms of decision indices over a sorted cost grid, for every margin: the counting behind `surface`.
 
-There are two implementations with the same integer results. On a CPU, XLA's scatter takes about 40 ns per counted
-number and `numpy.bincount` less than 2 ns. On the host, XLA therefore computes indices block by block in a separate
-thread, while `numpy.bincount` counts the previous block; nothing larger than a block is held in memory. Inside `jit`,
-and on accelerators, whose scatters are fast, XLA does everything, one margin at a time.
+Two implementations give the same integers. On a CPU, XLA's scatter takes about 40 ns per counted number and
+`numpy.bincount` less than 2 ns. So on the host XLA computes indices block by block in a thread, while `numpy.bincount`
+counts the previous block; nothing larger than a block is held in memory. Inside `jit`, and on accelerators, whose
+scatters are fast, XLA does everything, one margin at a time.
 """
 
 from __future__ import annotations
@@ -191,8 +191,7 @@ def _at(signals: Signals, margin: Any, grid: CostGrid) -> Iterator[_Block]:
 def _one_ahead(blocks: Iterator[_Block]) -> Iterator[_Block]:
     """The same blocks; while the caller works on one, a thread computes the next.
 
-    The thread also keeps the computation out of a caller's `jit`: its values are known, so they are computed and not
-    traced.
+    The thread also keeps the computation out of a caller's `jit`, where known values would be traced.
     """
     with ThreadPoolExecutor(max_workers=1) as pool:
         pending = pool.submit(next, blocks, None)

@@ -2,8 +2,8 @@
 
 A step intervenes at r = C_FN / C_FA exactly if r >= r* (docs/maths.md, section 2). With a slow margin it intervenes
 exactly if r reaches the r* of the slow signals, clipped to the range of ratios in which the slow pass runs (section 3).
-A curve over all ratios thus needs one number per step, and a curve over a grid one index per step. On a grid, the index
-comes from the gate's own comparison (`cost_grid`). A curve over all ratios depends only on the order of the r*.
+On a grid, one index per step comes from the gate's own comparison (`cost_grid`). A curve over all ratios depends only
+on the order of the r*.
 """
 
 from __future__ import annotations
@@ -85,21 +85,17 @@ def slow_ratios(signals: Signals, margin: Any) -> tuple[Any, Any]:
 
 
 def check_signals(p_need: Any, p_accept: Any, p_need_slow: Any, p_accept_slow: Any, margin: Scalar) -> Signals:
-    """Fast and slow signals, checked and in one dtype; at margin 0 the fast ones are repeated as slow ones.
-
-    Raises:
-      ValueError: for values outside their range, unequal lengths, or a margin above 0 without slow signals.
-    """
+    """Fast and slow signals, checked and in one dtype; at margin 0 the fast ones stand for the slow ones."""
     arrays.check_range("margin", margin, 0.0, np.inf, "a finite margin of at least 0")
     if margin > 0 and (p_need_slow is None or p_accept_slow is None):
         raise ValueError(f"margin: found {margin} without p_need_slow and p_accept_slow, expected both, or margin 0")
-    named = {"p_need": p_need, "p_accept": p_accept}
+    vectors = {"p_need": p_need, "p_accept": p_accept}
     if margin > 0:
-        named |= {"p_need_slow": p_need_slow, "p_accept_slow": p_accept_slow}
-    arrays.check_lengths(**named)
-    for name, value in named.items():
+        vectors |= {"p_need_slow": p_need_slow, "p_accept_slow": p_accept_slow}
+    arrays.check_lengths(**vectors)
+    for name, value in vectors.items():
         arrays.check_probability(name, value)
-    xp, *floats = arrays.as_floats(*named.values())
+    xp, *floats = arrays.as_floats(*vectors.values())
     dtype = np.result_type(*(value.dtype for value in floats))
     floats = [xp.asarray(value, np.float64 if dtype == np.float64 else np.float32) for value in floats]
     return Signals(*floats) if margin > 0 else Signals(*floats, *floats)
@@ -120,10 +116,7 @@ def check_slow_labels(margin: Scalar, **named: Any) -> None:
 def best_label(y: Any, y_slow: Any, y_best: Any, name: str = "y") -> Any:
     """The largest label of each step's candidates, with which silence counts: `y_best`, or the larger of the others.
 
-    None where there is one label per step and it is `y`.
-
-    Raises:
-      ValueError: for a `y_best` below another label of its step, outside [0, 1], or of another length.
+    None where there is one label per step and it is `y`. A `y_best` below another label of its step raises ValueError.
     """
     if y_best is None:
         return None if y_slow is None else arrays.namespace(y, y_slow).maximum(y, y_slow)
@@ -183,11 +176,7 @@ class GridSweep(NamedTuple):
 
 
 def grid_sweep(signals: Signals, margin: Scalar, cost_ratios: Sequence[Scalar] | Array) -> GridSweep:
-    """Sweeps the policy over a grid of cost ratios, using the gate's own comparison.
-
-    Raises:
-      ValueError: for cost ratios that are traced, negative, not finite or not a vector.
-    """
+    """Sweeps the policy over a grid of cost ratios, using the gate's own comparison; the ratios may not be traced."""
     ratios = check_axis("cost_ratios", cost_ratios, np.dtype(signals.p_need_fast.dtype))
     order = np.argsort(ratios, kind="stable")
     grid = cost_grid(ratios[order])

@@ -246,18 +246,18 @@ def burden_sums(
     _check_logits("z_accept", z_accept, v)
     _check_amount("observed", observed, v)
     _check_amount("slow_tokens", slow_tokens, v)
-    seen = v if observed is None else v * _where_positive(v, observed)
-    _check_labels("y_need", y_need, seen)
-    _check_labels("y_accept", y_accept, seen)
-    need, accept = _where_positive(seen, y_need), _where_positive(seen, y_accept)
+    observed_weight = v if observed is None else v * _where_positive(v, observed)
+    _check_labels("y_need", y_need, observed_weight)
+    _check_labels("y_accept", y_accept, observed_weight)
+    need, accept = _where_positive(observed_weight, y_need), _where_positive(observed_weight, y_accept)
     logits = _where_positive(v, z_need), _where_positive(v, z_accept)
     g = gate.soft_gate(*logits, c_fa, c_fn, width)
     m = gate.soft_slow(*logits, c_fa, c_fn, margin, slow_width)
     tokens = jnp.ones_like(v) if slow_tokens is None else _where_positive(v, slow_tokens)
-    total, total_seen = jnp.sum(v), jnp.sum(seen)
+    total, total_observed = jnp.sum(v), jnp.sum(observed_weight)
     return BurdenSums(
-        false_alarm=Sums(c_fa * jnp.sum(seen * g * (1 - accept)), total_seen),
-        missed=Sums(c_fn * jnp.sum(seen * (1 - g) * need * accept), total_seen),
+        false_alarm=Sums(c_fa * jnp.sum(observed_weight * g * (1 - accept)), total_observed),
+        missed=Sums(c_fn * jnp.sum(observed_weight * (1 - g) * need * accept), total_observed),
         slow=Sums(jnp.sum(v * m * tokens), total),
     )
 

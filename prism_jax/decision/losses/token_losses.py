@@ -83,12 +83,12 @@ def total_reward(
     """
     arrays.check_broadcast(score=score, logged=logged, y_accept=y_accept, tokens=tokens)
     xp, reward, chosen, accept, length = arrays.as_floats(score, logged, y_accept, tokens)
-    seen = xp.where(chosen > 0, accept, 1.0)
+    answer = xp.where(chosen > 0, accept, 1.0)
     arrays.check_finite("score", reward)
     arrays.check_hard("logged", chosen)
-    arrays.check_label("y_accept", seen)
+    arrays.check_label("y_accept", answer)
     arrays.check_range("tokens", length, 0.0, np.inf, "a number of at least 0")
-    return reward - c_fa * chosen * (1 - seen) - c_tok * length
+    return reward - c_fa * chosen * (1 - answer) - c_tok * length
 
 
 class RewardWeights(NamedTuple):

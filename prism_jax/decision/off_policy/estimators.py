@@ -27,8 +27,8 @@ class Logged(NamedTuple):
     offered: Bool[np.ndarray, " rows"]  # a, whether the offer was made
     propensity: Rows  # e, the probability that it was made; NaN where unknown, 0 where it could not be made
     accepted: Rows  # y_a where the offer was made; not read elsewhere
-    # y_n in [0, 1] where the offer was made. A log without judgements of need has 1: an acceptable offer that is not
-    # made counts as missed.
+    # y_n in [0, 1] where the offer was made; a log without judgements of need has 1, so that an acceptable offer that
+    # is not made counts as missed
     needed: Rows
 
 
@@ -41,37 +41,31 @@ def savings(logged: Logged, c_fa: float, c_fn: float) -> Rows:
 def difference_terms(
     estimator: Estimator, target: Rows, logged: Logged, d: Rows, model: Rows | None = None, most: float = np.inf
 ) -> Rows:
-    """Terms whose mean estimates E[(pi - A) d], the change of the mean cost.
+    """Terms whose mean estimates E[(pi - A) d], the change of the mean cost if `target` = pi offers.
 
-    The self-normalised estimate is a ratio; its terms are linearised at the estimate, so that their mean is exactly it.
-    Offers of the target that the log could not show are left out; `intervals.difference` says what they may cost.
-
-    Args:
-      estimator: `ips` has terms A (pi / e - 1) d. `snips` scales the weights of the offers to the mean of pi. `dr` adds
-        a model of d, which is right whatever the model is, and varies less if it is good.
-      target: pi, the probability that the target policy makes the offer.
-      logged: The log.
-      d: `savings`.
-      model: Predictions of d for every row by a model that did not see the row's person; for `dr`.
-      most: Largest weight pi / e; larger ones are clipped to it, which biases the estimate.
+    `ips` has terms A (pi / e - 1) d. `snips` scales the weights of the offers to the mean of pi; its estimate is a
+    ratio, and its terms are linearised at the estimate, so that their mean is exactly it. `dr` adds a `model` of d:
+    predictions for every row by a model that did not see the row's person. It is right whatever the model is, and
+    varies less if it is good. Weights pi / e above `most` are clipped to it, which biases the estimate. Offers of the
+    target that the log could not show are left out; `intervals.difference` says what they may cost.
 
     Raises:
       ValueError: for `dr` without a model, or `snips` without a row that both policies offer.
     """
     target = np.where(covered(logged), target, 0.0)
     weight = _weight(target, logged, most)
-    made = np.where(logged.offered, d, 0.0)
+    log_terms = np.where(logged.offered, d, 0.0)
     if estimator == "ips":
-        return weight * d - made
+        return weight * d - log_terms
     if estimator == "dr":
-        return _target(target, model) + weight * (d - _known(model)) - made
+        return _target(target, model) + weight * (d - _known(model)) - log_terms
     total = weight.sum()
     if not target.any():
-        return -made
+        return -log_terms
     if total == 0:
         raise ValueError("snips: found no row that both policies offer, expected some")
     mean = (weight * d).sum() / total
-    return weight * (d - mean) * (target.sum() / total) + target * mean - made
+    return weight * (d - mean) * (target.sum() / total) + target * mean - log_terms
 
 
 def level_terms(
@@ -85,14 +79,8 @@ def level_terms(
 ) -> Rows:
     """Terms whose mean estimates the target's mean cost, E[silence + pi d]: every row needs a propensity above 0.
 
-    Args:
-      estimator: As in `difference_terms`, with weights A / e.
-      target: pi.
-      logged: The log.
-      d: `savings`.
-      silence: C_FN y_n y_a, what silence costs, where the offer was made; not read elsewhere.
-      model: Predictions of d, for `dr`.
-      silence_model: Predictions of `silence`, for `dr`.
+    The estimators are those of `difference_terms`, with weights A / e. `silence` is C_FN y_n y_a, what silence costs;
+    it is read only where the offer was made. `model` predicts d and `silence_model` predicts `silence`, for `dr`.
     """
     weight = _weight(np.ones_like(target), logged, np.inf)
     cost = np.where(logged.offered, silence + target * d, 0.0)
@@ -113,25 +101,22 @@ def cross_fitted(
 ) -> Rows:
     """Predictions of an outcome for every row, by linear models that were fitted on the offers of the other folds.
 
-    Args:
-      features: What was known at the moment of the offer, finite.
-      outcome: The outcome; read where the offer was made.
-      logged: The log.
-      fold: Fold of each row, from 0; all rows of a person are in one.
+    Features are what was known at the moment of the offer. The outcome is read only where the offer was made. Folds are
+    numbered from 0, and all rows of a person are in one.
     """
     spread = features.std(axis=0)
     x = np.column_stack([np.ones(len(features)), (features - features.mean(axis=0)) / np.where(spread > 0, spread, 1)])
     outcomes = np.where(logged.offered, outcome, 0.0)
-    folds = [np.flatnonzero(fold == one) for one in range(int(fold.max()) + 1)]
+    folds = [np.flatnonzero(fold == number) for number in range(int(fold.max()) + 1)]
     products = []  # of each fold, so that the model for a fold takes the sums of all others
     for rows in folds:
         used = rows[logged.offered[rows]]
         products.append(x[used].T @ np.column_stack([x[used], outcomes[used]]))
     ridge = _RIDGE * np.diag([1e-9, *np.ones(x.shape[1] - 1)])
     predictions = np.empty(len(x))
-    for rows, own in zip(folds, products, strict=True):
-        others = sum(products) - own
-        predictions[rows] = x[rows] @ np.linalg.solve(others[:, :-1] + ridge, others[:, -1])
+    for rows, held_out in zip(folds, products, strict=True):
+        training = sum(products) - held_out
+        predictions[rows] = x[rows] @ np.linalg.solve(training[:, :-1] + ridge, training[:, -1])
     return predictions
 
 

@@ -33,14 +33,7 @@ def mean_over_people(
     """The mean of terms over rows, with a bootstrap-t interval over resamples of whole people.
 
     Each resample is studentised by its own standard error (Efron and Tibshirani 1993, section 12.5), which covers
-    better than percentiles where people have very different numbers of rows.
-
-    Args:
-      terms: One number per row.
-      person: Person of each row, numbers from 0 without gaps.
-      level: Nominal coverage, in (0, 1).
-      resamples: Number of resamples.
-      seed: Seed of the resamples.
+    better than percentiles where people have very different numbers of rows. People are numbered from 0 without gaps.
 
     Raises:
       ValueError: for fewer than `LEAST_PEOPLE` people, or a level outside (0, 1).
@@ -76,30 +69,16 @@ def difference(
     resamples: int = 1000,
     seed: int = 0,
 ) -> Interval:
-    """What the target changes in the mean cost, with an interval over people.
+    """What a target that offers with probability pi changes in the mean cost, with an interval over people.
 
     The estimate is about the offers that the log could show. Any other offer of the target changes the cost by between
-    -C_FN and C_FA, so the interval is wider by their share of the rows times C_FA + C_FN.
-
-    Args:
-      estimator: One of `ESTIMATORS`.
-      target: pi, the probability that the target policy makes each offer.
-      logged: The log; `check_support` says whether it can answer.
-      person: Person of each row, numbers from 0 without gaps.
-      c_fa: Cost of an offer that is not accepted.
-      c_fn: Cost of silence where help was needed and an offer would have been accepted.
-      model: Predictions of what an offer changes, for `dr`.
-      level: Nominal coverage, in (0, 1).
-      resamples: Number of resamples.
-      seed: Seed of the resamples.
-
-    Raises:
-      ValueError: as `difference_terms` and `mean_over_people`.
+    -C_FN and C_FA, so the interval is wider by their share of the rows times C_FA + C_FN. `check_support` says whether
+    the log can answer. `model` predicts what an offer changes, for `dr`. People are numbered from 0 without gaps.
     """
     terms = difference_terms(estimator, target, logged, savings(logged, c_fa, c_fn), model)
-    found = mean_over_people(terms, person, level=level, resamples=resamples, seed=seed)
+    estimate = mean_over_people(terms, person, level=level, resamples=resamples, seed=seed)
     unseen = float(np.where(covered(logged), 0.0, target).mean())
-    return found._replace(low=found.low - c_fn * unseen, high=found.high + c_fa * unseen)
+    return estimate._replace(low=estimate.low - c_fn * unseen, high=estimate.high + c_fa * unseen)
 
 
 def _studentised(

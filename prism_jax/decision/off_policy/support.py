@@ -37,7 +37,7 @@ class Support(NamedTuple):
     """What of the target's offers the log shows."""
 
     rows: int
-    offers: int  # number of offers that were made
+    offers: int  # those that were made
     target: float  # mean of pi, the share of rows at which the target offers
     unknown: float  # share of the target's offers at rows without a propensity
     impossible: float  # share of the target's offers at rows whose offer the logging policy could never make
@@ -53,12 +53,9 @@ class Support(NamedTuple):
 
 
 def measure_support(target: Rows, logged: Logged, person: Int[np.ndarray, " rows"]) -> Support:
-    """The support of a target policy in a log.
+    """The support of a target policy, which offers with probability pi, in a log.
 
-    Args:
-      target: pi, the probability that the target policy makes each offer.
-      logged: The log; of it, only the propensities and the number of offers are looked at.
-      person: Person of each row, numbers from 0 without gaps.
+    Of the log, only the propensities and the number of offers are looked at. People are numbered from 0 without gaps.
     """
     total, e = float(target.sum()), logged.propensity
     shown = covered(logged)
@@ -81,7 +78,8 @@ def measure_support(target: Rows, logged: Logged, person: Int[np.ndarray, " rows
         large=float(pi[weight > LARGE].sum()) / total if total else 0.0,
         people=people,
         effective_people=min(
-            _effective(float(each.sum()), float(each @ each)) for each in (np.bincount(person) * 1.0, squares)
+            _effective(float(weights.sum()), float(weights @ weights))
+            for weights in (np.bincount(person) * 1.0, squares)
         ),
         everywhere=bool(shown.all()),
     )
@@ -98,24 +96,19 @@ def check_support(
 ) -> Support:
     """The support of a target policy, or an error where the log cannot say what it would have cost.
 
-    Args:
-      target: pi.
-      logged: The log.
-      person: Person of each row, numbers from 0 without gaps.
-      most_uncovered: Largest share of the target's offers that the log may be unable to show.
-      least_effective: Smallest effective number of the target's offers.
-      least_changes: Smallest effective number of offers that tell the policies apart.
+    `most_uncovered` bounds the share of the target's offers that the log may be unable to show, `least_effective` the
+    effective number of its offers, and `least_changes` that of the offers that tell the policies apart.
 
     Raises:
       OverlapError: for offers of the target that the log could not show, too few effective offers, or too few people.
         The message says how much exploration would have been enough.
     """
     limits = {"most_uncovered": most_uncovered, "least_effective": least_effective, "least_changes": least_changes}
-    found = measure_support(target, logged, person)
-    reason = refusal(found, **limits)
+    support = measure_support(target, logged, person)
+    reason = refusal(support, **limits)
     if reason is None:
-        return found
-    if not found.unknown > most_uncovered and found.people >= LEAST_PEOPLE:
+        return support
+    if not support.unknown > most_uncovered and support.people >= LEAST_PEOPLE:
         enough = enough_exploration(target, logged, person, **limits)
         reason += (
             "; no exploration would have been enough for a log of this length and this target"
@@ -128,14 +121,13 @@ def check_support(
 def enough_exploration(target: Rows, logged: Logged, person: Int[np.ndarray, " rows"], **limits: float) -> float | None:
     """The smallest of `EXPLORATION` that would have let the log answer, had every offer of the target at least had it.
 
-    None if no probability is enough, as the log is too short or its people are too few. Arguments are those of
-    `check_support`.
+    None if no probability is enough, as the log is too short or its people are too few; limits as in `check_support`.
     """
     e = np.nan_to_num(logged.propensity)
     for least in EXPLORATION:
         explored: Float64[np.ndarray, " rows"] = np.where(target > 0, np.maximum(e, least), logged.propensity)
-        found = measure_support(target, logged._replace(propensity=explored), person)
-        if refusal(found, **limits) is None:
+        support = measure_support(target, logged._replace(propensity=explored), person)
+        if refusal(support, **limits) is None:
             return least
     return None
 

@@ -27,23 +27,14 @@ Counts = Real[np.ndarray, "D U"]
 def betting_p_values(
     L_UxG: Float[np.ndarray, "U G"], limit: float, *, counts: Counts | None = None
 ) -> Float[np.ndarray, "D G"]:
-    """p-values against "the mean loss exceeds the limit", by betting.
+    """p-values against "the mean loss exceeds the limit", by betting, for losses in [0, 1].
 
     A gambler who bets that losses lie below the limit alpha has the capital K = sum_j share_j * prod_i (1 + b_j *
     (alpha - L_i)), b_j = fraction_j / (1 - alpha). Where the mean loss is at least alpha, E K <= 1, so 1 / K is a
     p-value by Markov's inequality. This is the capital of Waudby-Smith and Ramdas (2024, section 4) for a mixture of
     constant bets; a bet that followed past units would make the result depend on their order.
 
-    Args:
-      L_UxG: Loss of each unit under each rule, in [0, 1].
-      limit: The limit alpha, in (0, 1).
-      counts: How often each unit counts in each draw; None is one draw with every unit once.
-
-    Returns:
-      One p-value per draw and rule, in [0, 1].
-
-    Raises:
-      ValueError: for a loss or limit outside its range, or counts of another number of units.
+    `counts` says how often each unit counts in each draw; None is one draw with every unit once.
     """
     counts = _checked(L_UxG, limit, counts)
     log_capital_DxG = np.full((len(counts), L_UxG.shape[1]), -np.inf)
@@ -51,8 +42,8 @@ def betting_p_values(
         with np.errstate(divide="ignore"):
             log_factor_UxG = np.log1p(fraction / (1 - limit) * (limit - L_UxG))
         # A lost bet is log 0; a large negative number keeps 0 * log 0 = 0 for units that are not drawn.
-        log_one_DxG = np.log(share) + counts @ np.maximum(log_factor_UxG, -1e9)
-        log_capital_DxG = np.logaddexp(log_capital_DxG, log_one_DxG)
+        log_bet_DxG = np.log(share) + counts @ np.maximum(log_factor_UxG, -1e9)
+        log_capital_DxG = np.logaddexp(log_capital_DxG, log_bet_DxG)
     return np.exp(-np.maximum(log_capital_DxG, 0.0))
 
 
@@ -63,18 +54,7 @@ def hoeffding_bentkus_p_values(
 
     The smaller of exp(-n KL(min(mean, alpha), alpha)) and e * Pr(Binomial(n, alpha) <= ceil(n * mean)), each of which
     is valid alone and both together (Bates et al. 2021, section 3.1). It sees the mean only: where losses vary less
-    than those of a coin, betting certifies more.
-
-    Args:
-      L_UxG: Loss of each unit under each rule, in [0, 1].
-      limit: The limit alpha, in (0, 1).
-      counts: How often each unit counts in each draw, whole numbers; None is one draw with every unit once.
-
-    Returns:
-      One p-value per draw and rule, in [0, 1].
-
-    Raises:
-      ValueError: for a loss or limit outside its range, or counts of another number of units.
+    than those of a coin, betting certifies more. Counts must be whole numbers.
     """
     counts = _checked(L_UxG, limit, counts)
     number_D = counts.sum(axis=1, keepdims=True)
@@ -91,15 +71,8 @@ def smallest_limit(units: int, error: float, bound: str = "betting") -> float:
     """The smallest limit that a number of units can promise: what they promise where none has any loss.
 
     For `hoeffding_bentkus` it is 1 - error^(1 / units), which no valid test can improve. For `betting` it is the limit
-    at which the capital of losses of 0 reaches 1 / error. For `expectation` it is 1 / (units + 1), whatever the error.
-
-    Args:
-      units: Number of units, at least 1.
-      error: The probability with which the promise may fail, in (0, 1).
-      bound: `betting`, `hoeffding_bentkus` or `expectation`.
-
-    Raises:
-      ValueError: for an argument outside its range.
+    at which the capital of losses of 0 reaches 1 / error. For `expectation` it is 1 / (units + 1), whatever the error,
+    which is the probability with which the promise may fail.
 
     Examples:
       >>> round(smallest_limit(40, 0.1), 4), round(smallest_limit(40, 0.1, "hoeffding_bentkus"), 4)

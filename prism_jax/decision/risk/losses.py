@@ -1,9 +1,8 @@
 """Losses of streams or people under an ordered family of rules, all rules in one pass (docs/maths.md, section 14).
 
-The rules are numbered from the most silent to the most talkative, and each offers wherever the one before it does. A
-step is then described by one number, the first rule that offers at it: `first_gate` computes it for the gate over
-cost ratios, `first_rule` for thresholds of any score. With a slow margin, two more numbers say at which rules the slow
-pass decides (`first_gate_with_slow`). The family must be fixed beforehand or on other units than those that certify it.
+The rules are numbered from the most silent to the most talkative, and each offers wherever the one before it does. So
+one number describes a step, the first rule that offers at it; with a slow margin, two more say at which rules the slow
+pass decides. The family must be fixed beforehand or on other units than those that certify it.
 
 Axes: n steps, U units (streams or people), G rules.
 """
@@ -65,20 +64,20 @@ class Promise:
         Raises:
           ValueError: for another form, an unknown risk, or a limit outside (0, 1).
         """
-        found = re.fullmatch(r"\s*(\w+)\s*<=\s*([\d.]+(?:e-?\d+)?)\s*(%?)\s*", text)
-        if found is None or found[1] not in RISKS:
+        match = re.fullmatch(r"\s*(\w+)\s*<=\s*([\d.]+(?:e-?\d+)?)\s*(%?)\s*", text)
+        if match is None or match[1] not in RISKS:
             names = ", ".join(RISKS)
             raise ValueError(
                 f"promise: found {text!r}, expected RISK<=LIMIT of {names}, such as false_alarms<=0.05 or "
                 "dismissals<=20%"
             )
         try:
-            limit = float(found[2])
+            limit = float(match[2])
         except ValueError:
-            raise ValueError(f"promise: found the limit {found[2]!r}, expected a number above 0 and below 1") from None
-        if found[3]:
+            raise ValueError(f"promise: found the limit {match[2]!r}, expected a number above 0 and below 1") from None
+        if match[3]:
             limit = float(f"{limit / 100:.12g}")  # 0.07 and not 7 / 100 with its rounding
-        return cls(found[1], limit)
+        return cls(match[1], limit)
 
     def __str__(self) -> str:
         return f"{self.risk}<={self.limit:g}"
@@ -97,12 +96,8 @@ class Promise:
 def first_rule(score: Real[np.ndarray, "n"], thresholds: Float[np.ndarray, "G"]) -> Int64[np.ndarray, "n"]:
     """The first of the rules "offer where score >= threshold" that offers at each step; G where none does.
 
-    Args:
-      score: One number per step; higher is offered first.
-      thresholds: Thresholds in descending order, from silent to talkative.
-
     Raises:
-      ValueError: for NaN, thresholds out of order, or too many of them.
+      ValueError: for NaN, more than `MOST_RULES` thresholds, or thresholds that do not descend.
     """
     arrays.check_lengths(score=score)
     arrays.check_not_nan("score", score)
@@ -115,24 +110,17 @@ def first_gate(
 ) -> Int64[np.ndarray, "n"]:
     """The first cost ratio r = C_FN / C_FA at which the gate offers at each step; G where it offers at none.
 
-    The comparison is the gate's own (`gate.intervene`) at C_FA = 1, ties included.
-
-    Args:
-      p_need: Need probability of each step; ones for the gate on acceptance alone.
-      p_accept: Acceptance probability of each step.
-      cost_ratios: Cost ratios in ascending order, from silent to talkative.
-
-    Raises:
-      ValueError: for a value outside its range, unequal lengths, or ratios out of order.
+    The ratios ascend, from silent to talkative. The comparison is the gate's own (`gate.intervene`) at C_FA = 1, ties
+    included. For the gate on acceptance alone, `p_need` is 1 everywhere.
     """
     arrays.check_lengths(p_need=p_need, p_accept=p_accept)
     arrays.check_probability("p_need", p_need)
     arrays.check_probability("p_accept", p_accept)
     arrays.check_range("cost_ratios", cost_ratios, 0.0, np.inf, "a finite ratio of at least 0")
     _check_order("cost_ratios", cost_ratios, descending=False)
-    both = np.asarray(p_accept * p_need)
+    p_both = np.asarray(p_accept * p_need)
     return _first_where(
-        lambda ratio: _no_dearer(p_accept, both, ratio, strict=False) & (both > 0), len(both), cost_ratios
+        lambda ratio: _no_dearer(p_accept, p_both, ratio, strict=False) & (p_both > 0), len(p_both), cost_ratios
     )
 
 
@@ -154,27 +142,18 @@ def first_gate_with_slow(
 
     At one margin the decisions of a step are again nested in the ratio: silence before the slow pass begins to run, the
     slow signals' decisions while it runs, and offers after it (docs/maths.md, section 3). The comparisons are those of
-    `gate.decide_with_slow` at C_FA = 1, ties included.
-
-    Args:
-      fast: Need and acceptance probability of the fast pass at each step.
-      slow: The same of the slow pass.
-      cost_ratios: Cost ratios in ascending order, from silent to talkative.
-      margin: The slow margin delta, at least 0.
+    `gate.decide_with_slow` at C_FA = 1, ties included. `fast` and `slow` are the need and acceptance probabilities of
+    each pass; the ratios ascend.
 
     Returns:
-      The first ratio that offers; the first at which the slow pass runs; one past the last at which it runs. G stands
-      for none.
-
-    Raises:
-      ValueError: for a value outside its range, unequal lengths, or ratios out of order.
+      The first ratio that offers; the first at which the slow pass runs; one past the last at which it runs. G is none.
     """
     arrays.check_range("margin", margin, 0.0, np.inf, "a finite margin of at least 0")
     first, first_slow = first_gate(*fast, cost_ratios), first_gate(*slow, cost_ratios)
     arrays.check_lengths(p_accept_fast=first, p_accept_slow=first_slow)
     if margin == 0:
         return first, first, first
-    p_need, p_accept = (np.asarray(one, np.float64) for one in fast)
+    p_need, p_accept = (np.asarray(p, np.float64) for p in fast)
     high, low = p_accept + margin, p_accept - margin
     start = _first_where(lambda ratio: _no_dearer(high, high * p_need, ratio, strict=False), len(p_accept), cost_ratios)
     stop = _first_where(lambda ratio: _no_dearer(low, low * p_need, ratio, strict=True), len(p_accept), cost_ratios)
@@ -215,23 +194,21 @@ def unit_losses(
     and s = 0 for false alarms; a = 1 and s = 0 for burden; a = 0 and s = y for missed help. For false discovery and
     dismissals it is alpha + mean((1 - y - alpha) * offer), whose mean over units is at most alpha exactly where false
     alarms per step are at most alpha times the offers per step. Where the slow pass runs, the y of an offer is that of
-    its candidate. The y of silence is that of the step's best candidate whichever pass decides, so missed help never
-    rises.
+    its candidate. The y of silence is that of the step's best candidate, so missed help never rises.
 
     Args:
       first: The first rule that offers at each step, from `first_gate` or `first_rule`; `rules` where none does.
-      y: Label of each step by which the risk judges (`Risk.label`), in [0, 1].
+      y: Label by which the risk judges each step (`Risk.label`), in [0, 1].
       unit: The stream or person of each step. Steps of one unit may depend on each other in any way.
       rules: The number G of rules, at most `MOST_RULES`.
-      promise: The promise; its limit enters the loss of false discovery and of dismissals.
+      promise: Its limit enters the loss of false discovery and of dismissals.
       slow: Where the slow pass decides, and about which label; None for rules without a slow pass.
-      y_best: Largest gold label of each step's candidates, in [0, 1], which silence misses. None is the larger of `y`
-        and `slow.y`.
+      y_best: Largest gold label of each step's candidates, which silence misses; None is the larger of `y`, `slow.y`.
 
     Raises:
-      ValueError: where every unit has a single step (rows are no units), for too many rules, an index outside
-        [0, rules], a slow pass that does not begin at or before the first offer and end at or after it, a label
-        outside [0, 1], a `y_best` below another label of its step, or unequal lengths.
+      ValueError: where every unit has a single step (rows are no units), for a slow pass that does not begin at or
+        before the first offer and end at or after it, a `y_best` below another label of its step, or an argument
+        outside its range.
     """
     arrays.check_lengths(first=first, y=y, unit=unit)
     arrays.check_label("y", y)
@@ -276,13 +253,13 @@ def _check_slow(first: Int[np.ndarray, "n"], slow: Slow, rules: int) -> None:
 
 def _step_losses(y: Float[np.ndarray, "n"], missed: Float[np.ndarray, "n"], promise: Promise) -> tuple[Any, Any, float]:
     """Loss of an offer and of silence at each step, and what is added to a unit's mean."""
-    none, one = np.zeros_like(y), np.ones_like(y)
+    zeros, ones = np.zeros_like(y), np.ones_like(y)
     table = {
-        "false_alarms": (1 - y, none, 0.0),
-        "burden": (one, none, 0.0),
-        "missed_help": (none, missed, 0.0),
-        "false_discovery": (1 - y - promise.limit, none, promise.limit),
-        "dismissals": (1 - y - promise.limit, none, promise.limit),
+        "false_alarms": (1 - y, zeros, 0.0),
+        "burden": (ones, zeros, 0.0),
+        "missed_help": (zeros, missed, 0.0),
+        "false_discovery": (1 - y - promise.limit, zeros, promise.limit),
+        "dismissals": (1 - y - promise.limit, zeros, promise.limit),
     }
     return table[promise.risk]
 

@@ -31,14 +31,14 @@ class Kept(NamedTuple):
 
     promise: Promise
     rules: Bool[np.ndarray, " G"]  # whether each rule is certified
-    p_values: Float[np.ndarray, " G"]  # the p-value of each rule
+    p_values: Float[np.ndarray, " G"]
     error: float  # the share of eta that this promise was tested at
 
 
 class Certified(NamedTuple):
     """The rules that keep several promises at once."""
 
-    # Whether each rule keeps all of them. With probability 1 - eta, all of these rules do.
+    # whether each rule is certified for all of them; with probability 1 - eta, all certified rules keep them
     rules: Bool[np.ndarray, " G"]
     kept: tuple[Kept, ...]  # each promise by itself
 
@@ -46,16 +46,11 @@ class Certified(NamedTuple):
 def fixed_sequence(
     p_values: Float[np.ndarray, "D G"], error: float, *, starts: Sequence[int] = (0,), upwards: bool = True
 ) -> Bool[np.ndarray, "D G"]:
-    """The rules that fixed-sequence testing certifies, for each row of p-values.
+    """The rules that fixed-sequence testing certifies, for each row of p-values, in order from silent to talkative.
 
-    From every start, rules are certified in order until the first p-value above error / (number of starts). The
-    probability that any certified rule is false is at most `error`, whatever the dependence between tests.
-
-    Args:
-      p_values: One p-value per rule, from silent to talkative.
-      error: Error rate of the whole family, in (0, 1).
-      starts: Indices of the rules at which sequences start, fixed beforehand or on other units.
-      upwards: Whether sequences run from silent to talkative, or the other way.
+    From every start, rules are certified in order until the first p-value above error / (number of starts): towards
+    more talkative rules if `upwards`, else towards more silent ones. The probability that any certified rule is false
+    is at most `error`, whatever the dependence between tests. Starts are fixed beforehand or on other units.
 
     Raises:
       ValueError: for an error outside (0, 1), or a start that is no rule.
@@ -91,52 +86,46 @@ def certify(
       losses: For each promise, the loss of each unit under each rule, from `unit_losses`; the same units in all.
       error: The probability eta with which a promise may fail, in (0, 1).
       bound: One of `BOUNDS`, stated beforehand.
-      starts: Where the sequences of a promise start; required for false discovery, which is near its limit where hardly
-        anything is offered. Fixed beforehand or on other units.
+      starts: Where the sequences of a promise start, fixed beforehand or on other units; required for false discovery,
+        which is near its limit where hardly anything is offered.
       families: Number of families of rules, such as slow margins or policies, among which one will be chosen after
-        looking at the result. The promise then holds for all of them at once; each call is tested at error / families.
-      monotone: Whether to check that losses move in one direction from rule to rule. That is needed only where the
-        rules depend on the certifying units. Pass False for rules that were fixed beforehand or on other units and
-        whose losses may move either way, as with a slow pass that chooses other candidates than the fast pass.
+        looking at the result. Each call is tested at error / families, so the promise holds for all of them at once.
+      monotone: Whether to check that losses move in one direction from rule to rule, as is needed where the rules
+        depend on the certifying units. False is for rules that were fixed beforehand or on other units and whose losses
+        may move either way, as with a slow pass that chooses other candidates than the fast pass.
 
     Raises:
-      ValueError: for an unknown bound, no promise, losses that are not monotone where the risk says so, unequal
-        shapes, or a missing start.
+      ValueError: for an unknown bound, no promise, losses that are not monotone where the risk says so, unequal shapes,
+        or a missing start.
     """
     arrays.check_choice("bound", bound, tuple(BOUNDS))
     if not losses or families < 1:
         raise ValueError(f"losses, families: found {len(losses)} and {families}, expected at least one of each")
-    if len(shapes := {one.shape for one in losses.values()}) > 1:
+    if len(shapes := {loss.shape for loss in losses.values()}) > 1:
         raise ValueError(f"losses: found the shapes {sorted(shapes)}, expected the same units and rules everywhere")
     kept = []
     for promise, L_UxG in losses.items():
-        given = (starts or {}).get(promise)
-        if promise.grows is None and given is None:
+        promise_starts = (starts or {}).get(promise)
+        if promise.grows is None and promise_starts is None:
             raise ValueError(f"starts: found none for {promise}, expected one: its first test near silence would fail")
         if monotone and promise.grows is not None:
             check_monotone(promise, L_UxG)
         share = error / (len(losses) * families)
         upwards = promise.grows is not False
         p_values = BOUNDS[bound](L_UxG, promise.limit)
-        begin = tuple(given) if given is not None else ((0,) if upwards else (L_UxG.shape[1] - 1,))
+        begin = tuple(promise_starts) if promise_starts is not None else ((0,) if upwards else (L_UxG.shape[1] - 1,))
         rules = fixed_sequence(p_values, share, starts=begin, upwards=upwards)[0]
         kept.append(Kept(promise, rules, p_values[0], share))
-    return Certified(np.logical_and.reduce([one.rules for one in kept]), tuple(kept))
+    return Certified(np.logical_and.reduce([entry.rules for entry in kept]), tuple(kept))
 
 
 def kept_in_expectation(losses: Mapping[Promise, Float[np.ndarray, "U G"]]) -> Bool[np.ndarray, " G"]:
-    """The rules whose risk is at most the limit in expectation, by conformal risk control, for monotone risks only.
+    """Whether each rule keeps all promises in expectation, by conformal risk control, for monotone risks only.
 
-    The mean is over the certifying units and one new unit: E L_new <= alpha for the most permissive rule with
-    (n * mean + 1) / (n + 1) <= alpha (Angelopoulos et al. 2024). It is weaker than a promise with probability 1 - eta:
-    for the units at hand, the risk of the chosen rule exceeds the limit about half of the time. With several promises,
-    each holds in expectation at the rule that its own condition bounds.
-
-    Args:
-      losses: For each promise, the loss of each unit under each rule.
-
-    Returns:
-      Whether each rule satisfies the condition of all promises.
+    The mean is over the certifying units and one new unit: E L_new <= alpha for the most permissive rule with (n * mean
+    + 1) / (n + 1) <= alpha (Angelopoulos et al. 2024). It is weaker than a promise with probability 1 - eta: for the
+    units at hand, the risk of the chosen rule exceeds the limit about half of the time. With several promises, each
+    holds in expectation at the rule that its own condition bounds.
 
     Raises:
       ValueError: for false discovery, which is not monotone, or losses that are not.

@@ -60,16 +60,16 @@ def agreement_intervals(
 def _pair_measures(counts: Num[np.ndarray, "*r 4"]) -> Float[np.ndarray, "*r 5"]:
     """The measures of `PAIR_MEASURES`, from counts in the order tn, fp, fn, tp."""
     tn, fp, fn, tp = np.moveaxis(counts.astype(np.float64), -1, 0)
-    total, same = tn + fp + fn + tp, tn + tp
+    total, agreed = tn + fp + fn + tp, tn + tp
     chance = (tp + fn) * (tp + fp) + (tn + fp) * (tn + fn)
-    found = metrics.rates(metrics.Confusion(tp, fp, fn, tn))
+    rates = metrics.rates(metrics.Confusion(tp, fp, fn, tn))
     return np.stack(
         [
-            found.accuracy,
-            _ratio(total * same - chance, total**2 - chance),
-            found.matthews,
-            found.prevalence,
-            found.speak_rate,
+            rates.accuracy,
+            _ratio(total * agreed - chance, total**2 - chance),
+            rates.matthews,
+            rates.prevalence,
+            rates.speak_rate,
         ],
         axis=-1,
     )
@@ -86,8 +86,7 @@ def panel_intervals(
     """Agreement among the judges of a panel, with intervals.
 
     Args:
-      votes: Number of judges that put each item in each category. Items with fewer than 2 votes have no pair of votes
-        and are left out.
+      votes: Number of judges that put each item in each category; items with fewer than 2 votes are left out.
       streams: Stream of each item; streams are the units. None treats items as independent.
       level: Nominal coverage, in (0, 1).
       resamples: Number of resamples.
@@ -95,8 +94,7 @@ def panel_intervals(
 
     Returns:
       By the names of `PANEL_MEASURES`: the share of pairs of votes on one item that agree, averaged over items; Fleiss'
-      kappa of the items with the largest number of votes; Krippendorff's alpha. A measure that is undefined on the
-      data is NaN.
+      kappa of the items with the largest number of votes; Krippendorff's alpha. An undefined one is NaN.
 
     Raises:
       ValueError: as `uncertainty.interval`, and if no item has 2 votes.
@@ -169,12 +167,12 @@ def paired_official_rates(
     Raises:
       ValueError: as `uncertainty.interval`, and for unequal lengths, values other than 0 and 1, or an unknown name.
     """
-    given = (first_proposed, first_accepted, second_proposed, second_accepted)
+    columns = (first_proposed, first_accepted, second_proposed, second_accepted)
     labels = ("first_proposed", "first_accepted", "second_proposed", "second_accepted")
-    arrays.check_lengths(**dict(zip(labels, given, strict=True)), streams=streams)
-    arrays.check_decision(**dict(zip(labels, given, strict=True)))
-    one, two, three, four = (np.asarray(values).astype(np.intp) for values in given)
-    cells = count_cells(8 * one + 4 * two + 2 * three + four, 16, streams)
+    arrays.check_lengths(**dict(zip(labels, columns, strict=True)), streams=streams)
+    arrays.check_decision(**dict(zip(labels, columns, strict=True)))
+    first_offer, first_right, second_offer, second_right = (np.asarray(values).astype(np.intp) for values in columns)
+    cells = count_cells(8 * first_offer + 4 * first_right + 2 * second_offer + second_right, 16, streams)
 
     def statistic(counts: Num[np.ndarray, "*r 16"]) -> Float[np.ndarray, "*r k"]:
         square = counts.reshape(*counts.shape[:-1], 4, 4)
@@ -184,16 +182,16 @@ def paired_official_rates(
     low, high = rates_between(names)
     free = np.full(len(names), np.inf)
     bounds = Bounds(np.concatenate([low, low, -free]), np.concatenate([high, high, free]))
-    found = interval(cells, statistic, bounds=bounds, level=level, resamples=resamples, seed=seed)
-    parts = [Interval(*(field[index] for field in found)) for index in range(3 * len(names))]
+    intervals = interval(cells, statistic, bounds=bounds, level=level, resamples=resamples, seed=seed)
+    parts = [Interval(*(field[index] for field in intervals)) for index in range(3 * len(names))]
     return {name: PairedRate(*parts[index :: len(names)]) for index, name in enumerate(names)}
 
 
 def _official(counts: np.ndarray, names: Sequence[str]) -> np.ndarray:
     """Rates from counts in the order: silence rejected, silence accepted, proposal rejected, proposal accepted."""
     fn, tn, fp, tp = np.moveaxis(counts, -1, 0)
-    found = metrics.rates(metrics.Confusion(tp, fp, fn, tn), compat="official")
-    return np.stack([getattr(found, name) for name in names], axis=-1)
+    rates = metrics.rates(metrics.Confusion(tp, fp, fn, tn), compat="official")
+    return np.stack([getattr(rates, name) for name in names], axis=-1)
 
 
 def _ratio(part: Any, whole: Any) -> Any:
@@ -212,11 +210,11 @@ def _defined(
     """Intervals by name; those of measures that are undefined on the data are NaN."""
     defined = ~np.isnan(statistic(cells.totals()))
     between = Bounds(*(bound[defined] for bound in bounds))
-    found = interval(cells, lambda counts: statistic(counts)[..., defined], bounds=between, **settings)
+    intervals = interval(cells, lambda counts: statistic(counts)[..., defined], bounds=between, **settings)
     place = np.cumsum(defined) - 1
     nan = float("nan")
     nothing = Interval(estimate=nan, low=nan, high=nan, standard_error=nan, undefined=1.0)
     return {
-        name: Interval(*(field[place[index]] for field in found)) if defined[index] else nothing
+        name: Interval(*(field[place[index]] for field in intervals)) if defined[index] else nothing
         for index, name in enumerate(names)
     }

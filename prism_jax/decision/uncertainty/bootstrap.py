@@ -128,8 +128,7 @@ def interval(
     Args:
       cells: Units from `count_cells`.
       statistic: Function of counts, vectorised over their leading axes.
-      bounds: Smallest and largest possible value of the statistic, or of each of its k numbers. The jackknife's
-        interval stays between them.
+      bounds: Smallest and largest value of the statistic, or of its k numbers, between which the jackknife stays.
       level: Nominal coverage, in (0, 1).
       method: `jackknife` (studentised), `percentile`, or `bca` (bias-corrected and accelerated; Efron 1987). None is
         the jackknife for up to `MOST_UNITS` units, and percentile above.
@@ -162,10 +161,10 @@ def interval(
     )
     if method == "bca":
         left_out, times = leave_one_out(cells, statistic)
-        found = summarise(estimate, replicates, level, left_out, times)
+        result = summarise(estimate, replicates, level, left_out, times)
     else:
-        found = summarise(estimate, replicates, level)
-    return found._replace(units=np.full(estimate.shape, cells.number)[()])
+        result = summarise(estimate, replicates, level)
+    return result._replace(units=np.full(estimate.shape, cells.number)[()])
 
 
 def jackknifed(cells: Cells, statistic: Statistic) -> jackknife.Spread:
@@ -191,12 +190,7 @@ def summarise(
 ) -> Interval:
     """The interval of given replicates: percentile, or BCa where leave-one-out values are given.
 
-    Args:
-      estimate: The statistic on the data.
-      replicates: The statistic on each resample; NaN where it is undefined.
-      level: Nominal coverage, in (0, 1).
-      left_out: The statistic without one unit, for each type of unit (see `leave_one_out`).
-      times: Number of units of each type.
+    Replicates are NaN where the statistic is undefined. `left_out` and `times` are those of `leave_one_out`.
 
     Raises:
       ValueError: as `interval`.
@@ -281,9 +275,9 @@ def _bca_tails(
             f"expected percentile for such a statistic"
         )
     bias = special.ndtri(below)
-    known = ~np.isnan(left_out)
-    weight = times[known]
-    influence = np.average(left_out[known], weights=weight) - left_out[known]
+    defined = ~np.isnan(left_out)
+    weight = times[defined]
+    influence = np.average(left_out[defined], weights=weight) - left_out[defined]
     spread = (weight * influence**2).sum()
     acceleration = (weight * influence**3).sum() / (6 * spread**1.5) if spread > 0 else 0.0
     shifted = bias + special.ndtri(tails)

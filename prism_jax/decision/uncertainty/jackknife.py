@@ -63,26 +63,23 @@ def spread(
     degrees of freedom are Satterthwaite's (1946), 2 E[S]^2 / Var[S] of the sum S of d_i^2, with the variance estimated
     by the sum of d_i^4; at most n - 1, and fewer where some units have much of the weight.
 
-    Args:
-      estimate: The statistic on the data.
-      left_out: The statistic without one unit, for each type of unit; NaN where undefined.
-      alone: Whether the statistic is defined on one unit of each type alone. A unit that moves nothing and on which
-        nothing is defined, such as a stream without an offer for precision, does not count.
-      times: Number of units of each type.
+    `left_out` is the statistic without one unit, for each type of unit, NaN where undefined; `times` is the number of
+    units of each type. `alone` says whether the statistic is defined on one unit of each type alone. A unit that moves
+    nothing and on which nothing is defined, such as a stream without an offer for precision, does not count.
     """
     times = times.reshape(-1, *(1,) * estimate.ndim)
-    known = np.isfinite(left_out)
-    scale = np.maximum(np.abs(estimate), np.max(np.abs(left_out), axis=0, initial=0.0, where=known))
-    change = np.where(known, left_out - estimate, 0.0)
+    defined = np.isfinite(left_out)
+    scale = np.maximum(np.abs(estimate), np.max(np.abs(left_out), axis=0, initial=0.0, where=defined))
+    change = np.where(defined, left_out - estimate, 0.0)
     change = np.where(np.abs(change) > _ROUNDING * scale, change, 0.0)
-    number = (times * (alone | ~known | (change != 0))).sum(axis=0)
+    number = (times * (alone | ~defined | (change != 0))).sum(axis=0)
     scale = np.maximum(np.abs(change).max(axis=0), np.finfo(np.float64).tiny)
     shares = (change / scale) ** 2  # so that fourth powers do not vanish
     total = (times * shares).sum(axis=0)
     fourth = (times * shares**2).sum(axis=0)
     freedom = np.clip(2 * total**2 / np.where(fourth == 0, 1.0, fourth), 1.0, np.maximum(number - 1, 1))
     error = scale * np.sqrt(total * np.maximum(number - 1, 0) / np.maximum(number, 1))
-    undefined = (times * ~known).sum(axis=0) / times.sum()
+    undefined = (times * ~defined).sum(axis=0) / times.sum()
     few = (times.sum() < LEAST_UNITS) | (number < 2)
     error = np.where(few | (undefined > 0), np.nan, error)
     return Spread(estimate, error, freedom, number, undefined)
@@ -116,26 +113,26 @@ def ends(of: Spread, level: float, bounds: Bounds = UNBOUNDED) -> tuple[np.ndarr
     """
     low, high = (np.broadcast_to(np.asarray(bound, np.float64), of.estimate.shape) for bound in bounds)
     quantile = special.stdtrit(of.freedom, (1 + level) / 2)
-    varies, known = of.error > 0, ~np.isnan(of.error)
-    found = [np.full(of.estimate.shape, np.nan) for _ in range(2)]
-    free, above, both = np.isinf(low) & np.isinf(high), np.isfinite(low) & np.isinf(high), np.isfinite(high - low)
-    if not (free | above | both).all():
+    varies, measured = of.error > 0, ~np.isnan(of.error)
+    sides = [np.full(of.estimate.shape, np.nan) for _ in range(2)]
+    free, above, bounded = np.isinf(low) & np.isinf(high), np.isfinite(low) & np.isinf(high), np.isfinite(high - low)
+    if not (free | above | bounded).all():
         raise ValueError(f"bounds: found {bounds}, expected two numbers, a lower one, or none for each statistic")
-    width = np.where(both, high - low, 1.0)
-    share = np.where(both, (of.estimate - np.where(both, low, 0.0)) / width, np.nan)
+    width = np.where(bounded, high - low, 1.0)
+    share = np.where(bounded, (of.estimate - np.where(bounded, low, 0.0)) / width, np.nan)
     excess = np.where(above & (of.estimate > low), of.estimate - np.where(above, low, 0.0), np.nan)
-    inside = both & varies & (share > 0) & (share < 1)
+    inside = bounded & varies & (share > 0) & (share < 1)
     odds = special.logit(np.where(inside, share, 0.5))
     step = quantile * np.where(inside, of.error / width / np.where(inside, share * (1 - share), 1.0), 0.0)
-    edge, alike = both & known & ((share <= 0) | (share >= 1)), ((1 - level) / 2) ** (1 / np.maximum(of.units, 1))
+    edge, alike = bounded & measured & ((share <= 0) | (share >= 1)), ((1 - level) / 2) ** (1 / np.maximum(of.units, 1))
     exact = np.where(share >= 1, alike, 0.0), np.where(share >= 1, 1.0, 1 - alike)
-    for sign, end, of_trials in zip((-1, 1), found, exact, strict=True):
+    for sign, end, of_trials in zip((-1, 1), sides, exact, strict=True):
         np.copyto(end, of.estimate + sign * quantile * of.error, where=free & varies)
         ratio = quantile * of.error / excess
         np.copyto(end, low + excess * np.exp(sign * np.minimum(ratio, 700.0)), where=above & varies & ~np.isnan(excess))
         np.copyto(end, low + width * special.expit(odds + sign * step), where=inside)
         np.copyto(end, low + width * of_trials, where=edge)
-    return found[0], found[1]
+    return sides[0], sides[1]
 
 
 def p_value(of: Spread) -> Float[np.ndarray, "*k"]:

@@ -1,8 +1,7 @@
 """Intervals of rates, paired differences, McNemar's test and equivalence (docs/maths.md, section 10).
 
 If streams are given, they are the units, since the steps of one stream depend on each other. Two policies have eight
-joint cells (label and both decisions). These vary together, so variation that the policies share cancels in their
-difference.
+joint cells (label and both decisions). These vary together, so what the policies share cancels in their difference.
 """
 
 from __future__ import annotations
@@ -49,8 +48,7 @@ def rate_intervals(
     Args:
       decision: Whether the policy intervened at each step.
       y: Gold labels, 0 or 1.
-      streams: Stream of each step; streams are the units. None, which must be given explicitly, treats steps as
-        independent.
+      streams: Stream of each step, the units. None, which must be given explicitly, takes steps as independent.
       weight: Importance of each step, such as an inverse-propensity weight; None is 1.
       names: Names of the rates, fields of `metrics.Rates`.
       level: Nominal coverage, in (0, 1).
@@ -60,20 +58,19 @@ def rate_intervals(
         that of precision.
 
     Raises:
-      ValueError: as `uncertainty.interval`, and for an unknown name, unequal lengths, or decisions or labels other
-        than 0 and 1.
+      ValueError: as `uncertainty.interval`, and for unknown names, unequal lengths, or values other than 0 and 1.
 
     Examples:
       >>> offers, y = np.array([1, 1, 1, 0, 0, 1, 0, 1], bool), np.array([1, 1, 0, 0, 1, 1, 0, 0])
-      >>> found = rate_intervals(offers, y, streams=np.arange(8), seed=0)["precision"]
-      >>> round(float(found.estimate), 2), bool(found.low <= found.estimate <= found.high)
+      >>> precision = rate_intervals(offers, y, streams=np.arange(8), seed=0)["precision"]
+      >>> round(float(precision.estimate), 2), bool(precision.low <= precision.estimate <= precision.high)
       (0.6, True)
     """
     arrays.check_lengths(decision=decision, y=y, streams=streams, weight=weight)
     arrays.check_decision(decision=decision)
     _check_names(names)
     cells = count_cells(_code(y, decision), 4, streams, weight)
-    together = interval(
+    rate_interval = interval(
         cells,
         lambda counts: _rates(counts, names),
         bounds=rates_between(names),
@@ -82,7 +79,7 @@ def rate_intervals(
         resamples=resamples,
         seed=seed,
     )
-    return _by_name(together, names)
+    return _by_name(rate_interval, names)
 
 
 def paired_rates(
@@ -105,10 +102,8 @@ def paired_rates(
       first: Decisions of the policy that is subtracted.
       second: Decisions of the policy from which it is subtracted.
       y: Gold labels, 0 or 1.
-      streams: Stream of each step; streams are the units. None, which must be given explicitly, treats steps as
-        independent.
-      y_second: Gold labels with which the second policy's decisions count, where steps have several candidates; None
-        is `y`.
+      streams: Stream of each step, the units. None, which must be given explicitly, takes steps as independent.
+      y_second: Gold labels for the second policy, where steps have several candidates; None is `y`.
       weight: Importance of each step, such as an inverse-propensity weight; None is 1.
       names: Names of the rates, fields of `metrics.Rates`.
       level: Nominal coverage, in (0, 1).
@@ -123,10 +118,10 @@ def paired_rates(
     arrays.check_decision(first=first, second=second)
     _check_names(names)
     cells = _pairs(y, y_second, first, second, streams, weight)
-    together = interval(
+    rate_interval = interval(
         cells, lambda counts: _differences(counts, names), level=level, method=method, resamples=resamples, seed=seed
     )
-    return _by_name(together, names)
+    return _by_name(rate_interval, names)
 
 
 def paired_p_values(
@@ -155,10 +150,8 @@ def paired_p_values(
       first: Decisions of the policy that is subtracted.
       second: Decisions of the policy from which it is subtracted.
       y: Gold labels, 0 or 1.
-      streams: Stream of each step; streams are the units. None, which must be given explicitly, treats steps as
-        independent.
-      y_second: Gold labels with which the second policy's decisions count, where steps have several candidates; None
-        is `y`.
+      streams: Stream of each step, the units. None, which must be given explicitly, takes steps as independent.
+      y_second: Gold labels for the second policy, where steps have several candidates; None is `y`.
       weight: Importance of each step, such as an inverse-propensity weight; None is 1.
       names: Names of the rates, fields of `metrics.Rates`.
       resamples: Number of resamples.
@@ -174,22 +167,22 @@ def paired_p_values(
     if cells.number <= MOST_UNITS:
         return _jackknife_p_values(cells, names)
     replicates = _differences(resample(cells, resamples, seed), names)
-    found = {}
+    p_values = {}
     for name, column in zip(names, replicates.T, strict=True):
         defined = column[~np.isnan(column)]
         smaller = min(np.count_nonzero(defined <= 0), np.count_nonzero(defined >= 0))
-        found[name] = min(1.0, 2 * (smaller + 1) / (len(defined) + 1)) if len(defined) else np.nan
-    return found
+        p_values[name] = min(1.0, 2 * (smaller + 1) / (len(defined) + 1)) if len(defined) else np.nan
+    return p_values
 
 
 def _jackknife_p_values(cells: Cells, names: Sequence[str]) -> dict[str, float]:
     """P-values of the t statistics; NaN for a rate that is undefined for one of the policies."""
     defined = [name for name in names if not np.isnan(_differences(cells.totals(), [name])).any()]
-    found = dict.fromkeys(names, np.nan)
+    p_values = dict.fromkeys(names, np.nan)
     if defined:
-        values = jackknife.p_value(jackknifed(cells, lambda counts: _differences(counts, defined)))
-        found |= {name: float(value) for name, value in zip(defined, values, strict=True)}
-    return found
+        defined_p_values = jackknife.p_value(jackknifed(cells, lambda counts: _differences(counts, defined)))
+        p_values |= {name: float(value) for name, value in zip(defined, defined_p_values, strict=True)}
+    return p_values
 
 
 class McNemar(NamedTuple):
@@ -299,8 +292,8 @@ def _pairs(y: Any, y_second: Any, first: Any, second: Any, streams: Any, weight:
 def _rates(counts: np.ndarray, names: Sequence[str]) -> np.ndarray:
     """Some rates of counts [..., 4] in the order tn, fp, fn, tp, stacked last."""
     tn, fp, fn, tp = np.moveaxis(counts, -1, 0)
-    found = metrics.rates(metrics.Confusion(tp, fp, fn, tn))
-    return np.stack([getattr(found, name) for name in names], axis=-1)
+    rates = metrics.rates(metrics.Confusion(tp, fp, fn, tn))
+    return np.stack([getattr(rates, name) for name in names], axis=-1)
 
 
 def rates_between(names: Sequence[str]) -> Bounds:
@@ -315,11 +308,11 @@ def _differences(counts: np.ndarray, names: Sequence[str]) -> np.ndarray:
     four = (*counts.shape[:-1], 4)
     if counts.shape[-1] == 8:  # label, first and second decision
         cube = counts.reshape(*counts.shape[:-1], 2, 2, 2)
-        one, other = cube.sum(-1), cube.sum(-2)
+        first, second = cube.sum(-1), cube.sum(-2)
     else:  # label of the first, label of the second, first and second decision
         cube = counts.reshape(*counts.shape[:-1], 2, 2, 2, 2)
-        one, other = cube.sum((-3, -1)), cube.sum((-4, -2))
-    return _rates(other.reshape(four), names) - _rates(one.reshape(four), names)
+        first, second = cube.sum((-3, -1)), cube.sum((-4, -2))
+    return _rates(second.reshape(four), names) - _rates(first.reshape(four), names)
 
 
 def _by_name(together: Interval, names: Sequence[str]) -> dict[str, Interval]:
