@@ -275,8 +275,8 @@ class Dependence:
         if self.low <= 0 <= self.high:
             return f"{said}: no sign of the contrary."
         return (
-            f"{said}: they are not. Try loss.need_target=given_accept (of a probe fit.need_target), which needs no "
-            "independence."
+            f"{said}: they are not. Try loss.need_target=given_accept (of a probe fit.need_target) and compare the "
+            "costs: it needs no independence, but learns from accepted offers alone."
         )
 
 
