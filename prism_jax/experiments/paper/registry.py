@@ -86,7 +86,7 @@ STUDIES: dict[str, Study] = {
     ),
     "nested_student": Study(
         "The same with every choice made inside the fold, stacked on the probe.",
-        "an hour",
+        "half an hour",
         ("source", "weights", "workdir"),
     ),
     "official_scores": Study("Scores traces as ProactiveBench does, and without its quirks.", "a minute", ("traces",)),
