@@ -64,7 +64,12 @@ def test_a_scores_file_is_evaluated_without_a_model(tmp_path, scores):
     assert not {"flax", "transformers", "tokenizers", "orbax", "optax", "grain", "torch"} & loaded
     left_half = ("prism_jax.student", "prism_jax.training", "prism_jax.prompting", "prism_jax.policy")
     assert not [name for name in loaded if name.startswith(left_half)]
-    assert {file.name for file in folder.iterdir()} == {"calibration.json", "evaluation.json", "report.html"}
+    assert {file.name for file in folder.iterdir()} == {
+        "calibration.json",
+        "evaluation.json",
+        "gate.json",
+        "report.html",
+    }
     table = read_scores(path)
     calibration = protocol.calibrate(table)
     expected = protocol.evaluate(table, calibration, OperatingPoint(c_fa=2.0, c_fn=3.0, policy="product"))
