@@ -137,11 +137,11 @@ def test_every_page_is_in_the_reading_order():
 
 
 OLDER_FORMS = r"percentile (?:interval|bootstrap)|resamples of whole"
-WHERE_THEY_ARE = r"1,000 units|an earlier version"
+WHERE_THEY_ARE = r"1,000 units"
 
 
 def test_pages_name_older_forms_of_intervals_only_where_they_are_used():
-    """Up to 1,000 units intervals are the studentised jackknife's; numbers that are older say so beside them."""
+    """Up to 1,000 units, intervals are the studentised jackknife's, and no number of a page has another."""
     pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "notebooks").glob("*.ipynb")]
     paragraphs = [(named(page), part) for page in pages for part in page.read_text(encoding="utf-8").split("\n\n")]
     older = [(page, part) for page, part in paragraphs if re.search(OLDER_FORMS, " ".join(part.split()))]
