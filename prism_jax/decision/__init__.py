@@ -4,4 +4,27 @@ Belongs here: the gate and its policies, losses, calibration, metrics, curves an
 NumPy outputs; JAX arrays or tracers give JAX arrays.
 Does not belong here: anything that depends on a model, a stream, a file or a clock, or imports another folder of this
 package. Users import modules: `from prism_jax.decision import gate`.
+
+Where to change what:
+- the gate's comparison: `intervene` and `expected_costs` in `gate.py`, and what repeats them (docs/index.md)
+- a policy, or a new one: its entry of `POLICIES` in `policies.py`, which decisions, sweeps, flags and results tables
+  read; its rows in docs/decision.md and docs/maths.md. Limits of an entry (docs/index.md)
+- what thinking is worth, or how triggers rank steps: `thinking.py`; `TRIGGERS` and `urgency` in `budgets.py`
+- intervals, their coverage with few streams: `uncertainty/jackknife.py`, `uncertainty/bootstrap.py`;
+  `prism_jax/experiments/few_units.py`
+- a risk that can be promised, or a bound: `RISKS` and `_step_losses` in `risk/losses.py`; `BOUNDS` in
+  `risk/promises.py`
+- the default costs, trigger and policy: `OperatingPoint` in `operating_point.py`
+- a calibrator, or a new one: `calibration/calibrators.py`; `maps.py` beside it lists those that evaluation offers:
+  the places that a new one changes (docs/index.md)
+- a loss term, or a new one: its sums in `losses/decision_losses.py`; `Terms`, `TERMS` and `total` in
+  `prism_jax/training/optimization/objective.py`; its weight and the check of it in
+  `prism_jax/training/loss_config.py`; `SHOWN` in `prism_jax/training/logs/progress.py` for the progress bar
+- corrections for judges' errors: `judge_noise.py`
+- a metric, or a new one: `Rates` in `metrics.py`; `PolicyRow` in `prism_jax/evaluation/rows.py`, filled in
+  `_Table.row` of `prism_jax/evaluation/policies.py`; its column in `prism_jax/report/tables.py`
+- what another gate would have cost: estimators, intervals and refusals in `off_policy/`; how logs are read in
+  `prism_jax/recipes/counterfactual.py`; the proof on redrawn and made logs in `prism_jax/experiments/replications.py`
+  and `prism_jax/experiments/overlap.py`
+- the alarm for drift: its bets: `SIZES`, `NEAR` and `log_factors` in `alarm.py`
 """

@@ -3,4 +3,17 @@
 Belongs here: the protocol (which split is used for what), the policies that are compared, and the results' records.
 Does not belong here: models, training, prompts; the formulas (`prism_jax.decision`), the scores table
 (`prism_jax.scores`), tables and figures (`prism_jax.report`).
+
+Where to change what:
+- the table of what the second signal is worth: `second_signal.py`; `second_signal_table` in
+  `prism_jax/report/tables.py`
+- the comparison of triggers, its budgets and its table: `triggers.py`; `trigger_tables` in
+  `prism_jax/report/tables.py` and `trigger_figure` in `prism_jax/report/figures.py`
+- the command of promises: its grid, which units certify: `promises.py` and `promise_units.py`, what it prints in
+  `prism_jax/recipes/promising.py`
+- the report's sliders: their positions and counts in `surfaces.py`, the page's data in
+  `prism_jax/report/controls.py`, the script in `prism_jax/report/controls.js`
+- what a table without need leaves out: `need.py`; `EvaluationData.fast_policies` in `policies.py`
+- the protocol on human labels: costs, policies at equal speak rates: `replay.py`; words and their inner folds in
+  `prism_jax/experiments/nested_words.py`, the tables in `prism_jax/report/human_labels.py`
 """

@@ -3,4 +3,12 @@
 Contains: the model's input, and the positions in it (slots) at which decisions are read.
 May not contain: models, losses, probabilities, costs.
 Imports `prism_jax.streams` and `prism_jax.runtime` and nothing else of prism_jax.
+
+Where to change what:
+- the template's words: the constants at the top of `template.py`; the system message is `prompt.system` in the
+  config. What else to know (docs/index.md)
+- how streams become rows: `packing.py`, `rows.py`
+- what the slow pass writes: `SLOW_FIELDS` in `template.py`; how it is written and read in `prism_jax/policy/slow.py`,
+  its grammar in `prism_jax/policy/grammar.py`
+- the keys of a response: `RESPONSE_KEYS` in `template.py`; `prism_jax/policy/responses.py`
 """

@@ -3,6 +3,9 @@
 Contains: the table's schema and checks, reading and writing it as Parquet or JSONL.
 May not contain: computing scores (policy), evaluating them (decision, evaluation).
 Imports `prism_jax.runtime` and `prism_jax.decision` (the weights of labels), and nothing else of prism_jax.
+
+Where to change what:
+- a column of the scores table: `COLUMNS` in `schema.py`, a field of `Scores`, and docs/scores.md
 """
 
 from prism_jax.scores.files import encode_scores, located, read_scores, write_scores

@@ -3,6 +3,17 @@
 Contains: code that reads, checks, generates, edits and splits streams of events with their labels.
 May not contain: tokens, prompts, models, probabilities estimated by a model, costs and decisions.
 Imports `prism_jax.runtime` and nothing else of prism_jax.
+
+Where to change what:
+- a data source, or a new one: `DataConfig.name` and `_load` in `sources.py`, with a reader that returns `Stream`
+  objects. All places (docs/index.md)
+- the simulator's items: `simulator.py`, its texts in `simulator_text.py`
+- the simulator's switches: `switches.py`, its texts in `switches_text.py`
+- the labels, log and teacher of simulated streams: `outcomes.py`
+- how streams are split: `splits.py`
+- how traces are read, or ProactiveBench's own scores: `traces.py`; `prism_jax/evaluation/official.py`,
+  `prism_jax/evaluation/published.py`; the tables in `prism_jax/report/official.py`, the job in
+  `prism_jax/recipes/official_scores.py`
 """
 
 from prism_jax.streams.types import Candidate, Event, Step, Stream

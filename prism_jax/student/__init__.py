@@ -4,6 +4,15 @@ Belongs here: the architecture and its published sizes, attention and its masks,
 decoding, sharding rules, and loading and saving weights. All of it works on tokens, positions and caches.
 Does not belong here: slots, prompts, labels, losses on decisions, gates.
 May import only `prism_jax.runtime`.
+
+Where to change what:
+- what the backward pass recomputes: `remat.py`; the names of the arrays in `layers.py`; what each takes, and the
+  choice of `auto`, in `prism_jax/training/memory/estimate.py`
+- how activations are split over a mesh: `pinned` in `sharding.py`; `Layout` in `heads.py`
+- the model's architecture: `qwen3.py`, `layers.py`, sizes in `config.py`
+- which parameter goes to which device: `sharding.py`
+- after which block a student that starts from weights ends: `lowest` in `config.py`, `start_blocks` in
+  `prism_jax/training/config.py`; how the nested study chooses it in `prism_jax/experiments/block_choice.py`
 """
 
 from prism_jax.student.config import StudentConfig

@@ -3,4 +3,10 @@
 Contains: prompts, the schema of the answers, labelling, importers of what others recorded, the calibrator of texts.
 May not contain: HTTP, training, votes of judges.
 Imports `prism_jax.remote`, `prompting`, `streams`, `decision` and `runtime`, and nothing else of prism_jax.
+
+Where to change what:
+- what a teacher is asked, and what its answers become: `prompts.py`, `schema.py`; `labelling.py`
+- which texts the text calibrator reads, or its fit: `text_fields.py`; `text_fit.py`, applied by `text_calibrator.py`
+- an importer of answers: `recorded.py`; `conversations.py` and `regrouping.py` for the official training data; what
+  they share in `answers.py`; a new one also in `prism_jax/recipes/importing.py` and `SOURCES` of `prism_jax/label.py`
 """

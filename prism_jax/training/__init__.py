@@ -5,4 +5,20 @@ batches, `optimization` implements one step, `checkpoints` and `logs` write what
 a step fits.
 Does not belong here: how a trained student is deployed (`policy`) or judged (`evaluation`).
 Imports decision, prompting, runtime, slots, streams and student.
+
+Where to change what:
+- what p_need estimates (`loss.need_target`, of a probe `fit.need_target`): `_need_sums` in
+  `optimization/objective.py`; `given_accept` in `prism_jax/probe/labels.py`; `read` in `prism_jax/scores/labels.py`;
+  `NEED_TARGETS` in `prism_jax/scores/schema.py`
+- a training pathway: `PATHWAYS` and `Name` in `pathways/table.py`; its row in docs/training.md
+- which rows curation keeps, or the mark on a curated file: `pathways/curated.py`; the file and its summary in
+  `prism_jax/recipes/curation.py`
+- the tokens of the slow pass that training prices: `with_slow_tokens` in `pathways/slow_pass.py`
+- the report of updates, or the warning of few: `updates.py`
+- the optimizer: `optimization/optimizer.py`
+- a GPU that `--plan --target` compiles for: `CARDS` in `compiled/cards.py`; its peak in `logs/flops.py`
+- what a plan says of a compiled step: `compiled/plan.py`; counting in `accounting.py`, what is needed in `theory.py`
+- what of a run's inputs is compared: `fingerprints.py`
+- the lock of a workdir: `lock.py`
+- the name of a config key: the field, and the old name in `old_names.py`, so that older runs can be read
 """
