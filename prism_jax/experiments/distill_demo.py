@@ -32,7 +32,7 @@ from prism_jax.experiments import distill_report
 from prism_jax.experiments.simulated_users import ANSWERS, FILES
 from prism_jax.policy.exported import read_exported
 from prism_jax.recipes.curation import summary_path
-from prism_jax.report.table import Table
+from prism_jax.report.table import Table, print_all
 from prism_jax.runtime import command
 from prism_jax.runtime.files import read_object, write_bytes, write_json, write_text
 from prism_jax.runtime.flag_checks import refuse_empty
@@ -261,9 +261,10 @@ def define_flags() -> None:
 
 
 def main() -> Iterable[Table]:
-    """Runs the demo; its report is the table."""
+    """Runs the demo and prints its report."""
     settings = {name: getattr(flags.FLAGS, name) for name in SETTINGS}
-    return [demo(epath.Path(flags.FLAGS.workdir), settings)]
+    print_all([demo(epath.Path(flags.FLAGS.workdir), settings)])
+    return []  # the demo writes its report itself, beside all that it is made of
 
 
 if __name__ == "__main__":
