@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 FILE, FORMAT, SOURCE = "gate.json", "prism_jax gate 1", "`prism_jax.Gate.save`"
 NEED_TARGETS = ("marginal", "given_accept")
+_KEYS = ("format", "c_fa", "c_fn", "policy", "fixed_threshold", "need", "accept", "need_target")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,7 +156,7 @@ class Gate:
     ) -> Gate:
         """Fits the maps of the fast pass as `python -m prism_jax.evaluate` does, on all rows that may be fitted on.
 
-        These are the rows of the split "calibration" where there is one, and else all rows.
+        These are the rows of the split "calibration"; without splits, or out of fold, all rows.
 
         Args:
           scores: A scores table, or its file (docs/scores.md). Without a column of need, p_accept alone decides.
@@ -216,8 +217,8 @@ class Gate:
                 tree = {**_signals(tree["calibration"]), **tree["decision"], "need_target": tree.get("need_target")}
             elif file.name == "calibration.json":
                 tree = {**_signals(tree), **_decision_beside(file), "need_target": tree.get("need_target")}
-            elif tree.get("format") != FORMAT:
-                raise ValueError(f"format: found {tree.get('format')!r:.80}, expected {FORMAT!r}")
+            else:
+                _check_keys(tree)
             return _gate(tree, {"c_fa": c_fa, "c_fn": c_fn})
         except KeyError as error:
             raise GateError(f"{file}: {error.args[0]}: found no such key, expected it") from None
@@ -228,12 +229,18 @@ class Gate:
 
 
 def _fitted(scores: Scores, config: CalibrationConfig) -> tuple[Map, Map | None]:
-    """The maps of p_accept and of p_need, on the calibration split where there is one; None without need."""
+    """The maps of p_accept and of p_need, on the rows that `Gate.fit` names; None without need."""
     from prism_jax.scores import ScoresError
     from prism_jax.scores.labels import Signal, read
 
-    if scores.split is not None and (scores.split == "calibration").any():
-        scores = scores.take(scores.split == "calibration")
+    if scores.split is not None:
+        folds = set() if scores.fold is None else set(scores.fold[scores.split == "test"].tolist())
+        name = "calibration" if len(folds) < 2 or (scores.split == "calibration").any() else "test"
+        if not (scores.split == name).any():
+            raise ScoresError(
+                "found no row of the split 'calibration', expected some: maps are not fitted on others", "split"
+            )
+        scores = scores.take(scores.split == name)
 
     def fit(signal: Signal) -> Map:
         readings = read(scores, signal, "fast")
@@ -261,6 +268,18 @@ def _file_in(path: epath.Path) -> epath.Path:
         f"{path}: found none of {FILE}, prism.json and calibration.json, expected what {SOURCE}, "
         "`python -m prism_jax.export` or `python -m prism_jax.evaluate` writes"
     )
+
+
+def _check_keys(tree: Mapping[str, Any]) -> None:
+    """Raises ValueError for another format, or a key too many or too few; costs may be left to the caller."""
+    if tree.get("format") != FORMAT:
+        raise ValueError(f"format: found {tree.get('format')!r:.80}, expected {FORMAT!r}")
+    for key in tree:
+        if key not in _KEYS:
+            raise ValueError(f"{key}: found an unknown key, expected one of {', '.join(_KEYS)}")
+    for key in _KEYS:
+        if key not in tree and key not in ("c_fa", "c_fn"):
+            raise KeyError(key)
 
 
 def _check_export(path: epath.Path) -> None:

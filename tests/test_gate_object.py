@@ -126,6 +126,7 @@ def test_the_workdir_of_an_evaluation_is_a_gate(tmp_path):
         ({"accept": [1]}, r"accept: found \[1\], expected an object with keys, or null"),
         ({"accept": {"calibrator": "platt", "scale": 1.0}}, "accept.bias: found no such key"),
         ({"need_target": "both"}, "need_target: found 'both', expected one of 'marginal', 'given_accept'"),
+        ({"polcy": "never"}, "polcy: found an unknown key, expected one of format, c_fa"),
         ({"policy": "sometimes"}, "policy: found 'sometimes', expected one of"),
     ],
 )
@@ -189,6 +190,15 @@ def test_the_gate_that_an_evaluation_writes_is_the_one_that_it_deploys(tmp_path)
     scores, point = table(np.random.default_rng(6), 300), OperatingPoint(c_fn=3.0, policy="product")
     outputs.evaluate_into(tmp_path, scores, point, facts={}, keep_scores=False)
     assert Gate.load(tmp_path).to_dict() == Gate.fit(scores, c_fa=1.0, c_fn=3.0, policy="product").to_dict()
+
+
+def test_rows_of_other_splits_are_never_fitted_on():
+    scores = table(np.random.default_rng(8), 300, split=["test"] * 300)
+    with pytest.raises(ScoresError, match="split: found no row of the split 'calibration', expected some"):
+        Gate.fit(scores, c_fa=1.0, c_fn=2.0)
+    folds = table(np.random.default_rng(8), 300, split=["test"] * 300, fold=[i // 5 % 3 for i in range(300)])
+    expected = calibrate(folds).accept_fast.map
+    assert map_to_dict(Gate.fit(folds, c_fa=1.0, c_fn=2.0).accept) == map_to_dict(expected)
 
 
 def test_labels_of_one_class_are_named():

@@ -17,6 +17,7 @@ from etils import epath
 from prism_jax.decision import thinking
 from prism_jax.decision.calibration import Map, map_from_dict
 from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.gate import NEED_TARGETS
 from prism_jax.runtime.config import ConfigError, from_config_dict
 from prism_jax.runtime.digests import EXPORT as SOURCE
 from prism_jax.runtime.digests import read_list, sha256
@@ -29,11 +30,8 @@ _OPTIONAL = ("temperatures", "writing", "responses", "need_target", "probe")
 THINKING = "thinking"
 """Key of the calibration that says what the slow pass does."""
 FORMAT = 1
-
-
 MARGINAL = "marginal"
-NEED_TARGETS = (MARGINAL, "given_accept")
-"""What p_need may estimate, as in `prism_jax.scores.schema`, which an agent does not load: it needs pyarrow."""
+"""What p_need estimates where an export does not say."""
 
 
 class ExportedError(ValueError):
