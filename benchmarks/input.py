@@ -35,7 +35,7 @@ import numpy as np
 
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.prompting.template import PromptConfig, Template, make_tokenizer
-from prism_jax.slots import Slots
+from prism_jax.scoring.slots import Slots
 from prism_jax.streams.simulator import SimulatorConfig, simulate
 from prism_jax.student import Qwen3, presets
 from prism_jax.student.sharding import make_mesh

@@ -26,11 +26,11 @@ from sklearn.metrics import brier_score_loss, roc_auc_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from prism_jax.people.columns import parse_columns
-from prism_jax.people.context import folds_of_people
+from prism_jax.acceptance.columns import parse_columns
+from prism_jax.acceptance.context import folds_of_people
+from prism_jax.acceptance.logs import AcceptanceLog, read_log
+from prism_jax.acceptance.study import FOLDS, study
 from prism_jax.people.layer import Population, prequential
-from prism_jax.people.logs import AcceptanceLog, read_log
-from prism_jax.people.study import FOLDS, study
 
 POPULATION = Population(1.0, 0.0, 0.9, 0.005)
 TIMED = 2_000

@@ -22,7 +22,7 @@ from absl import flags
 from ml_collections import config_flags
 
 from prism_jax.prompting.packing import Packed
-from prism_jax.recipes.memory import compile_elsewhere, launch_settings
+from prism_jax.runs.machine import compile_elsewhere, launch_settings
 from prism_jax.runtime import command
 from prism_jax.runtime.config import from_config_dict
 from prism_jax.student import StudentConfig

@@ -8,7 +8,7 @@ Result: 0.118 realised cost per step on held-out streams where it is slow on mar
 reaches 0.092, and always offering 0.376 (docs/distillation.md).
 """
 
-from prism_jax.recipes.distillation import DISTILLED
+from prism_jax.experiments.students import DISTILLED
 from prism_jax.runtime.config import to_config_dict
 
 

@@ -1,6 +1,6 @@
 """The paper's main panel of judges: DeepSeek-R1, GPT-4o and Claude 3.5 Sonnet, by majority.
 
-    python -m prism_jax.judge --config=configs/judges_paper.py --streams=IN.jsonl --votes=VOTES.jsonl \
+    python -m prism_jax judge --config=configs/judges_paper.py --streams=IN.jsonl --votes=VOTES.jsonl \
         --out=LABELLED.jsonl --config.remote.budget=20
 
 All judges are reached through one OpenAI-compatible gateway, whose key is in the environment variable
@@ -15,7 +15,7 @@ silence and about each candidate.
 Result: labelled streams; the paper reports 89.1 % agreement with people, kappa 0.71, on 229 events.
 """
 
-from prism_jax.judges.config import JudgesConfig
+from prism_jax.judges.judging import JudgesConfig
 from prism_jax.remote.config import EndpointConfig, RemoteConfig
 from prism_jax.runtime.config import to_config_dict
 

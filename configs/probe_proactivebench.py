@@ -1,6 +1,6 @@
 """A probe on ProactiveBench's human judgements, tested on whole streams that it was not fitted on.
 
-    python -m prism_jax.probe --config=configs/probe_proactivebench.py --workdir=runs/probe_proactivebench
+    python -m prism_jax probe --config=configs/probe_proactivebench.py --workdir=runs/probe_proactivebench
 
 `--config.states.weights=PATH` adds the states of a frozen model; the settings are those of SmolLM2-135M-Instruct
 (docs/probe.md says where it is).

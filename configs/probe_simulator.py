@@ -1,6 +1,6 @@
 """A probe on words, on the built-in simulator: acceptance and need without a language model.
 
-    python -m prism_jax.probe --config=configs/probe_simulator.py --workdir=runs/probe_simulator
+    python -m prism_jax probe --config=configs/probe_simulator.py --workdir=runs/probe_simulator
 
 Time: ten to thirty seconds on two CPU cores.
 Result: little, because the simulator's offers have no text of their own, and cosines to them say nothing. The

@@ -34,9 +34,9 @@ Result: not yet known. Compiled for an A100, it needs 66.6 GiB of the 75.3 that 
 (docs/devices.md).
 """
 
-from prism_jax.recipes.paper import paper_run
 from prism_jax.runtime.config import to_config_dict
 from prism_jax.student.presets import qwen3_8b
+from prism_jax.training.paper import paper_run
 
 
 def get_config():

@@ -1,7 +1,7 @@
 """Three judges of simulated users, behind the endpoint that simulated_users prints.
 
     python -m prism_jax.experiments.simulated_users --folder=DIR
-    python -m prism_jax.judge --config=configs/simulated_judges.py:URL --streams=DIR/train.jsonl --votes=votes.jsonl \
+    python -m prism_jax judge --config=configs/simulated_judges.py:URL --streams=DIR/train.jsonl --votes=votes.jsonl \
         --out=judged.jsonl
 
 Needs: `pip install prism_jax[remote]`, and no API key. URL is the address that the first command prints.
@@ -9,7 +9,7 @@ Time: one to three minutes for the 48,000 questions about 1,000 streams, on two 
 Result: labels that are right on 97 % of the questions, by the majority of three judges who are right on 90 %.
 """
 
-from prism_jax.judges.config import JudgesConfig
+from prism_jax.judges.judging import JudgesConfig
 from prism_jax.remote.config import EndpointConfig, RemoteConfig
 from prism_jax.runtime.config import to_config_dict
 

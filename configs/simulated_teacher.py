@@ -1,7 +1,7 @@
 """A teacher of simulated users, behind the endpoint that simulated_users prints.
 
     python -m prism_jax.experiments.simulated_users --folder=DIR
-    python -m prism_jax.label --config=configs/simulated_teacher.py:URL --streams=DIR/train.jsonl --out=labelled.jsonl
+    python -m prism_jax label --config=configs/simulated_teacher.py:URL --streams=DIR/train.jsonl --out=labelled.jsonl
 
 Needs: `pip install prism_jax[remote]`, and no API key. URL is the address that the first command prints.
 Time: about 15 seconds for the 8,000 steps of 1,000 streams, on two CPU cores.
@@ -10,7 +10,7 @@ Result: every step has the teacher's probabilities, fields and, where it would o
 
 from prism_jax.remote.config import EndpointConfig, RemoteConfig
 from prism_jax.runtime.config import to_config_dict
-from prism_jax.teacher.config import TeacherConfig
+from prism_jax.teacher.labelling import TeacherConfig
 
 
 def get_config(url: str = "http://127.0.0.1:8000/v1"):

@@ -1,6 +1,6 @@
 """The paper's teacher, DeepSeek-R1, behind an OpenAI-compatible endpoint.
 
-    python -m prism_jax.label --config=configs/teacher.py --streams=unlabelled.jsonl --out=labelled.jsonl --dry_run
+    python -m prism_jax label --config=configs/teacher.py --streams=unlabelled.jsonl --out=labelled.jsonl --dry_run
 
 Needs: the API key in the environment variable DEEPSEEK_API_KEY, and `pip install prism_jax[remote]`. Any other endpoint
 will do: `--config.endpoint.base_url=http://localhost:8000/v1 --config.endpoint.model=NAME --config.endpoint.key=`.
@@ -11,7 +11,7 @@ help, a response. `--dry_run` states the cost; `--config.remote.budget` (US doll
 
 from prism_jax.remote.config import EndpointConfig
 from prism_jax.runtime.config import to_config_dict
-from prism_jax.teacher.config import TeacherConfig
+from prism_jax.teacher.labelling import TeacherConfig
 
 
 def get_config():

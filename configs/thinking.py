@@ -9,7 +9,7 @@ it closes more than 95 %. Part of the difference is the short training: with ano
 68 %. With three settings it is not (docs/thinking.md).
 """
 
-from prism_jax.recipes.thinking import THINKING
+from prism_jax.experiments.students import THINKING
 from prism_jax.runtime.config import to_config_dict
 
 

@@ -34,7 +34,7 @@ REFERENCE = {
         *("prism_jax.training.config", "prism_jax.training.loss_config", "prism_jax.training.pathways.table"),
         *("prism_jax.streams.sources", "prism_jax.prompting.template", "prism_jax.student.config"),
     ),
-    "agent": ("prism_jax.policy.agent", "prism_jax.policy.settings", "prism_jax.policy.records"),
+    "agent": ("prism_jax.agent.agent", "prism_jax.agent.settings", "prism_jax.agent.records"),
     "student": ("prism_jax.student.engine", "prism_jax.student.weights", "prism_jax.student.presets"),
 }
 """The modules whose docstrings are pages, by section of the navigation: those that users call."""

@@ -19,7 +19,7 @@ nodes=${SLURM_JOB_NUM_NODES:-2}
 # A word that bash could evaluate inside $(( )) must not get there.
 [[ $nodes =~ ^[0-9]+$ ]] || { echo "error: SLURM_JOB_NUM_NODES: found '$nodes', expected a whole number" >&2; exit 1; }
 # Each process checks its own node and, joined to the others, that all devices of the job are visible.
-run srun "$PYTHON" -m prism_jax.preflight --distributed --devices="$((8 * 10#$nodes))" --device_memory=74GiB --disk=300GiB "$@"
+run srun "$PYTHON" -m prism_jax.train --check --distributed --devices="$((8 * 10#$nodes))" --device_memory=74GiB --disk=300GiB "$@"
 run srun --kill-on-bad-exit=1 "$PYTHON" -m prism_jax.train --distributed "$@"
 # Calibration and evaluation run in one process. absl takes --flag=value and --flag value, with one hyphen or two, and
 # the last one counts.

@@ -8,10 +8,10 @@ import sys
 
 COMMANDS = {
     "train": "trains a student (or resumes), calibrates it, evaluates it, and writes a report",
-    "evaluate": "calibrates and evaluates a run, a student without training, or the scores of any agent",
+    "evaluate": "calibrates and evaluates a run, the scores of any agent, or a log of answers to offers",
     "export": "writes a run as a plain causal language model, which transformers and serving engines read",
     "agent": "decides on live streams with an exported model",
-    "label": "labels streams by a teacher, or imports answers that exist already",
+    "label": "labels streams by a teacher, or imports answers or an agent's records",
     "judge": "asks a panel of models what the user would have accepted",
     "curate": "keeps the rows on which teacher and judges agree best, to train on",
     "probe": "fits need and acceptance on words or on a frozen model's states, without fine-tuning",
@@ -19,13 +19,14 @@ COMMANDS = {
     "counterfactual": "says what another gate would have cost, from the log of the one that ran",
     "people": "predicts each person's answers in a log of offers, from everybody's and from their own",
     "person": "shows, copies and deletes what an agent knows of people",
-    "streams_from_records": "turns an agent's records into streams to train on",
     "audit": "checks printed tables of results for numbers that cannot be",
+    "official_scores": "scores traces as ProactiveBench does, or writes an agent's records as traces",
     "report": "compares several runs on one page",
     "experiments": "computes the paper's tables and runs our studies",
-    "preflight": "checks the machine before the first step of a training",
 }
-"""What each command does; its module in the package has the same name."""
+"""What each command does."""
+OF_THE_PACKAGE = ("train", "evaluate", "export", "agent", "experiments")
+"""The commands that are also typed as modules of the package, `python -m prism_jax.train`; others are in commands/."""
 
 
 def listing() -> str:
@@ -35,7 +36,7 @@ def listing() -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Runs the command that the first argument names as a module of that name runs, or lists all."""
+    """Runs the command that the first argument names, or lists all."""
     if not arguments or arguments[0] in ("help", "--help", "-h"):
         print(listing())
         return 0
@@ -50,7 +51,8 @@ def main(arguments: list[str]) -> int:
         )
         return 1
     sys.argv = [f"prism_jax {name}", *arguments[1:]]
-    runpy.run_module(f"prism_jax.{name}", run_name="__main__", alter_sys=True)
+    module = f"prism_jax.{name}" if name in OF_THE_PACKAGE else f"prism_jax.commands.{name}"
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
     return 0
 
 

@@ -23,14 +23,14 @@ from absl import flags
 from etils import epath
 from ml_collections import config_flags
 
+from prism_jax.acceptance.columns import parse_columns
+from prism_jax.acceptance.log_evaluation import evaluate_log
 from prism_jax.decision.calibration import CALIBRATORS
 from prism_jax.decision.operating_point import SLOW_TRIGGERS, OperatingPoint
 from prism_jax.decision.policies import DEPLOYABLE
-from prism_jax.people.columns import parse_columns
-from prism_jax.recipes.acceptance_log import evaluate_log
-from prism_jax.recipes.scores_files import evaluate_scores
+from prism_jax.runs.scores_files import evaluate_scores
 from prism_jax.runtime import command, digests
-from prism_jax.runtime.flag_checks import refuse_empty
+from prism_jax.runtime.command import refuse_empty
 
 POINT = {
     "c_fa": "C_FA, the cost of an offer that is not accepted.",
@@ -121,18 +121,18 @@ def main() -> int | None:
             expected = "with --columns" if name in ("export_scores", "keep_names") else "with a scores file"
             raise ValueError(f"--{name}: found it without --scores, expected it {expected}")
     # What follows loads a language model and all that it needs.
-    from prism_jax.recipes import runs
+    from prism_jax.runs import pipeline
     from prism_jax.runtime.config import from_config_dict
     from prism_jax.training.config import RunConfig
     from prism_jax.training.old_names import RENAMED
     from prism_jax.training.workdir import Workdir
 
     if options["config"] is None:
-        return runs.evaluate_workdir(options["workdir"], texts=options["texts"], base=options["base"])
+        return pipeline.evaluate_workdir(options["workdir"], texts=options["texts"], base=options["base"])
     config = from_config_dict(RunConfig, options["config"], renamed=RENAMED)
     if options["expect_digest"] is not None:
         digests.check_export(config.training.start, options["expect_digest"])
-    runs.evaluate_untrained(config, Workdir(options["workdir"]), texts=options["texts"])
+    pipeline.evaluate_untrained(config, Workdir(options["workdir"]), texts=options["texts"])
     return None
 
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 from absl import flags
 from etils import epath
 
-from prism_jax.recipes.export import export_run
-from prism_jax.recipes.probe_export import export_probe, is_probe
+from prism_jax.runs.export import export_run
+from prism_jax.runs.probe_export import export_probe, is_probe
 from prism_jax.runtime import command
-from prism_jax.runtime.flag_checks import refuse_empty
+from prism_jax.runtime.command import refuse_empty
 from prism_jax.training.run import NOT_TRAINED
 from prism_jax.training.workdir import Workdir
 

@@ -3,31 +3,49 @@
 Started again on the same workdir, it resumes from the newest checkpoint that can be read. SIGTERM, or Ctrl-C once, ends
 it after the current step, with a checkpoint and exit status 75 (EX_TEMPFAIL); the same command then resumes. With
 --plan it only prints the memory that the config needs, and fails if a device has less; --plan --target=a100-80gb also
-compiles the step for that GPU.
+compiles the step for that GPU. With --check it only checks the machine: driver, devices, disk, a line per problem.
 """
 
 from __future__ import annotations
 
+import ctypes
+import platform
 import sys
 
 from absl import flags
 from ml_collections import config_flags
 
-from prism_jax.recipes.memory import check_device_count, show_plan
-from prism_jax.recipes.runs import train_and_evaluate
+from prism_jax.runs.machine import check_device_count, check_machine, show_plan
+from prism_jax.runs.pipeline import train_and_evaluate
 from prism_jax.runtime import command, distributed
+from prism_jax.runtime.command import refuse_empty
 from prism_jax.runtime.config import from_config_dict
-from prism_jax.runtime.flag_checks import refuse_empty
 from prism_jax.training.compiled.cards import CARDS
 from prism_jax.training.config import RunConfig
 from prism_jax.training.interruption import EXIT_STATUS, InterruptedTrainingError
-from prism_jax.training.memory.allocator import keep_freed_memory
 from prism_jax.training.old_names import RENAMED
 from prism_jax.training.workdir import Workdir
 
+# Constants of malloc.h, each with its number and our value: never return the free end of the heap to the system, never
+# map a block outside the heap, and use one heap for all threads, because any other heap cannot hold large blocks.
+_SETTINGS = {"M_TRIM_THRESHOLD": (-1, -1), "M_MMAP_MAX": (-4, 0), "M_ARENA_MAX": (-8, 1)}
+
+
+def keep_freed_memory() -> bool:
+    """Makes glibc keep freed memory until the process ends (mallopt(3)); returns False with another C library.
+
+    The temporaries of a step are one block, of gigabytes for a real model on CPU. Without these settings, it would be
+    returned to the system after every step and allocated again, zeroed page by page. Call this before JAX starts its
+    threads, because a thread that already has a heap of its own keeps it.
+    """
+    if platform.libc_ver()[0] != "glibc":
+        return False
+    mallopt = ctypes.CDLL(None).mallopt
+    return all([mallopt(setting, value) for setting, value in _SETTINGS.values()])
+
 
 def define_flags() -> None:
-    """Defines the flags, which `prism_jax.preflight` accepts too."""
+    """Defines the flags."""
     distributed.define_flags()
     config_flags.DEFINE_config_file("config", None, "A file of configs/; --config.x.y=value overrides a setting.")
     flags.DEFINE_string("workdir", None, "Folder for everything that the run leaves behind.")
@@ -45,14 +63,21 @@ def define_flags() -> None:
     )
     flags.DEFINE_integer("devices", None, "Devices that the run must have, of all processes together.", lower_bound=1)
     flags.DEFINE_string("plan_out", None, "File to write what --plan --target finds to, as JSON.")
+    flags.DEFINE_bool("check", False, "Check the machine instead of training; --config is not needed.")
+    flags.DEFINE_string("disk", "10GiB", "With --check: space that the workdir's disk must have.")
+    flags.DEFINE_string("platform", "gpu", "With --check: platform that the devices must have: gpu, tpu or cpu.")
     flags.DEFINE_integer("profile", None, "Step from which to write a trace of a few steps to WORKDIR/profile.")
 
 
 def main() -> None:
     """Runs what the flags say."""
+    options = flags.FLAGS
     keep_freed_memory()
     distributed.start()
-    options = flags.FLAGS
+    if options.check:
+        return check_machine(
+            options.platform, options.devices or 1, options.device_memory, workdir=options.workdir, disk=options.disk
+        )
     config = from_config_dict(RunConfig, options.config, renamed=RENAMED)
     check_device_count(config, options.devices)
     if options.plan:
@@ -66,7 +91,9 @@ def main() -> None:
 
 if __name__ == "__main__":
     define_flags()
-    flags.mark_flag_as_required("config")
+    flags.register_multi_flags_validator(
+        ["config", "check"], lambda given: given["check"] or given["config"], "--config is required without --check"
+    )
     flags.register_multi_flags_validator(
         ["workdir", "plan"], lambda given: given["plan"] or given["workdir"], "--workdir is required without --plan"
     )

@@ -173,7 +173,7 @@ def on_target(root, shared_folder):
 
     The compiler is that of the folder in PRISM_AOT, or `launch/compiler.sh` installs it into this environment.
     """
-    from prism_jax.recipes.memory import compiler_environment, compiler_folder
+    from prism_jax.runs.machine import compiler_environment, compiler_folder
 
     with filelock.FileLock(shared_folder / "compiler.lock"):
         if not (compiler_folder() / "jax_plugins").is_dir():

@@ -21,9 +21,9 @@ from collections.abc import Mapping
 PARENT = """
 import json, os, runpy, sys
 sys.path[0] = ""
-import prism_jax.recipes.runs, prism_jax.recipes.export, prism_jax.recipes.serving, prism_jax.recipes.scores_files
-import prism_jax.recipes.acceptance_log, prism_jax.recipes.counterfactual, prism_jax.report.tables
-import prism_jax.policy.agent
+import prism_jax.runs.pipeline, prism_jax.runs.export, prism_jax.agent.serving, prism_jax.runs.scores_files
+import prism_jax.acceptance.log_evaluation, prism_jax.runs.counterfactual, prism_jax.report.tables
+import prism_jax.agent.agent
 import ml_collections, pandas, rich.progress, scipy.ndimage, scipy.optimize, scipy.stats  # the mains load them later
 sys.modules["torch"] = None  # only the tests need it, and TensorBoardX loads it where it can
 import tensorboardX.event_file_writer

@@ -17,77 +17,13 @@ REPOSITORY = pathlib.Path(__file__).parents[1]
 PACKAGE = REPOSITORY / "prism_jax"
 FOLDERS = sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py"))
 
-# What each part may import. Recipes, experiments and mains combine the parts.
-EVERYTHING = {
-    *("runtime", "decision", "streams", "scores", "student", "prompting", "remote", "slots"),
-    *("training", "policy", "teacher", "judges", "evaluation", "report", "recipes", "published"),
-    *("people", "probe", "gate"),
-}
-MAINS = {"prism_jax.people.__main__", "prism_jax.probe.__main__"}
-"""Mains in the folder of the part that they run; like other mains they call a recipe, which stands above the part."""
-MAY_IMPORT = {
-    "runtime": set(),
-    "decision": set(),
-    "streams": {"runtime"},
-    "scores": {"decision", "runtime"},
-    "gate": {"scores", "decision", "runtime"},
-    "student": {"runtime"},
-    "published": {"runtime"},
-    "prompting": {"streams", "runtime"},
-    "remote": {"runtime"},
-    "slots": {"prompting", "student"},
-    "people": {"decision", "scores", "runtime"},
-    "probe": {"slots", "prompting", "student", "decision", "streams", "scores", "runtime"},
-    "training": {"slots", "prompting", "student", "decision", "streams", "runtime"},
-    "policy": {"gate", "people", "probe", "slots", "prompting", "student", "decision", "streams", "scores", "runtime"},
-    "teacher": {"remote", "prompting", "decision", "streams", "runtime"},
-    "evaluation": {"decision", "scores", "streams", "runtime"},
-    "judges": {"remote", "prompting", "decision", "streams", "runtime"},
-    "report": {"gate", "evaluation", "judges", "decision", "scores", "streams", "runtime"},
-    "recipes": EVERYTHING - {"recipes"},
-    "experiments": EVERYTHING,
-    "train": EVERYTHING,
-    "evaluate": EVERYTHING,
-    "export": EVERYTHING,
-    "agent": EVERYTHING,
-    "person": EVERYTHING,
-    "label": EVERYTHING,
-    "judge": EVERYTHING,
-    "curate": EVERYTHING,
-    "audit": EVERYTHING,
-    "promise": EVERYTHING,
-    "counterfactual": EVERYTHING,
-    "preflight": {*EVERYTHING, "train"},
-    "streams_from_records": EVERYTHING,
-    "__main__": set(),
-}
-
 
 def test_imports_run_downwards():
     program = "from importlinter.cli import lint_imports_command; lint_imports_command()"
     command = [sys.executable, "-c", program, "--no-cache", "--no-logo"]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "1 kept, 0 broken" in done.stdout
-
-
-@pytest.fixture(scope="module")
-def arrows():
-    """For each part of the package, the parts that it imports."""
-    graph = grimp.build_graph("prism_jax", cache_dir=None)
-    found = {part.removeprefix("prism_jax."): set() for part in graph.find_children("prism_jax")}
-    for module in graph.modules - {"prism_jax", *MAINS}:
-        part = module.split(".")[1]
-        imported = graph.find_modules_directly_imported_by(module) - {"prism_jax"}
-        found[part] |= {other.split(".")[1] for other in imported} - {part}
-    return found
-
-
-def test_every_part_imports_only_what_it_may(arrows):
-    """Fails for a new part that is not listed, and for imports that the layers alone would allow."""
-    assert sorted(arrows) == sorted(MAY_IMPORT)
-    for part, imported in arrows.items():
-        assert imported <= MAY_IMPORT[part], f"{part} imports {imported - MAY_IMPORT[part]}"
+    assert "3 kept, 0 broken" in done.stdout
 
 
 def test_there_are_no_import_cycles():
@@ -134,7 +70,7 @@ print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules})))
 """
 
 
-@pytest.mark.parametrize("folder", ["decision", "scores", "published", "people", "evaluation", "report"])
+@pytest.mark.parametrize("folder", ["decision", "scores", "audit", "people", "evaluation", "report"])
 def test_the_decision_half_loads_no_language_model(folder):
     """Imports every module of the folder in a separate process."""
     command = [sys.executable, "-c", LOADED, f"prism_jax.{folder}"]

@@ -1,23 +1,13 @@
-"""The page that maps the documentation: its table of imports is the one that is enforced."""
+"""The page that maps the documentation: its picture of the packages is the order that is enforced."""
 
-import pathlib
 import re
-
-from test_architecture import EVERYTHING, MAY_IMPORT
-
-PAGE = pathlib.Path(__file__).parents[1] / "docs" / "index.md"
+import tomllib
 
 
-def test_the_table_of_imports_is_the_enforced_one():
-    page = PAGE.read_text(encoding="utf-8")
-    (table,) = re.findall(r"^\| part \| may import \|\n\|---\|---\|\n((?:\|.*\|\n)+)", page, re.MULTILINE)
-    rows = {}
-    for line in table.splitlines():
-        parts, words = line.strip("|").split("|")
-        allowed = set(re.findall(r"`(\w+)`", words))
-        if "all of the above" in words:
-            allowed |= EVERYTHING - {"recipes"}
-        if "the same" in words:
-            allowed |= EVERYTHING
-        rows |= dict.fromkeys(re.findall(r"`(\w+)`", parts), allowed)
-    assert rows == MAY_IMPORT
+def test_the_picture_of_the_packages_has_the_enforced_layers(root):
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
+    contract = next(one for one in project["tool"]["importlinter"]["contracts"] if one["type"] == "layers")
+    layers = [layer.split(" | ") for layer in contract["layers"] if layer != "__main__"]
+    page = (root / "docs" / "index.md").read_text(encoding="utf-8")
+    (picture,) = re.findall(r"Imports go downwards only:\n\n((?:    .+\n)+)", page)
+    assert [re.split(r"   +", line.strip())[0].split() for line in picture.splitlines()] == layers

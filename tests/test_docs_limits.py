@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-from prism_jax.people.log_files import MOST_BYTES, MOST_ROWS
-from prism_jax.people.logs import MOST_CONTEXT
-from prism_jax.policy.steps import MOST_CANDIDATES, MOST_EVENT_BYTES, MOST_NAME
-from prism_jax.published import reading
+from prism_jax.acceptance.log_files import MOST_BYTES, MOST_ROWS
+from prism_jax.acceptance.logs import MOST_CONTEXT
+from prism_jax.agent.steps import MOST_CANDIDATES, MOST_EVENT_BYTES, MOST_NAME
+from prism_jax.audit import reading
 from prism_jax.runtime import gguf_file
 from prism_jax.runtime.files import MOST_LINE_BYTES
 from prism_jax.scores.schema import MOST_EXTRA

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 import tiny
 
-from prism_jax.recipes.runs import train_and_evaluate
+from prism_jax.runs.pipeline import train_and_evaluate
 from prism_jax.streams import Stream
 from prism_jax.streams.edit import map_candidates, map_steps
 from prism_jax.training import run as runs

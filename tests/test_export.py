@@ -15,20 +15,20 @@ import safetensors.numpy
 from etils import epath
 from jax.experimental.compilation_cache import compilation_cache
 
+from prism_jax.agent.agent import Agent
+from prism_jax.agent.exported import read_exported
+from prism_jax.agent.loading import load_reader
 from prism_jax.decision import gate
 from prism_jax.decision.calibration import CalibrationConfig, Temperature, apply_map, apply_temperature, fit_map
 from prism_jax.decision.thinking import Moves
 from prism_jax.evaluation.fits import SIGNALS, Calibration, SignalFit, ThinkingFit, write_calibration
-from prism_jax.policy.agent import Agent
-from prism_jax.policy.exported import read_exported
-from prism_jax.policy.fast import score_streams
-from prism_jax.policy.loading import load_reader
 from prism_jax.prompting.template import PromptConfig, Template
 from prism_jax.prompting.tokenizer import Tokenizer
-from prism_jax.recipes.export import RULE, export_run
-from prism_jax.recipes.runs import train_and_evaluate
+from prism_jax.runs.export import RULE, export_run
+from prism_jax.runs.pipeline import train_and_evaluate
 from prism_jax.runtime.config import ConfigError
 from prism_jax.runtime.digests import write_digests
+from prism_jax.scoring.fast import score_streams
 from prism_jax.streams import Candidate, Event, Step, Stream
 from prism_jax.streams.simulator import SimulatorConfig
 from prism_jax.streams.sources import DataConfig
@@ -304,7 +304,7 @@ def test_of_two_exports_to_one_output_the_first_to_end_stays_whole(exported, tmp
         for name in content:
             (output / name).write_text("theirs")
 
-    monkeypatch.setattr("prism_jax.recipes.export.write_digests", fill_output)
+    monkeypatch.setattr("prism_jax.runs.export.write_digests", fill_output)
     with pytest.raises(FileExistsError, match=f"^{output}: found something there, expected a path that does not exist"):
         export_run(Workdir(exported[0] / "run"), epath.Path(output))
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
@@ -325,7 +325,7 @@ def test_a_failed_export_leaves_nothing_half_written(exported, tmp_path, monkeyp
     def fail(*_, **__):
         raise OSError("disk full")
 
-    monkeypatch.setattr("prism_jax.recipes.export.write_tokenizer", fail)
+    monkeypatch.setattr("prism_jax.runs.export.write_tokenizer", fail)
     with pytest.raises(OSError, match="disk full"):
         export_run(Workdir(folder / "run"), epath.Path(tmp_path / "out"))
     assert list(tmp_path.iterdir()) == []

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from prism_jax.recipes import machine
+from prism_jax.runs import machine
 
 SCRIPTS = ("a100.sh", "node.sh", "slurm.sh")
 
@@ -33,7 +33,7 @@ def test_bash_reads_the_script(root, script):
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_the_machine_is_checked_before_training_with_the_same_flags(root, script):
     check, train, *_ = dry_run(root, script)
-    assert "-m prism_jax.preflight" in check and "-m prism_jax.train" in train
+    assert "-m prism_jax.train --check" in check and "-m prism_jax.train" in train and "--check" not in train
     assert ("srun" in train) == ("--distributed" in train) == (script == "slurm.sh")
     for line in (check, train):
         assert "--config=configs/quickstart.py" in line and r"--workdir=runs/a\ b" in line
@@ -79,7 +79,7 @@ def test_the_check_names_each_problem_in_a_line(root, tmp_path):
     """The test runs on a machine without GPUs, and requests eight and more disk space than exists."""
     flags = ("--devices=8", "--disk=1000000000GiB", f"--workdir={tmp_path}", "--config=configs/quickstart.py")
     done = subprocess.run(
-        [sys.executable, "-m", "prism_jax.preflight", *flags],
+        [sys.executable, "-m", "prism_jax.train", "--check", *flags],
         cwd=root,
         env=os.environ | {"JAX_PLATFORMS": "cpu", "PATH": ""},
         capture_output=True,
@@ -90,7 +90,7 @@ def test_the_check_names_each_problem_in_a_line(root, tmp_path):
     assert driver.startswith("driver: nvidia-smi could not run") and "expected NVIDIA's driver" in driver
     assert devices.startswith("jax: found cpu devices, expected gpu; install")
     assert disk.startswith("disk: found ") and f"free at {tmp_path}, expected 1000000000GiB" in disk
-    assert last == "error: preflight: found 3 problems, expected none"
+    assert last == "error: check: found 3 problems, expected none"
 
 
 def test_a_gpu_in_use_or_with_an_old_driver_is_named():

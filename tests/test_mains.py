@@ -1,13 +1,17 @@
 """The mains as a user runs them: processes, exit codes, one-line errors, no partial files."""
 
+import importlib.util
 import json
 import pathlib
 import re
 import shutil
+import subprocess
+import sys
 
 import forked
 import pytest
 
+from prism_jax.__main__ import OF_THE_PACKAGE
 from prism_jax.experiments.paper import registry
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -31,7 +35,9 @@ TINY = (
 
 
 def run(main, *arguments):
-    return forked.run(f"prism_jax.{main}", *arguments)
+    if main in OF_THE_PACKAGE or "." in main:
+        return forked.run(f"prism_jax.{main}", *arguments)
+    return forked.run("prism_jax", main, *arguments)
 
 
 @pytest.fixture(scope="module")
@@ -236,7 +242,7 @@ def test_an_experiment_that_cannot_run_is_one_line_and_writes_nothing(arguments,
 
 
 SLOW_STUDIES = (
-    *("live_context", "training_pathways", "propensities", "text_calibrator", "official_scores", "human_labels"),
+    *("live_context", "training_pathways", "propensities", "text_calibrator", "human_labels"),
     *("distillation", "judges", "counterfactual"),
 )
 STUDIES = [
@@ -292,12 +298,13 @@ def test_evaluate_without_a_run_says_so(tmp_path):
 
 def test_the_package_lists_its_commands_and_runs_them():
     package = ROOT / "prism_jax"
-    runnable = {path.stem for path in package.glob("*.py") if "__main__" in path.read_text()} - {"__main__"}
+    runnable = {path.stem for path in package.glob("*.py") if "__main__" in path.read_text()} - {"__main__", "__init__"}
+    runnable |= {path.stem for path in (package / "commands").glob("*.py")} - {"__init__"}
     runnable |= {path.parent.name for path in package.glob("*/__main__.py")}
     listed = forked.run("prism_jax")
     assert listed.returncode == 0
     assert set(re.findall(r"^  (\w+) ", listed.stdout, re.MULTILINE)) == runnable
-    alone, by_name = run("curate", "--nope"), forked.run("prism_jax", "curate", "--nope")
+    alone, by_name = run("export", "--nope"), forked.run("prism_jax", "export", "--nope")
     assert (alone.returncode, alone.stderr) == (by_name.returncode, by_name.stderr)
     unknown = forked.run("prism_jax", "curates")
     assert unknown.returncode == 1
@@ -330,6 +337,16 @@ def test_an_old_name_says_the_new_one():
     assert old.returncode == 2
     new = "python -m prism_jax.experiments thinking '--workdir=runs/a b'"
     assert old.stderr.splitlines()[-1] == f"error: this command has another name: {new}"
+
+
+def test_an_old_module_says_what_it_is_called_now():
+    for name in ("label", "people", "report", "preflight", "streams_from_records"):
+        done = subprocess.run([sys.executable, "-m", f"prism_jax.{name}"], cwd=ROOT, capture_output=True, text=True)
+        assert done.returncode == 1
+        assert "is now python -m prism_jax" in done.stderr and len(done.stderr.splitlines()) == 1
+    with pytest.raises(ModuleNotFoundError, match=r"prism_jax\.policy is now prism_jax\.agent and prism_jax\.scoring"):
+        importlib.import_module("prism_jax.policy")
+    assert importlib.util.find_spec("prism_jax.nothing") is None
 
 
 def test_a_missing_flag_is_one_line():

@@ -10,16 +10,16 @@ import pytest
 from etils import epath
 from fake_reader import FakeReader, exported
 
+from prism_jax.agent.agent import Agent
+from prism_jax.agent.ledger import RefusedError
+from prism_jax.agent.records_streams import streams_from_records
+from prism_jax.agent.settings import Exploration, Settings, Terms, terms_from_record
+from prism_jax.agent.steps import Observation
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.policy.agent import Agent
-from prism_jax.policy.ledger import RefusedError
-from prism_jax.policy.settings import Exploration, Settings, Terms, terms_from_record
-from prism_jax.policy.steps import Observation
 from prism_jax.probe.config import FitConfig, StatesConfig
 from prism_jax.probe.fitting import Seen, fit_probe
 from prism_jax.probe.words import describe
-from prism_jax.recipes.records_streams import streams_from_records
-from prism_jax.recipes.scores_files import evaluate_scores
+from prism_jax.runs.scores_files import evaluate_scores
 from prism_jax.scores import ScoresError, read_scores
 from prism_jax.scores.records import TIMEOUT
 from prism_jax.streams import Candidate, Event
@@ -210,7 +210,7 @@ def test_what_ordinary_records_lack_is_named_with_the_flag_that_helps(tmp_path):
 def test_records_become_streams_that_a_probe_trains_on(tmp_path, keep_texts):
     records = ordinary(needed=True, keep_texts=keep_texts)
     path, out = write(tmp_path / "records.jsonl", records), tmp_path / "streams.jsonl"
-    done = forked.run("prism_jax.streams_from_records", f"--records={path}", f"--out={out}")
+    done = forked.run("prism_jax", "label", f"--records={path}", f"--out={out}")
     assert done.returncode == 0, done.stderr
     assert ("--keep_texts" in done.stdout) == (not keep_texts)
     streams, scores = read_streams(out), read_scores(path)
@@ -224,7 +224,7 @@ def test_records_become_streams_that_a_probe_trains_on(tmp_path, keep_texts):
     texts = {event.text for one in streams for event in one.events}
     assert len(texts) == (600 if keep_texts else 1)
     fit_probe([Seen(describe(one)) for one in streams], FitConfig(inner=2), StatesConfig())
-    again = forked.run("prism_jax.streams_from_records", f"--records={path}", f"--out={out}")
+    again = forked.run("prism_jax", "label", f"--records={path}", f"--out={out}")
     assert again.returncode and "found something there" in again.stderr
 
 
@@ -255,7 +255,7 @@ def test_the_python_of_the_page_runs(root, monkeypatch, capsys):
     page = (root / "docs" / "agent.md").read_text(encoding="utf-8")
     codes = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     monkeypatch.setattr(Agent, "load", lambda folder, settings=None: Agent(FakeReader(), exported(), settings))
-    monkeypatch.setattr("prism_jax.policy.exported.read_exported", lambda folder: exported())
+    monkeypatch.setattr("prism_jax.agent.exported.read_exported", lambda folder: exported())
     found = {}
     for code in codes:
         exec(compile(code, "docs/agent.md", "exec"), found)

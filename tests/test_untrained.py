@@ -9,8 +9,8 @@ import pytest
 import tiny
 from etils import epath
 
-from prism_jax.recipes.export import export_run
-from prism_jax.recipes.runs import evaluate_untrained, evaluate_workdir, train_and_evaluate
+from prism_jax.runs.export import export_run
+from prism_jax.runs.pipeline import evaluate_untrained, evaluate_workdir, train_and_evaluate
 from prism_jax.runtime.config import ConfigError
 from prism_jax.scores import read_scores
 from prism_jax.streams.sources import DataConfig

@@ -24,7 +24,7 @@ Where to change what:
 - a metric, or a new one: `Rates` in `metrics.py`; `PolicyRow` in `prism_jax/evaluation/rows.py`, filled in
   `_Table.row` of `prism_jax/evaluation/policies.py`; its column in `prism_jax/report/tables.py`
 - what another gate would have cost: estimators, intervals and refusals in `off_policy/`; how logs are read in
-  `prism_jax/recipes/counterfactual.py`; the proof on redrawn and made logs in `prism_jax/experiments/replications.py`
+  `prism_jax/runs/counterfactual.py`; the proof on redrawn and made logs in `prism_jax/experiments/replications.py`
   and `prism_jax/experiments/overlap.py`
 - the alarm for drift: its bets: `SIZES`, `NEAR` and `log_factors` in `alarm.py`
 """

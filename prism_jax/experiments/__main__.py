@@ -32,10 +32,10 @@ from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.experiments.paper import outputs, registry, runner
 from prism_jax.experiments.paper.study import PAPER, Outcome, Settings
 from prism_jax.experiments.paper.trainings import Trainings
-from prism_jax.recipes.store import Store
 from prism_jax.report.table import print_all
+from prism_jax.runs.store import Store
 from prism_jax.runtime import command
-from prism_jax.runtime.flag_checks import refuse_empty
+from prism_jax.runtime.command import refuse_empty
 from prism_jax.runtime.provenance import provenance
 
 

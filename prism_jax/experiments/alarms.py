@@ -19,14 +19,14 @@ from absl import flags
 from jaxtyping import Float, Int
 from scipy import special
 
+from prism_jax.acceptance.columns import parse_columns
+from prism_jax.acceptance.logs import AcceptanceLog, read_log
 from prism_jax.decision import alarm
-from prism_jax.people.columns import parse_columns
 from prism_jax.people.layer import fit_population, prequential
-from prism_jax.people.logs import AcceptanceLog, read_log
 from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.report.tables import DASH, number, percent
 from prism_jax.runtime import command
-from prism_jax.runtime.flag_checks import refuse_empty
+from prism_jax.runtime.command import refuse_empty
 
 SHIFTS = (0.25, 0.5, 1.0, 2.0, -1.0)
 FOLDS = 5

@@ -16,13 +16,13 @@ import numpy as np
 from absl import flags
 from jaxtyping import Float64
 
+from prism_jax.acceptance.columns import LogError, parse_columns
+from prism_jax.acceptance.logs import AcceptanceLog, read_log
 from prism_jax.experiments.replications import FullLog, Policies, Replicated, replicate
-from prism_jax.people.columns import LogError, parse_columns
-from prism_jax.people.logs import AcceptanceLog, read_log
 from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.report.tables import number, percent
 from prism_jax.runtime import command
-from prism_jax.runtime.flag_checks import refuse_empty
+from prism_jax.runtime.command import refuse_empty
 
 Rows = Float64[np.ndarray, " rows"]
 TARGETS = {"the upper quarter": 0.75, "the upper half": 0.5, "everything": 0.0}

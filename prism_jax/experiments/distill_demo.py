@@ -4,8 +4,8 @@
 
 (`make distill-demo`.) A separate process writes unlabelled streams of simulated users and serves an OpenAI-compatible
 endpoint on loopback: a teacher and three judges, who know the truth and err (prism_jax/experiments/simulated_users.py).
-Every command is printed before it runs: the teacher labels (prism_jax.label), the judges judge (prism_jax.judge), rows
-are selected (prism_jax.curate), a student is trained and calibrated on the judges' labels (prism_jax.train), exported
+Every command is printed before it runs: the teacher labels (prism_jax label), the judges judge (prism_jax judge), rows
+are selected (prism_jax curate), a student is trained and calibrated on the judges' labels (prism_jax.train), exported
 (prism_jax.export), and decides on the held-out streams event by event (prism_jax.agent). None of them reads the truth.
 The report at the end does (prism_jax/experiments/distill_report.py).
 
@@ -28,14 +28,14 @@ from urllib.parse import urlsplit
 from absl import flags
 from etils import epath
 
+from prism_jax.agent.exported import read_exported
 from prism_jax.experiments import distill_report
 from prism_jax.experiments.simulated_users import ANSWERS, FILES
-from prism_jax.policy.exported import read_exported
-from prism_jax.recipes.curation import summary_path
 from prism_jax.report.table import Table, print_all
+from prism_jax.runs.curation import summary_path
 from prism_jax.runtime import command
+from prism_jax.runtime.command import refuse_empty
 from prism_jax.runtime.files import read_object, write_bytes, write_json, write_text
-from prism_jax.runtime.flag_checks import refuse_empty
 from prism_jax.streams import Stream
 from prism_jax.streams.jsonl import read_streams
 
@@ -48,7 +48,7 @@ class Command(NamedTuple):
     """One command of the demo."""
 
     title: str  # what it does, in words
-    module: str  # the main, such as `label` for `python -m prism_jax.label`
+    module: str  # the main, such as `label` for `python -m prism_jax label`
     flags: tuple[str, ...]
     done: Callable[[], bool]  # says whether it was completed before
     asks: bool = False  # whether it needs the endpoint

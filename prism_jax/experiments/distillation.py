@@ -45,20 +45,20 @@ from prism_jax.experiments.distillation_tables import (
     trained_on,
 )
 from prism_jax.experiments.simulated_users import population
+from prism_jax.experiments.students import DISTILLED, sources
 from prism_jax.judges.judging import Verdict
 from prism_jax.judges.labelling import Place, label_streams
 from prism_jax.judges.panels import PanelConfig
 from prism_jax.judges.prompts import questions
 from prism_jax.judges.simulated import SimulatedJudge
-from prism_jax.policy.passes import Passes
-from prism_jax.recipes.distillation import DISTILLED, sources
-from prism_jax.recipes.runs import score_run, train_run
 from prism_jax.remote.structured import Reply, parse
 from prism_jax.report.table import Table
+from prism_jax.runs.pipeline import score_run, train_run
 from prism_jax.runtime import command
+from prism_jax.runtime.command import refuse_empty
 from prism_jax.runtime.files import read_object, write_json
-from prism_jax.runtime.flag_checks import refuse_empty
 from prism_jax.scores import Scores, read_scores, write_scores
+from prism_jax.scoring.passes import Passes
 from prism_jax.streams import Stream
 from prism_jax.streams.edit import keep_candidates, without_answers
 from prism_jax.streams.jsonl import read_streams, write_streams

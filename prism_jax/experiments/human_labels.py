@@ -25,7 +25,7 @@ from prism_jax.experiments.ranking import Ranked, intervals
 from prism_jax.report.human_labels import annotator_table, gain_table, leakage_table, policy_table, ranking_table
 from prism_jax.report.table import Table
 from prism_jax.runtime import command
-from prism_jax.runtime.flag_checks import refuse_empty
+from prism_jax.runtime.command import refuse_empty
 from prism_jax.scores import Scores, ScoresError, read_scores
 from prism_jax.scores.labels import Signal, read
 from prism_jax.streams import Step, Stream, proactivebench

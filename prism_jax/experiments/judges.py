@@ -24,7 +24,7 @@ from prism_jax.judges.panels import PanelConfig, majority
 from prism_jax.report.judges import agreement_tables
 from prism_jax.report.table import Section, Table
 from prism_jax.runtime import command
-from prism_jax.runtime.flag_checks import refuse_empty
+from prism_jax.runtime.command import refuse_empty
 from prism_jax.streams.proactivebench import load
 from prism_jax.teacher.recorded import read_recordings
 

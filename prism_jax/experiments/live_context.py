@@ -19,18 +19,18 @@ from absl import flags
 from jaxtyping import Float64
 from scipy import special
 
+from prism_jax.agent.live import Live, LiveConfig
 from prism_jax.decision import gate
 from prism_jax.decision.calibration import apply_map
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation.fits import Calibration, read_calibration
 from prism_jax.evaluation.replay import mean_interval
 from prism_jax.experiments.intervals import show_interval
-from prism_jax.policy.fast import score_streams
-from prism_jax.policy.live import Live, LiveConfig
 from prism_jax.prompting.template import Template
 from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.runtime import command
-from prism_jax.runtime.flag_checks import refuse_empty
+from prism_jax.runtime.command import refuse_empty
+from prism_jax.scoring.fast import score_streams
 from prism_jax.streams import Candidate, Stream
 from prism_jax.student import Qwen3
 from prism_jax.student.pages import page_bytes

@@ -24,13 +24,13 @@ from jaxtyping import Float
 from prism_jax.decision import gate
 from prism_jax.decision.uncertainty import Cells, Interval, interval
 from prism_jax.evaluation import protocol
-from prism_jax.experiments import tiny
+from prism_jax.experiments import students
 from prism_jax.experiments.intervals import show_interval
-from prism_jax.policy.passes import Passes
-from prism_jax.recipes.runs import score_run
 from prism_jax.report.table import Column, Row, Section, Table
+from prism_jax.runs.pipeline import score_run
 from prism_jax.runtime import command
 from prism_jax.scores import Scores
+from prism_jax.scoring.passes import Passes
 from prism_jax.streams.simulator import SimulatorConfig
 from prism_jax.streams.sources import DataConfig
 from prism_jax.training.config import RunConfig, TrainingConfig
@@ -46,8 +46,8 @@ RATIOS = (2.0, 3.0, 4.0)
 CONFIG = RunConfig(
     data=DataConfig(train_streams=19_200, calibration_streams=1000, test_streams=2000),
     simulator=SimulatorConfig(min_events=3, max_events=3, responses=0, hidden_effect=0.0),
-    prompt=tiny.PROMPT,
-    student=tiny.STUDENT,
+    prompt=students.PROMPT,
+    student=students.STUDENT,
     loss=LossConfig(response=0.0, burden=0.0),
     training=TrainingConfig(steps=600, batch=32, learning_rate=3e-3, checkpoint_every=600),
 )

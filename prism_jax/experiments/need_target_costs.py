@@ -24,12 +24,12 @@ from jaxtyping import Float64
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation import protocol, triggers
 from prism_jax.evaluation.replay import mean_interval
-from prism_jax.recipes.store import Store, of_seed
-from prism_jax.recipes.thinking import THINKING
+from prism_jax.experiments.students import THINKING
 from prism_jax.report.human_labels import shown
 from prism_jax.report.table import Column, Row, Section, Table
+from prism_jax.runs.store import Store, of_seed
 from prism_jax.runtime import command
-from prism_jax.runtime.flag_checks import refuse_empty
+from prism_jax.runtime.command import refuse_empty
 from prism_jax.scores import Scores
 from prism_jax.streams.simulator_config import SimulatorConfig
 from prism_jax.training.config import RunConfig

@@ -38,12 +38,12 @@ from prism_jax.probe.fitting import Seen, fit_probe
 from prism_jax.probe.kept_states import states_of
 from prism_jax.probe.scoring import score
 from prism_jax.probe.words import describe
-from prism_jax.recipes.runs import train_and_evaluate
 from prism_jax.report.table import Table
+from prism_jax.runs.pipeline import train_and_evaluate
 from prism_jax.runtime import command
+from prism_jax.runtime.command import refuse_empty
 from prism_jax.runtime.config import ConfigError, from_config_dict
 from prism_jax.runtime.files import write_json
-from prism_jax.runtime.flag_checks import refuse_empty
 from prism_jax.runtime.provenance import provenance
 from prism_jax.scores import Scores, read_scores, write_scores
 from prism_jax.scores.labels import Signal

@@ -25,12 +25,12 @@ from prism_jax.evaluation.protocol import calibrate
 from prism_jax.experiments import proactivebench_results as results
 from prism_jax.experiments.proactivebench_results import Fold
 from prism_jax.experiments.word_regression import score_words
-from prism_jax.recipes.runs import train_and_evaluate
 from prism_jax.report.table import Table
+from prism_jax.runs.pipeline import train_and_evaluate
 from prism_jax.runtime import command
+from prism_jax.runtime.command import refuse_empty
 from prism_jax.runtime.config import from_config_dict
 from prism_jax.runtime.files import write_json
-from prism_jax.runtime.flag_checks import refuse_empty
 from prism_jax.runtime.provenance import provenance
 from prism_jax.scores import read_scores, write_scores
 from prism_jax.streams import Stream

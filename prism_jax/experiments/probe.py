@@ -33,7 +33,7 @@ from prism_jax.report.human_labels import shown
 from prism_jax.report.table import Row, Section, Table
 from prism_jax.report.tables import over_units
 from prism_jax.runtime import command
-from prism_jax.runtime.flag_checks import refuse_empty
+from prism_jax.runtime.command import refuse_empty
 from prism_jax.scores import Scores, write_scores
 from prism_jax.scores.labels import Signal
 from prism_jax.streams import Stream, proactivebench

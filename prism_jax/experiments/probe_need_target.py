@@ -32,7 +32,7 @@ from prism_jax.probe.kept_states import states_of
 from prism_jax.report.human_labels import shown
 from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.runtime import command
-from prism_jax.runtime.flag_checks import refuse_empty
+from prism_jax.runtime.command import refuse_empty
 from prism_jax.scores import Scores
 from prism_jax.streams import Stream, proactivebench
 from prism_jax.streams.proactivebench import Need

@@ -20,19 +20,19 @@ from absl import flags
 from jaxtyping import Float64, Int
 from scipy import special
 
+from prism_jax.acceptance.columns import parse_columns
+from prism_jax.acceptance.logs import AcceptanceLog, read_log
 from prism_jax.decision import alarm
 from prism_jax.decision.calibration import fit_platt
 from prism_jax.decision.uncertainty import Interval
 from prism_jax.evaluation.replay import mean_interval
 from prism_jax.people import recalibration
-from prism_jax.people.columns import parse_columns
 from prism_jax.people.layer import Belief, Population, believe, fit_population, predict, update
-from prism_jax.people.logs import AcceptanceLog, read_log
 from prism_jax.report.human_labels import shown
 from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.report.tables import DASH
 from prism_jax.runtime import command
-from prism_jax.runtime.flag_checks import refuse_empty
+from prism_jax.runtime.command import refuse_empty
 
 FITTED, LAYER, BOTH = "population as fitted", "person layer", "person layer, recalibrated"
 SIMULATED = Population(scale=1.0, bias=0.0, spread=0.7, drift=0.005)

@@ -29,13 +29,12 @@ from prism_jax.experiments.intervals import show_interval
 from prism_jax.experiments.probe import measure, score_probe
 from prism_jax.experiments.ranking import Ranked
 from prism_jax.people.lanes import lanes
-from prism_jax.people.layer import Belief, Population, fit_population, predict, prequential, update
-from prism_jax.people.optimism import optimism
+from prism_jax.people.layer import Belief, Population, fit_population, optimism, predict, prequential, update
 from prism_jax.probe.config import FitConfig, StatesConfig
 from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.report.tables import over_units, percent
 from prism_jax.runtime import command
-from prism_jax.runtime.flag_checks import refuse_empty
+from prism_jax.runtime.command import refuse_empty
 from prism_jax.scores import Scores
 from prism_jax.streams import proactivebench
 

@@ -28,7 +28,7 @@ from prism_jax.experiments.intervals import show_interval
 from prism_jax.experiments.ranking import MEASURES, Ranked, intervals
 from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.runtime import command
-from prism_jax.runtime.flag_checks import refuse_empty
+from prism_jax.runtime.command import refuse_empty
 from prism_jax.streams import Step, Stream
 from prism_jax.streams.proactivebench import load
 from prism_jax.teacher.recorded import OFFER, Answer, Recording, read_recordings

@@ -25,16 +25,16 @@ from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation.protocol import calibrate, evaluate
 from prism_jax.evaluation.results import Evaluation
 from prism_jax.evaluation.rows import PolicyRow, RatioRow, SignalRow
-from prism_jax.policy.slow import field_accuracy, write_fields
-from prism_jax.policy.writing import Writer
-from prism_jax.recipes.store import Store, of_seed
-from prism_jax.recipes.thinking import THINKING, THREE_SETTINGS
+from prism_jax.experiments.students import THINKING, THREE_SETTINGS
 from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.report.tables import trigger_tables
+from prism_jax.runs.store import Store, of_seed
 from prism_jax.runtime import command
+from prism_jax.runtime.command import refuse_empty
 from prism_jax.runtime.files import write_files
-from prism_jax.runtime.flag_checks import refuse_empty
 from prism_jax.scores import Scores, encode_scores
+from prism_jax.scoring.slow import field_accuracy, write_fields
+from prism_jax.scoring.writing import Writer
 from prism_jax.training.config import RunConfig
 
 SEEDS = (0, 1, 2)

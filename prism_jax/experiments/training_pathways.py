@@ -28,12 +28,12 @@ from prism_jax.decision.calibration import CalibrationConfig
 from prism_jax.evaluation.protocol import calibrate, evaluate
 from prism_jax.evaluation.results import Evaluation
 from prism_jax.evaluation.rows import Form, PolicyRow
-from prism_jax.experiments import tiny
+from prism_jax.experiments import students
 from prism_jax.experiments.intervals import MeanInterval, show_interval
-from prism_jax.recipes.store import Store, of_seed
 from prism_jax.report.table import Column, Row, Section, Table
+from prism_jax.runs.store import Store, of_seed
 from prism_jax.runtime import command
-from prism_jax.runtime.flag_checks import refuse_empty
+from prism_jax.runtime.command import refuse_empty
 from prism_jax.scores import Scores
 from prism_jax.scores.labels import Signal
 from prism_jax.streams.simulator import SimulatorConfig
@@ -46,8 +46,8 @@ SEEDS = (0, 1, 2)
 CONFIG = RunConfig(
     data=DataConfig(train_streams=8000, calibration_streams=150, test_streams=500),
     simulator=SimulatorConfig(min_events=4, max_events=4, teacher=True, teacher_blur=0.7, teacher_bias=0.3),
-    prompt=tiny.PROMPT,
-    student=tiny.STUDENT,
+    prompt=students.PROMPT,
+    student=students.STUDENT,
     loss=LossConfig(response=0.2, accept=1.2),
     training=TrainingConfig(steps=400, batch=32, learning_rate=4e-3, checkpoint_every=100),
 )

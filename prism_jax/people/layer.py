@@ -21,6 +21,19 @@ from jaxtyping import Bool, Float, Float64, Int, Real
 from prism_jax.decision.arrays import Floats, Reals, sigmoid
 from prism_jax.people.lanes import Lanes, lanes
 
+MOST, SHARE = 0.5, 0.25
+
+
+def optimism(cost_ratio: float) -> float:
+    """Number of standard deviations of a person's rate that the gate adds to the log-odds of acceptance.
+
+    Only an offer is answered, so a person who is thought to decline would never get the chance to say otherwise. Where
+    silence is cheap a gate errs on that side, and an offer now and then pays for itself. With r = C_FN / C_FA it is
+    min(0.5, 0.25 / r) up to r = 1, and 0 above: there the gate offers often anyway. 0 for r = 0, which never offers.
+    """
+    return min(MOST, SHARE / cost_ratio) if 0 < cost_ratio <= 1 else 0.0
+
+
 _BOUNDS = ((-5.0, 5.0), (-10.0, 10.0), (np.log(0.01), np.log(5.0)), (np.log(1e-7), np.log(0.5)))
 """Ranges of a, b, log tau and log q in the fit."""
 _START = (1.0, 0.0, np.log(0.6), np.log(0.01))

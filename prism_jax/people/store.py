@@ -122,7 +122,7 @@ class PeopleStore:
         if population is not None and population != self.population:
             raise StoreError(
                 f"{self.path}: population: found {_shown(self.population)}, expected {_shown(population)}; change it "
-                "with `python -m prism_jax.person --set_population`"
+                "with `python -m prism_jax person --set_population`"
             )
 
     def __enter__(self) -> PeopleStore:

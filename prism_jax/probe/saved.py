@@ -30,7 +30,7 @@ from prism_jax.runtime.digests import NAME, read_digests, write_digests
 from prism_jax.runtime.files import check_absent, encode_json, new_folder, parse_json, read_bounded
 
 FORMAT = 1
-SOURCE = "`python -m prism_jax.probe`"
+SOURCE = "`python -m prism_jax probe`"
 _COLUMNS = {"accept": ACCEPT_COLUMNS, "need": NEED_COLUMNS}
 _PARTS = ("mean", "scale", "weight")
 _KEYS = ("format", "columns", "intercepts", "maps", "states")

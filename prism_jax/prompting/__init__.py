@@ -8,7 +8,7 @@ Where to change what:
 - the template's words: the constants at the top of `template.py`; the system message is `prompt.system` in the
   config. What else to know (docs/index.md)
 - how streams become rows: `packing.py`, `rows.py`
-- what the slow pass writes: `SLOW_FIELDS` in `template.py`; how it is written and read in `prism_jax/policy/slow.py`,
-  its grammar in `prism_jax/policy/grammar.py`
-- the keys of a response: `RESPONSE_KEYS` in `template.py`; `prism_jax/policy/responses.py`
+- what the slow pass writes: `SLOW_FIELDS` in `template.py`; how it is written and read in `prism_jax/scoring/slow.py`,
+  its grammar in `prism_jax/scoring/grammar.py`
+- the keys of a response: `RESPONSE_KEYS` in `template.py`; `prism_jax/scoring/responses.py`
 """

@@ -7,17 +7,53 @@ a budget holds under concurrency and a killed process leaves a trace of what it 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import pathlib
 import sqlite3
 import threading
+import uuid
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from prism_jax.remote import cache_file
 from prism_jax.remote.cache_file import COLUMNS
-from prism_jax.remote.owners import Owner
 from prism_jax.remote.requests import Answer
+
+
+class Owner:
+    """This process among those that share the file at `path`."""
+
+    def __init__(self, path: pathlib.Path) -> None:
+        self.name = uuid.uuid4().hex
+        self._folder = path.with_name(f"{path.name}.owners")
+        self._folder.mkdir(exist_ok=True)
+        self._file: int | None = os.open(self._folder / self.name, os.O_RDWR | os.O_CREAT, 0o600)
+        fcntl.flock(self._file, fcntl.LOCK_EX)
+
+    def lives(self, name: str) -> bool:
+        """Whether the process of that name still runs; removes what a dead one left."""
+        path = self._folder / name
+        try:
+            file = os.open(path, os.O_RDWR)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(file)
+        path.unlink(missing_ok=True)
+        return False
+
+    def close(self) -> None:
+        """Ends this process's part."""
+        if self._file is not None:
+            (self._folder / self.name).unlink(missing_ok=True)
+            os.close(self._file)
+            self._file = None
+
 
 _COLUMNS = tuple(COLUMNS["answers"][1:])
 

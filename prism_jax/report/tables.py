@@ -23,6 +23,8 @@ from prism_jax.runtime.shown_text import visible
 DASH = "–"
 ALONE = "p_accept alone"
 """What the title of every table says where there are no columns of need."""
+SHOWN_ONLY = "of shown offers only"
+"""What the titles add where the offers that were not made are left out."""
 SECTIONS = {None: "References", "calibrated": "Calibrated", "raw": "Raw"}
 
 

@@ -11,9 +11,9 @@ Where to change what:
 - the simulator's switches: `switches.py`, its texts in `switches_text.py`
 - the labels, log and teacher of simulated streams: `outcomes.py`
 - how streams are split: `splits.py`
-- how traces are read, or ProactiveBench's own scores: `traces.py`; `prism_jax/evaluation/official.py`,
-  `prism_jax/evaluation/published.py`; the tables in `prism_jax/report/official.py`, the job in
-  `prism_jax/recipes/official_scores.py`
+- how traces are read, or ProactiveBench's own scores: `traces.py`; `prism_jax/proactivebench/official.py`,
+  `prism_jax/proactivebench/published.py`; the tables in `prism_jax/proactivebench/tables.py`, the job in
+  `prism_jax/proactivebench/scoring.py`
 """
 
 from prism_jax.streams.types import Candidate, Event, Step, Stream

@@ -36,7 +36,7 @@ class DataConfig:
         whose prepared copy lies in the environment's TFDS_DATA_DIR, or else in ~/tensorflow_datasets. For jsonl, a file
         whose streams are split by folds.
       train_source: Path of a file with the training streams (jsonl only). Three files for the three splits take the
-        place of `source` and folds; a file of `prism_jax.curate` can only be a training file.
+        place of `source` and folds; a file of `prism_jax curate` can only be a training file.
       calibration_source: Path of a file with the calibration streams.
       test_source: Path of a file with the test streams.
       need: ProactiveBench's definition of need: strict (official help_needed), majority, or any_valid.

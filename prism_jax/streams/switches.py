@@ -29,10 +29,34 @@ import random
 from typing import NamedTuple
 
 from prism_jax.streams import simulator_text as text
-from prism_jax.streams import switches_text
 from prism_jax.streams.outcomes import Logging, Truth, draw_kind, draw_step, pick, true_probabilities, with_response
 from prism_jax.streams.simulator_config import SimulatorConfig
 from prism_jax.streams.types import Event, Stream
+
+SETTINGS = {
+    "coding": ("client", "server", "worker"),
+    "writing": ("glossary", "layout", "index"),
+    "life": ("thermostat", "calendar", "alarm"),
+}
+
+PHRASES = {
+    "coding": {
+        "switch": ("The {setting} is switched.", "The {setting} is toggled."),
+        "try": ("Runs the tests.", "Opens the app."),
+        "rest": ("Goes to lunch.", "Locks the screen."),
+    },
+    "writing": {
+        "switch": ("The {setting} is swapped.", "The {setting} is exchanged."),
+        "try": ("Exports the draft.", "Prints a page."),
+        "rest": ("Makes tea.", "Waters the plants."),
+    },
+    "life": {
+        "switch": ("The {setting} is flipped.", "The {setting} is turned over."),
+        "try": ("Checks the plan.", "Sets out for town."),
+        "rest": ("Takes a nap.", "Reads a novel."),
+    },
+}
+
 
 # Pr(kind of the next event).
 NEXT = {"switch": 0.47, "try": 0.45, "rest": 0.08}
@@ -77,9 +101,9 @@ def truth(situation: Situation, config: SimulatorConfig, on_call: bool | None = 
 def draw_stream(config: SimulatorConfig, index: int, logging: Logging) -> Stream:
     """Draws stream number `index`, without a teacher; the arguments are those of `simulator.simulate`."""
     rng = random.Random(f"prism_jax switches {config.seed} {index}")
-    domain, persona = pick(rng, tuple(switches_text.PHRASES)), pick(rng, tuple(text.ARRIVALS))
+    domain, persona = pick(rng, tuple(PHRASES)), pick(rng, tuple(text.ARRIVALS))
     length = config.min_events + int(rng.random() * (config.max_events - config.min_events + 1))
-    settings = switches_text.SETTINGS[domain][: config.switches]
+    settings = SETTINGS[domain][: config.switches]
     events, steps = [Event(time=0.0, text=pick(rng, text.ARRIVALS[persona]))], []
     on, results = dict.fromkeys(settings, False), list[str]()
     responses, setting = 0, settings[0]
@@ -90,7 +114,7 @@ def draw_stream(config: SimulatorConfig, index: int, logging: Logging) -> Stream
             on[setting] = not on[setting]
             results.append(_result(on, setting))
         gap = 5 + int(rng.random() * 55)
-        phrase = pick(rng, switches_text.PHRASES[domain][kind]).format(setting=setting)
+        phrase = pick(rng, PHRASES[domain][kind]).format(setting=setting)
         events.append(Event(time=events[-1].time + gap, text=phrase))
         situation = Situation(persona, kind, stuck=len(set(on.values())) > 1)
         seen, fields = truth(situation, config), _rationale(situation, results)

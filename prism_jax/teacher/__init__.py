@@ -8,5 +8,5 @@ Where to change what:
 - what a teacher is asked, and what its answers become: `prompts.py`, `schema.py`; `labelling.py`
 - which texts the text calibrator reads, or its fit: `text_fields.py`; `text_fit.py`, applied by `text_calibrator.py`
 - an importer of answers: `recorded.py`; `conversations.py` and `regrouping.py` for the official training data; what
-  they share in `answers.py`; a new one also in `prism_jax/recipes/importing.py` and `SOURCES` of `prism_jax/label.py`
+  they share in `answers.py`; a new one also in `_READERS` and `SOURCES` of `prism_jax/commands/label.py`
 """

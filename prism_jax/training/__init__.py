@@ -3,7 +3,7 @@
 Belongs here: everything that turns labels into parameters. `pathways` chooses data and targets, `input` makes
 batches, `optimization` implements one step, `checkpoints` and `logs` write what a run keeps, `memory` estimates whether
 a step fits.
-Does not belong here: how a trained student is deployed (`policy`) or judged (`evaluation`).
+Does not belong here: how a trained student is deployed (`agent`) or judged (`evaluation`).
 Imports decision, prompting, runtime, slots, streams and student.
 
 Where to change what:
@@ -12,7 +12,7 @@ Where to change what:
   `NEED_TARGETS` in `prism_jax/scores/schema.py`
 - a training pathway: `PATHWAYS` and `Name` in `pathways/table.py`; its row in docs/training.md
 - which rows curation keeps, or the mark on a curated file: `pathways/curated.py`; the file and its summary in
-  `prism_jax/recipes/curation.py`
+  `prism_jax/runs/curation.py`
 - the tokens of the slow pass that training prices: `with_slow_tokens` in `pathways/slow_pass.py`
 - the report of updates, or the warning of few: `updates.py`
 - the optimizer: `optimization/optimizer.py`

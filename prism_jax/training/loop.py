@@ -11,11 +11,13 @@ import grain
 import jax
 import numpy as np
 from absl import logging
-from jax.sharding import Mesh
+from jax.experimental import multihost_utils
+from jax.sharding import Mesh, NamedSharding
 
 from prism_jax.prompting.packing import Packed
-from prism_jax.slots import Slots
+from prism_jax.scoring.slots import Slots
 from prism_jax.streams import Stream
+from prism_jax.student import sharding
 from prism_jax.student.dispatch import platform
 from prism_jax.student.qwen3 import Params
 from prism_jax.student.sharding import make_mesh
@@ -38,9 +40,62 @@ from prism_jax.training.optimization.validation import make_score
 from prism_jax.training.pathways.logged import mean_a_over_e
 from prism_jax.training.pathways.soft_labels import with_soft_labels
 from prism_jax.training.pathways.supervision import supervise
-from prism_jax.training.placement import any_process, check_processes, place
 from prism_jax.training.run import Run, start_of
-from prism_jax.training.updates import updates, warn_of_short_warmup
+
+LEAST_WARMUP = 3
+"""Fewer warm-up steps than this raise the learning rate by more than a third of its peak at once."""
+
+
+def updates(training: TrainingConfig, epoch: float) -> str:
+    """Describes the updates of a run in one line; its settings have epochs converted into steps (`over`)."""
+    return (
+        f"{training.steps:,} updates of {training.batch} rows each, {training.steps / epoch:.1f} epochs of "
+        f"{epoch:,.1f} updates, {training.warmup_steps if training.warmup else 0:,} of them to warm up"
+    )
+
+
+def warn_of_short_warmup(training: TrainingConfig, epoch: float) -> None:
+    """Warns if the schedule has fewer than `LEAST_WARMUP` warm-up steps although it asks for a warm-up."""
+    if training.warmup and training.warmup_steps < LEAST_WARMUP:
+        logging.warning(
+            "training.warmup: found %g of %d updates (%.1f per epoch), which is %d, expected at least %d updates "
+            "to warm up; lower packing.max_decisions or training.batch, or raise training.epochs or training.steps",
+            training.warmup,
+            training.steps,
+            epoch,
+            training.warmup_steps,
+            LEAST_WARMUP,
+        )
+
+
+def check_processes(mesh: Mesh, processes: int) -> None:
+    """Raises ValueError if parameters are sharded across CPU processes, in which collectives would deadlock.
+
+    The collectives of a step run in no fixed order there.
+    """
+    sharded = {name: size for name, size in mesh.shape.items() if name != "data" and size > 1}
+    if processes > 1 and sharded and mesh.devices.flat[0].platform == "cpu":
+        name, size = next(iter(sharded.items()))
+        raise ValueError(
+            f"mesh.{name}: found {size} on {processes} CPU processes, expected 1: CPU processes can shard a batch "
+            "(mesh.data), but not parameters"
+        )
+
+
+def place(batch: Packed, mesh: Mesh) -> Packed:
+    """Returns the batch of all processes, sharded over the mesh, from the consecutive rows that this process loaded."""
+    if jax.process_count() == 1:
+        return batch
+    where = NamedSharding(mesh, sharding.BATCH)
+    return jax.tree.map(lambda column: jax.make_array_from_process_local_data(where, np.asarray(column)), batch)
+
+
+def any_process(flag: bool) -> bool:
+    """Whether the flag is set in any process. All processes must stop at the same step.
+
+    With several processes the call waits until the current step has finished.
+    """
+    return flag if jax.process_count() == 1 else bool(np.any(multihost_utils.process_allgather(np.array(flag))))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,6 +7,9 @@ import re
 import numpy as np
 import pytest
 
+from prism_jax.acceptance.columns import LogError, parse_columns
+from prism_jax.acceptance.log_scores import scores_of_log
+from prism_jax.acceptance.logs import read_log
 from prism_jax.decision import gate, risk
 from prism_jax.decision.calibration import CalibrationConfig
 from prism_jax.decision.operating_point import OperatingPoint
@@ -14,10 +17,7 @@ from prism_jax.decision.policies import POLICIES, Policy
 from prism_jax.evaluation import promise_units, promises
 from prism_jax.evaluation.promise_units import Family
 from prism_jax.evaluation.protocol import CALIBRATION, TEST, calibrate, rows_of
-from prism_jax.people.columns import LogError, parse_columns
-from prism_jax.people.logs import read_log
-from prism_jax.recipes.log_scores import scores_of_log
-from prism_jax.recipes.promising import families_of, promise_scores
+from prism_jax.runs.promising import families_of, promise_scores
 from prism_jax.scores import Scores, ScoresError, write_scores
 
 POINT = OperatingPoint(c_fa=1.0, c_fn=2.0, margin=0.0)

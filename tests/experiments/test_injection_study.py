@@ -8,8 +8,20 @@ import numpy as np
 import pytest
 
 from prism_jax.experiments.injection_strings import GOALS, INJECTIONS, first_of_each
-from prism_jax.experiments.injection_tables import COLUMNS, KINDS, PLACES, Measured, Signals, tables
-from prism_jax.experiments.injections import Student, control_text, measure, text_at, up_to_the_last_step, with_text
+from prism_jax.experiments.injections import (
+    COLUMNS,
+    KINDS,
+    PLACES,
+    Measured,
+    Signals,
+    Student,
+    control_text,
+    measure,
+    tables,
+    text_at,
+    up_to_the_last_step,
+    with_text,
+)
 from prism_jax.student import Qwen3, StudentConfig
 
 STREAMS = 5

@@ -16,7 +16,7 @@ from prism_jax.experiments.training_pathways import (
     scores_of,
     tables,
 )
-from prism_jax.recipes.store import Store
+from prism_jax.runs.store import Store
 from prism_jax.training.pathways.table import SECOND_STAGES
 from prism_jax.training.workdir import Workdir
 

@@ -10,11 +10,11 @@ from tiny_trainings import RECIPES
 
 from prism_jax.experiments.intervals import MeanInterval
 from prism_jax.experiments.paper.domain_transfer import HELD_OUT, SEEN, with_files
-from prism_jax.experiments.paper.over_seeds import merged
+from prism_jax.experiments.paper.runner import merged
 from prism_jax.experiments.paper.sheet import Line, Measure, Number, Sheet
 from prism_jax.experiments.paper.study import Outcome
 from prism_jax.experiments.training_pathways import PATHWAYS
-from prism_jax.recipes.store import Store, kept, of_seed
+from prism_jax.runs.store import Store, kept, of_seed
 from prism_jax.streams.jsonl import read_streams
 from prism_jax.training.config import MeshConfig
 from prism_jax.training.pathways.table import PathwayConfig

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from etils import epath
 
+from prism_jax.experiments.students import THINKING
 from prism_jax.experiments.thinking import (
     Student,
     accuracy_table,
@@ -16,12 +17,11 @@ from prism_jax.experiments.thinking import (
     second_stage,
     study,
 )
-from prism_jax.policy.slow import field_accuracy
 from prism_jax.prompting.template import SLOW_FIELDS
-from prism_jax.recipes.store import Store
-from prism_jax.recipes.thinking import THINKING
+from prism_jax.runs.store import Store
 from prism_jax.runtime.config import from_config_dict
 from prism_jax.scores import Scores
+from prism_jax.scoring.slow import field_accuracy
 from prism_jax.streams.edit import map_steps
 from prism_jax.training.config import RunConfig
 

@@ -13,7 +13,7 @@ from prism_jax.experiments.paper.trainings import Trainings
 from prism_jax.judges.agreements import common
 from prism_jax.judges.panels import majority
 from prism_jax.judges.robustness import deeds
-from prism_jax.recipes.store import Store
+from prism_jax.runs.store import Store
 from prism_jax.streams.simulator_text import PHRASES
 
 

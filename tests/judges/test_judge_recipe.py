@@ -1,13 +1,13 @@
-"""The job of `prism_jax.judge` on files: verdicts, labels and every table, without asking again."""
+"""The job of `prism_jax judge` on files: verdicts, labels and every table, without asking again."""
 
 import dataclasses
 
 import pytest
 from judged_streams import bare, labelled, votes_of
 
-from prism_jax.judges.config import JudgesConfig
+from prism_jax.commands.judge import judge
+from prism_jax.judges.judging import JudgesConfig
 from prism_jax.judges.votes import write_votes
-from prism_jax.recipes.judging import judge
 from prism_jax.remote.config import EndpointConfig
 from prism_jax.streams.edit import map_candidates
 from prism_jax.streams.jsonl import read_streams, write_streams

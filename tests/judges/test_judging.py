@@ -5,8 +5,7 @@ import dataclasses
 import pytest
 from judged_streams import MOST_EVENTS, bare, body, labelled
 
-from prism_jax.judges.config import JudgesConfig
-from prism_jax.judges.judging import judge_streams
+from prism_jax.judges.judging import JudgesConfig, judge_streams
 from prism_jax.judges.labelling import gather, judge_ballots, label_streams
 from prism_jax.judges.panels import PanelConfig
 from prism_jax.judges.prompts import questions

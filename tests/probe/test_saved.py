@@ -12,7 +12,7 @@ from prism_jax.probe.config import FitConfig, StatesConfig
 from prism_jax.probe.fitting import Seen, fit_probe
 from prism_jax.probe.saved import SavedProbe, SavedProbeError, load_probe, save_probe
 from prism_jax.probe.words import describe
-from prism_jax.recipes import probe_export
+from prism_jax.runs import probe_export
 from prism_jax.runtime.digests import write_digests
 
 TEST = describe(make_stream(20))

@@ -6,8 +6,16 @@ from offers import make_stream
 
 from prism_jax.probe.ngrams import Idf
 from prism_jax.probe.similarity import DECAY, NAMES
-from prism_jax.probe.simple import OF_HISTORY, OF_OFFER, history_features, offer_features, words
-from prism_jax.probe.words import ACCEPT_COLUMNS, NEED_COLUMNS, describe
+from prism_jax.probe.words import (
+    ACCEPT_COLUMNS,
+    NEED_COLUMNS,
+    OF_HISTORY,
+    OF_OFFER,
+    describe,
+    history_features,
+    offer_features,
+    words,
+)
 from prism_jax.streams import Candidate, Event, Step, Stream
 
 

@@ -12,7 +12,7 @@ import urllib.parse
 import pytest
 from synthetic_scores import POINT, make_scores
 
-from prism_jax.report.index import write_index
+from prism_jax.commands.report import write_index
 from prism_jax.report.outputs import evaluate_into
 from prism_jax.report.tables import number, percent
 
@@ -77,7 +77,7 @@ def test_a_folder_that_is_no_run_is_refused_and_leaves_no_page(runs, tmp_path):
 
 def test_the_command_prints_the_table_and_names_what_is_missing(runs, tmp_path):
     folder, evaluation = runs
-    command = [sys.executable, "-m", "prism_jax.report", f"--out={tmp_path / 'index.html'}"]
+    command = [sys.executable, "-m", "prism_jax", "report", f"--out={tmp_path / 'index.html'}"]
     environment = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
 
     def run(flag):

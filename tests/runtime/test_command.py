@@ -7,7 +7,7 @@ import sys
 import pytest
 from absl import flags
 
-from prism_jax.runtime import flag_errors
+from prism_jax.runtime import command
 
 ROOT = pathlib.Path(__file__).parents[2]
 MAIN = """
@@ -104,7 +104,7 @@ def test_required_flags_that_are_missing_are_named_together(names, message):
     flags.mark_flags_as_required(names, flag_values=given)
     with pytest.raises(flags.Error) as raised:
         given(["main"])
-    assert flag_errors.explain(raised.value, ["main"]) == message
+    assert command.explain(raised.value, ["main"]) == message
 
 
 def test_an_error_that_nobody_foresaw_is_one_line_and_its_traceback_is_asked_for(tmp_path):

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from prism_jax.acceptance.columns import parse_columns
+from prism_jax.acceptance.logs import read_log
 from prism_jax.experiments import alarms
 from prism_jax.experiments.alarms import replay
-from prism_jax.people.columns import parse_columns
-from prism_jax.people.logs import read_log
 
 pytestmark = pytest.mark.slow
 ALPHA = 0.05

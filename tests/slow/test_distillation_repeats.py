@@ -11,7 +11,7 @@ from prism_jax.experiments import distillation
 from prism_jax.experiments.distill_report import costs
 from prism_jax.experiments.distillation import ARMS, Files, Sizes, study
 from prism_jax.experiments.distillation_tables import FAST, MARGIN, curve_table, difference_table, rows_table
-from prism_jax.recipes.distillation import DISTILLED
+from prism_jax.experiments.students import DISTILLED
 from prism_jax.scores import read_scores
 from prism_jax.streams.jsonl import read_streams
 from prism_jax.student import StudentConfig

@@ -8,8 +8,8 @@ from exported_folder import prism
 from mutations import flip
 from offers import make_stream
 
-from prism_jax.policy.exported import read_exported
-from prism_jax.policy.loading import load_reader
+from prism_jax.agent.exported import read_exported
+from prism_jax.agent.loading import load_reader
 from prism_jax.probe.config import FitConfig, StatesConfig
 from prism_jax.probe.fitting import Seen, fit_probe
 from prism_jax.probe.saved import SavedProbe, load_probe, save_probe

@@ -25,27 +25,27 @@ from hf_models import random_model
 from mutations import BINARY, IMPOSTORS, TEXT, damaged
 
 from prism_jax import Gate
+from prism_jax.acceptance.columns import LogColumns
+from prism_jax.acceptance.logs import read_log
+from prism_jax.agent.agent import Agent
+from prism_jax.agent.erasing import remove_person
+from prism_jax.agent.lines import Lines, parse_line
+from prism_jax.agent.population import read_answers as read_people_answers
+from prism_jax.agent.rating import read_scenarios
+from prism_jax.agent.records import encode
+from prism_jax.agent.records_file import RecordsError, RecordsFile, parse_record
+from prism_jax.agent.replay import Changes, replay
+from prism_jax.agent.steps import Observation
+from prism_jax.audit.reading import read_table
 from prism_jax.decision.calibration import Platt, Temperature
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation.fits import Calibration, SignalFit, read_calibration, write_calibration
 from prism_jax.judges.votes import Vote, read_votes, write_votes
-from prism_jax.people.columns import LogColumns
 from prism_jax.people.exports import StoreError, population_from
-from prism_jax.people.logs import read_log
 from prism_jax.people.store import PeopleStore
-from prism_jax.policy.agent import Agent
-from prism_jax.policy.erasing import remove_person
-from prism_jax.policy.lines import Lines, parse_line
-from prism_jax.policy.records import encode
-from prism_jax.policy.records_file import RecordsError, RecordsFile, parse_record
-from prism_jax.policy.replay import Changes, replay
-from prism_jax.policy.steps import Observation
 from prism_jax.prompting.gguf_tokenizer import read_gguf_tokenizer
 from prism_jax.prompting.template import PromptConfig, make_tokenizer
 from prism_jax.prompting.tokenizer import Tokenizer
-from prism_jax.published.reading import read_table
-from prism_jax.recipes.population import read_answers as read_people_answers
-from prism_jax.recipes.rating import read_scenarios
 from prism_jax.runtime.files import read_lines, read_object
 from prism_jax.runtime.gguf_file import read_gguf_header
 from prism_jax.scores import Scores, read_scores, write_scores

@@ -7,11 +7,11 @@ import pytest
 
 from prism_jax.decision.gate import decide
 from prism_jax.experiments import injections as module
-from prism_jax.experiments import tiny
+from prism_jax.experiments import students
 from prism_jax.experiments.injection_strings import INJECTIONS
-from prism_jax.experiments.injection_tables import KINDS, PLACES, tables
-from prism_jax.policy.fast import score_streams
-from prism_jax.recipes.runs import train_and_evaluate
+from prism_jax.experiments.injections import KINDS, PLACES, tables
+from prism_jax.runs.pipeline import train_and_evaluate
+from prism_jax.scoring.fast import score_streams
 from prism_jax.streams.simulator import SimulatorConfig
 from prism_jax.streams.sources import DataConfig
 from prism_jax.training.config import RunConfig, TrainingConfig
@@ -23,8 +23,8 @@ pytestmark = pytest.mark.slow
 CONFIG = RunConfig(
     data=DataConfig(train_streams=3000, calibration_streams=100, test_streams=60),
     simulator=SimulatorConfig(min_events=4, max_events=4),
-    prompt=tiny.PROMPT,
-    student=tiny.STUDENT,
+    prompt=students.PROMPT,
+    student=students.STUDENT,
     loss=LossConfig(response=0.0, accept=1.2),
     training=TrainingConfig(steps=250, batch=12, learning_rate=4e-3, checkpoint_every=250),
 )

@@ -6,14 +6,13 @@ import pytest
 from etils import epath
 from killed import assert_none_paid_twice, finish, kill_again_and_again, start
 
-from prism_jax.recipes.labelling import label_file
+from prism_jax.commands.label import label_file
 from prism_jax.remote.config import EndpointConfig, RemoteConfig
 from prism_jax.remote.fake import FakeEndpoint, Faults
 from prism_jax.streams.edit import without_answers
 from prism_jax.streams.jsonl import write_streams
 from prism_jax.streams.simulator import SimulatorConfig, simulate
-from prism_jax.teacher.config import TeacherConfig
-from prism_jax.teacher.labelling import LabellingConfig
+from prism_jax.teacher.labelling import LabellingConfig, TeacherConfig
 from prism_jax.teacher.prompts import PromptSettings
 from prism_jax.teacher.simulated import SimulatedTeacher, TeacherQuality
 

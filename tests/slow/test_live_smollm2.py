@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from prism_jax.policy.live import Live, LiveConfig
-from prism_jax.policy.reader import Asked
+from prism_jax.agent.live import Live, LiveConfig
+from prism_jax.agent.reader import Asked
 from prism_jax.prompting.template import RESPONSE_KEYS, SLOW_FIELDS, PromptConfig, Template, WritingConfig
 from prism_jax.prompting.tokenizer import Tokenizer
 from prism_jax.streams import Candidate, Event

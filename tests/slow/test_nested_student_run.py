@@ -11,7 +11,7 @@ from offers import make_stream
 
 from prism_jax.experiments import nested_student as module
 from prism_jax.prompting.hub_files import write_tokenizer
-from prism_jax.recipes.export import export_run
+from prism_jax.runs.export import export_run
 from prism_jax.scores import read_scores
 from prism_jax.streams.edit import map_candidates, map_steps
 from prism_jax.streams.jsonl import write_streams

@@ -5,9 +5,9 @@ import pyarrow as pa
 import pyarrow.csv
 import pytest
 
-from prism_jax.people.columns import parse_columns
-from prism_jax.people.simulated import COLUMNS, CONTEXT, simulate_log
-from prism_jax.recipes.people import run_people
+from prism_jax.acceptance.columns import parse_columns
+from prism_jax.acceptance.prediction import run_people
+from prism_jax.experiments.people_demo import COLUMNS, CONTEXT, simulate_log
 
 pytestmark = pytest.mark.slow
 

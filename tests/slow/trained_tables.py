@@ -9,7 +9,7 @@ from tiny_trainings import RECIPES
 from prism_jax.experiments.paper.runner import Given, run
 from prism_jax.experiments.paper.study import Settings
 from prism_jax.experiments.paper.trainings import Trainings
-from prism_jax.recipes.store import Store
+from prism_jax.runs.store import Store
 
 
 def start(folder, names, cache, seeds=1):
@@ -22,7 +22,7 @@ def start(folder, names, cache, seeds=1):
       seeds: Number of seeds.
     """
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["trained_tables", "tensorboardX", "prism_jax.policy.live"])
+    context.set_forkserver_preload(["trained_tables", "tensorboardX", "prism_jax.agent.live"])
     process = context.Process(target=_make, args=(str(folder), names, str(cache), seeds))
     process.start()
     return process

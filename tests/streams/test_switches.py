@@ -12,7 +12,7 @@ from scipy import stats
 from simulated_steps import chance, draw, table
 
 from prism_jax.prompting.template import SLOW_FIELDS
-from prism_jax.streams import simulator_text, switches, switches_text
+from prism_jax.streams import simulator_text, switches
 from prism_jax.streams.jsonl import write_streams
 from prism_jax.streams.outcomes import ON_CALL_SHARE, PROPENSITY
 from prism_jax.streams.simulator import simulate
@@ -26,7 +26,7 @@ def patterns(domain):
     """A regular expression for each phrase of a domain, with the kind of event that it describes."""
     return [
         (re.compile(phrase.replace(".", r"\.").format(setting=r"(?P<setting>\w+)")), kind)
-        for kind, phrases in switches_text.PHRASES[domain].items()
+        for kind, phrases in switches.PHRASES[domain].items()
         for phrase in phrases
     ]
 
@@ -38,7 +38,7 @@ def read(stream, count=2):
     before and the one that is switched: equal ones cancel, different ones give the third. The switched one comes first.
     """
     (persona,) = (name for name, texts in simulator_text.ARRIVALS.items() if stream.events[0].text in texts)
-    settings = set(switches_text.SETTINGS[stream.domain][:count])
+    settings = set(switches.SETTINGS[stream.domain][:count])
     apart, chain = None, []
     for event in stream.events[1:]:
         ((match, kind),) = ((m, kind) for p, kind in patterns(stream.domain) if (m := p.fullmatch(event.text)))
@@ -86,10 +86,10 @@ def test_tables_are_complete():
     personas, kinds = set(simulator_text.ARRIVALS), set(switches.NEXT)
     assert set(switches.NEED) == kinds
     assert set(switches.ACCEPT) == {(persona, kind) for persona in personas for kind in kinds}
-    domains = set(switches_text.PHRASES)
-    assert domains == set(switches_text.SETTINGS) == set(simulator_text.OFFERS) == set(simulator_text.PURPOSES)
-    assert all(set(phrases) == kinds for phrases in switches_text.PHRASES.values())
-    assert all(len(set(names)) == 3 for names in switches_text.SETTINGS.values())
+    domains = set(switches.PHRASES)
+    assert domains == set(switches.SETTINGS) == set(simulator_text.OFFERS) == set(simulator_text.PURPOSES)
+    assert all(set(phrases) == kinds for phrases in switches.PHRASES.values())
+    assert all(len(set(names)) == 3 for names in switches.SETTINGS.values())
 
 
 @pytest.mark.parametrize("count", [2, 3])
@@ -117,7 +117,7 @@ def test_the_fields_are_functions_of_the_visible_texts(count):
             # The last word of the first field says whether the user is stuck.
             assert stuck == (fields["if_silent"].split()[-1] != "mends" and bool(chain))
             results |= {words.split()[-1] for words in chain} if count == 2 else set(" ".join(chain).split())
-    names = {name for names in switches_text.SETTINGS.values() for name in names}
+    names = {name for names in switches.SETTINGS.values() for name in names}
     assert results == {"mends"} | (names if count == 3 else {"breaks"})
 
 
@@ -154,7 +154,7 @@ def test_the_first_offers_that_were_needed_and_accepted_carry_responses(most):
         good = [s for s in stream.steps if s.candidates[0].logged and s.y_need and s.candidates[0].y_accept]
         answered = [step for step in stream.steps if step.candidates[0].response is not None]
         assert answered == good[:most]
-        settings = switches_text.SETTINGS[stream.domain]
+        settings = switches.SETTINGS[stream.domain]
         assert all(any(setting in step.candidates[0].response for setting in settings) for step in answered)
 
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from prism_jax.proactivebench.published import read_published
 from prism_jax.streams.jsonl import StreamError
-from prism_jax.streams.published_scores import read_published
 from prism_jax.streams.traces import (
     ABSENT,
     TraceEvent,

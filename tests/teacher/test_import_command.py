@@ -1,4 +1,4 @@
-"""`python -m prism_jax.label` without a teacher: answers that exist already become streams, and texts probabilities."""
+"""`python -m prism_jax label` without a teacher: answers that exist already become streams, and texts probabilities."""
 
 import json
 import math
@@ -21,7 +21,7 @@ EVENTS = ({"Time": "Day 1, 9:00 AM", "Event": "opens a file"}, {"Time": "Day 1, 
 
 
 def label(*flags):
-    command = [sys.executable, "-m", "prism_jax.label", *map(str, flags)]
+    command = [sys.executable, "-m", "prism_jax", "label", *map(str, flags)]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 

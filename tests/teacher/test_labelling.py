@@ -6,15 +6,14 @@ import json
 import pytest
 from etils import epath
 
+from prism_jax.commands.label import label_file
 from prism_jax.prompting.template import RESPONSE_KEYS, SLOW_FIELDS
-from prism_jax.recipes.labelling import label_file
 from prism_jax.remote.config import EndpointConfig, RemoteConfig
 from prism_jax.remote.fake import FakeEndpoint
 from prism_jax.remote.structured import FEEDBACK, Reply
 from prism_jax.streams import Candidate, Event, Step, Stream
 from prism_jax.streams.jsonl import read_streams, write_streams
-from prism_jax.teacher.config import TeacherConfig
-from prism_jax.teacher.labelling import LabellingConfig, label_stream
+from prism_jax.teacher.labelling import LabellingConfig, TeacherConfig, label_stream
 from prism_jax.teacher.prompts import PromptSettings
 
 FIELDS = dict.fromkeys(SLOW_FIELDS, "Nothing much.")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import strategies as st
 
 from prism_jax.prompting.template import RESPONSE_KEYS, SLOW_FIELDS
-from prism_jax.teacher.schema import Fast, Slow, answer_to
+from prism_jax.teacher.labelling import Fast, Slow, answer_to
 
 FIELDS = {name: f"{name} in words" for name in SLOW_FIELDS}
 RESPONSE = {key: f"{key} in words" for key in RESPONSE_KEYS}

@@ -9,8 +9,8 @@ import pytest
 from prism_jax.prompting.template import SLOW_FIELDS
 from prism_jax.streams.edit import map_steps
 from prism_jax.streams.simulator import SimulatorConfig, simulate
+from prism_jax.teacher.labelling import Fast, Slow, answer_to
 from prism_jax.teacher.prompts import PromptSettings, instructions, question
-from prism_jax.teacher.schema import Fast, Slow, answer_to
 from prism_jax.teacher.simulated import SimulatedTeacher, TeacherQuality
 
 STREAMS = [simulate(SimulatorConfig(), index) for index in range(60)]

@@ -8,7 +8,7 @@ import numpy as np
 import tiny
 from tiny_step import RUN
 
-from prism_jax.slots import Slots
+from prism_jax.scoring.slots import Slots
 from prism_jax.streams.edit import map_candidates, map_steps
 from prism_jax.streams.simulator import simulate
 from prism_jax.student import Qwen3

@@ -11,7 +11,7 @@ import tiny
 from absl import logging as absl_logging
 
 from prism_jax.prompting import template as template_module
-from prism_jax.recipes import runs
+from prism_jax.runs import pipeline
 from prism_jax.runtime.config import ConfigError
 from prism_jax.streams.jsonl import write_streams
 from prism_jax.streams.simulator import simulate
@@ -28,16 +28,16 @@ def run(tmp_path, monkeypatch):
     write_streams(source, streams)
     data = dataclasses.replace(tiny.CONFIG.data, name="jsonl", source=str(source))
     config = dataclasses.replace(tiny.CONFIG, data=data)
-    monkeypatch.setattr(runs, "train", lambda job, **_: {})
+    monkeypatch.setattr(pipeline, "train", lambda job, **_: {})
     workdir = Workdir(tmp_path / "run")
-    runs.train_run(config, workdir, report=False)
+    pipeline.train_run(config, workdir, report=False)
     return config, workdir, streams, source
 
 
 def refuses(workdir, config, message):
     """Both evaluation and training raise this error, and change nothing."""
     before = {path: path.read_bytes() for path in workdir.path.iterdir() if path.is_file()}
-    for attempt in (lambda: reopen_run(workdir), lambda: runs.train_run(config, workdir, report=False)):
+    for attempt in (lambda: reopen_run(workdir), lambda: pipeline.train_run(config, workdir, report=False)):
         with pytest.raises(ConfigError, match=message):
             attempt()
     assert {path: path.read_bytes() for path in workdir.path.iterdir() if path.is_file()} == before
@@ -48,7 +48,7 @@ def test_an_unchanged_run_is_reopened_and_resumes(run):
     kept = json.loads(workdir.fingerprints.read_text())
     assert kept == of_run(reopen_run(workdir).splits, reopen_run(workdir).template)
     assert list(kept) == ["train", "validation", "calibration", "test", "tokenizer", "prompt"]
-    runs.train_run(config, workdir, report=False)
+    pipeline.train_run(config, workdir, report=False)
     assert json.loads(workdir.fingerprints.read_text()) == kept
 
 
@@ -116,7 +116,7 @@ def test_a_run_of_an_older_version_is_reopened_with_a_note(run, monkeypatch, cap
         message
         == f"{workdir.fingerprints}: no such file, as in runs of older versions: changed inputs are not detected"
     )
-    runs.train_run(config, workdir, report=False)
+    pipeline.train_run(config, workdir, report=False)
     assert workdir.fingerprints.exists()
 
 

@@ -11,7 +11,7 @@ import pytest
 import tiny
 from etils import epath
 
-from prism_jax.recipes import runs
+from prism_jax.runs import pipeline
 from prism_jax.training.lock import NAME, only_training
 from prism_jax.training.workdir import Workdir
 
@@ -54,18 +54,18 @@ def test_train_run_is_refused_before_it_writes(tmp_path, holder):
     with pytest.raises(
         RuntimeError, match=rf"^{re.escape(str(tmp_path))}: found a training of process {holder.pid} on"
     ):
-        runs.train_run(tiny.CONFIG, Workdir(tmp_path), report=False)
+        pipeline.train_run(tiny.CONFIG, Workdir(tmp_path), report=False)
     assert [path.name for path in tmp_path.iterdir()] == [NAME]
 
 
 def test_train_run_holds_the_lock_while_it_trains(tmp_path, monkeypatch):
     def train(job, **_):
         with pytest.raises(RuntimeError, match=f"found a training of process {os.getpid()} on host"):
-            runs.train_run(tiny.CONFIG, Workdir(tmp_path / "run"), report=False)
+            pipeline.train_run(tiny.CONFIG, Workdir(tmp_path / "run"), report=False)
         return {"a": 1}
 
-    monkeypatch.setattr(runs, "train", train)
-    assert runs.train_run(tiny.CONFIG, Workdir(tmp_path / "run"), report=False)[1] == {"a": 1}
+    monkeypatch.setattr(pipeline, "train", train)
+    assert pipeline.train_run(tiny.CONFIG, Workdir(tmp_path / "run"), report=False)[1] == {"a": 1}
     assert not (tmp_path / "run" / NAME).exists()
 
 
@@ -86,5 +86,5 @@ def test_a_new_folder_in_which_nothing_is_written_goes_again(tmp_path):
 )
 def test_a_bad_seed_or_step_to_profile_claims_no_folder(tmp_path, changes, profile, message):
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
-        runs.train_run(tiny.with_training(**changes), Workdir(tmp_path / "run"), report=False, profile=profile)
+        pipeline.train_run(tiny.with_training(**changes), Workdir(tmp_path / "run"), report=False, profile=profile)
     assert not (tmp_path / "run").exists()

@@ -9,7 +9,7 @@ import numpy as np
 import tiny
 
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.slots import Slots
+from prism_jax.scoring.slots import Slots
 from prism_jax.student import Qwen3
 from prism_jax.student.sharding import make_mesh
 from prism_jax.training.input.data import pack_split

@@ -20,8 +20,8 @@ from prism_jax.experiments.paper import cells, references
 from prism_jax.experiments.paper.drawing import bars
 from prism_jax.experiments.paper.sheet import Line, Measure, Number, Sheet
 from prism_jax.experiments.paper.study import Outcome, Settings, Subject
-from prism_jax.recipes.distillation import sources
-from prism_jax.recipes.store import of_seed
+from prism_jax.experiments.students import sources
+from prism_jax.runs.store import of_seed
 from prism_jax.scores import Scores
 from prism_jax.streams import Stream
 from prism_jax.streams.jsonl import write_streams

@@ -9,7 +9,7 @@ from prism_jax.experiments.paper import cells, references
 from prism_jax.experiments.paper.drawing import bars
 from prism_jax.experiments.paper.sheet import Line, Sheet
 from prism_jax.experiments.paper.study import Outcome, Subject
-from prism_jax.recipes.store import of_seed
+from prism_jax.runs.store import of_seed
 
 NAMES = {
     "sft": "SFT",

@@ -89,7 +89,6 @@ STUDIES: dict[str, Study] = {
         "half an hour",
         ("source", "weights", "workdir"),
     ),
-    "official_scores": Study("Scores traces as ProactiveBench does, and without its quirks.", "a minute", ("traces",)),
     "promises": Study("Whether promises hold for people who were not drawn.", "a minute", ("log|source",)),
     "counterfactual": Study("How well counterfactual costs cover, on a log whose truth is known.", "minutes", ("log",)),
     "overlap": Study("Which logs counterfactual costs refuse, on made logs.", "10 minutes"),

@@ -15,9 +15,9 @@ import numpy as np
 from etils import epath
 from jaxtyping import Float64, Int
 
+from prism_jax.agent.live import Live, LiveConfig
+from prism_jax.agent.reader import Asked
 from prism_jax.experiments.paper.trainings import Trainings
-from prism_jax.policy.live import Live, LiveConfig
-from prism_jax.policy.reader import Asked
 from prism_jax.runtime.files import read_object, write_json
 from prism_jax.streams import Stream
 from prism_jax.student.branches import Branch

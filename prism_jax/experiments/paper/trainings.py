@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
-from prism_jax.experiments import thinking, tiny, training_pathways
-from prism_jax.recipes.store import Store, of_seed
-from prism_jax.recipes.thinking import THINKING
+from prism_jax.experiments import students, thinking, training_pathways
+from prism_jax.experiments.students import THINKING
+from prism_jax.runs.store import Store, of_seed
 from prism_jax.scores import Scores
 from prism_jax.streams import Stream
 from prism_jax.streams.simulator_config import SimulatorConfig
@@ -21,8 +21,8 @@ STUDENT = "student"
 TRANSFER = RunConfig(
     data=DataConfig(train_streams=8000, calibration_streams=600, test_streams=1500),
     simulator=SimulatorConfig(min_events=4, max_events=4, responses=0),
-    prompt=tiny.PROMPT,
-    student=tiny.STUDENT,
+    prompt=students.PROMPT,
+    student=students.STUDENT,
     loss=LossConfig(response=0.0, accept=1.2),
     training=TrainingConfig(steps=400, batch=32, learning_rate=4e-3, checkpoint_every=100),
 )

@@ -15,7 +15,7 @@ import jax
 from etils import epath
 
 from prism_jax.prompting.packing import Sizes, empty_row
-from prism_jax.slots import Slots
+from prism_jax.scoring.slots import Slots
 from prism_jax.student import Qwen3, sharding
 from prism_jax.student.dispatch import ChosenPath, attention_path, platform
 from prism_jax.student.remat import Remat

@@ -13,7 +13,7 @@ from jax.sharding import Mesh, NamedSharding
 
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.prompting.packing import Packed, Sizes
-from prism_jax.slots import Slots
+from prism_jax.scoring.slots import Slots
 from prism_jax.student import Qwen3, StudentConfig, sharding
 from prism_jax.training.config import TrainingConfig
 from prism_jax.training.loss_config import LossConfig

@@ -19,7 +19,7 @@ from jaxtyping import Array, Float
 
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.prompting.packing import Packed
-from prism_jax.slots import Slots
+from prism_jax.scoring.slots import Slots
 from prism_jax.student import sharding
 from prism_jax.student.qwen3 import Params
 from prism_jax.training.loss_config import LossConfig

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from prism_jax.prompting.packing import Packed
-from prism_jax.slots import Slots
+from prism_jax.scoring.slots import Slots
 from prism_jax.student.qwen3 import Params, Tree
 from prism_jax.training.optimization.frozen import Partition
 

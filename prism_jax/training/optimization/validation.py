@@ -12,7 +12,7 @@ from jax.sharding import Mesh, NamedSharding
 from prism_jax.decision.losses import AcceptSums, Sums
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.prompting.packing import Packed
-from prism_jax.slots import Slots
+from prism_jax.scoring.slots import Slots
 from prism_jax.student import sharding
 from prism_jax.student.qwen3 import Params
 from prism_jax.training.input.data import PackedSplit

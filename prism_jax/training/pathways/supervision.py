@@ -8,19 +8,96 @@ import random
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from prism_jax.decision.losses import slot_target
+import numpy as np
+from jaxtyping import Float
+
+from prism_jax.decision.losses import advantage_weights, reward_weights, slot_target, total_reward
 from prism_jax.prompting.supervised import SupervisedCandidate, SupervisedStep, supervised_candidate, supervised_step
 from prism_jax.prompting.template import Template
 from prism_jax.streams import Step, Stream
 from prism_jax.streams.edit import map_candidates, map_steps
 from prism_jax.training.config import RunConfig
 from prism_jax.training.loss_config import LossConfig
-from prism_jax.training.pathways.curated import already_curated, curate
+from prism_jax.training.pathways.curated import already_curated, curate, rows_of
 from prism_jax.training.pathways.curation_facts import facts_of, facts_of_file
 from prism_jax.training.pathways.logged import out_of_fold_acceptance
-from prism_jax.training.pathways.slow_pass import with_slow_tokens
 from prism_jax.training.pathways.table import PathwayConfig
-from prism_jax.training.pathways.weighted import weigh
+
+
+class Weights(NamedTuple):
+    """Weights of text."""
+
+    # weight of each candidate's text, 1 where it has none; the mean over the rows with text is 1
+    factor: Float[np.ndarray, " n"]
+    facts: dict[str, str]  # effective sample size of the weights, for the start-up report
+
+
+def weigh(streams: Sequence[Stream], pathway: PathwayConfig, template: Template) -> Weights:
+    """Weights the text of each candidate, in order, in proportion to exp(R_total / beta).
+
+    A row has text if it has a response or its step's branch is slow (docs/maths.md, section 6).
+
+    Raises:
+      ValueError: if no row has text.
+    """
+    rows = rows_of(streams)
+    steps = [(supervised_step(step), offer) for stream in streams for step in stream.steps for offer in step.candidates]
+    tokens = np.array(
+        [0 if offer.response is None else len(template.response(offer.response)[1]) for _, offer in steps]
+    )
+    text = (tokens > 0) | np.array([step.slow for step, _ in steps])
+    if not text.any():
+        raise ValueError("data: found no response and no slow branch, expected some text for weighted_sft to weight")
+    costs = {"c_fa": pathway.rejected_cost, "c_tok": pathway.token_cost}
+    reward = np.asarray(total_reward(rows.score(pathway.score), rows.seen, rows.y_accept, tokens, **costs))[text]
+    weights = (
+        advantage_weights(reward, _mean_of_domain(reward, rows.domain[text]), pathway.beta)
+        if pathway.advantage
+        else reward_weights(reward, pathway.beta)
+    )
+    factor = np.ones(len(text))
+    factor[text] = np.asarray(weights.weight)
+    fact = f"effective sample size {float(weights.effective_sample_size):,.0f} of {text.sum():,} rows with text"
+    return Weights(factor, {"weights": fact})
+
+
+def _mean_of_domain(reward: Float[np.ndarray, " n"], domain: np.ndarray) -> Float[np.ndarray, " n"]:
+    """Returns the baseline V of each row: the mean reward of its domain."""
+    _, index = np.unique(domain, return_inverse=True)
+    return (np.bincount(index, reward) / np.bincount(index))[index]
+
+
+def with_slow_tokens(streams: Sequence[Stream], template: Template) -> tuple[Stream, ...]:
+    """The training streams, with slow branches drawn, with the tokens of the slow pass at each step on a fast branch.
+
+    The signals of fast branches trigger the slow pass. It writes the texts of its fields; their names come from the
+    template and cost no tokens. A step without a rationale gets the mean over the steps that have one, and without any
+    rationale the number is 0 everywhere.
+
+    Raises:
+      ValueError: naming the stream and step, when a rationale lacks a field.
+    """
+    lengths = {
+        (stream.id, step.event): _length(stream, number, step, template)
+        for stream in streams
+        for number, step in enumerate(stream.steps)
+        if step.rationale is not None
+    }
+    mean = float(np.mean(list(lengths.values()))) if lengths else 0.0
+
+    def priced(stream: Stream, step: Step) -> Step:
+        own = supervised_step(step)
+        return dataclasses.replace(own, slow_tokens=0.0 if own.slow else lengths.get((stream.id, step.event), mean))
+
+    return tuple(map_steps(stream, functools.partial(priced, stream)) for stream in streams)
+
+
+def _length(stream: Stream, number: int, step: Step, template: Template) -> float:
+    """Number of tokens of a step's rationale."""
+    try:
+        return float(sum(len(field.text) for field in template.slow(step.rationale or {})))
+    except ValueError as error:
+        raise ValueError(f"stream {stream.id!r}, steps[{number}].{error}") from error
 
 
 class Supervised(NamedTuple):

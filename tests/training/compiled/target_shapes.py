@@ -6,7 +6,7 @@ import numpy as np
 
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.prompting.packing import Sizes, empty_row
-from prism_jax.slots import Slots
+from prism_jax.scoring.slots import Slots
 from prism_jax.student import Qwen3, StudentConfig
 from prism_jax.student.sharding import make_mesh
 from prism_jax.training.config import TrainingConfig

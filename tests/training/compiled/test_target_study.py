@@ -81,7 +81,7 @@ def test_every_cell_of_the_matrix_compiles(on_target):
 @pytest.fixture(scope="module")
 def plans(on_target):
     """Plans of the configs of Qwen3, with the settings of the launch scripts."""
-    from prism_jax.recipes.memory import launch_settings
+    from prism_jax.runs.machine import launch_settings
 
     def compile_(*cases):
         return on_target(CONFIGS, json.dumps(cases), flags=launch_settings()[0])

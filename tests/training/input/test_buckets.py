@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tiny_step import LOSS, POINT, RUN, jit
 
 from prism_jax.prompting.packing import Packed, sizes
-from prism_jax.slots import Slots
+from prism_jax.scoring.slots import Slots
 from prism_jax.training.input.buckets import choose_buckets
 from prism_jax.training.input.data import batches, empty_like, pack_split
 from prism_jax.training.loop import plan, train

@@ -5,7 +5,7 @@ import pytest
 from etils import epath
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 
-from prism_jax.training.logs.board import Board
+from prism_jax.training.logs.progress import Board
 
 
 def events(folder):

@@ -6,11 +6,11 @@ import sys
 
 import pytest
 
-from prism_jax.training.memory import allocator
+from prism_jax import train
 
 STEPS = """
 import resource, sys, threading
-from prism_jax.training.memory.allocator import keep_freed_memory
+from prism_jax.train import keep_freed_memory
 
 if sys.argv[1] == "kept":
     assert keep_freed_memory()
@@ -45,4 +45,4 @@ def test_a_thread_reuses_the_memory_that_it_freed():
 
 def test_nothing_is_done_without_glibc(monkeypatch):
     monkeypatch.setattr(platform, "libc_ver", lambda: ("", ""))
-    assert not allocator.keep_freed_memory()
+    assert not train.keep_freed_memory()

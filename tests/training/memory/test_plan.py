@@ -11,7 +11,7 @@ import tiny_step
 
 from prism_jax.prompting.packing import Sizes, empty_row
 from prism_jax.runtime.config import from_config_dict
-from prism_jax.slots import Slots
+from prism_jax.scoring.slots import Slots
 from prism_jax.student import Qwen3, StudentConfig
 from prism_jax.student.sharding import make_mesh
 from prism_jax.training.config import RunConfig, TrainingConfig

@@ -11,7 +11,7 @@ from tiny_step import POINT, RUN, SPLIT, params
 
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.prompting.packing import Packed, decisions, pack
-from prism_jax.slots import Slots
+from prism_jax.scoring.slots import Slots
 from prism_jax.student.qwen3 import Tree
 from prism_jax.student.sharding import make_mesh
 from prism_jax.training.input.data import batches

@@ -1,0 +1,12 @@
+"""Logs of offers that people accepted or rejected: reading, study, measures (docs/acceptance_logs.md, docs/people.md).
+
+Belongs here: reading a log of any columns, what predicts its answers, what its own score and costs ask for.
+Does not belong here: the person layer and its store, which agents use (`prism_jax.people`); a language model.
+
+Where to change what:
+- a log's roles of columns, their checks, or a file format: `columns.py`, `cells.py` and `logs.py`, `log_files.py`
+- what predicts acceptance from context, or the features of a column: `context.py`
+- the study of a log, its rows and its measures: `study.py`, `measures.py`
+- the evaluation of a log, or its conversion to a scores file: `log_evaluation.py`, `log_scores.py`
+- the threshold on a log's own score: `own_score.py`, `score_maps.py`
+"""

@@ -1,0 +1,277 @@
+"""Reads an acceptance log: one row per offer, with the person it was made to and whether it was accepted.
+
+The file is CSV or Parquet with columns of any name; `LogColumns` says which is which.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Sequence
+
+import numpy as np
+from absl import logging
+from jaxtyping import Bool, Float64, Int32, Int64
+
+from prism_jax.acceptance.cells import Cells, Kind
+from prism_jax.acceptance.columns import LogColumns, LogError, did_you_mean, split_condition
+from prism_jax.acceptance.log_files import LogFile, open_log_file
+
+MOST_CONTEXT = 200
+"""Largest number of context columns."""
+FEW_KINDS = 20
+"""Number of kinds that a category may have on any number of rows; beyond it, at most half as many as rows."""
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class ContextColumn:
+    """What was known at the moment of the offer."""
+
+    name: str
+    kind: Kind
+    # numbers, NaN where missing; of a category places in `levels`, -1 where missing
+    values: Float64[np.ndarray, " rows"] | Int32[np.ndarray, " rows"]
+    levels: tuple[str, ...] = ()  # the distinct values of a category in sorted order; empty for numbers and flags
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class AcceptanceLog:
+    """Offers and their answers, in the order of the file. Names of people do not appear in its representation."""
+
+    names: tuple[str, ...]  # names of the people in sorted order
+    person: Int32[np.ndarray, " rows"]  # place of each row's person in `names`
+    accepted: Float64[np.ndarray, " rows"]  # 1 or 0; NaN only where no offer was made
+    time: Float64[np.ndarray, " rows"]  # seconds; the row's number where the log has no times
+    timed: bool  # whether `time` are seconds
+    logged: Bool[np.ndarray, " rows"]  # whether the offer was made; all true where the log does not say
+    # None in the next three if the log has no such column; NaN where a value is missing
+    score: Float64[np.ndarray, " rows"] | None = None  # any number
+    answered: Float64[np.ndarray, " rows"] | None = None  # seconds
+    propensity: Float64[np.ndarray, " rows"] | None = None  # probability with which the offer was made
+    context: tuple[ContextColumn, ...] = ()
+    left_out: int = 0  # number of offers that were not made and that the log no longer holds
+    mentioned: Int64[np.ndarray, " people"] | None = None  # `numbers` of the log that held them; None for this one
+
+    def __len__(self) -> int:
+        return len(self.person)
+
+    def __repr__(self) -> str:
+        return f"AcceptanceLog({len(self)} rows, {len(self.names)} people)"
+
+    @property
+    def order(self) -> Int64[np.ndarray, " rows"]:
+        """Rows sorted by person and time; rows of equal time keep the order of the file."""
+        return np.lexsort((self.time, self.person))
+
+    @property
+    def score_is_probability(self) -> bool:
+        """Whether there is a score and every value of it lies between 0 and 1."""
+        return self.score is not None and not bool(((self.score < 0) | (self.score > 1)).any())
+
+    def shown(self) -> AcceptanceLog:
+        """The offers that were made, without propensities: a log of these offers and of no others."""
+        made = self.logged
+        return dataclasses.replace(
+            self,
+            person=self.person[made],
+            accepted=self.accepted[made],
+            time=self.time[made],
+            logged=made[made],
+            score=None if self.score is None else self.score[made],
+            answered=None if self.answered is None else self.answered[made],
+            propensity=None,
+            context=tuple(dataclasses.replace(column, values=column.values[made]) for column in self.context),
+            left_out=self.left_out + int((~made).sum()),
+            mentioned=self.numbers,
+        )
+
+    @property
+    def numbers(self) -> Int64[np.ndarray, " people"]:
+        """The number of each person, from 1, in the order in which the rows of the file first mention them."""
+        if self.mentioned is not None:
+            return self.mentioned
+        first = np.full(len(self.names), len(self))
+        np.minimum.at(first, self.person, np.arange(len(self)))
+        return np.argsort(np.argsort(first, kind="stable"), kind="stable") + 1
+
+
+def read_log(
+    path: str | os.PathLike[str],
+    columns: LogColumns,
+    context: Sequence[str] = (),
+    *,
+    least_people: int = 2,
+    shown_only: bool = False,
+) -> AcceptanceLog:
+    """Reads an acceptance log from a .csv or .parquet file.
+
+    CSV is UTF-8 with commas and a header. Rows are counted from 0, below the header. Rows that are not in the order of
+    time are sorted, with a warning. `context` names columns that were known at the moment of the offer: numbers, flags
+    or texts of few kinds. `least_people` is the smallest number that the caller can use, and `shown_only` leaves out
+    the offers that were not made (`AcceptanceLog.shown`).
+
+    Raises:
+      LogError: in one line, naming the file and where possible the row and column.
+    """
+    place = str(path)
+    if shown_only and columns.logged is None:
+        raise LogError(
+            "--shown_only: found no role logged in --columns, expected logged=COLUMN: which offers were made"
+        )
+    table = _Table(open_log_file(path), columns, context)
+    names, person = table.cells(columns.person).people()
+    logged = table.logged()
+    accepted = table.accepted(logged)
+    time = table.time()
+    log = AcceptanceLog(
+        names=names,
+        person=person,
+        accepted=accepted,
+        time=time,
+        timed=columns.time is not None,
+        logged=logged,
+        score=table.cells(columns.score).numbers() if columns.score else None,
+        answered=table.answered(time),
+        propensity=table.propensity(logged),
+        context=tuple(table.context(name) for name in context),
+    )
+    _check_usable(place, log, least_people)
+    if backwards := int((np.diff(person) == 0)[np.diff(time) < 0].sum()):
+        logging.warning("%s: %d rows have an earlier time than the row before them; sorted by time", place, backwards)
+    return log.shown() if shown_only else log
+
+
+def check_propensities(path: str | os.PathLike[str], log: AcceptanceLog) -> None:
+    """Raises a LogError that names both ways out, for a log with offers that were not made and without propensities."""
+    silent = int((~log.logged).sum())
+    if silent and log.propensity is None:
+        raise LogError(
+            f"{path}: found {silent} of {len(log)} offers that were not made and no propensity, expected "
+            "propensity=COLUMN: without it, costs would be those of the offers that were made only, which --shown_only "
+            "accepts and says in every title"
+        )
+
+
+def _check_usable(place: str, log: AcceptanceLog, least_people: int) -> None:
+    """Raises a LogError for a log from which nothing can be learned."""
+    people = len(np.unique(log.person[log.logged]))
+    if people < least_people:
+        raise LogError(f"{place}: found answers of {people} people, expected at least {least_people}")
+    answers = log.accepted[log.logged]
+    if answers.min() == answers.max():
+        what = "accepted" if answers[0] else "rejected"
+        raise LogError(f"{place}: found {len(answers)} answers that all {what} the offer, expected both kinds")
+
+
+class _Table:
+    """The columns of a file that were asked for."""
+
+    def __init__(self, file: LogFile, columns: LogColumns, context: Sequence[str]) -> None:
+        place = self.place = file.place
+        self.columns = columns
+        self.condition = split_condition(columns.accepted, file.names)
+        accepted = self.condition.column if self.condition else columns.accepted
+        roles = dataclasses.asdict(columns) | {"accepted": accepted}
+        wanted = {name: role for role, name in roles.items() if name is not None}
+        for name in wanted:
+            _check_column(place, name, file.names)
+        if len(context) > MOST_CONTEXT:
+            raise LogError(f"context: found {len(context)} columns, expected at most {MOST_CONTEXT}")
+        for i, name in enumerate(context):
+            _check_column(place, name, file.names)
+            if name in context[:i]:
+                raise LogError(f"context: found the column {name!r} twice, expected it once")
+            if wanted.get(name) in ("person", "accepted", "answered", "logged", "propensity"):
+                raise LogError(f"context: found {name!r}, the column of {wanted[name]}, expected what was known before")
+        self._accepted_name = accepted
+        self._read = file.read(sorted({*wanted, *context}))
+        if not len(self._read):
+            raise LogError(f"{place}: found no rows, expected one per offer")
+
+    def cells(self, name: str) -> Cells:
+        return Cells(self.place, name, self._read[name])
+
+    def time(self) -> Float64[np.ndarray, " rows"]:
+        if self.columns.time is None:
+            return np.arange(len(self._read), dtype=np.float64)
+        cells = self.cells(self.columns.time)
+        values = cells.times()
+        _refuse_missing(cells, values, np.ones(len(values), bool), "the time of the offer")
+        return values
+
+    def logged(self) -> Bool[np.ndarray, " rows"]:
+        if self.columns.logged is None:
+            return np.ones(len(self._read), bool)
+        cells = self.cells(self.columns.logged)
+        flags = cells.flags()
+        _refuse_missing(cells, flags, np.ones(len(flags), bool), "whether the offer was made")
+        if not flags.any():
+            raise LogError(f"{self.place}, column {cells.name!r}: found no offer that was made, expected some")
+        return flags == 1.0
+
+    def accepted(self, logged: Bool[np.ndarray, " rows"]) -> Float64[np.ndarray, " rows"]:
+        cells = self.cells(self._accepted_name)
+        values = cells.met(self.condition) if self.condition else cells.flags()
+        hint = "; logged=COLUMN says which offers were made, and --shown_only leaves out the others"
+        hint = "" if self.columns.logged else hint
+        _refuse_missing(cells, values, logged, f"an answer to the offer{hint}")
+        if (spare := ~logged & (values == 1.0)).any():
+            row = int(spare.argmax())
+            cells.refuse(row, "an accepted offer that was not made", "no answer there, or the other column for logged")
+        return np.where(logged, values, np.nan)
+
+    def answered(self, time: Float64[np.ndarray, " rows"]) -> Float64[np.ndarray, " rows"] | None:
+        if self.columns.answered is None:
+            return None
+        if self.columns.time is None:
+            raise LogError("columns: found answered without time, expected time=COLUMN beside it")
+        cells = self.cells(self.columns.answered)
+        values = cells.times()
+        if (values < time).any():
+            row = int((values < time).argmax())
+            cells.refuse(row, f"an answer {time[row] - values[row]:.6g} s before its offer", "one after it")
+        return values
+
+    def propensity(self, logged: Bool[np.ndarray, " rows"]) -> Float64[np.ndarray, " rows"] | None:
+        if self.columns.propensity is None:
+            return None
+        expected = "a probability above 0 and up to 1 for every offer that was made"
+        cells = self.cells(self.columns.propensity)
+        values = cells.numbers(expected)
+        _refuse_missing(cells, values, logged, expected)
+        bad = ~np.isnan(values) & ((values < 0) | (values > 1) | (logged & (values == 0)))
+        if bad.any():
+            row = int(bad.argmax())
+            cells.refuse(row, f"{values[row]:.6g}", expected)
+        return values
+
+    def context(self, name: str) -> ContextColumn:
+        cells = self.cells(name)
+        kind = cells.kind()
+        if kind == "category":
+            levels, codes = cells.categories()
+            rows = int((codes >= 0).sum())
+            if len(levels) > (most := max(FEW_KINDS, rows // 2)):
+                raise LogError(
+                    f"{self.place}, column {name!r}: found texts of {len(levels)} kinds on {rows} rows, expected at "
+                    f"most {most}: free text is no context"
+                )
+            return ContextColumn(name, kind, codes, levels)
+        return ContextColumn(name, kind, cells.flags() if kind == "flag" else cells.numbers())
+
+
+def _refuse_missing(
+    cells: Cells, values: Float64[np.ndarray, " rows"], where: Bool[np.ndarray, " rows"], expected: str
+) -> None:
+    missing = np.isnan(values) & where
+    if missing.any():
+        cells.refuse(int(missing.argmax()), "nothing", expected)
+
+
+def _check_column(place: str, name: str, names: Sequence[str]) -> None:
+    if names.count(name) > 1:
+        raise LogError(f"{place}: found {names.count(name)} columns called {name!r}, expected one")
+    if name not in names:
+        shown = ", ".join(f"{column:.40}" for column in names[:30]) + (", …" if len(names) > 30 else "")
+        commas = "; a .csv has commas between its columns" if len(names) == 1 and {";", "\t"} & set(names[0]) else ""
+        raise LogError(f"{place}: found no column {name!r}{did_you_mean(name, names)}, expected one of {shown}{commas}")

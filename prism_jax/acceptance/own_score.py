@@ -1,0 +1,257 @@
+"""The answer of a log in its own words: from which score to offer, for everybody and for each person."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy
+from jaxtyping import Float64
+
+from prism_jax.acceptance.logs import AcceptanceLog
+from prism_jax.acceptance.score_maps import PLATT, SCORE, TEMPERATURE, Scale, ScoreMap, best_map, fit_score_maps
+from prism_jax.acceptance.study import Study
+from prism_jax.decision.calibration import Map, Rule, rules_by_group
+from prism_jax.people.lanes import lanes
+from prism_jax.people.layer import Belief, Population, fit_population, predict, prequential
+from prism_jax.report.table import Column, Row, Section, Table
+from prism_jax.report.tables import number, percent
+
+SHOWN_PEOPLE = 20
+"""Number of people in the printed table; the files hold all."""
+MAPS = {SCORE: "the score as it is", TEMPERATURE: "one temperature", PLATT: "Platt's map"}
+
+
+@dataclasses.dataclass(frozen=True)
+class OwnScore:
+    """The gate of a log as a rule on its own score."""
+
+    column: str  # name of the score's column
+    threshold: float  # the probability of acceptance from which on to offer
+    maps: Mapping[str, ScoreMap]  # every map, fitted on all people with an answer and a score
+    best: str  # the map with the lowest Brier score on people that it was not fitted on
+    brier: Mapping[str, float]  # these Brier scores where the score is known, and that of the constant rate
+    low: float  # smallest score of the answered offers
+    high: float  # largest score of the answered offers
+
+    @property
+    def rule(self) -> Rule:
+        """The rule of the best map."""
+        return self.maps[self.best].rule(self.threshold)
+
+    def cell(self, rule: Rule) -> str:
+        """A rule in a table: `always` and `never` also where all scores of the log are on one side of the value."""
+        ends = rule.offers(np.array([self.low, self.high]))
+        return "always" if ends.all() else "never" if not ends.any() else rule.in_words()
+
+    def as_dict(self) -> dict[str, Any]:
+        """The rules as JSON values."""
+        rules = {name: fitted.rule(self.threshold)._asdict() for name, fitted in self.maps.items()}
+        return {"column": self.column, "best": self.best, "brier": dict(self.brier), "rules": rules}
+
+
+def own_score(
+    log: AcceptanceLog, found: Study, column: str | None, threshold: float, weight: Float64[np.ndarray, " rows"]
+) -> OwnScore | None:
+    """The gate of a log on its own score; None without a score, or where it is known beside answers of one kind only.
+
+    The threshold is the probability of acceptance from which on to offer; the weights compare the maps.
+    """
+    if log.score is None or column is None:
+        return None
+    score = log.score[found.row]
+    known = ~np.isnan(score)
+    y = found.accepted[known]
+    if not known.any() or y.min() == y.max():
+        return None
+    maps = fit_score_maps(score[known], y, found.weight[known], log.score_is_probability)
+    best = best_map(found.predictions, found.accepted, weight, known, log.score_is_probability)
+    brier = {
+        name: float(np.average((found.predictions[name][known] - y) ** 2, weights=weight[known]))
+        for name in ("constant", *maps)
+    }
+    return OwnScore(column, threshold, maps, best, brier, float(score[known].min()), float(score[known].max()))
+
+
+def sentences(own: OwnScore) -> list[str]:
+    """What to deploy on the score, why by this map, and what the other maps would say."""
+    rule = own.rule
+    lines = [f"On your own score: {deployed(own.column, rule, own.low, own.high)}"]
+    others = [f"{own.brier[name]:.3f} ({MAPS[name]})" for name in own.maps if name != own.best]
+    lines.append(
+        f"That is where {MAPS[own.best]}, fitted on everybody, "
+        f"{'is' if own.best == SCORE else 'makes the probability of acceptance'} {own.threshold:.4g} or more."
+    )
+    if others:
+        lines.append(
+            f"On people that it was not fitted on, its Brier score is {own.brier[own.best]:.3f}, "
+            f"the lowest; the others: {', '.join(others)}."
+        )
+    if own.brier[own.best] >= own.brier["constant"]:
+        lines.append(
+            f"The constant rate of acceptance is at least as good ({own.brier['constant']:.3f} against "
+            f"{own.brier[own.best]:.3f}): this score does not tell who accepts."
+        )
+    return lines
+
+
+def deployed(column: str, rule: Rule, low: float | None = None, high: float | None = None) -> str:
+    """A rule as an instruction, with what it means between the smallest and the largest score that are known."""
+    if rule.value is None:
+        return f"{rule.offer} offer; no value of {column} changes the decision at these costs."
+    words = f"offer where {column} {rule.in_words()}."
+    if rule.offer == "at_most":
+        words += " A higher score goes with fewer acceptances here."
+    if low is not None and high is not None:
+        ends = rule.offers(np.array([low, high]))
+        if ends.all():
+            words += " Every score of the log is on that side, so this always offers."
+        elif not ends.any():
+            words += " No score of the log is on that side, so this never offers."
+    return words
+
+
+class Person(NamedTuple):
+    """What a log says of one person."""
+
+    number: int  # number in the order in which the log first mentions people, as in an exported scores file
+    answers: int
+    accepted: float  # share of the answers that accepted
+    low: float  # lower end of Wilson's 95 % interval of that share, for answers that are independent
+    high: float  # upper end of the interval
+    p: float  # probability that they accept their next offer, at an average score
+    rule: Rule  # the gate at their next offer: on the score, or `always` and `never` of a log without one
+
+
+def people_of(log: AcceptanceLog, found: Study, own: OwnScore | None, threshold: float) -> list[Person]:
+    """Everybody's rate, and the gate that the person layer gives them after all of their answers.
+
+    The layer, and Platt's map below it, are fitted on all people: this describes them, and measures nothing.
+    """
+    y = found.accepted
+    log_odds = np.full(len(y), scipy.special.logit(np.average(y, weights=found.weight)))
+    fitted = None if own is None else own.maps[PLATT]
+    if fitted is not None:
+        assert log.score is not None, "there is a rule on it"
+        score = log.score[found.row]
+        known = ~np.isnan(score)
+        log_odds[known] = scipy.special.logit(fitted(score[known]))
+    population, belief = _now(log, found, log_odds)
+    codes, place, counts = np.unique(found.person, return_inverse=True, return_counts=True)
+    shares, of_log = np.bincount(place, y) / counts, log.numbers
+    wider = (1 + (np.pi / 8) * belief.variance) ** 0.5
+    p = scipy.special.expit(predict(belief, np.full(len(codes), log_odds.mean()), population))
+    out = []
+    for i, code in enumerate(codes.tolist()):
+        rule = Rule("always" if p[i] >= threshold else "never")
+        if fitted is not None and 0 < threshold < 1:
+            wanted = scipy.special.logit(threshold) * wider[i] - population.bias - belief.mean[i]
+            rule = fitted.rule(float(scipy.special.expit(wanted / population.scale)))
+        low, high = _wilson(float(shares[i]), int(counts[i]))
+        out.append(Person(int(of_log[code]), int(counts[i]), float(shares[i]), low, high, float(p[i]), rule))
+    return sorted(out, key=lambda person: person.number)
+
+
+def _now(log: AcceptanceLog, found: Study, log_odds: Float64[np.ndarray, " rows"]) -> tuple[Population, Belief]:
+    """The person layer fitted on everybody, and what it knows of each person after their last answer."""
+    y, person, rows = found.accepted, found.person, found.row
+    late = None if log.answered is None else log.answered[rows]
+    places = lanes(person, log.time[rows], late)
+    population = fit_population(log_odds, y, person, places=places, calibrated=True, weight=found.weight)
+    # One more offer to everybody, after all answers, whose own answer is never seen.
+    codes = np.unique(person)
+    last = np.full(len(codes), np.inf)
+    time = np.append(log.time[rows], last)
+    everybody = np.append(person, codes)
+    run = prequential(
+        np.append(log_odds, np.zeros(len(codes))),
+        np.append(y, np.zeros(len(codes))),
+        everybody,
+        population,
+        answered=np.append(np.ones(len(y), bool), np.zeros(len(codes), bool)),
+        places=lanes(everybody, time, None if late is None else np.append(late, last)),
+    )
+    return population, Belief(*(part[len(y) :] for part in run.belief))
+
+
+def people_table(people: Sequence[Person], own: OwnScore | None, threshold: float, most: int | None = None) -> Table:
+    """One row per person, under their number.
+
+    `own` is None without a score. Of `most` rows, half have the lowest and half the highest rates; None shows all, by
+    number.
+    """
+    columns = (
+        Column("answers", "Number of answers."),
+        Column("accepted", "Share of the answers that accepted.", "%"),
+        Column("95 % interval", "Wilson's interval of that share, as if answers were independent.", "%"),
+        Column("next offer", "Probability that they accept their next offer, at an average score."),
+        Column(
+            "offer if the score is" if own else "offer",
+            f"Where the person layer on Platt's map reaches {threshold:.4g} at their next offer.",
+            text=True,
+        ),
+    )
+    shown = list(people)
+    if most is not None and len(people) > most:
+        by_rate = sorted(people, key=lambda person: (person.accepted, person.number))
+        shown = by_rate[: most // 2] + by_rate[-(most // 2) :]
+    rows = tuple(
+        Row(
+            f"p{person.number}",
+            (
+                f"{person.answers:,}",
+                percent(person.accepted),
+                f"{percent(person.low)} to {percent(person.high)}",
+                number(person.p, 3),
+                own.cell(person.rule) if own else person.rule.offer,
+            ),
+        )
+        for person in shown
+    )
+    rates = [person.accepted for person in people]
+    note = (
+        f"People are numbered as the log first mentions them. Their rates go from {percent(min(rates))} to "
+        f"{percent(max(rates))} %; with few answers a rate is far off by chance alone, and the gate moves less than "
+        "the rate."
+    )
+    if most is not None and len(shown) < len(people):
+        note += f" The {most // 2} lowest and highest rates of {len(people):,} people; people_by_number.csv has all."
+    return Table("How people differ", "person", columns, (Section("", rows),), note)
+
+
+def as_dicts(people: Sequence[Person]) -> list[dict[str, Any]]:
+    """One JSON object per person."""
+    return [person._asdict() | {"rule": person.rule._asdict()} for person in people]
+
+
+def _wilson(share: float, count: int) -> tuple[float, float]:
+    """Wilson's 95 % interval of a share."""
+    z = 1.959964
+    middle, room = share + z * z / (2 * count), z * (share * (1 - share) / count + z * z / (4 * count * count)) ** 0.5
+    return max(0.0, (middle - room) / (1 + z * z / count)), min(1.0, (middle + room) / (1 + z * z / count))
+
+
+def promised(fitted: Map, ratio: float, scale: Scale | None = None, column: str = "p_accept_fast") -> dict[str, Any]:
+    """The gate that keeps a promise on acceptance alone, as a rule on the score that the table was made of.
+
+    The gate offers where p_accept by the certified map is at least 1 / (1 + ratio), with ratio = C_FN / C_FA. `scale`
+    says how a log's score became `p_accept_fast` (`log_scores.scale_of_log`); None where that column is the score
+    itself.
+
+    Returns:
+      `sentences` to print, and for JSON `column` and `rules`: the rule of each group of a map by domain, or the one
+      rule under no name.
+    """
+    scale = Scale() if scale is None else scale
+    rules = {name: scale.own(rule) for name, rule in rules_by_group(fitted, 1 / (1 + ratio)).items()}
+    lines = [
+        f"On your own score{f', in {name}' if name else ''}: {deployed(column, rule)}" for name, rule in rules.items()
+    ]
+    lines.append(f"That is where the calibrated probability of acceptance is {1 / (1 + ratio):.4g} or more.")
+    return {
+        "sentences": lines,
+        "column": column,
+        "rules": {name: rule._asdict() for name, rule in rules.items()},
+    }

@@ -1,0 +1,20 @@
+"""The deployed agent: reads live streams, thinks where it pays, decides, and records every decision.
+
+Belongs here: the agent with its reader, trigger, gate, records and replay; what it learns of people; its command.
+Does not belong here: training, evaluation; what an evaluation does with a student as well (`prism_jax.scoring`).
+`agent.py` is the door for callers, `__main__.py` the command, and `serving.py` what the command does.
+
+Where to change what:
+- how live streams are read and cached: `live.py`; batches in `prism_jax/student/engine.py`, which tokens and streams
+  stay in `prism_jax/student/trunks.py`, pages in `prism_jax/student/pages.py`
+- how a probe decides on live streams: `probe_reader.py`, `live_states.py`, `prism_jax/runs/probe_export.py`
+- what an agent does with a person: prediction, optimism, answers, alarm: `personal.py`,
+  `prism_jax/people/layer.py`, `people.py`
+- what a deployment may choose without training: `Terms` and `Settings` in `settings.py`; its flag in
+  `prism_jax/agent/__main__.py`, read in `prism_jax/agent/serving.py`; `Changes` in `replay.py`
+- a key of the decision records: `Decision` in `records.py`, its row in docs/agent.md
+- what the agent asks of a language model: `Reader` in `reader.py`
+- when the agent thinks: `fires` in `gating.py`
+- the questions to a new person, or the fit of a population to records: `rating.py`, `population.py`
+- how records become streams to train on: `records_streams.py`
+"""

@@ -1,0 +1,379 @@
+"""The agent: reads events of live streams, decides at each whether to offer help, and says why.
+
+    agent = Agent.load("exported")
+    decision = agent.observe("ann", Event(time=12.0, text="The parser fails."))
+    if decision.spoke: show(decision.response)
+
+Each event is read once. Where the trigger fires, the slow pass thinks and replaces both signals; then the gate decides,
+and only an offer generates a response, of a model that was trained to write them. Silence generates no token.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from prism_jax.agent import loading
+from prism_jax.agent.deciding import ask_trigger, note, settle
+from prism_jax.agent.exported import Exported, fingerprint, read_exported
+from prism_jax.agent.gating import check_trigger
+from prism_jax.agent.ledger import Ledger, RefusedError
+from prism_jax.agent.people import People
+from prism_jax.agent.personal import stated_from
+from prism_jax.agent.reader import Asked, Reader, Reading, Thought
+from prism_jax.agent.records import Decision, Outcome
+from prism_jax.agent.settings import Settings, Terms
+from prism_jax.agent.signals import Signals, probabilities, signals_of
+from prism_jax.agent.steps import AN_OFFER, Clock, Observation, Step, excess, waves
+from prism_jax.people.store import PeopleStore
+from prism_jax.streams import Candidate, Event
+
+P, R = ParamSpec("P"), TypeVar("R")
+
+
+def _alone(method: Callable[Concatenate[Agent, P], R]) -> Callable[Concatenate[Agent, P], R]:
+    """Runs a method of an agent in one thread at a time: reader, budgets and people change together."""
+
+    @functools.wraps(method)
+    def locked(self: Agent, /, *given: P.args, **named: P.kwargs) -> R:
+        with self._lock:
+            return method(self, *given, **named)
+
+    return locked
+
+
+class Agent:
+    """Decides on many interleaved streams. Threads may share an agent, which answers their calls one after the other.
+
+    Attributes:
+      reader: The language model.
+      exported: Calibration, operating point and fingerprints of the model.
+      settings: Costs, budgets, allow-list, exploration.
+      people: The people that the agent knows; None where it has no store of them.
+      fingerprints: SHA-256 of `model`, `calibration` and `config`; the last covers the settings too.
+      programs: Number of programs that were compiled before the first event; 0 without a warm-up.
+    """
+
+    def __init__(
+        self, reader: Reader, exported: Exported, settings: Settings | None = None, people: PeopleStore | None = None
+    ):
+        """Makes an agent on a reader.
+
+        Args:
+          reader: The language model.
+          exported: What `read_exported` read of the model's directory.
+          settings: None takes the operating point of the export, without budgets or exploration.
+          people: Store of what is known of people, which the caller closes; None decides alike for everybody.
+
+        Raises:
+          ValueError: if the reader has a slow pass for which there is no calibration, or the trigger needs to know more
+            of it than the export says.
+        """
+        if reader.has_slow_pass and not exported.has_slow_pass:
+            raise ValueError("calibration: found no maps of the slow pass, expected them: the reader has a slow pass")
+        self.reader, self.exported = reader, exported
+        settings = Settings(Terms(exported.point)) if settings is None else settings
+        terms = dataclasses.replace(settings.terms, thinking=exported.thinking, need_target=exported.need_target)
+        if reader.has_slow_pass:
+            check_trigger(terms)
+        self.settings = dataclasses.replace(settings, terms=terms)
+        self.people = None if people is None else People(people, self.settings.people)
+        parts = [exported.fingerprints["config"], self.settings.describe()]
+        if people is not None:
+            parts += [dataclasses.asdict(self.settings.people), people.population._asdict()]
+        config = fingerprint(parts)
+        self.fingerprints = {**exported.fingerprints, "config": config}
+        self.programs = 0
+        self._ledger = Ledger()
+        self._lock = threading.RLock()
+
+    @classmethod
+    def load(
+        cls,
+        folder: str | os.PathLike[str],
+        settings: Settings | None = None,
+        people: PeopleStore | None = None,
+        *,
+        expect_digest: str | None = None,
+        **options: Any,
+    ) -> Agent:
+        """Loads an exported directory and compiles every program of the live path.
+
+        Compiled programs are kept for the next start, where the command `prism_jax.agent` keeps them.
+
+        Args:
+          folder: The directory that `prism_jax.export` wrote.
+          settings: None takes the operating point of the export.
+          people: Store of what is known of people; None decides alike for everybody.
+          expect_digest: SHA-256 of the directory's `digests.json`, as the export printed it; None believes the list.
+          **options: Options of `prism_jax.agent.loading.load_reader`.
+
+        Raises:
+          ValueError, OSError: naming the file that cannot be used.
+        """
+        exported = read_exported(folder, expect_digest)
+        agent = cls(loading.load_reader(folder, exported, **options), exported, settings, people)
+        agent.programs = agent.reader.warm_up()
+        return agent
+
+    def observe(
+        self,
+        stream: str,
+        event: Event,
+        candidates: Sequence[Candidate | str] | None = None,
+        *,
+        costs: Mapping[str, Any] | None = None,
+        domain: str = "unknown",
+        person: str | None = None,
+    ) -> Decision:
+        """Reads one event and decides.
+
+        Args:
+          stream: Name of the stream.
+          event: What happened; not earlier than the stream's events before.
+          candidates: The offers that could be made, or their texts; None is the constant "an offer".
+          costs: What this event changes in the settings (`Settings.at`).
+          domain: Subject area of the stream.
+          person: Whose stream it is; a stream's first event says it.
+
+        Raises:
+          RefusedError: naming stream and field, for an event that cannot be decided on.
+        """
+        if isinstance(candidates, str):
+            raise RefusedError(f"stream {stream!r}: candidates: found one text, expected a list of offers")
+        try:
+            offers = AN_OFFER if candidates is None else tuple(map(_offer, candidates))
+        except ValueError as error:
+            raise RefusedError(f"stream {stream!r}: candidates: {error}") from error
+        return self.observe_many([Observation(stream, event, offers, costs, domain, person)])[0]
+
+    @_alone
+    def observe_many(self, items: Sequence[Observation]) -> list[Decision]:
+        """Reads events of many streams in batches, and decides on each.
+
+        Several events of one stream are decided one after the other, in their order.
+
+        Returns:
+          One decision per item, in their order.
+
+        Raises:
+          RefusedError: naming stream and field, for an event that cannot be decided on. If the streams are distinct,
+            nothing has then changed.
+        """
+        steps = self._steps(items)
+        decisions: dict[int, Decision] = {}
+        for wave in waves(items):
+            decisions.update(zip(wave, self._decide([steps[i] for i in wave]), strict=True))
+        return [decisions[i] for i in range(len(items))]
+
+    @_alone
+    def refusals(self, items: Sequence[Observation]) -> list[str | None]:
+        """What `observe_many` would refuse, given that refused items are left out.
+
+        Returns:
+          Per item the message; None where nothing is wrong. The reader can still refuse an item.
+        """
+        try:
+            self._steps(items)
+        except RefusedError:
+            pass
+        else:
+            return [None] * len(items)
+        taken: list[Observation] = []
+        said: list[str | None] = []
+        for item in items:
+            try:
+                self._steps([*taken, item])
+            except RefusedError as error:
+                said.append(str(error))
+            else:
+                said.append(None)
+                taken.append(item)
+        return said
+
+    @_alone
+    def resume_many(self, items: Sequence[Observation], records: Sequence[Mapping[str, Any]]) -> None:
+        """Reads events again that were decided before a restart; the agent is then as it was after their decisions.
+
+        Args:
+          items: The events.
+          records: The decision record of each, or what `RecordsFile.decided` has of it.
+
+        Raises:
+          ValueError: naming the stream, if an event is not the one that was decided on.
+        """
+        steps = self._steps(items)
+        for wave in waves(items):
+            self._read([steps[i] for i in wave])
+            for i in wave:
+                record = records[i]
+                self._check_history(steps[i], record)
+                self._ledger.decided(
+                    items[i].stream,
+                    items[i].event.time,
+                    offer=record["offer"],
+                    counts=not record["critical"],
+                    thought=record["thought"],
+                    stated=record["stated"] if "stated" in record else stated_from(record),
+                )
+                self._offered(steps[i], record["offer"])
+
+    @_alone
+    def outcome(self, stream: str, offer: str, outcome: str, time: float, *, needed: bool | None = None) -> Outcome:
+        """Takes what became of an offer.
+
+        Args:
+          stream: Name of the stream.
+          offer: Id of the offer.
+          outcome: One of `prism_jax.agent.records.OUTCOMES`.
+          time: Seconds on the stream's clock, not before the offer.
+          needed: Whether help was needed, where somebody judged it.
+
+        Raises:
+          RefusedError: naming the offer, for one that was not made or has an outcome already, or for a bad value.
+        """
+        answer = Outcome(stream, offer, outcome, time, needed)
+        stated = self._ledger.stated(answer)
+        if stated is not None and self.people is not None:
+            self.people.learn(offer, stated, outcome, time)
+        self._ledger.answered(answer)
+        return answer
+
+    @_alone
+    def forget(self, stream: str) -> None:
+        """Drops a stream that has ended: its trunk, budgets and open offers.
+
+        Its name must not be used again: the ids of its offers would repeat.
+        """
+        if self.people is not None:
+            for offer, stated in self._ledger.unanswered(stream):
+                self.people.withdrawn(offer, stated)
+        self.reader.forget(stream)
+        self._ledger.forget(stream)
+
+    @_alone
+    def forget_person(self, person: str) -> None:
+        """Drops a person from the store, with all their streams; `prism_jax.agent.erasing` removes their records."""
+        for stream in self._ledger.streams_of(person):
+            self.forget(stream)
+        if self.people is not None:
+            self.people.store.forget(person)
+
+    def _steps(self, items: Sequence[Observation]) -> list[Step]:
+        """Checks all items before any is read."""
+        for item in items:
+            if wrong := excess(item):
+                raise RefusedError(f"stream {item.stream!r:.80}: {wrong}")
+        places = self._ledger.checked((item.stream, item.event.time, item.person) for item in items)
+        steps = []
+        for item, (number, person) in zip(items, places, strict=True):
+            if not item.candidates:
+                raise RefusedError(f"stream {item.stream!r}: candidates: found none, expected at least one")
+            try:
+                terms = self.settings.at(item.costs)
+                if self.reader.has_slow_pass:
+                    check_trigger(terms)
+            except ValueError as error:
+                raise RefusedError(f"stream {item.stream!r}: {error}") from error
+            steps.append(Step(item, number, terms, item.event.text in self.settings.critical, person))
+        return steps
+
+    def _decide(self, steps: Sequence[Step]) -> list[Decision]:
+        """Decides on events of distinct streams."""
+        clock = Clock()
+        # Fast pass.
+        for step, reading in zip(steps, self._read(steps), strict=True):
+            step.reading = reading
+        clock.ends("read")
+        for step, signals in zip(steps, self._signals("fast", steps, [step.reading for step in steps]), strict=True):
+            step.fast = signals
+            if self.people is not None and step.person is not None:
+                step.known = self.people.known(step.person)
+        # Slow pass, where the trigger fires and the stream's slow budget lasts.
+        thinking = ask_trigger(steps, self._ledger) if self.reader.has_slow_pass else []
+        clock.ends("decide")
+        if thinking:
+            self._think(thinking)
+            clock.ends("think")
+        # Gate, exploration, budgets, allow-list.
+        settle(steps, self._ledger)
+        clock.ends("decide")
+        self._respond([step for step in steps if step.choice.spoke])
+        clock.ends("respond")
+        return [self._noted(step, clock) for step in steps]
+
+    def _read(self, steps: Sequence[Step]) -> list[Reading]:
+        try:
+            readings = self.reader.observe([(s.item.stream, s.item.event, s.item.candidates) for s in steps])
+        except ValueError as error:  # no trunk has changed
+            raise RefusedError(str(error)) from error
+        for step in steps:
+            self._ledger.read(step.item.stream, step.item.event.time, step.person)
+        return readings
+
+    def _think(self, steps: Sequence[Step]) -> None:
+        thoughts = self.reader.think([Asked(step.item.stream, step.item.candidates) for step in steps])
+        for step, thought, signals in zip(steps, thoughts, self._signals("slow", steps, thoughts), strict=True):
+            step.thought, step.slow = thought, signals
+
+    def _respond(self, steps: Sequence[Step]) -> None:
+        """Writes the responses of the offers; where all are silent, nothing is asked of the reader."""
+        if not (steps and self.reader.writes_responses):
+            return
+        asked = [
+            (step.item.stream, step.offered, None if step.thought is None else step.thought.fields) for step in steps
+        ]
+        for step, response in zip(steps, self.reader.respond(asked), strict=True):
+            step.response = response
+
+    def _signals(self, thinking: str, steps: Sequence[Step], slots: Sequence[Reading | Thought]) -> list[Signals]:
+        need, accept = [], []
+        for step, read in zip(steps, slots, strict=True):
+            if len(read.z_accept) != len(step.item.candidates):
+                raise ValueError(
+                    f"stream {step.item.stream!r}: found {len(read.z_accept)} accept slots, expected "
+                    f"{len(step.item.candidates)}, one per candidate"
+                )
+            first, *rest = probabilities((read.z_need, *read.z_accept), step.item.stream)
+            need.append(first)
+            accept.append(rest)
+        return signals_of(self.exported.maps, thinking, need, accept, [step.item.domain for step in steps])
+
+    def _offered(self, step: Step, offer: str | None) -> None:
+        if self.people is not None and step.person is not None and offer is not None:
+            self.people.offered(step.person, offer)
+
+    def _noted(self, step: Step, clock: Clock) -> Decision:
+        note(step, self._ledger)
+        self._offered(step, step.offer)
+        history = self.reader.history(step.item.stream)
+        return step.decision(
+            clock,
+            history,
+            self.fingerprints,
+            has_slow_pass=self.reader.has_slow_pass,
+            redact=self.settings.redact,
+            keep_texts=self.settings.keep_texts,
+        )
+
+    def _check_history(self, step: Step, record: Mapping[str, Any]) -> None:
+        history = self.reader.history(step.item.stream)
+        if (record["event"], record["history"]) != (step.number, history):
+            raise ValueError(
+                f"stream {step.item.stream!r}, event {step.number}: found the history {history[:12]}…, expected "
+                f"{record['history'][:12]}… as recorded: the input, the model or the context changed"
+            )
+        named = None if record.get("person") is None else record["person"]["name"]
+        if named != step.person:
+            raise ValueError(
+                f"stream {step.item.stream!r}, event {step.number}: found another person than in the record, expected "
+                "the same: the input changed"
+            )
+
+
+def _offer(offer: Candidate | str) -> Candidate:
+    return Candidate(text=offer) if isinstance(offer, str) else offer

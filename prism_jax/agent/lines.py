@@ -1,0 +1,178 @@
+"""The agent's input: JSON lines with events and outcomes, checked strictly, read without waiting for more than one.
+
+Messages describe what was found and do not quote it: texts may hold what nobody should read in a log.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from prism_jax.agent.steps import AN_OFFER, MOST_CANDIDATES, MOST_NAME, Observation
+from prism_jax.runtime.files import MOST_LINE_BYTES, check_text, parse_json
+from prism_jax.streams import Candidate, Event
+
+_EVENT = {
+    **dict.fromkeys(("stream", "time", "text"), True),
+    **dict.fromkeys(("candidates", "costs", "domain", "person"), False),
+}
+"""Keys of an event, and whether it must have them."""
+_OUTCOME = {"stream": True, "offer": True, "outcome": True, "time": True, "needed": False}
+_BLOCK = 1 << 20
+
+
+class LineError(ValueError):
+    """A line that is neither an event nor an outcome; the message names line and key, what was found and expected."""
+
+
+class Answer(NamedTuple):
+    """An outcome as it stands on a line; see `prism_jax.agent.records.Outcome`."""
+
+    stream: str
+    offer: str
+    outcome: str
+    time: float
+    needed: bool | None
+
+
+def parse_line(line: bytes, place: str) -> Observation | Answer:
+    """Reads one line: an event, or the outcome of an offer. Messages start with `place`, such as `FILE:LINE`.
+
+    Raises:
+      LineError: for anything else: broken JSON, an unknown or repeated key, a text that UTF-8 cannot encode, a number
+        that is not finite, the text "null" where null itself was meant.
+    """
+    value = parse_json(line, place, LineError)
+    if not isinstance(value, dict):
+        raise LineError(f"{place}: found {_shown(value)}, expected an object with keys")
+    keys = _OUTCOME if "outcome" in value or "offer" in value else _EVENT
+    for key in value:
+        if key not in keys:
+            check_text(key, f"{place}: a key", LineError)
+            raise LineError(f"{place}: {key!r:.40}: found an unknown key, expected one of {', '.join(keys)}")
+    for key, required in keys.items():
+        if required and key not in value:
+            raise LineError(f"{place}: {key}: found no such key, expected it")
+    try:
+        return _answer(value) if keys is _OUTCOME else _event(value)
+    except LineError as error:
+        raise LineError(f"{place}: {error}") from None
+    except ValueError as error:  # of Event and Candidate, which name the field
+        raise LineError(f"{place}: {error}") from error
+
+
+def _event(value: Mapping[str, Any]) -> Observation:
+    candidates = AN_OFFER if value.get("candidates") is None else _candidates(value["candidates"])
+    costs = value.get("costs")
+    if costs is not None and not isinstance(costs, dict):
+        raise LineError(f"costs: found {_shown(costs)}, expected an object with keys")
+    event = Event(time=_time(value["time"]), text=_text("text", value["text"]))
+    person = None if value.get("person") is None else _name(value, "person")
+    return Observation(_name(value, "stream"), event, candidates, costs, _name(value, "domain", "unknown"), person)
+
+
+def _answer(value: Mapping[str, Any]) -> Answer:
+    needed = value.get("needed")
+    if needed is not None and not isinstance(needed, bool):
+        raise LineError(f"needed: found {_shown(needed)}, expected true, false or null")
+    time = Event(time=_time(value["time"]), text="outcome").time  # finite, and within the bounds of an event
+    return Answer(_name(value, "stream"), _name(value, "offer"), _name(value, "outcome"), time, needed)
+
+
+def _candidates(value: Any) -> tuple[Candidate, ...]:
+    if not isinstance(value, list) or not value:
+        raise LineError(f"candidates: found {_shown(value)}, expected a list of texts (null is any offer)")
+    if len(value) > MOST_CANDIDATES:
+        raise LineError(f"candidates: found {len(value)}, expected at most {MOST_CANDIDATES}")
+    texts = [None if text is None else _text(f"candidates[{i}]", text) for i, text in enumerate(value)]
+    for i, text in enumerate(texts):
+        if text in texts[:i]:
+            raise LineError(f"candidates[{i}]: found the text of candidates[{texts.index(text)}], expected another one")
+    return tuple(Candidate(text=text) for text in texts)
+
+
+def _name(value: Mapping[str, Any], key: str, default: str | None = None) -> str:
+    if default is not None and key not in value:
+        return default
+    name = _text(key, value[key])
+    if not name.strip() or len(name) > MOST_NAME:
+        raise LineError(f"{key}: found {_shown(name)}, expected 1 to {MOST_NAME} characters, not all blank")
+    return name
+
+
+def _text(key: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise LineError(f"{key}: found {_shown(value)}, expected text")
+    if value.strip().lower() == "null":
+        raise LineError(f'{key}: found the text "null", expected words; a program that has none writes null itself')
+    check_text(value, key, LineError)
+    return value
+
+
+def _time(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise LineError(f"time: found {_shown(value)}, expected a number of seconds")
+    return float(value)
+
+
+def _shown(value: Any) -> str:
+    """A value in a message: its kind, and numbers themselves."""
+    if isinstance(value, str):
+        return f"text of {len(value)} characters"
+    if isinstance(value, list | dict):
+        return "a list" if isinstance(value, list) else "an object"
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else f"the number {value:.6g}"
+
+
+class Lines:
+    """Reads lines from a file, pipe or terminal, as many as are there and at least one."""
+
+    def __init__(self, descriptor: int, place: str = "input"):
+        """Makes a reader of a file descriptor, which the caller closes; messages call it `place`."""
+        self._place = place
+        self._descriptor = descriptor
+        self._rest = bytearray()
+        self._ready: list[bytes] = []
+        self._number = 0
+        self._ended = self._too_long = False
+
+    def batch(self, most: int) -> list[tuple[int, bytes]]:
+        """Waits for one line, and takes what else has arrived, up to `most` lines.
+
+        Returns (line number from 1, line without its end); nothing at the end of the input.
+
+        Raises:
+          LineError: for a line of more than `MOST_LINE_BYTES`; no more than these are held.
+        """
+        while not self._ended and len(self._ready) < most and (not self._ready or self._more()):
+            self._fill()
+            if sum(map(len, self._ready)) > MOST_LINE_BYTES:  # that many are enough for one batch
+                break
+        taken, self._ready = self._ready[:most], self._ready[most:]
+        if self._too_long and not taken:  # the lines before it come first
+            raise LineError(
+                f"{self._place}:{self._number + 1}: found more than {MOST_LINE_BYTES} bytes, expected a shorter line"
+            )
+        numbered = list(enumerate(taken, self._number + 1))
+        self._number += len(taken)
+        return numbered
+
+    def _more(self) -> bool:
+        return bool(select.select([self._descriptor], [], [], 0)[0])
+
+    def _fill(self) -> None:
+        block = os.read(self._descriptor, _BLOCK)
+        if not block:
+            self._ended = True
+            if self._rest:
+                self._ready.append(bytes(self._rest))
+            return
+        self._rest += block
+        end = self._rest.rfind(b"\n")
+        if end >= 0:
+            self._ready += bytes(self._rest[:end]).split(b"\n")
+            del self._rest[: end + 1]
+        if len(self._rest) > MOST_LINE_BYTES:
+            self._ended = self._too_long = True

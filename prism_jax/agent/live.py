@@ -1,0 +1,194 @@
+"""The live reader: events, slow pass and responses of many streams, in batches against their cached trunks.
+
+It reads the same tokens in the same order as evaluation does. A stream that outgrows its context loses its oldest
+events: with `keep` = 1 as few as must go, as in evaluation; with a smaller share, far cheaper, several at once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from jaxtyping import Float
+
+from prism_jax.agent.reader import Asked, Reading, Response, Thought
+from prism_jax.prompting.template import Template, WritingConfig
+from prism_jax.scoring.grammar import JSON_STRING, LINE, Grammar, over_tokens
+from prism_jax.scoring.responses import response_spans, response_text
+from prism_jax.scoring.slow import field_spans, fields_of
+from prism_jax.streams import Candidate, Event
+from prism_jax.student import Qwen3, engine
+from prism_jax.student.branches import Branch, bucket
+from prism_jax.student.constrained import DeviceAutomaton, Span, room
+from prism_jax.student.qwen3 import Params
+
+_OFFERS = 64  # tokens of a step's offers for which programs are compiled in advance, beside those of the fields
+
+
+@dataclasses.dataclass(frozen=True)
+class LiveConfig:
+    """How live streams are read."""
+
+    context: int = 2048  # maximum number of tokens up to the end of one decision, with all that may be written for it
+    # size of the pool of keys and values in bytes; streams beyond it are parked and read again on demand
+    memory: int = 1 << 30
+    # largest share of the context that is used after old events were dropped; 1 drops only what must go
+    keep: float = 0.5
+    batches: tuple[int, ...] = (1, 16)  # numbers of streams that are read together; each compiles programs of its own
+    # Most new tokens of a stream in one pass that programs are compiled for in advance. Longer events are read in
+    # pieces; offers that together are longer, or more than seven of them, compile a program when they first occur.
+    longest: int = 256
+
+
+class Live:
+    """Reads and writes on live streams; satisfies `prism_jax.agent.reader.Reader`."""
+
+    def __init__(
+        self,
+        model: Qwen3,
+        params: Params,
+        template: Template,
+        *,
+        has_slow_pass: bool,
+        writes_responses: bool = True,
+        writing: WritingConfig | None = None,
+        config: LiveConfig | None = None,
+    ):
+        """Allocates the pool; the template is over the tokenizer that the student was trained with.
+
+        Raises:
+          ValueError: for a setting out of range, or a context or pool that is too small.
+        """
+        config, writing = config or LiveConfig(), writing or WritingConfig()
+        self.has_slow_pass, self.writes_responses = has_slow_pass, writes_responses
+        self._template, self._model = template, model
+        self._fields = field_spans(template, writing.field_tokens)
+        self._values = response_spans(template, writing.response_tokens)
+        texts = [*([self._fields] if has_slow_pass else []), *([self._values] if writes_responses else [])]
+        self._written = sum(map(_most_tokens, texts))
+        least = len(template.system()) + self._written
+        if config.context <= least:
+            raise ValueError(
+                f"context: found {config.context}, expected more than the {least} tokens of the system message and of "
+                "all that may be written"
+            )
+        # A slow branch holds the fields, and offers of which some length is foreseen.
+        longest = max(config.longest, bucket(_most_tokens(self._fields) + _OFFERS) if has_slow_pass else 0)
+        self._engine = engine.Engine(
+            model,
+            params,
+            (template.yes, template.no),
+            room=max(map(room, texts), default=0),
+            budget=config.context,
+            memory=config.memory,
+            keep=config.keep,
+            batches=config.batches,
+            longest=longest,
+        )
+        self._automata: dict[str, DeviceAutomaton] = {}
+        self._newest: dict[str, Event] = {}
+
+    def observe(self, items: Sequence[tuple[str, Event, tuple[Candidate, ...]]]) -> list[Reading]:
+        """Reads events and the slots after them; see `Reader.observe`."""
+        head, readings = self._template.head(), []
+        for stream, event, candidates in items:
+            ids = self._template.event(event, self._newest.get(stream))
+            readings.append(engine.Reading(stream, ids, [self._branch(head, candidates)]))
+            # Before the next is tokenised: of texts that are too long, one at a time is held.
+            own = len(readings[-1].branches[0].ids)
+            check_room(self._engine, self._template, readings[-1:], own + self._written)
+        longest = max(len(branch.ids) for reading in readings for branch in reading.branches)
+        check_room(self._engine, self._template, readings, longest + self._written)
+        for reading in readings:
+            if reading.stream not in self._engine:
+                self._engine.open(reading.stream, self._template.system())
+        logits = self._engine.read(readings, reserve=longest + self._written)
+        for stream, event, _ in items:
+            self._newest[stream] = event
+        results = []
+        for reading, [rows] in zip(readings, logits, strict=True):
+            z = _log_odds(rows)
+            results.append(Reading(z[0], tuple(z[1:]), len(reading.event) + len(reading.branches[0].ids)))
+        return results
+
+    def think(self, items: Sequence[Asked]) -> list[Thought]:
+        """Writes the fields and reads the slots after them; see `Reader.think`."""
+        opening = self._template.opening()
+        written = self._engine.write([(item.stream, opening) for item in items], self._fields, self._automaton(LINE))
+        decode = self._template.tokenizer.decode
+        fields = [fields_of([decode(ids) for ids in texts]) for texts in written]
+        heads = [self._slow_head(own) for own in fields]
+        branches = [self._branch(head, item.candidates) for head, item in zip(heads, items, strict=True)]
+        readings = [engine.Reading(item.stream, (), [branch]) for item, branch in zip(items, branches, strict=True)]
+        thoughts = []
+        for [rows], own in zip(self._engine.read(readings), fields, strict=True):
+            z, tokens = _log_odds(rows), sum(len(field.text) for field in self._template.slow(own))
+            thoughts.append(Thought(z[0], tuple(z[1:]), own, tokens))
+        return thoughts
+
+    def respond(self, items: Sequence[tuple[str, Candidate, Mapping[str, str] | None]]) -> list[Response]:
+        """Writes responses under the locked schema; see `Reader.respond`."""
+        fast = self._template.head()
+        heads = [fast if fields is None else self._slow_head(fields) for _, _, fields in items]
+        rows = [
+            (stream, [*head, *self._template.leaf(offer)])
+            for (stream, offer, _), head in zip(items, heads, strict=True)
+        ]
+        decode, responses = self._template.tokenizer.decode, []
+        for values in self._engine.write(rows, self._values, self._automaton(JSON_STRING)):
+            text = response_text([decode(ids) for ids in values])
+            responses.append(Response(text, sum(map(len, values))))
+        return responses
+
+    def forget(self, stream: str) -> None:
+        """Drops a stream; see `Reader.forget`."""
+        self._engine.close(stream)
+        del self._newest[stream]
+
+    def history(self, stream: str) -> str:
+        """SHA-256 of the token ids of a stream's trunk, as little-endian 32-bit integers."""
+        return hashlib.sha256(np.array(self._engine.tokens(stream), "<i4").tobytes()).hexdigest()
+
+    def warm_up(self) -> int:
+        """Compiles every program that a decision needs; returns their number."""
+        needed = {LINE: self.has_slow_pass, JSON_STRING: self.writes_responses}
+        automata = [self._automaton(grammar) for grammar, is_needed in needed.items() if is_needed]
+        return self._engine.warm_up(automata[0] if automata else None)
+
+    def _branch(self, head: Sequence[int], candidates: Sequence[Candidate]) -> Branch:
+        return Branch(tuple(head), tuple(tuple(self._template.leaf(offer)) for offer in candidates))
+
+    def _slow_head(self, fields: Mapping[str, str]) -> list[int]:
+        parts = [token for field in self._template.slow(fields) for token in (*field.name, *field.text)]
+        return [*self._template.opening(), *parts, *self._template.need()]
+
+    def _automaton(self, grammar: Grammar) -> DeviceAutomaton:
+        """The automaton of a grammar, built when it is first needed: silence needs none."""
+        if grammar.name not in self._automata:
+            own = over_tokens(grammar, self._template.tokenizer, self._model.config.vocab_size)
+            self._automata[grammar.name] = DeviceAutomaton(own)
+        return self._automata[grammar.name]
+
+
+def check_room(live: engine.Engine, template: Template, readings: Sequence[engine.Reading], reserve: int) -> None:
+    """Checks that each event fits into the context with the system message and `reserve` tokens for a decision."""
+    most = live.budget - len(template.system()) - reserve
+    for reading in readings:
+        if len(reading.event) > most:
+            raise ValueError(
+                f"stream {reading.stream!r}: found an event of {len(reading.event)} tokens, expected at most "
+                f"{max(most, 0)}: the context of {live.budget} also holds the system message, and {reserve} tokens of "
+                "offers and of what may be written"
+            )
+
+
+def _most_tokens(spans: Sequence[Span]) -> int:
+    """Largest number of tokens of a text, its forced ones included."""
+    return sum(len(span.forced) + span.limit for span in spans) + 1
+
+
+def _log_odds(rows: Float[np.ndarray, "P 2"]) -> list[float]:
+    z = rows.astype(np.float64)
+    return (z[:, 0] - z[:, 1]).tolist()

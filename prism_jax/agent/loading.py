@@ -1,0 +1,88 @@
+"""Loads the live reader of an exported directory. The agent imports the language model here and nowhere else."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from absl import logging
+
+from prism_jax.agent.exported import Exported, ExportedError, check_slots
+from prism_jax.agent.reader import Reader
+from prism_jax.runtime.config import ConfigError, from_config_dict
+from prism_jax.runtime.digests import check_folder
+from prism_jax.runtime.distributed import keep_programs
+
+
+def load_reader(
+    folder: str | os.PathLike[str],
+    exported: Exported,
+    *,
+    dtype: str = "float32",
+    context: int | None = None,
+    memory: int | None = None,
+    keep: float | None = None,
+    compilation_cache: str | None = None,
+    report: Callable[[str], None] = logging.info,
+) -> Reader:
+    """Loads the student or the probe, its tokenizer and template, and makes the live reader.
+
+    Every file of the directory is compared with its digest first; `report` is told how many, and how long it took.
+    Programs that this process compiles are kept for its next start in the folder `compilation_cache`: `off` keeps none,
+    None is the folder that JAX has been given already, or else the default of the commands
+    (`prism_jax.runtime.distributed`).
+
+    A probe on states reads parameters in the `dtype` of its training alone. `context`, `memory` and `keep` are those of
+    `prism_jax.agent.live.LiveConfig`; None is the reader's default. A probe on words has no use for these arguments.
+
+    Raises:
+      ValueError, OSError: naming the file that cannot be used, that has changed since the export, or that its list of
+        digests lacks.
+    """
+    report(f"{folder}: {check_folder(folder, exported.fingerprints['model'])}")
+    keep_programs(compilation_cache, all_of_them=True)
+    options = {"context": context, "memory": memory, "keep": keep}
+    chosen: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    if exported.is_probe:
+        return _load_probe(folder, exported, dtype, chosen)
+    from prism_jax.agent.live import Live, LiveConfig
+    from prism_jax.prompting.template import PromptConfig, Template, WritingConfig
+    from prism_jax.prompting.tokenizer import Tokenizer
+    from prism_jax.student import weights
+
+    template = Template(Tokenizer.load(folder), PromptConfig(system=exported.slots["system"]))
+    check_slots(exported, template.describe(), folder)
+    try:
+        writing = from_config_dict(WritingConfig, exported.writing or {}, "writing")
+    except ConfigError as error:
+        raise ExportedError(f"{folder}/prism.json: {error}") from error
+    loaded = weights.load(folder, dtype)
+    return Live(
+        loaded.model,
+        loaded.params,
+        template,
+        has_slow_pass=exported.has_slow_pass,
+        writes_responses=exported.writes_responses,
+        writing=writing,
+        config=LiveConfig(**chosen),
+    )
+
+
+def _load_probe(folder: str | os.PathLike[str], exported: Exported, dtype: str, given: Mapping[str, Any]) -> Reader:
+    """Loads a probe and, if it reads one, its language model, which must be the one of its training."""
+    from prism_jax.agent.probe_reader import ProbeReader
+    from prism_jax.probe.saved import load_probe
+
+    saved = load_probe(folder)
+    if saved.states is None:
+        return ProbeReader(saved.probe)
+    from prism_jax.agent.live import LiveConfig
+    from prism_jax.agent.live_states import LiveStates
+    from prism_jax.probe.kept_states import DTYPE, copied_weights, load_reader, reading_of
+
+    if dtype != DTYPE:
+        raise ValueError(f"dtype: found {dtype}, expected {DTYPE}, in which the probe was trained on states")
+    states = load_reader(reading_of(copied_weights(folder), saved.states, f"{folder}/probe.json: states"))
+    check_slots(exported, states.template.describe(), folder)
+    return ProbeReader(saved.probe, LiveStates(states, LiveConfig(**{"context": states.context, **given})))

@@ -1,0 +1,168 @@
+"""What an agent learns of people: an answer moves the person's rate and alarm and, if asked, the map of everybody.
+
+The store is the state. An answer that the store has seen changes nothing, so a restart may read its input again.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from prism_jax.agent.personal import Known, Stated, log_odds
+from prism_jax.agent.settings import PeopleSettings
+from prism_jax.decision import alarm
+from prism_jax.people import recalibration
+from prism_jax.people.exports import recalibration_from
+from prism_jax.people.layer import Belief, update
+from prism_jax.people.recalibration import Recalibration
+from prism_jax.people.store import PeopleStore, Person
+
+ACCEPTED = "accepted"
+"""The outcome that is an answer of 1; any other is one of 0."""
+LEAST_THRESHOLD = 1e-9
+"""The alarm needs a threshold above 0; only which answers are near the gate depends on it."""
+RATINGS = "ratings"
+"""The run of answers to offers that nobody made."""
+
+
+class Alarms(NamedTuple):
+    """What the alarms say."""
+
+    people: int  # number of people in the store
+    rang: tuple[int, ...]  # numbers of the people whose alarm has rung (`Person.number`), ascending
+    # Log of the product of all people's martingales. While the probabilities are calibrated, and people's answers do
+    # not depend on each other, it exceeds log(1 / alpha) with a probability of at most alpha, ever.
+    log_product: float
+
+
+class People:
+    """The people that an agent knows.
+
+    `rang` holds the people whose alarm has rung for the first time, in that order; whoever reports them takes them out.
+    """
+
+    def __init__(self, store: PeopleStore, settings: PeopleSettings | None = None):
+        """Makes the agent's view of an open store, which the caller closes.
+
+        Raises:
+          StoreError: for a store with another recalibration than an agent keeps there.
+        """
+        self.store = store
+        self.settings = PeopleSettings() if settings is None else settings
+        self.rang: list[Person] = []
+        self._watched: dict[str, str] = {}
+        state = store.fact("recalibration") if self.settings.recalibrate else None
+        self._map = (
+            recalibration.start(store.population)
+            if state is None
+            else recalibration_from(state, f"{store.path}: recalibration")
+        )
+
+    def known(self, name: str) -> Known:
+        """What is known of a person now."""
+        person = self.store.person(name)
+        population = self.store.population
+        if self.settings.recalibrate:
+            population = recalibration.moved(population, self._map)
+        return Known(population, person.belief, person.answers, self.settings.optimistic)
+
+    def offered(self, person: str, offer: str) -> None:
+        """Notes an offer: the person's alarm waits for its answer, unless it waits for another one already.
+
+        So which answers move the alarm is known before any of them, and a bet depends only on what was known when its
+        probability was stated. Were it the answers that came first, quick refusals would ring it without reason.
+        """
+        self._watched.setdefault(person, offer)
+
+    def withdrawn(self, offer: str, stated: Stated) -> None:
+        """Notes that no answer to an offer will come.
+
+        A person's alarm that waits for it loses what the worse answer would cost each bet, once.
+
+        Raises:
+          StoreError: if it cannot be kept; nothing has then changed.
+        """
+        if self._watched.get(stated.person) != offer:
+            return
+        if not self.store.has_answer(self.store.run, offer):
+            person = self.store.person(stated.person)
+            state = alarm.withdraw(np.array(person.alarm), stated.p_accept, max(stated.threshold, LEAST_THRESHOLD))
+            person = person._replace(alarm=tuple(np.asarray(state).tolist()))
+            self.store.learn(self.store.run, offer, person)
+        del self._watched[stated.person]
+
+    def learn(self, offer: str, stated: Stated, outcome: str, time: float) -> None:
+        """Takes the answer to an offer; one that was learnt before a restart changes nothing.
+
+        Of `prism_jax.agent.records.OUTCOMES`, all but `accepted` count against the offer. `time` is the answer's, on
+        the stream's clock.
+
+        Raises:
+          StoreError: if it cannot be kept; nothing has then changed.
+        """
+        watched = self._watched.get(stated.person) == offer
+        if not self.store.has_answer(self.store.run, offer):
+            y = float(outcome == ACCEPTED)
+            person = self._answered(stated, y)._replace(time=time)
+            if watched:
+                threshold = max(stated.threshold, LEAST_THRESHOLD)
+                state = alarm.update(np.array(person.alarm), stated.p_accept, y, threshold)
+                person = person._replace(alarm=tuple(np.asarray(state).tolist()))
+            rings = not person.rang and self._rings(person)
+            person = person._replace(rang=person.rang or rings)
+            self._learn(offer, person, stated, y)
+            if rings:
+                self.rang.append(person)
+        if watched:
+            del self._watched[stated.person]
+
+    def rated(self, key: str, person: str, content: float, accepted: bool) -> None:
+        """Takes the answer of a person who was asked about an offer that nobody made.
+
+        It moves the person's rate and nothing else: it is no evidence on what was stated of real offers. `key` is the
+        id of the question, of which one answer is taken; `content` is the calibrated p_accept for the population.
+        """
+        if not self.was_rated(key):
+            stated = Stated(person, content, content, 1.0)
+            self.store.learn(RATINGS, key, self._answered(stated, float(accepted)))
+
+    def was_rated(self, key: str) -> bool:
+        """Whether a question was answered before."""
+        return self.store.has_answer(RATINGS, key)
+
+    def alarms(self) -> Alarms:
+        """What the alarms of all people say."""
+        people = list(self.store)
+        total = (self.store.fact("forgotten") or {"log": 0.0})["log"]
+        if people:
+            total += float(np.sum(alarm.log_martingale(np.array([person.alarm for person in people]))))
+        return Alarms(len(people), tuple(person.number for person in people if person.rang), total)
+
+    def _answered(self, stated: Stated, y: float) -> Person:
+        """The person with one answer more."""
+        before, known = self.store.person(stated.person), self.known(stated.person)
+        belief = update(known.belief, float(log_odds(stated.content)), y, known.population)
+        return before._replace(belief=Belief(float(belief.mean), float(belief.variance)), answers=before.answers + 1)
+
+    def _learn(self, offer: str, person: Person, stated: Stated, y: float) -> None:
+        """Keeps an answer, with the map of everybody where it follows."""
+        if not self.settings.recalibrate:
+            self.store.learn(self.store.run, offer, person)
+            return
+        before = self.store.person(stated.person).belief
+        state = Recalibration(*map(float, recalibration.update(self._map, float(log_odds(stated.content)), before, y)))
+        self.store.learn(self.store.run, offer, person, recalibration=state._asdict())
+        self._map = state
+
+    def _rings(self, person: Person) -> bool:
+        """Whether a person's alarm rings: at M >= n (n + 1) / alpha for the n-th person in the store.
+
+        The levels alpha / (n (n + 1)) of all people add up to alpha, however many people there will be. One answer,
+        before which somebody has no number, multiplies M by 3/2 at most and cannot ring.
+        """
+        level, n = self.settings.alarm, person.number
+        if level is None or n == 0:
+            return False
+        return float(alarm.log_martingale(np.array(person.alarm))) >= math.log(n * (n + 1) / level)

@@ -1,0 +1,85 @@
+"""Fits the parameters of the person layer to the answers in an agent's records."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from etils import epath
+
+from prism_jax.agent.people import ACCEPTED
+from prism_jax.agent.personal import Stated, log_odds
+from prism_jax.agent.records_file import RecordsError, parse_record, stated_in
+from prism_jax.decision.arrays import sigmoid
+from prism_jax.decision.calibration import fit_platt
+from prism_jax.people.exports import FORMAT
+from prism_jax.people.layer import Population, fit_population
+from prism_jax.runtime.files import check_absent, encode_json, read_lines, write_bytes
+
+
+class _Answer(NamedTuple):
+    """An answered offer."""
+
+    stated: Stated
+    accepted: bool
+
+
+def fit_from_records(files: Sequence[str], out: str) -> None:
+    """Fits a population to everybody's answers and writes it as JSON.
+
+    The files of records are in the order in which their answers came.
+
+    Raises:
+      ValueError, OSError: in one line, for records that cannot be read or that teach nothing; nothing is written then.
+    """
+    check_absent(out)
+    answers = [answer for file in files for answer in read_answers(file)]
+    names = sorted({answer.stated.person for answer in answers})
+    kinds = len({answer.accepted for answer in answers})
+    if len(names) < 2 or kinds < 2:
+        raise ValueError(
+            f"{', '.join(files) or 'records'}: found {len(answers)} answers of {len(names)} people and {kinds} kinds, "
+            "expected answers of two people, some accepted and some not"
+        )
+    population = fit(answers)
+    if population.scale < 0:
+        raise ValueError(
+            f"{', '.join(files)}: found a scale of {population.scale:.3g}, expected at least 0: the p_accept of these "
+            "records ranks offers the wrong way round"
+        )
+    write_bytes(out, encode_json({"format": FORMAT, **population._asdict()}))
+    shown = ", ".join(f"{name} {value:.3g}" for name, value in population._asdict().items())
+    print(f"{len(answers):,} answers of {len(names):,} people: {shown}")
+
+
+def fit(answers: Sequence[_Answer]) -> Population:
+    """The population of highest prequential likelihood on p_accept as Platt's map corrects it.
+
+    So a new person is met by the corrected p_accept, and nothing is lost at the first offer. The answers of a person
+    stand in the order in which they came.
+    """
+    codes = {name: code for code, name in enumerate(sorted({answer.stated.person for answer in answers}))}
+    person = np.array([codes[answer.stated.person] for answer in answers])
+    y = np.array([float(answer.accepted) for answer in answers])
+    z = log_odds([answer.stated.content for answer in answers])
+    platt = fit_platt(sigmoid(z), y)
+    population = fit_population(platt.scale * z + platt.bias, y, person, calibrated=True)
+    return population._replace(scale=population.scale * platt.scale, bias=population.scale * platt.bias)
+
+
+def read_answers(path: epath.PathLike) -> list[_Answer]:
+    """The answered offers of named people in a file of records, in the order of the answers.
+
+    RecordsError names the line that is not a record.
+    """
+    path, made, answers = epath.Path(path), {}, []
+    for number, line in read_lines(path, RecordsError, "the records of an agent"):
+        place = f"{path}:{number}"
+        record = parse_record(line, place)
+        if record["kind"] == "decision":
+            if (stated := stated_in(record, place)) is not None:
+                made[record["offer"]] = stated
+        elif record["offer"] in made:
+            answers.append(_Answer(made.pop(record["offer"]), record["outcome"] == ACCEPTED))
+    return answers

@@ -1,0 +1,108 @@
+"""The reader of a probe: it keeps the words of the newest events and offers of live streams.
+
+Every event is a step, so an offer is compared with the offers of the events before, as in evaluation on a stream with a
+step at every event. Each event is read once, and what is kept of a stream has a bound (`prism_jax.probe.window`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NoReturn
+
+import numpy as np
+from scipy import special
+
+from prism_jax.agent.reader import Asked, Reading, Response, Thought
+from prism_jax.probe.fitting import Probe
+from prism_jax.probe.live_words import LiveWords
+from prism_jax.streams import Candidate, Event
+
+if TYPE_CHECKING:  # words alone load no language model
+    from prism_jax.agent.live_states import LiveStates
+
+_CERTAIN = 1e-15
+
+
+@dataclasses.dataclass
+class _Stream:
+    """What is kept of one stream."""
+
+    words: LiveWords
+    time: float = -math.inf  # time of its newest event
+    number: int = 0  # number of its events
+    digest: bytes = b""  # hash of the texts of all its events and offers, each with the hash before it
+
+
+class ProbeReader:
+    """Reads events and offers by a probe; satisfies `prism_jax.agent.reader.Reader`."""
+
+    has_slow_pass = False
+    writes_responses = False
+
+    def __init__(self, probe: Probe, live: LiveStates | None = None):
+        """Makes a reader of no stream.
+
+        `live` is the language model of a probe on states; None for words alone. Raises ValueError if they do not fit.
+        """
+        if (probe.acceptance.states is None) != (live is None):
+            kind = "words alone with" if live else "words and states without"
+            raise ValueError(f"probe: found one on {kind} a language model, expected both or neither")
+        self._probe, self._live = probe, live
+        self._streams: dict[str, _Stream] = {}
+
+    def observe(self, items: Sequence[tuple[str, Event, tuple[Candidate, ...]]]) -> list[Reading]:
+        """Appends events and computes both signals after them; see `Reader.observe`. Words alone read no token."""
+        for name, event, _ in items:
+            self._check_time(name, event)
+        read = [None] * len(items) if self._live is None else self._live.observe(items)
+        readings = []
+        for (name, event, offers), new in zip(items, read, strict=True):
+            if name not in self._streams:
+                self._streams[name] = _Stream(LiveWords(name, self._probe.acceptance.idf))
+            stream = self._streams[name]
+            stream.time, stream.number = event.time, stream.number + 1
+            texts = json.dumps([event.text, [offer.text for offer in offers]])
+            stream.digest = hashlib.sha256(stream.digest + texts.encode()).digest()
+            words = stream.words.step(event.text, offers)
+            p_need, p_accept = self._probe.signals(words, None if new is None else new.states)
+            z_need, *z_accept = special.logit(np.clip([*p_need, *p_accept], _CERTAIN, 1 - _CERTAIN)).tolist()
+            readings.append(Reading(z_need, tuple(z_accept), 0 if new is None else new.tokens))
+        return readings
+
+    def think(self, items: Sequence[Asked]) -> list[Thought]:
+        """A probe has no slow pass."""
+        _refuse("slow pass")
+
+    def respond(self, items: Sequence[tuple[str, Candidate, Mapping[str, str] | None]]) -> list[Response]:
+        """A probe writes no responses."""
+        _refuse("responses")
+
+    def forget(self, stream: str) -> None:
+        """Drops a stream; see `Reader.forget`."""
+        del self._streams[stream]
+        if self._live is not None:
+            self._live.forget(stream)
+
+    def history(self, stream: str) -> str:
+        """SHA-256 of the texts of the newest event and its offers, and of the same hash after the event before."""
+        return self._streams[stream].digest.hex()
+
+    def warm_up(self) -> int:
+        """Compiles the programs of the language model; words need none."""
+        return 0 if self._live is None else self._live.warm_up()
+
+    def _check_time(self, name: str, event: Event) -> None:
+        before = self._streams.get(name)
+        if before is not None and not event.time >= before.time:
+            raise ValueError(
+                f"stream {name!r}: events[{before.number}].time: found {event.time}, expected at least {before.time}: "
+                "events are in time order"
+            )
+
+
+def _refuse(what: str) -> NoReturn:
+    raise ValueError(f"found a probe, which has no {what}, expected a language model")

@@ -1,0 +1,187 @@
+"""Decision records: what the agent writes down of every event, silence included, and of every outcome.
+
+A record is one line of JSON. The texts that a decision carries are whole; those of its record are redacted, and the
+event's text is left out, unless the agent's settings say otherwise.
+`prism_jax.scores` turns records into a scores table; docs/agent.md lists every key.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from prism_jax.agent.personal import Known
+from prism_jax.agent.settings import Terms
+from prism_jax.agent.signals import Signals
+from prism_jax.runtime.personal_data import in_json, without_personal_data
+
+FORMAT = 1
+OUTCOMES = ("accepted", "dismissed", "ignored")
+NOT_KEPT = "not recorded"
+"""Stands for the text of an event whose record does not hold it."""
+
+
+class Decision(NamedTuple):
+    """One decision, with everything that led to it.
+
+    Attributes:
+      stream: Name of the stream.
+      event: Number of the event in its stream, from 0.
+      time: Time of the event in seconds.
+      domain: Subject area of the stream.
+      offer: Id of the offer, which its outcome names; None for silence.
+      spoke: Whether an offer was made.
+      reason: The decision in words, such as "silent: 0.41 < 0.62".
+      threshold: The least p_accept at which the policy offers; None where no p_accept suffices.
+      thought: Whether the slow pass ran and its signals decided.
+      fired: Whether the trigger asked for the slow pass.
+      has_slow_pass: Whether the model has a slow pass.
+      critical: Whether the event is on the allow-list.
+      explored: Whether chance took the other decision than the gate.
+      propensity: Pr(offer) under the deployed policy, given all that the agent knew.
+      candidates: Texts of the step's offers; None is the constant "an offer".
+      fast: Signals of the fast pass.
+      slow: Signals of the slow pass; None where it did not run.
+      history: Hash of what the model had read.
+      text: Text of the event.
+      fields: Fields that the slow pass wrote; None where it did not run.
+      response: JSON that goes with the offer; None for silence, and of a model that writes no responses.
+      terms: Costs, trigger, policy and budgets.
+      tokens: Tokens by phase: `read`, `think` (written) and `respond` (written).
+      seconds: Seconds by phase (`read`, `think`, `decide`, `respond`); events of one batch wait for it together.
+      fingerprints: SHA-256 of `model`, `calibration` and `config`.
+      person: Whose stream it is; None where nobody is named.
+      known: What was known of the person; None without a store of people.
+      redact: Whether personal data and secrets are cut from its record's texts (`Settings.redact`).
+      keep_texts: Whether its record holds the event's text (`Settings.keep_texts`).
+    """
+
+    stream: str
+    event: int
+    time: float
+    domain: str
+    offer: str | None
+    spoke: bool
+    reason: str
+    threshold: float | None
+    thought: bool
+    fired: bool
+    has_slow_pass: bool
+    critical: bool
+    explored: bool
+    propensity: float
+    candidates: tuple[str | None, ...]
+    fast: Signals
+    slow: Signals | None
+    history: str
+    text: str
+    fields: Mapping[str, str] | None
+    response: str | None
+    terms: Terms
+    tokens: Mapping[str, int]
+    seconds: Mapping[str, float]
+    fingerprints: Mapping[str, str]
+    person: str | None = None
+    known: Known | None = None
+    redact: bool = True
+    keep_texts: bool = False
+
+    @property
+    def signals(self) -> Signals:
+        """The signals on which the gate decided, with the person's p_accept where the person is known."""
+        signals = self.fast if self.slow is None else self.slow
+        return signals if self.known is None else self.known.predicted(signals)
+
+    @property
+    def p_need(self) -> float:
+        """The calibrated p_need on which the gate decided."""
+        return self.signals.need
+
+    @property
+    def p_accept(self) -> float:
+        """The calibrated p_accept, of the chosen candidate, on which the gate decided."""
+        return self.signals.accept[self.signals.best]
+
+    @property
+    def candidate(self) -> str | None:
+        """Text of the chosen candidate: of highest p_accept, the first of a tie. None is the constant "an offer"."""
+        return self.candidates[self.signals.best]
+
+    def record(self) -> dict[str, Any]:
+        """The decision as plain data, as `redact` and `keep_texts` ask for it."""
+        clean = without_personal_data if self.redact else str
+        response = in_json(self.response, clean) if self.redact and self.response is not None else self.response
+        fast, signals = self.fast, self.signals
+        texts = [None if text is None else clean(text) for text in self.candidates]
+        return {
+            "format": FORMAT,
+            "kind": "decision",
+            "stream": self.stream,
+            "event": self.event,
+            "time": self.time,
+            "offer": self.offer,
+            "spoke": self.spoke,
+            "reason": self.reason,
+            "p_need": signals.need,
+            "p_accept": signals.accept[signals.best],
+            "p_need_fast": fast.need,
+            "p_accept_fast": fast.accept[fast.best],
+            "threshold": self.threshold,
+            "thought": self.thought,
+            "fired": self.fired,
+            "has_slow_pass": self.has_slow_pass,
+            "critical": self.critical,
+            "explored": self.explored,
+            "propensity": self.propensity,
+            "chosen": signals.best,
+            "candidate": texts[signals.best],
+            "candidates": texts,
+            "response": response,
+            "fields": None if self.fields is None else {key: clean(text) for key, text in self.fields.items()},
+            "fast": fast.record(),
+            "slow": None if self.slow is None else self.slow.record(),
+            **self.terms.record,
+            "domain": self.domain,
+            **({} if self.person is None else {"person": {"name": self.person, **self._known()}}),
+            "history": self.history,
+            **({"text": clean(self.text)} if self.keep_texts else {}),
+            "tokens": self.tokens,
+            "seconds": self.seconds,
+            "fingerprints": self.fingerprints,
+        }
+
+    def _known(self) -> dict[str, Any]:
+        return {} if self.known is None else self.known.record()
+
+
+class Outcome(NamedTuple):
+    """What became of an offer.
+
+    Attributes:
+      stream: Name of the stream.
+      offer: Id of the offer.
+      outcome: One of `OUTCOMES`; `ignored` means that it was seen and not answered.
+      time: Time in seconds, on the stream's clock.
+      needed: Whether help was needed, where somebody judged it.
+    """
+
+    stream: str
+    offer: str
+    outcome: str
+    time: float
+    needed: bool | None = None
+
+    def record(self) -> dict[str, Any]:
+        """The outcome as plain data."""
+        return {"format": FORMAT, "kind": "outcome", **self._asdict()}
+
+
+def offer_id(stream: str, event: int) -> str:
+    """The id of the offer at one event; distinct events have distinct ids."""
+    return f"{stream}/{event}"
+
+
+def encode(record: Mapping[str, Any]) -> bytes:
+    """A record as its line of JSON."""
+    return (json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n").encode("utf-8")

@@ -1,0 +1,203 @@
+"""Replay: decides again on a log of records, under other costs, maps, policies or narrower margins, without a model.
+
+A log knows the signals of every event that the model read, and those of the slow pass where it ran. What would have
+been found by thinking where nobody thought, it cannot know: a replay that needs it stops and names the record.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from prism_jax.agent.deciding import ask_trigger, note, settle
+from prism_jax.agent.gating import check_trigger
+from prism_jax.agent.ledger import Ledger, RefusedError
+from prism_jax.agent.personal import known_from
+from prism_jax.agent.reader import Reading, Response, Thought
+from prism_jax.agent.records import NOT_KEPT
+from prism_jax.agent.records_file import RecordsError
+from prism_jax.agent.settings import Budget, Exploration, Settings, Terms, terms_from_record
+from prism_jax.agent.signals import Signals, signals_of
+from prism_jax.agent.steps import Clock, Observation, Step, waves
+from prism_jax.decision.calibration import Map
+from prism_jax.streams import Candidate, Event
+
+BATCH = 1024
+"""Records that are decided on together."""
+_FROM_LOG = ("candidates", "fingerprints", "history", "seconds")
+_Place = tuple[str, Mapping[str, Any]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Changes:
+    """What a replay changes; what is not given stays as each record has it."""
+
+    point: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # fields of `OperatingPoint` by name
+    # the calibration map of each signal, such as `need_fast`; None keeps the calibrated values of the log
+    maps: Mapping[str, Map] | None = None
+    need_target: str | None = None  # what p_need means to the maps; None where nobody says
+    offers: Budget | None = None  # interruption budget
+    thoughts: Budget | None = None  # slow budget
+    exploration: Exploration | None = None  # draws as the log did where the seed is the same
+    no_exploration: bool = False
+
+    def at(self, terms: Terms) -> Terms:
+        """The terms of a record with the changes; raises ValueError naming the field, for a value out of range."""
+        return dataclasses.replace(
+            terms,
+            point=Settings(terms).at(self.point).point,
+            offers=self.offers or terms.offers,
+            thoughts=self.thoughts or terms.thoughts,
+            exploration=None if self.no_exploration else self.exploration or terms.exploration,
+        )
+
+
+def replay(records: Iterable[_Place], changes: Changes | None = None) -> Iterator[dict[str, Any]]:
+    """Yields one record per line of a log, decided again, with the seconds and fingerprints of the log.
+
+    Outcomes of offers that the replay does not make are left out. `records` holds (place for messages, record) of every
+    line of the log, in its order, and every stream from its first event. `changes` None reproduces every decision.
+
+    Raises:
+      RecordsError: naming the record, where the log cannot know what the replay needs, or is not a log.
+    """
+    log = _Log(changes or Changes())
+    batch: list[_Place] = []
+    for line in records:
+        batch.append(line)
+        if len(batch) == BATCH:
+            yield from log.again(batch)
+            batch = []
+    yield from log.again(batch)
+
+
+class _Log:
+    """Decides again on parts of a log, one after the other."""
+
+    def __init__(self, changes: Changes):
+        self._changes = changes
+        self._ledger = Ledger()
+        self._made: set[str] = set()
+
+    def again(self, lines: Sequence[_Place]) -> Iterator[dict[str, Any]]:
+        steps = {i: self._step(*line) for i, line in enumerate(lines) if line[1]["kind"] == "decision"}
+        places = list(steps)
+        for wave in waves([step.item for step in steps.values()]):
+            self._decide([(steps[places[i]], *lines[places[i]]) for i in wave])
+        for i, (_, record) in enumerate(lines):
+            if record["kind"] == "outcome":
+                if record["offer"] in self._made:
+                    yield dict(record)
+            else:
+                yield self._record(steps[i], record)
+
+    def _step(self, place: str, record: Mapping[str, Any]) -> Step:
+        """What the log knows of one event before it is decided on."""
+        try:
+            candidates = tuple(Candidate(text=text) for text in record["candidates"])
+            event = Event(time=record["time"], text=record.get("text", NOT_KEPT))
+            person = record.get("person")
+            name = None if person is None else person["name"]
+            item = Observation(record["stream"], event, candidates, None, record["domain"], name)
+            terms = self._changes.at(terms_from_record(record))
+            check_trigger(terms)
+            if self._changes.need_target not in (None, terms.need_target):
+                raise ValueError(
+                    f"calibration: need_target: found {self._changes.need_target}, expected {terms.need_target}, as "
+                    "p_need of the record"
+                )
+            step = Step(item, record["event"], terms, record["critical"], name)
+            step.known = None if person is None else known_from(person)
+            step.reading = Reading(0.0, (), record["tokens"]["read"])
+            step.fast = self._signals("fast", record)
+        except (KeyError, TypeError, ValueError) as error:
+            raise RecordsError(f"{place}: {_said(error)}") from error
+        return step
+
+    def _signals(self, thinking: str, record: Mapping[str, Any]) -> Signals:
+        count = len(record["candidates"])
+        raw, calibrated = (
+            _slots(record[thinking][form], f"{thinking}.{form}", count) for form in ("raw", "calibrated")
+        )
+        maps, domain = self._changes.maps, record["domain"]
+        if maps is not None:
+            if f"need_{thinking}" not in maps:
+                raise ValueError(f"calibration: found no map of the {thinking} pass, expected it: the pass decided")
+            return signals_of(maps, thinking, [raw.need], [raw.accept], [domain])[0]
+        return Signals(*raw, *calibrated, best=max(range(count), key=raw.accept.__getitem__))
+
+    def _decide(self, wave: Sequence[tuple[Step, str, Mapping[str, Any]]]) -> None:
+        """Decides on events of distinct streams, as an agent does."""
+        for step, place, _ in wave:
+            try:
+                ((number, _),) = self._ledger.checked([(step.item.stream, step.item.event.time, step.person)])
+            except RefusedError as error:
+                raise RecordsError(f"{place}: {error}") from error
+            if number != step.number:
+                raise RecordsError(f"{place}: event: found {step.number}, expected {number}, the next of its stream")
+            self._ledger.read(step.item.stream, step.item.event.time, step.person)
+        steps = [step for step, _, _ in wave]
+        thinking = ask_trigger([step for step, _, record in wave if record["has_slow_pass"]], self._ledger)
+        for step, place, record in wave:
+            if any(step is chosen for chosen in thinking):
+                self._think(step, place, record)
+        settle(steps, self._ledger)
+        for step, _, record in wave:
+            same = record["spoke"] and record["chosen"] == step.used.best
+            if step.choice.spoke and same:  # of another offer, nobody knows what would have been said
+                if record["response"] is not None:
+                    step.response = Response(record["response"], record["tokens"]["respond"])
+                self._made.add(record["offer"])
+            note(step, self._ledger)
+
+    def _think(self, step: Step, place: str, record: Mapping[str, Any]) -> None:
+        if record["slow"] is None:
+            raise RecordsError(
+                f"{place}: stream {step.item.stream!r}, event {step.number}: found no slow pass, expected one: the "
+                f"trigger {_words(step.terms)} fires, and the log cannot know what thinking would have found"
+            )
+        try:
+            step.slow = self._signals("slow", record)
+        except (KeyError, TypeError, ValueError) as error:
+            raise RecordsError(f"{place}: {_said(error)}") from error
+        step.thought = Thought(0.0, (), record["fields"], record["tokens"]["think"])
+
+    def _record(self, step: Step, record: Mapping[str, Any]) -> dict[str, Any]:
+        made = step.decision(
+            Clock(),
+            record["history"],
+            record["fingerprints"],
+            has_slow_pass=record["has_slow_pass"],
+            redact=False,  # as they are in the log
+            keep_texts="text" in record,
+        ).record()
+        return {**record, **{key: value for key, value in made.items() if key not in _FROM_LOG}}
+
+
+def _words(terms: Terms) -> str:
+    point = terms.point
+    return f"margin of {point.margin:g}" if terms.trigger == "margin" else f"value at a price of {point.price:g}"
+
+
+class _Slots(NamedTuple):
+    """The probabilities of one pass, raw or calibrated."""
+
+    need: float
+    accept: tuple[float, ...]
+
+
+def _slots(found: Mapping[str, Any], name: str, count: int) -> _Slots:
+    """Reads the probabilities of a pass, one of acceptance per candidate."""
+    if type(found["p_accept"]) is not list or len(found["p_accept"]) != count:
+        raise ValueError(
+            f"{name}.p_accept: found {found['p_accept']!r:.80}, expected {count} numbers, one per candidate"
+        )
+    for key, value in [("p_need", found["p_need"]), *(("p_accept", value) for value in found["p_accept"])]:
+        if type(value) not in (int, float) or not 0 <= value <= 1:
+            raise ValueError(f"{name}.{key}: found {value!r:.80}, expected a probability")
+    return _Slots(found["p_need"], tuple(found["p_accept"]))
+
+
+def _said(error: Exception) -> str:
+    return f"{error.args[0]}: found no such key, expected it" if isinstance(error, KeyError) else str(error)

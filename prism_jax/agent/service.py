@@ -1,0 +1,209 @@
+"""The loop of the command: lines in, records out, in batches of whatever has arrived.
+
+Records leave in the order of the lines. A bad line stops the loop, after the records of all lines before it; or it is
+reported, counted and left out.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+
+from prism_jax.agent.agent import Agent
+from prism_jax.agent.ledger import RefusedError
+from prism_jax.agent.lines import Answer, LineError, Lines, parse_line
+from prism_jax.agent.records import Decision, encode
+from prism_jax.agent.records_file import RecordsFile
+from prism_jax.agent.steps import PHASES, Observation, waves
+from prism_jax.runtime.personal_data import without_personal_data
+from prism_jax.runtime.shown_text import visible
+
+KEPT = 1 << 17
+"""Percentiles are of the newest events, so many; counts and means are of all."""
+WRITTEN = ("think", "respond")
+"""Phases that run at some events only; their numbers are of these."""
+
+
+class _Numbers:
+    """Numbers of one kind, the newest of which are kept."""
+
+    def __init__(self) -> None:
+        self.count, self.total = 0, 0.0
+        self._kept = array("d")
+
+    def add(self, value: int | float) -> None:
+        if self.count < KEPT:
+            self._kept.append(value)
+        else:
+            self._kept[self.count % KEPT] = value
+        self.count += 1
+        self.total += value
+
+    def row(self) -> tuple[float, ...]:
+        """Mean, P50, P95, P99."""
+        kept = np.frombuffer(self._kept, np.float64)
+        return self.total / self.count, *(float(p) for p in np.percentile(kept, (50, 95, 99)))
+
+
+class Statistics:
+    """Adds up decisions: `events` counts all, `offers` and `thoughts` those with an offer and with a slow pass."""
+
+    def __init__(self) -> None:
+        self.events = self.offers = self.thoughts = 0
+        self._seconds = {phase: _Numbers() for phase in (*PHASES, "all")}
+        self._tokens = {phase: _Numbers() for phase in ("read", *WRITTEN)}
+
+    def add(self, decision: Decision) -> None:
+        """Adds one decision."""
+        self.events += 1
+        self.offers += decision.spoke
+        self.thoughts += decision.thought
+        ran = {"think": decision.thought, "respond": decision.spoke}
+        for phase, seconds in decision.seconds.items():
+            if ran.get(phase, True):
+                self._seconds[phase].add(seconds)
+        self._seconds["all"].add(sum(decision.seconds.values()))
+        for phase, tokens in decision.tokens.items():
+            if ran.get(phase, True):
+                self._tokens[phase].add(tokens)
+
+    def lines(self) -> Iterator[str]:
+        """Yields a table for the terminal: seconds, then tokens, by phase."""
+        if self.events == 0:
+            yield "no events"
+            return
+        yield f"{self.events} events, {self.offers} offers, {self.thoughts} thought about"
+        yield f"{'':18}{'events':>8}{'mean':>10}{'P50':>10}{'P95':>10}{'P99':>10}"
+        for unit, numbers in (("seconds", self._seconds), ("tokens", self._tokens)):
+            for phase, kind in numbers.items():
+                if kind.count:
+                    shown = "".join(f"{value:>10.4g}" for value in kind.row())
+                    yield f"{unit + ', ' + phase:18}{kind.count:>8}{shown}"
+
+
+@runtime_checkable
+class Sink(Protocol):
+    """Where records go."""
+
+    def write(self, line: bytes) -> None:
+        """Writes one record."""
+
+
+@dataclasses.dataclass
+class Service:
+    """Runs an agent on lines."""
+
+    agent: Agent
+    sink: Sink
+    place: str  # name of the input, for messages
+    # records of an earlier run on the same input, whose decisions are not made again; None for a first run
+    answered: RecordsFile | None = None
+    skip_bad: bool = False  # whether bad lines are reported and left out instead of stopping
+    report: Callable[[str], None] = print  # prints the messages of bad lines and alarms
+    batch: int = 256  # largest number of lines that are decided together
+    statistics: Statistics = dataclasses.field(default_factory=Statistics)
+    skipped: int = 0  # number of bad lines so far
+
+    def run(self, lines: Lines) -> None:
+        """Answers every line until the input ends.
+
+        Raises:
+          ValueError: naming the first bad line, unless `skip_bad`; or a record that the input contradicts.
+        """
+        while batch := lines.batch(self.batch):
+            self._answer(batch)
+
+    def _answer(self, batch: Sequence[tuple[int, bytes]]) -> None:
+        """Answers some lines, in their order."""
+        pending: list[tuple[str, Observation]] = []
+        for number, line in batch:
+            place = f"{self.place}:{number}"
+            try:
+                item = parse_line(line, place)
+            except LineError as error:
+                self._decide(pending)
+                self._bad(str(error))
+                continue
+            if isinstance(item, Observation):
+                pending.append((place, item))
+            else:
+                self._decide(pending)  # an outcome may stand right behind the event of its offer
+                self._take(place, item)
+        self._decide(pending)
+
+    def _decide(self, pending: list[tuple[str, Observation]]) -> None:
+        """Decides on the pending events and writes their records in order, up to a line that stops the loop."""
+        items, pending[:] = list(pending), []
+        said = self.agent.refusals([item for _, item in items])
+        refused = {i: message for i, message in enumerate(said) if message is not None}
+        lines: dict[int, bytes] = {}
+        for wave in waves([item for _, item in items]):
+            self._wave([i for i in wave if i not in refused], items, refused, lines)
+        for i, (place, _) in enumerate(items):
+            if i in refused:
+                self._bad(f"{place}: {refused[i]}")
+            elif i in lines:
+                self.sink.write(lines[i])
+
+    def _wave(
+        self,
+        wave: Sequence[int],
+        items: Sequence[tuple[str, Observation]],
+        refused: dict[int, str],
+        lines: dict[int, bytes],
+    ) -> None:
+        """Decides on events of distinct streams; those that were decided before the restart are only read again."""
+        if refused and not self.skip_bad:
+            wave = [i for i in wave if i < min(refused)]
+        before = {} if self.answered is None else self.answered.decided
+        again = [i for i in wave if before.get(items[i][1].stream)]
+        fresh = [i for i in wave if not before.get(items[i][1].stream)]
+        if again:
+            self.agent.resume_many([items[i][1] for i in again], [before[items[i][1].stream].popleft() for i in again])
+        for group in (fresh, *([i] for i in fresh)):  # one by one where the reader refuses one of them
+            group = [i for i in group if i not in lines and i not in refused]
+            if not group:
+                continue
+            try:
+                decisions = self.agent.observe_many([items[i][1] for i in group])
+            except RefusedError as error:
+                if len(group) == 1:
+                    refused[group[0]] = str(error)
+                continue
+            for i, decision in zip(group, decisions, strict=True):
+                self.statistics.add(decision)
+                lines[i] = encode(decision.record())
+
+    def _take(self, place: str, item: Answer) -> None:
+        """Takes an outcome; one that was taken before the restart is not written again."""
+        known = None if self.answered is None else self.answered.outcomes.pop((item.stream, item.offer), None)
+        try:
+            outcome = self.agent.outcome(**item._asdict())
+        except RefusedError as error:
+            return self._bad(f"{place}: {error}")
+        self._report_alarms()
+        if known is None:
+            self.sink.write(encode(outcome.record()))
+        elif known != outcome.record():
+            self._bad(f"{place}: offer {item.offer!r}: found another outcome than in the records, expected the same")
+
+    def _report_alarms(self) -> None:
+        """Reports the people whose alarm has rung, by their numbers: messages name nobody."""
+        people = self.agent.people
+        while people is not None and people.rang:
+            person = people.rang.pop(0)
+            self.report(
+                f"alarm: the answers of person {person.number} no longer agree with the probabilities stated before "
+                f"them, after {person.answers} answers"
+            )
+
+    def _bad(self, message: str) -> None:
+        clean = without_personal_data(message)
+        if not self.skip_bad:
+            raise LineError(clean)
+        self.skipped += 1
+        self.report(f"skipped: {visible(clean)}")

@@ -1,0 +1,216 @@
+"""Serves an exported model on JSON lines, or replays its records: the work of `prism_jax.agent`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from etils import epath
+
+from prism_jax.agent.agent import Agent
+from prism_jax.agent.exported import read_exported
+from prism_jax.agent.lines import Lines
+from prism_jax.agent.records import encode
+from prism_jax.agent.records_file import RecordsError, RecordsFile, parse_record, write_whole
+from prism_jax.agent.replay import Changes, replay
+from prism_jax.agent.service import Service
+from prism_jax.agent.settings import Budget, Critical, Exploration, PeopleSettings, Settings, Terms
+from prism_jax.people.exports import StoreError, population_from
+from prism_jax.people.store import PeopleStore
+from prism_jax.runtime.files import check_absent, read_lines, read_object, write_bytes
+
+OPTIONS = ("dtype", "context", "memory", "keep", "compilation_cache")
+POINT = ("c_fa", "c_fn", "margin", "policy", "fixed_threshold", "trigger", "price")
+
+
+def serve(given: Mapping[str, Any]) -> None:
+    """Decides on every event of the input, as the flags of `prism_jax.agent` say.
+
+    `model` is an exported directory, or the workdir of a trained run, which is exported for the time being. ValueError
+    and OSError have a message of one line.
+    """
+    for name in ("model", "input"):
+        if given[name] is None:
+            raise ValueError(f"--{name}: found none, expected it (or --replay=RECORDS)")
+    with exported_model(given["model"]) as model:
+        exported = read_exported(model, given["expect_digest"])
+        changes = {name: given[name] for name in POINT if given[name] is not None}
+        settings = settings_from(given, Terms(exported.point), changes)
+        names = (*OPTIONS, "expect_digest")
+        options = {"report": _say} | {name: given[name] for name in names if given[name] is not None}
+        with contextlib.ExitStack() as stack:
+            people = stack.enter_context(_store(given)) if given["people"] is not None else None
+            records = None
+            if given["records"] is not None:
+                records = stack.enter_context(contextlib.closing(RecordsFile(given["records"])))
+                if people is not None:
+                    people.note_records(given["records"], fresh=not records.decided)
+            _run(Agent.load(model, settings, people, **options), given, records)
+
+
+def _store(given: Mapping[str, Any]) -> PeopleStore:
+    """The store of --people, with --population where it is new."""
+    path = given["population"]
+    population = None
+    if path is not None:
+        population = population_from(
+            read_object(path, "`python -m prism_jax person --fit_population`", StoreError), path
+        )
+    return PeopleStore(given["people"], population)
+
+
+def replay_records(given: Mapping[str, Any]) -> None:
+    """Decides again on the records of --replay, and writes the new ones; ValueError and OSError have one line."""
+    for name in ("people", "population", "recalibrate"):
+        if given[name]:
+            raise ValueError(f"--{name}: found it with --replay, expected none: a replay takes people from the records")
+    changes = Changes(
+        point={name: given[name] for name in POINT if given[name] is not None},
+        **({} if given["calibration"] is None else _maps(given["calibration"])),
+        offers=_budget(given, "offers"),
+        thoughts=_budget(given, "thoughts"),
+        exploration=_exploration(given),
+        no_exploration=given["explore"] == 0,
+    )
+    path = epath.Path(given["replay"])
+    if given["records"] is not None:
+        check_absent(given["records"])
+    lines = read_lines(path, RecordsError, "in --replay the records of an agent")
+    logged = [(f"{path}:{number}", parse_record(line, f"{path}:{number}")) for number, line in lines]
+    again = list(replay(logged, changes))
+    if given["records"] is None:
+        for record in again:
+            _Output().write(encode(record))
+    else:
+        write_bytes(given["records"], b"".join(map(encode, again)))
+    decided = [record for record in again if record["kind"] == "decision"]
+    before = [record for _, record in logged if record["kind"] == "decision"]
+    changed = sum(new["spoke"] != old["spoke"] for new, old in zip(decided, before, strict=True))
+    offers, thoughts = (sum(record[key] for record in decided) for key in ("spoke", "thought"))
+    _say(f"{len(decided)} decisions, {changed} changed, {offers} offers, {thoughts} thought about")
+
+
+def settings_from(given: Mapping[str, Any], terms: Terms, changes: Mapping[str, Any]) -> Settings:
+    """The settings that the flags of `prism_jax.agent` ask for; ValueError names the flag, for a value out of range.
+
+    `terms` are those of the exported model, and `changes` what the flags change in its operating point.
+    """
+    point = Settings(terms).at(changes).point
+    critical = Critical(frozenset(given["critical_text"]), tuple(given["critical_pattern"]))
+    return Settings(
+        Terms(point, _budget(given, "offers"), _budget(given, "thoughts"), _exploration(given)),
+        critical,
+        redact=given["redact"],
+        keep_texts=given["keep_texts"],
+        people=_people(given),
+    )
+
+
+def _people(given: Mapping[str, Any]) -> PeopleSettings:
+    if given["people"] is None and (given["population"] is not None or given["recalibrate"]):
+        name = "recalibrate" if given["population"] is None else "population"
+        raise ValueError(f"--{name}: found it without --people, expected the store of people that it is for")
+    try:
+        return PeopleSettings(given["optimism"], given["recalibrate"], given["alarm"] or None)
+    except ValueError as error:
+        raise ValueError(f"--{error}") from error
+
+
+def _budget(given: Mapping[str, Any], kind: str) -> Budget | None:
+    """The budget of `offers` or `thoughts`; None where no flag sets it."""
+    most = given[f"most_{kind}"]
+    try:
+        return None if most is None else Budget(most, given[f"{kind}_window"])
+    except ValueError as error:
+        raise ValueError(f"--most_{kind}, --{kind}_window: {error}") from error
+
+
+def _exploration(given: Mapping[str, Any]) -> Exploration | None:
+    try:
+        return Exploration(given["explore"], given["explore_loss"], given["seed"]) if given["explore"] else None
+    except ValueError as error:
+        raise ValueError(f"--explore, --explore_loss, --seed: {error}") from error
+
+
+def _maps(path: str) -> dict[str, Any]:
+    """The maps of a calibration.json (of an out-of-fold one, of all folds together), and what p_need means to them."""
+    from prism_jax.evaluation.fits import SIGNALS, read_calibration
+
+    calibration = read_calibration(path).pooled()
+    fits = {name: getattr(calibration, name) for name in SIGNALS}
+    maps = {name: fit.map for name, fit in fits.items() if fit is not None}
+    return {"maps": maps, "need_target": calibration.need_target}
+
+
+def _run(agent: Agent, given: Mapping[str, Any], records: RecordsFile | None) -> None:
+    if records is not None and records.torn:
+        _say(f"removed the last {records.torn} bytes of {given['records']}: a record that was cut")
+    place = "standard input" if given["input"] == "-" else given["input"]
+    service = Service(
+        agent, records or _Output(), place, records, skip_bad=given["skip_bad"], report=_say, batch=given["batch"]
+    )
+    try:
+        with _opened(given["input"]) as descriptor:
+            service.run(Lines(descriptor, place))
+    finally:
+        for line in service.statistics.lines():
+            _say(line)
+        skipped = f", {service.skipped} bad lines skipped" if given["skip_bad"] else ""
+        if agent.people is not None:
+            alarms = agent.people.alarms()
+            rang = f": of people {', '.join(map(str, alarms.rang[:20]))}" if alarms.rang else ""
+            _say(
+                f"{alarms.people} people known; {len(alarms.rang)} alarms have rung{rang}; "
+                f"log of the alarms' product {alarms.log_product:.3g}"
+            )
+        _say(f"{agent.programs} programs compiled{skipped}")
+
+
+class _Output:
+    """Standard output as a sink of records."""
+
+    def write(self, line: bytes) -> None:
+        write_whole(sys.stdout.fileno(), line)
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def _opened(path: str) -> Iterator[int]:
+    if path == "-":
+        yield sys.stdin.fileno()
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def exported_model(folder: str) -> Iterator[epath.Path]:
+    """An exported directory; the workdir of a run, or of a probe, is exported to a temporary one."""
+    path = epath.Path(folder)
+    workdirs = {"probe": path / "probe" / "probe.json", "student": path / "checkpoints"}
+    kind = next((name for name, mark in workdirs.items() if mark.exists()), None)
+    if kind is None or (path / "prism.json").exists():
+        yield path
+        return
+    with tempfile.TemporaryDirectory() as temporary:
+        model = epath.Path(temporary) / "model"
+        if kind == "probe":
+            from prism_jax.runs.probe_export import export_probe
+
+            export_probe(path, model)
+        else:
+            from prism_jax.runs.export import export_run
+            from prism_jax.training.workdir import Workdir
+
+            export_run(Workdir(folder), model)
+        yield model

@@ -1,0 +1,184 @@
+"""One event on its way through the agent: what is asked, what is found in each phase, and the decision in the end."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from prism_jax.agent.personal import Known, Stated
+from prism_jax.agent.reader import Reading, Response, Thought
+from prism_jax.agent.reasons import Choice
+from prism_jax.agent.records import Decision, offer_id
+from prism_jax.agent.settings import Terms
+from prism_jax.agent.signals import Signals
+from prism_jax.streams import Candidate, Event
+
+AN_OFFER = (Candidate(),)
+"""The candidates of a step without particular offers: the constant "an offer"."""
+MOST_CANDIDATES = 100
+"""Largest number of candidates of one event."""
+MOST_NAME = 1000
+"""Longest name of a stream, an offer, a domain or a person, in characters."""
+MOST_EVENT_BYTES = 4 * 2**20
+"""Largest size of all texts of an event together, in UTF-8: one text of a million characters fits, whatever its script.
+A record repeats no text more than twice, and JSON writes no byte with more than six, so that every record stays below
+`prism_jax.runtime.files.MOST_LINE_BYTES`, which a restart accepts."""
+_UNREAD, _NO_SIGNALS = Reading(0.0, (), 0), Signals(0.0, (), 0.0, (), 0)
+_UNDECIDED = Choice(False, 0.0, False, None, "")
+PHASES = ("read", "think", "decide", "respond")
+
+
+class Observation(NamedTuple):
+    """One event to decide on."""
+
+    stream: str
+    event: Event  # what happened; not earlier than the stream's events before
+    candidates: tuple[Candidate, ...] = AN_OFFER  # the offers that could be made, at least one
+    costs: Mapping[str, Any] | None = None  # what this event changes in the settings (`Settings.at`); None is nothing
+    domain: str = "unknown"  # subject area of the stream, for a calibration per domain
+    person: str | None = None  # whose stream it is. The first event of a stream says it; a later one may leave it out.
+
+
+def excess(item: Observation) -> str | None:
+    """What of an event is more than an agent takes, in words; None where nothing is."""
+    if len(item.candidates) > MOST_CANDIDATES:
+        return f"candidates: found {len(item.candidates)}, expected at most {MOST_CANDIDATES}"
+    for key in ("stream", "domain", "person"):
+        if len(getattr(item, key) or "") > MOST_NAME:
+            return f"{key}: found {len(getattr(item, key))} characters, expected at most {MOST_NAME}"
+    texts = [item.event.text, *(candidate.text for candidate in item.candidates if candidate.text is not None)]
+    size = sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)
+    if size > MOST_EVENT_BYTES:
+        return f"text, candidates: found {size} bytes together, expected at most {MOST_EVENT_BYTES}"
+    return None
+
+
+@dataclasses.dataclass(slots=True)
+class Step:
+    """One event on its way; each phase fills in what it finds."""
+
+    item: Observation
+    number: int  # number of the event in its stream, from 0
+    terms: Terms  # the settings, with what the event changes in them
+    critical: bool  # whether the event is on the allow-list
+    person: str | None = None  # whose stream it is; None where nobody is named
+    known: Known | None = None  # what is known of the person; None without a person, or without a store of people
+    reading: Reading = _UNREAD  # slots of the fast pass
+    fast: Signals = _NO_SIGNALS
+    fired: bool = False  # whether the trigger asked for the slow pass
+    thought: Thought | None = None  # slots and fields of the slow pass; None where it did not run
+    slow: Signals | None = None  # None where the slow pass did not run
+    choice: Choice = _UNDECIDED
+    response: Response | None = None  # None for silence, and from a reader that writes no responses
+
+    @property
+    def used(self) -> Signals:
+        """Signals of the pass that decides, with the p_accept of the person where one is known."""
+        signals = self.fast if self.slow is None else self.slow
+        return signals if self.known is None else self.known.predicted(signals)
+
+    def hoped(self, signals: Signals) -> Signals:
+        """What the trigger and the gate compare, given the signals of a pass."""
+        return signals if self.known is None else self.known.hoped(signals, self.terms.point.cost_ratio)
+
+    @property
+    def stated(self) -> Stated | None:
+        """What an offer says of its acceptance; None for silence, and where nobody is named."""
+        if self.person is None or not self.choice.spoke:
+            return None
+        content, used = self.fast if self.slow is None else self.slow, self.used
+        threshold = 1.0 if self.choice.threshold is None else min(self.choice.threshold, 1.0)
+        return Stated(self.person, content.accept[used.best], used.accept[used.best], threshold)
+
+    @property
+    def offered(self) -> Candidate:
+        """The candidate that the deciding pass ranks first."""
+        return self.item.candidates[self.used.best]
+
+    @property
+    def offer(self) -> str | None:
+        """Id of the offer; None for silence."""
+        return offer_id(self.item.stream, self.number) if self.choice.spoke else None
+
+    def decision(
+        self,
+        clock: Clock,
+        history: str,
+        fingerprints: Mapping[str, str],
+        *,
+        has_slow_pass: bool,
+        redact: bool,
+        keep_texts: bool,
+    ) -> Decision:
+        """The decision, after all phases."""
+        item, choice, thought, response = self.item, self.choice, self.thought, self.response
+        seconds = clock.seconds
+        return Decision(
+            stream=item.stream,
+            event=self.number,
+            time=item.event.time,
+            domain=item.domain,
+            offer=self.offer,
+            spoke=choice.spoke,
+            reason=choice.reason,
+            threshold=choice.threshold,
+            thought=thought is not None,
+            fired=self.fired,
+            has_slow_pass=has_slow_pass,
+            critical=self.critical,
+            explored=choice.explored,
+            propensity=choice.propensity,
+            candidates=tuple(candidate.text for candidate in item.candidates),
+            fast=self.fast,
+            slow=self.slow,
+            history=history,
+            text=item.event.text,
+            fields=None if thought is None else thought.fields,
+            response=None if response is None else response.text,
+            terms=self.terms,
+            tokens={
+                "read": self.reading.tokens,
+                "think": 0 if thought is None else thought.tokens,
+                "respond": 0 if response is None else response.tokens,
+            },
+            seconds={
+                "read": seconds["read"],
+                "think": 0.0 if thought is None else seconds["think"],
+                "decide": seconds["decide"],
+                "respond": 0.0 if response is None else seconds["respond"],
+            },
+            fingerprints=fingerprints,
+            person=self.person,
+            known=self.known,
+            redact=redact,
+            keep_texts=keep_texts,
+        )
+
+
+class Clock:
+    """Adds up the seconds of each phase of a batch."""
+
+    def __init__(self) -> None:
+        self.seconds = dict.fromkeys(PHASES, 0.0)
+        self._last = time.perf_counter()
+
+    def ends(self, phase: str) -> None:
+        """Ends a phase, which began when the one before ended."""
+        now = time.perf_counter()
+        self.seconds[phase] += now - self._last
+        self._last = now
+
+
+def waves(items: Sequence[Observation]) -> Iterator[list[int]]:
+    """Yields the indices of the first event of every stream, then of the second, and so on."""
+    groups: list[list[int]] = []
+    seen: dict[str, int] = {}
+    for i, item in enumerate(items):
+        place = seen.get(item.stream, 0)
+        seen[item.stream] = place + 1
+        if place == len(groups):
+            groups.append([])
+        groups[place].append(i)
+    yield from groups

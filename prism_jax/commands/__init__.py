@@ -1,0 +1,9 @@
+"""The commands, one module each: its flags, and one call of the job that they describe.
+
+Belongs here: what `python -m prism_jax NAME` runs, and a job that only one command does.
+Does not belong here: what a study or a second command also does (`prism_jax.runs`), formulas, tables of evaluation.
+`train`, `evaluate` and `export` stand beside the package's `__main__`, and `agent` in its own folder, because they are
+also typed as `python -m prism_jax.train`.
+
+A new command is a module here with `define_flags` and `main`, and a line of `COMMANDS` in `prism_jax/__main__.py`.
+"""

@@ -1,0 +1,75 @@
+"""What another gate would have cost, from a log of the gate that ran: `python -m prism_jax counterfactual --log=FILE`.
+
+    python -m prism_jax counterfactual --records=records.jsonl --c_fa=1 --c_fn=4
+    python -m prism_jax counterfactual --scores=scores.parquet --target=COLUMN
+    python -m prism_jax counterfactual --log=log.csv
+        --columns=person=who,accepted=took,logged=shown,propensity=e,score=p --c_fn=4 [--shown_only]
+
+The target policy is the gate at the given costs, or a column with its probability of an offer. The log must give the
+probability with which each offer was made. What it cannot tell is an error that says why (docs/counterfactual.md).
+"""
+
+from __future__ import annotations
+
+from absl import flags
+
+from prism_jax.runs import counterfactual
+from prism_jax.runs.counterfactual import Settings
+from prism_jax.runtime import command
+from prism_jax.runtime.command import refuse_empty
+
+
+def define_flags() -> None:
+    """Defines the flags."""
+    flags.DEFINE_string("records", None, "Decision records of prism_jax.agent.")
+    flags.DEFINE_string("scores", None, "Scores table with logged, propensity and y_accept.")
+    flags.DEFINE_string("log", None, "Acceptance log, .csv or .parquet, with --columns.")
+    flags.DEFINE_list(
+        "columns", [], "Of a log (--log, or --scores): person=COLUMN,accepted=..,logged=..,propensity=..[,score=..]."
+    )
+    flags.DEFINE_bool("shown_only", False, "Of a log without propensities: leave out the offers that were not made.")
+    flags.DEFINE_string("target", None, "Column with the target policy's probability of an offer; default: the gate.")
+    flags.DEFINE_string("calibration", None, "calibration.json that calibrates the signals of records and scores.")
+    flags.DEFINE_float("c_fa", Settings.c_fa, "C_FA of the target gate and of the costs.", 1e-6)
+    flags.DEFINE_float("c_fn", Settings.c_fn, "C_FN of the target gate and of the costs.", 1e-6)
+    flags.DEFINE_float("most_uncovered", Settings.most_uncovered, "Share of offers that may be unknown.", 0, 1)
+    flags.DEFINE_float("least_effective", Settings.least_effective, "Smallest effective number of offers.", 0)
+    flags.DEFINE_float("least_changes", Settings.least_changes, "The same of offers that tell the policies apart.", 0)
+    flags.DEFINE_string("out", None, "Folder for the tables as CSV, Markdown and LaTeX.")
+    refuse_empty("records", "scores", "log", "target", "calibration", "out")
+    flags.mark_flags_as_mutual_exclusive(["records", "scores", "log"], required=True)
+
+
+def main() -> None:
+    """Runs what the flags say."""
+    options = flags.FLAGS
+    settings = Settings(
+        options.c_fa, options.c_fn, options.most_uncovered, options.least_effective, least_changes=options.least_changes
+    )
+    log = options.log or (options.scores if options.columns else None)
+    if log and options.calibration:
+        raise ValueError(
+            "--calibration: found it with a log, expected it with records or a scores table: a log's score is taken as "
+            "it is"
+        )
+    for name in ("columns", "shown_only"):
+        if getattr(options, name) and not log:
+            raise ValueError(f"--{name}: found it without a log, expected one as --log or, with --columns, as --scores")
+    if log:
+        decisions = counterfactual.of_log(
+            log, options.columns, settings, target=options.target, shown_only=options.shown_only
+        )
+    else:
+        decisions = counterfactual.of_scores(
+            options.records or options.scores,
+            settings,
+            target=options.target,
+            calibration=options.calibration,
+            records=bool(options.records),
+        )
+    counterfactual.run(decisions, settings, options.out)
+
+
+if __name__ == "__main__":
+    define_flags()
+    command.start(main)

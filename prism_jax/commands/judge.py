@@ -1,0 +1,154 @@
+"""Judges streams: `python -m prism_jax judge --config=configs/judges_paper.py --streams=IN --votes=VOTES --out=OUT`.
+
+Every judge of the config says of each proposal, and of silence, whether the user would accept it now. VOTES holds each
+verdict with its provenance, OUT the streams with the majority's labels (docs/judges.md). Started again, it asks
+only what was not answered. With --human, --against or --baseline it also prints how far judges, panels and people
+agree.
+"""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from absl import flags
+from ml_collections import config_flags
+
+from prism_jax.judges.agreements import HUMAN_CONFIG, compare_judges
+from prism_jax.judges.ballots import Ballots, human_ballots
+from prism_jax.judges.judging import JudgesConfig, judge_streams
+from prism_jax.judges.labelling import gather, judge_ballots, label_streams
+from prism_jax.judges.panels import majority
+from prism_jax.judges.robustness import compare_systems, correct
+from prism_jax.judges.votes import read_votes
+from prism_jax.report.judges import agreement_tables, corrected_table, robustness_table
+from prism_jax.report.table import Table, print_all
+from prism_jax.runtime import command
+from prism_jax.runtime.command import refuse_empty
+from prism_jax.runtime.config import from_config_dict
+from prism_jax.streams import Stream
+from prism_jax.streams.jsonl import read_streams, write_streams
+
+HUMAN_PANEL = "human"
+
+
+def judge(config: JudgesConfig, given: Mapping[str, Any]) -> None:
+    """Asks the judges, writes verdicts and labelled streams, and prints tables.
+
+    `given` has the values of the flags of `prism_jax judge`.
+
+    Raises:
+      ValueError, OSError, RuntimeError: in one line, for files, endpoints or budgets that cannot be used.
+    """
+    streams = read_streams(given["streams"])
+    baseline = read_streams(given["baseline"]) if given["baseline"] else []
+    human = human_ballots(read_streams(given["human"])) if given["human"] else None
+    if human is not None and not human.items:
+        raise ValueError(f"{given['human']}: found streams without votes, expected votes of people")
+    if given["ask"]:
+        done = judge_streams([*streams, *baseline], config, given["votes"], dry_run=given["dry_run"])
+        print("\n".join(done.tally.lines()))
+        if given["dry_run"]:
+            return
+        print(f"{done.verdicts - done.missing} verdicts and {done.missing} missing: {given['votes']}")
+    panels = {config.name: _ballots(given["votes"], list(config.endpoints), [*streams, *baseline], config.most_events)}
+    for path in given["against"]:
+        judges = list(dict.fromkeys(vote.judge for vote in read_votes(path)))
+        panels[_new_name(path, panels)] = _ballots(path, judges, [*streams, *baseline], config.most_events)
+    if given["out"]:
+        _label(streams, config, given)
+    tables = _tables(streams, baseline, panels, human, config, given)
+    if tables:
+        print_all(tables)
+
+
+def _ballots(votes: str, judges: Sequence[str], streams: Sequence[Stream], most_events: int) -> Ballots:
+    """The ballots of a file of verdicts; an error where none is about these streams."""
+    ballots = judge_ballots(streams, gather(read_votes(votes), judges), judges, most_events)
+    if not ballots.items:
+        raise ValueError(
+            f"{votes}: found no verdict of {', '.join(judges)} on these streams, expected the verdicts on their "
+            f"questions with most_events = {most_events}"
+        )
+    return ballots
+
+
+def _new_name(path: str, panels: Mapping[str, Ballots]) -> str:
+    """The file's name without its ending, or the whole path where that is taken."""
+    name = pathlib.PurePath(path).stem
+    return path if name in panels or name == HUMAN_PANEL else name
+
+
+def _label(streams: Sequence[Stream], config: JudgesConfig, given: Mapping[str, Any]) -> None:
+    verdicts = gather(read_votes(given["votes"]), list(config.endpoints))
+    labelled = list(label_streams(streams, verdicts, config.most_events, config.panel))
+    write_streams(given["out"], labelled)
+    steps = [step for stream in labelled for step in stream.steps]
+    needs = [step.y_need for step in steps]
+    offers = [candidate.y_accept for step in steps for candidate in step.candidates]
+    for what, labels in (("need", needs), ("acceptance", offers)):
+        known = [label for label in labels if label is not None]
+        mean = f", {100 * np.mean(known):.1f} % positive" if known else ""
+        print(f"{what}: {len(known)} labels{mean}, {len(labels) - len(known)} unknown")
+    print(f"labelled: {given['out']}")
+
+
+def _tables(
+    streams: Sequence[Stream],
+    baseline: Sequence[Stream],
+    panels: Mapping[str, Ballots],
+    human: Ballots | None,
+    config: JudgesConfig,
+    given: Mapping[str, Any],
+) -> list[Table]:
+    """Agreement, and where the streams hold what a system did, its scores corrected and beside the baseline's."""
+    settings = {"resamples": given["resamples"]}
+    tables = list(agreement_tables(compare_judges(panels, human, config=config.panel, **settings)))
+    judged = {name: majority(ballots, config.panel) for name, ballots in panels.items()}
+    names = [pathlib.PurePath(path).stem for path in (given["baseline"] or "", given["streams"])]
+    if human is not None and _is_system(streams):
+        costs = {"c_fa": given["c_fa"], "c_fn": given["c_fn"]}
+        rows = correct(streams, judged, majority(human, HUMAN_CONFIG), **costs, **settings)
+        tables += [corrected_table(rows, names[1])] if rows else []
+    if baseline:
+        if human is not None:
+            judged[HUMAN_PANEL] = majority(human, HUMAN_CONFIG)
+        tables.append(robustness_table(compare_systems(baseline, streams, judged, **settings), *names))
+    return tables
+
+
+def _is_system(streams: Sequence[Stream]) -> bool:
+    """Whether streams say what a system did: at every step at most one offer was made, and at some step one was."""
+    made = [sum(bool(offer.logged) for offer in step.candidates) for stream in streams for step in stream.steps]
+    return max(made, default=0) == 1
+
+
+def define_flags() -> None:
+    """Defines the flags."""
+    config_flags.DEFINE_config_file("config", None, "A file of configs/; --config.x.y=value overrides a setting.")
+    flags.DEFINE_string("streams", None, "Streams to judge, as JSON lines.")
+    flags.DEFINE_string("votes", None, "File of verdicts to write; with --noask, to read.")
+    flags.DEFINE_string("out", None, "File to write the labelled streams to.")
+    flags.DEFINE_bool("ask", True, "Ask the judges; --noask only uses the verdicts that VOTES holds.")
+    flags.DEFINE_bool("dry_run", False, "Estimate requests, tokens and cost; send and write nothing.")
+    flags.DEFINE_string("human", None, "Streams with people's votes, to compare the judges with.")
+    flags.DEFINE_multi_string("against", [], "Verdicts of another panel, to compare with; may be repeated.")
+    flags.DEFINE_string("baseline", None, "Streams of another system on the same steps, to compare --streams with.")
+    flags.DEFINE_float("c_fa", 1.0, "Cost of a rejected proposal, in the table of corrected numbers.")
+    flags.DEFINE_float("c_fn", 2.0, "Cost of a rejected silence, in the table of corrected numbers.")
+    flags.DEFINE_integer("resamples", 10_000, "Bootstrap resamples of streams.", lower_bound=1)
+    refuse_empty("streams", "votes", "out", "human", "baseline")
+    flags.mark_flags_as_required(["config", "streams", "votes"])
+
+
+def main() -> None:
+    """Runs what the flags say."""
+    options = flags.FLAGS
+    judge(from_config_dict(JudgesConfig, options.config), options.flag_values_dict())
+
+
+if __name__ == "__main__":
+    define_flags()
+    command.start(main)

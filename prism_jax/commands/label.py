@@ -1,0 +1,249 @@
+"""Labels streams by a teacher, or imports answers, or an agent's records (docs/distillation.md).
+
+    python -m prism_jax label --config=configs/teacher.py --streams=IN --out=OUT [--dry_run]
+    python -m prism_jax label --recorded=DIR --out=OUT [--text_calibrator=FILE]
+    python -m prism_jax label --sharegpt=FILE --out=OUT [--text_calibrator=FILE]
+    python -m prism_jax label --streams=IN --text_calibrator=FILE --out=OUT
+    python -m prism_jax label --records=FILE --out=OUT
+
+IN and OUT have one stream per line (JSONL). The first asks a teacher about the streams of IN and writes its
+probabilities, fields of the slow pass and responses; --dry_run says what that would cost. The others ask nobody: they
+read what models answered elsewhere, and --text_calibrator fills in the probabilities that its texts tell. The last
+turns an agent's records into streams to train on (docs/agent.md), with texts where the agent ran with --keep_texts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+from collections.abc import Iterator
+from typing import Any, Literal, NamedTuple
+
+from absl import flags
+from etils import epath
+from ml_collections import config_flags
+
+from prism_jax.remote import jobs
+from prism_jax.remote.clients import opened
+from prism_jax.remote.structured import Reply, ask_for
+from prism_jax.runtime import command
+from prism_jax.runtime.command import refuse_empty
+from prism_jax.runtime.config import from_config_dict
+from prism_jax.runtime.files import check_folder_of, read_lines, temporary_beside
+from prism_jax.streams import Stream
+from prism_jax.streams.jsonl import StreamError, iterate_streams, read_streams, write_streams
+from prism_jax.teacher.labelling import Labelled, Row, TeacherConfig, label_stream
+from prism_jax.teacher.recorded import read_recorded
+from prism_jax.teacher.sharegpt import read_sharegpt
+from prism_jax.teacher.text_calibrator import read_text_calibrator
+
+Layout = Literal["streams", "recorded", "sharegpt"]
+"""Layout of the answers, as the flags of the main call it."""
+_READERS = {"streams": read_streams, "recorded": read_recorded, "sharegpt": read_sharegpt}
+
+
+class Imported(NamedTuple):
+    """What was written."""
+
+    streams: int
+    steps: int
+    offers: int  # number of offers with a text
+    responses: int  # number of offers with a response
+    need: int  # number of steps with a probability of need
+    accept: int  # number of offers with a probability of acceptance
+
+    def lines(self) -> tuple[str, ...]:
+        """The numbers in words, for the terminal."""
+        return (
+            f"{self.streams:,} streams, {self.steps:,} steps, {self.offers:,} offers, {self.responses:,} responses",
+            f"p_need at {self.need:,} steps, p_accept of {self.accept:,} offers",
+        )
+
+
+def import_streams(
+    layout: Layout, source: epath.PathLike, output: epath.PathLike, text_calibrator: epath.PathLike | None = None
+) -> Imported:
+    """Reads answers, fills in the probabilities that their texts tell, and writes streams atomically.
+
+    The source is a file, or for `recorded` a folder. Without a text calibrator, missing probabilities stay missing.
+
+    Raises:
+      ValueError, OSError: in one line, naming the place; nothing is written.
+    """
+    calibrator = None if text_calibrator is None else read_text_calibrator(text_calibrator)
+    streams = _READERS[layout](source)
+    if calibrator is not None:
+        streams = calibrator.fill(streams)
+    write_streams(output, streams)
+    return _count(streams)
+
+
+def _count(streams: list[Stream]) -> Imported:
+    steps = [step for stream in streams for step in stream.steps]
+    offers = [offer for step in steps for offer in step.candidates]
+    return Imported(
+        streams=len(streams),
+        steps=len(steps),
+        offers=sum(offer.text is not None for offer in offers),
+        responses=sum(offer.response is not None for offer in offers),
+        need=sum(step.teacher_need is not None for step in steps),
+        accept=sum(offer.teacher_accept is not None for offer in offers),
+    )
+
+
+class Summary(NamedTuple):
+    """What labelling came to."""
+
+    streams: int
+    steps: int  # number of questions, one per step and pass
+    missing: dict[str, int]  # number of questions without a valid answer, by problem
+    lines: tuple[str, ...]  # what was sent, received and paid, for the terminal
+
+
+class _Labeller:
+    """Labels streams one after another, and counts."""
+
+    def __init__(self, config: TeacherConfig):
+        self.config, self.streams, self.steps = config, 0, 0
+        self.missing: dict[str, int] = {}
+
+    def label(self, streams: Iterator[Stream], total: int | None, *, dry_run: bool) -> Iterator[Labelled]:
+        """Yields every stream with its teacher's answers, in order; sends nothing in a dry run."""
+        config = self.config
+        with opened(config.remote, {"endpoint": config.endpoint}, dry_run=dry_run) as clients:
+
+            async def ask(messages: Any, kind: type[Any]) -> Reply[Any]:
+                return await ask_for(clients.by_name["endpoint"], messages, kind, config.labelling.retries)
+
+            work = functools.partial(label_stream, ask=ask, prompt=config.prompt, config=config.labelling)
+            at_once = config.endpoint.concurrency
+            for labelled in jobs.run(streams, work, at_once=at_once, total=total, label="streams", tally=clients.tally):
+                self._count(labelled)
+                yield labelled
+            self.lines = clients.tally.lines()
+
+    def _count(self, labelled: Labelled) -> None:
+        self.streams += 1
+        self.steps += len(labelled.rows)
+        for row in labelled.rows:
+            if row.problem is not None:
+                self.missing[row.problem] = self.missing.get(row.problem, 0) + 1
+
+    def summary(self) -> Summary:
+        """The counts so far."""
+        return Summary(self.streams, self.steps, self.missing, self.lines)
+
+
+def label_file(config: TeacherConfig, source: epath.Path, output: epath.Path, rows: epath.Path) -> Summary:
+    """Labels every stream of a file, and writes the streams and a row per question (`teacher.labelling.Row`).
+
+    The rows appear when all streams are labelled, and then the streams; older files are replaced. Every answer is in
+    the cache as soon as it arrives, so a call after an interruption goes quickly over what was answered before.
+
+    Raises:
+      ValueError, OSError, RuntimeError: in one line; nothing is written.
+    """
+    for path in (output, rows):
+        check_folder_of(path)
+    labeller, partial = _Labeller(config), temporary_beside(rows)
+    with contextlib.ExitStack() as stack:
+        stack.callback(lambda: partial.unlink(missing_ok=True))
+        file = stack.enter_context(partial.open("w"))
+
+        def streams() -> Iterator[Stream]:
+            answered = labeller.label(iterate_streams(source), _count_lines(source), dry_run=False)
+            for labelled in answered:
+                file.writelines(f"{_encode(row)}\n" for row in labelled.rows)
+                yield labelled.stream
+            file.close()
+            partial.replace(rows)
+
+        write_streams(output, streams())
+    return labeller.summary()
+
+
+def estimate(config: TeacherConfig, source: epath.Path) -> Summary:
+    """What labelling a file would send and cost, without sending anything."""
+    labeller = _Labeller(config)
+    for _ in labeller.label(iterate_streams(source), _count_lines(source), dry_run=True):
+        pass
+    return labeller.summary()
+
+
+def _count_lines(path: epath.Path) -> int:
+    """The number of lines of a file, for the progress bar."""
+    return sum(1 for _ in read_lines(path, StreamError, "streams"))
+
+
+def _encode(row: Row) -> str:
+    return json.dumps(row._asdict(), ensure_ascii=False, allow_nan=False)
+
+
+SOURCES: dict[Layout, str] = {
+    "streams": "Streams to label, one per line (JSONL).",
+    "recorded": "Folder of recorded answers, MODEL/STREAM.json, as ProactiveBench's eval/traces_new has them.",
+    "sharegpt": "File of conversations with answers, as LLaMA-Factory trains on them (JSON or JSONL).",
+}
+
+
+def define_flags() -> None:
+    """Defines the flags."""
+    config_flags.DEFINE_config_file("config", None, "A file of configs/; --config.x.y=value overrides a setting.")
+    for name, meaning in SOURCES.items():
+        flags.DEFINE_string(name, None, meaning)
+    flags.DEFINE_string("records", None, "Decision records of an agent.")
+    flags.DEFINE_string("text_calibrator", None, "File of a text calibrator that fills in missing probabilities.")
+    flags.DEFINE_string("out", None, "File of labelled streams to write.", required=True)
+    flags.DEFINE_string("rows", None, "File of questions and answers to write; by default beside the output.")
+    flags.DEFINE_bool("dry_run", False, "Send nothing, and say how much would be sent and what it would cost.")
+    refuse_empty(*SOURCES, "records", "text_calibrator", "out", "rows")
+    flags.mark_flags_as_mutual_exclusive([*SOURCES, "records"], required=True)
+
+
+def check(given: flags.FlagValues) -> None:
+    """Raises ValueError for flags that do not belong together."""
+    if given.records is not None:
+        for name in ("config", "text_calibrator", "rows", "dry_run"):
+            if given[name].value:
+                raise ValueError(f"--{name}: found it with --records, expected it with other sources only")
+        return
+    imported = next((name for name in SOURCES if name != "streams" and given[name].value is not None), None)
+    if imported and given.config is not None:
+        raise ValueError(f"--config: found it with --{imported}, expected --streams: import first, then label the file")
+    if not imported and (given.config is None) == (given.text_calibrator is None):
+        raise ValueError("--streams: expected it with either --config, the teacher to ask, or --text_calibrator")
+    for name in ("rows", "dry_run"):
+        if given.config is None and given[name].value:
+            raise ValueError(f"--{name}: found it without --config, expected a teacher to ask")
+
+
+def main() -> None:
+    """Runs what the flags say."""
+    options = flags.FLAGS
+    check(options)
+    if options.records is not None:
+        from prism_jax.agent.records_streams import streams_from_records  # labelling needs no agent
+
+        print(streams_from_records(options.records, options.out))
+        return
+    if options.config is None:
+        (layout,) = (name for name in SOURCES if options[name].value is not None)
+        imported = import_streams(layout, options[layout].value, options.out, options.text_calibrator)
+        print("\n".join((*imported.lines(), f"written: {options.out}")))
+        return
+    config, output = from_config_dict(TeacherConfig, options.config), epath.Path(options.out)
+    if options.dry_run:
+        done = estimate(config, epath.Path(options.streams))
+    else:
+        rows = epath.Path(options.rows or output.with_suffix(".rows.jsonl"))
+        done = label_file(config, epath.Path(options.streams), output, rows)
+        print(f"labelled {done.streams:,} streams, {done.steps:,} questions: {output}; answers: {rows}")
+        for problem, count in sorted(done.missing.items(), key=lambda item: -item[1])[:5]:
+            print(f"  missing {count:,}: {problem}")
+    print("\n".join(done.lines))
+
+
+if __name__ == "__main__":
+    define_flags()
+    command.start(main)

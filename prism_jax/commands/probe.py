@@ -1,0 +1,182 @@
+"""Trains, calibrates and evaluates a probe.
+
+    python -m prism_jax probe --config=configs/probe_simulator.py --workdir=DIR
+
+A probe predicts acceptance and need from words, and with --config.states.weights=PATH also from a frozen model's
+states, without fine-tuning. The workdir gets the files of a student's run and the probe itself, as plain files
+(docs/probe.md). Streams with offers that were not made need propensities or --shown_only, as `prism_jax.evaluate` on
+their scores.parquet does. Started again on the same workdir, it evaluates the probe that is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from absl import flags
+from etils import epath
+from ml_collections import config_flags
+
+from prism_jax.probe.config import ProbeConfig
+from prism_jax.probe.fitting import Probe, Seen, fit_probe
+from prism_jax.probe.kept_states import describe_states, states_of
+from prism_jax.probe.saved import SavedProbe, load_probe, save_probe
+from prism_jax.probe.scoring import score
+from prism_jax.probe.words import describe_all
+from prism_jax.report.outputs import evaluate_into
+from prism_jax.report.tables import SHOWN_ONLY
+from prism_jax.runs.scores_files import check_shown, shown_offers
+from prism_jax.runtime import command, digests
+from prism_jax.runtime.command import refuse_empty
+from prism_jax.runtime.config import ConfigError, from_config_dict, to_dict
+from prism_jax.runtime.digests import check_export
+from prism_jax.runtime.files import read_object, write_json
+from prism_jax.runtime.provenance import as_facts, provenance
+from prism_jax.scores import Scores
+from prism_jax.streams import Stream
+from prism_jax.streams.known import known_columns
+from prism_jax.streams.sources import load_splits
+from prism_jax.streams.splits import Splits
+from prism_jax.streams.summary import summarise
+
+SPLITS = ("train", "calibration", "test")
+
+
+def train_and_evaluate_probe(
+    config: ProbeConfig,
+    workdir: epath.PathLike,
+    *,
+    texts: bool = True,
+    shown_only: bool = False,
+    expect_digest: str | None = None,
+) -> None:
+    """Trains a probe into `workdir`/probe unless it is there, and evaluates it.
+
+    The workdir gets config.json, run.json, probe/, states/ (with a language model), and what an evaluation writes:
+    scores.parquet, calibration.json, evaluation.json and report.html. It may hold an earlier run of the same config.
+
+    Args:
+      config: Config of the run.
+      workdir: Folder to write to.
+      texts: Whether the report may show the texts of events.
+      shown_only: Whether to evaluate without the offers that were not made; every title then says so.
+      expect_digest: SHA-256 of the `digests.json` of the export that `states.weights` names; None believes the list.
+
+    Raises:
+      ValueError, OSError, RuntimeError: in one line; nothing is written if the config, the data source or the weights
+        cannot be used, or if the folder holds a run of another config.
+    """
+    workdir = epath.Path(workdir)
+    if config.states.weights or expect_digest is not None:
+        check_export(config.states.weights, expect_digest)
+    splits = load_splits(config.data, config.simulator)
+    about = describe_states(config.states) if config.states.weights else None
+    if not shown_only:
+        check_shown("data", _known(splits, config.data.fold))
+    _claim(config, workdir)
+    seen = {name: _see(getattr(splits, name), config, workdir) for name in SPLITS}
+    probe = _fitted(seen["train"], config, workdir / "probe", about)
+    rows = [
+        row for name in ("calibration", "test") for row in score(probe, seen[name], split=name, fold=config.data.fold)
+    ]
+    made = as_facts(provenance())
+    scores = Scores.from_rows(rows)
+    evaluate_into(
+        workdir,
+        shown_offers("data", scores) if shown_only else scores,
+        config.decision,
+        facts={"command": made.pop("command"), **_facts(config, splits), **made},
+        keep_scores=True,
+        streams=splits.test if texts else (),
+        calibrator=config.calibration,
+        population=SHOWN_ONLY if shown_only else "",
+        kept=scores,
+    )
+
+
+def _known(splits: Splits, fold: int) -> Scores:
+    """What the streams to evaluate say, as the table that the probe will fill: nothing is trained to be refused."""
+    rows = [
+        known_columns(stream, step, offer, split=name, fold=fold)
+        | {"step": place, "candidate": number, "p_need_fast": 0.5, "p_accept_fast": 0.5}
+        for name in ("calibration", "test")
+        for stream in getattr(splits, name)
+        for place, step in enumerate(stream.steps)
+        for number, offer in enumerate(step.candidates)
+    ]
+    return Scores.from_rows(rows)
+
+
+def _fitted(streams: Sequence[Seen], config: ProbeConfig, folder: epath.Path, about: dict[str, Any] | None) -> Probe:
+    """The probe of an earlier call in this folder, or a new one, which is saved there."""
+    if folder.exists():
+        saved = load_probe(folder)
+        if saved.states != about:
+            raise ConfigError(
+                f"{folder}: states: found a probe on other weights or blocks, expected those of the config; choose "
+                "another --workdir"
+            )
+        return saved.probe
+    probe = fit_probe(streams, config.fit, config.states)
+    save_probe(folder, SavedProbe(probe, about))
+    return probe
+
+
+def _see(streams: Sequence[Stream], config: ProbeConfig, workdir: epath.Path) -> list[Seen]:
+    """The words of streams, and their states where the config names a language model."""
+    words = describe_all(streams)
+    if not config.states.weights:
+        return [Seen(text) for text in words]
+    return [Seen(*both) for both in zip(words, states_of(streams, config.states, workdir / "states"), strict=True)]
+
+
+def _claim(config: ProbeConfig, workdir: epath.Path) -> None:
+    """Writes config.json and run.json; an existing config.json must hold the same config."""
+    path = workdir / "config.json"
+    if path.exists():
+        before = from_config_dict(ProbeConfig, read_object(path, "prism_jax.probe", ConfigError), f"{path}: config")
+        if before != config:
+            raise ConfigError(f"{path}: found a run of another config, expected this one; choose another --workdir")
+        return
+    workdir.mkdir(parents=True, exist_ok=True)
+    write_json(path, to_dict(config))
+    write_json(workdir / "run.json", provenance())
+
+
+def _facts(config: ProbeConfig, splits: Splits) -> dict[str, str]:
+    """Describes probe and data, for the terminal and the report."""
+    source = config.data.source or ("the official archive" if config.data.name == "proactivebench" else "built in")
+    return {
+        "probe": f"words and states of {config.states.weights}" if config.states.weights else "words",
+        "data": f"{config.data.name} ({source})",
+        **{name: str(summarise(getattr(splits, name))["all"]) for name in SPLITS},
+    }
+
+
+def define_flags() -> None:
+    """Defines the flags."""
+    config_flags.DEFINE_config_file("config", None, "A file of configs/; --config.x.y=value overrides a setting.")
+    flags.DEFINE_string("workdir", None, "Folder for everything that the run leaves behind.", required=True)
+    digests.define_flag("--config.states.weights")
+    flags.DEFINE_bool("texts", True, "Whether report.html may show events' texts; --notexts leaves them out.")
+    flags.DEFINE_bool("shown_only", False, "Evaluate without the offers that were not made, and say so.")
+    flags.mark_flag_as_required("config")
+    refuse_empty("workdir")
+
+
+def main() -> None:
+    """Runs what the flags say."""
+    values = flags.FLAGS
+    config = from_config_dict(ProbeConfig, values.config)
+    train_and_evaluate_probe(
+        config,
+        values.workdir,
+        texts=values.texts,
+        shown_only=values.shown_only,
+        expect_digest=values.expect_digest,
+    )
+
+
+if __name__ == "__main__":
+    define_flags()
+    command.start(main)

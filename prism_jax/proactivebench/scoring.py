@@ -1,0 +1,174 @@
+"""The job of `prism_jax official_scores`: scores traces by one judge, and checks published scores."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from etils import epath
+
+from prism_jax.judges.ballots import Ballots, Item
+from prism_jax.judges.labelling import gather, judge_ballots
+from prism_jax.judges.panels import majority
+from prism_jax.judges.votes import read_votes
+from prism_jax.proactivebench.official import (
+    Judged,
+    Verdicts,
+    score_traces,
+    verdicts_in_files,
+    verdicts_of_labels,
+)
+from prism_jax.proactivebench.published import check_published, read_published
+from prism_jax.proactivebench.tables import published_table, score_table, scores_csv
+from prism_jax.report.table import Table
+from prism_jax.runtime.files import write_files
+from prism_jax.streams import proactivebench
+from prism_jax.streams.jsonl import write_streams
+from prism_jax.streams.traces import (
+    Mode,
+    Trace,
+    official_predictions,
+    read_categories,
+    read_traces,
+    trace_stream,
+)
+
+JUDGES = ("votes", "judged_by", "labels")
+"""The flags that name where verdicts come from; a run has at most one of them, so that no table mixes judges."""
+
+
+def score_official(given: Mapping[str, Any]) -> list[Table]:
+    """The tables of `official_tables`; writes its CSV files where a folder is given."""
+    tables, contents = official_tables(given)
+    if given["out"] and contents:
+        out = epath.Path(given["out"])
+        for name in contents:
+            (out / name).parent.mkdir(parents=True, exist_ok=True)
+        write_files({out / name: content for name, content in contents.items()})
+    return tables
+
+
+def official_tables(given: Mapping[str, Any]) -> tuple[list[Table], dict[str, bytes]]:
+    """The tables of published and of own scores, and a CSV per mode and model in the published format.
+
+    `given` has the values of the flags of `prism_jax official_scores`.
+
+    Raises:
+      ValueError, OSError: in one line, for files that cannot be used or flags that do not fit.
+    """
+    _check_flags(given)
+    models = _models(given["traces"])
+    categories = read_categories(given["splits"]) if given["splits"] else None
+    if given["streams_out"]:
+        _write_streams(models, epath.Path(given["streams_out"]))
+    tables: list[Table] = []
+    if given["published"]:
+        tables.append(_published(given["published"], models, categories or {}))
+    contents: dict[str, bytes] = {}
+    judged = _judged(given, models) if _has_judge(given) else {}
+    modes: tuple[Mode, ...] = ("official", "fixed")
+    for mode in modes if judged else ():
+        scores = {name: score_traces(traces, judged[name], mode, categories) for name, traces in models.items()}
+        tables.append(score_table(scores, mode, _judge_name(given)))
+        contents |= {f"{mode}/{name}.csv": scores_csv(scored).encode() for name, scored in scores.items()}
+    return tables, contents
+
+
+def _check_flags(given: Mapping[str, Any]) -> None:
+    if sum(bool(given[name]) for name in JUDGES) > 1:
+        raise ValueError(f"flags: found several of --{', --'.join(JUDGES)}, expected one: tables never mix judges")
+    if bool(given["votes"]) != bool(given["judges"]):
+        raise ValueError("flags: found one of --votes and --judges, expected both: the file and whose verdicts count")
+    if given["published"] and not given["splits"]:
+        raise ValueError("flags: found --published without --splits, expected the categories of its rows")
+    if not (_has_judge(given) or given["published"] or given["streams_out"]):
+        names = ", --".join((*JUDGES, "published", "streams_out"))
+        raise ValueError(f"flags: found nothing to do, expected one of --{names}")
+
+
+def _has_judge(given: Mapping[str, Any]) -> bool:
+    return any(given[name] for name in JUDGES)
+
+
+def _models(folder: str) -> dict[str, dict[str, Trace]]:
+    """The traces of every model: of each subfolder, or of the folder itself if it holds traces."""
+    place = epath.Path(folder)
+    inside = sorted(path for path in place.iterdir() if path.is_dir()) if place.is_dir() else []
+    if not inside:
+        return {place.name: read_traces(place)}
+    return {path.name: read_traces(path) for path in inside}
+
+
+def _write_streams(models: Mapping[str, Mapping[str, Trace]], folder: epath.Path) -> None:
+    """Writes a file of streams per model, for `prism_jax judge`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, traces in models.items():
+        write_streams(folder / f"{name}.jsonl", [trace_stream(stream, trace) for stream, trace in traces.items()])
+
+
+def _published(
+    folder: str, models: Mapping[str, Mapping[str, Trace]], categories: Mapping[str, Sequence[str]]
+) -> Table:
+    checked = {}
+    for path in sorted(epath.Path(folder).iterdir()):
+        if path.suffix == ".csv" and (rows := read_published(path)):
+            try:
+                checked[path.stem] = check_published(rows, models.get(path.stem, {}), categories)
+            except ValueError as error:
+                raise ValueError(f"{path}: {error}") from error
+    return published_table(checked)
+
+
+def _judge_name(given: Mapping[str, Any]) -> str:
+    if given["labels"]:
+        return f"human votes (need: {given['need']})"
+    if given["judged_by"]:
+        return given["judged_by"]
+    names = given["judges"]
+    return names[0] if len(names) == 1 else f"majority of {', '.join(names)}"
+
+
+def _judged(given: Mapping[str, Any], models: Mapping[str, Mapping[str, Trace]]) -> dict[str, Judged]:
+    """The verdicts of this run's only judge on each model's traces."""
+    if given["labels"]:
+        streams = proactivebench.load(given["labels"], given["data_dir"] or None, need=given["need"])
+        labelled = {stream.id: stream for stream in streams}
+        return {name: verdicts_of_labels(traces, labelled) for name, traces in models.items()}
+    if given["judged_by"]:
+        return {name: verdicts_in_files(traces) for name, traces in models.items()}
+    judges = given["judges"]
+    verdicts = gather(read_votes(given["votes"]), judges)
+    judged: dict[str, Judged] = {}
+    for name, traces in models.items():
+        streams = [trace_stream(stream, trace) for stream, trace in traces.items()]
+        ballots = judge_ballots(streams, verdicts, judges, given["most_events"])
+        judged[name] = verdicts_of_ballots(traces, majority(ballots))
+    return judged
+
+
+def verdicts_of_ballots(traces: Mapping[str, Trace], ballots: Ballots) -> dict[tuple[str, int], Verdicts]:
+    """A single rater's ballots on `trace_stream` of each trace, as verdicts on its events."""
+    labels = dict(zip(ballots.items, ballots.verdicts[:, 0], strict=True))
+
+    def verdict(item: Item) -> bool | None:
+        label = labels.get(item, np.nan)
+        return None if np.isnan(label) else bool(label)
+
+    verdicts = {}
+    for stream, trace in traces.items():
+        for number, event in enumerate(trace):
+            silence = verdict(Item(stream, number, silence=True))
+            seen: collections.Counter[str] = collections.Counter()
+            answers: list[bool | None] = []
+            for prediction in official_predictions(event):
+                if isinstance(prediction, str):
+                    answers.append(
+                        verdict(Item(stream, number, silence=False, text=prediction, place=seen[prediction]))
+                    )
+                    seen[prediction] += 1
+                else:
+                    answers.append(silence if prediction is None else None)
+            verdicts[stream, number] = Verdicts(tuple(answers), silence)
+    return verdicts

@@ -1,0 +1,106 @@
+"""The agent's records as traces that the official scripts read."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import reprlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from etils import epath
+
+from prism_jax.agent.records_file import RecordsError, parse_record
+from prism_jax.prompting.template import CONSTANT_OFFER, RESPONSE_KEYS
+from prism_jax.runtime.files import JsonError, parse_json, read_lines
+from prism_jax.streams import Stream
+from prism_jax.streams.jsonl import read_streams
+from prism_jax.streams.traces import Trace, TraceEvent, write_traces
+
+_TASK = "Proactive Task"
+assert _TASK in RESPONSE_KEYS, "the response names the proposal under this key"
+
+
+def export_traces(records: epath.PathLike, out: epath.PathLike, streams: epath.PathLike | None) -> dict[str, Trace]:
+    """Writes a folder of traces, one file per stream of the records; nothing is written if anything is wrong.
+
+    The records are a file that `python -m prism_jax.agent` wrote, and `out` does not exist yet, such as
+    eval/traces_new/NAME. `streams` are those that the agent was given, for the texts of their events; None takes the
+    texts of the records, which have them if the agent ran with --keep_texts.
+
+    Raises:
+      ValueError: naming file and line, for a file that holds anything else, or an event without a text.
+    """
+    texts = {stream.id: stream for stream in read_streams(streams)} if streams else {}
+    accepted: set[tuple[str, str]] = set()
+    events: dict[str, list[TraceEvent]] = {}
+    offers: dict[str, list[str | None]] = {}
+    for place, record in _records(epath.Path(records)):
+        stream = record["stream"]
+        if record["kind"] == "outcome":
+            if record["outcome"] == "accepted":
+                accepted.add((stream, record["offer"]))
+            continue
+        trace = events.setdefault(stream, [])
+        if record["event"] != len(trace):
+            raise RecordsError(
+                f"{place}: event: found {record['event']}, expected {len(trace)}, the next of {stream!r}"
+            )
+        trace.append(_event(record, _text(record, texts, place), place))
+        offers.setdefault(stream, []).append(record["offer"])
+    if not events:
+        raise RecordsError(f"{records}: found no decision, expected records of prism_jax.agent")
+    traces = {
+        stream: tuple(
+            dataclasses.replace(event, status=(stream, offer) in accepted)
+            for event, offer in zip(trace, offers[stream], strict=True)
+        )
+        for stream, trace in events.items()
+    }
+    write_traces(out, traces)
+    return traces
+
+
+def _records(path: epath.Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    for number, line in read_lines(path, RecordsError, "the records of an agent"):
+        place = f"{path}:{number}"
+        yield place, parse_record(line, place)
+
+
+def _text(record: Mapping[str, Any], texts: Mapping[str, Stream], place: str) -> str:
+    """The text of the record's event."""
+    stream, event = record["stream"], record["event"]
+    if stream in texts and event < len(texts[stream].events):
+        return texts[stream].events[event].text
+    if isinstance(record.get("text"), str):
+        return record["text"]
+    raise RecordsError(
+        f"{place}: text: found none for event {event} of {reprlib.repr(stream)}, expected it in the record "
+        "(--keep_texts) or in --streams"
+    )
+
+
+def _event(record: Mapping[str, Any], text: str, place: str) -> TraceEvent:
+    """One event of the official layout: a list with the proposal, or an empty one for silence."""
+    response = _response(record["response"], place)
+    task = response.pop(_TASK, None)
+    proposal = record["candidate"] or task or CONSTANT_OFFER.strip()
+    return TraceEvent(
+        time=f"{record['time']:.3f}",
+        text=text,
+        answer=[proposal] if record["spoke"] else [],
+        others=response or None,
+    )
+
+
+def _response(response: str | None, place: str) -> dict[str, Any]:
+    """The keys that the model wrote with its offer; none for silence and for a model that writes no responses."""
+    if response is None:
+        return {}
+    try:
+        value = parse_json(response.encode(), f"{place}: response", RecordsError)
+    except JsonError as error:
+        raise RecordsError(str(error)) from error
+    if not isinstance(value, dict):
+        raise RecordsError(f"{place}: response: found {json.dumps(value)[:80]}, expected an object with keys")
+    return value

@@ -1,0 +1,343 @@
+"""Trains, scores and evaluates a run, for mains and experiments."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import jax
+from etils import epath
+
+from prism_jax.evaluation import protocol
+from prism_jax.prompting.supervised import supervised_step
+from prism_jax.report.outputs import evaluate_into
+from prism_jax.runs.probe_export import is_probe
+from prism_jax.runtime import distributed
+from prism_jax.runtime.config import ConfigError
+from prism_jax.runtime.files import write_json
+from prism_jax.runtime.provenance import as_facts, provenance
+from prism_jax.runtime.redaction import without_credentials
+from prism_jax.runtime.shown_text import visible
+from prism_jax.scores import Scores, ScoresError
+from prism_jax.scoring.fast import unscored
+from prism_jax.scoring.passes import Passes, score_passes
+from prism_jax.scoring.slow import write_fields
+from prism_jax.scoring.writing import Writer
+from prism_jax.streams import Step, Stream
+from prism_jax.streams.edit import map_steps
+from prism_jax.student.qwen3 import Params
+from prism_jax.training.config import RunConfig
+from prism_jax.training.lock import only_training
+from prism_jax.training.logs.profiling import Profile
+from prism_jax.training.loop import Job, describe, plan, train
+from prism_jax.training.memory.plan import gib, plan_memory
+from prism_jax.training.pathways.stages import is_run
+from prism_jax.training.pathways.supervision import reads_own_fields
+from prism_jax.training.run import (
+    NOT_TRAINED,
+    Run,
+    checkpoint_in_words,
+    open_run,
+    reopen_run,
+    resolve,
+    restore_trained,
+    untrained_params,
+)
+from prism_jax.training.workdir import Workdir
+
+
+def startup(job: Job) -> dict[str, str]:
+    """Reports mesh, attention path, remat policy, parameters by dtype, and predicted and compiled memory per device.
+
+    The step is compiled here only if there is a compilation cache, because the first step can then reuse the program.
+
+    Raises:
+      ValueError: if a step needs more memory than a device has.
+    """
+    student = job.slots.model.config
+    kinds: Counter[str] = Counter()
+    for leaf in jax.tree.leaves(job.slots.model.abstract_params()):
+        kinds[leaf.dtype.name] += leaf.size
+    plan = plan_memory(job.shape, compiled=bool(jax.config.values["jax_compilation_cache_dir"]))
+    plan.check()
+    predicted = sum(plan.persistent) + plan.working.peak
+    compiled = "not yet" if plan.compiled is None else gib(sum(plan.persistent) + plan.compiled)
+    sizes = " x ".join(f"{name} {size}" for name, size in job.mesh.shape.items())
+    return {
+        "mesh": f"{sizes}, {jax.process_count()} process{'es' * (jax.process_count() > 1)}",
+        "attention": plan.attention,
+        "remat": plan.remat,
+        "dtypes": ", ".join(f"{count:,} parameters in {name}" for name, count in kinds.items())
+        + f", computing in {student.dtype}",
+        "memory": f"per device: {gib(predicted)} predicted, {compiled} compiled, "
+        f"{gib(plan.limit) if plan.limit else 'unknown'} available",
+    }
+
+
+def with_own_fields(run: Run) -> tuple[Stream, ...]:
+    """The training streams, with the fields that the student of `training.start` writes at the chosen steps.
+
+    Without `pathway.own_fields` these are the training streams themselves.
+
+    Raises:
+      ConfigError: if `training.start` is no run with slow branches.
+      ValueError, OSError, RuntimeError: if its parameters cannot be read, or a decision does not fit into the context.
+    """
+    config, streams = run.config, run.splits.train
+    if not config.pathway.own_fields:
+        return streams
+    _check_start(config.training.start)
+    batch = config.training.batch
+    writer = Writer(run.model, untrained_params(run.model, config), run.template.tokenizer, batch)
+    chosen = [stream for stream in (_only_chosen(stream, run) for stream in streams) if stream.steps]
+    context, limit = config.packing.context, config.writing.field_tokens
+    thought = write_fields(writer, run.template, chosen, context=context, limit=limit)
+    fields = {(stream.id, step.event): step.rationale for stream in thought for step in stream.steps}
+    return tuple(_attach(stream, fields) for stream in streams)
+
+
+def _check_start(start: str) -> None:
+    if not is_run(start):
+        raise ConfigError(f"training.start: found {start}, expected the workdir of a run, whose student writes them")
+    if not Workdir(epath.Path(start)).load_config().pathway.slow:
+        raise ConfigError(
+            f"training.start: found {start}, a run with pathway.slow = 0, expected one with slow branches: its student "
+            "writes the fields"
+        )
+
+
+def _only_chosen(stream: Stream, run: Run) -> Stream:
+    """The stream with only the steps whose slow branch reads the student's own fields."""
+    pathway, seed = run.config.pathway, run.config.training.seed
+    kept = tuple(step for step in stream.steps if reads_own_fields(stream, step, pathway, seed))
+    return dataclasses.replace(stream, steps=kept)
+
+
+def _attach(stream: Stream, fields: Mapping[tuple[str, int], Mapping[str, str] | None]) -> Stream:
+    def attach(step: Step) -> Step:
+        own = fields.get((stream.id, step.event))
+        return step if own is None else dataclasses.replace(supervised_step(step), own_fields=own)
+
+    return map_steps(stream, attach)
+
+
+def train_run(
+    config: RunConfig,
+    workdir: Workdir,
+    *,
+    report: bool = True,
+    profile: int | None = None,
+    to_evaluate: bool = False,
+) -> tuple[Run, Params]:
+    """Trains a run to its last step from its newest checkpoint, if any; returns it with its parameters after that step.
+
+    Args:
+      config: Config of the run.
+      workdir: Folder to which the run writes everything.
+      report: Whether to print the start-up report and show a progress bar.
+      profile: Step at which a trace of a few steps begins, written to `profile/` in the workdir; None for no trace.
+      to_evaluate: Whether what evaluation would refuse after training is refused before the first step.
+
+    Raises:
+      ValueError, OSError, RuntimeError: with a message of one line; nothing is written if the config or the data
+        source cannot be used.
+    """
+    run = open_run(resolve(config), workdir)
+    job = plan(run, with_own_fields(run))
+    if to_evaluate:
+        check_evaluable(run)
+    Profile(workdir.profile, profile, 0, job.training.steps)  # raises for a step that the run does not have
+    facts = {**run.facts(), **describe(job), **startup(job)} if report else {}
+    with only_training(workdir.path) if distributed.is_first() else contextlib.nullcontext():
+        if distributed.is_first():
+            _claim(run)
+            for name, fact in facts.items():
+                print(f"{name:12} {visible(without_credentials(fact))}")
+        distributed.wait("claimed")
+        return run, train(job, progress=report, profile=profile)
+
+
+def check_evaluable(run: Run) -> None:
+    """Checks the calibration and test streams as scoring and calibration will, without a student.
+
+    Raises:
+      ValueError: naming the split, and the stream or label: a decision that does not fit into the context, calibration
+        labels of a single class, or a test split without a judged step.
+    """
+
+    def rows(split: str) -> Iterator[dict[str, Any]]:
+        try:
+            for row in unscored(
+                run.template,
+                getattr(run.splits, split),
+                split=split,
+                fold=run.config.data.fold,
+                context=run.config.packing.context,
+            ):
+                yield row | _need_target(run)
+        except ValueError as error:
+            raise ValueError(f"split {split!r}: {error}") from error
+
+    try:
+        protocol.check_labels(
+            Scores.from_rows(itertools.chain(rows("calibration"), rows("test"))), run.config.calibration
+        )
+    except ScoresError as error:
+        raise ValueError(f"data: {error.column}: {error.found}" if error.column else f"data: {error.found}") from None
+
+
+def score_run(
+    run: Run,
+    params: Params,
+    splits: tuple[str, ...] = ("calibration", "test"),
+    *,
+    batch: int = 0,
+    passes: Passes | None = None,
+) -> Scores:
+    """The raw signals of every decision of some splits.
+
+    `batch` is the number of streams per forward pass; 0 uses the training batch size. `passes` is what the student does
+    beside the fast pass; None is all that it was trained for (`passes_of`).
+    """
+    chosen = passes_of(run) if passes is None else passes
+    need_target = _need_target(run)
+
+    def rows() -> Iterator[dict[str, Any]]:
+        for split in splits:
+            scored = score_passes(
+                run.model,
+                params,
+                run.template,
+                getattr(run.splits, split),
+                chosen,
+                split=split,
+                fold=run.config.data.fold,
+                context=run.config.packing.context,
+                batch=batch or run.config.training.batch,
+            )
+            yield from ({**row, **need_target} for row in scored)
+
+    return Scores.from_rows(rows())
+
+
+def _need_target(run: Run) -> dict[str, str]:
+    """The column that says what p_need estimates, where it is not the unconditional need."""
+    target = run.config.loss.need_target
+    return {} if target == "marginal" else {"need_target": target}
+
+
+def passes_of(run: Run) -> Passes:
+    """What the student of a trained run can do: what its training streams and its pathway taught it."""
+    config = run.config
+    offers = (offer for stream in run.splits.train for step in stream.steps for offer in step.candidates)
+    return Passes(
+        slow=config.pathway.slow > 0 and any(step.rationale for stream in run.splits.train for step in stream.steps),
+        responses=config.loss.response > 0 and any(offer.response is not None for offer in offers),
+        writing=config.writing,
+    )
+
+
+def evaluate_run(run: Run, *, texts: bool = True, base: bool = False) -> int | None:
+    """Scores the calibration and test splits, fits their calibration, measures every policy and writes the report.
+
+    Where the checkpoint of the trained result is damaged, an older one is evaluated and `NOT_TRAINED` returned: the
+    first line and the title of every table say so, and an evaluation that the folder has already stays as it is.
+    `texts` lets the report show the texts of events; `base` scores the student before training too, for a section of
+    its own in the tables.
+
+    Raises:
+      ValueError, OSError: before anything is written, for a workdir without a checkpoint or with invalid metrics.
+    """
+    workdir = run.files
+    step, params, damaged = restore_trained(run.model, run.config, workdir)
+    checkpoint = checkpoint_in_words(run.config, step, damaged)
+    print(f"checkpoint: {checkpoint}")
+    made = as_facts(provenance())
+    evaluate_into(
+        workdir.path,
+        score_run(run, params),
+        run.config.decision,
+        facts={"command": made.pop("command"), "checkpoint": checkpoint, **run.facts(), **made},
+        keep_scores=True,
+        metrics_path=workdir.metrics,
+        streams=run.splits.test if texts else (),
+        population=f"step {step}, not the trained result" if damaged else "",
+        calibrator=run.config.calibration,
+        base=score_run(run, untrained_params(run.model, run.config), passes=Passes()) if base else None,
+        keep_existing=bool(damaged),
+    )
+    return NOT_TRAINED if damaged else None
+
+
+def train_and_evaluate(
+    config: RunConfig, workdir: Workdir, *, report: bool = True, profile: int | None = None, texts: bool = True
+) -> None:
+    """Trains a run as `train_run` does, then evaluates it; with several processes, prints how to evaluate it."""
+    run, _ = train_run(config, workdir, report=report, profile=profile, to_evaluate=True)
+    if jax.process_count() == 1:
+        evaluate_run(run, texts=texts)
+    elif distributed.is_first():
+        print(f"trained; `python -m prism_jax.evaluate --workdir={workdir}` calibrates and evaluates, in one process")
+
+
+UNTRAINED = "student without training"
+
+
+def evaluate_untrained(config: RunConfig, workdir: Workdir, *, texts: bool = True) -> None:
+    """Scores, calibrates and evaluates the student of a config as it is before training.
+
+    The folder, which may not hold a trained run, gets the run's config, tokenizer and fingerprints, so that training of
+    the same config may begin in it. `texts` lets the report show the texts of events.
+
+    Raises:
+      ValueError, OSError, RuntimeError: in one line; nothing is written if the config, the data source or the weights
+        cannot be used, or if the folder holds checkpoints or a run of another config.
+    """
+    if workdir.checkpoints.exists():
+        raise ConfigError(
+            f"{workdir.checkpoints}: found a trained run, expected a folder without one; "
+            f"`python -m prism_jax.evaluate --workdir={workdir} --base` adds the student before training to its tables"
+        )
+    run = open_run(resolve(config), workdir)
+    check_evaluable(run)
+    scores = score_run(run, untrained_params(run.model, run.config), passes=Passes())
+    start = run.config.training.start or f"random, seed {run.config.training.seed}"
+    made = as_facts(provenance())
+    with only_training(workdir.path):
+        _claim(run)
+        evaluate_into(
+            workdir.path,
+            scores,
+            run.config.decision,
+            facts={"command": made.pop("command"), "parameters": f"without training: {start}", **run.facts(), **made},
+            keep_scores=True,
+            streams=run.splits.test if texts else (),
+            population=UNTRAINED,
+            calibrator=run.config.calibration,
+        )
+
+
+def _claim(run: Run) -> None:
+    """Writes the files that make a folder the run's; the config is the first."""
+    workdir = run.files
+    workdir.claim(run.config)
+    run.template.tokenizer.save(workdir.tokenizer)
+    write_json(workdir.fingerprints, run.fingerprints)
+    write_json(workdir.provenance, provenance())
+
+
+def evaluate_workdir(path: epath.PathLike, *, texts: bool = True, base: bool = False) -> int | None:
+    """Evaluates the run in a folder again, as `evaluate_run` does.
+
+    ValueError or OSError, in one line, for a folder that holds no run, or a run whose source cannot be read.
+    """
+    if is_probe(path):
+        raise ValueError(
+            f"{path}: found the workdir of a probe, expected that of a student; --scores={path}/scores.parquet with "
+            "another --workdir evaluates its scores"
+        )
+    return evaluate_run(reopen_run(Workdir(path)), texts=texts, base=base)

@@ -1,0 +1,318 @@
+"""Promises about a scores file of any agent: what is certified, and what the test split says about it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from prism_jax.acceptance.columns import LogError, parse_columns
+from prism_jax.acceptance.log_scores import scale_of_log, scores_of_log
+from prism_jax.acceptance.logs import read_log
+from prism_jax.acceptance.measures import auroc
+from prism_jax.acceptance.own_score import promised
+from prism_jax.acceptance.score_maps import Scale
+from prism_jax.decision import risk
+from prism_jax.decision.calibration import CalibrationConfig, Calibrator
+from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.evaluation.fits import read_calibration
+from prism_jax.evaluation.intervals import known
+from prism_jax.evaluation.promise_units import Family
+from prism_jax.evaluation.promises import Line, PromiseResult, promise
+from prism_jax.report.human_labels import shown
+from prism_jax.report.table import Column, Row, Section, Table, print_all
+from prism_jax.report.tables import DASH, number, percent
+from prism_jax.runs.scores_files import shown_offers
+from prism_jax.runtime.files import check_folder_of, write_json
+from prism_jax.scores import Scores, ScoresError, located, read_scores
+
+NAMES = {"betting": "betting", "hoeffding_bentkus": "Hoeffding and Bentkus", "expectation": "in expectation"}
+
+
+def families_of(policies: Sequence[str], margins: Sequence[float]) -> tuple[Family, ...]:
+    """Every policy with every slow margin; a policy other than dynamic, which has none, is one family without a margin.
+
+    ValueError for a margin above 0 where no policy has one.
+    """
+    if "dynamic" not in policies and any(margins):
+        raise ValueError(f"--margin: found it with --policy={policies[0]}, expected it with dynamic: no other has one")
+    return tuple(
+        Family(policy, margin) for policy in policies for margin in (margins if policy == "dynamic" else [0.0])
+    )
+
+
+def promise_scores(
+    path: str,
+    texts: Sequence[str],
+    point: OperatingPoint,
+    *,
+    level: float,
+    families: Sequence[Family] = (),
+    calibrator: Calibrator | None = None,
+    calibration: str | None = None,
+    start: float | None = None,
+    test_share: float = 0.0,
+    columns: Sequence[str] | None = None,
+    shown_only: bool = False,
+    out: str | None = None,
+) -> None:
+    """Prints the gates that keep promises, and writes them to a file where asked.
+
+    Args:
+      path: The scores file, .parquet or .jsonl (docs/scores.md), or with `columns` a log of answers, .csv or .parquet.
+      texts: Promises such as "false_alarms<=0.05", kept together.
+      point: The costs to which the gate comes as near as the promises allow.
+      level: The probability 1 - eta with which they hold, for all families at once.
+      families: The policies and slow margins; none is the policy of `point` without a margin.
+      calibrator: The map to fit; None is one temperature per signal.
+      calibration: A calibration.json fitted on other people, instead.
+      start: Cost ratio at which the tests of false discovery and dismissals begin.
+      test_share: Share of the people to measure and not to certify on, of scores without splits, or with a calibration
+        of the split test.
+      columns: ROLE=COLUMN parts of a log (docs/acceptance_logs.md): person, accepted and a score.
+      shown_only: Leaves out the offers that were not made; the promise is then about shown offers only.
+      out: JSON file for the result.
+
+    Raises:
+      ValueError: naming the place, for promises, scores or a calibration that cannot be used.
+    """
+    if calibrator is not None and calibration is not None:
+        raise ValueError("--calibrator: found it with --calibration, expected one of them")
+    if out is not None:
+        check_folder_of(out)
+    promises = [risk.Promise.parse(text) for text in texts]
+    fits = None if calibration is None else read_calibration(calibration).pooled()
+    config = None if calibrator is None else CalibrationConfig(calibrator)
+    try:
+        scores, scale, column = _read(path, columns, shown_only=shown_only)
+        result = promise(
+            scores,
+            promises,
+            point,
+            error=1 - level,
+            families=families,
+            config=config,
+            calibration=fits,
+            start=start,
+            test_share=test_share,
+        )
+    except ScoresError as error:
+        raise located(error, path) from None
+    print_all([promise_table(result, point)])
+    if shown_only:
+        print("The promise is about offers that the log shows only: what was not shown is left out.")
+    if columns and scores.y_accept is not None and (rank := auroc(scores.p_accept_fast, scores.y_accept)) < 0.5:
+        print(
+            f"A higher {column} goes with fewer acceptances in this log (AUROC {rank:.2f}), but the gates offer from a "
+            "score upwards: promise on a column of the opposite sign."
+        )
+    on_score = _on_score(result, scale, column)
+    for sentence in [*sentences(result), *on_score.get("sentences", [])]:
+        print(sentence)
+    if out is not None:
+        write_json(out, as_dict(result, point) | {"on_score": on_score or None})
+
+
+def _on_score(found: PromiseResult, scale: Scale, column: str) -> dict[str, Any]:
+    """The chosen gate as a rule on the user's own score; empty where nothing is certified, or need decides as well."""
+    gate = None if found.chosen is None else found.chosen.gate
+    return {} if gate is None or found.accept_map is None else promised(found.accept_map, gate.ratio, scale, column)
+
+
+def _read(path: str, columns: Sequence[str] | None, *, shown_only: bool) -> tuple[Scores, Scale, str]:
+    """A scores table, or a log of answers as one; where asked, without the offers that were not made.
+
+    Beside it, how the user's score became its p_accept_fast, and the name of the score's column.
+    """
+    if columns is None:
+        scores = read_scores(path)
+        return shown_offers(path, scores) if shown_only else scores, Scale(), "p_accept_fast"
+    roles = parse_columns(columns)
+    log = read_log(path, roles)
+    silent = int((~log.logged).sum())
+    if silent and not shown_only:
+        raise LogError(
+            f"{path}: found {silent} of {len(log)} offers that were not made, expected none, or --shown_only, which "
+            "leaves them out: nobody knows their answers"
+        )
+    scores = scores_of_log(log.shown(), plain=True)  # a gate on it is a gate on the score
+    return scores, scale_of_log(log.shown()), roles.score or ""
+
+
+def promise_table(found: PromiseResult, point: OperatingPoint) -> Table:
+    """One row per family and bound; the first bound promises, the others stand beside it."""
+    thinks = any(family.margin for family in found.families)
+    columns = (
+        Column("certified ratios", "Cost ratios C_FN / C_FA of the gates that keep all promises.", text=True),
+        Column("chosen ratio", "The certified ratio nearest to that of the stated costs."),
+        Column("cost", "Realised cost at it at the stated costs, mean over the certifying units."),
+        Column("speak rate", "Share of steps with an offer at it, mean over the certifying units.", "%"),
+        *([Column("slow passes", "Share of steps with a slow pass at it, the same.", "%")] if thinks else []),
+        *([] if found.test is None else [Column("speak rate, test", "The same over the test units.", "%")]),
+        *(
+            Column(f"{promise.risk}, test", f"Measured on the test units; the limit is {promise.limit:g}.")
+            for promise in (() if found.test is None else found.promises)
+        ),
+    )
+    several = len(found.families) > 1
+    sections = [
+        Section(
+            str(family) if several else "",
+            tuple(
+                Row(NAMES[line.bound], _cells(line, found, thinks, len(columns)), strong=line is found.chosen)
+                for line in found.lines
+                if line.family == family
+            ),
+        )
+        for family in found.families
+    ]
+    title = f"{', '.join(map(str, found.promises))}, with probability {1 - found.error:g}"
+    title += f" for all {len(found.families)} families at once" if several else ""
+    return Table(title, "bound", columns, tuple(sections), _note(found, point), mark="the promise")
+
+
+def _note(found: PromiseResult, point: OperatingPoint) -> str:
+    """Which units did what, and for what the promise stands."""
+    units = _plural(found)
+    note = f"Certified on {found.certifying.number} {units}"
+    note += f"; the other half of the calibration {units} fitted the maps" if found.halves else ""
+    if found.test is None:
+        note += "; no others are left to measure on"
+    else:
+        note += f"; measured on {found.test.number} others, with 95 % intervals over them"
+    if len(found.families) > 1:
+        note += f". Stated ratio {point.cost_ratio:g}."
+    else:
+        family = found.families[0]
+        passes = f"slow margin {family.margin:g}" if family.margin else "fast pass"
+        note += f". Policy {family.policy}, {passes}; stated ratio {point.cost_ratio:g}."
+    if found.folds:
+        note += (
+            " The scores have folds: where every fold was scored by a model of its own, the promise is approximate, "
+            "and about these models together."
+        )
+    left_out = found.certifying.unjudged + (0 if found.test is None else found.test.unjudged)
+    return note + (f" {left_out} steps without both labels are left out." if left_out else "")
+
+
+def sentences(found: PromiseResult) -> list[str]:
+    """What to deploy, or what can be promised instead."""
+    if found.chosen is not None and found.chosen.gate is not None:
+        return [_deployed(found, found.chosen, found.chosen.gate.ratio), *_starts(found)]
+    count, units, families = found.certifying.number, _plural(found), len(found.families)
+    of = f" of {families} families" if families > 1 else ""
+    lines = [
+        f"Nothing can be promised with {count} {units}: no tested gate{of} keeps {', '.join(map(str, found.promises))}."
+    ]
+    share = found.error / (len(found.promises) * families)
+    smallest = math.ceil(1e4 * risk.smallest_limit(count, share)) / 1e4
+    if min(promise.limit for promise in found.promises) < smallest:
+        lines.append(f"The smallest limit that {count} {units} can promise, without a single loss, is {smallest:.4f}.")
+    elif len(found.promises) > 1:
+        lines.append(
+            f"{count} {units} could promise each limit from {smallest:.4f} on by itself, without a single loss: the "
+            "gates that keep one of these break another, or are too close to a limit."
+        )
+    elif found.promises[0] not in found.passing:
+        lines.append(
+            f"Without a single loss, {count} {units} could promise {smallest:.4f}; these losses are too large."
+        )
+    return [*lines, *_starts(found), *(_smallest_passing(found, promise) for promise in found.passing)]
+
+
+def _starts(found: PromiseResult) -> list[str]:
+    """That the default start cannot certify a policy, where it is none for it and nothing of it is certified."""
+    silent = [line.family.policy for line in found.lines if line.bound == "betting" and line.gate is None]
+    policies = [name for name in found.too_talkative if name in silent]
+    if not policies:
+        return []
+    return [
+        "The default start of false_discovery, the ratio limit / (1 - limit), keeps the limit at every offer for the "
+        f"policy product only. A calibrated gate of {', '.join(policies)} may break it there, and its first test then "
+        "fails: give another start with --start, fixed beforehand or on other people."
+    ]
+
+
+def _smallest_passing(found: PromiseResult, one: risk.Promise) -> str:
+    """Which limit would have passed the first test."""
+    limit = found.passing[one]
+    start = "limit / (1 - limit)" if found.start is None else f"{found.start:g}"
+    if limit is None:
+        return (
+            f"No limit of {one.risk} up to 0.99 passes its first test on these {_plural(found)}, at the start {start}."
+        )
+    return (
+        f"The smallest limit of {one.risk} that would pass on these {_plural(found)} is {limit:g}, at the start "
+        f"{start}. Read off the same units, it is no promise: state it for others."
+    )
+
+
+def _deployed(found: PromiseResult, line: Line, ratio: float) -> str:
+    """The flags of the agent, and what the promise covers."""
+    policy = "" if len(found.families) == 1 else f"--policy={line.family.policy} "
+    deploy = f"Deploy {policy}--c_fa=1 --c_fn={ratio!r} --margin={line.family.margin:g}: "
+    sure = f"with probability {1 - found.error:g}, all certified ratios"
+    if len(found.families) == 1:
+        return (
+            f"{deploy}{sure} keep the promise at once. It does not cover other policies, other slow margins or maps "
+            "chosen afterwards."
+        )
+    return (
+        f"{deploy}{sure} of all {len(found.families)} families keep the promise at once, so this one could be chosen "
+        f"for its cost on the same {_plural(found)}. The promise does not cover other policies, other slow margins or "
+        "maps chosen afterwards."
+    )
+
+
+def as_dict(found: PromiseResult, point: OperatingPoint) -> dict[str, Any]:
+    """The result as JSON values."""
+    chosen = found.chosen
+    return {
+        "promises": list(map(str, found.promises)),
+        "probability": 1 - found.error,
+        "unit": found.unit,
+        "certifying_units": found.certifying.number,
+        "test_units": 0 if found.test is None else found.test.number,
+        "maps_from_other_half": found.halves,
+        "folds_together": found.folds,
+        "stated_ratio": point.cost_ratio,
+        "chosen": chosen
+        and chosen.family._asdict() | {"bound": chosen.bound, "ratio": chosen.gate and chosen.gate.ratio},
+        "families": [
+            family._asdict()
+            | {"bounds": {line.bound: _line_dict(line) for line in found.lines if line.family == family}}
+            for family in found.families
+        ],
+    }
+
+
+def _line_dict(line: Line) -> dict[str, Any]:
+    """One bound of one family."""
+    gate: dict[str, Any] | None = None
+    if line.gate is not None:
+        gate = line.gate._asdict()
+        gate["test_risks"] = {
+            str(promise): value and {"mean": float(value.estimate), "low": known(value.low), "high": known(value.high)}
+            for promise, value in line.gate.test_risks.items()
+        }
+    return {"certified": list(line.certified), "gate": gate}
+
+
+def _cells(line: Line, found: PromiseResult, thinks: bool, number_of_cells: int) -> tuple[str, ...]:
+    if line.gate is None:
+        return ("none", *[DASH] * (number_of_cells - 1))
+    gate, (low, high) = line.gate, (line.certified[0], line.certified[-1])
+    risks = (gate.test_risks[promise] for promise in (() if found.test is None else found.promises))
+    return (
+        f"{low:.3g} to {high:.3g}",
+        f"{gate.ratio:.4g}",
+        number(gate.cost, 3),
+        percent(gate.speak_rate),
+        *([percent(gate.slow_rate)] if thinks else []),
+        *([] if gate.test_speak_rate is None else [percent(gate.test_speak_rate)]),
+        *(DASH if value is None else shown(value) for value in risks),
+    )
+
+
+def _plural(found: PromiseResult) -> str:
+    return "people" if found.unit == "person" else "streams"

@@ -1,0 +1,133 @@
+"""The fast pass: one prefill per stream reads both signals of every decision, as rows of the scores table."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float64
+
+from prism_jax.prompting.packing import Packed, Sizes, pad, sizes
+from prism_jax.prompting.rows import pack_whole
+from prism_jax.prompting.template import Template
+from prism_jax.scoring.slots import Slots
+from prism_jax.streams import Step, Stream
+from prism_jax.streams.edit import map_candidates
+from prism_jax.streams.known import known_columns
+from prism_jax.student import Qwen3
+from prism_jax.student.qwen3 import Params
+
+
+class Part(NamedTuple):
+    """A packed row of a stream: the whole stream, or some of its steps where it is longer than the context."""
+
+    stream: Stream  # the whole stream
+    first_step: int  # number of the first step in the row
+    row: Packed
+
+    def steps(self) -> Iterator[tuple[int, Step]]:
+        """The steps of the row with their numbers in the stream."""
+        last = self.first_step + len(self.row.need_slot)
+        return enumerate(self.stream.steps[self.first_step : last], start=self.first_step)
+
+
+def score_streams(
+    model: Qwen3,
+    params: Params,
+    template: Template,
+    streams: Sequence[Stream],
+    *,
+    split: str,
+    fold: int,
+    context: int,
+    batch: int = 16,
+) -> Iterator[dict[str, Any]]:
+    """Yields rows of the scores table, one per (step, candidate), with raw signals.
+
+    Each decision of a stream longer than the context is read with the newest events that fit: `context` is the maximum
+    number of tokens up to the end of one decision. `batch` is the number of streams, or parts of long streams, per
+    forward pass; `split` and `fold` stand in every row.
+
+    Raises:
+      ValueError: naming the stream, when a decision does not fit into the context even with only its newest event.
+    """
+    parts = [part for stream in streams for part in packed_parts(stream, template, context)]
+    for part, p_need, p_accept in read_parts(model, params, template, parts, batch):
+        yield from _rows(part, p_need, p_accept, split, fold)
+
+
+def read_parts(
+    model: Qwen3, params: Params, template: Template, parts: Sequence[Part], batch: int
+) -> Iterator[tuple[Part, Float64[np.ndarray, " S"], Float64[np.ndarray, " C"]]]:
+    """Yields each part with the probabilities at its need slots and at its accept slots, padded.
+
+    The template is the one that the parts were packed with; `batch` is the number of parts per forward pass.
+    """
+    if not parts:
+        return
+    size = sizes([part.row for part in parts])
+    read = jax.jit(Slots(model, template.yes, template.no, size.window, size.visible).read)
+    for start in range(0, len(parts), batch):
+        group = parts[start : start + batch]
+        logits = read(params, _stack([part.row for part in group], batch, size, template.tokenizer.pad))
+        z_need, z_accept = (np.asarray(z, np.float64) for z in logits)
+        for i, part in enumerate(group):
+            yield part, _sigmoid(z_need[i]), _sigmoid(z_accept[i])
+
+
+def unscored(
+    template: Template, streams: Sequence[Stream], *, split: str, fold: int, context: int
+) -> Iterator[dict[str, Any]]:
+    """Yields the rows that `score_streams` would yield, without a student: every signal is one half.
+
+    It packs the streams as scoring does, so it finds before training what scoring would refuse after it.
+    """
+    for stream in streams:
+        for part in packed_parts(stream, template, context):
+            need, accept = (np.full(len(slots), 0.5) for slots in (part.row.need_slot, part.row.accept_slot))
+            yield from _rows(part, need, accept, split, fold)
+
+
+def packed_parts(stream: Stream, template: Template, context: int) -> Iterator[Part]:
+    """Packs a stream without its responses: the gate decides before a response is written.
+
+    Raises:
+      ValueError: naming the stream, when a decision does not fit into the context even with only its newest event.
+    """
+    silent = map_candidates(stream, lambda offer: dataclasses.replace(offer, response=None))
+    first_step = 0
+    for row in pack_whole(silent, template, context).parts():
+        yield Part(stream, first_step, row)
+        first_step += len(row.need_slot)
+
+
+def _stack(rows: list[Packed], batch: int, size: Sizes, token: int) -> Packed:
+    """A batch of padded rows. A short group repeats its first row, so that only one shape is compiled."""
+    padded = [pad(row, size, token) for row in rows + rows[:1] * (batch - len(rows))]
+    return jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *padded)
+
+
+def _rows(part: Part, p_need: np.ndarray, p_accept: np.ndarray, split: str, fold: int) -> Iterator[dict[str, Any]]:
+    """One row per candidate of the part's steps, in the order of the slots."""
+    stream, first, packed = part
+    slot = 0
+    for number, step in part.steps():
+        for index, candidate in enumerate(step.candidates):
+            yield {
+                **known_columns(stream, step, candidate, split=split, fold=fold),
+                "step": number,
+                "candidate": index,
+                "p_need_fast": float(p_need[number - first]),
+                "p_accept_fast": float(p_accept[slot]),
+                # Tokens to read for this decision alone, without a cache: the visible trunk, the head and this leaf.
+                "tokens_fast": int(packed.positions[packed.accept_slot[slot]]) + 1,
+            }
+            slot += 1
+
+
+def _sigmoid(z: np.ndarray) -> np.ndarray:
+    return np.exp(-np.logaddexp(0.0, -z))

@@ -1,0 +1,197 @@
+"""A log of answers: what the gate would have cost, the conversion to a scores file, and what is refused."""
+
+import dataclasses
+
+import forked
+import numpy as np
+import pytest
+import scipy.stats
+
+from prism_jax.acceptance.columns import LogError, parse_columns
+from prism_jax.acceptance.log_evaluation import (
+    evaluate_log,
+    gate_costs,
+    score_and_constant,
+)
+from prism_jax.acceptance.log_scores import scale_of_log, scores_of_log
+from prism_jax.acceptance.logs import AcceptanceLog
+from prism_jax.acceptance.own_score import own_score, people_of, promised, sentences
+from prism_jax.acceptance.study import Study, study
+from prism_jax.decision.calibration import CalibrationConfig, Rule, fit_map
+from prism_jax.scores import Scores
+
+ROWS, PEOPLE = 60, 6
+
+
+@pytest.fixture
+def log():
+    rng = np.random.default_rng(0)
+    score = rng.random(ROWS)
+    accepted = (rng.random(ROWS) < score).astype(float)
+    score[::7] = np.nan
+    person = rng.permutation(np.arange(ROWS, dtype=np.int32) % PEOPLE)
+    names = tuple(f"person {number}" for number in range(PEOPLE))
+    made = np.ones(ROWS, bool)
+    return AcceptanceLog(names, person, accepted, rng.permutation(ROWS) * 1.0, True, made, score)
+
+
+def study_of(log):
+    rows = log.order
+    p = np.where(np.isnan(log.score), 0.4, log.score)[rows]
+    constant = np.full(ROWS, 0.4)
+    person = log.person[rows]
+    return Study(
+        {"constant": constant, "score": p},
+        log.accepted[rows],
+        person,
+        rows,
+        np.ones(ROWS),
+        np.zeros(ROWS, int),
+        PEOPLE,
+        (),
+    )
+
+
+def test_the_gates_costs_are_those_of_its_decisions(log):
+    found, weight = study_of(log), np.linspace(1, 3, ROWS)
+    costs = gate_costs(found, weight, ["constant", "score"], 2.0, 3.0)
+    y = found.accepted
+    offer = found.predictions["score"] >= 2 / 5
+    expected = np.average(np.where(offer, 2 * (1 - y), 3 * y), weights=weight)
+    constants = {"always": np.average(2 * (1 - y), weights=weight), "never": np.average(3 * y, weights=weight)}
+    assert costs["score"].cost.value == pytest.approx(expected)
+    assert costs["score"].speak_rate == pytest.approx(np.average(offer, weights=weight))
+    assert costs["score"].gain.value == pytest.approx(expected - min(constants.values()))
+    for name, cost in constants.items():
+        assert costs[name].cost.value == pytest.approx(cost)
+    better = min(constants, key=constants.get)
+    assert costs[better].gain.value == 0.0
+    assert np.isnan([costs[better].gain.low, costs[better].gain.high]).all()  # of no difference there is no interval
+    assert costs["score"].cost.low < expected < costs["score"].cost.high
+
+
+def test_the_score_is_compared_where_it_is_known(log):
+    found = study_of(log)
+    known = ~np.isnan(log.score)
+    compared = score_and_constant(log, found)
+    assert compared["score"].value == pytest.approx(np.mean((log.score - log.accepted)[known] ** 2))
+    assert compared["constant"].value == pytest.approx(np.mean((0.4 - log.accepted[known]) ** 2))
+    assert compared["difference"].value == pytest.approx(compared["score"].value - compared["constant"].value)
+
+
+@pytest.mark.parametrize("stretch", [1.0, 10.0, -10.0])
+def test_the_rule_on_the_score_is_where_the_fitted_map_reaches_the_gates(log, stretch):
+    log = dataclasses.replace(log, score=log.score * stretch)
+    found = study(log)
+    own = own_score(log, found, "sure", 0.4, found.weight)
+    score = log.score[~np.isnan(log.score)]
+    assert len(own.maps) == (3 if stretch == 1 else 1)
+    for fitted in own.maps.values():
+        rule = fitted.rule(0.4)
+        assert rule.offer == ("at_most" if stretch < 0 else "at_least")
+        assert fitted(np.array([rule.value])) == pytest.approx(0.4, abs=1e-6)
+        np.testing.assert_array_equal(rule.offers(score), fitted(score) >= 0.4)
+    assert own.brier[own.best] == min(own.brier[name] for name in own.maps)
+    assert own.rule.in_words() in " ".join(sentences(own)) and "sure" in sentences(own)[0]
+
+
+def test_a_rule_per_person_is_where_their_own_prediction_reaches_the_gates(log):
+    found = study(log)
+    own = own_score(log, found, "sure", 0.4, found.weight)
+    people = people_of(log, found, own, 0.4)
+    assert [one.number for one in people] == list(range(1, PEOPLE + 1))
+    named = {f"p{number}": name for number, name in zip(log.numbers, log.names, strict=True)}
+    for one in people:
+        mine = log.accepted[log.person == log.names.index(named[f"p{one.number}"])]
+        assert (one.answers, one.accepted) == (len(mine), pytest.approx(mine.mean()))
+        wilson = scipy.stats.binomtest(int(mine.sum()), len(mine)).proportion_ci(method="wilson")
+        assert (one.low, one.high) == pytest.approx((wilson.low, wilson.high), abs=1e-6)
+    # Who accepts more is offered more: the two orders agree.
+    order = np.argsort([one.p for one in people])
+    assert (np.diff([people[i].rule.value for i in order]) < 0).all()
+    bare = dataclasses.replace(log, score=None)
+    rules = [one.rule.offer for one in people_of(bare, study(bare), None, 0.5)]
+    assert set(rules) <= {"always", "never"}
+
+
+def test_a_log_becomes_a_scores_table_of_whole_people(log):
+    scores = scores_of_log(log, keep_names=True)
+    assert isinstance(scores, Scores) and not scores.has_need and len(scores) == ROWS
+    missing = np.isnan(log.score[log.order])
+    for row in np.flatnonzero(missing):
+        others = scores.fold != scores.fold[row]
+        assert scores.p_accept_fast[row] == pytest.approx(scores.y_accept[others].mean())
+    found = study(log)
+    best = own_score(log, found, "sure", 0.4, found.weight).best
+    np.testing.assert_allclose(scores.p_accept_fast[~missing], found.predictions[best][~missing])
+    plain = scores_of_log(log, plain=True, keep_names=True)
+    np.testing.assert_allclose(plain.p_accept_fast[~missing], log.score[log.order][~missing])
+    far = dataclasses.replace(log, score=log.score * 10)
+    order = np.argsort(scores_of_log(far, plain=True, keep_names=True).p_accept_fast[~missing])
+    np.testing.assert_array_equal(order, np.argsort(far.score[far.order][~missing]))
+    for name in log.names:
+        mine = scores.person == name
+        assert scores.step[mine].tolist() == list(range(mine.sum())) and (np.diff(scores.time[mine]) > 0).all()
+        assert len(set(scores.fold[mine])) == 1
+    bare = AcceptanceLog(log.names, log.person, log.accepted, log.time, True, log.logged)
+    with pytest.raises(LogError, match="columns: found no score, expected score=COLUMN"):
+        scores_of_log(bare)
+
+
+def test_people_are_numbered_as_the_log_first_mentions_them_unless_names_are_kept(log):
+    named, numbered = scores_of_log(log, keep_names=True), scores_of_log(log)
+    met = [log.names[code] for code in dict.fromkeys(log.person.tolist())]
+    assert list(dict.fromkeys(numbered.person.tolist())) == [f"p{i + 1}" for i in range(len(met))]
+    for i, name in enumerate(met):
+        mine, theirs = (table.take(table.person == one) for table, one in ((numbered, f"p{i + 1}"), (named, name)))
+        for column in ("step", "fold", "time", "p_accept_fast", "y_accept"):
+            np.testing.assert_array_equal(getattr(mine, column), getattr(theirs, column))
+    np.testing.assert_array_equal(numbered.stream, numbered.person)
+
+
+BAD = {
+    "no such column": ("person=user,accepted=done", "found no column 'done'"),
+    "not 0 or 1": ("person=user,accepted=stars", "column 'stars': found 4, expected true or false, or 1 or 0"),
+    "one class": ("person=user,accepted=yes", "answers that all accepted the offer, expected both kinds"),
+    "one person": ("person=app,accepted=taken", "found answers of 1 people, expected at least 2"),
+    "an offer not made": ("person=user,accepted=taken,logged=shown", "not made and no propensity"),
+}
+
+
+@pytest.fixture
+def csv(tmp_path):
+    rows = ["user,app,taken,stars,yes,shown", "a,x,1,4,1,1", "a,x,0,2,1,1", "b,x,1,5,1,1", "b,x,0,1,1,0"]
+    (tmp_path / "log.csv").write_text("\n".join(rows) + "\n")
+    return tmp_path / "log.csv"
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_logs_are_refused_and_nothing_is_written(csv, case):
+    columns, message = BAD[case]
+    with pytest.raises(LogError) as refused:
+        evaluate_log(csv, parse_columns(columns), csv.parent / "out", c_fa=1.0, c_fn=2.0)
+    assert message in str(refused.value) and "\n" not in str(refused.value)
+    assert not (csv.parent / "out").exists()
+
+
+def test_flags_of_a_scores_file_are_refused_with_columns(csv):
+    given = (f"--scores={csv}", "--columns=person=user,accepted=taken", f"--workdir={csv.parent / 'out'}")
+    done = forked.run("prism_jax.evaluate", *given, "--policy=fixed", cwd=csv.parent)
+    (line,) = [line for line in done.stderr.splitlines() if line.strip()]
+    assert done.returncode == 1 and line.startswith(
+        "error: --policy: found it with --columns, expected it with a scores"
+    )
+
+
+@pytest.mark.parametrize("calibrator", ["temperature", "platt", "isotonic"])
+def test_a_promised_gate_is_a_rule_on_the_logs_score(log, calibrator):
+    log = dataclasses.replace(log, score=log.score * 10)
+    table = scores_of_log(log, plain=True, keep_names=True)
+    known = ~np.isnan(log.score[log.order])
+    score, p = log.score[log.order][known], table.p_accept_fast[known]
+    fitted = fit_map(CalibrationConfig(calibrator), p, table.y_accept[known])
+    for ratio in (0.5, 1.0, 2.0):
+        found = promised(fitted, ratio, scale_of_log(log), "sure")
+        rule = Rule(**found["rules"][""])
+        np.testing.assert_array_equal(rule.offers(score), fitted(p) >= 1 / (1 + ratio))
+        assert found["sentences"][0].startswith("On your own score: ") and "sure" in found["sentences"][0]

@@ -1,0 +1,176 @@
+"""Acceptance logs: every role of a column, both formats, and what is refused."""
+
+import re
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from prism_jax.acceptance.columns import LogColumns, LogError, parse_columns
+from prism_jax.acceptance.logs import read_log
+
+HEADER = "who,at,took,rating,score,slow,kind,left\n"
+ROWS = (
+    "007,20.5,yes,5,0.7,true,code,3\n"
+    "7,10,no,1,,false,mail,\n"
+    "7,10,true,4,0.2,,,-1e3\n"
+    '"Ann, B.",2,0,2,0.4,true,"co\nde",NA\n'
+)
+COLUMNS = LogColumns(person="who", time="at", accepted="took", score="score")
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(text, name="log.csv"):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+        return tmp_path / name
+
+    return write
+
+
+def test_a_csv_file_of_every_kind_of_column(write):
+    log = read_log(write(HEADER + ROWS), COLUMNS, ["slow", "kind", "left"])
+    assert log.names == ("007", "7", "Ann, B.")
+    np.testing.assert_array_equal(log.person, [0, 1, 1, 2])
+    np.testing.assert_array_equal(log.accepted, [1, 0, 1, 0])
+    np.testing.assert_array_equal(log.time, [20.5, 10, 10, 2])
+    np.testing.assert_array_equal(log.score, [0.7, np.nan, 0.2, 0.4])
+    np.testing.assert_array_equal(log.order, [0, 1, 2, 3])
+    slow, kind, left = log.context
+    assert [column.kind for column in log.context] == ["flag", "category", "number"]
+    np.testing.assert_array_equal(slow.values, [1, 0, np.nan, 1])
+    assert kind.levels == ("co\nde", "code", "mail")
+    np.testing.assert_array_equal(kind.values, [1, 2, -1, 0])
+    np.testing.assert_array_equal(left.values, [3, np.nan, -1e3, np.nan])
+    assert log.logged.all() and log.score_is_probability
+    assert "Ann" not in repr(log) + repr(log.context)
+
+
+def test_parquet_gives_the_same_with_types_of_its_own(tmp_path):
+    moments = pa.array([20_500, 10_000, 10_000, 2_000], pa.timestamp("ms", "Europe/Paris"))
+    table = {"who": pa.array(["b", "a", "a", "c"]).dictionary_encode(), "at": moments}
+    table |= {
+        "rating": pa.array([5, 1, 4, 2], pa.int8()),
+        "made": [True, True, True, False],
+        "e": [0.5, 1.0, 1.0, None],
+    }
+    pq.write_table(pa.table(table), tmp_path / "log.parquet")
+    columns = parse_columns("person=who, time=at, accepted=rating>=4, logged=made, propensity=e")
+    log = read_log(tmp_path / "log.parquet", columns, ["rating"][:0])
+    np.testing.assert_array_equal(log.person, [1, 0, 0, 2])
+    np.testing.assert_array_equal(log.accepted, [1, 0, 1, np.nan])
+    np.testing.assert_array_equal(log.time, [20.5, 10, 10, 2])
+    np.testing.assert_array_equal(log.propensity, [0.5, 1, 1, np.nan])
+    np.testing.assert_array_equal(log.order, [1, 2, 0, 3])
+
+
+def test_without_times_the_order_of_the_file_counts(write):
+    log = read_log(write("p,a\nx,1\ny,0\nx,0\n"), LogColumns(person="p", accepted="a"))
+    assert not log.timed
+    np.testing.assert_array_equal(log.order, [0, 2, 1])
+
+
+def test_times_of_text_and_rows_out_of_order(write, caplog):
+    text = "p,a,t\nx,1,2025-01-02T00:00:01Z\nx,0,2025-01-02T01:00:00+01:00\ny,1,2025-01-01T00:00:00Z\n"
+    log = read_log(write(text), LogColumns(person="p", accepted="a", time="t"))
+    np.testing.assert_array_equal(log.time - log.time[2], [86401, 86400, 0])
+    np.testing.assert_array_equal(log.order, [1, 0, 2])
+    assert "1 rows have an earlier time" in caplog.text
+    naive = read_log(write(text.replace("+01:00", "").replace("Z", "")), LogColumns(person="p", accepted="a", time="t"))
+    np.testing.assert_array_equal(naive.time - naive.time[2], [86401, 90000, 0])
+
+
+def test_a_condition_on_a_text(write):
+    log = read_log(write("p,o\nx,taken\ny,left\nx,left\n"), LogColumns(person="p", accepted="o==taken"))
+    np.testing.assert_array_equal(log.accepted, [1, 0, 0])
+
+
+SAYS = {
+    "columns": [
+        ("person=who", "found no accepted, expected accepted=COLUMN"),
+        ("person=who,accepted", "found 'accepted', expected ROLE=COLUMN"),
+        ("person=who,accepted=took,scores=score", "found the role 'scores' (did you mean 'score'?)"),
+        ("person=who,accepted=took,accepted=rating", "found accepted twice"),
+        ("person=who,accepted=who", "found the column 'who' as person and as accepted"),
+        ("person=who,accepted=took,time=", "found no name for time"),
+        ("person=who,accepted=token", "found no column 'token' (did you mean 'took'?), expected one of who, at"),
+        ("person=who,accepted=rating", "row 0, column 'rating': found 5, expected true or false"),
+        ("person=who,accepted=kind", "row 0, column 'kind': found a text of 4 characters, expected true or false"),
+        ("person=who,accepted=kind==nothing", "found no row with the text 'nothing'"),
+        ("person=who,accepted=kind>=mail", "expected a number to compare with"),
+        ("person=who,accepted=rating>=9", "found 4 answers that all rejected the offer, expected both kinds"),
+        ("person=who,accepted=took,time=kind", "row 0, column 'kind': found a text of 4 characters, expected seconds"),
+        ("person=kind,accepted=took", "row 2, column 'kind': found nothing, expected a name or number of the person"),
+        ("person=who,accepted=slow", "row 2, column 'slow': found nothing, expected an answer to the offer; logged="),
+        ("person=who,accepted=took,answered=at", "found answered without time"),
+        ("person=who,accepted=took,time=at,answered=rating", "row 0, column 'rating': found an answer 15.5 s before"),
+        (
+            "person=who,accepted=took,propensity=rating",
+            "row 0, column 'rating': found 5, expected a probability above 0",
+        ),
+        ("person=who,accepted=took,logged=slow", "row 2, column 'slow': found nothing, expected whether the offer was"),
+    ],
+    "context": [
+        (["size"], "found no column 'size'"),
+        (["kind", "kind"], "found the column 'kind' twice"),
+        (["took"], "found 'took', the column of accepted, expected what was known before"),
+    ],
+    "file": [
+        ("", "found no header"),
+        (HEADER, "found no rows"),
+        (HEADER + ROWS + "Zoe,1,2\n", "row 4: found 3 values, expected 8"),
+        (HEADER + ROWS + 'Zoe,1,"2\n', "found "),
+        (HEADER.replace("at", "who") + ROWS, "found 2 columns called 'who'"),
+        (HEADER + ROWS.replace("20.5", "inf"), "row 0, column 'at': found an infinite number, expected seconds"),
+        (HEADER + ROWS.replace("20.5", ""), "row 0, column 'at': found nothing, expected the time of the offer"),
+        (HEADER + ROWS.replace("0.7", "1e400"), "row 0, column 'score': found an infinite number"),
+        (HEADER + ROWS.replace("0.7", "-1e300"), "'score': found -1e+300, expected a number from -1e+100 to 1e+100"),
+        (HEADER + "7,1,1,1,1,1,a,1\n7,2,0,1,1,1,a,1\n", "found answers of 1 people, expected at least 2"),
+    ],
+}
+
+
+@pytest.mark.parametrize(("what", "given", "says"), [(what, *pair) for what, pairs in SAYS.items() for pair in pairs])
+def test_what_is_refused_is_named_in_one_line(what, given, says, write):
+    path = write(given if what == "file" else HEADER + ROWS)
+    with pytest.raises(LogError, match=re.escape(says)) as error:
+        columns = parse_columns(given) if what == "columns" else COLUMNS
+        read_log(path, columns, given if what == "context" else ())
+    message = str(error.value)
+    assert "\n" not in message
+    assert message.startswith((str(path), "columns: ", "context: "))
+    assert not re.search(r"Ann|Zoe|007|mail,", message)
+
+
+def test_other_files_are_refused(tmp_path, write):
+    with pytest.raises(FileNotFoundError, match=r": no such file, expected an acceptance log"):
+        read_log(tmp_path / "log.csv", COLUMNS)
+    with pytest.raises(LogError, match=r"found the suffix '.xlsx', expected .csv or .parquet"):
+        read_log(write("", "log.xlsx"), COLUMNS)
+    with pytest.raises(LogError, match=r"found no readable Parquet"):
+        read_log(write("who", "log.parquet"), COLUMNS)
+    for mark in (";", "\t"):
+        with pytest.raises(LogError, match=r"expected one of .*; a \.csv has commas between its columns$"):
+            read_log(write((HEADER + ROWS).replace(",", mark)), COLUMNS)
+
+
+def test_files_and_tables_beyond_the_limits_are_refused(write, monkeypatch):
+    path = write(HEADER + ROWS)
+    monkeypatch.setattr("prism_jax.acceptance.log_files.MOST_ROWS", 3)
+    with pytest.raises(LogError, match="found 4 rows, expected at most 3"):
+        read_log(path, COLUMNS)
+    monkeypatch.setattr("prism_jax.acceptance.log_files.MOST_BYTES", 9)
+    with pytest.raises(LogError, match="found a file of more than 9 bytes"):
+        read_log(path, COLUMNS)
+
+
+def test_free_text_is_no_context_but_numbers_as_texts_are(write):
+    rows = [f"p{i % 3},{i % 2},note {i},{i / 7},{i % 9}" for i in range(60)]
+    path = write("\n".join(["who,took,note,left,kind", *rows]))
+    columns = LogColumns(person="who", accepted="took")
+    assert [one.kind for one in read_log(path, columns, ["left", "kind"]).context] == ["number", "number"]
+    with pytest.raises(LogError, match=r"column 'note': found texts of 60 kinds on 60 rows, expected at most 30: free"):
+        read_log(path, columns, ["note"])
+    few = write("\n".join(["who,took,note,left,kind", *rows[:20]]), "few.csv")
+    assert len(read_log(few, columns, ["note"]).context[0].levels) == 20

@@ -1,0 +1,171 @@
+"""The protocol on small simulated logs, its measures, and the command."""
+
+import contextlib
+import dataclasses
+import io
+import json
+
+import numpy as np
+import pytest
+from sklearn.metrics import roc_auc_score
+
+from prism_jax.acceptance.columns import parse_columns
+from prism_jax.acceptance.logs import AcceptanceLog, read_log
+from prism_jax.acceptance.measures import measure
+from prism_jax.acceptance.prediction import run_people
+from prism_jax.acceptance.study import study
+from prism_jax.experiments.people_demo import COLUMNS, CONTEXT, simulate_log
+from prism_jax.people.layer import Population, prequential
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_settings():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("prism_jax.acceptance.context.RIDGES", (50.0,))
+        patch.setattr("prism_jax.acceptance.context.PIECES", (3,))
+        yield
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory):
+    log = simulate_log(people=4, answers=40)
+    path = tmp_path_factory.mktemp("log") / "log.csv"
+    path.write_bytes(log.to_csv())
+    return path, log.truth
+
+
+@pytest.fixture(scope="module")
+def ran(simulated, tmp_path_factory):
+    path, _ = simulated
+    workdir = tmp_path_factory.mktemp("people")
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        value = run_people(str(path), parse_columns(COLUMNS), CONTEXT, str(workdir), truth=simulated[1])
+    return workdir, printed.getvalue(), value
+
+
+def test_measures_are_those_of_scikit_learn():
+    rng = np.random.default_rng(0)
+    person, y = rng.integers(0, 15, 2000), (rng.random(2000) < 0.4).astype(float)
+    p = np.round(np.clip(0.3 + 0.2 * y + 0.2 * rng.normal(size=2000), 0.01, 0.99), 2)
+    found = measure(p, y, person)
+    assert found.auroc.value == pytest.approx(roc_auc_score(y, p))
+    assert found.brier.value == pytest.approx(np.mean((p - y) ** 2))
+    pairs = [(roc_auc_score(y[r], p[r]), y[r].sum() * (1 - y[r]).sum()) for r in (person == i for i in range(15))]
+    assert found.within_person.value == pytest.approx(np.average(np.array(pairs)[:, 0], weights=np.array(pairs)[:, 1]))
+    for one in found:
+        assert one.low < one.value < one.high or one is found.ece
+    weight = rng.uniform(0.2, 3.0, 2000)
+    weighed = measure(p, y, person, weight=weight)
+    assert weighed.auroc.value == pytest.approx(roc_auc_score(y, p, sample_weight=weight))
+    assert weighed.brier.value == pytest.approx(np.average((p - y) ** 2, weights=weight))
+    # Whole people are drawn: if everybody's rows are copied, the interval stays.
+    twice = measure(np.tile(p, 2), np.tile(y, 2), np.tile(person, 2))
+    np.testing.assert_allclose(twice.auroc, found.auroc, atol=1e-9)
+    np.testing.assert_allclose(twice.brier, found.brier, atol=1e-12)
+
+
+def test_measures_that_do_not_exist_are_none():
+    y = np.array([0.0, 0.0, 1.0, 1.0])
+    found = measure(np.array([3.0, 4.0, 5.0, 6.0]), y, np.array([0, 0, 1, 1]), probability=False)
+    assert found.auroc.value == 1.0
+    assert found[1:] == (None, None, None)
+
+
+def test_the_command_prints_and_writes_every_row(ran):
+    workdir, printed, value = ran
+    found = json.loads((workdir / "people.json").read_text())
+    assert found == value
+    rows = found["rows"]
+    assert {"constant", "score", "context", "person", "context+person"} <= set(rows)
+    for row in rows.values():
+        for name in ("auroc", "within_person", "brier", "ece"):
+            low, high = row["intervals"][name]
+            assert 0 <= row[name] <= 1
+            assert low is None or 0 <= low <= high <= 1
+    assert rows["truth"]["brier"] < rows["context+person"]["brier"]
+    assert "context+person" in printed and "user 0" not in printed
+    assert (workdir / "people.csv").read_text().count("\n") == len(rows) + 1
+    parts = found["by_answers"]
+    assert sum(part["answers"] for part in parts) == found["log"]["answers"]
+    cold, warm = parts[0]["difference"]["brier"], parts[-1]["difference"]["brier"]
+    assert cold["value"] == pytest.approx(0.0, abs=1e-12)  # no loss at a first offer
+    assert cold["interval"] == [None, None]
+    brier = parts[-1]["brier"]
+    assert warm["value"] == pytest.approx(brier["context+person"] - brier["context"], abs=1e-12)
+    assert warm["interval"][0] is None or warm["interval"][0] <= warm["value"] <= warm["interval"][1]
+    assert "0.000" in printed and "[0.000, 0.000]" not in printed
+
+
+def test_the_order_of_rows_and_the_names_of_columns_change_nothing(simulated):
+    path, _ = simulated
+    log = read_log(path, parse_columns("person=user,time=shown_at,accepted=taken"), CONTEXT[:1])
+    found = study(log)
+    mixed = np.random.default_rng(0).permutation(len(log))
+    columns = tuple(dataclasses.replace(column, values=column.values[mixed]) for column in log.context)
+    arrays = {name: getattr(log, name)[mixed] for name in ("person", "accepted", "time", "logged")}
+    again = study(dataclasses.replace(log, context=columns, **arrays))
+    np.testing.assert_array_equal(mixed[again.row], found.row)
+    for name, p in found.predictions.items():
+        np.testing.assert_allclose(again.predictions[name], p, rtol=1e-6)
+
+
+def test_later_answers_of_a_person_change_no_earlier_prediction_of_theirs(simulated):
+    path, _ = simulated
+    log = read_log(path, parse_columns("person=user,accepted=taken"))
+    found = study(log)
+    who = found.person[0]
+    mine = np.flatnonzero(found.person == who)
+    late = found.row[mine[len(mine) // 2 :]]
+    changed = study(
+        dataclasses.replace(log, accepted=np.where(np.isin(np.arange(len(log)), late), 1 - log.accepted, log.accepted))
+    )
+    until = mine[: len(mine) // 2 + 1]
+    for name, p in found.predictions.items():
+        np.testing.assert_array_equal(changed.predictions[name][until], p[until])
+    assert not np.array_equal(changed.predictions["person"], found.predictions["person"])
+
+
+def test_answers_that_come_too_late_tell_nothing_of_their_person(simulated):
+    path, _ = simulated
+    log = read_log(path, parse_columns("person=user,time=shown_at,accepted=taken"))
+    found = study(dataclasses.replace(log, answered=log.time + 1e9))
+    assert not found.seen.any()
+    np.testing.assert_allclose(found.predictions["person"], found.predictions["constant"], rtol=1e-12)
+
+
+def test_a_log_that_teaches_nothing_is_refused(tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_text("p,a\nx,1\nx,0\ny,1\ny,1\n")
+    with pytest.raises(ValueError, match="found people whose removal leaves answers of one kind"):
+        study(read_log(path, parse_columns("person=p,accepted=a")))
+
+
+def test_inverse_propensities_undo_a_policy_that_saw_more():
+    """Offers are made where a hidden reason to accept is strong; the log knows how likely each was."""
+    rng = np.random.default_rng(0)
+    rows = 4000
+    hidden = rng.normal(size=rows)
+    would = (rng.random(rows) < 1 / (1 + np.exp(-hidden))).astype(float)
+    propensity = np.clip(1 / (1 + np.exp(-2 * hidden)), 0.1, 0.9)
+    made = rng.random(rows) < propensity
+    person = (np.arange(rows) % 8).astype(np.int32)
+    log = AcceptanceLog(
+        tuple("abcdefgh"), person, np.where(made, would, np.nan), np.arange(rows) * 1.0, False, made,
+        propensity=propensity,
+    )  # fmt: skip
+    plain, weighted = study(log), study(log, weighted=True)
+    assert plain.predictions["constant"].mean() > would.mean() + 0.1
+    assert weighted.predictions["constant"].mean() == pytest.approx(would.mean(), abs=0.03)
+    with pytest.raises(ValueError, match="columns: found no propensity, expected propensity=COLUMN"):
+        study(dataclasses.replace(log, propensity=None), weighted=True)
+
+
+@pytest.mark.parametrize(("answers", "low", "high"), [(2, 0.0, 0.0), (20, 0.2, 0.4), (100, 0.35, 0.48)])
+def test_a_layer_that_learns_ranks_below_chance_within_people_of_constant_rates(answers, low, high):
+    """An answer raises the next prediction and leaves one fewer of its kind: chance is below 1/2, and 0 for two."""
+    rng = np.random.default_rng(0)
+    person = np.repeat(np.arange(2000 // answers), answers)
+    y = (rng.random(len(person)) < rng.uniform(0.2, 0.6, len(person) // answers)[person]).astype(float)
+    run = prequential(np.zeros(len(person)), y, person, Population(1.0, 0.0, 0.5, 0.0))
+    assert low <= measure(1 / (1 + np.exp(-run.log_odds)), y, person).within_person.value <= high

@@ -1,0 +1,145 @@
+"""prism.json as the agent reads it: what it gives, and the first thing that is wrong with it."""
+
+import json
+from typing import get_args
+
+import pytest
+from exported_folder import prism, write
+from fake_reader import MAPS
+
+from prism_jax.agent.exported import NEED_TARGETS, ExportedError, check_slots, read_exported
+from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.scores import schema as scores
+from prism_jax.training.loss_config import NeedTarget
+
+
+def test_it_gives_maps_operating_point_and_fingerprints(tmp_path):
+    found = read_exported(write(tmp_path / "a"))
+    assert (found.point, found.maps, found.has_slow_pass) == (OperatingPoint(), MAPS, True)
+    assert (found.thinking, found.writing) == (None, None)
+    assert {name: len(digest) for name, digest in found.fingerprints.items()} == {
+        "model": 64,
+        "calibration": 64,
+        "config": 64,
+    }
+    more = {**prism(), "writing": {"field_tokens": 40}, "temperatures": {"need_fast": 1.3}}
+    other = read_exported(write(tmp_path / "b", more))
+    assert other.writing == {"field_tokens": 40}
+    assert found.writes_responses and other.writes_responses
+    assert not read_exported(write(tmp_path / "c", {**prism(), "responses": False})).writes_responses
+    assert other.fingerprints["calibration"] == found.fingerprints["calibration"]
+    assert other.fingerprints["model"] != found.fingerprints["model"]
+
+
+def test_it_says_what_the_slow_pass_does(tmp_path):
+    content = prism()
+    content["calibration"]["thinking"] = {"accept": 1.0, "need": 0.5, "both": 0.2, "tokens": 30.5, "count": 400}
+    assert read_exported(write(tmp_path / "a", content)).thinking == ((1.0, 0.5, 0.2), 30.5)
+    content["calibration"]["thinking"]["tokens"] = None
+    assert read_exported(write(tmp_path / "a", content)).thinking is None
+    for key, value, message in (
+        ("both", 9.0, "calibration.thinking: moves.both: found 9, expected at most"),
+        ("tokens", 0.0, "calibration.thinking: tokens: found 0.0"),
+        ("need", "x", "calibration.thinking: "),
+    ):
+        changed = {**content["calibration"]["thinking"], "tokens": 3.0, key: value}
+        other = {**content, "calibration": {**content["calibration"], "thinking": changed}}
+        with pytest.raises(ExportedError, match=message):
+            read_exported(write(tmp_path / "a", other))
+    del content["calibration"]["thinking"]["need"]
+    content["calibration"]["thinking"]["tokens"] = 3.0
+    with pytest.raises(ExportedError, match=r"calibration.thinking.need: found no such key"):
+        read_exported(write(tmp_path / "a", content))
+
+
+def test_a_model_without_slow_branches_says_so(tmp_path):
+    assert not read_exported(write(tmp_path / "a", prism(slow=False))).has_slow_pass
+
+
+def test_each_fingerprint_follows_its_part(tmp_path):
+    base = read_exported(write(tmp_path / "a"))
+    colder, dearer = prism(), prism()
+    colder["calibration"]["need_fast"]["temperature"] = 2.0
+    dearer["decision"]["c_fn"] = 4.0
+    for name, content, part in (("b", colder, "calibration"), ("c", dearer, "config")):
+        other = read_exported(write(tmp_path / name, content)).fingerprints
+        assert {key for key in other if other[key] != base.fingerprints[key]} == {"model", part}
+
+
+def changed(path, value):
+    content = prism()
+    place = content
+    for key in path[:-1]:
+        place = place[key]
+    if value is ...:
+        del place[path[-1]]
+    else:
+        place[path[-1]] = value
+    return content
+
+
+BAD = {
+    "no slots": (("slots",), ..., "slots: found no such key"),
+    "an unknown key": (("policy",), 1, "policy: found an unknown key, expected one of format, slots"),
+    "a later format": (("format",), 2, "format: found 2, expected 1"),
+    "true": (("format",), True, "format: found True, expected 1"),
+    "responses in words": (("responses",), "no", "responses: found 'no', expected true or false"),
+    "another need": (("need_target",), "joint", "need_target: found 'joint', expected one of marginal, given_accept"),
+    "slots in words": (("slots",), "x", "slots: found 'x', expected an object"),
+    "half a slow pass": (("calibration", "need_slow"), ..., "calibration.need_slow: found no such key"),
+    "no fast map": (("calibration", "accept_fast"), ..., "calibration.accept_fast: found no such key"),
+    "another signal": (("calibration", "need"), {}, "calibration.need: found an unknown key"),
+    "a bad map": (
+        ("calibration", "need_fast", "temperature"),
+        -1.0,
+        "calibration.need_fast.temperature: found -1.0, expected a finite number above 0",
+    ),
+    "a key too many": (("calibration", "need_fast", "x"), 1, "calibration.need_fast.x: found an unknown key"),
+    "a map in words": (("calibration", "need_fast"), "T", "calibration.need_fast: found 'T', expected an object"),
+    "a bad cost": (("decision", "c_fa"), -1.0, "decision.c_fa: found -1.0, expected a cost"),
+    "a cost in words": (("decision", "c_fa"), "1", "decision.c_fa: found '1' (str), expected float"),
+    "an unknown setting": (("decision", "c_fb"), 1.0, "decision.c_fb: unknown key; did you mean 'c_f"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_the_first_thing_that_is_wrong_is_named(tmp_path, case):
+    path, value, message = BAD[case]
+    with pytest.raises(ExportedError) as caught:
+        read_exported(write(tmp_path / "m", changed(path, value)))
+    assert str(caught.value).startswith(f"{tmp_path}/m/prism.json: ") and message in str(caught.value)
+
+
+def test_a_file_that_was_changed_after_the_export_is_refused(tmp_path):
+    folder = write(tmp_path / "m")
+    content = json.loads((folder / "prism.json").read_text())
+    content["decision"]["c_fn"] = 99.0
+    (folder / "prism.json").write_text(json.dumps(content))
+    with pytest.raises(ExportedError, match=r"found the SHA-256 \w{12}…, expected \w{12}… as in digests.json"):
+        read_exported(folder)
+
+
+@pytest.mark.parametrize("name", ["prism.json", "digests.json"])
+def test_a_missing_file_is_named(tmp_path, name):
+    folder = write(tmp_path / "m")
+    (folder / name).unlink()
+    with pytest.raises(FileNotFoundError, match=f"{folder}/{name}: no such file"):
+        read_exported(folder)
+
+
+def test_slots_of_another_template_are_named(tmp_path):
+    found = read_exported(write(tmp_path / "m"))
+    slots = prism()["slots"]
+    check_slots(found, slots, tmp_path)
+    for other, message in (
+        ({**slots, "yes": {"text": " yes", "id": 9}}, "prism.json: slots.yes.id: found 3, expected 9, as the template"),
+        ({**slots, "system": "Look."}, "slots.system: found 'Watch.', expected 'Look.'"),
+        ({**slots, "need": {}}, "slots.need: found no such key"),
+        ({"system": "Watch."}, "slots.yes: found a key that the template does not have"),
+    ):
+        with pytest.raises(ExportedError, match=message):
+            check_slots(found, other, tmp_path)
+
+
+def test_what_p_need_may_estimate_is_the_same_in_exports_scores_and_training():
+    assert NEED_TARGETS == scores.NEED_TARGETS == get_args(NeedTarget)

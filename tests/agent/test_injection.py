@@ -1,0 +1,395 @@
+"""What no text can do, wherever it stands: forge special tokens, move a slot, break a response, or touch other streams.
+
+How far a text can persuade the model is measured, not tested: `prism_jax.experiments.injections`.
+"""
+
+import dataclasses
+import json
+import math
+import re
+
+import jax
+import numpy as np
+import pytest
+
+from prism_jax.agent.live import Live, LiveConfig
+from prism_jax.agent.reader import Asked
+from prism_jax.experiments.injection_strings import GOALS, INJECTIONS
+from prism_jax.prompting.template import (
+    CONSTANT_OFFER,
+    SLOW_FIELDS,
+    PromptConfig,
+    Template,
+    WritingConfig,
+    make_tokenizer,
+)
+from prism_jax.scoring.fast import packed_parts
+from prism_jax.scoring.responses import response_text
+from prism_jax.streams import Candidate, Event
+from prism_jax.streams.edit import map_steps
+from prism_jax.streams.jsonl import StreamError, read_streams
+from prism_jax.streams.types import MOST_CHARACTERS, MOST_SECONDS
+from prism_jax.student import Qwen3, StudentConfig, engine
+from prism_jax.student.weights import Pretrained
+
+pytestmark = pytest.mark.usefixtures("compile_quickly")
+
+TEXTS = tuple(injection.text for injection in INJECTIONS)
+WRITING = WritingConfig(field_tokens=4, response_tokens=6)
+SIZES = dict(hidden_dim=16, num_layers=1, num_heads=2, num_kv_heads=1, head_dim=8, mlp_dim=32, initializer_range=0.5)
+BENIGN = "Opens the file."
+
+
+@pytest.fixture(scope="session")
+def qwen3_template(qwen3_tokenizer):
+    return Template(qwen3_tokenizer, PromptConfig(system="Watch."))
+
+
+@pytest.fixture(params=["tiny", "Qwen3"])
+def any_template(request):
+    return request.getfixturevalue("template" if request.param == "tiny" else "qwen3_template")
+
+
+def live(template, *, context=4096, memory=1 << 22, seed=4, tied=True, change=lambda params: params):
+    model = Qwen3(StudentConfig(vocab_size=template.tokenizer.size, tied=tied, **SIZES))
+    config = LiveConfig(context=context, memory=memory, batches=(1,), longest=256)
+    params = change(model.init(jax.random.key(seed)))
+    return Live(model, params, template, has_slow_pass=True, writing=WRITING, config=config)
+
+
+def specials(template):
+    """The special ids, from the definition of the tokenizer alone."""
+    return {token["id"] for token in json.loads(template.tokenizer.definition)["added_tokens"]}
+
+
+class Spy:
+    """Records what `Live` asks of the engine; the student it stands for writes `text` wherever it may write."""
+
+    def __init__(self, monkeypatch, template):
+        self.branches, self.written, self.text, self.template = [], [], BENIGN, template
+        monkeypatch.setattr(engine.Engine, "read", self.read)
+        monkeypatch.setattr(engine.Engine, "write", self.write)
+        monkeypatch.setattr(Live, "_automaton", lambda *_: None)  # nothing is written by a model
+
+    def read(self, readings, *, reserve=0):
+        self.branches += readings
+        return [[np.zeros((1 + len(b.leaves), 2), np.float32) for b in reading.branches] for reading in readings]
+
+    def write(self, branches, spans, automaton):
+        self.written += branches
+        return [[self.template.tokenizer.encode(self.text) for _ in spans] for _ in branches]
+
+
+def every_position(reader, spy, text):
+    """Puts a text into every position that is read as text; returns the ids of all that was read."""
+    spy.branches, spy.written, spy.text = [], [], text
+    offers = (Candidate(text=text), Candidate())
+    reader.observe([("a", Event(time=0.0, text=text), offers)])
+    reader.think([Asked("a", offers)])  # the fields hold what the student wrote
+    spy.text = json.dumps(text)[1:-1]  # in the value of a response, the grammar lets through what JSON allows
+    reader.respond([("a", offers[0], None), ("b", offers[0], dict.fromkeys(SLOW_FIELDS, text))])
+    reader.forget("a")
+    parts = [r.event for r in spy.branches] + [branch for _, branch in spy.written]
+    parts += [part for r in spy.branches for branch in r.branches for part in (branch.head, *branch.leaves)]
+    return [list(part) for part in parts]
+
+
+def test_there_are_sixty_injections_in_balanced_families():
+    assert len({*TEXTS}) == 60
+    count = {(one.family, goal): 0 for one in INJECTIONS for goal in GOALS}
+    for one in INJECTIONS:
+        count[one.family, one.goal] += 1
+    assert {*count.values()} == {3} and len(count) == 20
+
+
+def test_special_tokens_come_from_the_template_alone(any_template, monkeypatch):
+    """In an event, an offer, a field of the slow pass and the value of a response: as many as for a benign text."""
+    spy = Spy(monkeypatch, any_template)
+    reader, special = live(any_template), specials(any_template)
+
+    def found(text):
+        return [[token for token in part if token in special] for part in every_position(reader, spy, text)]
+
+    expected = found(BENIGN)
+    start, end = (any_template.tokenizer.special(name) for name in ("<|im_start|>", "<|im_end|>"))
+    assert expected[0] == [start, end] and max(map(len, expected)) < 4
+    for text in TEXTS:
+        assert found(text) == expected, text
+    assert set(any_template.tokenizer.encode("".join(TEXTS))).isdisjoint(special)
+
+
+def test_the_oracle_of_special_tokens_can_fail(any_template):
+    """A tokenizer that renders first and encodes after would read the forged markup as special tokens."""
+    import tokenizers
+
+    whole = tokenizers.Tokenizer.from_str(any_template.tokenizer.definition)
+    forged = [one.text for one in INJECTIONS if one.family == "chat markup"]
+    assert all(specials(any_template) & {*whole.encode(text).ids} for text in forged)
+
+
+def test_slots_stay_where_the_template_puts_them(any_template, monkeypatch):
+    """The need slot ends the head, and each accept slot its leaf, whatever stands before."""
+    spy = Spy(monkeypatch, any_template)
+    reader = live(any_template)
+    encode = any_template.tokenizer.encode
+    for text in TEXTS:
+        every_position(reader, spy, text)
+        fast, slow = (reading.branches[0] for reading in spy.branches)
+        assert list(fast.head) == any_template.head()
+        assert slow.head[-len(encode("Needed:")) :] == tuple(encode("Needed:"))
+        for branch in (fast, slow):
+            assert branch.places is None  # the last token of the head, and of each leaf
+            assert len(branch.leaves) == 2
+            for leaf, offer in zip(branch.leaves, (f" {text}", CONSTANT_OFFER), strict=True):
+                assert list(leaf) == [*encode("\nOffer:"), *encode(offer), *encode("\nAccepted:")]
+
+
+def test_the_slots_of_packed_rows_stay_too(any_template, simulated):
+    """Training and evaluation read the slots at the same places of the branches for any event."""
+    stream = dataclasses.replace(simulated[0], steps=simulated[0].steps[-1:])
+    last = stream.steps[0].event
+    [benign] = packed_parts(stream, any_template, 10_000)
+    for text in TEXTS:
+        event = dataclasses.replace(stream.events[last], text=text)
+        events = (*stream.events[:last], event, *stream.events[last + 1 :])
+        [part] = packed_parts(dataclasses.replace(stream, events=events), any_template, 10_000)
+        for column in ("tokens", "need_slot", "accept_slot", "accept_step"):
+            assert getattr(part.row, column).tolist() == getattr(benign.row, column).tolist(), text
+        assert (part.row.positions - len(part.row.trunk) == benign.row.positions - len(benign.row.trunk)).all()
+
+
+def test_an_offers_text_cannot_move_p_need(template):
+    """The need slot stands before the offer."""
+    reader, found = live(template), []
+    for text in TEXTS:
+        [reading] = reader.observe([("a", Event(time=0.0, text=BENIGN), (Candidate(text=text), Candidate()))])
+        found.append((reading.z_need, reading.z_accept[1]))
+        reader.forget("a")
+    np.testing.assert_allclose(found, np.broadcast_to(found[0], (60, 2)), atol=2e-5)
+    assert np.std([z for z, _ in found]) < 2e-5
+
+
+def test_outcomes_and_variables_are_never_read(template, simulated):
+    """Labels, votes, logs, truths and recorded variables change no token of a row."""
+
+    def without(step):
+        bare = tuple(Candidate(text=offer.text) for offer in step.candidates)
+        return dataclasses.replace(
+            step, candidates=bare, y_need=None, votes=(), p_need_true=None, recorded={}, rationale=None
+        )
+
+    for stream in simulated[:6]:
+        bare = dataclasses.replace(map_steps(stream, without), id="other", domain="other", persona="other")
+        for ours, theirs in zip(packed_parts(stream, template, 2048), packed_parts(bare, template, 2048), strict=True):
+            for column in ("trunk", "tokens", "positions"):
+                assert (getattr(ours.row, column) == getattr(theirs.row, column)).all()
+
+
+TIMES = (0.0, 59.0, 60.0, -60.0, 3e3, 7200.0, -MOST_SECONDS, MOST_SECONDS, 86_400.0 * 365 * 50)
+
+
+@pytest.mark.parametrize("before", TIMES)
+@pytest.mark.parametrize("time", TIMES)
+def test_a_time_is_read_as_a_rounded_duration_alone(template, before, time):
+    """Nothing but digits and one unit, wherever the clock jumps to; a clock that runs backwards adds nothing."""
+    first, event = Event(time=before, text=BENIGN), Event(time=time, text=BENIGN)
+    ids, plain = template.event(event, first), template.event(first, None)
+    end = plain[-2:]
+    assert ids[: len(plain) - 2] == plain[:-2] and ids[-2:] == end
+    added = template.tokenizer.decode(ids[len(plain) - 2 : -2])
+    assert re.fullmatch(r"( \(\+\d+[mhd]\))?", added)
+    assert bool(added) == (time - before >= 60)
+
+
+def favour_special_tokens(template):
+    """Changes a student so that, whatever it reads, a special token has the largest logit: h·v or -h·v."""
+    start, end = (template.tokenizer.special(name) for name in ("<|im_start|>", "<|im_end|>"))
+
+    def change(params):
+        head = dict(params["head"])
+        kernel = np.array(head["kernel"])
+        direction = 1e3 * np.random.default_rng(0).normal(size=kernel.shape[0]).astype(kernel.dtype)
+        kernel[:, start], kernel[:, end] = direction, -direction
+        return {**params, "head": {**head, "kernel": jax.numpy.asarray(kernel)}}
+
+    return change
+
+
+@pytest.mark.slow
+def test_a_student_that_wants_special_tokens_cannot_write_them(template, monkeypatch):
+    change, written, special = favour_special_tokens(template), [], specials(template)
+    model = Qwen3(StudentConfig(vocab_size=template.tokenizer.size, tied=False, **SIZES))
+    params = change(model.init(jax.random.key(4)))
+    ids = np.array([[*template.system(), *template.event(Event(time=0.0, text=BENIGN), None), *template.head()]])
+    favourites = np.asarray(Pretrained(model, params).logits(ids)).argmax(-1)
+    assert {*favourites.ravel().tolist()} <= special, "unconstrained, it writes nothing else"
+
+    original = engine.Engine.write
+
+    def write(*arguments):
+        written.append(original(*arguments))
+        return written[-1]
+
+    monkeypatch.setattr(engine.Engine, "write", write)
+    reader, offers = live(template, tied=False, change=change), (Candidate(),)
+    for injection in INJECTIONS[::6]:
+        reader.observe([("a", Event(time=0.0, text=injection.text), offers)])
+        [thought] = reader.think([Asked("a", offers)])
+        [response] = reader.respond([("a", offers[0], thought.fields)])
+        assert thought.fields.keys() == SLOW_FIELDS.keys() and all(thought.fields.values())
+        assert [*json.loads(response.text)] == ["Purpose", "Thoughts", "Proactive Task", "Response"]
+    tokens = {token for batch in written for row in batch for span in row for token in span}
+    assert tokens and tokens.isdisjoint(special)
+
+
+NASTY = ('"', "\\", '\\"', "{", "}}]", '{"a": "b"', "a\nb\r\tc", "\x00\x1f\x7f", "a\u2028\u2029", "\\u0000", "\\ud800")
+
+
+@pytest.mark.parametrize("text", NASTY)
+def test_responses_stay_valid_json(template, text):
+    """Whatever the offer and the fields hold; and whatever a value holds, once it is a string of JSON."""
+    reader = live(template)
+    reader.observe([("a", Event(time=0.0, text=text), (Candidate(text=text),))])
+    for fields in (None, dict.fromkeys(SLOW_FIELDS, text)):
+        [response] = reader.respond([("a", Candidate(text=text), fields)])
+        values = json.loads(response.text)
+        assert [*values] == ["Purpose", "Thoughts", "Proactive Task", "Response"]
+        assert all(isinstance(value, str) and value for value in values.values())
+    assert {*json.loads(response_text([json.dumps(text)[1:-1]] * 4)).values()} == {text.strip()}
+
+
+def test_a_stream_full_of_attacks_does_not_touch_another(template):
+    """The victim's signals are those of a reader that has never met the attacker, even when its pages are taken."""
+    victim = [Event(time=60.0 * i, text=f"Opens the file {i}.") for i in range(4)]
+
+    def signals(reader, between):
+        found = []
+        for number, event in enumerate(victim):
+            [reading] = reader.observe([("victim", event, (Candidate(),))])
+            found.append((reading.z_need, *reading.z_accept))
+            between(number)
+        return found
+
+    alone = live(template, context=700, memory=1 << 18)
+    crowded = live(template, context=700, memory=1 << 18)
+
+    def attack(number):
+        for at, injection in enumerate(INJECTIONS[number::8]):
+            event = Event(time=float(at), text=injection.text[:120])
+            crowded.observe([(f"attacker {at % 3}", event, (Candidate(text=injection.text[:120]),))])
+
+    expected = signals(alone, lambda _: None)
+    np.testing.assert_allclose(signals(crowded, attack), expected, atol=2e-5)
+    assert crowded.history("victim") == alone.history("victim")
+
+
+REFUSED = {
+    "NaN": (lambda: Event(time=math.nan, text="x"), "time: found nan, expected a finite number of seconds"),
+    "infinity": (lambda: Event(time=-math.inf, text="x"), "time: found -inf, expected a finite number of seconds"),
+    "a far time": (lambda: Event(time=2e15, text="x"), "time: found 2e+15, expected at most 1e+15 seconds from 0"),
+    "10 MB": (
+        lambda: Event(time=0.0, text="x" * 10_000_000),
+        f"text: found 10000000 characters, expected at most {MOST_CHARACTERS}",
+    ),
+    "a 10 MB offer": (
+        lambda: Candidate(text="x" * 10_000_000),
+        f"text: found 10000000 characters, expected at most {MOST_CHARACTERS}",
+    ),
+    "half a pair": (
+        lambda: Event(time=0.0, text="a\ud83d"),
+        r"text: found the lone surrogate '\ud83d', expected text that UTF-8 can encode",
+    ),
+    "half a pair in an offer": (
+        lambda: Candidate(text="\udc00"),
+        r"text: found the lone surrogate '\udc00', expected text that UTF-8 can encode",
+    ),
+    "half a pair in a response": (
+        lambda: Candidate(response="\udc00"),
+        r"response: found the lone surrogate '\udc00', expected text that UTF-8 can encode",
+    ),
+    "no text": (lambda: Event(time=0.0, text=""), "text: found '', expected what happened, in words"),
+    "a blank offer": (lambda: Candidate(text=" \n"), r"text: found ' \n', expected text or null"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_read_is_refused_by_name(case):
+    make, message = REFUSED[case]
+    with pytest.raises(ValueError) as error:
+        make()
+    assert message in str(error.value)
+    assert len(str(error.value)) < 200
+
+
+IN_JSON = {
+    "NaN": ('{"time": NaN, "text": "x"}', "events[0].time: found nan, expected a finite number of seconds"),
+    "a number beyond doubles": (
+        f'{{"time": 1{"0" * 400}, "text": "x"}}',
+        "events[0].time: found inf, expected a finite number of seconds",
+    ),
+    "a time as text": ('{"time": "0", "text": "x"}', "events[0].time: found '0' (str), expected a number"),
+    "no time": ('{"time": null, "text": "x"}', "events[0].time: found None (NoneType), expected a number"),
+    "null as a text": ('{"time": 0, "text": null}', "events[0].text: found None (NoneType), expected text"),
+    "half a pair": (
+        '{"time": 0, "text": "\\ud83d"}',
+        r"events[0].text: found the lone surrogate '\ud83d', expected text that UTF-8 can encode",
+    ),
+    "a clock that runs backwards": (
+        '{"time": 9, "text": "x"}, {"time": 3, "text": "x"}',
+        "events[1].time: found 3.0, expected at least 9.0: events are in time order",
+    ),
+    "a text twice": (
+        '{"time": 0, "text": "x", "text": "y"}',
+        "found key 'text' twice in one object, expected each key once",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", IN_JSON)
+def test_streams_in_json_are_refused_by_line_and_field(case, tmp_path):
+    events, message = IN_JSON[case]
+    path = tmp_path / "streams.jsonl"
+    fine = '{"id": "fine", "events": [{"time": 0, "text": "x"}], "steps": []}\n'
+    path.write_text(f'{fine}{{"id": "s", "events": [{events}], "steps": []}}\n')
+    with pytest.raises(StreamError) as error:
+        read_streams(path)
+    assert str(error.value).startswith(f"{path}:2: ") and message in str(error.value)
+
+
+def test_two_streams_of_one_id_are_refused_by_that_id(tmp_path):
+    path = tmp_path / "streams.jsonl"
+    path.write_text('{"id": "s", "events": [{"time": 0, "text": "x"}], "steps": []}\n' * 2)
+    with pytest.raises(StreamError, match=r":2: id: found 's' again \(first on line 1\), expected a new id$"):
+        read_streams(path)
+
+
+def test_a_text_that_says_null_is_a_text(template, tmp_path):
+    """JSON null is the constant offer; the string "null" is an offer of that name."""
+    line = '{"id": "s", "events": [{"time": 0, "text": "null"}], "steps": [{"event": 0, "candidates": [%s]}]}\n'
+    path = tmp_path / "streams.jsonl"
+    path.write_text(line % '{"text": "null"}, {"text": null}, {}')
+    [stream] = read_streams(path)
+    text, null, default = stream.steps[0].candidates
+    assert stream.events[0].text == "null" and text.text == "null"
+    assert null == default == Candidate()
+    assert template.leaf(null) == template.leaf(Candidate(text="an offer")) != template.leaf(text)
+
+
+def test_the_longest_event_is_an_error_of_its_stream_alone(template):
+    reader, offers = live(template, context=600), (Candidate(),)
+    reader.observe([("other", Event(time=0.0, text=BENIGN), offers)])
+    history = reader.history("other")
+    longest = Event(time=1.0, text="x " * (MOST_CHARACTERS // 2))
+    with pytest.raises(ValueError, match=r"^stream 'a': found an event of \d+ tokens, expected at most \d+: "):
+        reader.observe([("a", longest, offers)])
+    assert reader.history("other") == history
+
+
+def test_long_texts_do_not_stay_in_memory(simulated):
+    """The ids of texts are kept for speed; an attacker's long ones are not."""
+    tokenizer = make_tokenizer(simulated, PromptConfig(vocab_size=400))
+    for number in range(50):
+        assert tokenizer.decode(tokenizer.encode(f"{number} " * 5000)).startswith(f"{number} ")
+    assert tokenizer._encode.cache_info().currsize == 0
+    tokenizer.encode(BENIGN)
+    assert tokenizer._encode.cache_info().currsize == 1

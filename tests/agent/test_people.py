@@ -1,0 +1,378 @@
+"""The person in the agent: what answers change, exactly once; records, replay, alarm; and deletion."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from fake_reader import FakeReader, exported
+
+from prism_jax.agent.agent import Agent
+from prism_jax.agent.erasing import remove_person
+from prism_jax.agent.ledger import RefusedError
+from prism_jax.agent.people import People
+from prism_jax.agent.personal import Known, Stated, log_odds
+from prism_jax.agent.records import encode
+from prism_jax.agent.records_file import RecordsFile, parse_record
+from prism_jax.agent.replay import Changes, replay
+from prism_jax.agent.settings import PeopleSettings, Settings, Terms
+from prism_jax.agent.signals import Signals
+from prism_jax.agent.steps import Observation
+from prism_jax.decision import alarm
+from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.people import layer
+from prism_jax.people.exports import StoreError
+from prism_jax.people.layer import Belief, Population, optimism
+from prism_jax.people.store import PeopleStore
+from prism_jax.streams import Candidate, Event
+
+POPULATION = Population(0.8, -0.2, 0.9, 0.02)
+TWO = (Candidate(text="Tea?"), Candidate(text="Coffee?"))
+
+
+def agent_with(store=None, people=None, **point):
+    point = OperatingPoint(**{"policy": "static", "margin": 0.0, **point})
+    settings = Settings(Terms(point), people=people or PeopleSettings())
+    store = PeopleStore(None, POPULATION) if store is None else store
+    return Agent(FakeReader(), exported(point=point), settings, store)
+
+
+def event(n):
+    return Event(time=float(n), text=f"event {n}")
+
+
+def live(agent, count, people=("ann", "bob"), accepts=lambda n: n % 3 == 0):
+    """Events of one stream per person; every offer is answered before the next event. Gives decisions and lines."""
+    decisions, lines = [], []
+    for n in range(count):
+        person = people[n % len(people)]
+        found = agent.observe(f"stream of {person}", event(n), TWO, person=person)
+        decisions.append(found)
+        lines.append(encode(found.record()))
+        if found.spoke:
+            outcome = "accepted" if accepts(n) else "dismissed"
+            lines.append(encode(agent.outcome(found.stream, found.offer, outcome, n + 0.5).record()))
+    return decisions, lines
+
+
+def test_decisions_follow_the_layer_of_docs_maths_section_13():
+    """What the agent learns is what the formulas give, answer by answer, on the log-odds of the offer it made."""
+    decisions, _ = live(agent_with(), 60)
+    beliefs, answers = {}, {}
+    for n, found in enumerate(decisions):
+        belief = beliefs.get(found.person, layer.believe(POPULATION))
+        content = found.fast.accept[found.fast.best]
+        z = math.log(content / (1 - content))
+        own = layer.predict(belief, z, POPULATION)
+        assert found.p_accept == pytest.approx(1 / (1 + math.exp(-own)), abs=1e-12)
+        assert found.known.answers == answers.get(found.person, 0)
+        if found.spoke:
+            beliefs[found.person] = layer.update(belief, z, float(n % 3 == 0), POPULATION)
+            answers[found.person] = found.known.answers + 1
+    assert sum(answers.values()) > 20
+    assert len({round(found.known.belief.mean, 6) for found in decisions}) > 20
+
+
+def test_a_person_without_answers_and_a_store_that_nobody_uses_change_nothing_else():
+    blind = Agent(FakeReader(), exported(point=OperatingPoint(policy="static", margin=0.0)))
+    plain = Population(1.0, 0.0, 1e-9, 0.0)
+    with_store = agent_with(PeopleStore(None, plain))
+    for n in range(20):
+        a, b, c = (
+            blind.observe("s", event(n), TWO),
+            with_store.observe("s", event(n), TWO, person="ann"),
+            with_store.observe("t", event(n), TWO),
+        )
+        assert b.p_accept == pytest.approx(a.p_accept, abs=1e-9)
+        assert (b.spoke, b.fast) == (a.spoke, a.fast)
+        assert "person" not in c.record()
+        assert c.known is None
+        assert "person" not in a.record()
+    named = blind.observe("u", event(0), TWO, person="ann")
+    assert named.record()["person"] == {"name": "ann"}  # for a log from which a population can be fitted
+
+
+def test_doubt_counts_in_favour_of_an_offer_where_silence_is_cheap():
+    known = Known(POPULATION, Belief(-0.3, 0.49), 4, optimistic=True)
+    signals = Signals(0.5, (0.3, 0.6), 0.5, (0.3, 0.6), 1)
+    for ratio, c in ((0.1, 0.5), (0.5, 0.5), (0.8, 0.3125), (1.0, 0.25), (1.01, 0.0), (4.0, 0.0), (0.0, 0.0)):
+        assert optimism(ratio) == c
+        hoped, predicted = known.hoped(signals, ratio).accept, known.predicted(signals).accept
+        np.testing.assert_allclose(log_odds(hoped) - log_odds(predicted), c * 0.7, atol=1e-12)
+        for threshold in (0.2, 0.4, 0.7):
+            lowered = known.lowered(threshold, ratio)
+            assert [p >= threshold for p in hoped] == [p >= lowered for p in predicted]
+        assert [known.lowered(end, ratio) for end in (0.0, 1.0, math.inf)] == [0.0, 1.0, math.inf]
+    never = known._replace(optimistic=False)
+    assert never.hoped(signals, 0.5) == never.predicted(signals)
+
+
+def test_certain_probabilities_stay_finite():
+    known = Known(POPULATION, Belief(0.3, 0.5), 1, optimistic=True)
+    found = known.predicted(Signals(0.5, (0.0, 1.0), 0.5, (0.0, 1.0), 1)).accept
+    assert 0 <= found[0] < 1e-10
+    assert 1 - 1e-10 < found[1] <= 1
+
+
+def test_a_stream_is_one_persons():
+    agent = agent_with()
+    agent.observe("s", event(0), person="ann")
+    assert agent.observe("s", event(1)).person == "ann"
+    with pytest.raises(RefusedError, match="stream 's': person: found another person than before, expected one person"):
+        agent.observe("s", event(2), person="bob")
+    agent.observe("t", event(0))
+    with pytest.raises(RefusedError, match="found a person, and none on its first event"):
+        agent.observe("t", event(1), person="bob")
+
+
+def test_an_answer_counts_once_over_restarts(tmp_path):
+    """A restarted agent that reads its records and all outcomes again knows what it knew, and goes on the same way."""
+    whole, _ = live(agent_with(), 40)
+    path, records = tmp_path / "people.sqlite", tmp_path / "records.jsonl"
+    with PeopleStore(path, POPULATION) as store:
+        store.note_records(records, fresh=True)
+        _, lines = live(agent_with(store), 20)
+        known = store.describe()
+    records.write_bytes(b"".join(lines))
+    file = RecordsFile(records)
+    with PeopleStore(path) as store:
+        store.note_records(records, fresh=False)
+        again = agent_with(store)
+        for n in range(20):
+            person = ("ann", "bob")[n % 2]
+            stream = f"stream of {person}"
+            item = Observation(stream, event(n), TWO, person=person)
+            again.resume_many([item], [file.decided[stream].popleft()])
+            if whole[n].spoke:
+                again.outcome(stream, whole[n].offer, "accepted" if n % 3 == 0 else "dismissed", n + 0.5)
+        assert store.describe() == known
+        for n in range(20, 40):
+            person = ("ann", "bob")[n % 2]
+            found = again.observe(f"stream of {person}", event(n), TWO, person=person)
+            assert (found.spoke, found.p_accept, found.known) == (whole[n].spoke, whole[n].p_accept, whole[n].known)
+            if found.spoke:
+                again.outcome(found.stream, found.offer, "accepted" if n % 3 == 0 else "dismissed", n + 0.5)
+    file.close()
+
+
+def test_replay_decides_again_for_the_same_person():
+    _, lines = live(agent_with(c_fn=0.8), 60)
+    logged = [("log", parse_record(line, "log")) for line in lines]
+    again = list(replay(logged))
+    assert [json.dumps(one) for one in again] == [json.dumps(one) for _, one in logged]
+    decided = [one for _, one in logged if one["kind"] == "decision"]
+    bolder = [one for one in replay(logged, Changes(point={"c_fn": 5.0})) if one["kind"] == "decision"]
+    for old, new in zip(decided, bolder, strict=True):
+        assert new["person"] == old["person"]
+        assert new["p_accept"] == old["p_accept"]
+        assert new["spoke"] == (old["p_accept"] >= 1 / 6)
+
+
+def test_the_gate_decides_on_the_recorded_numbers():
+    decisions, _ = live(agent_with(c_fn=0.8), 60)
+    for found in decisions:
+        assert found.spoke == (found.p_accept >= found.threshold)
+    assert {found.spoke for found in decisions} == {True, False}
+
+
+def answer(people, offer, stated, outcome):
+    """An offer that is answered before the next one."""
+    people.offered(stated.person, offer)
+    people.learn(offer, stated, outcome, 0.0)
+
+
+def test_the_alarm_of_a_person_rings_when_answers_contradict_what_was_stated():
+    """A person who declines whatever is stated; the layer has no drift and little spread, so it cannot follow."""
+    stubborn = PeopleStore(None, Population(1.0, 0.0, 0.05, 0.0))
+    people, rang_at = People(stubborn, PeopleSettings(alarm=0.1)), None
+    for n in range(60):
+        answer(people, f"s/{n}", Stated("ann", 0.7, 0.7, 0.4), "dismissed")
+        if people.rang and rang_at is None:
+            rang_at = n
+            assert people.rang == [stubborn.person("ann")]
+    along = alarm.along(np.full(60, 0.7), np.zeros(60), np.zeros(60, int), 0.4)
+    assert alarm.log_martingale(np.array(stubborn.person("ann").alarm)) == pytest.approx(along[-1])
+    assert rang_at == int(np.argmax(along >= np.log(2 / 0.1)))  # the first person's level is alpha / 2
+    assert len(people.rang) == 1
+    assert people.alarms().rang == (1,)
+    assert people.alarms().log_product == pytest.approx(along[-1])
+
+
+def test_overlapping_offers_with_quick_refusals_ring_no_alarm():
+    """Two offers at a time, calibrated at 1/2, and refusals come first: only offers that did not overlap are bet on."""
+    rng, rang = np.random.default_rng(0), 0
+    for _ in range(20):
+        people = People(PeopleStore(None, Population(1.0, 0.0, 0.01, 0.0)))
+        for n in range(60):
+            both = [(f"s/{n}-{i}", rng.random() < 0.5) for i in range(2)]
+            for offer, _ in both:
+                people.offered("ann", offer)
+            for offer, accepted in sorted(both, key=lambda one: one[1]):
+                people.learn(offer, Stated("ann", 0.5, 0.5, 0.4), "accepted" if accepted else "dismissed", float(n))
+        rang += bool(people.rang)
+        assert people.store.person("ann").answers == 120
+    assert rang <= 1  # the level of the first person is 0.025; where the first answers were bet on, 9 of 20 rang
+
+
+def test_an_offer_whose_stream_has_ended_is_not_waited_for():
+    people = People(PeopleStore(None, POPULATION))
+    people.offered("ann", "s/1")
+    people.offered("ann", "t/5")
+    people.learn("t/5", Stated("ann", 0.5, 0.5, 0.4), "accepted", 1.0)
+    assert people.store.person("ann").alarm == (0.0,) * alarm.COMPONENTS
+    people.withdrawn("t/5", Stated("ann", 0.5, 0.5, 0.4))
+    assert people.store.person("ann").alarm == (0.0,) * alarm.COMPONENTS
+    people.withdrawn("s/1", Stated("ann", 0.5, 0.5, 0.4))
+    lost = people.store.person("ann")
+    assert lost.alarm == pytest.approx(alarm.withdraw(alarm.start(), 0.5, 0.4))
+    assert lost.answers == 1
+    answer(people, "t/6", Stated("ann", 0.5, 0.5, 0.4), "accepted")
+    assert people.store.person("ann").alarm == pytest.approx(alarm.update(np.array(lost.alarm), 0.5, 1.0, 0.4))
+
+
+def test_an_offer_is_withdrawn_once_though_it_is_read_again_after_a_restart():
+    store, stated = PeopleStore(None, POPULATION), Stated("ann", 0.5, 0.5, 0.4)
+    for _ in range(2):
+        people = People(store)
+        people.offered("ann", "s/1")
+        people.withdrawn("s/1", stated)
+        assert store.person("ann").alarm == pytest.approx(alarm.withdraw(alarm.start(), 0.5, 0.4))
+    assert store.person("ann").answers == 0
+
+
+def test_a_forgotten_stream_withdraws_its_open_offers(tmp_path):
+    path = tmp_path / "people.sqlite"
+    with PeopleStore(path, POPULATION) as store:
+        agent = agent_with(store, policy="always")
+        found = agent.observe("s", event(0), TWO, person="ann")
+        agent.forget("s")
+    with PeopleStore(path) as store:
+        expected = alarm.withdraw(alarm.start(), found.p_accept, 1e-9)  # always offering is a threshold of 0
+        assert store.person("ann").alarm == pytest.approx(expected)
+        assert sum(store.person("ann").alarm) < 0
+
+
+def test_refusals_that_end_the_stream_ring_no_alarm():
+    """Half of the refusals of offers that are calibrated at 1/2; were these free, the alarms of 34 of 40 would ring."""
+    rng, rang = np.random.default_rng(0), 0
+    for _ in range(40):
+        people, stated = People(PeopleStore(None, Population(1.0, 0.0, 0.01, 0.0))), Stated("ann", 0.5, 0.5, 0.4)
+        for n in range(200):
+            people.offered("ann", f"s{n}/0")
+            accepted = rng.random() < 0.5
+            if not accepted and rng.random() < 0.5:
+                people.withdrawn(f"s{n}/0", stated)
+            else:
+                people.learn(f"s{n}/0", stated, "accepted" if accepted else "dismissed", float(n))
+        rang += bool(people.rang)
+    assert rang <= 1
+
+
+def test_forgetting_people_does_not_raise_the_product():
+    people = People(PeopleStore(None, POPULATION))
+    for n in range(30):
+        for name, outcome in (("ann", "dismissed"), ("bob", ("accepted", "dismissed")[n % 2])):
+            answer(people, f"{name}/{n}", Stated(name, 0.5, 0.5, 0.4), outcome)
+    before = people.alarms().log_product
+    people.store.forget("bob")
+    assert people.alarms().people == 1
+    assert people.alarms().log_product == pytest.approx(before)
+
+
+def test_answers_of_a_deleted_person_that_are_read_again_count_once_in_the_product():
+    """As after a restart on an input that still has them: the person joins anew, under a number of their own."""
+    people = People(PeopleStore(None, POPULATION))
+    for turn in range(3):
+        for n in range(30):
+            answer(people, f"ann/{n}", Stated("ann", 0.5, 0.5, 0.4), "dismissed")
+        assert people.store.person("ann").number == turn + 1
+        before = alarm.log_martingale(np.array(people.store.person("ann").alarm))
+        assert people.alarms().log_product == pytest.approx(before) and before > 1
+        people.store.forget("ann")
+    assert people.alarms().log_product == 0
+
+
+def test_the_levels_of_others_stay_where_people_are_deleted_and_the_store_is_opened_again(tmp_path):
+    """Ann is deleted before bob's alarm could ring; it rings at the level of the second person all the same."""
+    stubborn, rang_at = Population(1.0, 0.0, 0.05, 0.0), None
+    for n in range(60):
+        with PeopleStore(tmp_path / "people.sqlite", stubborn) as store:
+            people = People(store, PeopleSettings(alarm=0.1))
+            for name in ("ann", "bob") if n == 0 else ("bob",):
+                answer(people, f"{name}/{n}", Stated(name, 0.7, 0.7, 0.4), "dismissed")
+            store.forget("ann")
+            if people.rang and rang_at is None:
+                rang_at = n
+    along = alarm.along(np.full(60, 0.7), np.zeros(60), np.zeros(60, int), 0.4)
+    assert rang_at == int(np.argmax(along >= np.log(2 * 3 / 0.1))) > int(np.argmax(along >= np.log(2 / 0.1)))
+
+
+def test_a_stream_of_the_same_name_in_another_run_teaches_again(tmp_path):
+    path, answers = tmp_path / "people.sqlite", [0]
+    for _ in range(3):
+        with PeopleStore(path, POPULATION) as store:
+            decisions, _ = live(agent_with(store, policy="always"), 4, ("ann",))
+            answers.append(store.person("ann").answers)
+        assert len(decisions) == 4
+    assert answers == [0, 4, 8, 12]
+
+
+def test_an_answer_that_cannot_be_kept_changes_nothing(monkeypatch):
+    agent = agent_with(people=PeopleSettings(recalibrate=True), policy="always")
+    found = agent.observe("s", event(0), TWO, person="ann")
+    before, learn = agent.people.known("ann"), agent.people.store.learn
+
+    def fails(*arguments, **facts):
+        raise StoreError("people in memory: found a full disk")
+
+    monkeypatch.setattr(agent.people.store, "learn", fails)
+    with pytest.raises(StoreError):
+        agent.outcome("s", found.offer, "accepted", 1.0)
+    assert agent.people.known("ann") == before
+    monkeypatch.setattr(agent.people.store, "learn", learn)
+    agent.outcome("s", found.offer, "accepted", 1.0)
+    assert agent.people.known("ann").answers == 1
+    assert agent.people.store.person("ann").alarm != (0.0,) * alarm.COMPONENTS
+
+
+def test_recalibration_follows_everybody_and_is_kept(tmp_path):
+    path = tmp_path / "people.sqlite"
+    settings = PeopleSettings(recalibrate=True)
+    with PeopleStore(path, Population(1.0, 0.0, 0.3, 0.0)) as store:
+        people = People(store, settings)
+        for n in range(200):
+            name = f"person {n % 50}"
+            people.learn(f"s/{n}", Stated(name, 0.6, 0.6, 0.4), "dismissed", float(n))
+        moved = people.known("somebody new").population
+    assert moved.bias < -0.5
+    with PeopleStore(path) as store:
+        assert People(store, settings).known("somebody new").population == moved
+        assert People(store, PeopleSettings()).known("somebody new").population == store.population
+
+
+def test_deleting_a_person_deletes_their_records(tmp_path):
+    path, records = tmp_path / "people.sqlite", tmp_path / "records.jsonl"
+    names = ("ann with a rare name", "bob")
+    with PeopleStore(path, POPULATION) as store:
+        agent = agent_with(store)
+        _, lines = live(agent, 20, names)
+        agent.forget_person(names[0])
+        assert [one.name for one in store] == ["bob"]
+        with pytest.raises(RefusedError):
+            agent.outcome(f"stream of {names[0]}", f"stream of {names[0]}/0", "accepted", 99.0)
+    for file in tmp_path.iterdir():
+        assert b"rare name" not in file.read_bytes(), file
+    target = tmp_path / "elsewhere"
+    target.write_bytes(b"".join(lines))
+    records.symlink_to(target)
+    (tmp_path / ".elsewhere.erasing").write_bytes(b"".join(lines))  # of a call that was killed
+    kept = [line for line in lines if b"rare name" not in line]
+    assert remove_person(records, names[0]) == len(lines) - len(kept) > 5
+    assert target.read_bytes() == b"".join(kept)
+    assert records.is_symlink()
+    assert not (tmp_path / ".elsewhere.erasing").exists()
+    assert remove_person(records, names[0]) == 0
+    file = RecordsFile(records)
+    with pytest.raises(ValueError, match="found another agent writing to it"):
+        remove_person(records, "bob")
+    file.close()

@@ -1,0 +1,169 @@
+"""Decision records: their keys, their redaction, and the file that holds them."""
+
+import itertools
+import json
+import re
+
+import pytest
+from fake_reader import FakeReader, exported
+
+from prism_jax.agent.agent import Agent
+from prism_jax.agent.reader import Response, Thought
+from prism_jax.agent.records import encode
+from prism_jax.agent.records_file import RecordsError, RecordsFile
+from prism_jax.agent.service import Statistics
+from prism_jax.agent.settings import Settings, Terms
+from prism_jax.agent.steps import Observation
+from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.streams import Candidate, Event
+
+CANARY = "canary@example.com 4111 1111 1111 1111 sk-canary0123456789abcdef /home/canary/x"
+PARTS = ("canary", "4111")
+ONE = ("s", Event(time=0.0, text=CANARY), (Candidate(text=f"Write to {CANARY}?"),))
+
+
+class Talkative(FakeReader):
+    """Writes what it should not."""
+
+    def think(self, items):
+        return [Thought(t.z_need, t.z_accept, {"risk": CANARY, "evidence": CANARY}, 7) for t in super().think(items)]
+
+    def respond(self, items):
+        return [Response(json.dumps({"Purpose": CANARY, "Response": "Done."}), 5) for _ in items]
+
+
+def decisions(count=20, reader=None, margin=1.0, **given):
+    settings = Settings(Terms(OperatingPoint(policy="dynamic", margin=margin)), **given)
+    agent = Agent(reader or FakeReader(), exported(), settings)
+    offers = (Candidate(text=f"Write to {CANARY}?"), Candidate())
+    return agent.observe_many(
+        [Observation(f"s{i % 3}", Event(time=float(i), text=f"{i} {CANARY}"), offers) for i in range(count)]
+    )
+
+
+def test_the_page_describes_every_key(root):
+    page = (root / "docs" / "agent.md").read_text(encoding="utf-8")
+    (table,) = re.findall(r"## What a record holds\n\n\| key .*\n\|.*\n((?:\|.*\n)+)", page)
+    described = re.findall(r"`(\w+)`", " ".join(line.split("|")[1] for line in table.splitlines()))
+    assert sorted(described) == sorted(decisions(1)[0]._replace(person="ann", keep_texts=True).record())
+
+
+def test_a_record_is_one_line_of_strict_json_that_repeats_the_decision():
+    for decision in decisions():
+        line = encode(decision._replace(redact=False, keep_texts=True).record())
+        assert line.endswith(b"\n") and line.count(b"\n") == 1
+        read = json.loads(line)
+        assert (read["p_need"], read["p_accept"]) == (decision.p_need, decision.p_accept)
+        used = read["slow"] if read["thought"] else read["fast"]
+        assert read["p_accept"] == used["calibrated"]["p_accept"][read["chosen"]]
+        assert read["candidate"] == read["candidates"][read["chosen"]] == decision.candidate
+        assert (read["offer"] is None) == (read["response"] is None) == (not read["spoke"])
+        assert read["text"] == decision.text
+
+
+def test_a_record_redacts_and_keeps_texts_as_the_settings_say():
+    """The texts of candidates, fields, responses and events; a decision itself has whole texts."""
+    for redact, keep_texts in itertools.product((True, False), repeat=2):
+        found = decisions(reader=Talkative(), redact=redact, keep_texts=keep_texts)
+        assert any(d.spoke and d.thought for d in found)
+        for decision in found:
+            record = decision.record()
+            line = encode(record).decode()
+            assert [part for part in PARTS if part in line] == ([] if redact else list(PARTS))
+            assert ("text" in record) == keep_texts
+            assert CANARY in decision.text and decision.candidates[0] == f"Write to {CANARY}?"
+            if decision.spoke:
+                assert json.loads(record["response"])["Response"] == "Done."
+    assert "canary" not in encode(Agent(FakeReader(), exported()).observe(*ONE).record()).decode()
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "records.jsonl"
+
+
+def filled(path, count=6):
+    lines = [encode(decision.record()) for decision in decisions(count)]
+    file = RecordsFile(path)
+    for line in lines:
+        file.write(line)
+    file.close()
+    return lines
+
+
+def test_a_file_is_appended_to_and_read_again(path):
+    lines = filled(path)
+    file = RecordsFile(path)
+    assert {name: [one["event"] for one in kept] for name, kept in file.decided.items()} == {
+        "s0": [0, 1],
+        "s1": [0, 1],
+        "s2": [0, 1],
+    }
+    assert (file.torn, file.outcomes) == (0, {})
+    file.write(b"more\n")
+    file.close()
+    assert path.read_bytes() == b"".join(lines) + b"more\n"
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("cut", [1, 2, 40, 700])
+def test_a_line_that_was_cut_is_removed_and_no_other(path, cut):
+    lines = filled(path)
+    path.write_bytes(b"".join(lines)[:-cut])
+    file = RecordsFile(path)
+    assert file.torn == len(lines[-1]) - cut
+    assert sum(map(len, file.decided.values())) == 5
+    file.write(lines[-1])
+    file.close()
+    assert path.read_bytes() == b"".join(lines)
+
+
+def test_damage_elsewhere_is_named_and_left_alone(path):
+    lines = filled(path)
+    outcome = encode(
+        {
+            "format": 1,
+            "kind": "outcome",
+            "stream": "s0",
+            "offer": "s0/0",
+            "outcome": "ignored",
+            "time": 1,
+            "needed": None,
+        }
+    )
+    for content, message in (
+        ([lines[0][:50] + b"\n", *lines[1:]], "records.jsonl:1: found broken JSON"),
+        ([lines[0], lines[0]], "records.jsonl:2: event: found 0, expected 1, the next of stream 's0'"),
+        ([lines[3]], "records.jsonl:1: event: found 1, expected 0"),
+        ([lines[0].replace(b'"format": 1', b'"format": 2')], "records.jsonl:1: format: found 2, expected 1"),
+        ([lines[0].replace(b'"history"', b'"histori"')], "records.jsonl:1: history: found None"),
+        ([b'{"stream": "s"}\n'], "records.jsonl:1: found no record"),
+        ([lines[0], outcome, outcome], "records.jsonl:3: found a second outcome of offer 's0/0'"),
+    ):
+        path.write_bytes(b"".join(content))
+        with pytest.raises(RecordsError, match=re.escape(message)):
+            RecordsFile(path)
+        assert path.read_bytes() == b"".join(content)
+
+
+def test_one_agent_at_a_time_has_the_file(path):
+    filled(path)
+    file = RecordsFile(path)
+    with pytest.raises(RecordsError, match="another agent writing to it"):
+        RecordsFile(path)
+    file.close()
+    RecordsFile(path).close()
+    assert [other.name for other in path.parent.iterdir()] == [path.name]
+
+
+def test_statistics_count_phases_where_they_ran():
+    found = decisions(50, margin=0.2)
+    statistics = Statistics()
+    for decision in found:
+        statistics.add(decision)
+    assert (statistics.events, statistics.offers) == (50, sum(d.spoke for d in found))
+    rows = {line[:18].strip(): line[18:].split() for line in statistics.lines() if "," in line[:18]}
+    assert int(rows["tokens, think"][0]) == statistics.thoughts == sum(d.thought for d in found)
+    assert int(rows["tokens, respond"][0]) == statistics.offers
+    assert float(rows["tokens, respond"][1]) == 11
+    assert list(Statistics().lines()) == ["no events"]

@@ -1,0 +1,400 @@
+"""The command as a user runs it, on a reader without a model: records out, bad lines, kill -9, restart, replay."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import forked
+import pytest
+from exported_folder import prism, write
+from fake_reader import MAPS, FakeReader, exported
+
+from prism_jax.agent import loading
+from prism_jax.agent.agent import Agent
+from prism_jax.agent.lines import LineError, Lines
+from prism_jax.agent.service import Service
+from prism_jax.agent.serving import replay_records, serve
+from prism_jax.people.layer import Population
+from prism_jax.people.store import PeopleStore
+from prism_jax.streams import Event
+
+COMMAND = pathlib.Path(__file__).parent / "fake_agent.py"
+CANARIES = ("canary@example.com", "4111 1111 1111 1111", "sk-canary0123456789abcdef", "/home/canary/x.txt")
+
+
+def run(root, *arguments, options=()):
+    command = [sys.executable, str(COMMAND), *options, *map(str, arguments)]
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(root)}
+    return subprocess.run(command, cwd=root, env=environment, capture_output=True)
+
+
+DEFAULTS = dict(
+    {name: None for name in ("c_fa", "c_fn", "margin", "policy", "fixed_threshold", "trigger", "price")},
+    **{name: None for name in ("model", "input", "records", "replay", "calibration", "explore", "dtype", "context")},
+    memory=None,
+    keep=None,
+    compilation_cache=None,
+    expect_digest=None,
+    most_offers=None,
+    most_thoughts=None,
+    offers_window=3600.0,
+    thoughts_window=3600.0,
+    critical_text=[],
+    critical_pattern=[],
+    explore_loss=0.1,
+    seed=0,
+    redact=True,
+    keep_texts=False,
+    skip_bad=False,
+    batch=256,
+    people=None,
+    population=None,
+    optimism=True,
+    recalibrate=False,
+    alarm=0.05,
+)
+"""What the flags are without arguments."""
+
+
+@pytest.fixture
+def serving(monkeypatch, capfd):
+    """Calls what the main calls, in this process; gives the error, standard output and standard error."""
+    monkeypatch.setattr(loading, "load_reader", lambda folder, exported, **options: FakeReader(exported.has_slow_pass))
+
+    def call(**given):
+        error = None
+        capfd.readouterr()
+        given = {**DEFAULTS, **{name: str(v) if isinstance(v, pathlib.Path) else v for name, v in given.items()}}
+        try:
+            (replay_records if given["replay"] else serve)(given)
+        except (ValueError, OSError) as raised:
+            error = str(raised)
+        shown = capfd.readouterr()
+        return error, shown.out.encode(), shown.err
+
+    return call
+
+
+def lines_of(count, streams=4):
+    """Events of interleaved streams; an outcome of every offer of the first, two events after it."""
+    agent, made = Agent(FakeReader(), exported()), []
+    for n in range(count):
+        event = {"stream": f"s{n % streams}", "time": float(n), "text": f"event {n}"}
+        yield event
+        decision = agent.observe(event["stream"], Event(time=event["time"], text=event["text"]))
+        if decision.spoke and n % streams == 0:
+            made.append((n, decision.offer))
+        if made and made[0][0] == n - 2:
+            yield {"stream": "s0", "offer": made.pop(0)[1], "outcome": "accepted", "time": float(n)}
+
+
+def encoded(lines):
+    return b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+
+
+@pytest.fixture
+def files(tmp_path):
+    model, source = write(tmp_path / "model"), tmp_path / "in.jsonl"
+    source.write_bytes(encoded(lines_of(60)))
+    return model, source, tmp_path / "records.jsonl"
+
+
+def told(data):
+    """Records without their seconds; every line is whole."""
+    assert data == b"" or data.endswith(b"\n")
+    records = [json.loads(line) for line in data.splitlines()]
+    for record in records:
+        record.pop("seconds", None)
+    return records
+
+
+def test_one_record_per_line_in_their_order_and_nothing_of_training_is_loaded(root, files, tmp_path):
+    model, source, _ = files
+    listing = tmp_path / "modules.json"
+    done = run(root, f"--model={model}", f"--input={source}", options=(f"modules={listing}",))
+    assert done.returncode == 0, done.stderr
+    records, lines = told(done.stdout), [json.loads(line) for line in source.read_bytes().splitlines()]
+    assert [(r["stream"], r["time"], r["kind"]) for r in records] == [
+        (line["stream"], line["time"], "outcome" if "offer" in line else "decision") for line in lines
+    ]
+    said = done.stderr.decode()
+    assert f"{len(lines) - sum('offer' in line for line in lines)} events, " in said
+    for part in ("mean", "P50", "P95", "P99", "seconds, read", "tokens, think", "3 programs compiled"):
+        assert part in said
+    loaded = set(json.loads(listing.read_text()))
+    assert "prism_jax.agent.service" in loaded
+    assert not {"orbax", "grain", "optax", "flax", "transformers", "tensorflow", "pyarrow"} & loaded
+    assert not [name for name in loaded if name.startswith("prism_jax.training")]
+
+
+def test_a_record_leaves_as_soon_as_its_line_has_come(root, files):
+    model, _, _ = files
+    command = [sys.executable, str(COMMAND), f"--model={model}", "--input=-"]
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(root)}
+    with subprocess.Popen(
+        command, cwd=root, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as process:
+        for line in list(lines_of(5)):
+            process.stdin.write(encoded([line]))
+            process.stdin.flush()
+            assert json.loads(process.stdout.readline())["time"] == line["time"]  # would wait for ever otherwise
+        process.stdin.close()
+        assert process.wait() == 0
+
+
+def test_the_first_bad_line_stops_after_the_records_before_it(serving, files):
+    model, source, records = files
+    lines = source.read_bytes().splitlines(keepends=True)
+    source.write_bytes(b"".join([*lines[:20], b'{"stream": "s0", "time": NaN, "text": "x"}\n', *lines[20:]]))
+    error, _, _ = serving(model=model, input=source, records=records)
+    assert error == f"{source}:21: time: found nan, expected a finite number of seconds"
+    assert len(told(records.read_bytes())) == 20
+    source.write_bytes(b"".join(lines))  # mended: the rest follows
+    assert serving(model=model, input=source, records=records)[0] is None
+    assert told(records.read_bytes()) == told(serving(model=model, input=source)[1])
+
+
+def service(tmp_path, content, skip_bad, batch=256):
+    """Runs a service in this process; the records that it wrote, and what it reported."""
+    path = tmp_path / "in"
+    path.write_bytes(content)
+    written, said = [], []
+    sink = type("Sink", (), {"write": lambda self, line: written.append(json.loads(line))})()
+    one = Service(Agent(FakeReader(), exported()), sink, "in", skip_bad=skip_bad, report=said.append, batch=batch)
+    with path.open("rb") as file:
+        try:
+            one.run(Lines(file.fileno()))
+        except LineError as error:
+            said.append(str(error))
+    assert one.skipped == (len(said) if skip_bad else 0)
+    return written, said
+
+
+BAD_LINES = (
+    b'{"stream": "s1", "time": -5, "text": "back"}',
+    b'{"stream": "s1", "offer": "s1/99", "outcome": "accepted", "time": 1}',
+    b'{"stream": "s1", "time": 1, "text": "a\\udc00"}',
+    b'{"stream": "s1", "time": 1e3, "text": "x", "costs": {"c_fa": -1}}',
+    b"{",
+)
+
+
+@pytest.mark.parametrize("batch", [1, 5, 256])
+@pytest.mark.parametrize("place", [1, 9, 37])
+def test_bad_lines_are_skipped_where_asked_and_change_nothing_else(tmp_path, place, batch):
+    lines = encoded(lines_of(50)).splitlines(keepends=True)
+    bad = b"".join(line + b"\n" for line in BAD_LINES)
+    content = b"".join([*lines[: place + 4], bad, *lines[place + 4 :]])
+    clean, _ = service(tmp_path, b"".join(lines), skip_bad=False, batch=batch)
+    found, said = service(tmp_path, content, skip_bad=True, batch=batch)
+    strip = [[{k: v for k, v in r.items() if k != "seconds"} for r in records] for records in (clean, found)]
+    assert strip[0] == strip[1]
+    assert [message.split(":")[0:3] for message in said] == [["skipped", " in", str(place + 5 + i)] for i in range(5)]
+    stopped, (message,) = service(tmp_path, content, skip_bad=False, batch=batch)
+    assert len(stopped) == place + 4 and message.startswith(f"in:{place + 5}: ")
+
+
+class Limited(FakeReader):
+    """Refuses long events, as a model whose context they do not fit."""
+
+    def observe(self, items):
+        for stream, event, _ in items:
+            if "long" in event.text:
+                raise ValueError(f"stream {stream!r}: found 9000 tokens, expected at most 2048")
+        return super().observe(items)
+
+
+def test_an_event_that_the_reader_refuses_stops_nobody_else(tmp_path):
+    rows = [{"stream": f"s{i % 3}", "time": i, "text": "long" if i in (4, 5, 6) else f"{i}"} for i in range(12)]
+    path, written, said = tmp_path / "in", [], []
+    path.write_bytes(encoded(rows))
+    sink = type("Sink", (), {"write": lambda self, line: written.append(json.loads(line))})()
+    one = Service(Agent(Limited(), exported()), sink, "in", skip_bad=True, report=said.append)
+    with path.open("rb") as file:
+        one.run(Lines(file.fileno()))
+    assert [record["time"] for record in written] == [0, 1, 2, 3, 7, 8, 9, 10, 11]
+    assert [record["event"] for record in written if record["stream"] == "s0"] == [0, 1, 2]
+    assert [message.split(": ")[1] for message in said] == ["in:5", "in:6", "in:7"]
+
+
+def test_no_canary_reaches_records_or_messages(serving, tmp_path):
+    model, source, records = write(tmp_path / "model"), tmp_path / "in.jsonl", tmp_path / "records.jsonl"
+    canary = " ".join(CANARIES)
+    rows = [
+        {"stream": "s", "time": 0, "text": canary, "candidates": [f"Write {canary}", None]},
+        {"stream": "s", "time": "x " + canary, "text": "x"},
+        {"stream": "s", "time": 0, "text": "x", CANARIES[0]: 1},
+        {"stream": "s", "offer": canary, "outcome": "accepted", "time": 1},
+        {"stream": "s", "time": 0, "text": "x", "candidates": [canary, canary]},
+        {"stream": "s", "time": 0, "text": "x", "costs": {"policy": canary}},
+        {"stream": canary, "time": 0, "text": "x", "costs": canary},
+    ]
+    source.write_bytes(encoded(rows) + f'{{"a": 1, "a": "{canary}"}}\n{{{canary}'.encode())
+    arguments = dict(model=model, input=source, records=records, keep_texts=True, critical_pattern=[".*"])
+    error, out, err = serving(**arguments, skip_bad=True)
+    assert error is None and err.count("skipped: ") == 8
+    shown = records.read_bytes() + out + err.encode()
+    assert not [one for one in CANARIES if one.encode() in shown]
+    assert b"Write [e-mail] [card] [key] [home]" in shown
+    error, out, err = serving(model=model, input=source)
+    assert error and not [one for one in CANARIES if one in error + out.decode() + err]
+    kept = serving(model=model, input=source, redact=False, skip_bad=True)[1]
+    assert CANARIES[0].encode() in kept
+
+
+def test_a_stopped_agent_goes_on_with_the_same_input(serving, files):
+    """Wherever it was cut, in the middle of a record too; exploration and budgets go on as if nothing had happened."""
+    model, source, records = files
+    settings = dict(model=model, input=source, explore=0.3, explore_loss=0.5, skip_bad=True, batch=7)
+    settings |= dict(most_offers=2, offers_window=20.0, most_thoughts=3, thoughts_window=30.0)
+    whole = serving(**settings)[1]
+    for cut in (0, 1, 700, len(whole) // 2, len(whole) - 1):
+        records.write_bytes(whole[:cut])
+        error, out, err = serving(**settings, records=records)
+        assert (error, out) == (None, b"")
+        torn = cut - whole[:cut].rfind(b"\n") - 1
+        assert (f"removed the last {torn} bytes" in err) == (torn > 0)
+        assert told(records.read_bytes()) == told(whole)
+    assert {record["kind"] for record in told(whole)} == {"decision", "outcome"}
+
+
+def test_another_input_than_the_recorded_one_is_refused(serving, files):
+    model, source, records = files
+    assert serving(model=model, input=source, records=records)[0] is None
+    before = records.read_bytes()
+    source.write_bytes(source.read_bytes().replace(b"event 8", b"event 9"))
+    error, _, _ = serving(model=model, input=source, records=records)
+    assert error.startswith("stream 's0', event 2: found the history")
+    assert records.read_bytes() == before
+
+
+def test_replay_of_a_file_repeats_it_and_writes_a_whole_file_or_none(serving, files, tmp_path):
+    model, source, records = files
+    serving(model=model, input=source, records=records)
+    error, out, err = serving(replay=records)
+    assert (error, out) == (None, records.read_bytes()) and ", 0 changed, " in err
+    other = tmp_path / "other.jsonl"
+    assert serving(replay=records, records=other, policy="never")[0] is None
+    assert {record["spoke"] for record in told(other.read_bytes())} == {False}
+    assert "found something there" in serving(replay=records, records=other)[0]
+    error, _, _ = serving(replay=records, records=tmp_path / "wide.jsonl", margin=1.0)
+    assert error.startswith(f"{records}:") and not (tmp_path / "wide.jsonl").exists()
+    fit = {"temperature": 1.0, "base_rate": 0.5, "count": 9, "effective_count": 9.0, "offer_rate": None}
+    calibration = tmp_path / "calibration.json"
+    calibration.write_text(json.dumps(dict.fromkeys(MAPS, fit)))
+    error, out, _ = serving(replay=records, calibration=calibration, margin=0.0)
+    assert error is None
+    assert {r["p_need"] - r["fast"]["raw"]["p_need"] for r in told(out) if r["kind"] == "decision"} == {0.0}
+
+
+REFUSED = {
+    "no such model": (dict(model="/no/such"), "/no/such/prism.json: no such file"),
+    "another export": (dict(expect_digest="0" * 64), "/digests.json: found the SHA-256 "),
+    "no such input": (dict(input="/no/such"), "/no/such"),
+    "no such log": (dict(replay="/no/such"), "/no/such: no such file, expected in --replay the records"),
+    "a bad cost": (dict(c_fa=-1.0), "c_fa: found -1.0, expected a cost"),
+    "a bad probability": (dict(explore=0.9), "--explore, --explore_loss, --seed: epsilon: found 0.9"),
+    "a bad budget": (dict(most_offers=-1), "--most_offers, --offers_window: most: found -1"),
+    "a bad pattern": (dict(critical_pattern=["("]), "expected a regular expression"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_settings_that_cannot_be_used_are_refused_by_name(serving, files, case):
+    model, source, _ = files
+    given, message = REFUSED[case]
+    error, out, _ = serving(**{"model": model, "input": source, **given})
+    assert message in error and out == b""
+
+
+FLAGS = {
+    "no model": (("--input=-",), "--model: found none, expected it (or --replay=RECORDS)"),
+    "no input": (("--model={model}",), "--input: found none"),
+    "an empty model": (("--model= ", "--input=-"), "--model: found an empty value"),
+    "a stray argument": (("--model={model}", "stray"), "found argument 'stray'"),
+}
+
+
+@pytest.mark.parametrize("case", FLAGS)
+def test_bad_flags_are_one_line(files, case):
+    model, _, _ = files
+    arguments, message = FLAGS[case]
+    given = (argument.format(model=model) for argument in arguments)
+    done = forked.run(COMMAND, *given)
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("error: ") and message in last
+    assert "Traceback" not in done.stderr
+
+
+def test_a_fast_only_model_serves(serving, tmp_path):
+    model, source = write(tmp_path / "model", prism(slow=False)), tmp_path / "in.jsonl"
+    source.write_bytes(encoded(lines_of(9)))
+    error, out, _ = serving(model=model, input=source, margin=1.0, skip_bad=True)
+    assert error is None
+    assert not any(record["thought"] for record in told(out) if record["kind"] == "decision")
+
+
+def with_people(lines):
+    """The same lines, each stream with a person; every outcome is a refusal, so that an alarm has a reason."""
+    for line in lines:
+        yield {**line, "outcome": "ignored"} if "offer" in line else {**line, "person": f"person of {line['stream']}"}
+
+
+def test_people_are_learnt_from_once_and_named_in_no_message(serving, files, tmp_path):
+    model, source, records = files
+    rows = list(with_people(lines_of(60)))
+    store, other = tmp_path / "people.sqlite", tmp_path / "other.sqlite"
+    settings = dict(model=model, input=source, records=records, policy="always")
+    source.write_bytes(encoded(rows))
+    error, out, said = serving(**{**settings, "records": None}, people=other)
+    assert error is None
+    for count in (30, len(rows)):  # stops, and goes on with the input from its first line
+        source.write_bytes(encoded(rows[:count]))
+        assert serving(**settings, people=store)[0] is None
+    assert told(records.read_bytes()) == told(out)
+    with PeopleStore(store) as found, PeopleStore(other) as expected:
+        assert found.records() == [str(records)]
+        assert list(found) == list(expected)
+        assert [one.name for one in found] == ["person of s0"]  # nobody else got an outcome
+        assert found.person("person of s0").belief.mean < 0
+    assert "1 people known; 0 alarms have rung; log of the alarms' product " in said
+    assert "person of" not in said
+
+
+def test_a_ringing_alarm_is_reported_by_number_once(tmp_path):
+    agent = Agent(FakeReader(), exported(), people=PeopleStore(None, Population(1.0, 2.0, 0.05, 0.0)))
+    rows, said, n = [], [], 0
+    watcher = Agent(FakeReader(), exported(), people=PeopleStore(None, Population(1.0, 2.0, 0.05, 0.0)))
+    while not watcher.people.rang:
+        event = {"stream": "s", "time": float(n), "text": f"event {n}", "person": "ann"}
+        rows.append(event)
+        found = watcher.observe("s", Event(time=event["time"], text=event["text"]), person="ann")
+        if found.spoke:
+            rows.append({"stream": "s", "offer": found.offer, "outcome": "ignored", "time": float(n)})
+            watcher.outcome("s", found.offer, "ignored", float(n))
+        n += 1
+        assert n < 500
+    path = tmp_path / "in"
+    path.write_bytes(encoded([*rows, rows[0] | {"time": 1e6}]))
+    sink = type("Sink", (), {"write": lambda self, line: None})()
+    with path.open("rb") as file:
+        Service(agent, sink, "in", report=said.append).run(Lines(file.fileno()))
+    (message,) = said
+    assert message.startswith(
+        "alarm: the answers of person 1 no longer agree with the probabilities stated before them"
+    )
+
+
+def test_flags_about_people_need_a_store_and_good_values(serving, files, tmp_path):
+    model, source, _ = files
+    run = dict(model=model, input=source)
+    assert serving(**run, recalibrate=True)[0].startswith("--recalibrate: found it without --people")
+    assert serving(**run, people=tmp_path / "p", alarm=0.9)[0].startswith("--alarm: found 0.9, expected a probability")
+    population = tmp_path / "population.json"
+    population.write_text('{"scale": 1.0, "bias": 0.0, "spread": -1.0, "drift": 0.0}')
+    message = f"{population}.spread: found -1.0, expected a number from 1e-09 to 100"
+    assert serving(**run, people=tmp_path / "p", population=population)[0] == message
+    assert not (tmp_path / "p").exists()

@@ -1,0 +1,158 @@
+"""From the agent's records to traces to scores, by a judge's verdicts and by people's labels."""
+
+import json
+
+import pytest
+from fake_reader import FakeReader, exported
+from official_reference import judged_as_published, scored_as_published
+
+from prism_jax.agent.agent import Agent
+from prism_jax.agent.records import Outcome, encode
+from prism_jax.agent.records_file import RecordsError
+from prism_jax.agent.settings import Settings, Terms
+from prism_jax.agent.steps import Observation
+from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.judges.prompts import questions
+from prism_jax.judges.votes import Vote, write_votes
+from prism_jax.proactivebench.published import read_published
+from prism_jax.proactivebench.scoring import score_official
+from prism_jax.proactivebench.traces import export_traces
+from prism_jax.streams import Candidate, Event, Step, Stream
+from prism_jax.streams.jsonl import write_streams
+from prism_jax.streams.traces import read_traces, trace_stream
+
+NAMES = ("code_1", "writing_1")
+EVENTS = 12
+GIVEN = {
+    **dict.fromkeys(("votes", "judged_by", "labels", "splits", "published", "streams_out", "out", "data_dir")),
+    "judges": [],
+    "most_events": 40,
+    "need": "strict",
+}
+
+
+def offers(number):
+    return (Candidate(text=f"Offer {number}?"), Candidate(text=f"Other offer {number}?"))
+
+
+@pytest.fixture(scope="module")
+def streams():
+    return [
+        Stream(
+            id=name,
+            events=tuple(Event(time=60.0 * i, text=f"{name} event {i}") for i in range(EVENTS)),
+            steps=tuple(Step(event=i, candidates=offers(i)) for i in range(EVENTS)),
+        )
+        for name in NAMES
+    ]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, streams):
+    """A folder with records, streams and exported traces."""
+    place = tmp_path_factory.mktemp("official")
+    agent = Agent(FakeReader(), exported(), Settings(Terms(OperatingPoint(policy="dynamic"))))
+    decisions = agent.observe_many(
+        [
+            Observation(stream.id, stream.events[i], offers(i) if stream.id == "code_1" else (Candidate(),))
+            for i in range(EVENTS)
+            for stream in streams
+        ]
+    )
+    assert 0 < sum(decision.spoke for decision in decisions) < len(decisions)
+    lines = [encode(decision.record()) for decision in decisions]
+    first = next(decision for decision in decisions if decision.spoke)
+    lines.append(encode(Outcome(first.stream, first.offer, "accepted", first.time).record()))
+    (place / "records.jsonl").write_bytes(b"".join(lines))
+    write_streams(place / "streams.jsonl", streams)
+    (place / "traces").mkdir()
+    export_traces(place / "records.jsonl", place / "traces/ours", place / "streams.jsonl")
+    return place
+
+
+def records(folder):
+    lines = (folder / "records.jsonl").read_text().splitlines()
+    return [record for record in map(json.loads, lines) if record["kind"] == "decision"]
+
+
+def test_traces_say_what_the_records_say(folder, streams):
+    texts = {stream.id: [event.text for event in stream.events] for stream in streams}
+    expected = {name: [] for name in NAMES}
+    for record in records(folder):
+        response = json.loads(record["response"] or "{}")
+        proposal = record["candidate"] or response.get("Proactive Task") or "an offer"
+        expected[record["stream"]].append([proposal] if record["spoke"] else [])
+    for name in NAMES:
+        written = json.loads((folder / f"traces/ours/{name}.json").read_text())
+        assert [item["agent_response"] for item in written] == expected[name]
+        assert [item["observation"]["event"] for item in written] == texts[name]
+        assert {"observation", "agent_response", "task_status"} <= set(written[0])
+    trace = read_traces(folder / "traces/ours")
+    assert sum(event.status for events in trace.values() for event in events) == 1
+    assert [event.time for event in trace_stream("code_1", trace["code_1"]).events] == [60.0 * i for i in range(EVENTS)]
+
+
+def accepts(question):
+    return int(question.digest, 16) % 3 > 0
+
+
+def test_scores_by_a_judge_are_those_of_the_published_script(folder):
+    traces = read_traces(folder / "traces/ours")
+    asked = [one for name in NAMES for one in questions(trace_stream(name, traces[name]), 40)]
+    votes = [
+        Vote(
+            stream=one.stream,
+            step=one.step,
+            candidate=one.candidate,
+            judge=judge,
+            question=one.digest,
+            verdict=accepts(one) != (judge == "contrary"),
+        )
+        for one in asked
+        for judge in ("strict", "contrary")
+    ]
+    write_votes(folder / "votes.jsonl", votes)
+    splits = {"all": {"files": [f"{name}.json" for name in NAMES]}, "half": {"files": ["code_1.json", "code_2.json"]}}
+    (folder / "splits.json").write_text(json.dumps(splits))
+    given = {
+        **GIVEN,
+        "traces": str(folder / "traces"),
+        "votes": str(folder / "votes.jsonl"),
+        "judges": ["strict"],
+        "splits": str(folder / "splits.json"),
+        "out": str(folder / "out"),
+    }
+    shown = "".join(table.to_markdown() for table in score_official(given))
+    assert "judge: strict" in shown and "contrary" not in shown
+
+    verdicts = {(one.stream, one.step, one.candidate): accepts(one) for one in asked}
+    judged = []
+    for name in NAMES:
+        items = json.loads((folder / f"traces/ours/{name}.json").read_text())
+        judged += judged_as_published(items, lambda i, one, name=name: verdicts[name, i, None if one is None else 0])
+    rates, counts = scored_as_published(judged)
+    (row,) = read_published(folder / "out/official/ours.csv")  # the category with a missing stream is left out
+    assert (row.category, row.rates, row.events) == ("all", rates, sum(counts))
+    assert len(read_published(folder / "out/fixed/ours.csv")) == 2
+
+
+def test_a_run_has_one_judge(folder):
+    given = {**GIVEN, "traces": str(folder / "traces")}
+    for wrong, message in (
+        ({}, "found nothing to do"),
+        ({"judged_by": "a", "labels": "b"}, "tables never mix judges"),
+        ({"votes": "a"}, "expected both"),
+        ({"published": "a"}, "without --splits"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            score_official({**given, **wrong})
+
+
+def test_records_without_texts_need_streams(folder, tmp_path):
+    with pytest.raises(RecordsError, match=r"records\.jsonl:1: text: found none for event 0"):
+        export_traces(folder / "records.jsonl", tmp_path / "out", None)
+    lines = (folder / "records.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "records.jsonl").write_text("".join(lines[2:]))
+    with pytest.raises(RecordsError, match="event: found 1, expected 0"):
+        export_traces(tmp_path / "records.jsonl", tmp_path / "out", folder / "streams.jsonl")
+    assert not (tmp_path / "out").exists()
