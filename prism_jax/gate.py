@@ -7,7 +7,7 @@
     gate(p_need=0.8, p_accept=0.6).speak
 
 It calibrates what a model says, compares the costs (docs/maths.md, section 2) and gives a reason. It reads one pass and
-keeps nothing between two decisions; budgets, the slow pass and people are the agent's (`prism_jax.policy`). Deciding
+keeps nothing between two decisions; budgets, the slow pass and people are the agent's (`prism_jax.agent`). Deciding
 loads neither JAX nor Flax.
 """
 

@@ -3,7 +3,7 @@
 Belongs here: estimators of the difference and of the level (`estimators`), their intervals over people (`intervals`),
 and the checks of what a log can tell (`support`). docs/counterfactual.md explains them; docs/maths.md, section 15,
 derives them. Runs on the host, on NumPy arrays.
-Does not belong here: reading logs and making tables (`prism_jax.recipes`).
+Does not belong here: reading logs and making tables (`prism_jax.runs`).
 """
 
 from prism_jax.decision.off_policy.estimators import (
