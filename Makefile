@@ -7,6 +7,8 @@ unexport PYTHONDONTWRITEBYTECODE
 # Bytecode is written when a module is first imported; most installed modules never are.
 PIP := $(BIN)/pip install --quiet --no-compile
 
+PURE := $(addprefix tests/,decision evaluation probe people acceptance scoring prompting streams training/pathways)
+
 .PHONY: quickstart distill-demo people-demo test test-slow studies mutants lint docs clean
 .DELETE_ON_ERROR:
 
@@ -22,8 +24,10 @@ people-demo: .venv/installed
 test: .venv/installed-dev
 	$(BIN)/python -m pytest -n 2 --dist=worksteal -m "not slow and not study"
 
+# What takes longer, and again the tests of pure functions with shapes checked, more examples, and optimised programs.
 test-slow: .venv/installed-dev
-	$(BIN)/python -m pytest -n 2 --dist=loadfile --no-loadscope-reorder -m slow
+	$(BIN)/python -m pytest -n 2 --thorough --dist=loadfile --no-loadscope-reorder -m slow
+	$(BIN)/python -m pytest -n 2 --thorough --dist=worksteal -m "not slow and not study" $(PURE)
 
 # Long runs that no change needs to pass: they compile the configs for GPUs that are not here.
 studies: .venv/installed-dev

@@ -13,6 +13,7 @@ os.environ.setdefault("XLA_FLAGS", "--xla_cpu_parallel_codegen_split_count=1")
 import filelock
 import jax
 import jax.numpy as jnp
+import jaxtyping
 import numpy as np
 import pytest
 import shape_checks
@@ -21,12 +22,24 @@ from hypothesis import settings
 shape_checks.install()
 
 # Hypothesis draws the same examples on every machine; `--hypothesis-profile=explore` draws others.
-settings.register_profile("repeatable", deadline=None, derandomize=True, print_blob=True)
+settings.register_profile("few", deadline=None, max_examples=25, derandomize=True, print_blob=True)
+settings.register_profile("many", deadline=None, max_examples=100, derandomize=True, print_blob=True)
 settings.register_profile("explore", deadline=None, max_examples=1000, print_blob=True)
-settings.load_profile("repeatable")
+settings.load_profile("few")
+
+
+def pytest_addoption(parser):
+    words = "Check shapes and types in every call, draw 100 examples of a property, and optimise compiled programs."
+    parser.addoption("--thorough", action="store_true", help=words)
 
 
 def pytest_configure(config):
+    """Sets the tests to be quick, or with --thorough to be thorough."""
+    if config.getoption("--thorough"):
+        jaxtyping.install_import_hook("prism_jax", "beartype.beartype")
+        settings.load_profile("many")
+    else:
+        jax.config.update("jax_disable_most_optimizations", True)
     # Beartype checks a random item of each container; hypothesis attributes this use of `random` to the strategy.
     config.addinivalue_line("filterwarnings", "ignore:Do not use the `random` module inside strategies")
 
@@ -63,9 +76,19 @@ def compile_once(shared_folder):
 @pytest.fixture(scope="module")
 def compile_quickly():
     """Compiles without optimisation, for modules whose programs run once or twice and take long to compile."""
+    before = jax.config.jax_disable_most_optimizations
     jax.config.update("jax_disable_most_optimizations", True)
     yield
+    jax.config.update("jax_disable_most_optimizations", before)
+
+
+@pytest.fixture(scope="module")
+def compile_well():
+    """Compiles with optimisation, for modules whose programs run long or are themselves looked at."""
+    before = jax.config.jax_disable_most_optimizations
     jax.config.update("jax_disable_most_optimizations", False)
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)
 
 
 REPOSITORY = pathlib.Path(__file__).parents[1]

@@ -58,6 +58,7 @@ def test_calls_are_accepted_as_by_jaxtypings_own_decorator(thing, arguments, giv
                 checked(*arguments, **given)
 
 
+@pytest.mark.slow  # where the shapes of the package's functions are checked
 def test_the_package_is_checked():
     y = np.ones(3)
     assert realised_cost(y == 1, y, y, 1.0, 2.0) == 0

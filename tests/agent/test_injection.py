@@ -32,8 +32,6 @@ from prism_jax.streams.types import MOST_CHARACTERS, MOST_SECONDS
 from prism_jax.student import Qwen3, StudentConfig, engine
 from prism_jax.student.weights import Pretrained
 
-pytestmark = pytest.mark.usefixtures("compile_quickly")
-
 TEXTS = tuple(injection.text for injection in INJECTIONS)
 WRITING = WritingConfig(field_tokens=4, response_tokens=6)
 SIZES = dict(hidden_dim=16, num_layers=1, num_heads=2, num_kv_heads=1, head_dim=8, mlp_dim=32, initializer_range=0.5)

@@ -21,8 +21,6 @@ from prism_jax.scoring.slow import read_slow, write_fields
 from prism_jax.scoring.writing import Writer
 from prism_jax.streams import Candidate, Event
 
-pytestmark = pytest.mark.usefixtures("compile_quickly")
-
 SMALL = LiveConfig(context=400, memory=1 << 20, batches=(1,), longest=128)
 WRITING = WritingConfig(field_tokens=4, response_tokens=4)
 

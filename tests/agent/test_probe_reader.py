@@ -19,8 +19,6 @@ from prism_jax.probe.window import WINDOW
 from prism_jax.probe.words import ACCEPT_COLUMNS, describe
 from prism_jax.streams import Candidate, Event, Step, Stream
 
-pytestmark = pytest.mark.usefixtures("compile_quickly")
-
 STREAMS = [make_stream(20, steps=3), make_stream(21, steps=3)]
 
 

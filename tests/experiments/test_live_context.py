@@ -21,8 +21,6 @@ from prism_jax.experiments.live_context import (
 from prism_jax.streams.edit import map_steps
 from prism_jax.student import Qwen3, StudentConfig
 
-pytestmark = pytest.mark.usefixtures("compile_quickly")
-
 CONTEXT = 90
 
 

@@ -11,8 +11,6 @@ from prism_jax.streams import Candidate
 from prism_jax.streams.edit import map_candidates
 from prism_jax.student import Qwen3, StudentConfig
 
-pytestmark = pytest.mark.usefixtures("compile_quickly")
-
 
 @pytest.fixture(scope="module")
 def model(template):

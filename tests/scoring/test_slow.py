@@ -21,8 +21,6 @@ from prism_jax.scoring.writing import Writer
 from prism_jax.streams.edit import map_steps
 from prism_jax.student.attention import no_branches
 
-pytestmark = pytest.mark.usefixtures("compile_quickly")
-
 LIMIT = 4
 
 

@@ -22,8 +22,6 @@ from prism_jax.student.constrained import (
 from prism_jax.student.kv_cache import unstack_layers
 from prism_jax.student.sampling import make_sampling
 
-pytestmark = pytest.mark.usefixtures("compile_quickly")
-
 VOCABULARY = 24
 SPANS = [Span((3, 4), 5), Span((5, 6, 7), 3), Span((8,), 6)]
 

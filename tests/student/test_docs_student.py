@@ -3,10 +3,6 @@
 import doctest
 import pathlib
 
-import pytest
-
-pytestmark = pytest.mark.usefixtures("compile_quickly")
-
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "student.md"
 
 

@@ -21,8 +21,6 @@ from prism_jax.student.live_programs import read_rows
 from prism_jax.student.pages import PAGE, make_pool, page_bytes, table_of
 from prism_jax.student.sampling import make_sampling
 
-pytestmark = pytest.mark.usefixtures("compile_quickly")
-
 VOCABULARY = 32
 ANSWERS = [5, 9]
 SYSTEM = [1, 2, 3]

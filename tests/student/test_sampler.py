@@ -16,8 +16,6 @@ from prism_jax.student.kv_cache import Segment, unstack_layers
 from prism_jax.student.sampler import branch_off, decode, generate, prefill
 from prism_jax.student.sampling import make_sampling, restrict
 
-pytestmark = pytest.mark.usefixtures("compile_quickly")
-
 TINY = StudentConfig(
     vocab_size=61, hidden_dim=24, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=8, mlp_dim=40, tied=False
 )

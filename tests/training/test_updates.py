@@ -20,8 +20,6 @@ from prism_jax.training.loop import describe, plan, warn_of_short_warmup
 from prism_jax.training.optimization.objective import objective
 from prism_jax.training.run import open_run
 
-pytestmark = pytest.mark.usefixtures("compile_quickly")
-
 
 def with_offers(stream):
     """The stream with a second offer at each step, so that a row's limit can divide a step."""

@@ -18,8 +18,6 @@ from prism_jax.training.optimization.accumulation import make_gradient, split
 from prism_jax.training.optimization.frozen import Partition
 from prism_jax.training.optimization.objective import denominators
 
-pytestmark = pytest.mark.usefixtures("compile_quickly")
-
 SLOTS = slots()
 EVERYTHING = Partition(SLOTS.model.abstract_params(), ())
 

@@ -14,7 +14,6 @@ from prism_jax.training.loss_config import LossConfig
 from prism_jax.training.optimization.objective import denominators, objective, term_sums
 from prism_jax.training.pathways.table import PathwayConfig
 
-pytestmark = pytest.mark.usefixtures("compile_quickly")
 LOSS = LossConfig(need_target="given_accept", response=0.0)
 POINT = OperatingPoint()
 

@@ -18,8 +18,6 @@ from prism_jax.training.input.data import batches
 from prism_jax.training.optimization.objective import gate_width, objective
 from prism_jax.training.optimization.step import init_state, make_step
 
-pytestmark = pytest.mark.usefixtures("compile_quickly")
-
 SLOTS = Slots(RUN.model, RUN.template.yes, RUN.template.no, SPLIT.size.window, SPLIT.size.visible)
 
 

@@ -15,7 +15,6 @@ from prism_jax.training.input.data import pack_split
 from prism_jax.training.optimization.step import init_state, make_step
 
 STEPS, STREAMS = 10, 4
-pytestmark = pytest.mark.usefixtures("compile_quickly")
 
 
 def with_offers(stream):

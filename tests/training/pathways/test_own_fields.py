@@ -24,8 +24,6 @@ from prism_jax.training.pathways.table import PathwayConfig
 from prism_jax.training.run import open_run, resolve
 from prism_jax.training.workdir import Workdir
 
-pytestmark = pytest.mark.usefixtures("compile_quickly")
-
 OWN = {name: f"own {number}" for number, name in enumerate(SLOW_FIELDS)}
 
 

@@ -18,8 +18,6 @@ from prism_jax.training.pathways.table import PathwayConfig
 from prism_jax.training.run import open_run, resolve
 from prism_jax.training.workdir import Workdir
 
-pytestmark = pytest.mark.usefixtures("compile_quickly")
-
 
 @pytest.fixture(scope="module")
 def first(tmp_path_factory):
