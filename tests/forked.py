@@ -41,6 +41,7 @@ for line in sys.stdin:
 else:
     sys.exit()
 os.chdir(request["cwd"])
+os.environ |= request["late"]
 program, sys.argv = request["program"], [request["program"], *request["arguments"]]
 if program.endswith(".py"):
     sys.path[0] = os.path.dirname(program)
@@ -55,7 +56,11 @@ QUICK = {"JAX_PLATFORMS": "cpu", "JAX_DISABLE_MOST_OPTIMIZATIONS": "true"}
 
 
 def run(
-    program: str | pathlib.Path, *arguments: object, cwd: pathlib.Path = ROOT, env: Mapping[str, str] = QUICK
+    program: str | pathlib.Path,
+    *arguments: object,
+    cwd: pathlib.Path = ROOT,
+    env: Mapping[str, str] = QUICK,
+    late: Mapping[str, str] = {},
 ) -> subprocess.CompletedProcess[str]:
     """Runs a module, as `python -m` does, or a file, without standard input.
 
@@ -64,6 +69,7 @@ def run(
       arguments: Its arguments.
       cwd: Working folder.
       env: Variables to set beside those of this process; every other environment costs the imports again.
+      late: Variables that are set after the imports, and cost nothing.
 
     Returns:
       Its exit status, standard output and standard error.
@@ -72,7 +78,7 @@ def run(
         out, err = pathlib.Path(folder) / "out", pathlib.Path(folder) / "err"
         out.touch()
         err.touch()
-        request = {"program": str(program), "arguments": list(map(str, arguments)), "cwd": str(cwd)}
+        request = {"program": str(program), "arguments": list(map(str, arguments)), "cwd": str(cwd), "late": dict(late)}
         parent = _parent(tuple(sorted(env.items())))
         assert parent.stdin is not None and parent.stdout is not None, "both are pipes"
         parent.stdin.write(json.dumps(request | {"out": str(out), "err": str(err)}) + "\n")

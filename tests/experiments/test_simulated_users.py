@@ -5,6 +5,7 @@ import pathlib
 import subprocess
 import sys
 
+import forked
 import pytest
 
 from prism_jax.prompting.template import SLOW_FIELDS
@@ -30,9 +31,8 @@ def label(users, out, *flags):
     folder, url = users
     endpoint = {"base_url": url, "model": "teacher", "key": "", "input_price": 0, "output_price": 0}
     settings = [f"--config.endpoint.{name}={value}" for name, value in endpoint.items()]
-    command = [sys.executable, "-m", "prism_jax", "label", "--config=configs/teacher.py", *settings, *flags]
-    command += [f"--config.remote.cache={folder}/cache.sqlite", f"--streams={folder}/train.jsonl", f"--out={out}"]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    files = [f"--config.remote.cache={folder}/cache.sqlite", f"--streams={folder}/train.jsonl", f"--out={out}"]
+    return forked.run("prism_jax", "label", "--config=configs/teacher.py", *settings, *files, *flags)
 
 
 def test_a_teacher_labels_every_step_over_http(users, tmp_path):
@@ -72,8 +72,7 @@ def test_judges_who_do_not_err_say_what_the_users_would_have_answered(users, tmp
         endpoint = {"base_url": url, "model": f"judge-{number}", "key": "", "input_price": 0, "output_price": 0}
         settings += [f"--config.endpoints.{name}.{key}={value}" for key, value in endpoint.items()]
     files = [f"--streams={folder}/held_out.jsonl", f"--votes={tmp_path}/votes.jsonl", f"--out={tmp_path}/out.jsonl"]
-    command = [sys.executable, "-m", "prism_jax", "judge", "--config=configs/judges_paper.py", *settings, *files]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = forked.run("prism_jax", "judge", "--config=configs/judges_paper.py", *settings, *files)
     assert done.returncode == 0, done.stderr
     judged, answers = (read_streams(path) for path in (tmp_path / "out.jsonl", folder / "answers.jsonl"))
     steps = [

@@ -116,7 +116,7 @@ def test_weights_of_others_have_no_list_which_an_expected_digest_asks_for(folder
 
 
 def flagged(command, config, *more):
-    return forked.run(f"prism_jax.{command}", f"--config=configs/{config}", "--expect_digest=" + "0" * 64, *more)
+    return forked.run("prism_jax", command, f"--config=configs/{config}", "--expect_digest=" + "0" * 64, *more)
 
 
 def test_commands_that_read_weights_refuse_another_export_than_expected_before_they_write(folder, tmp_path):

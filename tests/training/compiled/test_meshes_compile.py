@@ -8,7 +8,10 @@ import sys
 
 import pytest
 
-MESHES = [[1, 8, 1], [2, 4, 1], [1, 4, 2]]
+MESHES = [
+    pytest.param([[1, 4, 2]], id="with a tensor axis"),
+    pytest.param([[1, 8, 1], [2, 4, 1]], id="without", marks=pytest.mark.slow),
+]
 
 ON_CUDA = """
 import json, sys
@@ -42,26 +45,30 @@ for sizes in json.loads(sys.argv[1]):
 """
 
 
-def answers(program, environment):
-    """Runs a program on eight simulated devices and returns the object that it prints for each mesh."""
+@pytest.fixture(scope="module", params=MESHES)
+def meshes(request):
+    return request.param
+
+
+def answers(program, environment, meshes):
+    """Runs a program on eight simulated devices and returns each mesh with the object that it prints for it."""
     environment = environment | {"PYTHONPATH": str(pathlib.Path(__file__).parent)}
-    command = [sys.executable, "-c", program, json.dumps(MESHES)]
+    command = [sys.executable, "-c", program, json.dumps(meshes)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
     found = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(found) == len(MESHES)
-    return found
+    return list(zip(meshes, found, strict=True))
 
 
-def test_the_partitioner_accepts_fused_attention_on_every_mesh(eight_devices):
+def test_the_partitioner_accepts_fused_attention_on_every_mesh(eight_devices, meshes):
     """Lowered for CUDA and compiled on CPU, a step gets as far as the kernels, which are all that is missing there."""
-    for mesh, error in zip(MESHES, answers(ON_CUDA, eight_devices()), strict=True):
+    for mesh, error in answers(ON_CUDA, eight_devices(), meshes):
         assert re.search(r"No registered implementation .* __cudnn\$fmha\w+ for Host", error), (mesh, error)
 
 
 @pytest.fixture(scope="module")
-def traffic(eight_devices):
-    return answers(TRAFFIC, eight_devices())
+def traffic(eight_devices, meshes):
+    return answers(TRAFFIC, eight_devices(), meshes)
 
 
 # A residual stream of one device, and the parameters of head or embedding that a device exchanges; both in bytes.
@@ -69,13 +76,13 @@ RESIDUAL, TABLE = 2 * 256 * 128 * 4, 1024 * 128 * 4
 
 
 def test_blocks_are_gathered_no_more_than_zero3_needs(traffic):
-    for mesh, step in zip(MESHES, traffic, strict=True):
+    for mesh, step in traffic:
         assert 1 <= step["found"]["all-gather"] / step["zero3"]["gathered"] < 1.1, mesh
 
 
 def test_gradients_are_summed_no_more_than_zero3_needs(traffic):
     """The CPU's compiler uses all-reduce, and sums activations for each matrix: 7 times per block instead of 4."""
-    for mesh, step in zip(MESHES, traffic, strict=True):
+    for mesh, step in traffic:
         theory = step["zero3"]
         needed = theory["scattered"] + theory["replicas"] + theory["activations"] * 7 / 4
         assert 1 <= step["found"]["all-reduce"] / needed < 1.15, mesh
@@ -83,7 +90,7 @@ def test_gradients_are_summed_no_more_than_zero3_needs(traffic):
 
 def test_only_embedding_and_head_are_exchanged_otherwise(traffic):
     """Widths of the residual stream for rows, at both ends of the stack, and widths of the head for words."""
-    for (_, fsdp, tensor), step in zip(MESHES, traffic, strict=True):
+    for (_, fsdp, tensor), step in traffic:
         assert step["found"]["all-to-all"] <= 3 * RESIDUAL + 2 * TABLE / (fsdp * tensor)
         assert step["found"].get("collective-permute", 0) < RESIDUAL / 50
         assert "reduce-scatter" not in step["found"]

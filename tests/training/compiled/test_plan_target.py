@@ -1,7 +1,6 @@
 """`python -m prism_jax.train --plan --target`: what it prints and writes, and its errors."""
 
 import json
-import os
 import subprocess
 import sys
 
@@ -11,8 +10,8 @@ import pytest
 CONFIG = "--config=configs/qwen3_8b_a100x8.py"
 
 
-def plan(*flags):
-    return forked.run("prism_jax.train", CONFIG, "--plan", *flags)
+def plan(*flags, late={}):
+    return forked.run("prism_jax.train", CONFIG, "--plan", *flags, late=late)
 
 
 @pytest.mark.parametrize(
@@ -40,14 +39,8 @@ def test_a_training_refuses_the_flags_of_a_plan(flag, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-@pytest.fixture
-def without_compiler(tmp_path, monkeypatch):
-    monkeypatch.setenv("PRISM_AOT", str(tmp_path))
-
-
-def test_without_a_compiler_the_estimate_says_so(root, without_compiler):
-    command = [sys.executable, "-m", "prism_jax.train", CONFIG, "--plan", "--target=a100-80gb"]
-    done = subprocess.run(command, cwd=root, env=os.environ.copy(), capture_output=True, text=True)
+def test_without_a_compiler_the_estimate_says_so(tmp_path):
+    done = plan("--target=a100-80gb", late={"PRISM_AOT": str(tmp_path)})
     assert done.returncode == 0, done.stderr
     first, *rest = done.stdout.splitlines()
     assert first.startswith("no compiler for NVIDIA GPUs is installed in /")
@@ -56,12 +49,10 @@ def test_without_a_compiler_the_estimate_says_so(root, without_compiler):
     assert "of 75.29 GiB per device, by the estimate: such a device is not present" in rest[-1]
 
 
-def test_without_a_compiler_no_file_is_written(root, without_compiler, tmp_path):
-    command = [sys.executable, "-m", "prism_jax.train", CONFIG, "--plan", "--target=h200"]
-    command.append(f"--plan_out={tmp_path / 'plan.json'}")
-    done = subprocess.run(command, cwd=root, env=os.environ.copy(), capture_output=True, text=True)
+def test_without_a_compiler_no_file_is_written(tmp_path):
+    done = plan("--target=h200", f"--plan_out={tmp_path / 'plan.json'}", late={"PRISM_AOT": str(tmp_path)})
     assert done.returncode == 1
-    assert f"plan_out: found no compiler for h200 in {os.environ['PRISM_AOT']}, expected launch" in done.stderr
+    assert f"plan_out: found no compiler for h200 in {tmp_path}, expected launch" in done.stderr
     assert not (tmp_path / "plan.json").exists()
 
 
