@@ -10,7 +10,7 @@ import pytest
 CONFIG = "--config=configs/qwen3_8b_a100x8.py"
 
 
-def plan(*flags, late={}):
+def plan(*flags, **late):
     return forked.run("prism_jax.train", CONFIG, "--plan", *flags, late=late)
 
 
@@ -40,7 +40,7 @@ def test_a_training_refuses_the_flags_of_a_plan(flag, tmp_path):
 
 
 def test_without_a_compiler_the_estimate_says_so(tmp_path):
-    done = plan("--target=a100-80gb", late={"PRISM_AOT": str(tmp_path)})
+    done = plan("--target=a100-80gb", PRISM_AOT=str(tmp_path))
     assert done.returncode == 0, done.stderr
     first, *rest = done.stdout.splitlines()
     assert first.startswith("no compiler for NVIDIA GPUs is installed in /")
@@ -50,7 +50,7 @@ def test_without_a_compiler_the_estimate_says_so(tmp_path):
 
 
 def test_without_a_compiler_no_file_is_written(tmp_path):
-    done = plan("--target=h200", f"--plan_out={tmp_path / 'plan.json'}", late={"PRISM_AOT": str(tmp_path)})
+    done = plan("--target=h200", f"--plan_out={tmp_path / 'plan.json'}", PRISM_AOT=str(tmp_path))
     assert done.returncode == 1
     assert f"plan_out: found no compiler for h200 in {tmp_path}, expected launch" in done.stderr
     assert not (tmp_path / "plan.json").exists()
