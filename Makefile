@@ -29,7 +29,7 @@ test-slow: .venv/installed-dev
 	$(BIN)/python -m pytest -n 2 --thorough --dist=loadfile --no-loadscope-reorder -m slow
 	$(BIN)/python -m pytest -n 2 --thorough --dist=worksteal -m "not slow and not study" $(PURE)
 
-# Long runs that no change needs to pass: they compile the configs for GPUs that are not here.
+# Long runs that no change needs to pass: repetitions of studies, and configs compiled for GPUs that are not here.
 studies: .venv/installed-dev
 	$(BIN)/python -m pytest -m study
 

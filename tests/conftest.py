@@ -45,7 +45,7 @@ def pytest_configure(config):
 
 
 LONGEST = (
-    *("test_propensities_hidden.py", "test_propensities_shown.py", "test_quickstart.py", "test_thinking_study.py"),
+    *("test_quickstart.py", "test_thinking_study.py"),
     *("test_configs.py", "test_fuzz.py"),
 )
 

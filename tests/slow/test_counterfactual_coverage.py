@@ -5,7 +5,7 @@ import pytest
 
 from prism_jax.experiments.replications import FullLog, Policies, replicate
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.study
 REPLICATIONS = 400
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from prism_jax.experiments.few_units import POPULATIONS, UNITS, coverage
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.study
 
 
 @pytest.mark.parametrize("name", POPULATIONS)

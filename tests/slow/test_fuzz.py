@@ -62,7 +62,7 @@ from prism_jax.training.workdir import Workdir
 
 pytestmark = pytest.mark.slow
 
-SEEDS = int(os.environ.get("PRISM_FUZZ_SEEDS", "150"))
+SEEDS = int(os.environ.get("PRISM_FUZZ_SEEDS", "50"))
 MOST_MEMORY = 64 * 2**20
 """Bytes that Python and NumPy may take for a damaged file; the whole files have less than half a MB."""
 MOST_RESIDENT = 2 * 2**30

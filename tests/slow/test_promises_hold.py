@@ -7,7 +7,7 @@ from scipy import stats
 from prism_jax.decision import risk
 from prism_jax.experiments.promises import Population, measure
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.study
 ERROR = 0.1
 
 

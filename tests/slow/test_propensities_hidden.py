@@ -5,7 +5,7 @@ import pytest
 from prism_jax.experiments.intervals import MeanInterval
 from prism_jax.experiments.propensities import SEEDS
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.study
 
 
 def test_snips_is_closer_to_the_truth_than_ignoring_the_propensities(propensity_gains):

@@ -4,7 +4,7 @@ import pytest
 
 from prism_jax.experiments.intervals import MeanInterval
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.study
 
 
 def test_without_the_hidden_variable_propensities_gain_nothing(propensity_gains):
