@@ -31,7 +31,7 @@ fewer updates; the start-up report gives both numbers.
 Time: not yet run on an A100. As compiled for one, at least 1.2 hours for the 1,350 updates; the paper states 2.5 for
 its own run.
 Result: not yet known. Compiled for an A100, it needs 66.6 GiB of the 75.3 that the launch scripts allow
-(docs/devices.md).
+(docs/training.md).
 """
 
 from prism_jax.runtime.config import to_config_dict

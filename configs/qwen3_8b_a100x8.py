@@ -13,7 +13,7 @@ Nothing but elementwise operations is recomputed in the backward pass: `remat = 
 attention on these GPUs.
 
 Time: not yet run on A100s. As compiled for them, at least 8.3 minutes for the 675 updates.
-Result: not yet known. Compiled for 8 A100s, it needs 27.6 GiB per GPU (docs/devices.md).
+Result: not yet known. Compiled for 8 A100s, it needs 27.6 GiB per GPU (docs/training.md).
 """
 
 from prism_jax.runtime.config import to_config_dict

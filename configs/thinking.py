@@ -1,4 +1,4 @@
-"""A tiny student that gains by thinking: the simulator's switches (docs/simulator.md), with slow branches.
+"""A tiny student that gains by thinking: the simulator's switches (docs/training.md), with slow branches.
 
     python -m prism_jax.train --config=configs/thinking.py --workdir=runs/thinking
 

@@ -1,4 +1,4 @@
-"""The page that maps the documentation: its picture of the packages is the order that is enforced."""
+"""The pages of the documentation: their number, their first lines, and the picture of the packages on the first one."""
 
 import re
 import tomllib
@@ -11,3 +11,10 @@ def test_the_picture_of_the_packages_has_the_enforced_layers(root):
     page = (root / "docs" / "index.md").read_text(encoding="utf-8")
     (picture,) = re.findall(r"Imports go downwards only:\n\n((?:    .+\n)+)", page)
     assert [re.split(r"   +", line.strip())[0].split() for line in picture.splitlines()] == layers
+
+
+def test_every_page_says_first_who_needs_it_and_what_it_answers(root):
+    pages = {path.name: path.read_text(encoding="utf-8") for path in (root / "docs").glob("*.md")}
+    assert 10 < len(pages) <= 20
+    first = re.compile(r"# .+\n\nFor [^\n]+(?:\n[^\n]+)*\?\n\n")
+    assert [name for name, text in pages.items() if not first.match(text)] == []

@@ -6,7 +6,7 @@ r"""ProactiveBench's own scores of traces, with the published script's quirks an
 DIR has the layout of the repository thunlp/ProactiveAgent. --published checks the published scores: the counts that
 give their decimals, and whether the traces can have led to them. For scores, name one judge: --votes and --judges
 (verdicts of `prism_jax judge` on the streams that --streams_out writes), --judged_by (verdicts in the files themselves)
-or --labels (people's votes, where a proposal is one that they were shown). See docs/official_scores.md.
+or --labels (people's votes, where a proposal is one that they were shown). See docs/proactivebench.md.
 
     python -m prism_jax official_scores --records=records.jsonl --out=eval/traces_new/NAME [--streams=FILE]
 

@@ -6,9 +6,9 @@ Does not belong here: anything that depends on a model, a stream, a file or a cl
 package. Users import modules: `from prism_jax.decision import gate`.
 
 Where to change what:
-- the gate's comparison: `intervene` and `expected_costs` in `gate.py`, and what repeats them (docs/index.md)
+- the gate's comparison: `intervene` and `expected_costs` in `gate.py`, and what repeats them (CONTRIBUTING.md)
 - a policy, or a new one: its entry of `POLICIES` in `policies.py`, which decisions, sweeps, flags and results tables
-  read; its rows in docs/decision.md and docs/maths.md. Limits of an entry (docs/index.md)
+  read; its rows in docs/decision.md and docs/maths.md. Limits of an entry (CONTRIBUTING.md)
 - what thinking is worth, or how triggers rank steps: `thinking.py`; `TRIGGERS` and `urgency` in `budgets.py`
 - intervals, their coverage with few streams: `uncertainty/jackknife.py`, `uncertainty/bootstrap.py`;
   `prism_jax/experiments/few_units.py`
@@ -16,7 +16,7 @@ Where to change what:
   `risk/promises.py`
 - the default costs, trigger and policy: `OperatingPoint` in `operating_point.py`
 - a calibrator, or a new one: `calibration/calibrators.py`; `maps.py` beside it lists those that evaluation offers:
-  the places that a new one changes (docs/index.md)
+  the places that a new one changes (CONTRIBUTING.md)
 - a loss term, or a new one: its sums in `losses/decision_losses.py`; `Terms`, `TERMS` and `total` in
   `prism_jax/training/optimization/objective.py`; its weight and the check of it in
   `prism_jax/training/loss_config.py`; `SHOWN` in `prism_jax/training/logs/progress.py` for the progress bar

@@ -6,13 +6,13 @@ fixes its criteria before it runs and prints its results with intervals.
 Where to change what:
 - the study of single votes: `single_votes.py`
 - a table of the paper, or a new one: its module in `paper/`, `EXPERIMENTS` in `paper/registry.py`, the row in
-  docs/paper_tables.md
+  docs/paper.md
 - the students that the paper's tables are computed on, or how trainings are kept: `Recipes` in `paper/trainings.py`;
   `prism_jax/runs/store.py`; means over seeds in `paper/over_seeds.py`
 - the simulated judges of the paper's tables, or the seconds: `paper/pools.py`; `paper/timing.py`
 - how a student is stacked on a probe: `stacking.py`
 - the injections, their controls, or the measurement: `injection_strings.py`, `injections.py`, `injection_tables.py`;
-  the numbers in docs/security.md
+  the numbers in docs/agent.md
 - the distillation demo: its commands in `distill_demo.py`, its report in `distill_report.py`; the student in
   `prism_jax/experiments/students.py`
 - the study of distillation: its teachers, arms and sizes: `distillation.py`; its tables in `distillation_tables.py`

@@ -7,7 +7,7 @@
     python -m prism_jax.experiments NAME --help     # the flags of a study
 
 Each prints its tables and writes them into DIR as CSV, Markdown and LaTeX, and its figure as SVG and PNG where
-matplotlib is installed (`pip install 'prism_jax[figures]'`). docs/paper_tables.md lists the paper's tables.
+matplotlib is installed (`pip install 'prism_jax[figures]'`). docs/paper.md lists the paper's tables.
 
 Without --scores, tiny students are trained on the built-in simulator. Trainings are kept in DIR/trainings: a call that
 was interrupted resumes them, and a later one computes tables without training again. With --scores, the tables are

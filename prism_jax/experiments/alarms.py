@@ -6,7 +6,7 @@
 Without a log: false alarms over null replays, and the delay after a shift of the log-odds. With a log, two forecasts
 are watched, each made from other people and the person's past: the acceptance rate of the others, and the person layer
 on top of it. Then the mood of everybody changes in the middle of their answers, half of the acceptances become
-rejections, and nothing is fitted anew. docs/alarms.md shows what it prints.
+rejections, and nothing is fitted anew. docs/personal_agent.md shows what it prints.
 """
 
 from __future__ import annotations

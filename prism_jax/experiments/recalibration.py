@@ -6,8 +6,8 @@
 Answers of all people come in the order of time, and every one is predicted before it is seen: by the population as it
 was fitted, by the person layer, and by the person layer on a population that is recalibrated
 (`prism_jax.people.recalibration`). Without a log, people are simulated who come and go. With one, the population is
-fitted on the first half of the answers. Both are shown as they are and after a change of mood. docs/alarms.md has the
-results.
+fitted on the first half of the answers. Both are shown as they are and after a change of mood. The results are in
+docs/personal_agent.md.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ def brains(
 def define_flags() -> None:
     """Defines the flags."""
     flags.DEFINE_string("folder", None, "Existing folder for the streams.", required=True)
-    flags.DEFINE_enum("population", "switches", get_args(Population), "Which simulated users (docs/simulator.md).")
+    flags.DEFINE_enum("population", "switches", get_args(Population), "Which simulated users (docs/training.md).")
     flags.DEFINE_integer("min_events", 8, "Fewest events of a stream.", lower_bound=2)
     flags.DEFINE_integer("max_events", 10, "Most events of a stream.", lower_bound=2)
     flags.DEFINE_integer("train", 1000, "Number of training streams.", lower_bound=1)

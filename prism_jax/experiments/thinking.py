@@ -2,7 +2,7 @@
 
     python -m prism_jax.experiments thinking --workdir=runs/thinking_study
 
-Trains a tiny student on the simulator's switches (docs/simulator.md) with three seeds, each on streams of its own, and
+Trains a tiny student on the simulator's switches (docs/training.md) with three seeds, each on streams of its own, and
 evaluates it on held-out streams: the fast pass alone, the slow pass on fields that the student wrote itself, and every
 trigger at equal slow budgets. A second stage then trains the slots on the student's own fields. Temperatures are fitted
 for each student, and the test streams of all seeds are pooled; intervals are over whole streams. Trainings are kept in

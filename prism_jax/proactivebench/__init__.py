@@ -1,4 +1,4 @@
-"""ProactiveBench's own scores: of traces, as published, and of an agent's records (docs/official_scores.md).
+"""ProactiveBench's own scores: of traces, as published, and of an agent's records (docs/proactivebench.md).
 
 Belongs here: the official scorer with its quirks and without, checks of published scores, records as traces.
 Does not belong here: reading the data set, which is a source of streams (`prism_jax.streams`).

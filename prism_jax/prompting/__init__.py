@@ -6,7 +6,7 @@ Imports `prism_jax.streams` and `prism_jax.runtime` and nothing else of prism_ja
 
 Where to change what:
 - the template's words: the constants at the top of `template.py`; the system message is `prompt.system` in the
-  config. What else to know (docs/index.md)
+  config. What else to know (CONTRIBUTING.md)
 - how streams become rows: `packing.py`, `rows.py`
 - what the slow pass writes: `SLOW_FIELDS` in `template.py`; how it is written and read in `prism_jax/scoring/slow.py`,
   its grammar in `prism_jax/scoring/grammar.py`

@@ -6,7 +6,7 @@ Does not belong here: prompts, labels, judgements. Imports runtime only; needs t
 
 Where to change what:
 - how an endpoint is asked, retried and limited: `client.py`; `of_sdk` in `failures.py` says what each failure means,
-  `retries.py` and `limits.py` when it is asked again; the table in docs/remote.md
+  `retries.py` and `limits.py` when it is asked again; the table in docs/judges.md
 - what is kept of an answer: `Answer` in `requests.py`, the table and `VERSION` in `cache.py`
 - the price of a model: `PRICES` in `prices.py`, with the month in which you read it
 - a fault of the fake endpoint: `Faults` in `fake.py`

@@ -5,7 +5,7 @@ Does not belong here: how results are measured (`prism_jax.evaluation`, which ne
 
 Where to change what:
 - a results table, or a new one: a function in `tables.py` that returns a `Table`, listed in `all_tables`. New
-  numbers, and LaTeX (docs/index.md)
+  numbers, and LaTeX (CONTRIBUTING.md)
 - how tables are rendered (terminal, Markdown, CSV, LaTeX, HTML): `Table` in `table.py`
 - the HTML report: `page.py` and its templates, `report.html.jinja`
 - the page that compares runs: `COLUMNS` in `index.py`, `index.html.jinja`

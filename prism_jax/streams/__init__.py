@@ -6,7 +6,7 @@ Imports `prism_jax.runtime` and nothing else of prism_jax.
 
 Where to change what:
 - a data source, or a new one: `DataConfig.name` and `_load` in `sources.py`, with a reader that returns `Stream`
-  objects. All places (docs/index.md)
+  objects. All places (CONTRIBUTING.md)
 - the simulator's items: `simulator.py`, its texts in `simulator_text.py`
 - the simulator's switches: `switches.py`, its texts in `switches_text.py`
 - the labels, log and teacher of simulated streams: `outcomes.py`

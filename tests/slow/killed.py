@@ -52,7 +52,7 @@ def finish(begin):
 
 
 def assert_none_paid_twice(endpoint, concurrency):
-    """Checks what docs/remote.md promises of kills, for servers that honour `Idempotency-Key` and for others.
+    """Checks what docs/judges.md promises of kills, for servers that honour `Idempotency-Key` and for others.
 
     Args:
       endpoint: The fake endpoint, which honours it.
