@@ -40,13 +40,11 @@ def test_each_fold_is_calibrated_on_the_labels_of_the_others_only():
     columns = make_columns(streams=30, slow=False)
     fold = np.array([int(name.removeprefix("stream-")) % 5 for name in columns["stream"]])
     scores = Scores.from_columns({name: column for name, column in columns.items() if name != "split"} | {"fold": fold})
-    fits = protocol.calibrate(scores).folds
-    others = protocol.calibrate(
-        changed(scores, fold == 1, y_need=1 - scores.y_need, y_accept=1 - scores.y_accept)
-    ).folds
-    for found in (0, 2, 3, 4):
-        assert others[found].need_fast != fits[found].need_fast
-        assert others[found].accept_fast != fits[found].accept_fast
+    swapped = changed(scores, fold == 1, y_need=1 - scores.y_need, y_accept=1 - scores.y_accept)
+    fits, others = protocol.calibrate(scores).folds, protocol.calibrate(swapped).folds
+    for number in (0, 2, 3, 4):
+        assert others[number].need_fast != fits[number].need_fast
+        assert others[number].accept_fast != fits[number].accept_fast
     assert others[1] == fits[1]
 
 

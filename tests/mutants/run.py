@@ -223,8 +223,9 @@ def main() -> int:
                 file.write(json.dumps({"name": trial.name, "caught_by": by, "seconds": round(seconds, 1)}) + "\n")
     escaped = [fault for fault in chosen if fault.name in done and done[fault.name] is None]
     tried, vital_escaped = sum(fault.name in done for fault in chosen), sum(fault.vital for fault in escaped)
-    print(*wrong.values(), *(f"escaped: {fault.name} ({fault.path}): {fault.why}" for fault in escaped), sep="\n")
-    print(f"{tried - len(escaped)} of {tried} caught, {len(escaped)} escaped, {vital_escaped} of them vital")
+    said = [*wrong.values(), *(f"escaped: {fault.name} ({fault.path}): {fault.why}" for fault in escaped)]
+    count = f"{tried - len(escaped)} of {tried} caught, {len(escaped)} escaped, {vital_escaped} of them vital"
+    print(*said, count, sep="\n")
     return 2 if wrong else 1 if vital_escaped else 0
 
 

@@ -73,6 +73,14 @@ def test_each_part_of_the_burden_has_its_own_weight():
         assert total(sums, loss)[1]["burden"] == expected > 0
 
 
+def test_steps_without_a_need_label_are_not_in_the_burden():
+    judged = jnp.arange(BATCH.need_weight.shape[1]) % 2
+    partly = BATCH._replace(need_weight=BATCH.need_weight * judged)
+    changed = partly._replace(y_need=jnp.where(judged, BATCH.y_need, 1 - BATCH.y_need))
+    burdens = [float(terms(batch=batch)[1]["burden"]) for batch in (BATCH, partly, changed)]
+    assert burdens[0] != burdens[1] == burdens[2] > 0
+
+
 def test_terms_equal_the_formulas_written_out():
     hidden, z_need, z_accept = logits()
     b = Packed(*(np.asarray(leaf, np.float64) for leaf in BATCH))
@@ -125,14 +133,6 @@ def test_the_costs_of_the_operating_point_change_only_the_burden():
     assert cheap["burden"] != dear["burden"]
     for name in ("need", "accept", "response"):
         assert cheap[name] == dear[name]
-
-
-def test_steps_without_a_need_label_are_not_in_the_burden():
-    judged = jnp.arange(BATCH.need_weight.shape[1]) % 2
-    partly = BATCH._replace(need_weight=BATCH.need_weight * judged)
-    changed = partly._replace(y_need=jnp.where(judged, BATCH.y_need, 1 - BATCH.y_need))
-    burdens = [float(terms(batch=batch)[1]["burden"]) for batch in (BATCH, partly, changed)]
-    assert burdens[0] != burdens[1] == burdens[2] > 0
 
 
 def test_rows_of_padding_change_nothing():
