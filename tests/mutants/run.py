@@ -2,10 +2,10 @@
 
     python tests/mutants/run.py [NAME ...] [--vital] [--jobs=2] [--all] [--out=FILE.jsonl] [--root=DIR [--before]]
 
-Each fault of `faults.py` is applied to a copy of the checkout, in which pytest runs the tests that the fault names: at
-first without checks of shapes, which take time, and with them if these pass; with --all, every fast test then. The exit
-status is 1 if a vital fault escapes, and 2 if a fault is stale or its tests cannot run. `--baseline` runs the same
-tests without a fault; they must pass, or what they catch is no fault.
+Each fault of `faults.py` is applied to a copy of the checkout, in which pytest runs the tests that the fault names:
+first without the checkout's `addopts`, as checks of shapes take time; if these pass, with them; with --all, then every
+fast test. The exit status is 1 if a vital fault escapes, and 2 if a fault is stale or its tests cannot run.
+`--baseline` runs the same tests without a fault; they must pass, or what they catch is no fault.
 
 Every run of pytest is a fork of this process, which has imported the libraries already, but not the package.
 """
@@ -44,7 +44,7 @@ from faults import FAULTS, Fault
 MOST_SECONDS = 3600  # of one run of pytest; a fault may make a loop endless
 UNTESTED = "pytest ended with"
 EVERYTHING = ("tests", "--ignore=tests/mutants")  # a test there fails with every fault, as it looks for its code
-UNCHECKED = ("-o", "addopts=")  # without the import hook that checks types and shapes
+UNCHECKED = ("-o", "addopts=")  # which may ask for the import hook that checks types and shapes
 
 
 @dataclasses.dataclass
