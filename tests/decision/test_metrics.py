@@ -175,7 +175,7 @@ def test_expected_cost_is_the_mean_realised_cost_over_labels():
 def test_weights_are_repetitions_and_costs_may_differ_by_row():
     rng = np.random.default_rng(4)
     decision, need, accept = rng.random((3, 50)) < 0.5
-    times = rng.integers(0, 3, 50)
+    times = rng.integers(0, 4, 50)
     repeated = [np.repeat(column, times) for column in (decision, need, accept)]
     weighted = metrics.realised_cost(decision, need, accept, 1.0, 2.0, times.astype(float))
     assert weighted == pytest.approx(metrics.realised_cost(*repeated, 1.0, 2.0))

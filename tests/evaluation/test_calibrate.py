@@ -36,6 +36,18 @@ def test_calibration_sees_the_calibration_split_only_and_evaluation_the_test_spl
     assert found == expected
 
 
+def test_each_fold_is_calibrated_on_the_labels_of_the_others_only():
+    columns = make_columns(streams=30, slow=False)
+    fold = np.array([int(name.removeprefix("stream-")) % 5 for name in columns["stream"]])
+    scores = Scores.from_columns({name: column for name, column in columns.items() if name != "split"} | {"fold": fold})
+    swapped = changed(scores, fold == 1, y_need=1 - scores.y_need, y_accept=1 - scores.y_accept)
+    fits, others = protocol.calibrate(scores).folds, protocol.calibrate(swapped).folds
+    for number in (0, 2, 3, 4):
+        assert others[number].need_fast != fits[number].need_fast
+        assert others[number].accept_fast != fits[number].accept_fast
+    assert others[1] == fits[1]
+
+
 def test_need_counts_each_step_once_and_acceptance_each_offer():
     columns = make_columns(streams=30, slow=False)
     n = len(columns["step"])

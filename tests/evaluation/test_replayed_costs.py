@@ -1,5 +1,7 @@
 """Policies replayed on human labels, against plain loops over steps and offers."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -93,6 +95,13 @@ def test_p_accept_alone_speaks_as_often_as_the_gate(folds):
     np.testing.assert_array_equal(most_accepted(np.array([0.5, 0.9, 0.5, 0.1]), 2.0), [0.5, 1.0, 0.5, 0.0])
     assert trained_threshold(steps, 0) == np.inf
     assert trained_threshold(steps, len(steps)) == steps.p_accept.min()
+
+
+def test_a_trained_threshold_does_not_depend_on_how_often_the_gate_offers_on_test_streams(folds):
+    needed = [fold._replace(test=dataclasses.replace(fold.test, p_need=np.ones(len(fold.test)))) for fold in folds]
+    gate, more = (gate_offers(pooled([fold.test for fold in some]), 1.0).sum() for some in (folds, needed))
+    assert more > gate
+    np.testing.assert_array_equal(accept_alone(needed, 1.0, "trained"), accept_alone(folds, 1.0, "trained"))
 
 
 def test_the_order_of_rows_changes_nothing(table, folds):

@@ -1,17 +1,20 @@
 """Runs fast tests against the package with one seeded fault at a time, and names the faults that no test notices.
 
-    python tests/mutants/run.py [NAME ...] [--jobs=2] [--all] [--out=FILE.jsonl] [--root=DIR]
+    python tests/mutants/run.py [NAME ...] [--vital] [--jobs=2] [--all] [--out=FILE.jsonl] [--root=DIR [--before]]
 
-Each fault of `faults.py` is applied to a copy of the checkout, in which pytest runs the tests that the fault names, and
-with --all every fast test if these pass. The exit status is 1 if a vital fault escapes, and 2 if a fault is stale or
-its tests cannot run. `--baseline` runs the same tests without a fault; they must pass, or what they catch is no fault.
+Each fault of `faults.py` is applied to a copy of the checkout, in which pytest runs the tests that the fault names:
+first without the checkout's `addopts`, as checks of shapes take time; if these pass, with them; with --all, then every
+fast test. The exit status is 1 if a vital fault escapes, and 2 if a fault is stale or its tests cannot run.
+`--baseline` runs the same tests without a fault; they must pass, or what they catch is no fault.
+
+Every run of pytest is a fork of this process, which has imported the libraries already, but not the package.
 """
 
 from __future__ import annotations
 
 import argparse
-import concurrent.futures
 import contextlib
+import dataclasses
 import json
 import os
 import pathlib
@@ -22,147 +25,208 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
-from typing import Any
+import traceback
+from collections.abc import Iterator, Sequence
 
+os.environ.setdefault("XLA_FLAGS", "--xla_cpu_parallel_codegen_split_count=1")  # as in tests/conftest.py
+
+import hypothesis.extra.numpy  # noqa: F401
+import jax.numpy  # noqa: F401
+import jaxtyping  # noqa: F401
+import pandas  # noqa: F401
+import pytest
+import scipy.ndimage
+import scipy.optimize
+import scipy.stats  # noqa: F401
+from before import FAULTS_BEFORE
 from faults import FAULTS, Fault
 
 MOST_SECONDS = 3600  # of one run of pytest; a fault may make a loop endless
-RUNNING: set[int] = set()  # process groups, which end with this program
-Stage = tuple[Sequence[str], int]  # test files or folders, and the number of processes that run them
+UNTESTED = "pytest ended with"
+EVERYTHING = ("tests", "--ignore=tests/mutants")  # a test there fails with every fault, as it looks for its code
+UNCHECKED = ("-o", "addopts=")  # which may ask for the import hook that checks types and shapes
 
 
-def occurrences(root: pathlib.Path, fault: Fault) -> int:
-    """How often the code that a fault changes occurs in its file: once, unless the fault is stale."""
+@dataclasses.dataclass
+class Trial:
+    """A fault, or None, whose tests run in a copy of the checkout, stage after stage until one fails."""
+
+    fault: Fault | None
+    place: pathlib.Path
+    stages: list[list[str]]  # arguments of pytest
+    began: float = dataclasses.field(default_factory=time.monotonic)
+
+    @property
+    def name(self) -> str:
+        return "no fault" if self.fault is None else self.fault.name
+
+    @property
+    def output(self) -> pathlib.Path:
+        """The file with what pytest prints."""
+        return self.place.parent / "output"
+
+
+def problem(root: pathlib.Path, fault: Fault) -> str | None:
+    """Why a fault cannot be tried: its code must occur once in its file, and its tests must exist."""
     path = root / "prism_jax" / fault.path
-    return path.read_text(encoding="utf-8").count(fault.old) if path.is_file() else 0
+    if (count := path.read_text(encoding="utf-8").count(fault.old) if path.is_file() else 0) != 1:
+        return f"{fault.name}: found its code {count} times in prism_jax/{fault.path}, expected it once"
+    missing = [name for name in fault.tests if not (root / "tests" / name).exists()]
+    return f"{fault.name}: found no tests/{missing[0]}" if missing else None
 
 
 def copy_checkout(root: pathlib.Path, place: pathlib.Path) -> None:
-    """Copies what git does not ignore, and the package's bytecode, which stays valid as times are kept."""
+    """Copies what git does not ignore, and links the data beside the checkout, which some tests read."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True).stdout
-    bytecode = (path.relative_to(root) for path in (root / "prism_jax").rglob("__pycache__/*.pyc"))
-    for name in [*filter(None, listed.split("\0")), *bytecode]:
+    for name in filter(None, listed.split("\0")):
         if (root / name).is_file():
             (place / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(root / name, place / name)
-    if (root.parent / "shared").is_dir():  # data beside the checkout, which some tests read
+    if (root.parent / "shared").is_dir():
         (place.parent / "shared").symlink_to((root.parent / "shared").resolve())
 
 
-def apply(place: pathlib.Path, fault: Fault) -> None:
-    """Changes the package in a copy of the checkout."""
-    if (count := occurrences(place, fault)) != 1:
-        raise ValueError(f"found its code {count} times in prism_jax/{fault.path}, expected it once")
+def write_code(place: pathlib.Path, fault: Fault, text: str) -> None:
+    """Writes the file of a fault, and removes its bytecode, which may seem to be that of the new text."""
     path = place / "prism_jax" / fault.path
-    path.write_text(path.read_text(encoding="utf-8").replace(fault.old, fault.new), encoding="utf-8")
+    path.write_text(text, encoding="utf-8")
     for stale in (path.parent / "__pycache__").glob(f"{path.stem}.*.pyc"):
         stale.unlink()
 
 
-def failed_test(place: pathlib.Path, tests: Sequence[str], processes: int) -> str | None:
-    """Runs pytest in a copy of the checkout and returns the first test that fails; None if all pass."""
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", "not slow and not study"]
-    command += [f"--basetemp={place.parent / 'tmp'}", *([f"-n{processes}"] if processes > 1 else []), *tests]
-    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "errors": "replace"}
-    pipes["env"] = os.environ | {"PYTHONPATH": str(place)}  # comes before the folder of an editable installation
-    with subprocess.Popen(command, cwd=place, start_new_session=True, **pipes) as process:
-        RUNNING.add(process.pid)
-        try:
-            output, _ = process.communicate(timeout=MOST_SECONDS)
-        except subprocess.TimeoutExpired:
-            return f"no end after {MOST_SECONDS} s"
-        finally:
-            stop(process.pid)
-    if process.returncode == 0:
+def start(trial: Trial) -> int:
+    """Runs pytest with the next stage's arguments in a fork, in a process group of its own; returns its number."""
+    arguments = ["-x", "-q", "-rfE", "-p", "no:cacheprovider", "-m", "not slow and not study"]
+    arguments += [f"--basetemp={trial.place.parent / 'tmp'}", *trial.stages.pop(0)]
+    if (pid := os.fork()) != 0:
+        return pid
+    status = 3
+    try:
+        os.setsid()
+        signal.alarm(MOST_SECONDS)
+        for number, name in enumerate((os.devnull, trial.output, trial.output)):
+            os.dup2(os.open(name, os.O_RDWR | os.O_CREAT | (os.O_APPEND if number == 2 else os.O_TRUNC)), number)
+        os.chdir(trial.place)
+        sys.path[0], sys.argv = str(trial.place), ["pytest", *arguments]
+        os.environ["PYTHONPATH"] = str(trial.place)  # comes before the folder of an editable installation
+        os.environ["PYTEST_XDIST_WORKER"] = "gw0"  # the tests then keep compiled programs outside of `basetemp`
+        status = int(pytest.main(arguments))
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def failed_test(trial: Trial, status: int) -> str | None:
+    """The test that failed in a run of pytest that has ended, or why there is none to name; None if all passed."""
+    if status == 0:
         return None
-    found = re.search(r"^(?:FAILED|ERROR) (.*?)(?: - .*)?$", output, re.MULTILINE)
-    if process.returncode in (1, 2) and found:  # 2 is an error while tests are collected
-        return found[1]
-    raise ValueError(f"pytest ended with {process.returncode}, expected a passed or a failed test: {output[-600:]}")
+    if status == -signal.SIGALRM:
+        return f"no end after {MOST_SECONDS} s"
+    output = trial.output.read_text(encoding="utf-8", errors="replace")
+    name = re.search(r"^(?:FAILED|ERROR) (.*?)(?: - .*)?$", output, re.MULTILINE)
+    if status in (1, 2) and name:  # 2 is an error while tests are collected
+        return name[1]
+    return f"{UNTESTED} {status}, expected a passed or a failed test: {output[-600:]}"
 
 
 def stop(group: int) -> None:
     """Ends a run of pytest with all that it started."""
-    RUNNING.discard(group)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(group, signal.SIGKILL)
 
 
-def first_failure(root: pathlib.Path, fault: Fault | None, stages: Iterable[Stage]) -> str | None:
-    """The first test that fails in a copy of the checkout with a fault, or without one, stage by stage."""
-    with tempfile.TemporaryDirectory(prefix="mutant-", ignore_cleanup_errors=True) as folder:
-        place = pathlib.Path(folder) / "checkout"
-        copy_checkout(root, place)
-        if fault is not None:
-            apply(place, fault)
-        return next((found for stage in stages if (found := failed_test(place, *stage)) is not None), None)
+def try_all(
+    faults: Sequence[Fault | None], given: argparse.Namespace, tests: Sequence[str] = ()
+) -> Iterator[tuple[Trial, str | None]]:
+    """Tries the faults and yields each with the test that caught it, or None, or why its tests could not run.
 
-
-def try_all(faults: Sequence[Fault], given: argparse.Namespace, done: dict[str, str | None]) -> list[str]:
-    """Tries each fault, prints its result and keeps it in `done` and the file; returns what could not be tried."""
-    everything: list[Stage] = [(["tests"], 2 if given.jobs == 1 else 1)] if given.all else []
-
-    def timed(fault: Fault) -> tuple[str | None, float]:
-        began, own = time.monotonic(), [f"tests/{name}" for name in fault.tests]
-        return first_failure(given.root, fault, [(own, 1), *everything]), time.monotonic() - began
-
-    problems, pool = [], concurrent.futures.ThreadPoolExecutor(given.jobs)
-    try:
-        futures = {pool.submit(timed, fault): fault for fault in faults}
-        for future in concurrent.futures.as_completed(futures):
-            fault = futures[future]
-            try:
-                by, seconds = future.result()
-            except ValueError as error:
-                problems.append(f"{fault.name}: {error}")
-                continue
-            done[fault.name] = by
-            words = f"caught  {fault.name} by {by}" if by else f"ESCAPED {fault.name}{', vital' * fault.vital}"
-            print(f"{words} ({seconds:.0f} s)", flush=True)
-            if given.out:
-                with given.out.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps({"name": fault.name, "caught_by": by, "seconds": round(seconds, 1)}) + "\n")
-    finally:  # also after Ctrl-C
-        pool.shutdown(wait=False, cancel_futures=True)
-        for group in tuple(RUNNING):
-            stop(group)
-    return problems
+    Args:
+      faults: The faults; None is the package without a fault.
+      given: The command line.
+      tests: Files to test instead of those of the fault.
+    """
+    waiting, running, original = list(faults), dict[int, Trial](), {}
+    with tempfile.TemporaryDirectory(prefix="mutants-", ignore_cleanup_errors=True) as folder:
+        free = [pathlib.Path(folder) / str(job) / "checkout" for job in range(min(given.jobs, len(waiting)))]
+        for place in free:
+            copy_checkout(given.root, place)
+        try:
+            while waiting or running:
+                while waiting and free:
+                    fault, place = waiting.pop(0), free.pop()
+                    own = list(tests) if fault is None else [f"tests/{name}" for name in fault.tests]
+                    stages = [[*UNCHECKED, *own], own, *([[*EVERYTHING]] if given.all else [])]
+                    trial = Trial(fault, place, stages)
+                    if fault is not None:
+                        original[place] = (place / "prism_jax" / fault.path).read_text(encoding="utf-8")
+                        write_code(place, fault, original[place].replace(fault.old, fault.new))
+                    running[start(trial)] = trial
+                pid, status = os.wait()
+                stop(pid)
+                trial = running.pop(pid)
+                by = failed_test(trial, os.waitstatus_to_exitcode(status))
+                if by is None and trial.stages:
+                    running[start(trial)] = trial
+                    continue
+                if trial.fault is not None:
+                    write_code(trial.place, trial.fault, original[trial.place])
+                free.append(trial.place)
+                yield trial, by
+        finally:  # also after Ctrl-C
+            for pid in running:
+                stop(pid)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Which seeded faults do the fast tests notice?")
     parser.add_argument("names", nargs="*", metavar="NAME", help="Faults to try; all by default.")
+    parser.add_argument("--vital", action="store_true", help="Try the vital faults only.")
     parser.add_argument("--jobs", type=int, default=2, help="Number of faults that are tried at once.")
     parser.add_argument("--all", action="store_true", help="Run all fast tests where a fault's own tests pass.")
     parser.add_argument("--out", type=pathlib.Path, help="File to append results to; faults in it are not run again.")
     parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path(__file__).parents[2], help="The checkout.")
+    parser.add_argument("--before", action="store_true", help="Try the faults in the words of before.py's commit.")
     parser.add_argument("--list", action="store_true", help="Print the faults without running a test.")
     parser.add_argument("--baseline", action="store_true", help="Run the tests of the faults once, without any fault.")
     given = parser.parse_args()
-    given.root = given.root.resolve()
-    if unknown := set(given.names) - {fault.name for fault in FAULTS}:
+    given.root, faults = given.root.resolve(), FAULTS_BEFORE if given.before else FAULTS
+    if unknown := set(given.names) - {fault.name for fault in faults}:
         parser.error(f"found no fault {', '.join(sorted(unknown))}, expected names that --list prints")
-    chosen = [fault for fault in FAULTS if fault.name in given.names or not given.names]
-    problems = {one.name: f"{one.name}: stale in {one.path}" for one in chosen if occurrences(given.root, one) != 1}
+    chosen = [fault for fault in faults if fault.name in given.names or not given.names]
+    chosen = [fault for fault in chosen if fault.vital or not given.vital]
+    wrong = {fault.name: words for fault in chosen if (words := problem(given.root, fault))}
     if given.list:
-        print(*(f"{'vital' * one.vital:5} {problems.get(one.name, one.name)}: {one.why}" for one in chosen), sep="\n")
-        return 2 if problems else 0
+        print(*(f"{'vital' * one.vital:5} {wrong.get(one.name, one.name)}: {one.why}" for one in chosen), sep="\n")
+        return 2 if wrong else 0
     if given.baseline:
         own = sorted({f"tests/{name}" for fault in chosen for name in fault.tests})
-        failure = first_failure(given.root, None, [(["tests"] if given.all else own, given.jobs)])
+        failure = next(by for _, by in try_all([None], given, own))
         print(f"without any fault: {failure or 'all tests passed'}")
         return 2 if failure else 0
     lines = given.out.read_text(encoding="utf-8").splitlines() if given.out and given.out.exists() else []
     done: dict[str, str | None] = {one["name"]: one["caught_by"] for one in map(json.loads, lines)}
-    wrong = [*problems.values()]
-    wrong += try_all([one for one in chosen if one.name not in done | problems], given, done)
+    for trial, by in try_all([one for one in chosen if one.name not in done | wrong], given):
+        seconds = time.monotonic() - trial.began
+        if by and by.startswith(UNTESTED):
+            wrong[trial.name] = f"{trial.name}: {by}"
+            continue
+        done[trial.name] = by
+        vital = ", vital" * (trial.fault is not None and trial.fault.vital)
+        words = f"caught  {trial.name} by {by}" if by else f"ESCAPED {trial.name}{vital}"
+        print(f"{words} ({seconds:.0f} s)", flush=True)
+        if given.out:
+            with given.out.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({"name": trial.name, "caught_by": by, "seconds": round(seconds, 1)}) + "\n")
     escaped = [fault for fault in chosen if fault.name in done and done[fault.name] is None]
-    tried, vital = sum(fault.name in done for fault in chosen), sum(fault.vital for fault in escaped)
-    said = [*wrong, *(f"escaped: {fault.name} ({fault.path}): {fault.why}" for fault in escaped)]
-    print(*said, f"{tried - len(escaped)} of {tried} caught, {len(escaped)} escaped, {vital} of them vital", sep="\n")
-    return 2 if wrong else 1 if vital else 0
+    tried, vital_escaped = sum(fault.name in done for fault in chosen), sum(fault.vital for fault in escaped)
+    said = [*wrong.values(), *(f"escaped: {fault.name} ({fault.path}): {fault.why}" for fault in escaped)]
+    count = f"{tried - len(escaped)} of {tried} caught, {len(escaped)} escaped, {vital_escaped} of them vital"
+    print(*said, count, sep="\n")
+    return 2 if wrong else 1 if vital_escaped else 0
 
 
 if __name__ == "__main__":

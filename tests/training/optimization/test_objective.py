@@ -9,13 +9,14 @@ import pytest
 import tiny
 from tiny_step import POINT, RUN, SPLIT, params
 
+from prism_jax.decision import losses
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.prompting.packing import Packed, decisions, pack
 from prism_jax.scoring.slots import Slots
 from prism_jax.student.qwen3 import Tree
 from prism_jax.student.sharding import make_mesh
 from prism_jax.training.input.data import batches
-from prism_jax.training.optimization.objective import gate_width, objective
+from prism_jax.training.optimization.objective import Terms, gate_width, objective, total
 from prism_jax.training.optimization.step import init_state, make_step
 
 SLOTS = Slots(RUN.model, RUN.template.yes, RUN.template.no, SPLIT.size.window, SPLIT.size.visible)
@@ -53,6 +54,29 @@ def logits():
         for slot in (BATCH.need_slot, BATCH.accept_slot)
     ]
     return hidden, *read
+
+
+def test_each_part_of_the_burden_has_its_own_weight():
+    z, y, ones = jnp.array([-1.0, 0.5, 2.0]), jnp.array([0.0, 1.0, 0.0]), jnp.ones(3)
+    sums = Terms(
+        need=losses.need_sums(z, y),
+        accept=losses.accept_sums(z, y, ones, ones),
+        burden=losses.burden_sums(z, z, y, y, c_fa=1.0, c_fn=2.0, width=0.1),
+        response=losses.Sums(jnp.ones(()), jnp.ones(())),
+    )
+    assert sums.burden.false_alarm.mean() != sums.burden.missed.mean()
+    for false_alarm, missed in ((3.0, 0.0), (0.0, 0.5)):
+        loss = dataclasses.replace(tiny.CONFIG.loss, slow=0.0, false_alarm=false_alarm, missed=missed)
+        expected = false_alarm * sums.burden.false_alarm.mean() + missed * sums.burden.missed.mean()
+        assert total(sums, loss)[1]["burden"] == expected > 0
+
+
+def test_steps_without_a_need_label_are_not_in_the_burden():
+    judged = jnp.arange(BATCH.need_weight.shape[1]) % 2
+    partly = BATCH._replace(need_weight=BATCH.need_weight * judged)
+    changed = partly._replace(y_need=jnp.where(judged, BATCH.y_need, 1 - BATCH.y_need))
+    burdens = [float(terms(batch=batch)[1]["burden"]) for batch in (BATCH, partly, changed)]
+    assert burdens[0] != burdens[1] == burdens[2] > 0
 
 
 def test_terms_equal_the_formulas_written_out():
