@@ -37,7 +37,7 @@ def gate_costs(
     offers = {"always": np.ones(len(y), bool), "never": np.zeros(len(y), bool)}
     for name in names:
         p_accept = studied.predictions[name]
-        offers[name] = intervene(p_accept, p_accept, c_fa, c_fn)
+        offers[name] = np.asarray(intervene(p_accept, p_accept, c_fa, c_fn))
     costs = np.stack([np.where(offer, c_fa * (1 - y), c_fn * y) for offer in offers.values()])
     total = costs @ weight
     better = int(np.argmin(total[:2]))
