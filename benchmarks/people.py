@@ -7,8 +7,8 @@
 Speed: both sides predict every answer and then see it. Ours is the median of three runs after one that compiles. A loop
 over scikit-learn's SGDClassifier is timed on two thousand answers and scaled up to the whole log.
 
-Predictions: the study of `prism_jax.people`, and on the same folds a logistic regression of scikit-learn (C = 0.1) on
-scaled numbers and one-hot categories, with the person's running rate (six pseudo-answers of the base rate) as a
+Predictions: the study of `prism_jax.acceptance`, and on the same folds a logistic regression of scikit-learn (C = 0.1)
+on scaled numbers and one-hot categories, with the person's running rate (six pseudo-answers of the base rate) as a
 feature. Its encoders see the columns of all rows, which can only help it.
 """
 

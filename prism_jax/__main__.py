@@ -17,7 +17,6 @@ COMMANDS = {
     "probe": "fits need and acceptance on words or on a frozen model's states, without fine-tuning",
     "promise": "finds the gates that keep a limit on false alarms or missed help for new people",
     "counterfactual": "says what another gate would have cost, from the log of the one that ran",
-    "people": "predicts each person's answers in a log of offers, from everybody's and from their own",
     "person": "shows, copies and deletes what an agent knows of people",
     "audit": "checks printed tables of results for numbers that cannot be",
     "official_scores": "scores traces as ProactiveBench does, or writes an agent's records as traces",

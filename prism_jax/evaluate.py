@@ -5,7 +5,7 @@
     python -m prism_jax.evaluate --scores=FILE --workdir=DIR [--c_fa=1 --c_fn=2 --margin=0.1 --policy=dynamic]
         [--trigger=value --price=1e-4] [--calibrator=temperature | --calibration=FILE]
     python -m prism_jax.evaluate --scores=LOG --columns=person=NAME,accepted=NAME[,time=NAME,score=NAME] --workdir=DIR
-        [--c_fa=1 --c_fn=2] [--export_scores=FILE [--keep_names]] [--shown_only]
+        [--c_fa=1 --c_fn=2] [--context=NAME,NAME] [--weighted] [--export_scores=FILE [--keep_names]] [--shown_only]
 
 The first reads the run's config.json, tokenizer.json and checkpoint, and writes scores.parquet, calibration.json,
 evaluation.json and report.html beside them; --base adds the student before training to the tables. The second does the
@@ -42,6 +42,8 @@ POINT = {
     "policy": "The rule that decides.",
     "fixed_threshold": "The threshold of the policy fixed.",
 }
+OF_A_LOG = ("export_scores", "keep_names", "context", "weighted", "seed")
+"""Flags that go with --columns only."""
 
 
 def define_flags() -> None:
@@ -68,8 +70,18 @@ def define_flags() -> None:
     flags.DEFINE_list(
         "columns",
         None,
-        "With --scores: FILE is a log of answers, and these are its columns: person=NAME,accepted=NAME…",
+        "With --scores: FILE is a log of answers, and these are its columns: person=NAME,accepted=NAME"
+        "[,time=NAME,score=NAME,answered=NAME,logged=NAME,propensity=NAME].",
     )
+    flags.DEFINE_list(
+        "context", [], "With --columns: those known at the moment of the offer: numbers, flags or categories."
+    )
+    flags.DEFINE_bool(
+        "weighted",
+        False,
+        "With --columns: weigh answers by clipped inverse propensities, in fits and measures; needs propensity=COLUMN.",
+    )
+    flags.DEFINE_integer("seed", 0, "With --columns: seed of the folds and of the resampling.", lower_bound=0)
     flags.DEFINE_string("export_scores", None, "With --columns: scores file to write, .parquet or .jsonl.")
     flags.DEFINE_bool("keep_names", False, "With --export_scores: keep people's names; by default they are numbered.")
     refuse_empty("scores", "calibration", "export_scores")
@@ -104,7 +116,7 @@ def main() -> int | None:
     if options["scores"] is not None:
         point = OperatingPoint(**{name: options[name] for name in POINT})
         folder = epath.Path(options["workdir"])
-        for name in ("export_scores", "keep_names"):
+        for name in OF_A_LOG:
             if options[name]:
                 raise ValueError(f"--{name}: found it without --columns, expected both, of a log")
         evaluate_scores(
@@ -116,9 +128,9 @@ def main() -> int | None:
             calibration=options["calibration"],
         )
         return None
-    for name in ("shown_only", "calibrator", "calibration", "export_scores", "keep_names"):
+    for name in ("shown_only", "calibrator", "calibration", *OF_A_LOG):
         if options[name]:
-            expected = "with --columns" if name in ("export_scores", "keep_names") else "with a scores file"
+            expected = "with --columns" if name in OF_A_LOG else "with a scores file"
             raise ValueError(f"--{name}: found it without --scores, expected it {expected}")
     # What follows loads a language model and all that it needs.
     from prism_jax.runs import pipeline
@@ -136,27 +148,32 @@ def main() -> int | None:
     return None
 
 
-def _evaluate_log(given: dict[str, Any]) -> None:
+def _evaluate_log(options: dict[str, Any]) -> None:
     """Evaluates a log of answers to offers."""
-    if given["scores"] is None:
+    if options["scores"] is None:
         raise ValueError("--columns: found it without --scores, expected the log there")
-    chosen = {"calibrator", "calibration", "texts", *(POINT.keys() - {"c_fa", "c_fn"})}
-    for name in sorted(chosen):
+    refused = {"calibrator", "calibration", "texts", *(POINT.keys() - {"c_fa", "c_fn"})}
+    for name in sorted(refused):
         if flags.FLAGS[name].present:
             raise ValueError(f"--{name}: found it with --columns, expected it with a scores file only")
-    point = OperatingPoint(c_fa=given["c_fa"], c_fn=given["c_fn"])
-    if given["keep_names"] and given["export_scores"] is None:
+    point = OperatingPoint(c_fa=options["c_fa"], c_fn=options["c_fn"])
+    if options["keep_names"] and options["export_scores"] is None:
         raise ValueError("--keep_names: found it without --export_scores, expected both: no other file names people")
-    columns = parse_columns(given["columns"])
+    if options["weighted"] and options["shown_only"]:
+        raise ValueError("--weighted: found it with --shown_only, which uses no weights, expected one of them")
+    columns = parse_columns(options["columns"])
     evaluate_log(
-        given["scores"],
+        options["scores"],
         columns,
-        given["workdir"],
+        options["workdir"],
         c_fa=point.c_fa,
         c_fn=point.c_fn,
-        export_scores=given["export_scores"],
-        keep_names=given["keep_names"],
-        shown_only=given["shown_only"],
+        context=options["context"],
+        weighted=options["weighted"],
+        export_scores=options["export_scores"],
+        keep_names=options["keep_names"],
+        shown_only=options["shown_only"],
+        seed=options["seed"],
     )
 
 

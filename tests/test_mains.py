@@ -370,7 +370,7 @@ def test_evaluate_with_metrics_cut_short_says_so_and_changes_nothing(finished, t
 def test_a_log_of_people_that_cannot_be_read_is_one_line(tmp_path):
     path = tmp_path / "log.csv"
     path.write_text("p,a\nx,1\nx,0\ny,1\ny,2\n")
-    done = run("people", f"--log={path}", "--columns=person=p,accepted=a", f"--workdir={tmp_path / 'out'}")
+    done = run("evaluate", f"--scores={path}", "--columns=person=p,accepted=a", f"--workdir={tmp_path / 'out'}")
     assert done.returncode == 1
     assert done.stderr.startswith(f"error: {path}, row 3, column 'a': found 2, expected true or false")
     assert len(done.stderr.splitlines()) == 1

@@ -8,5 +8,6 @@ Where to change what:
 - what predicts acceptance from context, or the features of a column: `context.py`
 - the study of a log, its rows and its measures: `study.py`, `measures.py`
 - the evaluation of a log, or its conversion to a scores file: `log_evaluation.py`, `log_scores.py`
+- a table of the evaluation: `tables.py`, `by_answers.py`, `own_score.py`; what a gate would have cost: `costs.py`
 - the threshold on a log's own score: `own_score.py`, `score_maps.py`
 """

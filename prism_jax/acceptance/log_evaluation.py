@@ -1,4 +1,4 @@
-"""Evaluates a log of answers to offers: is its score a probability, what gate do the costs ask for, what did it cost.
+"""Evaluates a log of answers to offers: what predicts them, what gate do the costs ask for, what did it cost.
 
 People are held out whole: ten folds of them, or one per person where there are fewer. Maps and the person layer are
 fitted on the other people, and the layer predicts each answer before it sees it (`study.py`). Files in the workdir:
@@ -8,36 +8,30 @@ acceptance_log.json with every number, and the tables as CSV and Markdown.
 from __future__ import annotations
 
 import os
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from etils import epath
-from jaxtyping import Float64, Int
+from jaxtyping import Float64
 
+from prism_jax.acceptance.by_answers import by_answers, by_answers_table, pair_of
 from prism_jax.acceptance.columns import LogColumns, LogError
+from prism_jax.acceptance.costs import gate_costs
 from prism_jax.acceptance.log_scores import scores_of_log, weights
 from prism_jax.acceptance.logs import AcceptanceLog, check_propensities, read_log
-from prism_jax.acceptance.measures import RESAMPLES, Measure, measure
-from prism_jax.acceptance.own_score import (
-    MAPS,
-    SHOWN_PEOPLE,
-    OwnScore,
-    as_dicts,
-    own_score,
-    people_of,
-    people_table,
-    sentences,
-)
-from prism_jax.acceptance.study import MEANINGS, Study, study
-from prism_jax.decision.uncertainty import Bounds, Cells, interval
-from prism_jax.evaluation.intervals import known
-from prism_jax.report.table import Column, Row, Section, Table, print_all
-from prism_jax.report.tables import ALONE, DASH, SHOWN_ONLY, number, over_units, percent
+from prism_jax.acceptance.measures import RESAMPLES, Measure, Measures, measure, weighted_means
+from prism_jax.acceptance.own_score import MAPS, SHOWN_PEOPLE, as_dicts, own_score, people_of, people_table, sentences
+from prism_jax.acceptance.study import Study, study
+from prism_jax.acceptance.tables import acceptance_rate, gate_table, missing_scores, prediction_table
+from prism_jax.report.table import print_all
 from prism_jax.runtime.files import check_folder_of, encode_json, write_files
 from prism_jax.scores import encode_scores
 
 ROWS = ("constant", "score", "score, temperature", "score, Platt", "person", "score+person")
-"""The predictions that are compared, of those that `people.study` makes."""
+"""The predictions that are compared, of those that `study` makes."""
+CONTEXT_ROWS = ("context", "context+person")
+"""Those that are compared too where columns of context are named."""
 EXAMPLES: dict[str, LogColumns] = {
     "copilot": LogColumns(person="person", time="time", score="confidence", accepted="accepted"),
     "coauthor": LogColumns(person="person", time="time", score="max_log_prob", accepted="accepted"),
@@ -50,14 +44,6 @@ distraction has no score at all: there, an interruption that distracted little c
 """
 
 
-class Costs(NamedTuple):
-    """What the gate on one prediction would have cost; intervals are over people."""
-
-    speak_rate: float  # share of the offers that it would have made
-    cost: Measure  # mean realised cost per offer of the log
-    gain: Measure  # that cost minus the better constant's, paired
-
-
 def evaluate_log(
     path: str | os.PathLike[str],
     columns: LogColumns,
@@ -65,6 +51,9 @@ def evaluate_log(
     *,
     c_fa: float,
     c_fn: float,
+    context: Sequence[str] = (),
+    weighted: bool = False,
+    truth: Float64[np.ndarray, " rows"] | None = None,
     export_scores: str | None = None,
     keep_names: bool = False,
     shown_only: bool = False,
@@ -72,63 +61,77 @@ def evaluate_log(
 ) -> dict[str, Any]:
     """Evaluates a log (.csv or .parquet), prints and writes its tables, and returns what acceptance_log.json holds.
 
-    `c_fa`, above 0, is the cost of an offer that is not accepted, and `c_fn`, at least 0, that of silence where it
-    would have been accepted. `export_scores` names a scores file to write as well, .parquet or .jsonl, which numbers
-    people unless `keep_names`. `shown_only` leaves out the offers that were not made; the titles then say so.
+    Args:
+      path: Names the log.
+      columns: Says which columns are which.
+      workdir: Folder for the results.
+      c_fa: Cost of an offer that is not accepted, above 0.
+      c_fn: Cost of silence where the offer would have been accepted, at least 0.
+      context: Columns that were known at the moment of the offer.
+      weighted: Whether fits and measures weigh answers by their clipped inverse propensities.
+      truth: True probability of each row that is read, where the log is simulated.
+      export_scores: Scores file to write as well, .parquet or .jsonl, which numbers people unless `keep_names`.
+      keep_names: Whether that file names people.
+      shown_only: Whether to leave out the offers that were not made; the titles then say so.
+      seed: Seed of the folds and of the resampling.
 
     Raises:
       ValueError, OSError: in one line, for a log that cannot be read, or on which nothing can be measured.
     """
     if export_scores is not None:
         check_folder_of(export_scores)
-    log = read_log(path, columns, shown_only=shown_only)
+    log = read_log(path, columns, context, shown_only=shown_only)
     check_propensities(path, log)
-    studied = study(log, seed)
-    plain = log.score is not None and not log.score_is_probability
-    names = [name for name in ROWS if name in studied.predictions]
-    still = np.zeros(len(studied.accepted))  # folds differ in their constant by who is left out, which ranks nothing
-    measured = {
-        name: measure(
-            studied.predictions[name],
-            studied.accepted,
-            studied.person,
-            probability=not (plain and name == "score"),
-            ranking=still if name == "constant" else None,
-            seed=seed,
-        )
-        for name in names
-    }
-    weight = weights(log, studied.row)
-    gated = [name for name in names if measured[name].brier is not None]
-    costs = gate_costs(studied, weight, gated, c_fa, c_fn, seed)
-    compared = None if "score" not in gated else score_and_constant(log, studied, seed)
+    studied = study(log, seed, weighted=weighted)
+
+    # What predicts acceptance.
+    wanted = (*ROWS, *CONTEXT_ROWS) if context else ROWS
+    predictions = {name: studied.predictions[name] for name in wanted if name in studied.predictions}
+    known_truth = {} if truth is None else {"truth": truth[studied.row]}
+    measured = measure_all(log, studied, predictions | known_truth, seed)
+    probabilities = [name for name in predictions if measured[name].brier is not None]
+    compared = None if "score" not in probabilities else score_and_constant(log, studied, seed)
+    pair = pair_of(probabilities)
+    parts = by_answers(studied, probabilities, pair, seed)
+
+    # What the costs ask for.
     threshold = c_fa / (c_fa + c_fn)
+    weight = weights(log, studied.row)
+    costs = gate_costs(studied, weight, probabilities, c_fa, c_fn, seed)
     own = own_score(log, studied, columns.score, threshold, weight)
     people = people_of(log, studied, own, threshold)
-    tables = {
-        "predictions": _prediction_table(log, studied, measured, compared),
-        "gate": _gate_table(log, costs, own, c_fa, c_fn),
-        "people_by_number": people_table(people, own, threshold),
-    }
+
     value = {
-        "log": {"rows": len(log), "answers": len(studied.accepted), "people": len(np.unique(studied.person))}
-        | {
-            "accepted": float(studied.accepted.mean()),
-            "score_missing": _missing(log, studied),
-            "not_made": not_made(log),
+        "log": {
+            "rows": len(log),
+            "answers": len(studied.accepted),
+            "people": len(np.unique(studied.person)),
+            "accepted": acceptance_rate(studied),
+            "score_missing": missing_scores(log, studied),
+            "not_made": log.not_made,
         },
-        "protocol": {"folds": studied.folds, "seed": seed, "resamples": RESAMPLES, "has_need": False},
-        "rows": {
-            name: {key: estimate and _as_json(estimate) for key, estimate in row._asdict().items()}
-            for name, row in measured.items()
+        "protocol": {
+            "folds": studied.folds,
+            "seed": seed,
+            "resamples": RESAMPLES,
+            "has_need": False,
+            "weighted": weighted,
+            "timed": log.timed,
+            "context": list(context),
         },
-        "where_scored": None if compared is None else {name: _as_json(brier) for name, brier in compared.items()},
+        "populations": [population._asdict() for population in studied.populations],
+        "rows": {name: measures.as_dict() for name, measures in measured.items()},
+        "where_scored": None if compared is None else {name: brier.as_dict() for name, brier in compared.items()},
+        "by_answers": [part.as_dict(pair) for part in parts],
         "gate": {"c_fa": c_fa, "c_fn": c_fn, "threshold": threshold, "score": own and own.as_dict()},
         "people": as_dicts(people),
-        "costs": {
-            name: {"speak_rate": row.speak_rate, "cost": _as_json(row.cost), "minus_constant": _as_json(row.gain)}
-            for name, row in costs.items()
-        },
+        "costs": {name: row.as_dict() for name, row in costs.items()},
+    }
+    tables = {
+        "predictions": prediction_table(log, studied, measured, compared),
+        "gate": gate_table(log, costs, own, c_fa, c_fn),
+        "by_answers": by_answers_table(parts, pair),
+        "people_by_number": people_table(people, own, threshold),
     }
     folder = epath.Path(workdir)
     files = {folder / "acceptance_log.json": encode_json(value)}
@@ -140,7 +143,8 @@ def evaluate_log(
         files[epath.Path(export_scores)] = encode_scores(export_scores, scores)
     folder.mkdir(parents=True, exist_ok=True)
     write_files(files)
-    print_all([tables["predictions"], tables["gate"], people_table(people, own, threshold, SHOWN_PEOPLE)])
+
+    print_all([*(tables | {"people_by_number": people_table(people, own, threshold, SHOWN_PEOPLE)}).values()])
     for sentence in [] if own is None else sentences(own):
         print(sentence)
     if export_scores is not None:
@@ -151,166 +155,37 @@ def evaluate_log(
     return value
 
 
-def gate_costs(
-    found: Study, weight: Float64[np.ndarray, " rows"], names: list[str], c_fa: float, c_fn: float, seed: int = 0
-) -> dict[str, Costs]:
-    """What always and never offering, and the gate on each of the named probabilities, would have cost.
-
-    An offer that is not accepted costs C_FA, silence where it would have been accepted C_FN; the gate offers where
-    (1 - p) C_FA <= p C_FN (docs/maths.md, section 2, with certain need).
-    """
-    y = found.accepted
-    offers = {"always": np.ones(len(y), bool), "never": np.zeros(len(y), bool)}
-    for name in names:
-        p = found.predictions[name]
-        offers[name] = ((1 - p) * c_fa <= p * c_fn) & (p > 0)
-    costs = np.stack([np.where(offer, c_fa * (1 - y), c_fn * y) for offer in offers.values()])
-    total = costs @ weight
-    better = int(np.argmin(total[:2]))
-    most = np.repeat([max(c_fa, c_fn), np.inf], len(offers))
-    estimate, low, high = _over_people(np.vstack([costs, costs - costs[better]]), weight, found.person, seed, most)
-    half = len(offers)
+def measure_all(
+    log: AcceptanceLog, studied: Study, predictions: Mapping[str, Float64[np.ndarray, " rows"]], seed: int = 0
+) -> dict[str, Measures]:
+    """Measures each prediction; a score that is no probability only ranks."""
+    only_ranks = {"score"} if log.score is not None and not log.score_is_probability else set()
+    # Folds differ in their constant by who is left out, which ranks nothing.
+    ranking = {"constant": np.zeros(len(studied.accepted))}
     return {
-        name: Costs(
-            float(np.average(offer, weights=weight)),
-            Measure(float(estimate[i]), float(low[i]), float(high[i])),
-            Measure(float(estimate[half + i]), float(low[half + i]), float(high[half + i])),
+        name: measure(
+            p,
+            studied.accepted,
+            studied.person,
+            probability=name not in only_ranks,
+            ranking=ranking.get(name),
+            weight=studied.weight,
+            seed=seed,
         )
-        for i, (name, offer) in enumerate(offers.items())
+        for name, p in predictions.items()
     }
 
 
-def score_and_constant(log: AcceptanceLog, found: Study, seed: int = 0) -> dict[str, Measure]:
+def score_and_constant(log: AcceptanceLog, studied: Study, seed: int = 0) -> dict[str, Measure]:
     """Brier scores on the offers that have a score: the score's, the constant's, and their paired difference.
 
     The score has to be a probability; LogError if no offer has one.
     """
     assert log.score is not None, "called where there is a score"
-    known = ~np.isnan(log.score[found.row])
+    known = ~np.isnan(log.score[studied.row])
     if not known.any():
         raise LogError("score: found no value on any offer that was made, expected some")
-    score, constant = ((found.predictions[name] - found.accepted)[known] ** 2 for name in ("score", "constant"))
-    values = np.stack([score, constant, score - constant])
-    most = np.array([1.0, 1.0, np.inf])
-    ends = _over_people(values, np.ones(int(known.sum())), found.person[known], seed, most)
-    names = ("score", "constant", "difference")
-    return {name: Measure(*(float(end[i]) for end in ends)) for i, name in enumerate(names)}
-
-
-def _over_people(
-    values: Float64[np.ndarray, "values rows"],
-    weight: Float64[np.ndarray, " rows"],
-    person: Int[np.ndarray, " rows"],
-    seed: int,
-    most: Float64[np.ndarray, " values"],
-) -> tuple[Float64[np.ndarray, " values"], Float64[np.ndarray, " values"], Float64[np.ndarray, " values"]]:
-    """Weighted means of the values, and the low and high ends of their 95 % intervals over people.
-
-    `most` is the largest value of each mean whose smallest is 0, and infinite for a difference.
-    """
-    unit = np.unique(person, return_inverse=True)[1]
-    sums = np.stack([np.bincount(unit, value * weight) for value in values] + [np.bincount(unit, weight)], axis=1)
-    cells = Cells(sums, np.ones(len(sums), np.int64))
-    bounds = Bounds(np.where(np.isfinite(most), 0.0, -np.inf), most)
-    settings: dict[str, Any] = {"bounds": bounds, "resamples": RESAMPLES, "seed": seed}
-    means = interval(cells, lambda total: total[..., :-1] / total[..., -1:], **settings)
-    return np.asarray(means.estimate), np.asarray(means.low), np.asarray(means.high)
-
-
-def not_made(log: AcceptanceLog) -> int:
-    """Number of offers in the file that were not made."""
-    return log.left_out + int((~log.logged).sum())
-
-
-def _missing(log: AcceptanceLog, found: Study) -> int | None:
-    """Number of answered offers without a score; None if the log has none."""
-    return None if log.score is None else int(np.isnan(log.score[found.row]).sum())
-
-
-def _as_json(found: Measure) -> dict[str, float | None]:
-    """A number with its interval; null ends where there is none."""
-    return {"value": found.value, "low": known(found.low), "high": known(found.high)}
-
-
-def _prediction_table(
-    log: AcceptanceLog, found: Study, measured: dict[str, Any], compared: dict[str, Measure] | None
-) -> Table:
-    """How each prediction ranks and how far it is from a probability."""
-    columns = (
-        Column("Brier", "Mean of (p − y)², the lower the better."),
-        Column("ECE", "Expected calibration error, 15 bins of equal width."),
-        Column("AUROC", "Share of pairs of an accepted and a rejected offer that are ranked right."),
-        Column("within person", "The same over the pairs that belong to one person."),
-    )
-    rows = tuple(
-        Row(
-            name,
-            tuple(map(_shown, (measures.brier, measures.ece, measures.auroc, measures.within_person))),
-            MEANINGS[name],
-        )
-        for name, measures in measured.items()
-    )
-    note = (
-        f"{len(found.accepted):,} answers of {len(np.unique(found.person)):,} people, {found.accepted.mean():.1%} "
-        f"accepted; {found.folds} folds of whole people, every prediction before its answer. "
-        f"{over_units(len(np.unique(found.person)), 'people')}."
-    )
-    if silent := not_made(log):
-        note += f" Of shown offers only, without weights: {silent:,} offers were not made."
-    if missing := _missing(log, found):
-        note += f" The score is missing on {missing:,} rows, which take the constant."
-    if compared is not None:
-        worse = compared["difference"]
-        verdict = "worse than" if worse.low > 0 else "better than" if worse.high < 0 else "not told apart from"
-        note += (
-            f" Read as a probability, where it is known, the score is {verdict} a constant: Brier "
-            f"{number(compared['score'].value, 3)} against {number(compared['constant'].value, 3)}, difference "
-            f"{_shown(worse, sign=True)}."
-        )
-    elif log.score is None:
-        note += " The log has no score."
-    else:
-        note += " The score has values outside [0, 1], so it is no probability before Platt's map."
-    return Table(_titled("Is the score a probability", log), "prediction", columns, (Section("", rows),), note)
-
-
-def _gate_table(log: AcceptanceLog, costs: dict[str, Costs], own: OwnScore | None, c_fa: float, c_fn: float) -> Table:
-    """What the gate would have cost, and where each map puts it on the score."""
-    columns = (
-        Column("offers", "Share of the log's offers that would have been made.", "%"),
-        Column("realised cost", "Mean of C_FA for an offer not accepted, C_FN for silence where it would have been."),
-        Column("minus the better constant", "Cost minus that of the better of always and never, paired."),
-        *([] if own is None else [Column("offer if the score is", "By the map fitted on everybody.", text=True)]),
-    )
-    rules = {} if own is None else {name: own.cell(fitted.rule(own.threshold)) for name, fitted in own.maps.items()}
-    rows = tuple(
-        Row(
-            name,
-            (
-                percent(row.speak_rate),
-                _shown(row.cost),
-                _shown(row.gain, sign=True),
-                *([] if own is None else [rules.get(name, DASH)]),
-            ),
-            MEANINGS.get(name, ""),
-            strong=own is not None and name == own.best,
-        )
-        for name, row in costs.items()
-    )
-    threshold = c_fa / (c_fa + c_fn)
-    note = f"C_FA = {c_fa:g}, C_FN = {c_fn:g}: offer where p_accept ≥ C_FA / (C_FA + C_FN) = {threshold:.4g}."
-    note += "" if own is None else f" {' '.join(sentences(own))}"
-    title = _titled("What the gate would have cost, per offer", log)
-    return Table(title, "gate on", columns, (Section("", rows),), note, mark="the best map out of fold")
-
-
-def _titled(words: str, log: AcceptanceLog) -> str:
-    """A title that says whose costs these are."""
-    return ", ".join([words, ALONE, *([SHOWN_ONLY] if log.left_out else [])])
-
-
-def _shown(one: Measure | None, *, sign: bool = False) -> str:
-    if one is None:
-        return DASH
-    value, low, high = (("+" if sign and end > 0 else "") + number(end, 3) for end in one)
-    return value if np.isnan(one.low) else f"{value} [{low}, {high}]"
+    score, constant = ((studied.predictions[name] - studied.accepted)[known] ** 2 for name in ("score", "constant"))
+    values, most = np.stack([score, constant, score - constant]), np.array([1.0, 1.0, np.inf])
+    means = weighted_means(values, studied.weight[known], studied.person[known], most, seed)
+    return dict(zip(("score", "constant", "difference"), means, strict=True))

@@ -65,7 +65,7 @@ def scores_of_log(
 
 
 def scale_of_log(log: AcceptanceLog) -> Scale:
-    """How the score of a log becomes the `p_accept_fast` of a plain scores table; `Scale.own` turns rules back.
+    """How the score of a log becomes the `p_accept_fast` of a plain scores table; `Scale.on_score` turns rules back.
 
     LogError where no row has a score.
     """

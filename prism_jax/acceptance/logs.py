@@ -86,6 +86,11 @@ class AcceptanceLog:
         )
 
     @property
+    def not_made(self) -> int:
+        """Number of offers in the file that were not made."""
+        return self.left_out + int((~self.logged).sum())
+
+    @property
     def numbers(self) -> Int64[np.ndarray, " people"]:
         """The number of each person, from 1, in the order in which the rows of the file first mention them."""
         if self.mentioned is not None:

@@ -13,7 +13,9 @@ import numpy as np
 from jaxtyping import Float, Float64, Int
 
 from prism_jax.decision.calibration import brier_score, expected_calibration_error
-from prism_jax.decision.uncertainty import SHARE, Cells, interval
+from prism_jax.decision.uncertainty import SHARE, Bounds, Cells, interval
+from prism_jax.evaluation.intervals import known
+from prism_jax.report.tables import number
 
 RESAMPLES = 1000
 BINS = 15
@@ -28,6 +30,15 @@ class Measure(NamedTuple):
     low: float
     high: float
 
+    def as_dict(self) -> dict[str, float | None]:
+        """The number and its interval as JSON values, null ends where there is none."""
+        return {"value": self.value, "low": known(self.low), "high": known(self.high)}
+
+    def in_words(self, *, sign: bool = False) -> str:
+        """The number and its interval in a table; with `sign`, a plus before what is above 0."""
+        value, low, high = (("+" if sign and end > 0 else "") + number(end, 3) for end in self)
+        return value if np.isnan(self.low) else f"{value} [{low}, {high}]"
+
 
 class Measures(NamedTuple):
     """One row of the results; None where a measure is not defined for the row."""
@@ -36,6 +47,10 @@ class Measures(NamedTuple):
     within_person: Measure | None
     brier: Measure | None
     ece: Measure | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """The measures as JSON values, by name."""
+        return {name: None if value is None else value.as_dict() for name, value in self._asdict().items()}
 
 
 def auroc(
@@ -76,12 +91,12 @@ def measure(
     Scores are probabilities, or any numbers that rank; without `probability`, brier and ece are None. `ranking` are
     numbers that rank in place of the scores. Weights of None are 1 everywhere.
     """
-    order = scores if ranking is None else ranking
+    ranked_by = scores if ranking is None else ranking
     weight = np.ones(len(y)) if weight is None else weight
     person = np.unique(person, return_inverse=True)[1]
     people = int(person.max()) + 1
 
-    def bounds(units: np.ndarray, statistic: Any, value: float) -> Measure:
+    def with_interval(units: np.ndarray, statistic: Any, value: float) -> Measure:
         cells = Cells(units, np.ones(people, np.int64))
         estimate = interval(cells, statistic, bounds=SHARE, resamples=RESAMPLES, seed=seed)
         return Measure(value, float(estimate.low), float(estimate.high))
@@ -90,23 +105,23 @@ def measure(
         with np.errstate(invalid="ignore"):
             return sums[..., 0] / sums[..., 1]
 
-    rank = _coarse_ranks(order)
-    number = int(rank.max()) + 1
-    cell = person * 2 * number + np.where(y == 1, rank, number + rank)
-    cells = np.bincount(cell, weight, people * 2 * number).reshape(people, -1)
-    ranked = bounds(cells, _auroc_of_counts, auroc(order, y, weight))
-    pairs = pairs_by_person(order, y, person, weight)
-    within = bounds(pairs, ratio, float(ratio(pairs.sum(axis=0)))) if pairs[:, 1].any() else None
+    rank = _coarse_ranks(ranked_by)
+    ranks = int(rank.max()) + 1
+    cell = person * 2 * ranks + np.where(y == 1, rank, ranks + rank)
+    cells = np.bincount(cell, weight, people * 2 * ranks).reshape(people, -1)
+    over_all = with_interval(cells, _auroc_of_counts, auroc(ranked_by, y, weight))
+    pairs = pairs_by_person(ranked_by, y, person, weight)
+    within = with_interval(pairs, ratio, float(ratio(pairs.sum(axis=0)))) if pairs[:, 1].any() else None
     if not probability:
-        return Measures(ranked, within, None, None)
+        return Measures(over_all, within, None, None)
     squares = np.stack([np.bincount(person, weight * (scores - y) ** 2), np.bincount(person, weight)], axis=1)
     bin_of = np.minimum((scores * BINS).astype(np.int64), BINS - 1)
     gaps = np.bincount(person * BINS + bin_of, weight * (scores - y), people * BINS).reshape(people, BINS)
     return Measures(
-        ranked,
+        over_all,
         within,
-        bounds(squares, ratio, float(brier_score(scores, y, weight))),
-        bounds(
+        with_interval(squares, ratio, float(brier_score(scores, y, weight))),
+        with_interval(
             np.column_stack([gaps, squares[:, 1]]),
             lambda sums: np.abs(sums[..., :-1]).sum(axis=-1) / sums[..., -1],
             float(expected_calibration_error(scores, y, weight, bins=BINS)),
@@ -114,23 +129,28 @@ def measure(
     )
 
 
-def brier_difference(
-    p: Float[np.ndarray, " rows"],
-    than: Float[np.ndarray, " rows"],
-    y: Float[np.ndarray, " rows"],
+def weighted_means(
+    values: Float64[np.ndarray, "values rows"],
+    weight: Float64[np.ndarray, " rows"],
     person: Int[np.ndarray, " rows"],
-    weight: Float[np.ndarray, " rows"],
+    most: Float64[np.ndarray, " values"],
     seed: int = 0,
-) -> Measure | None:
-    """Brier score of p minus that of `than` on the same rows, negative where p is better; None for a single person."""
-    person = np.unique(person, return_inverse=True)[1]
-    gain = weight * ((p - y) ** 2 - (than - y) ** 2)
-    sums = np.stack([np.bincount(person, gain), np.bincount(person, weight)], axis=1)
-    if len(sums) < 2:
-        return None
-    units = Cells(sums, np.ones(len(sums), np.int64))
-    difference = interval(units, lambda total: total[..., 0] / total[..., 1], resamples=RESAMPLES, seed=seed)
-    return Measure(float(difference.estimate), float(difference.low), float(difference.high))
+) -> list[Measure]:
+    """The weighted mean of each of the values.
+
+    `most` is the largest value of each mean whose smallest is 0, and infinite for a difference.
+    """
+    unit = np.unique(person, return_inverse=True)[1]
+    sums = np.stack([np.bincount(unit, value * weight) for value in values] + [np.bincount(unit, weight)], axis=1)
+    means = interval(
+        Cells(sums, np.ones(len(sums), np.int64)),
+        lambda total: total[..., :-1] / total[..., -1:],
+        bounds=Bounds(np.where(np.isfinite(most), 0.0, -np.inf), most),
+        resamples=RESAMPLES,
+        seed=seed,
+    )
+    ends = np.stack([means.estimate, means.low, means.high], axis=1)
+    return [Measure(*mean) for mean in ends.tolist()]
 
 
 def _pairs(scores: np.ndarray, y: np.ndarray, weight: np.ndarray) -> tuple[float, float]:

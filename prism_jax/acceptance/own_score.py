@@ -53,7 +53,7 @@ class OwnScore:
 
 
 def own_score(
-    log: AcceptanceLog, found: Study, column: str | None, threshold: float, weight: Float64[np.ndarray, " rows"]
+    log: AcceptanceLog, studied: Study, column: str | None, threshold: float, weight: Float64[np.ndarray, " rows"]
 ) -> OwnScore | None:
     """The gate of a log on its own score; None without a score, or where it is known beside answers of one kind only.
 
@@ -61,15 +61,15 @@ def own_score(
     """
     if log.score is None or column is None:
         return None
-    score = log.score[found.row]
+    score = log.score[studied.row]
     known = ~np.isnan(score)
-    y = found.accepted[known]
+    y = studied.accepted[known]
     if not known.any() or y.min() == y.max():
         return None
-    maps = fit_score_maps(score[known], y, found.weight[known], log.score_is_probability)
-    best = best_map(found.predictions, found.accepted, weight, known, log.score_is_probability)
+    maps = fit_score_maps(score[known], y, studied.weight[known], log.score_is_probability)
+    best = best_map(studied.predictions, studied.accepted, weight, known, log.score_is_probability)
     brier = {
-        name: float(np.average((found.predictions[name][known] - y) ** 2, weights=weight[known]))
+        name: float(np.average((studied.predictions[name][known] - y) ** 2, weights=weight[known]))
         for name in ("constant", *maps)
     }
     return OwnScore(column, threshold, maps, best, brier, float(score[known].min()), float(score[known].max()))
@@ -125,41 +125,43 @@ class Person(NamedTuple):
     rule: Rule  # the gate at their next offer: on the score, or `always` and `never` of a log without one
 
 
-def people_of(log: AcceptanceLog, found: Study, own: OwnScore | None, threshold: float) -> list[Person]:
+def people_of(log: AcceptanceLog, studied: Study, own: OwnScore | None, threshold: float) -> list[Person]:
     """Everybody's rate, and the gate that the person layer gives them after all of their answers.
 
     The layer, and Platt's map below it, are fitted on all people: this describes them, and measures nothing.
     """
-    y = found.accepted
-    log_odds = np.full(len(y), scipy.special.logit(np.average(y, weights=found.weight)))
+    y = studied.accepted
+    log_odds = np.full(len(y), scipy.special.logit(np.average(y, weights=studied.weight)))
     fitted = None if own is None else own.maps[PLATT]
     if fitted is not None:
         assert log.score is not None, "there is a rule on it"
-        score = log.score[found.row]
+        score = log.score[studied.row]
         known = ~np.isnan(score)
         log_odds[known] = scipy.special.logit(fitted(score[known]))
-    population, belief = _now(log, found, log_odds)
-    codes, place, counts = np.unique(found.person, return_inverse=True, return_counts=True)
-    shares, of_log = np.bincount(place, y) / counts, log.numbers
+    population, belief = _latest_beliefs(log, studied, log_odds)
+    codes, place, counts = np.unique(studied.person, return_inverse=True, return_counts=True)
+    shares, numbers = np.bincount(place, y) / counts, log.numbers
     wider = (1 + (np.pi / 8) * belief.variance) ** 0.5
     p = scipy.special.expit(predict(belief, np.full(len(codes), log_odds.mean()), population))
-    out = []
+    people = []
     for i, code in enumerate(codes.tolist()):
         rule = Rule("always" if p[i] >= threshold else "never")
         if fitted is not None and 0 < threshold < 1:
-            wanted = scipy.special.logit(threshold) * wider[i] - population.bias - belief.mean[i]
-            rule = fitted.rule(float(scipy.special.expit(wanted / population.scale)))
+            at_threshold = scipy.special.logit(threshold) * wider[i] - population.bias - belief.mean[i]
+            rule = fitted.rule(float(scipy.special.expit(at_threshold / population.scale)))
         low, high = _wilson(float(shares[i]), int(counts[i]))
-        out.append(Person(int(of_log[code]), int(counts[i]), float(shares[i]), low, high, float(p[i]), rule))
-    return sorted(out, key=lambda person: person.number)
+        people.append(Person(int(numbers[code]), int(counts[i]), float(shares[i]), low, high, float(p[i]), rule))
+    return sorted(people, key=lambda person: person.number)
 
 
-def _now(log: AcceptanceLog, found: Study, log_odds: Float64[np.ndarray, " rows"]) -> tuple[Population, Belief]:
+def _latest_beliefs(
+    log: AcceptanceLog, studied: Study, log_odds: Float64[np.ndarray, " rows"]
+) -> tuple[Population, Belief]:
     """The person layer fitted on everybody, and what it knows of each person after their last answer."""
-    y, person, rows = found.accepted, found.person, found.row
-    late = None if log.answered is None else log.answered[rows]
-    places = lanes(person, log.time[rows], late)
-    population = fit_population(log_odds, y, person, places=places, calibrated=True, weight=found.weight)
+    y, person, rows = studied.accepted, studied.person, studied.row
+    answer_times = None if log.answered is None else log.answered[rows]
+    places = lanes(person, log.time[rows], answer_times)
+    population = fit_population(log_odds, y, person, places=places, calibrated=True, weight=studied.weight)
     # One more offer to everybody, after all answers, whose own answer is never seen.
     codes = np.unique(person)
     last = np.full(len(codes), np.inf)
@@ -171,7 +173,7 @@ def _now(log: AcceptanceLog, found: Study, log_odds: Float64[np.ndarray, " rows"
         everybody,
         population,
         answered=np.append(np.ones(len(y), bool), np.zeros(len(codes), bool)),
-        places=lanes(everybody, time, None if late is None else np.append(late, last)),
+        places=lanes(everybody, time, None if answer_times is None else np.append(answer_times, last)),
     )
     return population, Belief(*(part[len(y) :] for part in run.belief))
 
@@ -245,7 +247,7 @@ def promised(fitted: Map, ratio: float, scale: Scale | None = None, column: str 
       rule under no name.
     """
     scale = Scale() if scale is None else scale
-    rules = {name: scale.own(rule) for name, rule in rules_by_group(fitted, 1 / (1 + ratio)).items()}
+    rules = {name: scale.on_score(rule) for name, rule in rules_by_group(fitted, 1 / (1 + ratio)).items()}
     lines = [
         f"On your own score{f', in {name}' if name else ''}: {deployed(column, rule)}" for name, rule in rules.items()
     ]

@@ -38,7 +38,7 @@ class Scale(NamedTuple):
         unit = score if self.middle is None else scipy.special.expit((score - self.middle) / self.width)
         return np.clip(unit, EDGE, 1 - EDGE)
 
-    def own(self, rule: Rule) -> Rule:
+    def on_score(self, rule: Rule) -> Rule:
         """A rule between 0 and 1 as one on the score."""
         if rule.value is None or self.middle is None:
             return rule
@@ -65,7 +65,7 @@ class ScoreMap:
 
     def rule(self, threshold: float) -> Rule:
         """The scores at which the probability is at least the threshold."""
-        return self.scale.own(rule_of_map(self.fitted, threshold))
+        return self.scale.on_score(rule_of_map(self.fitted, threshold))
 
 
 def fit_score_maps(

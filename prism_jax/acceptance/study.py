@@ -30,7 +30,9 @@ MEANINGS = {
     "context": "A logistic regression on the context columns, and the score if there is one.",
     "person": "The person layer alone.",
     "context+person": "The person layer on the context head.",
+    "truth": "The true probability, which knows every person's own rate.",
 }
+"""What each prediction is; `truth` is known of simulated logs only."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +70,7 @@ def study(log: AcceptanceLog, seed: int = 0, *, weighted: bool = False) -> Study
             raise LogError("columns: found no propensity, expected propensity=COLUMN: weights are its inverse")
         weight = np.asarray(propensity_weight(weight, log.propensity[rows]), np.float64)
     places = lanes(person, log.time[rows], None if log.answered is None else log.answered[rows])
-    out: dict[str, Float64[np.ndarray, " rows"]] = {}
+    predictions: dict[str, Float64[np.ndarray, " rows"]] = {}
     populations = []
     for number in range(int(fold.max()) + 1):
         held = fold == number
@@ -76,15 +78,15 @@ def study(log: AcceptanceLog, seed: int = 0, *, weighted: bool = False) -> Study
             raise ValueError("log: found people whose removal leaves answers of one kind, expected both among the rest")
         fit = _Fold(y, person, ~held, places, weight).predictions(context, score, log.score_is_probability)
         populations.append(fit.population)
-        for name, p in fit.p.items():
-            out.setdefault(name, np.empty(len(y)))[held] = p[held]
-    out = {name: out[name] for name in MEANINGS if name in out}
-    return Study(out, y, person, rows, weight, places.known, int(fold.max()) + 1, tuple(populations))
+        for name, p in fit.predictions.items():
+            predictions.setdefault(name, np.empty(len(y)))[held] = p[held]
+    predictions = {name: predictions[name] for name in MEANINGS if name in predictions}
+    return Study(predictions, y, person, rows, weight, places.known, int(fold.max()) + 1, tuple(populations))
 
 
 @dataclasses.dataclass
-class _Found:
-    p: dict[str, Float64[np.ndarray, " rows"]]
+class _FoldPredictions:
+    predictions: dict[str, Float64[np.ndarray, " rows"]]
     population: Population
 
 
@@ -105,23 +107,23 @@ class _Fold:
 
     def predictions(
         self, context: tuple[ContextColumn, ...], score: Float64[np.ndarray, " rows"] | None, probability: bool
-    ) -> _Found:
+    ) -> _FoldPredictions:
         """Every row of the results that the log allows."""
-        p = {"constant": np.full(len(self.y), self.base)}
-        p["person"], population = self._with_person(scipy.special.logit(p["constant"]))
+        predictions = {"constant": np.full(len(self.y), self.base)}
+        predictions["person"], population = self._with_person(scipy.special.logit(predictions["constant"]))
         if score is not None:
             scored, log_odds = self._scored(score, probability)
-            p |= scored
-            p["score+person"], _ = self._with_person(log_odds)
+            predictions |= scored
+            predictions["score+person"], _ = self._with_person(log_odds)
             context = (
                 *context,
                 ContextColumn("log-odds of the score", "number", np.where(np.isnan(score), np.nan, log_odds)),
             )
         if context:
             head = fit_head(context, self.y, self.person, self.train, self.weight).log_odds
-            p["context"] = scipy.special.expit(head)
-            p["context+person"], population = self._with_person(head)
-        return _Found(p, population)
+            predictions["context"] = scipy.special.expit(head)
+            predictions["context+person"], population = self._with_person(head)
+        return _FoldPredictions(predictions, population)
 
     def _with_person(self, log_odds: Float64[np.ndarray, " rows"]) -> tuple[Float64[np.ndarray, " rows"], Population]:
         """The person layer's probabilities on a calibrated score, and its parameters."""

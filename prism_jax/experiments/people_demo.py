@@ -20,7 +20,7 @@ from etils import epath
 from jaxtyping import Float64
 
 from prism_jax.acceptance.columns import parse_columns
-from prism_jax.acceptance.prediction import run_people
+from prism_jax.acceptance.log_evaluation import evaluate_log
 from prism_jax.report.table import Table
 from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
@@ -114,12 +114,14 @@ def main() -> Iterable[Table]:
     path = folder / "simulated.csv"
     write_bytes(path, simulated.to_csv())
     print(f"{path}: simulated, so the truth is known")
-    run_people(str(path), parse_columns(COLUMNS), CONTEXT, str(folder / "simulated"), truth=simulated.truth)
-    for name, (columns, context) in LOGS.items():
+    truth, columns = simulated.truth, parse_columns(COLUMNS)
+    evaluate_log(path, columns, folder / "simulated", c_fa=1.0, c_fn=2.0, context=CONTEXT, truth=truth)
+    for name, (roles, context) in LOGS.items():
         path = epath.Path(options.logs) / f"{name}.parquet"
         if path.is_file():
             print(f"\n{path}")
-            run_people(str(path), parse_columns(columns), context.split(","), str(folder / name))
+            columns = parse_columns(roles)
+            evaluate_log(path, columns, folder / name, c_fa=1.0, c_fn=2.0, context=context.split(","))
     return []
 
 

@@ -8,11 +8,8 @@ import pytest
 import scipy.stats
 
 from prism_jax.acceptance.columns import LogError, parse_columns
-from prism_jax.acceptance.log_evaluation import (
-    evaluate_log,
-    gate_costs,
-    score_and_constant,
-)
+from prism_jax.acceptance.costs import gate_costs
+from prism_jax.acceptance.log_evaluation import evaluate_log, score_and_constant
 from prism_jax.acceptance.log_scores import scale_of_log, scores_of_log
 from prism_jax.acceptance.logs import AcceptanceLog
 from prism_jax.acceptance.own_score import own_score, people_of, promised, sentences
@@ -53,10 +50,10 @@ def study_of(log):
 
 
 def test_the_gates_costs_are_those_of_its_decisions(log):
-    found, weight = study_of(log), np.linspace(1, 3, ROWS)
-    costs = gate_costs(found, weight, ["constant", "score"], 2.0, 3.0)
-    y = found.accepted
-    offer = found.predictions["score"] >= 2 / 5
+    studied, weight = study_of(log), np.linspace(1, 3, ROWS)
+    costs = gate_costs(studied, weight, ["constant", "score"], 2.0, 3.0)
+    y = studied.accepted
+    offer = studied.predictions["score"] >= 2 / 5
     expected = np.average(np.where(offer, 2 * (1 - y), 3 * y), weights=weight)
     constants = {"always": np.average(2 * (1 - y), weights=weight), "never": np.average(3 * y, weights=weight)}
     assert costs["score"].cost.value == pytest.approx(expected)
@@ -71,9 +68,9 @@ def test_the_gates_costs_are_those_of_its_decisions(log):
 
 
 def test_the_score_is_compared_where_it_is_known(log):
-    found = study_of(log)
+    studied = study_of(log)
     known = ~np.isnan(log.score)
-    compared = score_and_constant(log, found)
+    compared = score_and_constant(log, studied)
     assert compared["score"].value == pytest.approx(np.mean((log.score - log.accepted)[known] ** 2))
     assert compared["constant"].value == pytest.approx(np.mean((0.4 - log.accepted[known]) ** 2))
     assert compared["difference"].value == pytest.approx(compared["score"].value - compared["constant"].value)
@@ -82,8 +79,8 @@ def test_the_score_is_compared_where_it_is_known(log):
 @pytest.mark.parametrize("stretch", [1.0, 10.0, -10.0])
 def test_the_rule_on_the_score_is_where_the_fitted_map_reaches_the_gates(log, stretch):
     log = dataclasses.replace(log, score=log.score * stretch)
-    found = study(log)
-    own = own_score(log, found, "sure", 0.4, found.weight)
+    studied = study(log)
+    own = own_score(log, studied, "sure", 0.4, studied.weight)
     score = log.score[~np.isnan(log.score)]
     assert len(own.maps) == (3 if stretch == 1 else 1)
     for fitted in own.maps.values():
@@ -96,21 +93,21 @@ def test_the_rule_on_the_score_is_where_the_fitted_map_reaches_the_gates(log, st
 
 
 def test_a_rule_per_person_is_where_their_own_prediction_reaches_the_gates(log):
-    found = study(log)
-    own = own_score(log, found, "sure", 0.4, found.weight)
-    people = people_of(log, found, own, 0.4)
-    assert [one.number for one in people] == list(range(1, PEOPLE + 1))
+    studied = study(log)
+    own = own_score(log, studied, "sure", 0.4, studied.weight)
+    people = people_of(log, studied, own, 0.4)
+    assert [person.number for person in people] == list(range(1, PEOPLE + 1))
     named = {f"p{number}": name for number, name in zip(log.numbers, log.names, strict=True)}
-    for one in people:
-        mine = log.accepted[log.person == log.names.index(named[f"p{one.number}"])]
-        assert (one.answers, one.accepted) == (len(mine), pytest.approx(mine.mean()))
+    for person in people:
+        mine = log.accepted[log.person == log.names.index(named[f"p{person.number}"])]
+        assert (person.answers, person.accepted) == (len(mine), pytest.approx(mine.mean()))
         wilson = scipy.stats.binomtest(int(mine.sum()), len(mine)).proportion_ci(method="wilson")
-        assert (one.low, one.high) == pytest.approx((wilson.low, wilson.high), abs=1e-6)
+        assert (person.low, person.high) == pytest.approx((wilson.low, wilson.high), abs=1e-6)
     # Who accepts more is offered more: the two orders agree.
-    order = np.argsort([one.p for one in people])
+    order = np.argsort([person.p for person in people])
     assert (np.diff([people[i].rule.value for i in order]) < 0).all()
     bare = dataclasses.replace(log, score=None)
-    rules = [one.rule.offer for one in people_of(bare, study(bare), None, 0.5)]
+    rules = [person.rule.offer for person in people_of(bare, study(bare), None, 0.5)]
     assert set(rules) <= {"always", "never"}
 
 
@@ -121,9 +118,9 @@ def test_a_log_becomes_a_scores_table_of_whole_people(log):
     for row in np.flatnonzero(missing):
         others = scores.fold != scores.fold[row]
         assert scores.p_accept_fast[row] == pytest.approx(scores.y_accept[others].mean())
-    found = study(log)
-    best = own_score(log, found, "sure", 0.4, found.weight).best
-    np.testing.assert_allclose(scores.p_accept_fast[~missing], found.predictions[best][~missing])
+    studied = study(log)
+    best = own_score(log, studied, "sure", 0.4, studied.weight).best
+    np.testing.assert_allclose(scores.p_accept_fast[~missing], studied.predictions[best][~missing])
     plain = scores_of_log(log, plain=True, keep_names=True)
     np.testing.assert_allclose(plain.p_accept_fast[~missing], log.score[log.order][~missing])
     far = dataclasses.replace(log, score=log.score * 10)
@@ -174,13 +171,32 @@ def test_bad_logs_are_refused_and_nothing_is_written(csv, case):
     assert not (csv.parent / "out").exists()
 
 
-def test_flags_of_a_scores_file_are_refused_with_columns(csv):
-    given = (f"--scores={csv}", "--columns=person=user,accepted=taken", f"--workdir={csv.parent / 'out'}")
-    done = forked.run("prism_jax.evaluate", *given, "--policy=fixed", cwd=csv.parent)
+FLAGS = {
+    "of a scores file": (
+        True,
+        "--policy=fixed",
+        "--policy: found it with --columns, expected it with a scores file only",
+    ),
+    "of a log": (False, "--context=app", "--context: found it without --columns, expected both, of a log"),
+    "weights of no log": (False, "--weighted", "--weighted: found it without --columns, expected both, of a log"),
+}
+
+
+@pytest.mark.parametrize("case", FLAGS)
+def test_flags_are_refused_where_they_say_nothing(csv, case):
+    with_columns, flag, message = FLAGS[case]
+    columns = ["--columns=person=user,accepted=taken"] if with_columns else []
+    arguments = (f"--scores={csv}", *columns, f"--workdir={csv.parent / 'out'}", flag)
+    done = forked.run("prism_jax.evaluate", *arguments, cwd=csv.parent)
     (line,) = [line for line in done.stderr.splitlines() if line.strip()]
-    assert done.returncode == 1 and line.startswith(
-        "error: --policy: found it with --columns, expected it with a scores"
-    )
+    assert done.returncode == 1 and line.startswith(f"error: {message}")
+    assert not (csv.parent / "out").exists()
+
+
+def test_weights_are_refused_beside_shown_offers_only(csv):
+    arguments = (f"--scores={csv}", "--columns=person=user,accepted=taken,logged=shown", f"--workdir={csv.parent}")
+    done = forked.run("prism_jax.evaluate", *arguments, "--weighted", "--shown_only", cwd=csv.parent)
+    assert done.returncode == 1 and done.stderr.startswith("error: --weighted: found it with --shown_only")
 
 
 @pytest.mark.parametrize("calibrator", ["temperature", "platt", "isotonic"])

@@ -29,8 +29,8 @@ def log(tmp_path_factory):
     return path
 
 
-def run(module, *given, cwd):
-    done = forked.run(f"prism_jax.{module}", *given, cwd=cwd)
+def run(command, *arguments, cwd):
+    done = forked.run("prism_jax", command, *arguments, cwd=cwd)
     return done.returncode, done.stdout, done.stderr
 
 
@@ -136,12 +136,14 @@ def test_the_report_says_when_one_temperature_loses(tmp_path):
     assert costs[1] < costs[0] - 0.05 and f"{costs[1]:.4f} with Platt's map" in found["other_maps"]
 
 
-def test_people_says_the_same_threshold(log, evaluated):
+def test_context_adds_predictions_and_leaves_the_threshold(log, evaluated):
     folder, _, value = evaluated
-    columns, costs = f"--columns={LOGGED}", ("--c_fa=1", "--c_fn=2")
-    code, printed, error = run("people", f"--log={log}", columns, f"--workdir={folder / 'people'}", *costs, cwd=folder)
+    arguments = (f"--scores={log}", f"--columns={LOGGED}", "--shown_only", '--context="Session, nr"')
+    code, printed, error = run("evaluate", *arguments, f"--workdir={folder / 'context'}", cwd=folder)
     assert code == 0, error
-    found = json.loads((folder / "people" / "people.json").read_text())
-    assert found["gate"]["score"]["rules"] == value["gate"]["score"]["rules"]
-    assert found["people"] == value["people"]
+    with_context = json.loads((folder / "context" / "acceptance_log.json").read_text())
+    assert with_context["gate"] == value["gate"] and with_context["people"] == value["people"]
+    assert set(with_context["rows"]) == {*value["rows"], "context", "context+person"}
+    assert {name: with_context["rows"][name] for name in value["rows"]} == value["rows"]
+    assert {name: with_context["costs"][name] for name in value["costs"]} == value["costs"]
     assert "On your own score: offer where Confidence (0-10)" in printed and "How people differ" in printed

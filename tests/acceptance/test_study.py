@@ -10,9 +10,9 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from prism_jax.acceptance.columns import parse_columns
+from prism_jax.acceptance.log_evaluation import evaluate_log
 from prism_jax.acceptance.logs import AcceptanceLog, read_log
 from prism_jax.acceptance.measures import measure
-from prism_jax.acceptance.prediction import run_people
 from prism_jax.acceptance.study import study
 from prism_jax.experiments.people_demo import COLUMNS, CONTEXT, simulate_log
 from prism_jax.people.layer import Population, prequential
@@ -36,11 +36,12 @@ def simulated(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def ran(simulated, tmp_path_factory):
-    path, _ = simulated
+    path, truth = simulated
     workdir = tmp_path_factory.mktemp("people")
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
-        value = run_people(str(path), parse_columns(COLUMNS), CONTEXT, str(workdir), truth=simulated[1])
+        columns = parse_columns(COLUMNS)
+        value = evaluate_log(path, columns, workdir, c_fa=1.0, c_fn=2.0, context=CONTEXT, truth=truth)
     return workdir, printed.getvalue(), value
 
 
@@ -74,27 +75,41 @@ def test_measures_that_do_not_exist_are_none():
 
 def test_the_command_prints_and_writes_every_row(ran):
     workdir, printed, value = ran
-    found = json.loads((workdir / "people.json").read_text())
-    assert found == value
-    rows = found["rows"]
+    written = json.loads((workdir / "acceptance_log.json").read_text())
+    assert written == value
+    rows = written["rows"]
     assert {"constant", "score", "context", "person", "context+person"} <= set(rows)
     for row in rows.values():
         for name in ("auroc", "within_person", "brier", "ece"):
-            low, high = row["intervals"][name]
-            assert 0 <= row[name] <= 1
+            low, high = row[name]["low"], row[name]["high"]
+            assert 0 <= row[name]["value"] <= 1
             assert low is None or 0 <= low <= high <= 1
-    assert rows["truth"]["brier"] < rows["context+person"]["brier"]
+    assert rows["truth"]["brier"]["value"] < rows["context+person"]["brier"]["value"]
+    assert set(written["costs"]) == {"always", "never", *rows} - {"truth"}  # no gate knows the truth
+    assert written["protocol"]["context"] == list(CONTEXT) and written["protocol"]["timed"]
     assert "context+person" in printed and "user 0" not in printed
-    assert (workdir / "people.csv").read_text().count("\n") == len(rows) + 1
-    parts = found["by_answers"]
-    assert sum(part["answers"] for part in parts) == found["log"]["answers"]
+    assert (workdir / "predictions.csv").read_text().count("\n") == len(rows) + 1
+    parts = written["by_answers"]
+    assert sum(part["answers"] for part in parts) == written["log"]["answers"]
+    assert (workdir / "by_answers.csv").read_text().count("\n") == len(parts) + 1
     cold, warm = parts[0]["difference"]["brier"], parts[-1]["difference"]["brier"]
     assert cold["value"] == pytest.approx(0.0, abs=1e-12)  # no loss at a first offer
-    assert cold["interval"] == [None, None]
+    assert cold["low"] is cold["high"] is None
     brier = parts[-1]["brier"]
     assert warm["value"] == pytest.approx(brier["context+person"] - brier["context"], abs=1e-12)
-    assert warm["interval"][0] is None or warm["interval"][0] <= warm["value"] <= warm["interval"][1]
+    assert warm["low"] is None or warm["low"] <= warm["value"] <= warm["high"]
     assert "0.000" in printed and "[0.000, 0.000]" not in printed
+
+
+@pytest.mark.parametrize(
+    ("columns", "pair"),
+    [(COLUMNS, ("score+person", "score, Platt")), ("person=user,accepted=taken", ("person", "constant"))],
+)
+def test_without_context_the_layer_is_compared_on_the_score_or_alone(simulated, tmp_path, columns, pair):
+    value = evaluate_log(simulated[0], parse_columns(columns), tmp_path, c_fa=1.0, c_fn=2.0)
+    assert not {"context", "context+person"} & {*value["rows"], *value["costs"], *value["by_answers"][0]["brier"]}
+    for part in value["by_answers"]:
+        assert (part["difference"]["row"], part["difference"]["minus"]) == pair
 
 
 def test_the_order_of_rows_and_the_names_of_columns_change_nothing(simulated):

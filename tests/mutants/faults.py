@@ -2072,9 +2072,9 @@ TABLES = (
 RUNS = (
     Fault(
         "log-gate-with-swapped-costs",
-        "acceptance/log_evaluation.py",
-        "((1 - p) * c_fa <= p * c_fn) & (p > 0)",
-        "((1 - p) * c_fn <= p * c_fa) & (p > 0)",
+        "acceptance/costs.py",
+        "intervene(p_accept, p_accept, c_fa, c_fn)",
+        "intervene(p_accept, p_accept, c_fn, c_fa)",
         "The gate on a user's own log decides at the inverse cost ratio.",
         ("acceptance/test_acceptance_log.py",),
         vital=True,

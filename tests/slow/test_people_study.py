@@ -6,10 +6,16 @@ import pyarrow.csv
 import pytest
 
 from prism_jax.acceptance.columns import parse_columns
-from prism_jax.acceptance.prediction import run_people
+from prism_jax.acceptance.log_evaluation import evaluate_log
 from prism_jax.experiments.people_demo import COLUMNS, CONTEXT, simulate_log
 
 pytestmark = pytest.mark.slow
+
+
+def evaluated(folder, columns, context, truth):
+    """What is written of the log in the folder."""
+    options = {"c_fa": 1.0, "c_fn": 2.0, "context": context, "truth": truth}
+    return evaluate_log(folder / "log.csv", parse_columns(columns), folder / "out", **options)
 
 
 def test_many_people_of_twenty_answers(tmp_path):
@@ -17,26 +23,23 @@ def test_many_people_of_twenty_answers(tmp_path):
     log = simulate_log(people=200, answers=20, seed=1)
     table = log.table.select(["task", "length", "focused", "user", "taken"])
     pa.csv.write_csv(table.rename_columns(["what", "n", "f", "id", "ok"]), tmp_path / "log.csv")
-    columns = parse_columns("person=id,accepted=ok")
-    found = run_people(str(tmp_path / "log.csv"), columns, ["what", "n", "f"], str(tmp_path / "out"), truth=log.truth)
-    brier = {name: row["brier"] for name, row in found["rows"].items()}
+    value = evaluated(tmp_path, "person=id,accepted=ok", ["what", "n", "f"], log.truth)
+    brier = {name: row["brier"]["value"] for name, row in value["rows"].items()}
     assert brier["truth"] < brier["context+person"] < min(brier["context"], brier["person"]) < brier["constant"]
-    auroc = {name: row["auroc"] for name, row in found["rows"].items()}
+    auroc = {name: row["auroc"]["value"] for name, row in value["rows"].items()}
     assert auroc["context+person"] > max(auroc["context"], auroc["person"])
-    first = found["by_answers"][0]
+    first = value["by_answers"][0]
     assert (first["from"], first["to"], first["answers"]) == (0, 0, 200)
     assert first["brier"]["context+person"] < first["brier"]["context"] + 0.005
-    spreads = [population["spread"] for population in found["populations"]]
+    spreads = [population["spread"] for population in value["populations"]]
     assert np.mean(spreads) == pytest.approx(0.9, abs=0.2)
 
 
 def test_a_score_that_is_too_sure_of_itself(tmp_path):
     log = simulate_log(people=40, answers=40)
     (tmp_path / "log.csv").write_bytes(log.to_csv())
-    columns = parse_columns(COLUMNS)
-    rows = run_people(str(tmp_path / "log.csv"), columns, CONTEXT, str(tmp_path / "out"), truth=log.truth)["rows"]
-    assert rows["score, Platt"]["brier"] < rows["score"]["brier"]
-    assert rows["score+person"]["brier"] < rows["score, Platt"]["brier"]
-    assert rows["context+person"]["brier"] < min(
-        rows[name]["brier"] for name in rows if name not in ("truth", "context+person")
-    )
+    rows = evaluated(tmp_path, COLUMNS, CONTEXT, log.truth)["rows"]
+    brier = {name: row["brier"]["value"] for name, row in rows.items()}
+    assert brier["score, Platt"] < brier["score"]
+    assert brier["score+person"] < brier["score, Platt"]
+    assert brier["context+person"] < min(brier[name] for name in brier if name not in ("truth", "context+person"))

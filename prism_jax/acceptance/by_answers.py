@@ -1,0 +1,98 @@
+"""What knowing a person is worth, by how many of their answers had been seen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from prism_jax.acceptance.measures import Measure, weighted_means
+from prism_jax.acceptance.study import MEANINGS, Study
+from prism_jax.report.table import Column, Row, Section, Table
+from prism_jax.report.tables import DASH
+
+SEEN = ((0, 0), (1, 4), (5, 19), (20, None))
+"""Numbers of earlier answers of the person, from and to, that are compared."""
+
+
+class Pair(NamedTuple):
+    """Two predictions that are compared."""
+
+    with_person: str
+    without: str
+
+
+class Part(NamedTuple):
+    """The answers before which some number of their person's answers had been seen."""
+
+    low: int
+    high: int | None  # None where there is no largest number
+    answers: int
+    people: int
+    brier: Mapping[str, float]  # Brier score of each prediction
+    difference: Measure | None  # that of the pair, negative where the person layer gains; None for a single person
+
+    def as_dict(self, pair: Pair) -> dict[str, Any]:
+        """JSON values."""
+        difference = self.difference and self.difference.as_dict()
+        return {
+            "from": self.low,
+            "to": self.high,
+            "answers": self.answers,
+            "people": self.people,
+            "brier": dict(self.brier),
+            "difference": {"row": pair.with_person, "minus": pair.without, "brier": difference},
+        }
+
+
+def pair_of(names: Sequence[str]) -> Pair:
+    """The best of the named predictions that knows the person, and the one below it that does not."""
+    if "context+person" in names:
+        return Pair("context+person", "context")
+    return Pair("score+person", "score, Platt") if "score+person" in names else Pair("person", "constant")
+
+
+def by_answers(studied: Study, names: Sequence[str], pair: Pair, seed: int = 0) -> list[Part]:
+    """Brier scores of the named predictions, which are probabilities, and the pair's difference on the same answers."""
+    errors = {name: (studied.predictions[name] - studied.accepted) ** 2 for name in names}
+    parts = []
+    for low, high in SEEN:
+        rows = (studied.seen >= low) & (studied.seen <= (np.inf if high is None else high))
+        if not rows.any():
+            continue
+        weight, person = studied.weight[rows], studied.person[rows]
+        brier = {name: float(np.average(error[rows], weights=weight)) for name, error in errors.items()}
+        people = len(np.unique(person))
+        gain = (errors[pair.with_person] - errors[pair.without])[rows]
+        difference = weighted_means(gain[None], weight, person, np.array([np.inf]), seed)[0] if people > 1 else None
+        parts.append(Part(low, high, int(rows.sum()), people, brier, difference))
+    return parts
+
+
+def by_answers_table(parts: Sequence[Part], pair: Pair) -> Table:
+    """One row per number of answers seen before."""
+    names = list(parts[0].brier)
+    columns = (
+        Column("answers", "Number of rows"),
+        Column("people", "Number of people who gave them"),
+        *(Column(name, f"Brier score. {MEANINGS[name]}") for name in names),
+        Column(
+            f"{pair.with_person} minus {pair.without}",
+            "Difference of the two Brier scores on the same answers; below 0 the person layer gains.",
+        ),
+    )
+    rows = []
+    for part in parts:
+        seen = str(part.low) if part.low == part.high else f"{part.low} to {part.high}"
+        seen = f"{part.low} or more" if part.high is None else seen
+        cells = (*(f"{part.brier[name]:.3f}" for name in names), _signed(part.difference))
+        rows.append(Row(seen, (f"{part.answers:,}", str(part.people), *cells)))
+    title = "Brier score by how many answers of the person had been seen"
+    note = "95 % intervals of the difference over people."
+    return Table(title, "seen before", columns, (Section("", tuple(rows)),), note)
+
+
+def _signed(difference: Measure | None) -> str:
+    """A difference and its interval, each with its sign; what rounds to 0 has none."""
+    return DASH if difference is None else Measure(*(round(end, 3) for end in difference)).in_words(sign=True)

@@ -1,0 +1,117 @@
+"""The two tables of a log's predictions: how good they are, and what a gate on them would have cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from prism_jax.acceptance.costs import Costs
+from prism_jax.acceptance.logs import AcceptanceLog
+from prism_jax.acceptance.measures import Measure, Measures
+from prism_jax.acceptance.own_score import OwnScore, sentences
+from prism_jax.acceptance.study import MEANINGS, Study
+from prism_jax.report.table import Column, Row, Section, Table
+from prism_jax.report.tables import ALONE, DASH, SHOWN_ONLY, number, over_units, percent
+
+
+def prediction_table(
+    log: AcceptanceLog, studied: Study, measured: Mapping[str, Measures], compared: Mapping[str, Measure] | None
+) -> Table:
+    """How each prediction ranks and how far it is from a probability.
+
+    `compared` is the score beside the constant where the score is known; None where it is no probability.
+    """
+    columns = (
+        Column("Brier", "Mean of (p − y)², the lower the better."),
+        Column("ECE", "Expected calibration error, 15 bins of equal width."),
+        Column("AUROC", "Share of pairs of an accepted and a rejected offer that are ranked right."),
+        Column("within person", "The same over the pairs that belong to one person."),
+    )
+    rows = tuple(
+        Row(
+            name,
+            tuple(
+                DASH if value is None else value.in_words()
+                for value in (measures.brier, measures.ece, measures.auroc, measures.within_person)
+            ),
+            MEANINGS[name],
+        )
+        for name, measures in measured.items()
+    )
+    note = " ".join(_notes(log, studied, compared))
+    return Table(_titled("Is the score a probability", log), "prediction", columns, (Section("", rows),), note)
+
+
+def _notes(log: AcceptanceLog, studied: Study, compared: Mapping[str, Measure] | None) -> list[str]:
+    """What the predictions were measured on, and what that says of the score."""
+    people = len(np.unique(studied.person))
+    notes = [
+        f"{len(studied.accepted):,} answers of {people:,} people, {acceptance_rate(studied):.1%} accepted; "
+        f"{studied.folds} folds of whole people, every prediction before its answer.",
+        f"{over_units(people, 'people')}.",
+    ]
+    if (studied.weight != 1).any():
+        notes.append("Fits and measures weigh answers by clipped inverse propensities.")
+    elif silent := log.not_made:
+        notes.append(f"Of shown offers only, without weights: {silent:,} offers were not made.")
+    if missing := missing_scores(log, studied):
+        notes.append(f"The score is missing on {missing:,} rows, which take the constant.")
+    if compared is not None:
+        worse = compared["difference"]
+        verdict = "worse than" if worse.low > 0 else "better than" if worse.high < 0 else "not told apart from"
+        notes.append(
+            f"Read as a probability, where it is known, the score is {verdict} a constant: Brier "
+            f"{number(compared['score'].value, 3)} against {number(compared['constant'].value, 3)}, difference "
+            f"{worse.in_words(sign=True)}."
+        )
+    elif log.score is None:
+        notes.append("The log has no score.")
+    else:
+        notes.append("The score has values outside [0, 1], so it is no probability before Platt's map.")
+    return notes
+
+
+def gate_table(log: AcceptanceLog, costs: Mapping[str, Costs], own: OwnScore | None, c_fa: float, c_fn: float) -> Table:
+    """What the gate would have cost, and where each map puts it on the score."""
+    columns = (
+        Column("offers", "Share of the log's offers that would have been made.", "%"),
+        Column("realised cost", "Mean of C_FA for an offer not accepted, C_FN for silence where it would have been."),
+        Column("minus the better constant", "Cost minus that of the better of always and never, paired."),
+        *([] if own is None else [Column("offer if the score is", "By the map fitted on everybody.", text=True)]),
+    )
+    rules = {} if own is None else {name: own.cell(fitted.rule(own.threshold)) for name, fitted in own.maps.items()}
+    rows = tuple(
+        Row(
+            name,
+            (
+                percent(row.speak_rate),
+                row.cost.in_words(),
+                row.gain.in_words(sign=True),
+                *([] if own is None else [rules.get(name, DASH)]),
+            ),
+            MEANINGS.get(name, ""),
+            strong=own is not None and name == own.best,
+        )
+        for name, row in costs.items()
+    )
+    threshold = c_fa / (c_fa + c_fn)
+    note = f"C_FA = {c_fa:g}, C_FN = {c_fn:g}: offer where p_accept ≥ C_FA / (C_FA + C_FN) = {threshold:.4g}."
+    note += "" if own is None else f" {' '.join(sentences(own))}"
+    title = _titled("What the gate would have cost, per offer", log)
+    return Table(title, "gate on", columns, (Section("", rows),), note, mark="the best map out of fold")
+
+
+def acceptance_rate(studied: Study) -> float:
+    """Share of the answers that accepted, by the weights of the study."""
+    return float(np.average(studied.accepted, weights=studied.weight))
+
+
+def missing_scores(log: AcceptanceLog, studied: Study) -> int | None:
+    """Number of answered offers without a score; None if the log has none."""
+    return None if log.score is None else int(np.isnan(log.score[studied.row]).sum())
+
+
+def _titled(words: str, log: AcceptanceLog) -> str:
+    """A title that says whose costs these are."""
+    return ", ".join([words, ALONE, *([SHOWN_ONLY] if log.left_out else [])])
