@@ -214,7 +214,7 @@ def _over_people(
     bounds = Bounds(np.where(np.isfinite(most), 0.0, -np.inf), most)
     settings: dict[str, Any] = {"bounds": bounds, "resamples": RESAMPLES, "seed": seed}
     means = interval(cells, lambda total: total[..., :-1] / total[..., -1:], **settings)
-    return np.asarray(means.estimate), np.asarray(means.low), np.asarray(means.high)
+    return np.asarray(means.value), np.asarray(means.low), np.asarray(means.high)
 
 
 def not_made(log: AcceptanceLog) -> int:

@@ -130,7 +130,7 @@ def brier_difference(
         return None
     units = Cells(sums, np.ones(len(sums), np.int64))
     difference = interval(units, lambda total: total[..., 0] / total[..., 1], resamples=RESAMPLES, seed=seed)
-    return Measure(float(difference.estimate), float(difference.low), float(difference.high))
+    return Measure(float(difference.value), float(difference.low), float(difference.high))
 
 
 def _pairs(scores: np.ndarray, y: np.ndarray, weight: np.ndarray) -> tuple[float, float]:

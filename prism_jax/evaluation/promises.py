@@ -21,7 +21,7 @@ from jaxtyping import Float
 from prism_jax.decision import risk
 from prism_jax.decision.calibration import CalibrationConfig, Map
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.decision.uncertainty import SHARE, Cells, Interval, interval
+from prism_jax.decision.uncertainty import SHARE, Cells, Estimate, interval
 from prism_jax.evaluation.fits import Calibration
 from prism_jax.evaluation.need import check_need
 from prism_jax.evaluation.promise_units import (
@@ -52,7 +52,7 @@ class Gate(NamedTuple):
     test_speak_rate: float | None  # mean speak rate of the test units; None without any
     # risk of the test units per promise, with its interval over units; None for false discovery where nothing is
     # offered; empty without test units
-    test_risks: Mapping[risk.Promise, Interval | None]
+    test_risks: Mapping[risk.Promise, Estimate | None]
 
 
 class Line(NamedTuple):
@@ -261,7 +261,7 @@ def _lines(
 
 def _measured(
     test: Units, family: Family, rule: int, rules: int, promises: Sequence[risk.Promise]
-) -> dict[risk.Promise, Interval | None]:
+) -> dict[risk.Promise, Estimate | None]:
     """The risks of one rule over the test units."""
     burden_U = test.losses(family, rules, risk.Promise("burden", 0.5))[:, rule]
     return {
@@ -272,7 +272,7 @@ def _measured(
 
 def _with_interval(
     one: risk.Promise, loss_U: Float[np.ndarray, " U"], burden_U: Float[np.ndarray, " U"]
-) -> Interval | None:
+) -> Estimate | None:
     """The risk over units, with its interval: the mean loss, or of false discovery the share of the offers, if any."""
     if one.grows is None and not burden_U.any():
         return None

@@ -95,12 +95,11 @@ class ByValue(NamedTuple):
         benefits.append(by_stream(gold))  # the curve ends with an offer at every step
         best = self.need * self.best
         units = np.stack([*burdens, *benefits, by_stream(best)], axis=1)
-        cells = Cells(units, np.ones(len(names), np.int64))
-        area = interval(cells, _area_of, bounds=SHARE, level=LEVEL, resamples=RESAMPLES, seed=SEED)
+        area = interval(Cells.of_units(units), _area_of, bounds=SHARE, level=LEVEL, resamples=RESAMPLES, seed=SEED)
         end, most = (float(sums.sum() / everywhere.sum()) for sums in (benefits[-1], units[:, -1]))
         chance = end / (2 * most - most**2)
-        rescaled = (area.estimate - chance) / (1 - chance) if chance < 1 else np.nan
-        numbers = (area.estimate, area.low, area.high, area.standard_error, chance, rescaled)
+        rescaled = (area.value - chance) / (1 - chance) if chance < 1 else np.nan
+        numbers = (area.value, area.low, area.high, area.standard_error, chance, rescaled)
         return Audbc(*map(float, numbers))
 
     def _turning_ratios(self) -> list[float]:

@@ -23,8 +23,8 @@ from prism_jax.acceptance.columns import parse_columns
 from prism_jax.acceptance.logs import AcceptanceLog, read_log
 from prism_jax.decision import alarm
 from prism_jax.people.layer import fit_population, prequential
+from prism_jax.report.numbers import DASH, number, percent
 from prism_jax.report.table import Column, Row, Section, Table
-from prism_jax.report.tables import DASH, number, percent
 from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
 

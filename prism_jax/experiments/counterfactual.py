@@ -19,8 +19,8 @@ from jaxtyping import Float64
 from prism_jax.acceptance.columns import LogError, parse_columns
 from prism_jax.acceptance.logs import AcceptanceLog, read_log
 from prism_jax.experiments.replications import FullLog, Policies, Replicated, replicate
+from prism_jax.report.numbers import number, percent
 from prism_jax.report.table import Column, Row, Section, Table
-from prism_jax.report.tables import number, percent
 from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
 

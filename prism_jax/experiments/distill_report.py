@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float64, Shaped
 
 from prism_jax.decision import gate, metrics
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.decision.uncertainty import Cells, interval
+from prism_jax.decision.uncertainty import mean_interval
 from prism_jax.evaluation.protocol import calibrate
 from prism_jax.experiments.intervals import show_interval
 from prism_jax.report.table import Column, Row, Section, Table
@@ -171,14 +171,14 @@ def _row(
     point: OperatingPoint,
 ) -> Row:
     own_costs = costs(system, truth, point)
-    change = "" if system is teacher else mean_interval(own_costs - costs(teacher, truth, point), truth, "+")
+    change = "" if system is teacher else show_mean(own_costs - costs(teacher, truth, point), truth, "+")
     expected = {name: expected_cost(decisions, truth, point) for name, decisions in {**known, "": system}.items()}
     never, always, bayes, own = expected.values()
     rates = metrics.rates(metrics.confusion(system.offer, truth.need * truth.accept))
     return Row(
         name,
         (
-            mean_interval(own_costs, truth),
+            show_mean(own_costs, truth),
             change,
             f"{own:.3f}",
             f"{100 * gap_closed(own, never, always, bayes):.1f}",
@@ -206,10 +206,6 @@ def expected_cost(system: Decisions, truth: Truth, point: OperatingPoint) -> flo
     return float(metrics.expected_realised_cost(system.offer, truth.p_accept, truth.p_both, point.c_fa, point.c_fn))
 
 
-def mean_interval(values: Float64[np.ndarray, "steps"], truth: Truth, sign: str = "") -> str:
+def show_mean(values: Float64[np.ndarray, "steps"], truth: Truth, sign: str = "") -> str:
     """The mean over steps with its interval over streams."""
-    names, stream = np.unique(truth.stream, return_inverse=True)
-    sums = [np.bincount(stream, weights=column, minlength=len(names)) for column in (values, np.ones_like(values))]
-    cells = Cells(np.stack(sums, axis=1), np.ones(len(names), np.int64))
-    mean = interval(cells, lambda totals: totals[..., 0] / totals[..., 1], resamples=RESAMPLES, seed=SEED)
-    return show_interval(float(mean.estimate), float(mean.low), float(mean.high), sign=sign)
+    return show_interval(mean_interval(values, truth.stream, resamples=RESAMPLES, seed=SEED), sign=sign)

@@ -19,10 +19,10 @@ from prism_jax.experiments.distill_report import (
     costs,
     expected_cost,
     gap_closed,
-    mean_interval,
     references,
+    show_mean,
 )
-from prism_jax.experiments.intervals import MeanInterval, show_interval
+from prism_jax.experiments.intervals import mean_over_seeds, show_interval
 from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.streams import Stream
 from prism_jax.teacher.simulated import TeacherQuality
@@ -133,7 +133,7 @@ def _note(truth: Truth, seeds: int, point: OperatingPoint) -> str:
 def _cells(system: Decisions, truth: Truth, point: OperatingPoint) -> tuple[str, ...]:
     own = expected_cost(system, truth, point)
     return (
-        mean_interval(costs(system, truth, point), truth),
+        show_mean(costs(system, truth, point), truth),
         f"{own:.3f}",
         f"{100 * _gap(own, truth, point):.1f}",
         "" if system.slow is None else f"{100 * system.slow.mean():.1f}",
@@ -158,7 +158,7 @@ def difference_table(found: Sequence[Measured], point: OperatingPoint) -> Table:
             minuend, subtrahend = (pooled.systems[name, thinking] for name in (first, second))
             change = costs(minuend, pooled.truth, point) - costs(subtrahend, pooled.truth, point)
             of_seeds = np.array([_expected_change(seed, (first, second), thinking, point) for seed in found])
-            cells = mean_interval(change, pooled.truth, "+"), _over_seeds(of_seeds)
+            cells = show_mean(change, pooled.truth, "+"), _over_seeds(of_seeds)
             rows.append(Row(f"{first} − {second}", (*cells, ", ".join(f"{value:+.3f}" for value in of_seeds))))
         sections.append(Section(thinking, tuple(rows)))
     note = (
@@ -176,7 +176,7 @@ def _over_seeds(values: np.ndarray) -> str:
     """The mean with its t interval, which a single seed does not have."""
     if len(values) == 1:
         return f"{values[0]:+.3f}"
-    return show_interval(*MeanInterval.of(values), sign="+")
+    return show_interval(mean_over_seeds(values), sign="+")
 
 
 CURVE = (
@@ -219,5 +219,5 @@ def _point(one: Measured, best: Decisions, point: OperatingPoint) -> tuple[str, 
     return (
         *(f"{value:.3f}" for value in expected),
         f"{100 * _gap(expected[-1], one.truth, point):.1f}",
-        "" if own is best else mean_interval(change, one.truth, "+"),
+        "" if own is best else show_mean(change, one.truth, "+"),
     )

@@ -136,7 +136,7 @@ def coverage(
             return population.statistic(totals.reshape(*totals.shape[:-1], len(samples), cells))
 
     intervals = interval(
-        Cells(np.concatenate(samples, axis=1), np.ones(units, np.int64)),
+        Cells.of_units(np.concatenate(samples, axis=1)),
         statistic,
         bounds=population.bounds,
         method=method,

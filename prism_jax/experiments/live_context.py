@@ -23,8 +23,8 @@ from prism_jax.agent.live import Live, LiveConfig
 from prism_jax.decision import gate
 from prism_jax.decision.calibration import apply_map
 from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.decision.uncertainty import mean_interval
 from prism_jax.evaluation.fits import Calibration, read_calibration
-from prism_jax.evaluation.replay import mean_interval
 from prism_jax.experiments.intervals import show_interval
 from prism_jax.prompting.template import Template
 from prism_jax.report.table import Column, Row, Section, Table
@@ -141,8 +141,7 @@ def compare(
     stream = np.repeat(np.arange(len(streams)), [len(stream_of_steps.steps) for stream_of_steps in streams])
 
     def interval(values: np.ndarray, sign: str = "") -> str:
-        mean = mean_interval(values, stream)
-        return show_interval(float(mean.estimate), float(mean.low), float(mean.high), sign=sign)
+        return show_interval(mean_interval(values, stream), sign=sign)
 
     rows = [Row("evaluation", (interval(offline.cost), "", "", "", ""))]
     for keep in KEEPS:

@@ -22,10 +22,10 @@ from etils import epath
 from jaxtyping import Float64
 
 from prism_jax.decision.operating_point import OperatingPoint
+from prism_jax.decision.uncertainty import mean_interval
 from prism_jax.evaluation import protocol, triggers
-from prism_jax.evaluation.replay import mean_interval
 from prism_jax.experiments.students import THINKING
-from prism_jax.report.human_labels import shown
+from prism_jax.report.numbers import show_estimate
 from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.runs.store import Store, of_seed
 from prism_jax.runtime import command
@@ -145,7 +145,7 @@ def section(found: Compared, title: str, resamples: int) -> Section:
                 (
                     f"{marginal.mean():.4f}",
                     f"{given_accept.mean():.4f}",
-                    shown(mean_interval(difference, found.stream, resamples, 0), sign=True),
+                    show_estimate(mean_interval(difference, found.stream, resamples=resamples), sign=True),
                     seeds,
                     ", ".join(f"{rate:.0%}" for rate in rates) if max(rates) else "",
                 ),

@@ -21,8 +21,8 @@ from scipy import stats
 from prism_jax.decision import off_policy
 from prism_jax.decision.off_policy import Logged
 from prism_jax.experiments.replications import Drawn, Replicated, measure
+from prism_jax.report.numbers import DASH, number, percent
 from prism_jax.report.table import Column, Row, Section, Table
-from prism_jax.report.tables import DASH, number, percent
 from prism_jax.runtime import command
 
 Rows = Float64[np.ndarray, " rows"]

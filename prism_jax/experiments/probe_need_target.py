@@ -22,14 +22,15 @@ from etils import epath
 from jaxtyping import Float64
 
 from prism_jax.decision.calibration import Temperature
+from prism_jax.decision.uncertainty import mean_interval
 from prism_jax.evaluation.fits import Calibration, SignalFit
 from prism_jax.evaluation.protocol import TEST
-from prism_jax.evaluation.replay import RATIOS, Replay, costs, gate_offers, mean_interval, replay
+from prism_jax.evaluation.replay import RATIOS, Replay, costs, gate_offers, replay
 from prism_jax.evaluation.second_signal import most_accepted
 from prism_jax.experiments.probe import STATES, WORDS, States, score_probe
 from prism_jax.probe.config import FitConfig, NeedTarget, StatesConfig
 from prism_jax.probe.kept_states import states_of
-from prism_jax.report.human_labels import shown
+from prism_jax.report.numbers import show_estimate
 from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
@@ -78,7 +79,10 @@ def compare(found: Steps, title: str, resamples: int) -> Section:
             Row(
                 name,
                 (
-                    *(shown(mean_interval(difference, stream, resamples, 0), sign=True) for difference in differences),
+                    *(
+                        show_estimate(mean_interval(difference, stream, resamples=resamples), sign=True)
+                        for difference in differences
+                    ),
                     rates,
                 ),
                 strong=not rates,

@@ -26,8 +26,8 @@ from prism_jax.decision import gate, risk
 from prism_jax.evaluation.protocol import TEST, rows_of
 from prism_jax.experiments.human_labels import in_fixed_order
 from prism_jax.experiments.nested_words import outer_folds, score_words_nested
+from prism_jax.report.numbers import number, percent
 from prism_jax.report.table import Column, Row, Section, Table
-from prism_jax.report.tables import number, percent
 from prism_jax.runtime import command
 from prism_jax.runtime.command import refuse_empty
 from prism_jax.streams import proactivebench

@@ -22,8 +22,7 @@ from jaxtyping import Float
 
 from prism_jax.decision import gate
 from prism_jax.decision.operating_point import OperatingPoint
-from prism_jax.decision.uncertainty import Bounds, Interval
-from prism_jax.evaluation.replay import mean_interval
+from prism_jax.decision.uncertainty import Bounds, mean_interval
 from prism_jax.experiments.intervals import show_interval
 from prism_jax.experiments.ranking import MEASURES, Ranked, intervals
 from prism_jax.report.table import Column, Row, Section, Table
@@ -126,7 +125,7 @@ def signal_table(found: HeldOut) -> Table:
         rows = []
         for label, p in (signals | {key: np.full(len(y), value) for key, value in constant.items()}).items():
             ranked = intervals(Ranked(p, p, y, stream), resamples=RESAMPLES)
-            rows.append(Row(label, tuple(_shown(ranked[measure]) for measure in MEASURES)))
+            rows.append(Row(label, tuple(show_interval(ranked[measure]) for measure in MEASURES)))
         sections.append(Section(f"{name} ({len(y):,} rows, {len(set(stream))} streams)", tuple(rows)))
     headings = {"auroc": "AUROC", "auroc_within": "AUROC within streams", "brier": "Brier", "ece": "ECE"}
     return Table(
@@ -169,8 +168,8 @@ def cost_table(found: HeldOut, point: OperatingPoint) -> Table:
         rows = []
         for name, decision in policies.items():
             cost = np.where(decision, point.c_fa * (1 - accepted), missed)
-            found_cost = mean_interval(cost, stream, bounds=Bounds(0.0, max(point.c_fa, point.c_fn)))
-            rows.append(Row(name, (_shown(found_cost), f"{100 * np.mean(decision):.1f}")))
+            mean_cost = mean_interval(cost, stream, bounds=Bounds(0.0, max(point.c_fa, point.c_fn)))
+            rows.append(Row(name, (show_interval(mean_cost), f"{100 * np.mean(decision):.1f}")))
         sections.append(Section(title, tuple(rows)))
     return Table(
         f"Realised cost per step at C_FA:C_FN = {point.c_fa:g}:{point.c_fn:g}",
@@ -193,10 +192,6 @@ def _places(row: Judged, by_offer: Mapping[tuple[str, str], int]) -> list[int]:
         for candidate in row.step.candidates
         if candidate.text is not None and candidate.y_accept is not None
     ]
-
-
-def _shown(value: Interval) -> str:
-    return show_interval(float(value.estimate), float(value.low), float(value.high))
 
 
 def define_flags() -> None:

@@ -29,7 +29,7 @@ from prism_jax.evaluation.protocol import calibrate, evaluate
 from prism_jax.evaluation.results import Evaluation
 from prism_jax.evaluation.rows import Form, PolicyRow
 from prism_jax.experiments import students
-from prism_jax.experiments.intervals import MeanInterval, show_interval
+from prism_jax.experiments.intervals import mean_over_seeds, show_interval
 from prism_jax.report.table import Column, Row, Section, Table
 from prism_jax.runs.store import Store, of_seed
 from prism_jax.runtime import command
@@ -184,7 +184,7 @@ def tables(found: dict[PathwayConfig, np.ndarray]) -> tuple[Table, Table, Table]
 
 
 def _show(values: np.ndarray, sign: str = "") -> str:
-    return show_interval(*MeanInterval.of(values), sign=sign)
+    return show_interval(mean_over_seeds(values), sign=sign)
 
 
 def define_flags() -> None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from prism_jax.evaluation.results import Evaluation, Trace
 from prism_jax.report.figures import Mark, Scale, polyline
-from prism_jax.report.tables import number
+from prism_jax.report.numbers import number
 from prism_jax.scores.texts import numbered
 from prism_jax.streams import Stream
 

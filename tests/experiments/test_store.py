@@ -8,7 +8,7 @@ import pytest
 from etils import epath
 from tiny_trainings import RECIPES
 
-from prism_jax.experiments.intervals import MeanInterval
+from prism_jax.experiments.intervals import mean_over_seeds
 from prism_jax.experiments.paper.domain_transfer import HELD_OUT, SEEN, with_files
 from prism_jax.experiments.paper.runner import merged
 from prism_jax.experiments.paper.sheet import Line, Measure, Number, Sheet
@@ -86,8 +86,8 @@ def test_several_seeds_show_means_with_intervals_over_seeds():
     found = merged(seeds)
     [sheet] = found.sheets
     [line] = sheet.lines
-    expected = MeanInterval.of(values)
-    assert line.cells["a"] == Number(expected.mean, expected.low, expected.high, 7.0)
+    expected = mean_over_seeds(values)
+    assert line.cells["a"] == Number(expected.value, expected.low, expected.high, 7.0)
     assert line.cells["t"] == "y / n"
     assert list(sheet.measures) == ["a", "t"], "a mean of p-values is no p-value"
     assert "3 seeds" in sheet.note

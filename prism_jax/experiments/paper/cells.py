@@ -10,7 +10,7 @@ import numpy as np
 
 from prism_jax.decision import metrics
 from prism_jax.decision.audbc import audbc, policy_signals
-from prism_jax.decision.uncertainty import UNBOUNDED, Bounds, Cells, Interval, interval, rate_intervals
+from prism_jax.decision.uncertainty import UNBOUNDED, Bounds, Estimate, mean_interval, rate_intervals
 from prism_jax.evaluation.policies import SLOW_POLICIES, Decided, EvaluationData
 from prism_jax.evaluation.rows import Form
 from prism_jax.experiments.paper.sheet import Measure, Number
@@ -36,7 +36,7 @@ def rates(data: EvaluationData, decided: Decided, settings: Settings) -> dict[st
     computed = metrics.rates(metrics.confusion(offer, gold, weight))
     values = {name: float(getattr(computed, name)) for name in RATES}
     defined = [name for name, value in values.items() if not math.isnan(value)]
-    intervals: dict[str, Interval] = {}
+    intervals: dict[str, Estimate] = {}
     if hard(gold) and defined:
         options: dict[str, Any] = {
             "streams": streams,
@@ -45,9 +45,7 @@ def rates(data: EvaluationData, decided: Decided, settings: Settings) -> dict[st
         }
         intervals = rate_intervals(offer, gold, **options, **settings.keywords())
     return {
-        name: Number(value, float(intervals[name].low), float(intervals[name].high))
-        if name in intervals
-        else Number(value)
+        name: Number(value, *map(float, intervals[name][1:3])) if name in intervals else Number(value)
         for name, value in values.items()
     }
 
@@ -97,11 +95,9 @@ def mean(
     values: np.ndarray, weight: np.ndarray, streams: np.ndarray, settings: Settings, bounds: Bounds = UNBOUNDED
 ) -> Number:
     """A weighted mean over steps, with its interval over whole streams (numbers from 0)."""
-    sums = [np.bincount(streams, column) for column in (weight * values, weight)]
-    estimate = float(sums[0].sum() / sums[1].sum())
-    cells = Cells(np.stack(sums, axis=1), np.ones(len(sums[0]), np.int64))
-    ends = interval(cells, lambda counts: counts[..., 0] / counts[..., 1], bounds=bounds, **settings.keywords())
-    return Number(estimate, float(ends.low), float(ends.high))
+    totals = [np.bincount(streams, column).sum() for column in (weight * values, weight)]
+    interval = mean_interval(values, streams, weight, bounds=bounds, **settings.keywords())
+    return Number(float(totals[0] / totals[1]), float(interval.low), float(interval.high))
 
 
 def slow_rate(decided: Decided) -> Number:

@@ -12,7 +12,7 @@ from etils import epath
 
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.evaluation import protocol
-from prism_jax.experiments.intervals import MeanInterval
+from prism_jax.experiments.intervals import mean_over_seeds
 from prism_jax.experiments.paper import drawing, outputs
 from prism_jax.experiments.paper.registry import EXPERIMENTS, function
 from prism_jax.experiments.paper.sheet import Line, Number, Sheet
@@ -69,8 +69,7 @@ def _cell(cells: Iterable[Number | str]) -> Number | str:
         return Number(paper=paper)
     if np.ptp(values) == 0:
         return Number(float(values[0]), float(values[0]), float(values[0]), paper)
-    mean = MeanInterval.of(values)
-    return Number(mean.mean, mean.low, mean.high, paper)
+    return Number.of(mean_over_seeds(values), paper)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -118,13 +118,11 @@ def _tests(study: Study, data: EvaluationData, first: Decided, second: Decided, 
         difference = differences[name]
         error = float(difference.standard_error)
         equivalence = (
-            tost(float(difference.estimate), error, -BOUND, BOUND, difference.units - 1).p_value
-            if error > 0
-            else math.nan
+            tost(float(difference.value), error, -BOUND, BOUND, difference.units - 1).p_value if error > 0 else math.nan
         )
         row = {
             **{key: Number(rates[name].value) for key, rates in zip(("first", "second"), both, strict=True)},
-            "difference": Number(*(float(value) for value in (difference.estimate, difference.low, difference.high))),
+            "difference": Number.of(difference),
             "p_value": Number(p_values[name]),
             "p_equivalence": Number(equivalence),
         }
