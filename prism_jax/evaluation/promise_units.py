@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Float64, Int, Shaped
 
-from prism_jax.decision import audbc, risk
+from prism_jax.decision import audbc, metrics, risk
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.decision.policies import POLICIES, answering_to_ratio
 from prism_jax.evaluation.fits import Calibration
@@ -103,7 +103,7 @@ class Units(NamedTuple):
         thinks = self._thinks(family, rule)
         accept = np.where(thinks, self.slow.accept, self.fast.accept)
         offers = self.courses[family].first <= rule
-        return self.mean(np.where(offers, point.c_fa * (1 - accept), point.c_fn * self.missed))
+        return self.mean(metrics.step_costs(offers, accept, self.missed, point.c_fa, point.c_fn))
 
     def _thinks(self, family: Family, rule: int) -> Bool[np.ndarray, "n"]:
         course = self.courses[family]

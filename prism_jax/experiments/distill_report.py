@@ -197,8 +197,7 @@ def gap_closed(own: float, never: float, always: float, bayes: float) -> float:
 
 def costs(system: Decisions, truth: Truth, point: OperatingPoint) -> Float64[np.ndarray, "steps"]:
     """The cost of each decision under the answer."""
-    rejected, missed = point.c_fa * (1 - truth.accept), point.c_fn * truth.need * truth.accept
-    return np.where(system.offer, rejected, missed)
+    return metrics.step_costs(system.offer, truth.accept, truth.need * truth.accept, point.c_fa, point.c_fn)
 
 
 def expected_cost(system: Decisions, truth: Truth, point: OperatingPoint) -> float:

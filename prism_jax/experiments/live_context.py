@@ -20,7 +20,7 @@ from jaxtyping import Float64
 from scipy import special
 
 from prism_jax.agent.live import Live, LiveConfig
-from prism_jax.decision import gate
+from prism_jax.decision import gate, metrics
 from prism_jax.decision.calibration import apply_map
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.decision.uncertainty import mean_interval
@@ -112,9 +112,9 @@ def decide(raw: Raw, streams: Sequence[Stream], maps: Calibration, point: Operat
             y_need, y_accept = step.y_need, step.candidates[best].y_accept
             if y_need is None or y_accept is None:
                 raise ValueError(f"stream {stream.id!r}, step {number}: found no label, expected both")
-            known = max(offer.y_accept for offer in step.candidates if offer.y_accept is not None)
-            cost = point.c_fa * offers * (1 - y_accept) + point.c_fn * (1 - offers) * y_need * known
-            columns.append((need, float(accept[0]), offers, cost))
+            most = max(offer.y_accept for offer in step.candidates if offer.y_accept is not None)
+            cost = metrics.step_costs(offers, y_accept, most, point.c_fa, point.c_fn * y_need)
+            columns.append((need, float(accept[0]), offers, float(cost)))
     return Decided(*map(np.array, zip(*columns, strict=True)))
 
 

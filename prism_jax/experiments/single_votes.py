@@ -22,6 +22,7 @@ import scipy
 from absl import flags
 from jaxtyping import Bool, Float64, Int64, Shaped
 
+from prism_jax.decision import metrics
 from prism_jax.decision.arrays import sigmoid
 from prism_jax.decision.calibration import fit_platt
 from prism_jax.decision.uncertainty import Bounds, Cells, Estimate, interval
@@ -156,7 +157,7 @@ def offers_where_answered(votes: Votes, predicted: Predicted, turns: Turns, rati
 
 def cost(offers: Bool[np.ndarray, " turns"], accepted: Float64[np.ndarray, " turns"], ratio: float) -> np.ndarray:
     """Realised cost of each turn: 1 for an offer that is rejected, r for silence that loses an accepted one."""
-    return np.where(offers, 1 - accepted, ratio * accepted)
+    return metrics.step_costs(offers, accepted, accepted, 1.0, ratio)
 
 
 def change(personal: np.ndarray, blind: np.ndarray, stream: np.ndarray, resamples: int) -> Estimate:

@@ -20,7 +20,7 @@ from absl import flags
 from etils import epath
 from jaxtyping import Float
 
-from prism_jax.decision import gate
+from prism_jax.decision import gate, metrics
 from prism_jax.decision.operating_point import OperatingPoint
 from prism_jax.decision.uncertainty import Bounds, mean_interval
 from prism_jax.experiments.intervals import show_interval
@@ -151,7 +151,7 @@ def cost_table(found: HeldOut, point: OperatingPoint) -> Table:
     y_need = np.array([found.rows[i].example.label for i in index])
     y_accept = np.array([offer.label for offer in found.offers])
     spoke = np.array([found.rows[i].spoke for i in index])
-    missed = point.c_fn * y_need * np.array([y_accept[places[i]].max() for i in index])
+    missed = y_need * np.array([y_accept[places[i]].max() for i in index])
     sections = []
     for title, offer in (
         ("the offer of highest p_accept", [max(places[i], key=lambda place: found.accept[place]) for i in index]),
@@ -167,7 +167,7 @@ def cost_table(found: HeldOut, point: OperatingPoint) -> Table:
         accepted = y_accept[offer]
         rows = []
         for name, decision in policies.items():
-            cost = np.where(decision, point.c_fa * (1 - accepted), missed)
+            cost = metrics.step_costs(decision, accepted, missed, point.c_fa, point.c_fn)
             mean_cost = mean_interval(cost, stream, bounds=Bounds(0.0, max(point.c_fa, point.c_fn)))
             rows.append(Row(name, (show_interval(mean_cost), f"{100 * np.mean(decision):.1f}")))
         sections.append(Section(title, tuple(rows)))
