@@ -26,7 +26,8 @@ def study():
 @pytest.fixture(scope="module")
 def sheets(study):
     """The sheets of every experiment that runs on scores, by name."""
-    return {sheet.name: sheet for name in registry.made_of("scores") for sheet in registry.function(name)(study).sheets}
+    names = [name for name, experiment in registry.EXPERIMENTS.items() if experiment.of == "scores"]
+    return {sheet.name: sheet for name in names for sheet in registry.function(name)(study).sheets}
 
 
 @pytest.fixture(scope="module")

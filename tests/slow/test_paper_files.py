@@ -15,7 +15,7 @@ from prism_jax.experiments.paper import drawing, registry, runner
 from prism_jax.experiments.paper.sheet import NOT_REPRODUCIBLE
 
 pytestmark = pytest.mark.slow
-ON_SCORES = registry.made_of("scores")
+ON_SCORES = [name for name, experiment in registry.EXPERIMENTS.items() if experiment.of == "scores"]
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int, Num
 
-from prism_jax.decision import arrays, metrics
+from prism_jax.decision import agreement, arrays, metrics
 from prism_jax.decision.arrays import Vector
 from prism_jax.decision.uncertainty.bootstrap import UNDEFINED, Cells, Estimate, count_cells, interval
 from prism_jax.decision.uncertainty.jackknife import Bounds
@@ -60,13 +60,11 @@ def agreement_intervals(
 def _pair_measures(counts: Num[np.ndarray, "*r 4"]) -> Float[np.ndarray, "*r 5"]:
     """The measures of `PAIR_MEASURES`, from counts in the order tn, fp, fn, tp."""
     tn, fp, fn, tp = np.moveaxis(counts.astype(np.float64), -1, 0)
-    total, agreed = tn + fp + fn + tp, tn + tp
-    chance = (tp + fn) * (tp + fp) + (tn + fp) * (tn + fn)
     rates = metrics.rates(metrics.Confusion(tp, fp, fn, tn))
     return np.stack(
         [
             rates.accuracy,
-            _ratio(total * agreed - chance, total**2 - chance),
+            agreement.kappa_of_counts(counts.reshape(*counts.shape[:-1], 2, 2)),
             rates.matthews,
             rates.prevalence,
             rates.speak_rate,

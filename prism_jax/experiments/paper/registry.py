@@ -105,11 +105,6 @@ def function(name: str) -> Callable[[Any], Outcome]:
     return importlib.import_module(f"prism_jax.experiments.paper.{name}").make
 
 
-def made_of(*subjects: Of) -> tuple[str, ...]:
-    """The names of the experiments that are made of some subjects."""
-    return tuple(name for name, experiment in EXPERIMENTS.items() if experiment.of in subjects)
-
-
 def chosen(name: str) -> tuple[str, ...]:
     """The experiments that a name means, `all` or one of them.
 
