@@ -158,9 +158,9 @@ def _as_steps(signal: Any, steps: Float64[np.ndarray, "steps"]) -> Float64[np.nd
     return np.broadcast_to(np.asarray(signal, np.float64), len(steps))
 
 
-def _answers(steps: Scores, known: Bool[np.ndarray, "steps"]) -> Answers:
+def _answers(steps: Scores, labelled: Bool[np.ndarray, "steps"]) -> Answers:
     assert steps.y_need is not None and steps.y_accept is not None, "`units_of` looked at them"
-    return Answers((steps.y_need * steps.y_accept)[known], steps.y_accept[known])
+    return Answers((steps.y_need * steps.y_accept)[labelled], steps.y_accept[labelled])
 
 
 def unit_of(rows: Scores) -> Shaped[np.ndarray, "rows"]:

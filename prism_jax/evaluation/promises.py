@@ -199,9 +199,9 @@ def _passing(
     units = units_of(rows, calibration, families, starts) if shares else None
     level, promising = error / (len(promises) * len(families)), next(iter(risk.BOUNDS.values()))
 
-    def passes(one: risk.Promise, place: int) -> bool:
+    def passes(promise: risk.Promise, place: int) -> bool:
         assert units is not None, "there are shares of offers"
-        tried = risk.Promise(one.risk, float(limits[place]))
+        tried = risk.Promise(promise.risk, float(limits[place]))
         rule = place if start is None else 0
         return any(promising(units.losses_at(family, rule, tried), tried.limit)[0, 0] <= level for family in families)
 
@@ -271,17 +271,17 @@ def _measured(
 
 
 def _with_interval(
-    one: risk.Promise, loss_U: Float[np.ndarray, " U"], burden_U: Float[np.ndarray, " U"]
+    promise: risk.Promise, loss_U: Float[np.ndarray, " U"], burden_U: Float[np.ndarray, " U"]
 ) -> Estimate | None:
     """The risk over units, with its interval: the mean loss, or of false discovery the share of the offers, if any."""
-    if one.grows is None and not burden_U.any():
+    if promise.grows is None and not burden_U.any():
         return None
 
     def measured(drawn: Any) -> Any:
-        if one.grows is not None:
+        if promise.grows is not None:
             return drawn @ loss_U / drawn.sum(axis=-1)
         with np.errstate(invalid="ignore", divide="ignore"):
-            return one.limit + drawn @ (loss_U - one.limit) / (drawn @ burden_U)
+            return promise.limit + drawn @ (loss_U - promise.limit) / (drawn @ burden_U)
 
     return interval(Cells(None, np.ones(len(loss_U), np.int64)), measured, bounds=SHARE, resamples=2_000)
 

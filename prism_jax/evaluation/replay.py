@@ -196,7 +196,7 @@ def policy_rows(
 
 
 def decided_rows(
-    made: Mapping[str, tuple[Float64[np.ndarray, " steps"], Float64[np.ndarray, " steps"]]],
+    decisions: Mapping[str, tuple[Float64[np.ndarray, " steps"], Float64[np.ndarray, " steps"]]],
     steps: Replay,
     ratio: float,
     *,
@@ -205,7 +205,7 @@ def decided_rows(
 ) -> tuple[PolicyReplay, ...]:
     """One row for each policy by name, from its decisions and the acceptance labels of its offers (see `costs`)."""
     rows = []
-    for name, (offers, accepted) in made.items():
+    for name, (offers, accepted) in decisions.items():
         step_costs = costs(offers, accepted, steps, ratio)
         between = Bounds(0.0, max(1.0, ratio))
         pair = [

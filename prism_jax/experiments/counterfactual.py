@@ -93,12 +93,12 @@ def _people_note(people: Sequence[int]) -> str:
     return f"Share of redrawn logs of {people[-1]} people on which the estimate is refused."
 
 
-def _row(people: int, found: Replicated) -> Row:
-    bias, error = found.bias
-    coverage = float(found.covered.mean()) if len(found.covered) else np.nan
-    width = float(found.width.mean()) if len(found.width) else np.nan
-    cells = (number(found.truth), f"{number(bias)} ± {number(error)}", percent(coverage), number(width, 3))
-    return Row(f"{people}, {found.estimator}", cells)
+def _row(people: int, replicated: Replicated) -> Row:
+    bias, error = replicated.bias
+    coverage = float(replicated.covered.mean()) if len(replicated.covered) else np.nan
+    width = float(replicated.width.mean()) if len(replicated.width) else np.nan
+    cells = (number(replicated.truth), f"{number(bias)} ± {number(error)}", percent(coverage), number(width, 3))
+    return Row(f"{people}, {replicated.estimator}", cells)
 
 
 def define_flags() -> None:

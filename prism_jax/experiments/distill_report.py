@@ -151,8 +151,11 @@ def references(truth: Truth, point: OperatingPoint) -> dict[str, Decisions]:
 
 def report(truth: Truth, systems: Mapping[str, Decisions], point: OperatingPoint) -> Table:
     """One row per system by name, in their order; `TEACHER` must be among them."""
-    known = references(truth, point)
-    rows = [_row(name, system, systems[TEACHER], known, truth, point) for name, system in {**systems, **known}.items()]
+    reference_decisions = references(truth, point)
+    rows = [
+        _row(name, system, systems[TEACHER], reference_decisions, truth, point)
+        for name, system in {**systems, **reference_decisions}.items()
+    ]
     sections = (Section("", tuple(rows[: len(systems)])), Section("for reference", tuple(rows[len(systems) :])))
     streams = len(set(truth.stream.tolist()))
     note = (
@@ -166,13 +169,15 @@ def _row(
     name: str,
     system: Decisions,
     teacher: Decisions,
-    known: Mapping[str, Decisions],
+    reference_decisions: Mapping[str, Decisions],
     truth: Truth,
     point: OperatingPoint,
 ) -> Row:
     own_costs = costs(system, truth, point)
     change = "" if system is teacher else show_mean(own_costs - costs(teacher, truth, point), truth, "+")
-    expected = {name: expected_cost(decisions, truth, point) for name, decisions in {**known, "": system}.items()}
+    expected = {
+        name: expected_cost(decisions, truth, point) for name, decisions in {**reference_decisions, "": system}.items()
+    }
     never, always, bayes, own = expected.values()
     rates = metrics.rates(metrics.confusion(system.offer, truth.need * truth.accept))
     return Row(

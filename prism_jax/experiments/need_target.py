@@ -114,7 +114,7 @@ def of_seeds(config: RunConfig, dependence: float, seeds: Iterable[int]) -> tupl
     return tuple(regrets(seeded(seed)) for seed in seeds)
 
 
-def table(found: Mapping[float, tuple[Regrets, ...]]) -> Table:
+def table(runs_by_dependence: Mapping[float, tuple[Regrets, ...]]) -> Table:
     """Mean regrets over seeds and streams, and the paired differences, by dependence and cost ratio."""
     columns = (
         Column("exact, unconditional", "Regret of the gate on the true p_accept and the true unconditional need."),
@@ -125,7 +125,7 @@ def table(found: Mapping[float, tuple[Regrets, ...]]) -> Table:
     )
     sections = [
         Section(f"Dependence {dependence:+g}", tuple(_row(runs, i, ratio) for i, ratio in enumerate(RATIOS)))
-        for dependence, runs in found.items()
+        for dependence, runs in runs_by_dependence.items()
     ]
     note = (
         "Regret: expected cost per step beyond the best decisions, C_FA = 1. 95 % intervals over the "

@@ -103,8 +103,8 @@ def run(design: Design, replications: int, *, c_fa: float = 1.0, c_fn: float = 2
         habit = generator.uniform(-HABIT, HABIT, design.people)[person]
         y = generator.random(len(e)) < accepted + habit * np.minimum(accepted, 1 - accepted)
         offered = generator.random(len(e)) < e
-        seen = Logged(offered, e, np.where(offered, y, 0.0), np.ones(len(e)))
-        return Drawn(target, seen, person, np.column_stack([accepted, e]))
+        logged = Logged(offered, e, np.where(offered, y, 0.0), np.ones(len(e)))
+        return Drawn(target, logged, person, np.column_stack([accepted, e]))
 
     e, accepted, target = policies(np.random.default_rng(seed))
     truth = float(((target - e) * (c_fa * (1 - accepted) - c_fn * accepted)).mean())
@@ -117,8 +117,8 @@ def run(design: Design, replications: int, *, c_fa: float = 1.0, c_fn: float = 2
     return Result(answered[0].refused, _coverage(answered), _coverage(anyway), float(np.median(anyway[0].width)))
 
 
-def _coverage(found: list[Replicated]) -> tuple[float, ...]:
-    return tuple(float(estimator.covered.mean()) if len(estimator.covered) else np.nan for estimator in found)
+def _coverage(results: list[Replicated]) -> tuple[float, ...]:
+    return tuple(float(estimator.covered.mean()) if len(estimator.covered) else np.nan for estimator in results)
 
 
 def _sizes(design: Design) -> Int[np.ndarray, " people"]:

@@ -61,10 +61,12 @@ def signal_of(folds: Sequence[Fold], signal: Signal) -> Ranked:
     for fold in folds:
         rows = rows_of(fold.scores, TEST)
         readings = read(rows, signal, "fast")
-        known = ~np.isnan(readings.y)
+        labelled = ~np.isnan(readings.y)
         p = fold.calibration.calibrated(signal, "fast", readings.rows)
         parts.append(
-            Ranked(readings.p[known], p[known], readings.y[known], np.asarray(readings.rows.stream, str)[known])
+            Ranked(
+                readings.p[labelled], p[labelled], readings.y[labelled], np.asarray(readings.rows.stream, str)[labelled]
+            )
         )
     return Ranked(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
@@ -142,11 +144,11 @@ def epoch_seconds(folder: epath.Path, steps: float) -> tuple[float, ...]:
     return tuple(sum(seconds[start:end]) for start, end in itertools.pairwise(ends))
 
 
-def tables(found: dict[str, Any]) -> list[Table]:
+def tables(results: dict[str, Any]) -> list[Table]:
     """The tables of results.json, one per part and signal."""
     return [
         table(signal, content[signal], f"{part.capitalize()}: {len(content['streams'])} streams")
-        for part, content in found["parts"].items()
+        for part, content in results["parts"].items()
         for signal in SIGNALS
     ]
 

@@ -95,8 +95,8 @@ def ranked_by_probe(scores: Scores, signal: Signal) -> Ranked:
     y = scores.y_need if signal == "need" else scores.y_accept
     p = scores.p_need_fast if signal == "need" else scores.p_accept_fast
     assert y is not None and p is not None, "ProactiveBench is labelled, and a probe reads both signals"
-    known = steps & ~np.isnan(y)
-    return Ranked(p[known], p[known], y[known], np.asarray(scores.stream, str)[known])
+    labelled = steps & ~np.isnan(y)
+    return Ranked(p[labelled], p[labelled], y[labelled], np.asarray(scores.stream, str)[labelled])
 
 
 def study(

@@ -57,19 +57,19 @@ def judged_steps(scores: Scores) -> Replay:
     return dataclasses.replace(steps, y_best=steps.y_first)
 
 
-def compare(found: Steps, title: str, resamples: int) -> Section:
+def compare(steps_by_target: Steps, title: str, resamples: int) -> Section:
     """The paired differences at each cost ratio, and as the mean over the ratios.
 
     The steps with each meaning of need are in the same order; whole streams are resampled.
     """
-    stream = next(iter(found.values())).stream
+    stream = next(iter(steps_by_target.values())).stream
     rows, every = [], []
     for ratio in RATIOS:
-        gate = {target: _cost(gate_offers(steps, ratio), steps, ratio) for target, steps in found.items()}
-        alone = {target: _cost(_alone(steps, ratio), steps, ratio) for target, steps in found.items()}
+        gate = {target: _cost(gate_offers(steps, ratio), steps, ratio) for target, steps in steps_by_target.items()}
+        alone = {target: _cost(_alone(steps, ratio), steps, ratio) for target, steps in steps_by_target.items()}
         differences = [gate[target] - alone[target] for target in get_args(NeedTarget)]
         differences.append(gate["given_accept"] - gate["marginal"])
-        rates = [gate_offers(found[target], ratio).mean() for target in get_args(NeedTarget)]
+        rates = [gate_offers(steps_by_target[target], ratio).mean() for target in get_args(NeedTarget)]
         every.append(np.stack(differences))
         rows.append((f"C_FN / C_FA = {ratio:g}", every[-1], ", ".join(f"{rate:.0%}" for rate in rates)))
     rows.append(("mean over the ratios", np.mean(every, axis=0), ""))

@@ -67,14 +67,14 @@ def simulate(*, shift: float, people: int, answers: int, seed: int) -> Answers:
     return Answers(person, log_odds, (rng.random(len(person)) < truth).astype(float), later)
 
 
-def forecast(found: Answers, population: Population) -> Mapping[str, Float64[np.ndarray, " n"]]:
+def forecast(answers: Answers, population: Population) -> Mapping[str, Float64[np.ndarray, " n"]]:
     """Log-odds of every answer before it is seen, by each of the three forecasts."""
     cold = believe(population)
     beliefs: dict[str, dict[int, Belief]] = {LAYER: {}, BOTH: {}}
     state = recalibration.start(population)
-    out = {name: np.empty(len(found.person)) for name in (FITTED, LAYER, BOTH)}
-    out[FITTED] = np.asarray(predict(cold, found.log_odds, population))
-    rows = zip(found.person.tolist(), found.log_odds.tolist(), found.accepted.tolist(), strict=True)
+    out = {name: np.empty(len(answers.person)) for name in (FITTED, LAYER, BOTH)}
+    out[FITTED] = np.asarray(predict(cold, answers.log_odds, population))
+    rows = zip(answers.person.tolist(), answers.log_odds.tolist(), answers.accepted.tolist(), strict=True)
     for row, (person, z, y) in enumerate(rows):
         now = recalibration.moved(population, state)
         for name, current in ((LAYER, population), (BOTH, now)):

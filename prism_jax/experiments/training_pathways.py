@@ -151,7 +151,7 @@ def study(config: RunConfig, seeds: Sequence[int], store: Store) -> dict[Pathway
     }
 
 
-def tables(found: dict[PathwayConfig, np.ndarray]) -> tuple[Table, Table, Table]:
+def tables(results: dict[PathwayConfig, np.ndarray]) -> tuple[Table, Table, Table]:
     """The outcomes of all pathways and corners, their calibration, and how filter and losses each change the cost."""
     corners = {", ".join(corner): pathway for corner, pathway in SQUARE.items()}
 
@@ -159,12 +159,12 @@ def tables(found: dict[PathwayConfig, np.ndarray]) -> tuple[Table, Table, Table]
         return tuple(
             Section(
                 title,
-                tuple(Row(name, tuple(map(_show, found[pathway].T[fields]))) for name, pathway in named.items()),
+                tuple(Row(name, tuple(map(_show, results[pathway].T[fields]))) for name, pathway in named.items()),
             )
             for title, named in {"Pathways": PATHWAYS, "Filter, losses": corners}.items()
         )
 
-    cost = {corner: found[pathway][:, Outcome._fields.index("cost")] for corner, pathway in SQUARE.items()}
+    cost = {corner: results[pathway][:, Outcome._fields.index("cost")] for corner, pathway in SQUARE.items()}
     changes = {
         "filter, plain losses": cost["filtered", "plain"] - cost["all data", "plain"],
         "filter, decision losses": cost["filtered", "decision"] - cost["all data", "decision"],

@@ -48,18 +48,18 @@ METHOD_WORDS = {
 }
 
 
-def agreement_tables(found: Agreements) -> tuple[Table, ...]:
+def agreement_tables(agreements: Agreements) -> tuple[Table, ...]:
     """The tables of agreement: pairs of raters, panels, and each judge's errors where people voted."""
     tables = []
-    if found.pairs:
-        sections = tuple(section for kind in KINDS if (section := _pair_section(found.pairs, kind)).rows)
-        over = _over([row.measures for row in found.pairs])
+    if agreements.pairs:
+        sections = tuple(section for kind in KINDS if (section := _pair_section(agreements.pairs, kind)).rows)
+        over = _over([row.measures for row in agreements.pairs])
         note = f"{over} The constant judge gives every item the more frequent label of the second rater."
         tables.append(Table("Agreement of two raters", "judge and reference", _PAIR_COLUMNS, sections, note))
-    if found.panels:
-        note = _over([row.measures for row in found.panels])
-        tables.append(Table("Agreement among judges", "panel", _PANEL_COLUMNS, _panel_sections(found), note))
-    with_human = [row for row in found.pairs if row.reference == HUMAN and not math.isnan(row.sensitivity.value)]
+    if agreements.panels:
+        note = _over([row.measures for row in agreements.panels])
+        tables.append(Table("Agreement among judges", "panel", _PANEL_COLUMNS, _panel_sections(agreements), note))
+    with_human = [row for row in agreements.pairs if row.reference == HUMAN and not math.isnan(row.sensitivity.value)]
     if with_human:
         sections = tuple(
             Section(_TITLES[kind], tuple(_error_row(row) for row in with_human if row.kind == kind)) for kind in KINDS
@@ -153,7 +153,7 @@ def _pair_section(pairs: Iterable[PairRow], kind: Kind) -> Section:
     return Section(_TITLES[kind], tuple(rows))
 
 
-def _panel_sections(found: Agreements) -> tuple[Section, ...]:
+def _panel_sections(agreements: Agreements) -> tuple[Section, ...]:
     sections = []
     for kind in KINDS:
         rows = [
@@ -168,7 +168,7 @@ def _panel_sections(found: Agreements) -> tuple[Section, ...]:
                     _show(row.measures["alpha"], share=False),
                 ),
             )
-            for row in found.panels
+            for row in agreements.panels
             if row.kind == kind
         ]
         sections.append(Section(_TITLES[kind], tuple(rows)))

@@ -567,8 +567,8 @@ INTERVALS = (
     Fault(
         "kappa-of-one-judge",
         "decision/agreement.py",
-        "zip(table.sum(0), table.sum(1), strict=True)",
-        "zip(table.sum(0), table.sum(0), strict=True)",
+        "(counts.sum(-2) * counts.sum(-1)).sum(-1)",
+        "(counts.sum(-2) * counts.sum(-2)).sum(-1)",
         "Cohen's kappa takes chance agreement from one judge only.",
         ("decision/test_agreement.py",),
     ),
