@@ -10,7 +10,7 @@ import dataclasses
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
-from jaxtyping import Shaped
+from jaxtyping import Float, Shaped
 
 from prism_jax.decision import arrays
 from prism_jax.decision.arrays import Array, Floats, Reals, Vector
@@ -146,7 +146,7 @@ def rates(counts: Confusion, compat: Compat | None = None) -> Rates:
     )
 
 
-def step_costs(decision: Reals, y_accept: Reals, y_missed: Reals, c_fa: Reals, c_fn: Reals) -> Floats:
+def step_costs(decision: Reals, y_accept: Reals, y_missed: Reals, c_fa: Reals, c_fn: Reals) -> Float[Array, "..."]:
     """The realised cost of each step: C_FA (1 - y_accept) for an offer, C_FN y_missed for silence (docs/maths.md, 3).
 
     Nothing is checked: a label that is NaN, for unknown, gives NaN where the decision's cost depends on it.

@@ -60,7 +60,7 @@ class Student(NamedTuple):
     template: Template
 
 
-class Decided(NamedTuple):
+class LiveDecisions(NamedTuple):
     """What was decided at every step, in the order of the streams."""
 
     need: Float64[np.ndarray, " n"]  # calibrated p_need
@@ -98,7 +98,7 @@ def read_live(student: Student, streams: Sequence[Stream], context: int, keep: f
     return signals
 
 
-def decide(raw: Raw, streams: Sequence[Stream], maps: Calibration, point: OperatingPoint) -> Decided:
+def decide(raw: Raw, streams: Sequence[Stream], maps: Calibration, point: OperatingPoint) -> LiveDecisions:
     """Decides on every step by the dynamic gate, and counts what it costs."""
     columns = []
     for stream in streams:
@@ -115,7 +115,7 @@ def decide(raw: Raw, streams: Sequence[Stream], maps: Calibration, point: Operat
             most = max(offer.y_accept for offer in step.candidates if offer.y_accept is not None)
             cost = metrics.step_costs(offers, y_accept, most, point.c_fa, point.c_fn * y_need)
             columns.append((need, float(accept[0]), offers, float(cost)))
-    return Decided(*map(np.array, zip(*columns, strict=True)))
+    return LiveDecisions(*map(np.array, zip(*columns, strict=True)))
 
 
 def outgrown(template: Template, streams: Sequence[Stream], context: int) -> float:

@@ -88,7 +88,7 @@ class Result(NamedTuple):
     width: float  # median width of the intervals of inverse propensities over all logs
 
 
-def run(design: Design, replications: int, *, c_fa: float = 1.0, c_fn: float = 2.0, seed: int = 0) -> Result:
+def measure_design(design: Design, replications: int, *, c_fa: float = 1.0, c_fn: float = 2.0, seed: int = 0) -> Result:
     """Draws logs of a design and estimates what its target would have changed."""
     person = np.repeat(np.arange(design.people), _sizes(design))
 
@@ -167,7 +167,7 @@ def table_of(designs: tuple[Design, ...], replications: int) -> Table:
     for kind, words in WORDS.items():
         rows = []
         for design in (candidate for candidate in designs if candidate.kind == kind):
-            result = run(design, replications)
+            result = measure_design(design, replications)
             cells = (percent(result.refused), _shown(result.covered), _shown(result.anyway), number(result.width, 3))
             rows.append(Row(str(design), cells))
         sections += [Section(f"{kind}: {words}", tuple(rows))] if rows else []

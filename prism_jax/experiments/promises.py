@@ -52,7 +52,7 @@ class Population(NamedTuple):
     words: str  # what the units and scores are, for the title
 
 
-class Outcome(NamedTuple):
+class MethodResult(NamedTuple):
     """What one method does over many draws."""
 
     method: str  # one of `METHODS`
@@ -70,7 +70,7 @@ def measure(
     units: int | None = None,
     draws: int = 2_000,
     seed: int = 0,
-) -> list[Outcome]:
+) -> list[MethodResult]:
     """Draws units again and again, and measures what each method promises about them.
 
     The promise about false alarms may fail with probability `error`. A draw has `units` units; None is as many as there
@@ -120,12 +120,12 @@ def _outcome(
     risk_G: Float[np.ndarray, " G"],
     burden_G: Float[np.ndarray, " G"],
     promise: risk.Promise,
-) -> Outcome:
+) -> MethodResult:
     last = chosen.sum(axis=1) - 1  # rules are chosen from the first one on
     silent = last < 0
     at, speaks = np.where(silent, 0.0, risk_G[last]), np.where(silent, 0.0, burden_G[last])
     violations = float((at > promise.limit + 1e-12).mean())
-    return Outcome(method, violations, float(at.mean()), float(speaks.mean()), float(silent.mean()))
+    return MethodResult(method, violations, float(at.mean()), float(speaks.mean()), float(silent.mean()))
 
 
 def table_of(

@@ -14,7 +14,7 @@ from prism_jax.decision.uncertainty import UNBOUNDED, Bounds, Estimate, mean_int
 from prism_jax.evaluation.policies import SLOW_POLICIES, Decided, EvaluationData
 from prism_jax.evaluation.rows import Form
 from prism_jax.experiments.paper.sheet import Measure, Number
-from prism_jax.experiments.paper.study import Settings
+from prism_jax.experiments.paper.study import IntervalSettings
 from prism_jax.scores.labels import acceptance_weight
 
 RATES = {
@@ -30,7 +30,7 @@ SLOW = {"slow_rate": Measure("slow rate", "Share of all steps on which the slow 
 TOKENS = {"tokens": Measure("tokens", "Mean tokens of both passes per step.")}
 
 
-def rates(data: EvaluationData, decided: Decided, settings: Settings) -> dict[str, Number]:
+def rates(data: EvaluationData, decided: Decided, settings: IntervalSettings) -> dict[str, Number]:
     """The rates of `RATES` on judged steps; without intervals for soft labels or few streams."""
     offer, gold, weight, streams = _judged(data, decided)
     computed = metrics.rates(metrics.confusion(offer, gold, weight))
@@ -50,7 +50,9 @@ def rates(data: EvaluationData, decided: Decided, settings: Settings) -> dict[st
     }
 
 
-def area(data: EvaluationData, policy: str, form: Form, settings: Settings, margin: float | None = None) -> Number:
+def area(
+    data: EvaluationData, policy: str, form: Form, settings: IntervalSettings, margin: float | None = None
+) -> Number:
     """AUDBC of a policy that depends on the cost ratio, NaN where the labels have none.
 
     The policy is one of `policies.answering_to_ratio`, or `slow_on_margin`, for which `slow_only` is margin 1. Without
@@ -84,7 +86,7 @@ def area(data: EvaluationData, policy: str, form: Form, settings: Settings, marg
     return Number(measured.value, measured.low, measured.high)
 
 
-def cost(data: EvaluationData, decided: Decided, settings: Settings) -> Number:
+def cost(data: EvaluationData, decided: Decided, settings: IntervalSettings) -> Number:
     """Mean realised cost on judged steps."""
     judged, between = data.judged, Bounds(0.0, max(data.point.c_fa, data.point.c_fn))
     weight = acceptance_weight(data.steps)[judged]
@@ -92,7 +94,7 @@ def cost(data: EvaluationData, decided: Decided, settings: Settings) -> Number:
 
 
 def mean(
-    values: np.ndarray, weight: np.ndarray, streams: np.ndarray, settings: Settings, bounds: Bounds = UNBOUNDED
+    values: np.ndarray, weight: np.ndarray, streams: np.ndarray, settings: IntervalSettings, bounds: Bounds = UNBOUNDED
 ) -> Number:
     """A weighted mean over steps, with its interval over whole streams (numbers from 0)."""
     totals = [np.bincount(streams, column).sum() for column in (weight * values, weight)]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from prism_jax.decision.uncertainty import Estimate
 from prism_jax.experiments.paper import cells, pools, references
 from prism_jax.experiments.paper.sheet import Line, Measure, Number, Sheet
-from prism_jax.experiments.paper.study import Outcome, Study
+from prism_jax.experiments.paper.study import ExperimentResult, Study
 from prism_jax.judges.agreements import HUMAN, PairRow, compare_judges
 
 PAIRS = {
@@ -34,7 +34,7 @@ WITHIN = {
 }
 
 
-def make(study: Study) -> Outcome:
+def make(study: Study) -> ExperimentResult:
     """Compares majorities and single judges with the truth, pools with each other, and judges within a pool."""
     assert study.trainings is not None, "the runner calls this with a student that was trained here"
     streams = study.trainings.test_streams()
@@ -75,7 +75,7 @@ def make(study: Study) -> Outcome:
             study.note(),
         ),
     )
-    return Outcome(sheets)
+    return ExperimentResult(sheets)
 
 
 def _is_printed(row: PairRow) -> bool:

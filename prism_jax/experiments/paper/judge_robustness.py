@@ -9,7 +9,7 @@ from prism_jax.evaluation.policies import Decided, EvaluationData
 from prism_jax.evaluation.rows import Form
 from prism_jax.experiments.paper import cells, pools, references
 from prism_jax.experiments.paper.sheet import Line, Measure, Number, Sheet
-from prism_jax.experiments.paper.study import Outcome, Study
+from prism_jax.experiments.paper.study import ExperimentResult, Study
 from prism_jax.judges.panels import majority
 from prism_jax.judges.robustness import compare_systems
 from prism_jax.streams import Step, Stream
@@ -25,7 +25,7 @@ MEASURES = {
 }
 
 
-def make(study: Study) -> Outcome:
+def make(study: Study) -> ExperimentResult:
     """Scores both systems by each pool's majority and by the truth, with ProactiveBench's own counts."""
     assert study.trainings is not None, "the runner calls this with a student that was trained here"
     streams, data = study.trainings.test_streams(), study.at()
@@ -58,7 +58,7 @@ def make(study: Study) -> Outcome:
     )
     title = "Two systems under each pool of judges"
     sheet = Sheet("judge_robustness", title, "system", MEASURES, tuple(lines), note, signed=("gain",))
-    return Outcome((sheet,))
+    return ExperimentResult((sheet,))
 
 
 def _offers(data: EvaluationData, decided: Decided) -> dict[tuple[str, int], bool]:

@@ -15,7 +15,7 @@ from prism_jax.experiments.paper.cost_margin_grid import COSTS
 from prism_jax.experiments.paper.drawing import bars
 from prism_jax.experiments.paper.inference import STRATEGIES
 from prism_jax.experiments.paper.sheet import Line, Measure, Number, Sheet
-from prism_jax.experiments.paper.study import Outcome, Study
+from prism_jax.experiments.paper.study import ExperimentResult, Study
 from prism_jax.experiments.paper.timing import Timing, timing
 
 SECONDS = {
@@ -37,7 +37,7 @@ WORDS = {
 }
 
 
-def make(study: Study) -> Outcome:
+def make(study: Study) -> ExperimentResult:
     """The phases, and what each policy of the other tables spends per step."""
     assert study.trainings is not None, "the runner calls this with a student that was trained here"
     timed = timing(study.trainings)
@@ -51,7 +51,7 @@ def make(study: Study) -> Outcome:
         Sheet("latency_policies", "Latency by policy", "policy", POLICY, lines, note),
     )
     shown = {key: SECONDS[key] for key in ("mean", "p95")}
-    return Outcome(sheets, lambda figure: bars(figure, lines, shown))
+    return ExperimentResult(sheets, lambda figure: bars(figure, lines, shown))
 
 
 def spent(timing: Timing, data: EvaluationData, decided: Decided) -> tuple[Float64[np.ndarray, " n"], np.ndarray]:

@@ -33,7 +33,8 @@ class Number:
     @classmethod
     def of(cls, estimate: Estimate, paper: float = math.nan) -> Number:
         """An estimate as a number of a sheet."""
-        return cls(*map(float, estimate[:3]), paper)
+        value, low, high = map(float, estimate[:3])
+        return cls(value, low, high, paper)
 
 
 @dataclasses.dataclass(frozen=True)
