@@ -1,9 +1,9 @@
 """Every experiment by name: the paper's tables, which share trainings and which `all` makes, and the studies.
 
 To add a table, write a module beside this one with a function `make` of what it is made of, which returns an
-`ExperimentResult`,
-and list it in `EXPERIMENTS`; docs/paper_tables.md gets a row. To add a study, write `prism_jax/experiments/NAME.py`
-with `define_flags` and `main`, which returns or yields its tables, and list it in `STUDIES`.
+`ExperimentResult`, and list it in `EXPERIMENTS`; docs/paper_tables.md gets a row. To add a study, write
+`prism_jax/experiments/NAME.py` with `define_flags` and `main`, which returns or yields its tables, and list it in
+`STUDIES`.
 """
 
 from __future__ import annotations
